@@ -82,47 +82,46 @@ def _simulate(kind: str) -> Chart:
 
 
 def _roofline() -> Chart:
-    from dragonscale.app.charts.roofline import draw
+    from dragonscale.app.roofline import draw
     from dragonscale.app.roofline_report import roofline_report
 
     chip = load_chip("v5e")
-    return draw("", chip, roofline_report("bf16[B,8192] @ bf16[8192,28672]", chip))
+    return draw(roofline_report("bf16[B,8192] @ bf16[8192,28672]", chip), "roofline")
 
 
 def _collective() -> Chart:
     from dragonscale.app import collective_report as reports
-    from dragonscale.app.charts.collective import draw
+    from dragonscale.app.collective import CollectiveAsked, draw
 
     chip, piece = parse_target("v5e:8x16")
     mesh = reports.collective_mesh(chip, piece, None)
     options = reports.read_options(mesh.size("X"), False, False, 1.0, None)
     report = reports.collective_report("all_gather", 34e6, ("X",), mesh, options, "v5e:8x16")
-    return draw("", reports.size_sweep("all_gather", ("X",), mesh, options), report)
+    return draw(report.came_from(CollectiveAsked("all_gather", mesh, ("X",), options), []), "size")
 
 
 def _shard(kind: str) -> Chart:
-    from dragonscale.app.charts.shard import draw
+    from dragonscale.app.shard import draw
     from dragonscale.app.shard_report import shard_report
     from dragonscale.physics.sharding.mesh import make_mesh
 
     mesh = make_mesh({"X": 4, "Y": 8}, load_chip("v5p"), None)
     sizes = {"I": 8192, "J": 8192, "K": 28672}
-    return draw(kind, None, shard_report("A[I_X, J] @ B[J_X, K_Y] -> C[I_X, K_Y]", mesh, "v5p", sizes))
+    return draw(shard_report("A[I_X, J] @ B[J_X, K_Y] -> C[I_X, K_Y]", mesh, "v5p", sizes), kind)
 
 
 def _chips() -> Chart:
-    from dragonscale.app.charts.chip_charts import draw
+    from dragonscale.app.chips import draw
     from dragonscale.app.chips_report import chips_report
 
-    return draw("roofs", None, chips_report())
+    return draw(chips_report(), "roofs")
 
 
 def _model() -> Chart:
-    from dragonscale.app.charts.model_charts import draw
-    from dragonscale.app.models_report import model_report
+    from dragonscale.app.models import draw, model_report
     from dragonscale.models import load_model
 
-    return draw("parameters", None, model_report(load_model("llama3-70b"), 8192))
+    return draw(model_report(load_model("llama3-70b"), 8192), "parameters")
 
 
 PICTURES: dict[str, Callable[[], Chart]] = {

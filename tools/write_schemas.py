@@ -17,7 +17,7 @@ from dragonscale.app.hlo.arrays import LayoutFacts
 from dragonscale.app.hlo.op import HloOp
 from dragonscale.app.hlo.program import HloModuleReport
 from dragonscale.app.learn import CourseReport, LessonReport, ProblemReport
-from dragonscale.app.models_report import ModelReport
+from dragonscale.app.models import ModelReport
 from dragonscale.app.profile.profile_records import ProfileReport
 from dragonscale.app.roofline_report import RooflineReport
 from dragonscale.app.serve.serve_records import ServeReport

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from dragonscale.app import chips, models, roofline, shard
 from dragonscale.app import collective_report as collectives
-from dragonscale.app.charts import chip_charts as chips
-from dragonscale.app.charts import collective, roofline, shard, validate
-from dragonscale.app.charts import model_charts as models
+from dragonscale.app.charts import validate
 from dragonscale.app.chips_report import chips_report
-from dragonscale.app.explain import shown as explained
+from dragonscale.app.collective import CollectiveAsked
+from dragonscale.app.explain import ask_explain as explained
 from dragonscale.app.explain.physics import explain_roofline
-from dragonscale.app.models_report import model_report
+from dragonscale.app.models import model_report
 from dragonscale.app.roofline_report import roofline_report
 from dragonscale.app.shard_report import shard_report
 from dragonscale.app.sweep.sweep_charts import sweep_chart
@@ -50,13 +50,13 @@ def said(chart: Chart) -> str:
 
 def test_a_roofline_names_its_samples_and_its_ridge() -> None:
     chip = load_chip("v5e")
-    text = said(roofline.draw("", chip, roofline_report(MATMUL, chip)))
+    text = said(roofline.draw(roofline_report(MATMUL, chip), "roofline"))
     assert "B=64" in text
     assert "compute binds from 240 FLOPs per byte" in text
-    one = said(roofline.draw("", chip, roofline_report(MATMUL, chip, {"B": 64})))
+    one = said(roofline.draw(roofline_report(MATMUL, chip, {"B": 64}), "roofline"))
     assert "TFLOP/s at 63.4 FLOPs/byte" in one
     with pytest.raises(InputError, match="nothing to draw"):
-        roofline.draw("", chip, roofline_report(MATMUL, None))
+        roofline.draw(roofline_report(MATMUL, None), "roofline")
 
 
 def test_a_collective_says_where_latency_ends() -> None:
@@ -64,7 +64,7 @@ def test_a_collective_says_where_latency_ends() -> None:
     mesh = collectives.collective_mesh(chip, piece, None)
     options = collectives.read_options(8, False, False, 1.0, None)
     report = collectives.collective_report("all_gather", 34e6, ("X",), mesh, options, "v5e:8x16")
-    text = said(collective.draw("", collectives.size_sweep("all_gather", ("X",), mesh, options), report))
+    text = said(report.came_from(CollectiveAsked("all_gather", mesh, ("X",), options), []).plot())
     assert "latency-bound below 360 kB" in text
     assert "34 MB: 661 µs" in text
 
@@ -72,16 +72,16 @@ def test_a_collective_says_where_latency_ends() -> None:
 def test_a_sharded_einsum_has_bars_and_a_mesh() -> None:
     mesh = make_mesh({"X": 4, "Y": 8}, load_chip("v5p"), None)
     report = shard_report("A[I_X, J] @ B[J_X, K_Y] -> C[I_X, K_Y]", mesh, "v5p", {"I": 8192, "J": 8192, "K": 28672})
-    assert "all-gather over X" in said(shard.draw("bars", None, report))
-    text = said(shard.draw("mesh", None, report))
+    assert "all-gather over X" in said(shard.draw(report, "bars"))
+    text = said(shard.draw(report, "mesh"))
     assert "X 4" in text
     assert "backward" in text
 
 
 def test_chips_and_models() -> None:
-    assert "v5p: 459 TFLOP/s" in said(chips.draw("", None, chips_report()))
-    assert "2.5 PFLOP/s" in said(chips.draw("flops", None, chips_report()))
-    assert re.search(r"mlp \| attention", said(models.draw("", None, model_report(load_model("llama3-70b"), 8192))))
+    assert "v5p: 459 TFLOP/s" in said(chips.draw(chips_report(), "roofs"))
+    assert "2.5 PFLOP/s" in said(chips.draw(chips_report(), "flops"))
+    assert re.search(r"mlp \| attention", said(models.draw(model_report(load_model("llama3-70b"), 8192), "parameters")))
 
 
 def test_an_explanation_has_its_times() -> None:

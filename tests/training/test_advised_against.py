@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dragonscale.app.train import comparisons
+from dragonscale.app.train import ask_train as comparisons
 from dragonscale.app.train.advice import memory_advice
 from dragonscale.app.train.plans import plan_report
 from dragonscale.faces.cli import main

@@ -1,75 +1,67 @@
 """`dscale chips`: all chips, one with its sources, a slice, or the places of a tiled array's elements."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.app.charts.chip_charts import draw
-from dragonscale.app.chips_report import (
-    ChipReport,
-    ChipsReport,
-    LayoutReport,
-    SliceReport,
-    chip_report,
-    chips_report,
-    layout_report,
-    slice_report,
-)
+from dragonscale.app import chips_report as reports
+from dragonscale.app.charts.roles import nothing_to_draw
 from dragonscale.app.given import maybe_target
+from dragonscale.app.grids import grid, summary
 from dragonscale.app.questions.facts import ChipsQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
-from dragonscale.sheets.charts.chart import Chart
-from dragonscale.sheets.sheet import Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, records, sheet, table
+from dragonscale.sheets.charts import Bar, Chart, Roof, bars, roofline_chart
+from dragonscale.sheets.charts.amounts import amount as marked
+from dragonscale.sheets.sheet import Column, NextStep, Prose, Sheet, Title, amount, facts, sheet, table
 
 
-def ask(question: ChipsQuestion, listener: Listener) -> ChipsReport | ChipReport | SliceReport | LayoutReport:
+def ask(
+    question: ChipsQuestion, listener: Listener
+) -> reports.ChipsReport | reports.ChipReport | reports.SliceReport | reports.LayoutReport:
     """All chips, one, a slice, or a layout."""
     return _answer(question, listener).came_from(question, listener.notes)
 
 
-def _answer(question: ChipsQuestion, listener: Listener) -> ChipsReport | ChipReport | SliceReport | LayoutReport:
+def _answer(
+    question: ChipsQuestion, listener: Listener
+) -> reports.ChipsReport | reports.ChipReport | reports.SliceReport | reports.LayoutReport:
     if question.source and (question.layout or not question.name):
         raise InputError("--source takes the numbers of one chip from one source; name the chip, such as h100.")
     if question.layout:
-        return layout_report(question.layout)
+        return reports.layout_report(question.layout)
     chip, piece = maybe_target(question.name, listener)
     if chip is None:
-        return chips_report()
+        return reports.chips_report()
     if question.source:
         chip = chip.reading(question.source)
-    return chip_report(chip) if piece is None else slice_report(replace(piece, chip=chip))
+    return reports.chip_report(chip) if piece is None else reports.slice_report(replace(piece, chip=chip))
 
 
 MATMUL = "bf16[B,8192] @ bf16[8192,28672]"
 """A matmul of a large model's MLP, for any batch."""
 
 
-def chips_sheet(report: ChipsReport, _detail: bool) -> Sheet:
+def chips_sheet(report: reports.ChipsReport, _detail: bool) -> Sheet:
     """A line for each chip."""
     columns = {
-        "chip": "name",
-        "bf16": ("bf16_flops_per_s", "FLOP/s"),
-        "HBM": ("hbm_bytes", "bytes"),
-        "HBM rate": ("hbm_bytes_per_s", "bytes/s"),
         "FLOP/B": lambda one: round(one.critical_intensity_flops_per_byte),
         "network": lambda one: one.network.split(",")[0],
-        "price": ("price_usd_per_h", "USD/h"),
-        "list": ("list_price_usd_per_h", "USD/h"),
     }
     told = (
         "FLOP/B: the intensity below which HBM binds. Prices are what people pay, beside the large clouds' list "
         "price. `dscale chips NAME` shows every number's source, `dscale chips v5e:8x16` a slice."
     )
-    return Sheet((records(report.chips, columns, how={"list": {"keep": 1}, "network": {"keep": 3}}), Prose(told)))
+    return Sheet((grid("chips", report.chips, own=columns), Prose(told)))
 
 
 def _value(value: float | list[float], unit: str) -> str:
     return "x".join(f"{item:g}" for item in value) if isinstance(value, list) else amount(value, unit)
 
 
-def chip_sheet(report: ChipReport, _detail: bool) -> Sheet:
+def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
     """Every number of one chip with its source, and other sources' readings of it."""
     rows: list[list[Any]] = []
     others: list[list[Any]] = []
@@ -106,7 +98,7 @@ def chip_sheet(report: ChipReport, _detail: bool) -> Sheet:
     )
 
 
-def slice_sheet(report: SliceReport, _detail: bool) -> Sheet:
+def slice_sheet(report: reports.SliceReport, _detail: bool) -> Sheet:
     """Hosts, rings or tiers, and totals."""
     host = "x".join(map(str, report.host_shape)) or str(report.host_chips)
     cores = f", {report.cores:,} cores" if report.cores else ""
@@ -114,54 +106,17 @@ def slice_sheet(report: SliceReport, _detail: bool) -> Sheet:
     hosts = f"{report.hosts:,} host{'s' * (report.hosts > 1)} of {host}"
     hosts += f", as {report.vms:,} VMs" if report.vms > report.hosts else ""
     title = Title(f"{report.slice}: {report.chips:,} chips of {report.chip}{pods}{cores}", hosts)
-    axes, tiers = _axes(report) if report.axes else None, _tiers(report) if report.tiers else None
-    totals = {
-        "bf16": amount(report.bf16_flops_per_s, "FLOP/s"),
-        "HBM": f"{amount(report.hbm_bytes, 'bytes')} at {amount(report.hbm_bytes_per_s, 'bytes/s')}",
-        "bisection": f"{amount(report.bisection_bytes_per_s, 'bytes/s')} one way",
-        "PCIe": amount(report.pcie_bytes_per_s, "bytes/s"),
-        "DCN": amount(report.dcn_bytes_per_s, "bytes/s"),
-        "price": amount(report.price_usd_per_h, "USD/h"),
-        "power": amount(report.power_w, "W"),
-    }
-    far = [("farthest apart", f"{report.farthest_hops} hops")] if report.farthest_hops else []
+    closed = {"": lambda row: "ring" if row.wraps else "line"}
+    axes = grid("slice-axes", report.axes, own=closed) if report.axes else None
+    tiers = grid("slice-tiers", report.tiers) if report.tiers else None
     below = ["", *(f"{row.tier} to " for row in report.tiers)]
     cables = [f"{row.cables:,} {ends}{row.tier}" for ends, row in zip(below, report.tiers, strict=False) if row.cables]
-    far += [("cables", ", ".join(cables).replace(" node,", " in nodes,", 1))] if cables[1:] else []
-    shown = facts(*far, *((f"{name} in all", value) for name, value in totals.items() if value != "–"))
+    joined = ", ".join(cables).replace(" node,", " in nodes,", 1) if cables[1:] else None
+    shown = summary("slice-facts", report, far=report.farthest_hops or None, cables=joined)
     return sheet(title, axes, tiers, shown, Prose(_weakest(report), "key"))
 
 
-def _axes(report: SliceReport) -> Grid:
-    columns = {
-        "axis": "axis",
-        "chips": "size",
-        "": lambda row: "ring" if row.wraps else "line",
-        "out of a chip": ("chip_bytes_per_s", "bytes/s"),
-        "farthest hops": "farthest_hops",
-        "bisection, one way": ("bisection_bytes_per_s", "bytes/s"),
-    }
-    return records(report.axes, columns, how={"farthest hops": {"keep": 3}})
-
-
-def _tiers(report: SliceReport) -> Grid:
-    columns = {
-        "tier": "tier",
-        "groups": "groups",
-        "children": "children",
-        "out of a child": ("child_bytes_per_s", "bytes/s"),
-        "of a chip": ("chip_bytes_per_s", "bytes/s"),
-        "bisection, one way": ("bisection_bytes_per_s", "bytes/s"),
-        "switches": "switches",
-    }
-    return records(
-        report.tiers,
-        columns,
-        how={"groups": {"keep": 4}, "switches": {"keep": 2}, "children": {"keep": 6}, "of a chip": {"keep": 3}},
-    )
-
-
-def _weakest(report: SliceReport) -> str:
+def _weakest(report: reports.SliceReport) -> str:
     if report.pods > 1 and report.dcn_bytes_per_s:
         width = amount(report.dcn_bytes_per_s / report.chips, "bytes/s")
         return f"Between pods a chip has {width}: keep there what moves least."
@@ -177,7 +132,7 @@ def _weakest(report: SliceReport) -> str:
     return f"Without wraparound, {named} {give} collectives half the bandwidth of a ring."
 
 
-def layout_sheet(report: LayoutReport, _detail: bool) -> Sheet:
+def layout_sheet(report: reports.LayoutReport, _detail: bool) -> Sheet:
     """The position of each element in memory, as the array is written."""
     width = len(report.places[0]) if report.places else 0
     places = table([Column(f"[{place}]", right=True) for place in range(width)], report.places) if width else None
@@ -189,11 +144,71 @@ def layout_sheet(report: LayoutReport, _detail: bool) -> Sheet:
     )
 
 
-def _draw(report: ChipReport | ChipsReport, kind: str) -> Chart:
-    return draw(kind, None, report)
+MOST_ROOFS = 8
+"""Roofs that one picture can tell apart; of more the newest are drawn."""
+ALIKE = 1.13
+"""Roofs within this factor are drawn as one."""
 
 
-bind(ChipsReport, Face(chips_sheet, _draw))
-bind(ChipReport, Face(chip_sheet, _draw))
-bind(SliceReport, Face(slice_sheet))
-bind(LayoutReport, Face(layout_sheet))
+def draw(report: reports.ChipReport | reports.ChipsReport, kind: str) -> Chart:
+    """One chip or all of them."""
+    chips = [report] if isinstance(report, reports.ChipReport) else report.chips
+    if not chips:
+        raise nothing_to_draw("no chip is named")
+    if kind == "roofs":
+        return roofs_chart(chips)
+    fields = {
+        "flops": ("bf16 peak", "bf16_flops_per_s", "FLOP/s"),
+        "hbm": ("HBM", "hbm_bytes", "bytes"),
+        "bandwidth": ("HBM bandwidth", "hbm_bytes_per_s", "bytes/s"),
+    }
+    title, field, dimension = fields[kind]
+    role = "compute" if kind == "flops" else "hbm"
+    rows = [Bar(one.title, getattr(one, field), role) for one in chips]
+    return bars(
+        rows, f"{title} of {len(chips)} chips" if len(chips) > 1 else f"{title} of {chips[0].title}", "", dimension
+    )
+
+
+def roofs_chart(chips: Sequence[reports.ChipReport]) -> Chart:
+    """bf16 over HBM of several chips, or every format of one."""
+    if len(chips) == 1:
+        [one] = chips
+        peaks = {fact.path: fact.value for fact in one.facts if fact.unit == "FLOP/s" and isinstance(fact.value, float)}
+        found: dict[float, list[str]] = {}
+        for path, value in peaks.items():
+            found.setdefault(float(value), []).append(path.removeprefix("matrix.").replace(".", " "))
+        roofs = [Roof(", ".join(names), peak, one.hbm_bytes_per_s) for peak, names in found.items()]
+        roofs = sorted(roofs, key=lambda roof: -roof.peak)[:MOST_ROOFS]
+        return roofline_chart(
+            roofs,
+            [],
+            f"{one.title}: roofs by format",
+            f"over HBM at {marked(one.hbm_bytes_per_s, 'bytes/s')}, datasheet rates",
+        )
+    groups: list[list[reports.ChipReport]] = []
+    for one in sorted(chips, key=lambda one: (-one.bf16_flops_per_s, -one.hbm_bytes_per_s)):
+        alike = next((group for group in groups if _alike(group[0], one)), None)
+        groups.append([one]) if alike is None else alike.append(one)
+    newest = sorted(groups, key=lambda group: max(one.released for one in group))[-MOST_ROOFS:]
+    roofs = [
+        Roof(", ".join(one.name for one in group), group[0].bf16_flops_per_s, group[0].hbm_bytes_per_s)
+        for group in groups
+        if group in newest
+    ]
+    told = "" if len(groups) <= MOST_ROOFS else f"; the {MOST_ROOFS} newest"
+    return roofline_chart(
+        roofs, [], "Roofs of chips, bf16 over HBM", f"datasheet rates of the first of each group{told}"
+    )
+
+
+def _alike(one: reports.ChipReport, other: reports.ChipReport) -> bool:
+    """Whether two roofs could not be told apart in a picture."""
+    ratios = one.bf16_flops_per_s / other.bf16_flops_per_s, one.hbm_bytes_per_s / other.hbm_bytes_per_s
+    return all(1 / ALIKE < ratio < ALIKE for ratio in ratios)
+
+
+bind(reports.ChipsReport, Face(chips_sheet, draw))
+bind(reports.ChipReport, Face(chip_sheet, draw))
+bind(reports.SliceReport, Face(slice_sheet))
+bind(reports.LayoutReport, Face(layout_sheet))

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from dragonscale.app.record import Record
+from dragonscale.app.record import Record, shared
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.xla.layouts import read_arrays
 from dragonscale.physics.hardware import Chip, Slice, Torus, Tree, axis_diameter, chip_names, eccentricity, load_chip
@@ -164,23 +164,17 @@ def chip_report(chip: Chip) -> ChipReport:
         others = [OtherReading(_plain(other.value), other.source, other.note) for other in fact.also]
         words = fact.dimension, fact.per, fact.direction, fact.source, fact.note
         facts.append(ChipFact(path, _plain(fact.value), *words, others))
+    own = shared(ChipReport, chip, facts=facts, network=network, price=_price(chip))
     return ChipReport(
-        name=chip.name,
-        title=chip.title,
-        kind=chip.kind,
-        released=chip.released,
+        **own,
         bf16_flops_per_s=chip.peak("bf16"),
         hbm_bytes=chip.hbm.capacity,
         hbm_bytes_per_s=chip.bandwidth("hbm"),
         critical_intensity_flops_per_byte=chip.intensity("bf16"),
-        network=network,
         largest=largest,
         price_usd_per_h=chip.price,
         list_price_usd_per_h=chip.list_price,
-        price=_price(chip),
         parts=_parts(chip),
-        facts=facts,
-        sources=chip.sources,
         pod=_pod(chip),
     )
 
@@ -259,16 +253,10 @@ def slice_report(piece: Slice) -> SliceReport:
     dcn = chip.dcn * count if chip.dcn and isinstance(chip.network, Torus) else None
     if piece.pods > 1 and dcn is not None:
         weakest = dcn / 2
+    cores = piece.cores if chip.kind == "tpu" and "cores" in chip.structure else None
     return SliceReport(
+        **shared(SliceReport, piece, chip, chip=chip.title, cores=cores, host_shape=list(chip.host_shape)),
         slice=str(piece),
-        chip=chip.title,
-        chips=count,
-        pods=piece.pods,
-        hosts=piece.hosts,
-        host_chips=chip.host_chips,
-        host_shape=list(chip.host_shape),
-        vms=piece.vms,
-        cores=piece.cores if chip.kind == "tpu" and "cores" in chip.structure else None,
         axes=axes,
         tiers=tiers,
         full_bisection=tree.full_bisection if tree else None,

@@ -3,19 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dragonscale.app.charts.collective import draw
-from dragonscale.app.collective_report import (
-    CollectiveReport,
-    RingFacts,
-    TransferReport,
-    collective_mesh,
-    collective_report,
-    find_kind,
-    read_options,
-    size_sweep,
-    transfer_report,
-)
+from dragonscale.app import collective_report as reports
+from dragonscale.app.charts.roles import nothing_to_draw
 from dragonscale.app.given import axes_of, target_of, written_target
+from dragonscale.app.grids import grid, summary
 from dragonscale.app.questions.explain import ExplainCollectiveQuestion
 from dragonscale.app.questions.operations import CollectiveQuestion
 from dragonscale.app.record import Face, bind
@@ -28,8 +19,10 @@ from dragonscale.physics.notation import parse_array
 from dragonscale.physics.numbers import product
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.units import parse
-from dragonscale.sheets.charts.chart import Chart
-from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, sheet, table
+from dragonscale.sheets.charts import Chart, LineSeries, Mark, RuleLine, line_chart
+from dragonscale.sheets.charts.amounts import amount as marked
+from dragonscale.sheets.charts.axes import log_axis
+from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, sheet, table
 
 
 @dataclass(frozen=True)
@@ -45,17 +38,17 @@ class CollectiveAsked:
 def read_question(question: CollectiveQuestion | ExplainCollectiveQuestion, listener: Listener) -> CollectiveAsked:
     """The collective, over which wires, and how it is done."""
     chip, piece = target_of(with_changes(question.on, question.set), listener)
-    kind, mesh = find_kind(question.kind), collective_mesh(chip, piece, axes_of(question.mesh))
+    kind, mesh = reports.find_kind(question.kind), reports.collective_mesh(chip, piece, axes_of(question.mesh))
     axes = read_axes(question.axis, mesh.axes)
     ways = question.one_way, question.in_network, question.filled, question.picks
-    return CollectiveAsked(kind, mesh, axes, read_options(mesh.size(*axes), *ways))
+    return CollectiveAsked(kind, mesh, axes, reports.read_options(mesh.size(*axes), *ways))
 
 
-def ask(question: CollectiveQuestion, listener: Listener) -> CollectiveReport | TransferReport:
+def ask(question: CollectiveQuestion, listener: Listener) -> reports.CollectiveReport | reports.TransferReport:
     """The time of a collective, or of one message between chips."""
     volume = read_volume(question.size)
     if question.kind in ("send", "gather"):
-        sent = transfer_report(
+        sent = reports.transfer_report(
             question.kind,
             volume,
             target_of(with_changes(question.on, question.set))[1],
@@ -64,7 +57,7 @@ def ask(question: CollectiveQuestion, listener: Listener) -> CollectiveReport | 
         )
         return sent.came_from(None, listener.notes)
     asked = read_question(question, listener)
-    report = collective_report(
+    report = reports.collective_report(
         asked.kind,
         volume,
         asked.axes,
@@ -111,15 +104,16 @@ def read_axes(text: str, known: Mapping[str, object]) -> tuple[str, ...]:
     return names
 
 
-def collective_sheet(report: CollectiveReport, _detail: bool) -> Sheet:
+def collective_sheet(report: reports.CollectiveReport, _detail: bool) -> Sheet:
     """One collective over mesh axes."""
     mesh = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
     head = f"{report.collective} of {amount(report.bytes, 'bytes')} over {', '.join(report.axes)}"
-    title, tiers = f"{head} ({report.chips} chips) on {report.on}", _tiers(report) if report.tiers else None
+    title, counted = f"{head} ({report.chips} chips) on {report.on}", {"children": lambda tier: round(tier.children)}
+    tiers = grid("collective-tiers", report.tiers, own=counted) if report.tiers else None
     return sheet(Title(title, f"mesh {mesh}"), _terms(report), tiers, _inside(report), Prose(report.advice, "key"))
 
 
-def _terms(report: CollectiveReport) -> Grid:
+def _terms(report: reports.CollectiveReport) -> Grid:
     terms = {
         "bandwidth": (report.bandwidth_s, "exact bytes over links"),
         "latency": (report.latency_s, "hops"),
@@ -131,33 +125,21 @@ def _terms(report: CollectiveReport) -> Grid:
     return table([Column("term"), Column("time", right=True), Column("", wrap=True)], rows)
 
 
-def _tiers(report: CollectiveReport) -> Grid:
-    columns = {
-        "tier": "tier",
-        "children": lambda tier: round(tier.children),
-        "link of each": ("link_bytes_per_s", "bytes/s"),
-        "time": ("seconds", "s"),
-        "into its switches": ("ingress_bytes", "bytes"),
-        "out of them": ("egress_bytes", "bytes"),
-    }
-    how = {"into its switches": {"keep": 2}, "out of them": {"keep": 1}}
-    return records(report.tiers, columns, how=how)
-
-
-def _inside(report: CollectiveReport) -> Facts:
+def _inside(report: reports.CollectiveReport) -> Facts:
     """What the chips send and the links carry."""
     binding = max(report.tiers, key=lambda tier: tier.seconds, default=None)
     wires = f"a {binding.tier} link carries" if binding else "a chip's links carry"
     ring = report.ring
-    added = "; the switches add, so its array goes up once and the sum comes down once" if report.in_network else ""
-    rate = amount(report.algorithm_bandwidth_bytes_per_s, "bytes/s")
-    meaning = f"{rate}, the array over the time; {wires} {amount(report.link_bytes_per_s, 'bytes/s')}"
-    return facts(
-        ("filled", f"{report.filled:.4g} of the pieces are not empty") if report.filled < 1 else None,
-        ("sent", f"{amount(report.wire_bytes_per_chip, 'bytes')} by each chip{added}"),
-        (("ring" if ring.wraps else "line"), _ring(report, ring)) if ring else None,
-        ("busiest link", f"carries {amount(ring.link_bytes, 'bytes')} one way") if ring else None,
-        ("algorithm bandwidth", meaning),
+    told = None if ring is None else _ring(report, ring)
+    return summary(
+        "collective-facts",
+        report,
+        filled=report.filled if report.filled < 1 else None,
+        added="; the switches add, so its array goes up once and the sum comes down once" if report.in_network else "",
+        ring=told if ring and ring.wraps else None,
+        line=told if ring and not ring.wraps else None,
+        link=ring and ring.link_bytes,
+        wires=wires,
     )
 
 
@@ -165,7 +147,7 @@ BOTH_WAYS = 1.5
 """A chip that sends more than so many pieces in a hop sends them both ways round."""
 
 
-def _ring(report: CollectiveReport, ring: RingFacts) -> str:
+def _ring(report: reports.CollectiveReport, ring: reports.RingFacts) -> str:
     size, each = amount(ring.hop_bytes, "bytes"), f"each at least {amount(ring.hop_s, 's')}"
     if report.collective == "all_to_all":
         return f"pieces of {size}, {ring.sends:g} sent or passed on by each chip, {each}"
@@ -179,29 +161,45 @@ def _ring(report: CollectiveReport, ring: RingFacts) -> str:
     return f"both ways round at once: {full}{', and ' if half else ''}{half}"
 
 
-def transfer_sheet(sent: TransferReport, _detail: bool) -> Sheet:
+def transfer_sheet(sent: reports.TransferReport, _detail: bool) -> Sheet:
     """One message between two chips, or from all to one."""
     source, target = ("(" + ",".join(map(str, place)) + ")" for place in (sent.source, sent.target))
     size = amount(sent.bytes, "bytes")
     gathers = sent.kind == "gather"
     head = f"gather of {size} to {target}" if gathers else f"send of {size} from {source} to {target}"
     paths = f"over the {sent.paths} links of {target}" if gathers else f"over {sent.paths} paths that share no link"
-    bandwidth, latency = (
-        f"{amount(sent.bandwidth_s, 's')} {paths}",
-        f"{amount(sent.latency_s, 's')} for {sent.hops} hops",
-    )
     total = ", the larger of the two." if gathers else " in all: the two follow each other."
     return sheet(
         Title(f"{head} of {sent.on}"),
-        facts(("bandwidth", bandwidth), ("latency", latency)),
+        summary("transfer-facts", sent, paths=paths),
         Prose(amount(sent.total_s, "s") + total, "key"),
     )
 
 
-def _draw(report: CollectiveReport, kind: str) -> Chart:
+_NAMES = {"bound": "lower bound", "bandwidth": "bandwidth alone", "latency": "latency alone"}
+_ROLES = {"bound": "compute", "bandwidth": "fsdp", "latency": "hbm"}
+
+
+def draw(report: reports.CollectiveReport, _kind: str) -> Chart:
+    """Time against size, with the regimes of latency and of bandwidth."""
     asked = report.asked
-    return draw(kind, size_sweep(asked.kind, asked.axes, asked.mesh, asked.options), report)
+    curves = reports.size_sweep(asked.kind, asked.axes, asked.mesh, asked.options)
+    if "bound" not in curves:
+        raise nothing_to_draw("one chip sends nothing")
+    # The terms are thin beside their bound, which covers the larger of them; both are dashed below it.
+    order = [name for name in ("bandwidth", "latency", "bound") if name in curves]
+    lowest = min(seconds for _, seconds in curves["bound"])
+    series = [LineSeries(_NAMES[name], tuple(curves[name]), _ROLES[name], dashed=name != "bound") for name in order]
+    x = log_axis("bytes of the whole array", "bytes", [size for size, _ in curves["bound"]], room=0.0)
+    y = log_axis("time", "s", [lowest / 2, *(seconds for _, seconds in curves["bound"])])
+    turn = report.latency_bound_below_bytes
+    rules = [RuleLine(turn, f"latency-bound below {marked(turn, 'bytes')}", "muted")] if x.low < turn < x.high else []
+    marks = [Mark(report.bytes, report.lower_s, f"{marked(report.bytes, 'bytes')}: {marked(report.lower_s, 's')}")]
+    marks = [mark for mark in marks if x.low <= mark.x <= x.high and y.low <= mark.y <= y.high]
+    over = ", ".join(report.axes)
+    title = f"{report.collective.replace('_', '-')} over {over} ({report.chips:,} chips)"
+    return line_chart(series, x, y, title, f"on {report.on}, at datasheet rates", rules, marks)
 
 
-bind(CollectiveReport, Face(collective_sheet, _draw))
-bind(TransferReport, Face(transfer_sheet))
+bind(reports.CollectiveReport, Face(collective_sheet, draw))
+bind(reports.TransferReport, Face(transfer_sheet))

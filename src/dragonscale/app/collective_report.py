@@ -243,19 +243,19 @@ def _advice(report: CollectiveReport) -> str:
     return f"Bound by the bandwidth of {where}; messages below {threshold} would be bound by latency."
 
 
-def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -> list[dict[str, float | str]]:
-    """The time over message sizes from 1 kB to 10 GB: the two terms and their bound, for a chart."""
+def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -> dict[str, list[tuple[float, float]]]:
+    """The time over message sizes from 1 kB to 10 GB (bytes, seconds): the two terms and their bound, for a chart; what
+    takes no time has no curve."""
     import numpy
 
     volumes = numpy.logspace(3, 10, 57)
     cost = collective_time(kind, volumes, mesh.group(axes), options)
-    curves = {"bound": cost.lower, "bandwidth": cost.bandwidth, "latency": cost.latency + 0 * volumes}
-    return [
-        {"bytes": float(volume), "seconds": float(seconds), "what": name}
-        for name, curve in curves.items()
-        for volume, seconds in zip(volumes, curve, strict=True)
-        if seconds > 0
-    ]
+    terms = {"bound": cost.lower, "bandwidth": cost.bandwidth, "latency": cost.latency + 0 * volumes}
+    curves = {
+        name: [(v, s) for v, s in zip(volumes.tolist(), term.tolist(), strict=True) if s > 0]
+        for name, term in terms.items()
+    }
+    return {name: points for name, points in curves.items() if points}
 
 
 class TransferReport(Record):

@@ -7,7 +7,7 @@ import msgspec
 
 from dragonscale.app.questions.export import ImportQuestion
 from dragonscale.app.questions.flag import written
-from dragonscale.app.record import Face, Record, bind
+from dragonscale.app.record import Face, Record, bind, shared
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported, as_path
 from dragonscale.exports.reading import read_plan
@@ -87,11 +87,6 @@ def _shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def plan_dict(plan: Any) -> dict[str, Any]:
-    """A plan's settings by name."""
-    return msgspec.to_builtins({name: getattr(plan, name) for name in plan.__dataclass_fields__})
-
-
 def ask(question: ImportQuestion, listener: Listener) -> ImportReport:
     """Read a config or a command."""
     text = written(question.config).strip()
@@ -133,46 +128,28 @@ def report_of(found: Imported) -> ImportReport:
     """An import as its record."""
     file, target = found.file, target_named(found.target)
     training = isinstance(file, TrainingFile)
+    lists = {name: list(getattr(found, name)) for name in ("notes", "ignored", "unplanned", "unknown")}
     report = ImportReport(
-        "training" if training else "serving",
-        target.title,
-        found.version,
-        file.model,
-        file.slice,
-        plan_dict(file.plan),
-        short_plan(file.plan) if isinstance(file, TrainingFile) else str(file.plan),
-        _workload(file),
-        file.stack if isinstance(file, TrainingFile) else "",
-        "" if isinstance(file, TrainingFile) else file.engine,
-        list(found.notes),
-        list(found.ignored),
-        list(found.unplanned),
-        list(found.unknown),
+        **shared(ImportReport, file, found, plan=msgspec.to_builtins(file.plan), **lists),
+        kind="training" if training else "serving",
+        software=target.title,
+        plan_text=short_plan(file.plan) if isinstance(file, TrainingFile) else str(file.plan),
+        workload=_workload(file),
     )
     vars(report)["file"] = file
     return report
 
 
-def _workload(file: Any) -> dict[str, Any]:
-    if isinstance(file, TrainingFile):
-        values: dict[str, Any] = {
-            "batch": file.batch,
-            "seq": file.seq,
-            "tokens": file.tokens,
-            "price": file.price,
-            "documents": file.documents,
-        }
-    else:
-        tables = {
-            name: msgspec.to_builtins(getattr(file, name))
-            for name in ("traffic", "targets", "launch", "speculation", "prefill")
-        }
-        values = {
-            "batch": file.batch,
-            "replicas": file.replicas,
-            **{name: {k: v for k, v in own.items() if v} for name, own in tables.items()},
-        }
-    return {name: value for name, value in values.items() if value}
+def _workload(file: TrainingFile | SavedPlan) -> dict[str, Any]:
+    """What a file says of the work, as far as it says something."""
+    names = ("batch", "seq", "tokens", "price", "documents")
+    if isinstance(file, SavedPlan):
+        names = ("batch", "replicas", "traffic", "targets", "launch", "speculation", "prefill")
+    values = {name: msgspec.to_builtins(getattr(file, name)) for name in names}
+    tables = {
+        name: {key: one for key, one in own.items() if one} for name, own in values.items() if isinstance(own, dict)
+    }
+    return {name: value for name, value in (values | tables).items() if value}
 
 
 bind(ImportReport, Face(import_sheet, save=save_import))

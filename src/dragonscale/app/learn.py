@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import msgspec
 
+from dragonscale.app.grids import grid
 from dragonscale.app.questions.facts import LearnQuestion
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.course.chapters import CHAPTERS, Chapter, all_problems, find_chapter, problems_of
@@ -237,11 +238,9 @@ def _following(problem: Problem) -> str:
 
 
 def course_sheet(report: CourseReport, _detail: bool) -> Sheet:
-    rows = [[row.chapter, f"{row.solved}/{row.problems}", row.about] for row in report.chapters]
-    columns = [Column("chapter"), Column("solved", right=True), Column("about", wrap=True, keep=5)]
-    foot = "In a terminal `dscale learn CHAPTER` asks the problems one by one; `--seed N` draws other numbers."
+    solved = (lambda row: f"{row.solved}/{row.problems}", "")
     title = Title(f"{report.solved} of {report.problems} problems solved", f"kept in {report.progress_file}")
-    return sheet(title, table(columns, rows, foot=foot), NextStep(report.next, "Next:"))
+    return sheet(title, grid("learn", report.chapters, own={"solved": solved}), NextStep(report.next, "Next:"))
 
 
 def lesson_sheet(report: LessonReport, detail: bool) -> Sheet:

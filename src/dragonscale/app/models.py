@@ -1,34 +1,230 @@
-"""`dscale models`: what a model weighs in ten lines, then its parts; or the presets."""
+"""`dscale models`: what a model weighs and asks for, in ten lines, then by part; or a line for each preset.
+
+A model over the length of its sequences: the matmuls of a token cost the same at any length; the dot products of
+attention grow with it. For a dense model whose MLP is four times as wide as the model (F = 4D, no KV sharing) and
+attention that is not causal the two meet near T = 8D, the rule of the book; a causal model needs twice that, and a
+window may keep them from meeting at all.
+
+>>> from dragonscale.models import simple
+>>> model = simple("m", d_model=4096, d_ff=16384, n_layers=32, n_heads=32, vocab=1)
+>>> round(overtaken_at(model, causal=False) / 4096, 1), round(overtaken_at(model, causal=True) / 4096, 1)
+(8.0, 16.0)
+"""
 
 import shlex
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-from dragonscale.app.charts.model_charts import draw
+import msgspec
+
+from dragonscale.app import grids
 from dragonscale.app.given import unnamed
-from dragonscale.app.models_report import ModelReport, ModelsReport, model_report, models_report
 from dragonscale.app.questions.facts import ModelsQuestion
 from dragonscale.app.questions.flag import written
-from dragonscale.app.record import Face, bind
+from dragonscale.app.record import Face, Record, bind, shared
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
-from dragonscale.models import load_model
+from dragonscale.models import load_model, model_names
+from dragonscale.models.activations import REMAT, activation_bytes
 from dragonscale.models.assumed import with_assumed
+from dragonscale.models.count import cache_bytes
+from dragonscale.models.flops import Workload, forward_flops, training_flops
+from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
 from dragonscale.physics.hardware import dtype_bytes
-from dragonscale.sheets.charts.chart import Chart
-from dragonscale.sheets.sheet import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    NextStep,
-    Prose,
-    Sheet,
-    Title,
-    Verbatim,
-    amount,
-    facts,
-    records,
-    table,
-)
+from dragonscale.physics.rooflines.counts import model_flops
+from dragonscale.physics.units import render
+from dragonscale.sheets import sheet as laid
+from dragonscale.sheets.charts import Bar, Chart, bars
+from dragonscale.sheets.charts.amounts import amount as marked
+from dragonscale.sheets.sheet import amount, table
+
+CHARTS = ("parameters", "flops")
+
+
+class ModelReport(Record):
+    """A model at one sequence length. `cache_bytes_reserved` is what an engine sets aside: whole pages, and the
+    full sequence even in windowed layers."""
+
+    CHARTS: ClassVar[tuple[str, ...]] = CHARTS
+
+    name: str
+    n_layers: int
+    d_model: int
+    vocab: int
+    parameters: int
+    active_parameters: int
+    checkpoint_parameters: int
+    parameters_by_part: dict[str, int]
+    active_parameters_by_part: dict[str, int]
+    extra_parameters: dict[str, int]
+    sequence: int
+    causal: bool
+    forward_flops_per_token: float
+    training_flops_per_token: float
+    six_n_flops_per_token: float
+    six_n_with_embedding_flops_per_token: float
+    forward_flops_per_token_by_part: dict[str, float]
+    weight_bytes: dict[str, float]
+    stored_bytes: dict[str, int]
+    kv_dtype: str
+    kv_bytes_per_token: float
+    cache_bytes_per_sequence: float
+    cache_bytes_reserved: float
+    activation_bytes_per_token: dict[str, float]
+    program: str
+    notes: list[str]
+    advice: str
+
+    def headline(self) -> str:
+        size, used = render(self.parameters, "count"), render(self.active_parameters, "count")
+        return f"{self.name}: {size} parameters, {used} used per token"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each part: its parameters, those used per token, and its forward FLOPs of a token."""
+        parts = dict.fromkeys([*self.parameters_by_part, *self.forward_flops_per_token_by_part])
+        return [
+            {
+                "part": part,
+                "parameters": self.parameters_by_part.get(part, 0),
+                "active_parameters": self.active_parameters_by_part.get(part, 0),
+                "forward_flops_per_token": self.forward_flops_per_token_by_part.get(part, 0.0),
+            }
+            for part in parts
+        ]
+
+
+class ModelRow(msgspec.Struct):
+    """A preset in a line."""
+
+    name: str
+    parameters: int
+    active_parameters: int
+    n_layers: int
+    d_model: int
+    kv_bytes_per_token: float
+
+
+class ModelsReport(Record):
+    """Every preset; `--json` prints the rows alone."""
+
+    ROWS: ClassVar[str] = "models"
+    CHARTS: ClassVar[tuple[str, ...]] = CHARTS[:1]
+
+    models: list[ModelRow]
+
+    def headline(self) -> str:
+        return f"{len(self.models)} presets"
+
+    def to_dict(self) -> Any:
+        return msgspec.to_builtins(self.models)
+
+
+WEIGHT_DTYPES = ("bf16", "fp8", "int4")
+
+
+def model_report(
+    model: Transformer, sequence: int, kv_dtype: str = "bf16", causal: bool = True, page: int = 16
+) -> ModelReport:
+    """Everything countable about a model at one sequence length."""
+    program = model.program()
+    counts = count_parameters(model)
+    work = Workload(1, sequence, sequence, causal)
+    # An embedding that is also the head is multiplied, so it is among the parameters used per token.
+    looked_up = counts.by_part.get("embed", 0) if "head" in counts.by_part else 0
+    forward = {part: float(flops) / sequence for part, flops in forward_flops(program, work).items()}
+    training = sum(float(flops) for flops in training_flops(program, work).values()) / sequence
+    cached = sum(cache_bytes(program, sequence, kv_dtype).values())
+    reserved = sum(cache_bytes(program, sequence, kv_dtype, page=page, hybrid=False).values())
+    report = ModelReport(
+        **shared(ModelReport, model, notes=list(model.notes), program=str(program)),
+        parameters=counts.total,
+        active_parameters=counts.active,
+        checkpoint_parameters=counts.checkpoint,
+        parameters_by_part=counts.by_part,
+        active_parameters_by_part=counts.active_by_part,
+        extra_parameters=counts.extras_by_part,
+        sequence=sequence,
+        causal=causal,
+        forward_flops_per_token=sum(forward.values()),
+        training_flops_per_token=training,
+        six_n_flops_per_token=float(model_flops(counts.active, 1)),
+        six_n_with_embedding_flops_per_token=float(model_flops(counts.active + looked_up, 1)),
+        forward_flops_per_token_by_part=forward,
+        weight_bytes={dtype: counts.total * dtype_bytes(dtype) for dtype in WEIGHT_DTYPES},
+        stored_bytes=model.stored,
+        kv_dtype=kv_dtype,
+        kv_bytes_per_token=float(kv_bytes_per_token(model, kv_dtype)),
+        cache_bytes_per_sequence=float(cached),
+        cache_bytes_reserved=float(reserved),
+        activation_bytes_per_token={
+            policy: float(sum(activation_bytes(program.sections[1:-1], work, policy).values())) / sequence
+            for policy in REMAT
+        },
+        advice="",
+    )
+    report.advice = _advice(report)
+    return report
+
+
+def _advice(report: ModelReport) -> str:
+    largest, size = max(report.parameters_by_part.items(), key=lambda item: item[1])
+    scores = report.forward_flops_per_token_by_part.get("scores", 0.0) / report.forward_flops_per_token
+    return (
+        f"{size / report.parameters:.0%} of the parameters are {largest}; at {report.sequence:,} tokens the "
+        f"attention's dot products are {scores:.0%} of the FLOPs."
+    )
+
+
+def models_report() -> ModelsReport:
+    """Every preset."""
+    rows: list[ModelRow] = []
+    for name in model_names():
+        model = load_model(name)
+        counts = count_parameters(model)
+        kv = float(kv_bytes_per_token(model))
+        rows.append(ModelRow(name, counts.total, counts.active, model.n_layers, model.d_model, kv))
+    return ModelsReport(rows)
+
+
+LONGEST = 2.0**26
+"""No sequence is looked at that is longer."""
+RULE = 8
+"""Of the book: attention overtakes the matmuls at this many times d_model."""
+
+
+def flops_over(model: Transformer, lengths: Sequence[float], causal: bool = True) -> dict[str, list[float]]:
+    """Forward FLOPs of a token by part at each length of the sequence; `scores` are attention's dot products."""
+    import numpy
+
+    tokens = numpy.array(lengths, dtype=float)
+    found = forward_flops(model.program(), Workload(1, tokens, tokens, causal))
+    return {part: numpy.broadcast_to(flops / tokens, tokens.shape).tolist() for part, flops in found.items()}
+
+
+def cache_over(model: Transformer, lengths: Sequence[float], dtype: str = "bf16", hybrid: bool = True) -> list[float]:
+    """Bytes that one sequence keeps while decoding; without `hybrid`, the whole sequence in windowed layers too."""
+    import numpy
+
+    tokens = numpy.array(lengths, dtype=float)
+    kept = sum(cache_bytes(model.program(), tokens, dtype, hybrid=hybrid).values())
+    return numpy.broadcast_to(kept, tokens.shape).tolist()
+
+
+def overtaken_at(model: Transformer, causal: bool = True) -> float | None:
+    """From how many tokens on attention's dot products cost more than all matmuls; None where they never do."""
+    low, high = 1.0, LONGEST
+    if _excess(model, high, causal) < 0:
+        return None
+    while high / low > 1 + 1e-6:
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if _excess(model, middle, causal) >= 0 else (middle, high)
+    return high
+
+
+def _excess(model: Transformer, length: float, causal: bool) -> float:
+    flops = forward_flops(model.program(), Workload(1, length, length, causal))
+    scores = float(flops.pop("scores", 0.0))
+    return scores - sum(map(float, flops.values()))
 
 
 def ask(question: ModelsQuestion, listener: Listener) -> ModelReport | ModelsReport:
@@ -54,78 +250,46 @@ def ask_model(question: ModelsQuestion, listener: Listener) -> ModelReport:
     return report
 
 
-def models_sheet(report: ModelsReport, _detail: bool) -> Sheet:
+def models_sheet(report: ModelsReport, _detail: bool) -> laid.Sheet:
     """A line for each preset."""
-    columns = {
-        "model": "name",
-        "parameters": ("parameters", "count"),
-        "active": ("active_parameters", "count"),
-        "layers": "n_layers",
-        "d_model": "d_model",
-        "KV/token": ("kv_bytes_per_token", "bytes"),
-    }
-    how = {"d_model": {"keep": 3}, "layers": {"keep": 4}}
     why = "By part, as of a path or org/name of the Hugging Face Hub:"
-    return Sheet((records(report.models, columns, how=how), NextStep("dscale models NAME", why)))
+    return laid.Sheet((grids.grid("models", report.models), laid.NextStep("dscale models NAME", why)))
 
 
 RECOMPUTED = {"block": "full (block)"}
 """Policies of recompute by the words of the field, where those are others."""
 
 
-def model_sheet(report: ModelReport, detail: bool) -> Sheet:
+def model_sheet(report: ModelReport, detail: bool) -> laid.Sheet:
     """One model: the summary, then its parts; or its named einsums and nothing else, where those were asked for."""
     if report.asked is not None and report.asked.program:
-        return Sheet((Verbatim(report.program),))
+        return laid.Sheet((laid.Verbatim(report.program),))
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
-    blocks: list[Block] = [Title(report.name, shape), summary(report), parts_table(report), Prose(report.advice)]
-    blocks += [Verbatim(report.program)] if detail else []
+    blocks: list[laid.Block] = [
+        laid.Title(report.name, shape),
+        summary(report),
+        parts_table(report),
+        laid.Prose(report.advice),
+    ]
+    blocks += [laid.Verbatim(report.program)] if detail else []
     asked = report.asked
     if asked is not None and not unnamed(asked.model) and not (asked.assume or asked.family):
         name = shlex.quote(written(asked.model))
-        blocks.append(NextStep(f"dscale estimate {name}", "Next, what it takes to train and serve:"))
-    return Sheet(tuple(blocks))
+        blocks.append(laid.NextStep(f"dscale estimate {name}", "Next, what it takes to train and serve:"))
+    return laid.Sheet(tuple(blocks))
 
 
-def summary(report: ModelReport) -> Facts:
+def summary(report: ModelReport) -> laid.Facts:
     """Parameters, bytes, FLOPs, cache and activations."""
-    held = sum(report.stored_bytes.values())
-    files = f"{amount(held, 'bytes')}: {_by_name(report.stored_bytes)}" if held else ""
-    what = "causal" if report.causal else "full"
-    keys = ("forward", "training", "six_n", "six_n_with_embedding")
-    forward, training, six_n, six_n_embedded = (
-        amount(getattr(report, f"{key}_flops_per_token"), "FLOP") for key in keys
-    )
-    extra = ", ".join(f"{part} {size:,}" for part, size in report.extra_parameters.items())
-    reserved = amount(report.cache_bytes_reserved, "bytes")
-    return facts(
-        ("parameters", f"{report.parameters:,}, {report.active_parameters:,} used per token", "key"),
-        ("also held", f"{extra} parameters in the checkpoint") if extra else None,
-        ("weights", _by_name(report.weight_bytes)),
-        ("files", files),
-        (
-            "KV cache",
-            f"{amount(report.kv_bytes_per_token, 'bytes')} per token in {report.kv_dtype}, "
-            f"{amount(report.cache_bytes_per_sequence, 'bytes')} per sequence of {report.sequence:,} (an engine "
-            f"reserves {reserved})",
-        ),
-        (
-            "FLOPs",
-            f"per token at {report.sequence:,} tokens ({what} attention): forward {forward}, training {training}",
-        ),
-        (
-            "6N",
-            f"{six_n} per token with N = {report.active_parameters:,} (no embedding lookup), "
-            f"{six_n_embedded} with the embedding counted",
-        ),
-        (
-            "activations",
-            "kept per token of training, by recompute: "
-            + ", ".join(
-                f"{RECOMPUTED.get(policy, policy)} {amount(size, 'bytes')}"
-                for policy, size in report.activation_bytes_per_token.items()
-            ),
-        ),
+    held, activations = sum(report.stored_bytes.values()), report.activation_bytes_per_token.items()
+    return grids.summary(
+        "model-facts",
+        report,
+        extra=", ".join(f"{part} {size:,}" for part, size in report.extra_parameters.items()) or None,
+        weights=_by_name(report.weight_bytes),
+        files=f"{amount(held, 'bytes')}: {_by_name(report.stored_bytes)}" if held else None,
+        attention="causal" if report.causal else "full",
+        kept=", ".join(f"{RECOMPUTED.get(policy, policy)} {amount(size, 'bytes')}" for policy, size in activations),
     )
 
 
@@ -133,7 +297,7 @@ def _by_name(sizes: dict[str, float] | dict[str, int]) -> str:
     return ", ".join(f"{amount(size, 'bytes')} in {name}" for name, size in sizes.items())
 
 
-def parts_table(report: ModelReport) -> Grid:
+def parts_table(report: ModelReport) -> laid.Grid:
     """Parameters and forward FLOPs by part, the largest first; attention's dot products have no parameters."""
     flops = report.forward_flops_per_token_by_part
     rows = []
@@ -144,17 +308,40 @@ def parts_table(report: ModelReport) -> Grid:
         rows.append(("attention (QK, PV)", 0, "", 0.0, amount(flops["scores"], "FLOP")))
     columns = [
         "part",
-        Column("parameters", right=True),
-        Column("share", right=True),
-        Column("", bar=True, keep=2),
-        Column("forward/token", right=True),
+        laid.Column("parameters", right=True),
+        laid.Column("share", right=True),
+        laid.Column("", bar=True, keep=2),
+        laid.Column("forward/token", right=True),
     ]
     return table(columns, rows)
 
 
-def _draw(report: ModelReport | ModelsReport, kind: str) -> Chart:
-    return draw(kind, report.asked, report)
+def draw(report: ModelReport | ModelsReport, kind: str) -> Chart:
+    """One model by part, or all presets by size."""
+    if not isinstance(report, ModelReport):
+        rows = sorted(report.models, key=lambda row: -row.parameters)
+        shown = [Bar(row.name, row.parameters, "compute", _active(row)) for row in rows]
+        return bars(shown, f"Parameters of {len(rows)} presets", "in brackets: used per token, of MoE models", "count")
+    if kind == "flops":
+        parts = report.forward_flops_per_token_by_part
+        title = f"{report.name}: forward FLOPs of a token by part"
+        subtitle = f"{marked(report.forward_flops_per_token, 'FLOP')} at {report.sequence:,} tokens"
+        return bars(_parts(parts, report.forward_flops_per_token), title, subtitle, "FLOP")
+    title = f"{report.name}: parameters by part"
+    subtitle = (
+        f"{marked(report.parameters, 'count')} in all, {marked(report.active_parameters, 'count')} used per token"
+    )
+    return bars(_parts(report.parameters_by_part, report.parameters), title, subtitle, "count")
 
 
-bind(ModelReport, Face(model_sheet, _draw))
-bind(ModelsReport, Face(models_sheet, _draw))
+def _parts(parts: dict[str, float] | dict[str, int], total: float) -> list[Bar]:
+    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    return [Bar(name, float(value), "compute", marked(value / total, "share")) for name, value in ordered if value > 0]
+
+
+def _active(row: ModelRow) -> str:
+    return marked(row.active_parameters, "count") if row.active_parameters < 0.8 * row.parameters else ""
+
+
+bind(ModelReport, Face(model_sheet, draw))
+bind(ModelsReport, Face(models_sheet, draw))

@@ -2,23 +2,15 @@
 
 from collections.abc import Iterable
 
+from dragonscale.app.charts.roles import TABLE
 from dragonscale.plan.ledger import LedgerLine
 from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis
 
-ORDER = ("pipe", "data", "fsdp", "expert", "context", "width", "tensor")
+SPLITS = TABLE["splits"]
+ORDER = tuple(SPLITS)
 """From the outermost axis of a mesh to the innermost, whose chips are nearest."""
-SPLITS = {
-    "pipe": "layers",
-    "data": "the batch",
-    "fsdp": "the batch; weights, gradients, optimizer",
-    "expert": "experts",
-    "context": "the sequence",
-    "width": "hidden dims",
-    "tensor": "heads, hidden dims, vocabulary",
-}
 SMALLEST = 1e-4
 """What is less of the largest move is not told: a few statistics of norms."""
-_CARRIED = {"weight": "weights", "activation": "activations", "gradient": "gradients", "statistic": "statistics"}
 
 
 def serving_splits(axis: str, experts: int) -> str:
@@ -37,7 +29,7 @@ def mesh_axes(degrees: dict[str, int], lines: Iterable[LedgerLine]) -> list[Mesh
         axes = [name for name in order if name in line.axes]
         if not line.moves or not axes:
             continue
-        carried = _CARRIED.get(line.carries, line.carries)
+        carried = TABLE["carried"].get(line.carries, line.carries)
         words = f"{line.kind.replace('_', '-')} {carried}".strip().replace("permute", "send")
         words += f" (with {', '.join(axes[1:])})" if len(axes) > 1 else ""
         found = sums.setdefault((axes[0], words), [0.0, 0.0, 0.0])

@@ -18,9 +18,9 @@ from typing import Any
 from dragonscale.errors import InputError, unknown
 from dragonscale.sheets.charts.stacks import StackPart
 
-_TABLE: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("roles.toml").read_text(encoding="utf-8"))
-TIME, MEMORY = _TABLE["time"], _TABLE["memory"]
-_SERVED = _TABLE["served"]
+TABLE: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("roles.toml").read_text(encoding="utf-8"))
+TIME, MEMORY = TABLE["time"], TABLE["memory"]
+_SERVED = TABLE["served"]
 _TIME_ORDER, _MEMORY_ORDER = list(TIME), list(MEMORY)
 
 

@@ -16,13 +16,15 @@ from dragonscale.app.record import Face, Record, bind
 from dragonscale.app.serve.answer import answer
 from dragonscale.app.serve.serve_question import ServeQuestion
 from dragonscale.app.serve.serve_question import read_question as read_serving
+from dragonscale.app.serve.serve_question import said_by as saved_words
 from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.app.train.ask_train import ask as ask_train
-from dragonscale.app.train.given_plan import said_by
+from dragonscale.app.train.train_question import said_by
 from dragonscale.app.train.train_records import TrainReport
 from dragonscale.errors import InputError, shorten
 from dragonscale.listener import Listener
 from dragonscale.models.catalogue import is_preset
+from dragonscale.physics.hardware.prices import StrangePrice
 from dragonscale.serving.plan_file import load_serving_plan
 from dragonscale.tables import read_table
 from dragonscale.training.plan_file import is_plan_path, load_training_file
@@ -177,7 +179,7 @@ class _OneSide(Listener):
 
     def note(self, text: str) -> None:
         # a price that names several chips is whole over all sides
-        if text not in self.outer.notes and "which is not asked about" not in text:
+        if text not in self.outer.notes and not isinstance(text, StrangePrice):
             self.outer.note(text)
 
 
@@ -203,9 +205,9 @@ def _answers(asked: CompareAsked, listener: Listener) -> list[Any]:
 def served_by(path: str) -> dict[str, Any]:
     """What a file says of the requests of its plan, by the names of flags."""
     saved = load_serving_plan(path)
-    lengths = {"prompt": str(saved.traffic.prompt or ""), "output": str(saved.traffic.output or "")}
-    words = {"model": saved.model, "on": saved.slice, "engine": saved.engine, **lengths}
-    return {name: value for name, value in words.items() if value}
+    words = {"model": saved.model, "on": saved.slice, "engine": saved.engine}
+    lengths = {name: value for name, value in saved_words(saved).items() if name in ("prompt", "output")}
+    return {name: value for name, value in words.items() if value} | lengths
 
 
 def _given(question: CompareQuestion, names: tuple[str, ...], one: Contender, software: str) -> dict[str, Any]:

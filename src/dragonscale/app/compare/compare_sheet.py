@@ -5,20 +5,8 @@ from collections.abc import Callable
 
 from dragonscale.app.compare.compare_records import CompareReport, Side
 from dragonscale.app.compare.sides import DOLLARS, STEP, seconds_of
-from dragonscale.sheets.sheet import (
-    BarPart,
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Prose,
-    Sheet,
-    StackedBar,
-    Title,
-    amount,
-    facts,
-    table,
-)
+from dragonscale.sheets import sheet as laid
+from dragonscale.sheets.sheet import amount, facts, table
 
 MOST_TERMS = 8
 """Rows of terms without `--explain`."""
@@ -27,20 +15,23 @@ SEEN = 0.002
 MOST_PARTS = 7
 
 
-def compare_sheet(report: CompareReport, detail: bool) -> Sheet:
+def compare_sheet(report: CompareReport, detail: bool) -> laid.Sheet:
     """The whole answer."""
     many = len(report.sides)
-    blocks: list[Block] = [Title(f"{report.model}: {many} sides of {report.kind}", report.workload), _summary(report)]
+    blocks: list[laid.Block] = [
+        laid.Title(f"{report.model}: {many} sides of {report.kind}", report.workload),
+        _summary(report),
+    ]
     blocks += [_figures(report)]
     blocks += _bars(report)
     terms = _terms(report, detail)
     blocks += [terms] if terms is not None else []
     blocks += [_settings(report)] if detail and any(one.settings for one in report.differences) else []
-    blocks += [Prose(f"{side.key}: {side.measured}") for side in report.sides if side.measured]
-    return Sheet((*blocks, *([Prose("\n".join(report.notes), "dim")] if report.notes else [])))
+    blocks += [laid.Prose(f"{side.key}: {side.measured}") for side in report.sides if side.measured]
+    return laid.Sheet((*blocks, *([laid.Prose("\n".join(report.notes), "dim")] if report.notes else [])))
 
 
-def _summary(report: CompareReport) -> Facts:
+def _summary(report: CompareReport) -> laid.Facts:
     best = report.best
     named = {"training": "fastest", "serving": "best"}[report.kind]
     cheapest = _cheapest(report)
@@ -56,7 +47,7 @@ def _cheapest(report: CompareReport) -> Side | None:
     return min(priced, key=lambda pair: pair[0] or 0.0)[1] if len(priced) > 1 else None
 
 
-def _figures(report: CompareReport) -> Grid:
+def _figures(report: CompareReport) -> laid.Grid:
     """A column for each side, a row for each figure."""
     sides = report.sides
     rows: list[tuple[str, ...]] = []
@@ -79,8 +70,8 @@ def _figures(report: CompareReport) -> Grid:
     add("bound by", lambda side: side.bound_by, always=True)
     add("misses" if report.kind == "serving" else "cannot run", lambda side: "; ".join(side.problems))
     columns = [
-        Column(""),
-        *(Column(side.key, wrap=True, tone="key" if side.key == report.winner else "") for side in sides),
+        laid.Column(""),
+        *(laid.Column(side.key, wrap=True, tone="key" if side.key == report.winner else "") for side in sides),
     ]
     return table(columns, rows)
 
@@ -116,7 +107,7 @@ def _memory(side: Side) -> str:
     return f"{side.hbm_bytes / 1e9:.1f} of {side.hbm_limit_bytes / 1e9:.1f}GB" if side.hbm_limit_bytes else ""
 
 
-def _bars(report: CompareReport) -> list[Block]:
+def _bars(report: CompareReport) -> list[laid.Block]:
     """Exposed time of every side against the longest, the same fill for the same term."""
     shown = [side for side in report.sides if side.terms]
     if not shown:
@@ -125,13 +116,13 @@ def _bars(report: CompareReport) -> list[Block]:
     sizes = {name: max(_seconds(side, name) for side in shown) for name in _names(report)}
     kept = sorted(sizes, key=lambda name: -sizes[name])[:MOST_PARTS]
     kept = [name for name in sizes if name in kept]  # in the order of the bill
-    bars: list[Block] = []
+    bars: list[laid.Block] = []
     for place, side in enumerate(shown):
-        parts = [BarPart(name, _seconds(side, name), "") for name in kept]
+        parts = [laid.BarPart(name, _seconds(side, name), "") for name in kept]
         rest = sum(term.exposed_s for term in side.terms if term.name not in kept)
         told = amount(seconds_of(side), "s")
         legend = "line" if place == len(shown) - 1 else "none"
-        bars.append(StackedBar(side.key, (*parts, BarPart("the rest", rest, "")), longest, told, legend))
+        bars.append(laid.StackedBar(side.key, (*parts, laid.BarPart("the rest", rest, "")), longest, told, legend))
     return bars
 
 
@@ -143,7 +134,7 @@ def _seconds(side: Side, name: str) -> float:
     return sum(term.exposed_s for term in side.terms if term.name == name)
 
 
-def _terms(report: CompareReport, detail: bool) -> Grid | None:
+def _terms(report: CompareReport, detail: bool) -> laid.Grid | None:
     """The terms of time that differ, the largest difference first."""
     shown = [side for side in report.sides if side.terms]
     if len(shown) < 2:
@@ -162,8 +153,8 @@ def _terms(report: CompareReport, detail: bool) -> Grid | None:
     heads = [*(side.key for side in shown), *(f"{side.key}-{first.key}" for side in shown[1:])]
     lower = [2 if "-" in head and len(shown) > 3 else 9 for head in heads]  # many sides: the differences go first
     columns = [
-        Column("term", wrap=True),
-        *(Column(head, right=True, keep=keep) for head, keep in zip(heads, lower, strict=True)),
+        laid.Column("term", wrap=True),
+        *(laid.Column(head, right=True, keep=keep) for head, keep in zip(heads, lower, strict=True)),
     ]
     what = "a decode step" if report.kind == "serving" else "a step"
     title = f"what {what} waits for, where it differs (exposed time)"
@@ -174,10 +165,12 @@ def _signed(seconds: float) -> str:
     return "0" if not seconds else f"{'+' if seconds > 0 else '-'}{amount(abs(seconds), 's')}"
 
 
-def _settings(report: CompareReport) -> Grid:
+def _settings(report: CompareReport) -> laid.Grid:
     """The settings that differ."""
     names = list(dict.fromkeys(one.setting for pair in report.differences for one in pair.settings))
     rows = [(name, *(str(side.settings.get(name, "")) for side in report.sides)) for name in names]
     return table(
-        [Column("setting"), *(Column(side.key, wrap=True) for side in report.sides)], rows, "settings that differ"
+        [laid.Column("setting"), *(laid.Column(side.key, wrap=True) for side in report.sides)],
+        rows,
+        "settings that differ",
     )

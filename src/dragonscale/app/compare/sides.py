@@ -2,15 +2,7 @@
 
 import msgspec
 
-from dragonscale.app.compare.compare_records import (
-    Difference,
-    Figure,
-    HeldPart,
-    SettingDifference,
-    Side,
-    SideTerm,
-    TermDifference,
-)
+from dragonscale.app.compare import compare_records as records
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.app.train.train_records import PlanReport, TrainReport
 from dragonscale.physics.units import render
@@ -22,21 +14,21 @@ STEP, TOKENS, DOLLARS = "step", "tokens/s/chip", "$/Mtok"
 """Names of the figures that sides are compared by."""
 
 
-def training_side(report: TrainReport, place: int = 0) -> Side:
+def training_side(report: TrainReport, place: int = 0) -> records.Side:
     """A plan of a training answer; what no plan fits is a side that cannot run."""
     if not report.plans:
         return _nothing(report.slice, report.workload.stack, report.notes)
     one, work = report.plans[place], report.workload
     figures = [
-        Figure(STEP, one.step_s, "s", one.step_low_s, one.step_high_s),
-        Figure("MFU", one.mfu, "part"),
-        Figure(TOKENS, one.tokens_per_s_per_chip, "count"),
-        Figure(DOLLARS, _dollars(report, one), "USD"),
-        Figure("days", one.days, "count"),
-        Figure("cost", one.cost_usd, "USD"),
+        records.Figure(STEP, one.step_s, "s", one.step_low_s, one.step_high_s),
+        records.Figure("MFU", one.mfu, "part"),
+        records.Figure(TOKENS, one.tokens_per_s_per_chip, "count"),
+        records.Figure(DOLLARS, _dollars(report, one), "USD"),
+        records.Figure("days", one.days, "count"),
+        records.Figure("cost", one.cost_usd, "USD"),
     ]
-    terms = [SideTerm(row.name, row.exposed_s, max(row.expected_s - row.exposed_s, 0.0)) for row in one.terms]
-    memory = [HeldPart(row.name, row.bytes) for row in one.memory]
+    terms = [records.SideTerm(row.name, row.exposed_s, max(row.expected_s - row.exposed_s, 0.0)) for row in one.terms]
+    memory = [records.HeldPart(row.name, row.bytes) for row in one.memory]
     side = _side(one, (short_plan(one.plan), report.slice, one.stack), work.batch_tokens, figures, terms, memory)
     side.feasible, side.settings, side.problems = one.feasible, dict(vars(one.plan)), list(one.problems)
     if report.measured and not place:
@@ -48,14 +40,14 @@ def _side(
     one: PlanReport | ConfigReport,
     names: tuple[str, str, str],
     tokens: float,
-    figures: list[Figure],
-    terms: list[SideTerm],
-    memory: list[HeldPart],
-) -> Side:
+    figures: list[records.Figure],
+    terms: list[records.SideTerm],
+    memory: list[records.HeldPart],
+) -> records.Side:
     """A side that runs; `names` are its plan, slice and software."""
     known = [figure for figure in figures if figure.value is not None]
     filled = one.hbm_bytes, one.hbm_limit_bytes, one.bound_by
-    return Side("", "", *names, one.chips, True, tokens, known, terms, memory, *filled, {})
+    return records.Side("", "", *names, one.chips, True, tokens, known, terms, memory, *filled, {})
 
 
 def _dollars(report: TrainReport, one: PlanReport) -> float | None:
@@ -65,21 +57,23 @@ def _dollars(report: TrainReport, one: PlanReport) -> float | None:
     return None if price is None else usd_per_million(report.workload.batch_tokens / one.step_s, one.chips, price)
 
 
-def serving_side(report: ServeReport, place: int = 0) -> Side:
+def serving_side(report: ServeReport, place: int = 0) -> records.Side:
     """A configuration of a serving answer; its step is that of decoding."""
     if not report.configs:
         return _nothing("", report.workload.engine, [*report.notes, report.advice])
     one = report.configs[place]
     figures = [
-        Figure("TTFT", one.ttft_s, "s", one.ttft_low_s, one.ttft_high_s),
-        Figure("TPOT", one.tpot_s, "s", one.tpot_low_s, one.tpot_high_s),
-        Figure("batch", one.batch, "count"),
-        Figure(STEP, one.decode_step_s, "s"),
-        Figure(TOKENS, one.output_tokens_per_s_per_chip, "count", one.tokens_low, one.tokens_high),
-        Figure(DOLLARS, one.cost_usd_per_mtok, "USD"),
+        records.Figure("TTFT", one.ttft_s, "s", one.ttft_low_s, one.ttft_high_s),
+        records.Figure("TPOT", one.tpot_s, "s", one.tpot_low_s, one.tpot_high_s),
+        records.Figure("batch", one.batch, "count"),
+        records.Figure(STEP, one.decode_step_s, "s"),
+        records.Figure(TOKENS, one.output_tokens_per_s_per_chip, "count", one.tokens_low, one.tokens_high),
+        records.Figure(DOLLARS, one.cost_usd_per_mtok, "USD"),
     ]
-    terms = [SideTerm(row.name, row.expected_s, 0.0) for row in one.terms]
-    memory = [HeldPart(name, size) for name, size in one.memory.parts().items()] if one.memory is not None else []
+    terms = [records.SideTerm(row.name, row.expected_s, 0.0) for row in one.terms]
+    memory = (
+        [records.HeldPart(name, size) for name, size in one.memory.parts().items()] if one.memory is not None else []
+    )
     names = one.plan, one.copy_slice, one.engine or report.workload.engine
     side = _side(one, names, one.batch, figures, terms, memory)
     side.settings = {name: getattr(one, name) for name in SETTINGS} | one.dtypes
@@ -87,13 +81,13 @@ def serving_side(report: ServeReport, place: int = 0) -> Side:
     return side
 
 
-def _nothing(where: str, software: str, why: list[str]) -> Side:
+def _nothing(where: str, software: str, why: list[str]) -> records.Side:
     """A side that has no plan."""
     problems = [text for text in why if text]
-    return Side("", "", "", where, software, 0, False, 0, [], [], [], 0.0, 0.0, "", {}, problems)
+    return records.Side("", "", "", where, software, 0, False, 0, [], [], [], 0.0, 0.0, "", {}, problems)
 
 
-def keyed(sides: list[Side]) -> list[Side]:
+def keyed(sides: list[records.Side]) -> list[records.Side]:
     """The sides with letters, each labelled by what differs: plan, slice, software."""
     plans, slices, programs = ({getattr(side, name) for side in sides} for name in ("plan", "slice", "software"))
     made = []
@@ -122,13 +116,13 @@ SAME = 0.005
 """Steps closer than this are called the same."""
 
 
-def difference(first: Side, second: Side, kind: str) -> Difference:
+def difference(first: records.Side, second: records.Side, kind: str) -> records.Difference:
     """The second side against the first, for the tokens of the first."""
     if not (first.feasible and second.feasible):
         broken = next(side for side in (second, first) if not side.feasible)
         why = broken.problems[0].rstrip(".") if broken.problems else "nothing fits"
         text = f"{broken.key} ({broken.label or broken.slice}) cannot run: {why}."
-        return Difference(first.key, second.key, 0.0, 0.0, [], changed(first, second), None, text)
+        return records.Difference(first.key, second.key, 0.0, 0.0, [], changed(first, second), None, text)
     # for other tokens a step, its time is that for as many as the first has; decode steps stay as they are
     times = first.tokens / second.tokens if kind == "training" else 1.0
     mine, other = seconds_of(first), seconds_of(second) * times
@@ -136,35 +130,37 @@ def difference(first: Side, second: Side, kind: str) -> Difference:
     beyond = apart(first, second, kind, times)
     text = _sentence(first, second, other / mine, terms, kind) + _certain(beyond, kind)
     settings = changed(first, second)
-    return Difference(first.key, second.key, other / mine, other - mine, terms, settings, beyond, text)
+    return records.Difference(first.key, second.key, other / mine, other - mine, terms, settings, beyond, text)
 
 
-def seconds_of(side: Side) -> float:
+def seconds_of(side: records.Side) -> float:
     """The step."""
     found = side.figure(STEP)
     return 0.0 if found is None or found.value is None else found.value
 
 
-def term_differences(first: Side, second: Side, times: float = 1.0) -> list[TermDifference]:
+def term_differences(first: records.Side, second: records.Side, times: float = 1.0) -> list[records.TermDifference]:
     """Every term of either step, what differs most first. What the terms leave of a step is a row of its own."""
     mine = {term.name: term.exposed_s for term in first.terms}
     other = {term.name: term.exposed_s * times for term in second.terms}
     names = [*mine, *(name for name in other if name not in mine)]
     rows = [
-        TermDifference(name, mine.get(name, 0.0), other.get(name, 0.0), other.get(name, 0.0) - mine.get(name, 0.0))
+        records.TermDifference(
+            name, mine.get(name, 0.0), other.get(name, 0.0), other.get(name, 0.0) - mine.get(name, 0.0)
+        )
         for name in names
     ]
     return sorted(rows, key=lambda row: -abs(row.difference_s))
 
 
-def changed(first: Side, second: Side) -> list[SettingDifference]:
+def changed(first: records.Side, second: records.Side) -> list[records.SettingDifference]:
     """The settings that two plans have otherwise."""
     names = [*first.settings, *(name for name in second.settings if name not in first.settings)]
     pairs = [(name, first.settings.get(name), second.settings.get(name)) for name in names]
-    return [SettingDifference(name, old, new) for name, old, new in pairs if old != new]
+    return [records.SettingDifference(name, old, new) for name, old, new in pairs if old != new]
 
 
-def apart(first: Side, second: Side, kind: str, times: float = 1.0) -> bool | None:
+def apart(first: records.Side, second: records.Side, kind: str, times: float = 1.0) -> bool | None:
     """Whether the bands of two sides lie apart; None where one has none."""
     name = STEP if kind == "training" else TOKENS
     one, other = first.figure(name), second.figure(name)
@@ -174,7 +170,9 @@ def apart(first: Side, second: Side, kind: str, times: float = 1.0) -> bool | No
     return other.high * times < one.low or one.high < other.low * times
 
 
-def _sentence(first: Side, second: Side, ratio: float, terms: list[TermDifference], kind: str) -> str:
+def _sentence(
+    first: records.Side, second: records.Side, ratio: float, terms: list[records.TermDifference], kind: str
+) -> str:
     """How much faster the second is and by what."""
     who = f"{second.key} ({second.label})"
     step = "" if kind == "training" else " a decode step"
@@ -195,11 +193,11 @@ def _much(ratio: float) -> str:
     return f"{speed:.2g}x" if speed >= 2 else f"{speed - 1:.0%}" if speed >= 1.1 else f"{speed - 1:.1%}"
 
 
-def _more(row: TermDifference) -> str:
+def _more(row: records.TermDifference) -> str:
     return "more" if row.difference_s > 0 else "less"
 
 
-def _named(terms: list[TermDifference]) -> list[TermDifference]:
+def _named(terms: list[records.TermDifference]) -> list[records.TermDifference]:
     """The few terms that make up most of what differs."""
     total, named, seen = sum(abs(row.difference_s) for row in terms), [], 0.0
     for row in terms[:MOST_NAMED]:
@@ -210,7 +208,7 @@ def _named(terms: list[TermDifference]) -> list[TermDifference]:
     return named
 
 
-def _yielded(first: Side, second: Side) -> str:
+def _yielded(first: records.Side, second: records.Side) -> str:
     """What the second makes of a chip against the first."""
     one, other = first.figure(TOKENS), second.figure(TOKENS)
     if one is None or other is None or not one.value or not other.value:

@@ -1,12 +1,113 @@
-"""The answer to `dscale estimate`, put together from what was asked."""
+"""The answer to `dscale estimate`, put together from what was asked; and laid out: the few numbers to take away, then
+every line with its formula and the numbers put in."""
+
+import shlex
+import tomllib
+from importlib import resources
+from typing import Any
+
+from msgspec.structs import replace
 
 from dragonscale.app.estimate import estimate_lines as lines
+from dragonscale.app.estimate.estimate_lines import BESIDE, FINE_TUNING, SAID, TRAINING_MEMORY
 from dragonscale.app.estimate.estimate_question import EstimateAsked, read_question
-from dragonscale.app.estimate.estimate_records import EstimateReport, Paper
-from dragonscale.app.estimate.estimate_sheet import estimate_sheet
+from dragonscale.app.estimate.estimate_records import EstimateLine, EstimateReport, Paper
 from dragonscale.app.questions.operations import EstimateQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.listener import Listener
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
+
+STEP = "4Mi"
+"""Tokens of a step where nobody has said how many, as `dscale explain train` takes them."""
+KEYS = ("run", "fine-tuning", "decode")
+"""The facts to take away first."""
+
+
+def estimate_sheet(report: EstimateReport, _: bool) -> Sheet:
+    """The whole answer."""
+    asked = report.letters
+    asides = [f"{amount(report.tokens, 'count')} tokens" if report.find("training FLOPs (6ND)") else ""]
+    asides += [f"context {report.context:,}" if report.find("KV bytes a sequence") else ""]
+    asides += [f"{name} {asked[name]:,.0f}" if name in asked else "" for name in ("batch", "prompt", "chips")]
+    asides += [f"weights in {report.weights}" if report.find("decode step") else ""]
+    asides += [f"MFU {report.mfu:.0%}" if report.on else ""]
+    where = f" on {report.on}" if report.on else ""
+    title = Title(
+        f"{report.model} ({amount(report.parameters, 'count')} parameters){where}: the back of the envelope",
+        ", ".join(filter(None, asides)),
+    )
+    groups = list(dict.fromkeys(line.group for line in report.lines))
+    tables = [_table(group, [line for line in report.lines if line.group == group]) for group in groups]
+    blocks: list[Block] = [title, _summary(report), *tables, Prose(_legend(report), "dim")]
+    blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
+    return Sheet((*blocks, *next_command(report)))
+
+
+def next_command(report: EstimateReport) -> list[Block]:
+    """The same model on the same chips, planned."""
+    question = getattr(report.asked, "question", None)
+    if question is None or not isinstance(question.model, str) or not isinstance(question.on, str):
+        return []
+    if not (question.model and question.on):
+        return []
+    trains = report.find("decode step") is None
+    if trains and ":" not in question.on:
+        return []
+    words = ["dscale", "train" if trains else "serve", shlex.quote(question.model), "--on", shlex.quote(question.on)]
+    if trains:
+        words += ["--batch", STEP, "--seq", shlex.quote(question.seq)]
+        words += ["--tokens", shlex.quote(question.tokens)] if question.tokens not in ("", "chinchilla") else []
+        words += ["--price", shlex.quote(question.price)] if question.price else []
+        return [NextStep(" ".join(words), f"Next, a plan (for steps of {STEP} tokens):")]
+    words += ["--prompt", shlex.quote(question.prompt)] if question.prompt else []
+    words += ["--price", shlex.quote(question.price)] if question.price else []
+    return [NextStep(" ".join(words), "Next, how to serve it there:")]
+
+
+def _summary(report: EstimateReport) -> Facts:
+    lines = []
+    for label, wanted in _table_of("summary.toml").items():
+        told = [_run_flops(report)] if label == "run" else []
+        told += [words.format(line.shown) for name, words in wanted.items() if (line := report.find(name)) is not None]
+        lines.append((label, ", ".join(filter(None, told)), "key" if label in KEYS else ""))
+    return facts(*lines)
+
+
+def _table_of(name: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files("dragonscale.app.estimate") / name).read_text(encoding="utf-8"))
+
+
+def _run_flops(report: EstimateReport) -> str:
+    """The FLOPs that the run's time is of: 6ND, and attention where the architecture is known."""
+    dense, attention = report.find("training FLOPs (6ND)"), report.find("attention FLOPs")
+    if dense is None:
+        return ""
+    if attention is None:
+        return f"{dense.shown} (6ND)"
+    whole = replace(dense, value=dense.value + attention.value).shown
+    own = dense.shown.removesuffix(" FLOP")
+    return f"{whole} (6ND {own} and attention at {report.letters['T']:,.0f} tokens)"
+
+
+def _table(group: str, lines: list[EstimateLine]) -> Grid:
+    columns = [
+        Column(group, wrap=True),
+        Column("", right=True, tone="key"),
+        Column("formula = with numbers", wrap=True),
+    ]
+    foot = {TRAINING_MEMORY: SAID, FINE_TUNING: BESIDE}.get(group, "")
+    return table(columns, [(line.name, line.shown, _worked(line)) for line in lines], foot=foot)
+
+
+def _worked(line: EstimateLine) -> str:
+    """The formula, and what it is with its numbers; with dots and gaps, where a line may break."""
+    texts = [text.replace("*", "·").replace("/", " / ") for text in (line.formula, line.numbers)]
+    return texts[0] if line.formula == line.numbers else " = ".join(texts)
+
+
+def _legend(report: EstimateReport) -> str:
+    names = _table_of("letters.toml").items()
+    return "; ".join(f"{name} {meaning}" for name, meaning in names if name in report.letters) + "."
 
 
 def ask(question: EstimateQuestion, listener: Listener) -> EstimateReport:

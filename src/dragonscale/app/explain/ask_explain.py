@@ -1,23 +1,17 @@
-"""Questions about where numbers come from, read and answered: one function for each kind of answer."""
+"""Questions about where numbers come from, read and answered: one function for each kind of answer. Answers are laid
+out (each quantity with its formula and the numbers put in, then what was solved) and drawn (the times as bars)."""
 
 from dataclasses import fields
 from typing import Any
 
 from dragonscale.app.asked_chips import asked_chips, profile_notes
+from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
 from dragonscale.app.collective import read_question as read_collective
 from dragonscale.app.collective import read_volume
 from dragonscale.app.explain import physics
-from dragonscale.app.explain.formulas import Explanation
-from dragonscale.app.explain.shown import draw, explanation_sheet
+from dragonscale.app.explain.formulas import Explanation, FormulaLine
 from dragonscale.app.given import maybe_target, mesh_of, sizes_of, target_of
-from dragonscale.app.questions.explain import (
-    ExplainCollectiveQuestion,
-    ExplainModelQuestion,
-    ExplainRooflineQuestion,
-    ExplainServeQuestion,
-    ExplainShardQuestion,
-    ExplainTrainQuestion,
-)
+from dragonscale.app.questions import explain as questions
 from dragonscale.app.questions.flag import written
 from dragonscale.app.record import Face, bind
 from dragonscale.listener import Listener
@@ -25,29 +19,75 @@ from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.units import parse_length
+from dragonscale.sheets.charts import Bar, Chart, bars
+from dragonscale.sheets.sheet import Block, Prose, Sheet, Title
+
+_BOUNDS = ("bound", "step", "total")
+"""Words in the names of lines that are made of the others."""
+
+
+def explanation_sheet(explanation: Explanation, detail: bool = False) -> Sheet:  # noqa: ARG001 - it is all detail
+    """The lines, the crossovers and what the letters stand for; what bounds the answer comes last."""
+    blocks: list[Block] = [Title(explanation.subject)]
+    if explanation.lines:
+        blocks.append(Prose("\n".join(part for line in explanation.lines for part in _line(line))))
+    if explanation.crossovers:
+        blocks.append(Prose("\n".join(["crossovers", *(f"  {text}" for text in explanation.crossovers)])))
+    *notes, last = explanation.notes or [""]
+    blocks += [Prose(note, "dim") for note in notes]
+    return Sheet((*blocks, Prose(last, "key")))
+
+
+def _line(line: FormulaLine) -> list[str]:
+    numbers = [f"    = {line.numbers}"] if line.numbers != line.formula else []
+    return [f"{line.name} = {line.value}", f"    = {line.formula}", *numbers]
+
+
+def draw(explanation: Explanation, kind: str) -> Chart:
+    """Every line that is a time, in the order of the explanation; crossovers in words below the title."""
+    chosen_kind(kind, explanation.CHARTS)
+    rows = [
+        Bar(line.name.split(" = ")[0], line.value_si, _role(line.name))
+        for line in explanation.lines
+        if line.unit == "s" and line.value_si is not None
+    ]
+    if not rows:
+        raise nothing_to_draw("no line of the explanation is a time with all its sizes known")
+    crossing = explanation.crossovers[0] if explanation.crossovers else ""
+    return bars(rows, explanation.subject, crossing, "s")
+
+
+def _role(name: str) -> str:
+    """What a line is of, by the words of its name."""
+    if any(word in name for word in _BOUNDS):
+        return "overhead"
+    if "bytes" in name or "hbm" in name.lower():
+        return "hbm"
+    return "tensor" if any(word in name for word in ("latency", "bandwidth", "network", "collectives")) else "compute"
+
 
 bind(Explanation, Face(sheet=explanation_sheet, draw=draw))
 
 
-def ask_roofline(question: ExplainRooflineQuestion, listener: Listener) -> Explanation:
+def ask_roofline(question: questions.ExplainRooflineQuestion, listener: Listener) -> Explanation:
     chip = target_of(with_changes(question.on, question.set), listener)[0]
     found = physics.explain_roofline(question.expression, chip, sizes_of(question.sizes), question.memory)
     return found.came_from(chip, listener.notes)
 
 
-def ask_collective(question: ExplainCollectiveQuestion, listener: Listener) -> Explanation:
+def ask_collective(question: questions.ExplainCollectiveQuestion, listener: Listener) -> Explanation:
     asked = read_collective(question, listener)
     volume = read_volume(question.size) if question.size else None
     found = physics.explain_collective(asked.kind, volume, asked.mesh, asked.axes, asked.options)
     return found.came_from(asked, listener.notes)
 
 
-def ask_shard(question: ExplainShardQuestion, listener: Listener) -> Explanation:
+def ask_shard(question: questions.ExplainShardQuestion, listener: Listener) -> Explanation:
     mesh = mesh_of(question.mesh, *maybe_target(with_changes(question.on, question.set), listener))
     return physics.explain_shard(question.expression, mesh, sizes_of(question.sizes)).came_from(mesh, listener.notes)
 
 
-def ask_model(question: ExplainModelQuestion, listener: Listener) -> Explanation:
+def ask_model(question: questions.ExplainModelQuestion, listener: Listener) -> Explanation:
     model = question.model if isinstance(question.model, Transformer) else load_model(question.model)
     length, said = parse_length(question.seq, "--seq")
     if said:
@@ -56,7 +96,7 @@ def ask_model(question: ExplainModelQuestion, listener: Listener) -> Explanation
     return found.came_from(model, listener.notes)
 
 
-def ask_train(question: ExplainTrainQuestion, listener: Listener) -> Explanation:
+def ask_train(question: questions.ExplainTrainQuestion, listener: Listener) -> Explanation:
     from dragonscale.app.explain.train import explain_train, explained_job
 
     on, plan = asked_chips(question.on, question.set, question.profile), written(question.plan)
@@ -66,7 +106,7 @@ def ask_train(question: ExplainTrainQuestion, listener: Listener) -> Explanation
     return explain_train(job, split, question.line, question.solve, question.wire).came_from(job, listener.notes)
 
 
-def ask_serve(question: ExplainServeQuestion, listener: Listener) -> Explanation:
+def ask_serve(question: questions.ExplainServeQuestion, listener: Listener) -> Explanation:
     from dragonscale.app.explain.serve import explain_serve
     from dragonscale.app.serve.serve_question import ServeQuestion, read_question
 

@@ -9,14 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.app.explain.formulas import (
-    QUANTITIES,
-    Explanation,
-    FormulaLine,
-    Lettered,
-    formula_text,
-    letters_in,
-)
+from dragonscale.app.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_text, letters_in
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.train.plans import HELD
 from dragonscale.app.train.train_question import read_question
@@ -35,15 +28,7 @@ from dragonscale.training.plan_file import given_settings, parse_plan
 from dragonscale.training.stack import change
 from dragonscale.training.step_ledger import WIRES
 
-SCHEMES = {
-    "dp": "data",
-    "ddp": "data",
-    "fsdp": "fsdp",
-    "tp": "tensor",
-    "cp": "context",
-    "ep": "expert",
-    "pp": "pipe",
-}
+SCHEMES = {"dp": "data", "ddp": "data", "fsdp": "fsdp", "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipe"}
 INNER = (8, 4, 2)
 """Chips that each further scheme gets beside the first: the most that leave it two."""
 

@@ -144,14 +144,13 @@ def _report(
     run = judged.run
     rows = [DifferenceRow(one.setting, one.planned, one.instead, one.why) for one in made.differences]
     named = load or software
-    plan = {name: getattr(run.file.plan, name) for name in run.file.plan.__dataclass_fields__}
     return ExportReport(
         named.name,
         named.version,
         launcher.name if launcher else "shell" if made.programs and not load else "",
         run.model.name,
         str(run.slice),
-        msgspec.to_builtins(plan),
+        msgspec.to_builtins(run.file.plan),
         dict(made.files),
         list(run.expected),
         rows,

@@ -13,7 +13,7 @@ from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.serve_question import ServeAsked, read_question
+from dragonscale.app.serve.serve_question import ServeAsked, read_question, said_by
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.errors import Infeasible
 from dragonscale.exports.runs import ServingRun
@@ -168,22 +168,6 @@ def _question(question: ExportQuestion, file: SavedPlan, engine: str) -> ServeQu
     if not file.whole:
         values.pop("tensor", None)
     text = ",".join(f"{name}={value}" for name, value in values.items() if value != "")
-    traffic, drafts, limits = file.traffic, file.speculation, file.launch
-    said = {
-        "prompt": str(traffic.prompt or ""),
-        "output": str(traffic.output or ""),
-        "rate": traffic.rate,
-        "ttft": file.targets.ttft,
-        "tpot": file.targets.tpot,
-        "max_seqs": limits.max_seqs,
-        "token_budget": limits.token_budget,
-        "memory_fraction": limits.memory_fraction,
-        "accept": drafts.acceptance,
-        "drafts": drafts.drafts or None,
-        "draft": drafts.draft,
-        "batch": str(file.batch or ""),
-    }
-    kept = {name: value for name, value in said.items() if value}
     return ServeQuestion(
         model=file.model,
         on=file.slice,
@@ -191,8 +175,8 @@ def _question(question: ExportQuestion, file: SavedPlan, engine: str) -> ServeQu
         engine=engine,
         price=question.price,
         force=question.force,
-        cached=traffic.cached,
-        **kept,
+        batch=str(file.batch or ""),
+        **said_by(file),
     )
 
 
@@ -204,11 +188,10 @@ def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
         for name, length in (("prompt", question.prompt), ("output", question.output))
         if length.strip()
     }
-    said = {**{name: getattr(file.traffic, name) for name in SavedTraffic.__struct_fields__}, **traffic}
-    said["rate"] = question.rate.strip() or file.traffic.rate
+    said = msgspec.structs.replace(file.traffic, **traffic, rate=question.rate.strip() or file.traffic.rate)
     batch = parse_count(question.batch.removesuffix("seq"), "the batch") if question.batch.strip() else file.batch
     kept = {name: value for name, value in words.items() if value}
-    return replace(file, traffic=SavedTraffic(**said), batch=batch, **kept)
+    return replace(file, traffic=said, batch=batch, **kept)
 
 
 def engine_for(target: Target, named: str, plan: ServingPlan) -> str:

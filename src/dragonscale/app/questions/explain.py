@@ -4,14 +4,10 @@ from dragonscale.app.questions import operations, shared
 from dragonscale.app.questions.flag import PLAN, SHOW, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
 
 
-class ExplainRooflineQuestion(Question):
+class ExplainRooflineQuestion(operations.OneOperation):
     """Why an operation takes as long as it does."""
 
-    expression: Text = operations.EXPRESSION
     on: Thing = operations.CHIP.but(default=shared.ON.default)
-    sizes: Thing = operations.SIZES
-    memory: Text = operations.MEMORY
-    set: Several = shared.SET
 
 
 class ExplainCollectiveQuestion(Question):
@@ -30,14 +26,8 @@ class ExplainCollectiveQuestion(Question):
     picks: Whole = operations.PICKS
 
 
-class ExplainShardQuestion(Question):
+class ExplainShardQuestion(operations.ShardedEinsum):
     """Which bytes a sharded einsum moves."""
-
-    expression: Text = operations.LAYOUTS
-    mesh: Thing = operations.MESH
-    on: Thing = operations.CHIP_OR_SLICE
-    set: Several = shared.SET
-    sizes: Thing = operations.SIZES
 
 
 class ExplainModelQuestion(Question):

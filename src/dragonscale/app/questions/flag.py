@@ -59,7 +59,8 @@ class Field(Generic[Given, Kept]):
     `offers` is what completion offers: the values themselves, or the name of a list of them (models, slices,
     stacks, engines, dtypes, files). A field with `place` is given by its place, without a dash. `dash` is the
     flag where Python has taken the word for itself (`--as`). `needed`: help calls it so though it has a default, as
-    where a plan file may say it.
+    where a plan file may say it. `limits` are the least and the most of a number
+    (`check_limits`).
     """
 
     switch = False
@@ -82,10 +83,11 @@ class Field(Generic[Given, Kept]):
         place: bool = False,
         dash: str = "",
         needed: bool = False,
+        limits: tuple[float, float] = (-math.inf, math.inf),
     ) -> None:
         self.default, self.value, self.group, self.name = default, value, group, ""
         self.also, self.offers, self.place, self.dash = also, offers, place, dash
-        self.needed = needed
+        self.needed, self.limits = needed, limits
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.owner, self.name = owner, name
@@ -208,12 +210,6 @@ class Bytes(_Quantity):
     """An amount of memory, such as 8GB."""
 
     unit = "bytes"
-
-
-class Rate(_Quantity):
-    """So many a second, such as 20/s."""
-
-    unit = "count/s"
 
 
 class Length(_Quantity):
@@ -346,6 +342,14 @@ def fields_of(question: type) -> tuple[Field[Any, Any], ...]:
     """
     every = {name: value for kind in reversed(question.__mro__) for name, value in vars(kind).items()}
     return tuple(value for value in every.values() if isinstance(value, Field))
+
+
+def check_limits(question: Question) -> None:
+    """Refuse a number that is beyond the limits of its field."""
+    for field in fields_of(type(question)):
+        (least, most), value = field.limits, getattr(question, field.name)
+        if isinstance(value, int | float) and not least <= value <= most:
+            raise InputError(f"{field.flag} is {shorten(value)}; it is from {least:g} to {most:,}.")
 
 
 def written(thing: Any) -> str:

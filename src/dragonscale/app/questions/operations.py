@@ -3,48 +3,54 @@
 from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import SHOW, SOFTWARE, WHERE, Question, Real, Several, Switch, Text, Thing, Whole
 
-EXPRESSION = Text(value="EXPR", place=True)
-"""An einsum 'bf16[B,8192] @ bf16[8192,28672]', attention 'attention(B=8, T=4096, N=64, K=8, H=128, causal)', an
-elementwise function 'softmax(bf16[B,F])' or sum 'bf16[B,D] + bf16[B,D]', or amounts '2e12FLOP 3GB'."""
 SIZES = Thing("", "SIZES")
 """Sizes of named dims, such as B=1024,D=8192."""
 CHIP = shared.ON.but(default="", value="CHIP")
 """A chip (v5e, h100, mychip.toml), or a slice of it."""
-MEMORY = Text("hbm", "NAME", WHERE, offers=("hbm", "vmem", "smem", "l2", "pcie", "dcn"))
-"""Where the operands live: hbm, vmem, l2, pcie, dcn …"""
 
 
-class RooflineQuestion(Question):
-    """One operation on one chip; sizes that are left open are letters."""
+class OneOperation(Question):
+    """An operation and the chip it runs on: what is asked of it, or why it takes so long."""
 
-    expression: Text = EXPRESSION
+    expression: Text = Text(value="EXPR", place=True)
+    """An einsum 'bf16[B,8192] @ bf16[8192,28672]', attention 'attention(B=8, T=4096, N=64, K=8, H=128, causal)', an
+    elementwise function 'softmax(bf16[B,F])' or sum 'bf16[B,D] + bf16[B,D]', or amounts '2e12FLOP 3GB'."""
     on: Thing = CHIP
     sizes: Thing = SIZES
-    memory: Text = MEMORY
+    memory: Text = Text("hbm", "NAME", WHERE, offers=("hbm", "vmem", "smem", "l2", "pcie", "dcn"))
+    """Where the operands live: hbm, vmem, l2, pcie, dcn …"""
     set: Several = shared.SET
+
+
+class RooflineQuestion(OneOperation):
+    """One operation on one chip; sizes that are left open are letters."""
+
     weights_only: Switch = Switch()
     """Count only the last operand's bytes, as rules of thumb do."""
     per_element: Real = Real(None, "FLOPS")
     """FLOPs of an elementwise function for each element; the usual ones without it."""
 
 
-LAYOUTS = Text(value="EXPR", place=True)
-"""Such as 'A[I_X, J] @ B[J_X, K] -> C[I, K]', a chain 'In[B_X, D] · W1[D, F] · W2[F, D] -> Out[B_X, D]', a reshard
-'A[I_X, J] -> A[I, J_X]', or a layout 'A[I_XY, J]': what each chip holds."""
 MESH = Thing("", "AXES", WHERE)
 """Mesh axes, slowest first, such as X=4,Y=8; a slice's own axes without it."""
-CHIP_OR_SLICE = shared.ON.but(default="")
-"""A chip (v5e) or a slice (v5p:8x16x16, h100:64) for times."""
 
 
-class ShardQuestion(Question):
-    """A sharded einsum, a chain of them, or a reshard."""
+class ShardedEinsum(Question):
+    """An einsum over sharded arrays: what is asked of it, or the formulas behind that."""
 
-    expression: Text = LAYOUTS
+    expression: Text = Text(value="EXPR", place=True)
+    """Such as 'A[I_X, J] @ B[J_X, K] -> C[I, K]', a chain 'In[B_X, D] · W1[D, F] · W2[F, D] -> Out[B_X, D]', a reshard
+    'A[I_X, J] -> A[I, J_X]', or a layout 'A[I_XY, J]': what each chip holds."""
     mesh: Thing = MESH
-    on: Thing = CHIP_OR_SLICE
+    on: Thing = shared.ON.but(default="")
+    """A chip (v5e) or a slice (v5p:8x16x16, h100:64) for times."""
     set: Several = shared.SET
     sizes: Thing = SIZES
+
+
+class ShardQuestion(ShardedEinsum):
+    """A sharded einsum, a chain of them, or a reshard."""
+
     alternatives: Whole = Whole(3, "N", SHOW)
     """How many ways to show for each einsum."""
     backward: Switch = Switch(default=True, group=SHOW)

@@ -1,28 +1,13 @@
 """What `dscale run train` and `dscale run serve` can be asked."""
 
-from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import (
-    FILES,
-    PLAN,
-    SHOW,
-    SOFTWARE,
-    WHERE,
-    Duration,
-    Length,
-    Question,
-    Real,
-    Several,
-    Switch,
-    Text,
-    Thing,
-    Whole,
-)
+from dragonscale.app.questions import flag, shared
+from dragonscale.app.questions.flag import Duration, Length, Question, Real, Several, Switch, Text, Thing, Whole
 
 
 class RunTrainQuestion(Question):
     """A run of a plan: a plan file with a `[run]` table says what is left out, and flags come before it."""
 
-    plan: Thing = Thing(value="PLAN", group=PLAN, place=True, offers="files")
+    plan: Thing = Thing(value="PLAN", group=flag.PLAN, place=True, offers="files")
     """A plan file (plan.toml, see --save of train), or fsdp=8,remat=block."""
     model: Thing = shared.MODEL.but(default="", place=False)
     data: Several = Several("", "FILES", offers="files")
@@ -44,34 +29,34 @@ class RunTrainQuestion(Question):
     """The slice whose planned step time to show beside the run."""
     kernels: Text = shared.PROFILE.but()
     """Kernel times of the planned step (--profile of the planner): a file of `dscale calibrate`, own or built-in."""
-    cpu: Whole = Whole(0, "N", WHERE)
+    cpu: Whole = Whole(0, "N", flag.WHERE)
     """Run on so many virtual devices of this machine's CPU."""
     dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32"))
     """What matrices are multiplied in: bf16 or fp32."""
     assume: Several = shared.ASSUME
     family: Text = shared.FAMILY
-    log: Whole = Whole(10, "N", SHOW)
+    log: Whole = Whole(10, "N", flag.SHOW)
     """Steps between lines on stderr; 0: none."""
-    profile: Whole = Whole(None, "N", SHOW)
+    profile: Whole = Whole(None, "N", flag.SHOW)
     """Record so many steps after those that warm up, and tell where their time went (see `dscale profile`)."""
-    profile_to: Text = Text("", "FOLDER", FILES, offers="files")
+    profile_to: Text = Text("", "FOLDER", flag.FILES, offers="files")
     """The folder of the profile; profile beside the checkpoints, or here."""
-    weights: Text = Text("", "FOLDER", FILES, offers="files")
+    weights: Text = Text("", "FOLDER", flag.FILES, offers="files")
     """A folder of Hugging Face .safetensors files to begin from; random weights without one."""
-    checkpoints: Text = Text("", "FOLDER", FILES, offers="files")
+    checkpoints: Text = Text("", "FOLDER", flag.FILES, offers="files")
     """The folder of checkpoints; a run goes on from the newest."""
-    every: Whole = Whole(None, "N", FILES)
+    every: Whole = Whole(None, "N", flag.FILES)
     """Steps between checkpoints; 0: only at the end."""
-    keep: Whole = Whole(None, "N", FILES)
+    keep: Whole = Whole(None, "N", flag.FILES)
     """How many checkpoints stay."""
-    metrics: Text = Text("", "FILE", FILES, offers="files")
+    metrics: Text = Text("", "FILE", flag.FILES, offers="files")
     """A file for a line of JSON a step (metrics.jsonl beside checkpoints)."""
 
 
 class RunServeQuestion(Question):
     """A server: a plan file of `dscale serve --save` says what is left out, and flags come before it."""
 
-    plan: Thing = Thing(value="PLAN|MODEL", group=PLAN, place=True, offers="files")
+    plan: Thing = Thing(value="PLAN|MODEL", group=flag.PLAN, place=True, offers="files")
     """A plan file (plan.toml, see --save of serve), a plan (tp2), or the model itself."""
     model: Thing = shared.MODEL.but(default="", place=False)
     weights: Text = Text("", "FOLDER", offers="files")
@@ -99,41 +84,41 @@ class RunServeQuestion(Question):
     """The slice whose planned times to show beside the measured ones."""
     kernels: Text = shared.PROFILE.but()
     """Kernel times of the planned times (--profile of the planner): a file of `dscale calibrate`, own or built-in."""
-    cpu: Whole = Whole(0, "N", WHERE)
+    cpu: Whole = Whole(0, "N", flag.WHERE)
     """Run on so many virtual devices of this machine's CPU."""
-    replicas: Whole = Whole(None, "N", PLAN)
+    replicas: Whole = Whole(None, "N", flag.PLAN)
     """How many copies of the model, a process each."""
-    prefill_replicas: Whole = Whole(None, "N", PLAN)
+    prefill_replicas: Whole = Whole(None, "N", flag.PLAN)
     """Disaggregate: so many processes that prefill, beside those that decode."""
-    prefill_plan: Text = Text("", "PLAN", PLAN)
+    prefill_plan: Text = Text("", "PLAN", flag.PLAN)
     """Their sharding and formats; the plan's without it."""
     router: Text = shared.ROUTER
-    prefix_cache: Switch = Switch(default=True, group=SOFTWARE)
+    prefix_cache: Switch = Switch(default=True, group=flag.SOFTWARE)
     """Keep the KV cache of prompts for others that begin alike."""
-    draft: Thing = shared.DRAFT.but(group=SOFTWARE)
+    draft: Thing = shared.DRAFT.but(group=flag.SOFTWARE)
     """Speculate: the model that drafts, or ngram."""
-    draft_weights: Text = Text("", "FOLDER", SOFTWARE, offers="files")
+    draft_weights: Text = Text("", "FOLDER", flag.SOFTWARE, offers="files")
     """The folder of the draft model's .safetensors files."""
-    drafts: Whole = Whole(None, "N", SOFTWARE, also=("--draft-tokens",))
+    drafts: Whole = Whole(None, "N", flag.SOFTWARE, also=("--draft-tokens",))
     """Speculate: tokens drafted at a time, by n-grams where --draft names no model."""
     max_seqs: Whole = shared.MAX_SEQS.but(also=("--sequences", "--batch"))
     token_budget: Whole = shared.TOKEN_BUDGET.but(also=("--tokens",))
     memory_fraction: Real = shared.MEMORY_FRACTION.but(also=("--memory",))
-    pages: Whole = Whole(None, "N", SOFTWARE)
+    pages: Whole = Whole(None, "N", flag.SOFTWARE)
     """Pages of KV cache of a data rank; as many as fit without it."""
     kv_dtype: Text = shared.KV_DTYPE.but(offers=("bf16", "int8", "fp32"))
-    quantize: Text = Text("", "DTYPE", SOFTWARE, offers=("int8",))
+    quantize: Text = Text("", "DTYPE", flag.SOFTWARE, offers=("int8",))
     """Weights in a narrower format than the checkpoint's: int8."""
     dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32"))
     """What matrices are multiplied in: bf16 or fp32."""
-    lazy: Switch = Switch(group=SOFTWARE)
+    lazy: Switch = Switch(group=flag.SOFTWARE)
     """Start sooner: compile ways of sampling when they are first asked for, which then waits."""
     seed: Whole = Whole(0, "N")
     """Seed of random weights, and of requests that give none."""
     assume: Several = shared.ASSUME
     family: Text = shared.FAMILY
-    log: Duration = Duration("30s", "TIME", SHOW)
+    log: Duration = Duration("30s", "TIME", flag.SHOW)
     """Time between lines on stderr that lay measured beside planned; 0s: none."""
-    record: Text = Text("", "FILE", FILES, offers="files")
+    record: Text = Text("", "FILE", flag.FILES, offers="files")
     """Write what happened, a line a request: what `dscale simulate --trace` replays and `dscale validate serving`
     scores."""

@@ -5,48 +5,36 @@
 How an answer is given: the flags of all commands. They change what is printed and written, never the answer.
 """
 
-from dragonscale.app.questions.flag import (
-    FILES,
-    PLAN,
-    SHOW,
-    SOFTWARE,
-    WHERE,
-    Question,
-    Real,
-    Several,
-    Switch,
-    Text,
-    Thing,
-    Whole,
-)
+from dragonscale.app.questions import flag
+from dragonscale.app.questions.flag import Question, Real, Several, Switch, Text, Thing, Whole
 
 MODEL = Thing(value="MODEL", place=True, offers="models").named("model")
 """A preset (llama3-70b), org/name of the Hugging Face Hub, a config.json, a folder, a GGUF or TOML file."""
-ASSUME = Several("", "KEY=VALUE", SOFTWARE)
+ASSUME = Several("", "KEY=VALUE", flag.SOFTWARE)
 """A field of the model's config to take as KEY=VALUE, or KEY=ignore to leave one out; may be repeated."""
-FAMILY = Text("", "FAMILY", SOFTWARE, also=("--family",), dash="--as")
+FAMILY = Text("", "FAMILY", flag.SOFTWARE, also=("--family",), dash="--as")
 """Read the model's config as this model type (llama, mixtral, deepseek_v3 …)."""
-ON = Thing(value="SLICE", group=WHERE, offers="slices")
+ON = Thing(value="SLICE", group=flag.WHERE, offers="slices")
 """A slice: v5p:8x16x16, h100:4096, 8xh100, v6e-256, v5p:16x20x28*4 (four pods), mychip.toml:4x4."""
-SET = Several("", "NAME=VALUE", WHERE)
+SET = Several("", "NAME=VALUE", flag.WHERE)
 """What if the chip were another: hbm=1.5x, nvlink=2x, flops=2x, network=800GB/s, hbm_capacity, ici, dcn, pcie, price
 …"""
-PROFILE = Text("", "FILE", WHERE, offers="files")
+PROFILE = Text("", "FILE", flag.WHERE, offers="files")
 """Kernel times of your own device: a file of `dscale calibrate`, own (of your folder, the default if it is there) or
 built-in."""
-PRICE = Text("", "$/H", WHERE)
+PRICE = Text("", "$/H", flag.WHERE)
 """What an hour of a chip costs: 2.5/h, or h100=2.2/h,v5e=1.1/h."""
 BATCH = Text(value="TOKENS|SEQS")
 """Tokens of a step (4M), or sequences (512seq)."""
 SEQ = Text(value="TOKENS")
 """Tokens of a sequence (8192, 32k)."""
-STACK = Text("auto", "STACK", SOFTWARE, offers="stacks")
+STACK = Text("auto", "STACK", flag.SOFTWARE, offers="stacks")
 """The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: what people run there."""
-ENGINE = Text("", "ENGINE", SOFTWARE, offers="engines")
+ENGINE = Text("", "ENGINE", flag.SOFTWARE, offers="engines")
 """The software: vllm, sglang, sglang-ep, trtllm, vllm-tpu, generic …; auto: what people run there."""
-DTYPE = Text("bf16", "DTYPE", SOFTWARE, offers="dtypes")
+DTYPE = Text("bf16", "DTYPE", flag.SOFTWARE, offers="dtypes")
 """Format of matmuls: bf16, fp8 …"""
-FORCE = Switch(group=SOFTWARE)
+FORCE = Switch(group=flag.SOFTWARE)
 """Judge what the software cannot run as if it could, and say so."""
 
 PROMPT = Text("2048", "TOKENS")
@@ -60,20 +48,20 @@ TPOT = Text("", "TIME")
 RATE = Text("", "N/S")
 """Requests that come (20/s)."""
 
-WEIGHTS = Text("", "DTYPE", SOFTWARE, offers="dtypes")
+WEIGHTS = Text("", "DTYPE", flag.SOFTWARE, offers="dtypes")
 """Format of stored weights."""
-COMPUTE = Text("", "DTYPE", SOFTWARE, offers="dtypes")
+COMPUTE = Text("", "DTYPE", flag.SOFTWARE, offers="dtypes")
 """Format of matmuls (fp8_block: scales by blocks)."""
-KV_DTYPE = Text("", "DTYPE", SOFTWARE, also=("--kv",), offers="dtypes")
+KV_DTYPE = Text("", "DTYPE", flag.SOFTWARE, also=("--kv",), offers="dtypes")
 """Format of the KV cache."""
-MAX_SEQS = Whole(None, "N", SOFTWARE)
+MAX_SEQS = Whole(None, "N", flag.SOFTWARE, limits=(1, 1_000_000))
 """Sequences that a data rank decodes at once, at most; the engine's own limit without it."""
-TOKEN_BUDGET = Whole(None, "TOKENS", SOFTWARE)
+TOKEN_BUDGET = Whole(None, "TOKENS", flag.SOFTWARE, limits=(1, 10_000_000))
 """Tokens of one iteration, at most (chunked prefill); the engine's own without it."""
-MEMORY_FRACTION = Real(None, "PART", SOFTWARE)
+MEMORY_FRACTION = Real(None, "PART", flag.SOFTWARE, limits=(0.01, 1.0))
 """The part of HBM that the engine may use; its own without it."""
 
-SERVE_PLAN = Thing("", "PLAN", PLAN, offers="files")
+SERVE_PLAN = Thing("", "PLAN", flag.PLAN, offers="files")
 """Judge this plan (tp8 ep8; tensor=8,expert=8; a .toml; 'vllm serve …') and no other."""
 ACCEPT = Text("", "P", also=("--speculate", "--acceptance"))
 """Speculate: the probability that a drafted token is accepted (0.8), or one for each in turn (0.85,0.7,0.5)."""
@@ -81,38 +69,38 @@ DRAFTS = Whole(None, "N")
 """Tokens drafted at a time; the best number without it."""
 DRAFT = Thing("", "MODEL", offers="models")
 """The model that drafts; an EAGLE or MTP head without it."""
-ROUTER = Text("least_loaded", "NAME", PLAN, offers=("round_robin", "least_loaded", "prefix_affinity", "slo_aware"))
+ROUTER = Text("least_loaded", "NAME", flag.PLAN, offers=("round_robin", "least_loaded", "prefix_affinity", "slo_aware"))
 """round_robin, least_loaded, prefix_affinity or slo_aware."""
 
 
 class Output(Question):
     """Which of these a command takes is said in the table of commands."""
 
-    explain: Switch = Switch(group=SHOW)
+    explain: Switch = Switch(group=flag.SHOW)
     """Add every term, every part of memory and what stands behind the answer."""
-    verify: Switch = Switch(group=SHOW)
+    verify: Switch = Switch(group=flag.SHOW)
     """Compile the best plan with XLA and compare (see `dscale verify`)."""
-    json: Switch = Switch(group=SHOW)
+    json: Switch = Switch(group=flag.SHOW)
     """Print the answer as JSON."""
-    color: Text = Text("auto", "WHEN", SHOW, also=("--colour",), offers=("auto", "always", "never"))
+    color: Text = Text("auto", "WHEN", flag.SHOW, also=("--colour",), offers=("auto", "always", "never"))
     """auto (a terminal, not a pipe), always or never."""
-    width: Whole = Whole(None, "N", SHOW)
+    width: Whole = Whole(None, "N", flag.SHOW)
     """Columns to use; as many as the terminal has without it."""
-    save: Text = Text("", "FILE", FILES, offers="files")
+    save: Text = Text("", "FILE", flag.FILES, offers="files")
     """Write the best plan to this TOML file."""
-    timeline: Text = Text("", "FILE", FILES, also=("--perfetto",), offers="files")
+    timeline: Text = Text("", "FILE", flag.FILES, also=("--perfetto",), offers="files")
     """Write the step as a timeline (opens in ui.perfetto.dev)."""
-    plot: Text = Text("", "FILE", FILES, offers="files")
+    plot: Text = Text("", "FILE", flag.FILES, offers="files")
     """Draw a chart: .svg, .png, .pdf, .html or .json."""
-    chart: Text = Text("", "KIND", FILES)
+    chart: Text = Text("", "KIND", flag.FILES)
     """What --plot draws."""
-    theme: Text = Text("light", "THEME", FILES, offers=("light", "dark"))
+    theme: Text = Text("light", "THEME", flag.FILES, offers=("light", "dark"))
     """Colours of the chart: light or dark."""
-    out: Text = Text("", "FILE", FILES, offers="files")
+    out: Text = Text("", "FILE", flag.FILES, offers="files")
     """Write every row to this CSV file."""
-    table: Several = Several("", "FILE", FILES, offers="files")
+    table: Several = Several("", "FILE", flag.FILES, offers="files")
     """Write the rows to this file: .csv or .md; may be repeated."""
-    html: Text = Text("", "FILE", FILES, offers="files")
+    html: Text = Text("", "FILE", flag.FILES, offers="files")
     """Write the answer as a page of its own."""
 
 

@@ -12,10 +12,10 @@ class SimulateQuestion(Question):
     plan that `dscale serve --save` wrote."""
     on: Thing = shared.ON.but(default="", needed=True)
     """The slice of one replica (h100:8, v5e:4x4)."""
-    replicas: Whole = Whole(None, "N", PLAN)
+    replicas: Whole = Whole(None, "N", PLAN, limits=(0, 10_000))
     """How many of them (1)."""
     rate: Text = shared.RATE
-    clients: Whole = Whole(None, "N")
+    clients: Whole = Whole(None, "N", limits=(1, 1_000_000))
     """Clients that each wait for their output before they ask again, instead of a rate."""
     ramp: Text = Text("", "TIME")
     """Time over which the clients begin, one after another (0s: all at once); without it, that of one request."""
@@ -27,20 +27,20 @@ class SimulateQuestion(Question):
     """Output tokens, on average (256)."""
     lengths: Text = Text("", "KIND", offers=("fixed", "uniform", "varied", "lognormal"))
     """varied (outputs from half to one and a half; the default), uniform (prompts too), fixed or lognormal."""
-    cv: Real = Real(1.0, "X")
+    cv: Real = Real(1.0, "X", limits=(0.0, 100.0))
     """Coefficient of variation of lognormal lengths."""
     arrivals: Text = Text("poisson", "KIND", offers=("poisson", "gamma", "diurnal", "at-once"))
     """poisson, gamma (bursty), diurnal or at-once."""
-    burst: Real = Real(2.0, "X")
+    burst: Real = Real(2.0, "X", limits=(0.01, 100.0))
     """Coefficient of variation of the gaps of gamma arrivals."""
-    swing: Real = Real(0.5, "PART")
+    swing: Real = Real(0.5, "PART", limits=(0.0, 1.0))
     """How much of the mean a diurnal rate swings by."""
     period: Text = Text("24h", "TIME")
     """The period of a diurnal rate."""
     trace: Text = Text("", "FILE", offers="files")
     """Replay a trace: Azure CSV, Mooncake JSONL, BurstGPT CSV, arrival_s,input_tokens,output_tokens or --record of
     run serve."""
-    speed: Real = Real(1.0, "X")
+    speed: Real = Real(1.0, "X", limits=(1e-6, 1e6))
     """Replay a trace so many times as fast."""
     prefixes: Text = Text("", "GROUPSxTOKENS")
     """Prompts that begin alike: 100x1024,share=0.8,skew=1."""
@@ -55,14 +55,14 @@ class SimulateQuestion(Question):
     """Disaggregate: prefill on replicas of their own, of this slice."""
     prefill_plan: Thing = shared.SERVE_PLAN.but()
     """Their sharding and formats."""
-    prefill_replicas: Whole = Whole(None, "N", PLAN)
+    prefill_replicas: Whole = Whole(None, "N", PLAN, limits=(1, 10_000))
     """How many of them (1)."""
     router: Text = shared.ROUTER
     autoscale: Text = Text("", "LEAST..MOST,…", PLAN)
     """Grow and shrink: 2..16,target=24,startup=90s."""
     fail: Text = Text("", "REPLICA@TIME", PLAN)
     """Replicas that die: 3@100s+60s, several with commas."""
-    queue_limit: Whole = Whole(0, "N", PLAN)
+    queue_limit: Whole = Whole(0, "N", PLAN, limits=(0, 100_000_000))
     """Requests that may queue; others are refused (0: no limit)."""
     host_cache: Text = Text("", "BYTES", PLAN)
     """Host memory of a replica for prefixes, such as 500GB."""
@@ -71,16 +71,16 @@ class SimulateQuestion(Question):
     token_budget: Whole = shared.TOKEN_BUDGET
     memory_fraction: Real = shared.MEMORY_FRACTION
     accept: Text = shared.ACCEPT
-    drafts: Whole = shared.DRAFTS.but(default=0)
+    drafts: Whole = shared.DRAFTS.but(default=0, limits=(0, 32))
     """Speculate: tokens drafted at a time."""
     draft: Thing = shared.DRAFT
     force: Switch = shared.FORCE
     capacity: Switch = Switch(default=None, group=SHOW)
     """Find by running the largest rate that holds and the replicas for the asked one; without it, where this run
     does not hold."""
-    warmup: Real = Real(0.1, "PART")
+    warmup: Real = Real(0.1, "PART", limits=(0.0, 0.9))
     """The share of requests at the start that is not measured."""
-    seed: Whole = Whole(0, "N")
+    seed: Whole = Whole(0, "N", limits=(0, 2**32))
     """The same seed gives the same run."""
     set: Several = shared.SET
     profile: Text = shared.PROFILE

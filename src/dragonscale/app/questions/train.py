@@ -1,20 +1,7 @@
 """What `dscale train`, `sweep` and `compare` and their functions can be asked."""
 
-from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import (
-    FILES,
-    PLAN,
-    SHOW,
-    WHERE,
-    Items,
-    Question,
-    Real,
-    Several,
-    Switch,
-    Text,
-    Thing,
-    Whole,
-)
+from dragonscale.app.questions import flag, shared
+from dragonscale.app.questions.flag import Items, Question, Real, Several, Switch, Text, Thing, Whole
 
 
 class TrainQuestion(Question):
@@ -38,20 +25,20 @@ class TrainQuestion(Question):
     set: Several = shared.SET
     profile: Text = shared.PROFILE
     price: Text = shared.PRICE
-    deadline: Text = Text("", "TIME", WHERE)
+    deadline: Text = Text("", "TIME", flag.WHERE)
     """With a chip alone or 'any': the time a run (with --tokens) or a step may take."""
-    plan: Thing = Thing("", "PLAN", PLAN, offers="files")
+    plan: Thing = Thing("", "PLAN", flag.PLAN, offers="files")
     """Judge this plan (tp8 pp4 dp16; fsdp=64,tensor=4,remat=block; a .toml; a Megatron, torchtitan or MaxText
     config) against the best."""
-    alone: Switch = Switch(group=PLAN)
+    alone: Switch = Switch(group=flag.PLAN)
     """Judge --plan alone, without looking for a better one."""
-    measured: Text = Text("", "TIME", PLAN)
+    measured: Text = Text("", "TIME", flag.PLAN)
     """With --plan: the step that was measured (8.2s). Where did the rest go?"""
-    fix: Text = Text("", "PLAN", PLAN)
+    fix: Text = Text("", "PLAN", flag.PLAN)
     """Settings the plans must have, such as tp8,zero=1|3,schedule=1f1b."""
-    remat: Text = Text("", "NAMES", PLAN, also=("--recompute",))
+    remat: Text = Text("", "NAMES", flag.PLAN, also=("--recompute",))
     """Recompute policies to choose from: none,selective,matmuls,block,offload …"""
-    slack: Text = Text("1%", "PART", PLAN)
+    slack: Text = Text("1%", "PART", flag.PLAN)
     """How much slower than the fastest a simpler plan may be (0: the fastest that leaves room in memory)."""
     stack: Text = shared.STACK
     dtype: Text = shared.DTYPE.but(default="")
@@ -59,15 +46,15 @@ class TrainQuestion(Question):
     force: Switch = shared.FORCE
     assume: Several = shared.ASSUME
     family: Text = shared.FAMILY
-    rank: Text = Text("time", "BY", SHOW, offers=("time", "cost"))
+    rank: Text = Text("time", "BY", flag.SHOW, offers=("time", "cost"))
     """time, or cost: the fewest dollars, on this slice or a part of it."""
-    top: Whole = Whole(5, "N", SHOW)
+    top: Whole = Whole(5, "N", flag.SHOW)
     """How many of the best plans to show."""
-    largest: Text = Text("", "WHAT", SHOW, offers=("batch", "model"))
+    largest: Text = Text("", "WHAT", flag.SHOW, offers=("batch", "model"))
     """Ask for the largest 'batch' or 'model' that fits the slice instead."""
-    scaling: Switch = Switch(group=SHOW)
+    scaling: Switch = Switch(group=flag.SHOW)
     """Add the best plans on smaller and larger slices."""
-    codesign: Switch = Switch(group=SHOW)
+    codesign: Switch = Switch(group=flag.SHOW)
     """Add what better hardware would change."""
 
 
@@ -85,9 +72,9 @@ class SweepQuestion(Question):
     """Ask again what failed before."""
     cache: Switch = Switch(default=True)
     """Use what was compiled before, if nothing has changed since."""
-    columns: Several = Several("", "NAMES", SHOW)
+    columns: Several = Several("", "NAMES", flag.SHOW)
     """What --plot draws: a column of the rows, and up to two that it is drawn against (mfu,batch,seq)."""
-    out: Text = Text("", "FILE", FILES, offers="files")
+    out: Text = Text("", "FILE", flag.FILES, offers="files")
     """Keep the answers here, a line of JSON each; what is in it is not asked again."""
 
 
@@ -113,7 +100,7 @@ class CompareQuestion(Question):
     """Serving: the TTFT to hold (500ms)."""
     tpot: Text = Text("", "TIME")
     """Serving: the TPOT to hold (30ms)."""
-    measured: Text = Text("", "TIME", PLAN)
+    measured: Text = Text("", "TIME", flag.PLAN)
     """Training: the step that was measured of the first plan (8.2s)."""
     price: Text = shared.PRICE
     profile: Text = shared.PROFILE

@@ -1,23 +1,9 @@
 """What `dscale verify`, `profile` and `calibrate` and their functions can be asked."""
 
-from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import (
-    COMPILER,
-    FILES,
-    PLAN,
-    SHOW,
-    SOFTWARE,
-    WHERE,
-    Question,
-    Real,
-    Several,
-    Switch,
-    Text,
-    Thing,
-    Whole,
-)
+from dragonscale.app.questions import flag, shared
+from dragonscale.app.questions.flag import Question, Real, Several, Switch, Text, Thing, Whole
 
-_PLAN = Thing(value="PLAN", group=PLAN, place=True, offers="files")
+_PLAN = Thing(value="PLAN", group=flag.PLAN, place=True, offers="files")
 """A plan (fsdp=8,remat=block; tp8 dp2), or a file that train or serve --save wrote."""
 
 
@@ -32,19 +18,19 @@ class VerifyQuestion(Question):
     """Training: tokens of a step (4M), or sequences (512seq). Serving: sequences."""
     seq: Text = Text("", "TOKENS")
     """Tokens of a sequence, of a prompt, or that a cache has room for."""
-    program: Text = Text("", "WHAT", PLAN, offers=("train", "prefill", "decode"))
+    program: Text = Text("", "WHAT", flag.PLAN, offers=("train", "prefill", "decode"))
     """What to compile: train, prefill or decode; told by the plan without it."""
-    mode: Text = Text("canonical", "MODE", COMPILER, offers=("canonical", "full"))
+    mode: Text = Text("canonical", "MODE", flag.COMPILER, offers=("canonical", "full"))
     """canonical: plain collectives, quickly; full: overlap and schedule too."""
-    timeout: Text = Text("900s", "TIME", COMPILER)
+    timeout: Text = Text("900s", "TIME", flag.COMPILER)
     """The longest the compiler may take."""
-    memory: Text = Text("8GB", "BYTES", COMPILER)
+    memory: Text = Text("8GB", "BYTES", flag.COMPILER)
     """The most of this machine's memory that it may take."""
-    options: Several = Several("", "NAME=VALUE", COMPILER, dash="--option")
+    options: Several = Several("", "NAME=VALUE", flag.COMPILER, dash="--option")
     """An option of XLA; may be repeated."""
     stack: Text = shared.STACK.but(default="")
     """The stack the plan was made for: what it does otherwise than our own program is listed."""
-    cache: Switch = Switch(default=True, group=COMPILER)
+    cache: Switch = Switch(default=True, group=flag.COMPILER)
     """Use what was compiled before, if nothing has changed since."""
     assume: Several = shared.ASSUME
     family: Text = shared.FAMILY
@@ -56,16 +42,16 @@ class ProfileQuestion(Question):
     trace: Thing = Thing(value="TRACE", place=True, offers="files")
     """A profile: xplane.pb, trace.json(.gz) of JAX or PyTorch, an Nsight SQLite export, XLA's HLO text, or a folder
     of them."""
-    plan: Thing = Thing("", "PLAN", PLAN, offers="files")
+    plan: Thing = Thing("", "PLAN", flag.PLAN, offers="files")
     """The plan it was recorded of (fsdp=8,remat=block; tp8), or a file that train or serve --save wrote."""
-    model: Thing = shared.MODEL.but(default="", place=False, group=PLAN)
+    model: Thing = shared.MODEL.but(default="", place=False, group=flag.PLAN)
     on: Thing = shared.ON.but(default="")
     """The slice it ran on (v5p:4x4x4, h100:8), or the chip (h200); told by the profile without it."""
-    batch: Text = Text("", "TOKENS|SEQS", PLAN)
+    batch: Text = Text("", "TOKENS|SEQS", flag.PLAN)
     """With --plan: tokens of a step (4M) or sequences (512seq); serving: sequences."""
-    seq: Text = Text("", "TOKENS", PLAN)
+    seq: Text = Text("", "TOKENS", flag.PLAN)
     """With --plan: tokens of a sequence, of a prompt, or that a cache holds."""
-    program: Text = Text("", "WHAT", PLAN, offers=("train", "prefill", "decode"))
+    program: Text = Text("", "WHAT", flag.PLAN, offers=("train", "prefill", "decode"))
     """With --plan: what ran: train, prefill or decode; told by the plan without it."""
     stack: Text = shared.STACK.but(default="")
     """The stack that trained, whose plan is laid beside it."""
@@ -73,9 +59,9 @@ class ProfileQuestion(Question):
     """The engine that served, whose plan is laid beside it."""
     profile: Text = shared.PROFILE.but()
     """With --plan: kernel times of your own device, as `dscale train` takes them."""
-    step: Whole = Whole(None, "N", SHOW)
+    step: Whole = Whole(None, "N", flag.SHOW)
     """Look at this step alone, counted from 0; all that are whole without it."""
-    top: Whole = Whole(15, "N", SHOW)
+    top: Whole = Whole(15, "N", flag.SHOW)
     """How many of the longest ops to list."""
     assume: Several = shared.ASSUME
     family: Text = shared.FAMILY
@@ -84,7 +70,7 @@ class ProfileQuestion(Question):
 class CalibrateQuestion(Question):
     """What to measure on the device at hand, for how long, and where to keep it."""
 
-    on: Thing = Thing("", "CHIP", WHERE, offers="slices")
+    on: Thing = Thing("", "CHIP", flag.WHERE, offers="slices")
     """The chip that the device is (h200, mychip.toml); told by the device's name without it."""
     minutes: Real = Real(5.0, "MINUTES")
     """How long to measure, about; 0 fits what was measured before."""
@@ -93,24 +79,24 @@ class CalibrateQuestion(Question):
     )
     """Only these kinds: matmul, attention, decode, experts, memory, collective, host; with --stack: training,
     prefill, decode."""
-    dtypes: Several = Several("", "DTYPES", SOFTWARE, offers="dtypes")
+    dtypes: Several = Several("", "DTYPES", flag.SOFTWARE, offers="dtypes")
     """Formats to multiply in, the one to measure fully first; what the device has without it."""
-    timed_with: Text = Text("", "SOFTWARE", SOFTWARE, offers=("jax", "torch"), dash="--with")
+    timed_with: Text = Text("", "SOFTWARE", flag.SOFTWARE, offers=("jax", "torch"), dash="--with")
     """The software to time with: jax, or torch; jax where it is installed."""
-    check: Text = Text("", "PROFILE", PLAN, offers="files")
+    check: Text = Text("", "PROFILE", flag.PLAN, offers="files")
     """Lay this profile (a file, own, built-in, h200 …) beside a few fresh measurements instead of fitting one."""
-    stack: Switch = Switch(group=PLAN)
+    stack: Switch = Switch(group=flag.PLAN)
     """Time whole steps of our own program instead of kernels, and settle its stack and engine (--stack FILE,
     --engine FILE)."""
-    dry_run: Switch = Switch(group=PLAN)
+    dry_run: Switch = Switch(group=flag.PLAN)
     """List what would be measured and measure nothing."""
-    small: Switch = Switch(group=PLAN)
+    small: Switch = Switch(group=flag.PLAN)
     """A handful of small cases: a trial of the whole way in seconds."""
-    records: Text = Text("", "FILE", FILES, offers="files")
+    records: Text = Text("", "FILE", flag.FILES, offers="files")
     """The file of measurements, added to as they are made; a run that was stopped goes on from it."""
-    profile: Text = Text("", "FILE", FILES, offers="files", dash="--out")
+    profile: Text = Text("", "FILE", flag.FILES, offers="files", dash="--out")
     """The file to write the profile to; CHIP-profile.toml without it."""
-    install: Switch = Switch(group=FILES)
+    install: Switch = Switch(group=flag.FILES)
     """Also put the profile into your folder, where every planner command finds it."""
-    log: Switch = Switch(group=SHOW)
+    log: Switch = Switch(group=flag.SHOW)
     """A line on stderr for each measurement."""

@@ -9,29 +9,11 @@ from dataclasses import replace
 from dragonscale.app.prices import price_rows
 from dragonscale.app.record import shared
 from dragonscale.app.serve import remedies
+from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
-from dragonscale.app.serve.config import (
-    config_report,
-    deployed,
-    expected_error,
-    first,
-    kind_of,
-)
+from dragonscale.app.serve.config import config_report, deployed, expected_error, first, kind_of
 from dragonscale.app.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
-from dragonscale.app.serve.serve_records import (
-    ConfigReport,
-    Disaggregation,
-    DraftRow,
-    FrontierPoint,
-    LimitRow,
-    PoolReport,
-    PrefixCache,
-    ServeReport,
-    ServeRequest,
-    Speculation,
-    config_text,
-)
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
@@ -47,7 +29,7 @@ from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 from dragonscale.serving.timed_shapes import untimed_experts
 
 
-def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = False) -> ServeReport:
+def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = False) -> records.ServeReport:
     """The report that answers a question. In brief without what is solved and tried around the best configuration:
     limits, speculation, prefixes, remedies, advice, and what would be better than a given plan."""
     start = time.perf_counter()
@@ -60,7 +42,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     seconds = time.perf_counter() - start
     chip = asked.targets[0][0]
     error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_moe(asked.model)))
-    report = ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", error)
+    report = records.ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", error)
     if nothing:
         report.notes = remedies.refused_notes(asked, refused, all_=True)
         return report
@@ -98,7 +80,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     return report
 
 
-def _add_variants(asked: ServeAsked, best: Config, report: ServeReport) -> None:
+def _add_variants(asked: ServeAsked, best: Config, report: records.ServeReport) -> None:
     """Where the best configuration changes its nature, and what other ways to run it would bring."""
     report.limits = limit_rows(asked, best)
     report.speculation = speculation_report(asked, best)
@@ -138,7 +120,7 @@ def _device_notes(chosen: Sequence[Config]) -> list[str]:
     ]
 
 
-def _by_chip(asked: ServeAsked, configs: Sequence[Config]) -> dict[str, list[FrontierPoint]]:
+def _by_chip(asked: ServeAsked, configs: Sequence[Config]) -> dict[str, list[records.FrontierPoint]]:
     """The frontier of each chip."""
     chips: dict[str, list[Config]] = {}
     for one in sorted(configs, key=lambda one: one.piece.chip.name):
@@ -146,20 +128,22 @@ def _by_chip(asked: ServeAsked, configs: Sequence[Config]) -> dict[str, list[Fro
     return {name: [_point(asked, one) for one in frontier(own)] for name, own in chips.items()}
 
 
-def _point(asked: ServeAsked, one: Config) -> FrontierPoint:
+def _point(asked: ServeAsked, one: Config) -> records.FrontierPoint:
     tpot = float(one.state.tpot) if asked.ask.output > 1 else 0.0
     times = tpot, float(one.state.ttft), 1 / tpot if tpot else 0.0
-    return FrontierPoint(str(one.piece), str(one.plan), one.batch, *times, one.tokens_per_chip, one.usd_per_mtok)
+    return records.FrontierPoint(
+        str(one.piece), str(one.plan), one.batch, *times, one.tokens_per_chip, one.usd_per_mtok
+    )
 
 
-def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> ServeRequest:
+def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> records.ServeRequest:
     """What was asked, with the engine of the best configuration, here and on each chip."""
     ask, chip = asked.ask, chosen[0].piece.chip if chosen else asked.targets[0][0]
     names = {own.name: asked.engine_on(own).name for own, _ in asked.targets}
     names |= {one.piece.chip.name: one.engine for one in reversed(chosen)}
     said = {name: asked.engine_words(engine) for name, engine in names.items()}
     work = ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked)
-    return ServeRequest(*work, said[chip.name], asked.why_engine(chip, names[chip.name]), said)
+    return records.ServeRequest(*work, said[chip.name], asked.why_engine(chip, names[chip.name]), said)
 
 
 # A given serving plan against the best configuration of the same chips, engine and formats.
@@ -173,7 +157,7 @@ WORTH = 1.02
 """A gain of less is within what simpler plans are allowed to lose."""
 
 
-def against_best(asked: ServeAsked, report: ServeReport, progress: Progress | None) -> None:
+def against_best(asked: ServeAsked, report: records.ServeReport, progress: Progress | None) -> None:
     """Add to the report of a given plan what would be better, or that nothing is."""
     given = report.configs[0]
     ask = asked.ask
@@ -201,11 +185,11 @@ def against_best(asked: ServeAsked, report: ServeReport, progress: Progress | No
     report.comparison = comparison(given, best, len(configs))
 
 
-def comparison(given: ConfigReport, best: ConfigReport, searched: int) -> str:
+def comparison(given: records.ConfigReport, best: records.ConfigReport, searched: int) -> str:
     """How far a plan is from the best, in a sentence or two."""
     own = given.output_tokens_per_s_per_chip
     gain = best.output_tokens_per_s_per_chip / own if own > 0 else math.inf
-    line = f"{config_text(best)} on {best.copy_slice}"
+    line = f"{records.config_text(best)} on {best.copy_slice}"
     times = f"TTFT {render(best.ttft_s, 's')} and TPOT {render(best.tpot_s, 's')}"
     if not given.meets_slo and best.meets_slo:
         return f"It misses its targets; {line} meets them, with {times} and {_more(gain)} tokens/s a chip."
@@ -229,9 +213,9 @@ def solved_limits(asked: ServeAsked, config: Config) -> list[ServingLimit]:
     return find_limits(deployed(asked, config), config.batch, ask.prompt + ask.output // 2, tokens)
 
 
-def limit_rows(asked: ServeAsked, config: Config) -> list[LimitRow]:
+def limit_rows(asked: ServeAsked, config: Config) -> list[records.LimitRow]:
     """The same as rows."""
-    return [LimitRow(one.name, one.counts, one.text, one.value) for one in solved_limits(asked, config)]
+    return [records.LimitRow(one.name, one.counts, one.text, one.value) for one in solved_limits(asked, config)]
 
 
 # Other ways to serve the same requests, beside the best configuration: drafting, disaggregated prefill and decode,
@@ -242,7 +226,7 @@ HOST_BYTES = 100e9
 MOST_POOLS = 3
 
 
-def speculation_report(asked: ServeAsked, config: Config) -> Speculation | None:
+def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation | None:
     """Drafting in one configuration, by the number of drafts."""
     draft = asked.draft
     if draft is None:
@@ -250,8 +234,10 @@ def speculation_report(asked: ServeAsked, config: Config) -> Speculation | None:
     deployment, keys = deployed(asked, config), asked.ask.prompt + asked.ask.output / 2
     most = max(MOST, *draft.counts)
     loops = speculate(deployment, draft, config.batch, keys, tuple(range(most + 1)))
-    rows = [DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops]
-    return Speculation(
+    rows = [
+        records.DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops
+    ]
+    return records.Speculation(
         acceptance=list(draft.acceptance) if isinstance(draft.acceptance, tuple) else [draft.acceptance],
         drafter=draft.model.name if draft.model is not None else remedies.drafter(asked),
         batch=config.batch,
@@ -262,12 +248,14 @@ def speculation_report(asked: ServeAsked, config: Config) -> Speculation | None:
     )
 
 
-def disaggregation_report(asked: ServeAsked, best: Config | None) -> Disaggregation:
+def disaggregation_report(asked: ServeAsked, best: Config | None) -> records.Disaggregation:
     """The best pools beside the best configuration that does both."""
     found = _pools(search(replace(asked, apart=True)), asked)
     gain = _gain(found[0], best, asked.ask) if found and best is not None and best.meets else None
     pays = bool(found) and found[0].meets and (gain is None or gain > 1)
-    return Disaggregation([_pool_report(asked, one) for one in found], gain, pays, _pool_advice(found, gain, pays))
+    return records.Disaggregation(
+        [_pool_report(asked, one) for one in found], gain, pays, _pool_advice(found, gain, pays)
+    )
 
 
 def _pools(configs: Sequence[Config], asked: ServeAsked) -> list[Pools]:
@@ -291,10 +279,10 @@ def _gain(pair: Pools, best: Config, ask: Ask) -> float:
     return pair.tokens_per_chip / best.tokens_per_chip
 
 
-def _pool_report(asked: ServeAsked, pair: Pools) -> PoolReport:
+def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
     prefill, decode = config_report(asked, pair.prefill), config_report(asked, pair.decode)
-    return PoolReport(
-        **shared(PoolReport, pair, prefill=prefill, decode=decode),
+    return records.PoolReport(
+        **shared(records.PoolReport, pair, prefill=prefill, decode=decode),
         ttft_s=pair.ttft,
         tpot_s=pair.tpot,
         requests_per_s=pair.requests,
@@ -320,7 +308,7 @@ def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool) -> str:
     return f"{verdict}: {gain:.2f}x the tokens per dollar of the best configuration that does both; {wires}."
 
 
-def prefix_report(asked: ServeAsked, config: Config) -> PrefixCache | None:
+def prefix_report(asked: ServeAsked, config: Config) -> records.PrefixCache | None:
     """What the cached part of prompts saves, and where it could live."""
     past = asked.ask.past
     if past < 1:
@@ -329,7 +317,7 @@ def prefix_report(asked: ServeAsked, config: Config) -> PrefixCache | None:
     found = hit(deployment, asked.ask.prompt, past)
     where = rooms(deployment, past, config.batch, asked.ask.prompt + asked.ask.output, HOST_BYTES)
     size = first(cache_per_chip(deployment, float(past)))
-    return PrefixCache(
+    return records.PrefixCache(
         shared_tokens=past,
         prefill_computed_s=found.computed,
         prefill_from_hbm_s=found.from_hbm,

@@ -2,8 +2,8 @@
 tokens cost; and the ledgers behind its bars."""
 
 import functools
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -57,27 +57,8 @@ def asked_slice(asked: ServeAsked, config: Config) -> tuple[str, int]:
     return str(config.piece), 1
 
 
-@dataclass(frozen=True)
-class CostedConfig:
-    """One replica of a configuration with its iterations costed: a decode step, and the chunks of a prompt that runs
-    alone with how many there are of each."""
-
-    deployment: Deployment
-    step: IterationCost
-    chunks: list[tuple[float, IterationCost]]
-
-
-def costed_config(asked: ServeAsked, deployment: Deployment, batch: int) -> CostedConfig:
-    """The iterations that a configuration is told by."""
-    step = iteration_cost(deployment, iterations(asked, batch, deployment)["decode"])
-    cut = prompt_chunks(asked, deployment)
-    return CostedConfig(
-        deployment, step, [(times, iteration_cost(deployment, prefill(tokens, 1, past))) for times, tokens, past in cut]
-    )
-
-
 def config_report(asked: ServeAsked, config: Config, full: bool = False) -> ConfigReport:
-    """A configuration; with `full` also its terms and memory, and beside its fields the costs these are read off."""
+    """A configuration; with `full` also its terms and memory, and beside its fields the bills these are read off."""
     plan, state, ask = config.plan, config.state, asked.ask
     where, copies = asked_slice(asked, config)
     split = config.split_cost(ask)
@@ -113,10 +94,9 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     )
     add_bands(report, kind_of(asked, config))
     if full:
-        costed = costed_config(asked, deployed(asked, config), config.batch)
-        vars(report)["costed"] = costed
-        report.roofline_s = first(costed.step.roofline)
-        report.terms, report.prefill_terms = term_rows(costed.step, STEP_SCORES), prefill_rows(costed.chunks)
+        bills = vars(report)["bills"] = iteration_bills(asked, deployed(asked, config), config.batch)
+        report.roofline_s = float(bills["decode"].total("bound_s", lambda line: not line.moves))
+        report.terms, report.prefill_terms = (term_rows(bills[name]) for name in ("decode", "prefill"))
         report.memory = memory_use(asked, config)
     return report
 
@@ -145,26 +125,6 @@ def prompt_chunks(asked: ServeAsked, deployment: Deployment) -> list[tuple[float
     return chunks + ([(count - 1, size, asked.ask.past + (count - 2) / 2 * size)] if count > 1 else [])
 
 
-def _summed(parts: Iterable[tuple[Any, ...]]) -> dict[str, StepTerm]:
-    """Terms by their names, of parts of them: a name, seconds at best and expected, bytes, FLOPs."""
-    rows: dict[str, StepTerm] = {}
-    for name, *numbers in parts:
-        known = rows.setdefault(name, StepTerm(name, 0.0, 0.0, 0.0, 0.0))
-        for field, number in zip(("roofline_s", "expected_s", "bytes", "flops"), numbers, strict=True):
-            setattr(known, field, getattr(known, field) + number)
-    return rows
-
-
-def prefill_rows(chunks: list[tuple[float, IterationCost]]) -> list[StepTerm]:
-    """The terms of a whole prompt that runs by itself, all its chunks together, longest first."""
-    every = ((times, row) for times, cost in chunks for row in term_rows(cost, PROMPT_SCORES))
-    parts = (
-        (row.name, times * row.roofline_s, times * row.expected_s, times * row.bytes, times * row.flops)
-        for times, row in every
-    )
-    return sorted(_summed(parts).values(), key=lambda row: -row.expected_s)
-
-
 WIRES = {
     "tensor": "tensor collectives",
     "width": "width collectives",
@@ -183,25 +143,17 @@ def wire_name(axes: tuple[str, ...]) -> str:
     return next(known, f"collectives over {', '.join(axes)}")
 
 
-def term_rows(cost: IterationCost, scores: str) -> list[StepTerm]:
-    """The terms of an iteration, longest first; expected seconds add up to the iteration."""
-    names = {"scores": scores, "attention": "attention projections"}
-    parts: list[tuple[Any, ...]] = [
-        (names.get(name, name), *map(first, (term.roofline, term.expected, term.moved, term.flops)))
-        for name, term in cost.terms.items()
-    ]
-    wires = cost.wires.items()
-    parts += [(wire_name(axes), *map(first, (one.lower, one.exposed, one.volume)), 0.0) for axes, one in wires]
-    waiting = max(first(cost.floor) - first(cost.device), 0.0)
-    waits = {
-        "sampling and launch gaps": first(cost.sampling),
-        "host": first(cost.host),
-        "waiting for the host": waiting,
-    }
-    rows = _summed([*parts, *((name, 0.0, seconds, 0.0, 0.0) for name, seconds in waits.items())])
-    rest = first(cost.expected) - sum(row.expected_s for row in rows.values())
-    every = [*rows.values(), StepTerm("at its bound", 0.0, rest, 0.0, 0.0)]
-    return sorted((row for row in every if row.expected_s > 1e-12), key=lambda row: -row.expected_s)
+def term_rows(bill: Ledger) -> list[StepTerm]:
+    """The terms of an iteration, longest first: groups of its lines, whose expected seconds add up to it. Bytes are
+    those of HBM, of moves those of the arrays as one group sees them."""
+    bound, exposed, read, moved, flops = (
+        bill.by("term", name) for name in ("bound_s", "exposed_s", "hbm_bytes", "volume", "flops")
+    )
+    rows = (
+        StepTerm(name, *map(first, (bound[name], exposed[name], read[name] + moved[name], flops[name])))
+        for name in bound
+    )
+    return sorted((row for row in rows if row.expected_s > 1e-12), key=lambda row: -row.expected_s)
 
 
 def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
@@ -276,12 +228,10 @@ def add_bands(report: ConfigReport, kind: ServedKind) -> None:
     report.estimated = [measure for measure in SHOWN if bands[measure].estimated]
 
 
-# The ledgers behind a configuration's bars: every kernel, move and wait of a decode step and of a prompt, and every
-# tensor held.
+# The bills of a configuration: every kernel, move and wait of a decode step and of a prompt, and every tensor held.
 #
-# Lines carry the names of the terms that `dscale serve` shows (`term_rows` of `config.py`), so that the lines of a term
-# add up to it. A prompt is the whole of one that runs alone, all its chunks together; `phase` then says which chunk a
-# line is of.
+# Lines carry the names of the terms that `dscale serve` shows, which are their groups (`term_rows`). A prompt is the
+# whole of one that runs alone, all its chunks together; `phase` then says which chunk a line is of.
 
 
 _WAITS = {"sampling": "sampling and launch gaps"}
@@ -299,23 +249,22 @@ def deployment_of(asked: ServeAsked, one: ConfigReport) -> Deployment:
 def bills_of(report: ServeReport) -> dict[str, Ledger]:
     """The bills of a report's first configuration, `decode` (where more than one token is asked for) and `prefill`;
     made once."""
-    known = vars(report)
+    asked, one = report.asked, report.configs[0]
+    known = vars(one)
     if "bills" not in known:
-        asked, one = report.asked, report.configs[0]
-        costed: CostedConfig = vars(one).get("costed") or costed_config(asked, deployment_of(asked, one), one.batch)
-        step = _named(costed.deployment, costed.step, "decode", STEP_SCORES)
-        known["bills"] = ({"decode": step} if asked.ask.output > 1 else {}) | {"prefill": _prompt(costed)}
-    return known["bills"]
+        known["bills"] = iteration_bills(asked, deployment_of(asked, one), one.batch)
+    return {name: bill for name, bill in known["bills"].items() if name == "prefill" or asked.ask.output > 1}
 
 
-def _prompt(costed: CostedConfig) -> Ledger:
-    """A prompt that runs alone, all its chunks together."""
-    lines: list[LedgerLine] = []
-    for place, (times, cost) in enumerate(costed.chunks):
-        phase = "prefill" if len(costed.chunks) == 1 else ("last chunk", "earlier chunks")[place]
-        book = _named(costed.deployment, cost, phase, PROMPT_SCORES)
-        lines += [replace(line, times=line.times * times) for line in book.lines]
-    return Ledger(lines)
+def iteration_bills(asked: ServeAsked, deployment: Deployment, batch: int) -> dict[str, Ledger]:
+    """A decode step, and a prompt that runs alone."""
+    step = iteration_cost(deployment, iterations(asked, batch, deployment)["decode"])
+    chunks, lines = prompt_chunks(asked, deployment), list[LedgerLine]()
+    for place, (times, tokens, past) in enumerate(chunks):
+        phase = "prefill" if len(chunks) == 1 else ("last chunk", "earlier chunks")[place]
+        chunk = _named(deployment, iteration_cost(deployment, prefill(tokens, 1, past)), phase, PROMPT_SCORES)
+        lines += [replace(line, times=line.times * times) for line in chunk.lines]
+    return {"decode": _named(deployment, step, "decode", STEP_SCORES), "prefill": Ledger(lines)}
 
 
 def _named(deployment: Deployment, cost: IterationCost, phase: str, scores: str) -> Ledger:

@@ -22,8 +22,8 @@ from dragonscale.serving.legality import QUANTIZE, WIDE, current_engines, pair_w
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.speculation import Draft, head_part
 
-LLAMA_STUDY = "arXiv 2411.02355"
-"""Its models are the Llama 3.1 family (Kurtic and others, "Give me BF16 or give me death?")."""
+LLAMA_STUDIED = ("fp8", "int8", "int4")
+"""Formats whose quality is known from the Llama 3.1 family (Kurtic and others, arXiv 2411.02355)."""
 MOST_TOLD = 3
 """Refusals of single chips that are told in full where many were asked for."""
 
@@ -131,7 +131,7 @@ def format_notes(asked: ServeAsked, configs: Sequence[Config]) -> list[str]:
 def quality_of(model: Transformer, dtype: str) -> str:
     """What a narrower format costs in quality, and that it was measured on another family where it was."""
     words = quality(dtype)
-    elsewhere = LLAMA_STUDY in words and not model.name.lower().startswith("llama")
+    elsewhere = dtype.removesuffix("_block") in LLAMA_STUDIED and not model.name.lower().startswith("llama")
     return f"{words}; measured on Llama 3.1, not on {model.name}" if elsewhere else words
 
 

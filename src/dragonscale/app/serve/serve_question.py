@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -23,7 +24,7 @@ from dragonscale.serving.engine import Engine, load_engine, spelt_engine, split_
 from dragonscale.serving.formats import Formats, product_format
 from dragonscale.serving.frontier import Ask
 from dragonscale.serving.launch import LaunchLimits, engine_on
-from dragonscale.serving.plan import SPREADS, ServingPlan
+from dragonscale.serving.plan import SPREADS
 from dragonscale.serving.plan_file import SavedDrafts, SavedPlan, read_serving_plan
 from dragonscale.serving.speculation import MOST, Draft, head_part, read_acceptance
 
@@ -122,6 +123,29 @@ class ServeAsked:
 
 
 def read_question(question: ServeQuestion) -> ServeAsked:
+    """The question read, with its plan as the engine runs it: in the formats and with the spread that flags say, and
+    with the `tensor` ways that it leaves open."""
+    asked = _read(question)
+    saved, (chip, piece) = asked.saved, asked.targets[0]
+    if saved is None:
+        return asked
+    chips = saved.plan.chips if saved.whole or piece is None else piece.chips
+    ways = replace(saved.plan, tensor=max(saved.plan.tensor * chips // saved.plan.chips, 1))
+    launched = engine_on(asked.engine, chip, asked.model, asked.limits, chips, ways).name
+    plan = replace(saved.plan, **planned_formats(saved, asked.question, launched, chip, asked.model))
+    product_format(plan.weights, plan.compute)
+    if asked.question.spread:
+        plan = replace(plan, spread=asked.question.spread)
+    if not saved.whole and piece is not None:
+        if piece.chips % plan.chips:
+            raise InputError(
+                f"The plan {plan} splits {plan.chips} ways, which does not divide the {piece.chips} chips of {piece}."
+            )
+        plan = replace(plan, tensor=piece.chips // plan.chips)
+    return replace(asked, saved=replace(saved, plan=plan))
+
+
+def _read(question: ServeQuestion) -> ServeAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     if question.better and not written(question.plan):
         raise InputError("--better looks for something better than a plan; give the plan with --plan tp8.")
@@ -133,29 +157,14 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         raise InputError("Say what to serve: a model such as llama3-70b, or a --plan that names it.")
     named = with_assumed(question.model or (saved.model if saved else ""), question.assume, question.family)
     model = load_model(named)
-    question = replace(question, model=named)
-    question = as_saved(replace(question, engine=spelt_engine(question.engine)), saved)
+    question = as_saved(replace(question, model=named, engine=spelt_engine(question.engine)), saved)
     named_on = question.on or (saved.slice if saved else "")
     on = asked_chips(named_on, question.set, question.profile)
     question = replace(question, on=question.on if on == named_on else on, set="", profile="")
     where = _targets(question, saved)
-    targets = where.targets
-    if not 0 <= question.top <= MOST_CONFIGS:
-        raise InputError(f"--top is {question.top}; ask for 1 to {MOST_CONFIGS} configurations.")
-    if question.spread and question.spread not in SPREADS:
-        raise unknown("spread", question.spread, SPREADS)
-    check_formats(question, model)
-    question, shorter = _within(question, model)
     engine = question.engine or (saved.engine if saved else "") or AUTO
-    if split_settings(engine)[0] != AUTO:
-        load_engine(engine)
-    limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
-    if saved is not None:
-        chip, piece = targets[0]
-        chips = saved.plan.chips if saved.whole or piece is None else piece.chips
-        ways = replace(saved.plan, tensor=max(saved.plan.tensor * chips // saved.plan.chips, 1))
-        launched = engine_on(engine, chip, model, limits, chips, ways).name
-        saved = replace(saved, plan=_merged(saved, question, targets, model, launched))
+    _check_words(question, model, engine)
+    question, shorter = _within(question, model)
     prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
     read = [*dict.fromkeys(note for note in (prompt[1], output[1], *where.read) if note)]
     ask = Ask(
@@ -165,23 +174,23 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         tpot=_positive(question.tpot, "s", "--tpot"),
         rate=_positive(question.rate, "count/s", "--rate"),
         cached=question.cached,
-        rented=tuple((chip.name, piece.chips) for chip, piece in targets if piece is not None),
+        rented=tuple((chip.name, piece.chips) for chip, piece in where.targets if piece is not None),
     )
+    limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     how = *(told(foreign) if foreign else ()), *model.notes, *read, *_notes(question, saved, model)
-    return ServeAsked(
-        question,
-        model,
-        targets,
-        ask,
-        engine,
-        limits,
-        saved,
-        _batch(question, saved),
-        _draft(question, model),
-        where.everywhere,
-        against_best=question.better or foreign is not None,
-        notes=(*how, *shorter, *where.notes),
-    )
+    better, batch, draft = question.better or foreign is not None, _batch(question, saved), _draft(question, model)
+    whole = question, model, where.targets, ask, engine, limits, saved, batch, draft, where.everywhere
+    return ServeAsked(*whole, against_best=better, notes=(*how, *shorter, *where.notes))
+
+
+def _check_words(question: ServeQuestion, model: Transformer, engine: str) -> None:
+    if not 0 <= question.top <= MOST_CONFIGS:
+        raise InputError(f"--top is {question.top}; ask for 1 to {MOST_CONFIGS} configurations.")
+    if question.spread and question.spread not in SPREADS:
+        raise unknown("spread", question.spread, SPREADS)
+    check_formats(question, model)
+    if split_settings(engine)[0] != AUTO:
+        load_engine(engine)
 
 
 def _targets(question: ServeQuestion, saved: SavedPlan | None) -> AskedTargets:
@@ -195,28 +204,6 @@ def _targets(question: ServeQuestion, saved: SavedPlan | None) -> AskedTargets:
     if saved is not None and len(found.named) > 1:
         raise InputError(f"--plan needs one chip or slice to run on; --on is {shorten(written(on))}.")
     return found
-
-
-def _merged(
-    saved: SavedPlan,
-    question: ServeQuestion,
-    targets: tuple[tuple[Chip, Slice | None], ...],
-    model: Transformer,
-    engine: str,
-) -> ServingPlan:
-    """The plan with what flags say of formats and of the cache's spread, and with the `tensor` ways it leaves open."""
-    chip, piece = targets[0]
-    plan = replace(saved.plan, **planned_formats(saved, question, engine, chip, model))
-    product_format(plan.weights, plan.compute)
-    if question.spread:
-        plan = replace(plan, spread=question.spread)
-    if not saved.whole and piece is not None:
-        if piece.chips % plan.chips:
-            raise InputError(
-                f"The plan {plan} splits {plan.chips} ways, which does not divide the {piece.chips} chips of {piece}."
-            )
-        plan = replace(plan, tensor=piece.chips // plan.chips)
-    return plan
 
 
 def _within(question: ServeQuestion, model: Transformer) -> tuple[ServeQuestion, tuple[str, ...]]:
@@ -276,14 +263,23 @@ def _notes(question: ServeQuestion, saved: SavedPlan | None, model: Transformer)
 # What a plan file says of a question about serving, under what its flags say.
 
 
+USUAL = ServeQuestion("")
+
+
 def as_saved(question: ServeQuestion, saved: SavedPlan | None) -> ServeQuestion:
     """The question with what its flags leave as it usually is taken from a plan file: lengths, rate, targets, drafts,
     limits."""
     if saved is None:
         return question
+    if not saved.speculation.acceptance:  # which is for whoever runs it to say; without it no drafts are counted
+        saved = replace(saved, speculation=SavedDrafts())
+    left = {name: value for name, value in said_by(saved).items() if getattr(question, name) == getattr(USUAL, name)}
+    return replace(question, **left)
+
+
+def said_by(saved: SavedPlan) -> dict[str, Any]:
+    """What a file says of requests, targets, limits and drafts, by the names of flags."""
     traffic, drafts = saved.traffic, saved.speculation
-    if not drafts.acceptance:  # how many drafts are accepted is for whoever runs it to say; without it none are counted
-        drafts = SavedDrafts()
     words = {
         "prompt": str(traffic.prompt or ""),
         "output": str(traffic.output or ""),
@@ -292,11 +288,7 @@ def as_saved(question: ServeQuestion, saved: SavedPlan | None) -> ServeQuestion:
         **msgspec.structs.asdict(saved.targets),
         **msgspec.structs.asdict(saved.launch),
         "accept": drafts.acceptance,
-        "drafts": drafts.drafts or None,
+        "drafts": drafts.drafts,
         "draft": drafts.draft,
     }
-    left = {name: value for name, value in words.items() if value and getattr(question, name) == getattr(USUAL, name)}
-    return replace(question, **left)
-
-
-USUAL = ServeQuestion("")
+    return {name: value for name, value in words.items() if value}

@@ -2,22 +2,116 @@
 goes, others."""
 
 import math
+from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
-from dragonscale.app.serve import tables
-from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, config_text
-from dragonscale.sheets.sheet import (
-    BarPart,
-    Block,
-    Facts,
-    Prose,
-    Sheet,
-    StackedBar,
-    Title,
-    amount,
-    facts,
-    folded,
-)
+from dragonscale.app import grids
+from dragonscale.app.serve import serve_records as records
+from dragonscale.sheets import sheet as laid
+from dragonscale.sheets.sheet import amount, facts, folded
+
+MOST_POINTS = 8
+"""Rows of the frontier that are shown."""
+
+
+def counted(value: float | None, digits: int = 0) -> str:
+    """A number as text, a dash where there is none."""
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+CONFIG = {"plan": records.plan_text, "formats": records.formats_text}
+"""What a configuration is, in columns of any table."""
+
+
+def configs_table(
+    report: records.ServeReport, configs: Sequence[records.ConfigReport], title: str, foot: str = ""
+) -> laid.Grid:
+    """Configurations, one a line; with a rate, the chips and dollars of the fleet that serves it."""
+    several, fleet = len({one.chip for one in configs}) > 1, configs[0].replicas is not None
+    numbers = count(1)
+    columns = CONFIG | {
+        "#": lambda _: next(numbers),
+        # one token has no time per token
+        "TPOT": (lambda one: "~" * (several and "tpot" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
+        "meets SLO": lambda one: "yes" if one.meets_slo else "no",
+    }
+    columns |= {} if fleet else {"chips": (lambda one: one.copies * one.chips, "")}
+    missed = report.best is not None and not all(one.meets_slo for one in configs)
+    without = () if missed else ("meets SLO",)
+    return grids.grid("serve-fleets" if fleet else "serve-configs", configs, title, foot, columns, without)
+
+
+def configs_foot(report: records.ServeReport) -> str:
+    """What the table leaves open: other engines than the best's, numbers that rest on no run, whose
+    prices were taken."""
+    configs, chips = report.configs, list(dict.fromkeys(one.chip for one in report.configs))
+    own = [one.engine for one in configs if one.quantized == configs[0].quantized]
+    rows = {
+        name: [f"#{number}" for number, engine in enumerate(own, 1) if engine == name] for name in dict.fromkeys(own)
+    }
+    told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
+    lines = [f"by {own[0]}; {told}"] if told else []
+    if len(chips) > 1:
+        guessed = list(dict.fromkeys(one.chip for one in configs if "tpot" in one.estimated))
+        lines += [f"~ estimated, not fitted: no such run was measured on {', '.join(guessed)}"] if guessed else []
+        kinds: dict[str, list[str]] = {}
+        for row in report.prices:
+            if row.chip in chips and row.kind:
+                kinds.setdefault(row.kind, []).append(row.chip)
+        told = "; ".join(f"{kind} for {', '.join(names)}" for kind, names in kinds.items())
+        lines += [f"prices: {told}"] if told else []
+    return "\n".join(lines)
+
+
+def frontier_table(frontier: Sequence[records.ConfigReport]) -> laid.Grid:
+    """Speed of a user against throughput of a chip: some of the configurations that none beats in both."""
+    step = max((len(frontier) - 1) / (MOST_POINTS - 1), 1)
+    places = sorted({round(number * step) for number in range(min(MOST_POINTS, len(frontier)))})
+    shown = [frontier[min(place, len(frontier) - 1)] for place in places]
+    most = max(one.output_tokens_per_s_per_chip for one in shown)
+    columns = CONFIG | {"": lambda one: one.output_tokens_per_s_per_chip / most}
+    title = f"frontier: {len(frontier)} configurations that no other beats in both"
+    return grids.grid("serve-frontier", shown, title, own=columns)
+
+
+def limits_table(limits: Sequence[records.LimitRow]) -> laid.Grid:
+    """Limits, solved at datasheet rates."""
+    value = (lambda row: f"{row.value:,.4g}" if row.value < 1e4 else amount(row.value, "count"), "")
+    return grids.grid("serve-limits", limits, own={"": value})
+
+
+# Other ways to serve, laid out: drafting, disaggregated prefill and decode, prefix caching.
+
+
+def speculation_blocks(found: records.Speculation) -> list[laid.Block]:
+    """Drafts against time per token."""
+    if found.hurts_from_batch is None:
+        until = f"Drafting helps at every batch that fits (up to {found.most_batch:,})."
+    elif found.hurts_from_batch == 1:
+        until = "Drafting is not worth it at any batch."
+    else:
+        until = f"From a batch of {found.hurts_from_batch:,} on drafting only hurts."
+    accepted = ", ".join(f"{chance:.0%}" for chance in found.acceptance)
+    title = f"speculation: drafts by {found.drafter}, {accepted} accepted, batch {found.batch:,}"
+    best = {"faster": lambda row: f"{row.speedup:.2f}x" + (" best" if row.drafts == found.best_drafts else "")}
+    return [grids.grid("serve-drafts", found.rows, title, until, best)]
+
+
+def disaggregation_blocks(found: records.Disaggregation, rate: float | None = None) -> list[laid.Block]:
+    """Prefill and decode apart, for the asked rate where there is one, and whether that is worth it."""
+    told = f", for {amount(rate, 'count')} requests/s" if rate else ""
+    title = f"disaggregation: prefill and decode on replicas of their own{told}"
+    if not found.pools:
+        return [laid.Prose(f"{title}. {found.advice}")]
+    columns = {
+        "prefill": lambda pair: f"{pair.prefills} x {pair.prefill.copy_slice} {records.degrees_text(pair.prefill)}",
+        "decode": lambda pair: f"{pair.decodes} x {pair.decode.copy_slice} {records.degrees_text(pair.decode)}",
+        "batch": (lambda pair: f"{pair.decode.batch:,}", ""),
+    }
+    details = grids.summary("serve-disaggregation", found.pools[0], advice=found.advice)
+    return [grids.grid("serve-pools", found.pools, title, own=columns, without=("$/Mtok" if rate else "$/h",)), details]
+
 
 SEEN = 0.01
 """Terms of a smaller share of a step are left to `--explain`."""
@@ -25,11 +119,11 @@ REST, LEFT = "the rest", 1e-3
 """What terms that small are together, where that is more than rounding."""
 
 
-def serve_sheet(report: ServeReport, detail: bool) -> Sheet:
+def serve_sheet(report: records.ServeReport, detail: bool) -> laid.Sheet:
     """The whole answer: the summary first, then how it comes about."""
-    blocks: list[Block] = [title_of(report)]
+    blocks: list[laid.Block] = [title_of(report)]
     if not report.configs:
-        return Sheet((*blocks, *_trouble([*report.notes, report.advice])))
+        return laid.Sheet((*blocks, *_trouble([*report.notes, report.advice])))
     first, work = report.configs[0], report.workload
     blocks += [] if first.meets_slo else _trouble(report.notes)
     blocks += [summary(report, first), memory_stack(first)]
@@ -37,28 +131,29 @@ def serve_sheet(report: ServeReport, detail: bool) -> Sheet:
         blocks.append(time_stack("decode", first.terms, detail))
     blocks.append(time_stack("prefill", first.prefill_terms, detail, "list" if work.output == 1 else "line"))
     if detail:
-        blocks += (
-            [tables.terms_table(first.terms, "every term of a decode step, of one chip")] if work.output > 1 else []
-        )
-        blocks.append(tables.terms_table(first.prefill_terms, "every term of a prompt that runs alone, of one chip"))
+        if work.output > 1:
+            blocks.append(grids.grid("serve-terms", first.terms, "every term of a decode step, of one chip"))
+        title = "every term of a prompt that runs alone, of one chip"
+        blocks.append(grids.grid("serve-terms", first.prefill_terms, title))
     blocks += configurations(report)
-    blocks += [tables.frontier_table(report.frontier)] if len(report.frontier) > 1 and work.output > 1 else []
-    blocks += tables.speculation_blocks(report.speculation) if report.speculation else []
-    blocks += tables.disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
-    blocks += tables.prefix_blocks(report.prefix) if report.prefix else []
-    blocks += [tables.limits_table(report.limits)] if detail and report.limits else []
-    blocks += [Prose("\n".join(report.notes), "dim")] if report.notes and first.meets_slo else []
-    return Sheet(tuple(blocks))
+    blocks += [frontier_table(report.frontier)] if len(report.frontier) > 1 and work.output > 1 else []
+    blocks += speculation_blocks(report.speculation) if report.speculation else []
+    blocks += disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
+    if report.prefix:  # what a cached prefix saves, and where it could live
+        blocks.append(grids.summary("serve-prefix", report.prefix, room=max(1, int(report.prefix.prefixes_hbm))))
+    blocks += [limits_table(report.limits)] if detail and report.limits else []
+    blocks += [laid.Prose("\n".join(report.notes), "dim")] if report.notes and first.meets_slo else []
+    return laid.Sheet(tuple(blocks))
 
 
-def _trouble(sentences: list[str]) -> list[Block]:
+def _trouble(sentences: list[str]) -> list[laid.Block]:
     """What is wrong, and below it what would help."""
     told = [one for one in sentences if one]
     more = "\n".join(told[1:])
-    return [*(Prose(one, "bad") for one in told[:1]), *([Prose(more)] if more else [])]
+    return [*(laid.Prose(one, "bad") for one in told[:1]), *([laid.Prose(more)] if more else [])]
 
 
-def title_of(report: ServeReport) -> Title:
+def title_of(report: records.ServeReport) -> laid.Title:
     """The question as it was read."""
     work = report.workload
     cached = f" ({work.cached:.0%} cached)" if work.cached else ""
@@ -75,7 +170,7 @@ def title_of(report: ServeReport) -> Title:
     asides += ["; ".join(filter(None, (f"asked for: {', '.join(asked)}" if asked else "", searched)))]
     size = amount(work.parameters, "count")
     where = f" on {report.configs[0].slice}" if report.configs and len(report.frontier_by_chip) == 1 else ""
-    return Title(f"Serving {report.model} ({size} parameters){where}", "\n".join(filter(None, asides)))
+    return laid.Title(f"Serving {report.model} ({size} parameters){where}", "\n".join(filter(None, asides)))
 
 
 def several(number: int, what: str) -> str:
@@ -83,7 +178,7 @@ def several(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def summary(report: ServeReport, first: ConfigReport) -> Facts:
+def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Facts:
     """What to run, in a dozen lines."""
     work = report.workload
     bound, change = report.bound_and_change
@@ -92,7 +187,7 @@ def summary(report: ServeReport, first: ConfigReport) -> Facts:
     copies = f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
     ttft = _timed(first.ttft_s, first.ttft_low_s, first.ttft_high_s, work.ttft_s)
     return facts(
-        ("serve as" if first.meets_slo else "nearest", f"{config_text(first)}, by {first.engine}", "key"),
+        ("serve as" if first.meets_slo else "nearest", f"{records.config_text(first)}, by {first.engine}", "key"),
         ("replica", f"{first.plan} on {first.copy_slice}{copies}"),
         ("TTFT", ttft, "bad" if late else met),
         ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
@@ -115,14 +210,14 @@ def _timed(value: float, low: float | None, high: float | None, target: float | 
     return f"{amount(value, 's')} expected ({amount(low, 's')} to {amount(high, 's')}){asked}"
 
 
-def tpot_text(report: ServeReport, first: ConfigReport) -> str:
+def tpot_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """The time per output token; beside a decode step alone where prefill of other requests comes between."""
     text = _timed(first.tpot_s, first.tpot_low_s, first.tpot_high_s, report.workload.tpot_s)
     longer = first.tpot_s > 1.01 * first.decode_step_s and not first.drafts
     return text + (f"; {amount(first.decode_step_s, 's')} without prefill of other requests" if longer else "")
 
 
-def throughput_text(report: ServeReport, first: ConfigReport) -> str:
+def throughput_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """Tokens of a chip, of a user and of a replica."""
     text = f"{first.output_tokens_per_s_per_chip:,.0f} tok/s per chip"
     if first.tokens_low is not None and first.tokens_high is not None:
@@ -131,23 +226,23 @@ def throughput_text(report: ServeReport, first: ConfigReport) -> str:
     return f"{text}{user}; {amount(first.requests_per_s, 'count')} requests/s per replica"
 
 
-def error_text(report: ServeReport, first: ConfigReport) -> str:
+def error_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What the bands rest on."""
     often = "a guess" if len(first.estimated) == 3 else "80% intervals from published runs"
     return f"{often} ({report.expected_error.source})."
 
 
-def cost_text(report: ServeReport, first: ConfigReport) -> str:
+def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What a million tokens cost."""
     if first.cost_usd_per_mtok is None:
         return ""
     at = "".join(f", at {row.text}" for row in report.prices if row.chip == first.chip)
     own = (first.cost_usd_per_mtok, first.cost_usd_per_mtok_input, first.cost_usd_per_mtok_output)
-    both, prompt, output = (tables.counted(value, 2) for value in own)
+    both, prompt, output = (counted(value, 2) for value in own)
     return f"${both} per million output tokens with their prompts (${prompt} input, ${output} output alone){at}"
 
 
-def fleet_text(report: ServeReport, first: ConfigReport) -> str:
+def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What the asked rate takes."""
     rate = report.workload.rate_per_s
     if first.replicas is None or first.fleet_chips is None or not rate:
@@ -161,7 +256,7 @@ def fleet_text(report: ServeReport, first: ConfigReport) -> str:
     )
 
 
-def memory_text(first: ConfigReport, length: int) -> str:
+def memory_text(first: records.ConfigReport, length: int) -> str:
     """What is used and what is left of a chip."""
     use = first.memory
     used = f"{first.hbm_bytes / 1e9:.1f} of {first.hbm_limit_bytes / 1e9:.1f}GB a chip"
@@ -175,7 +270,7 @@ def memory_text(first: ConfigReport, length: int) -> str:
     )
 
 
-def bounds_text(first: ConfigReport) -> str:
+def bounds_text(first: records.ConfigReport) -> str:
     """What a decode step cannot be shorter than; one number where both bounds agree."""
     kernels, everything = amount(first.roofline_s, "s"), amount(first.lower_s, "s")
     if kernels == everything:
@@ -183,7 +278,7 @@ def bounds_text(first: ConfigReport) -> str:
     return f"{kernels} a decode step at datasheet rates kernel by kernel, {everything} with perfect overlap"
 
 
-def prefill_text(report: ServeReport, first: ConfigReport) -> str:
+def prefill_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What of a prompt is computed, and in how many chunks."""
     new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
     chunks = f" in {first.prefill_chunks} chunks of up to {first.chunk_tokens:,}" if first.prefill_chunks > 1 else ""
@@ -191,39 +286,37 @@ def prefill_text(report: ServeReport, first: ConfigReport) -> str:
     return f"{amount(alone, 's')} for a prompt of {new:,} tokens{chunks} with no other request running"
 
 
-def memory_stack(first: ConfigReport) -> StackedBar:
+def memory_stack(first: records.ConfigReport) -> laid.StackedBar:
     """What fills the HBM of a chip; the rest of the bar is free or unused."""
     use, limit = first.memory, first.hbm_limit_bytes
     words = {"weights": "weights", "KV cache": "cache", "workspace": "working", "reserved": "reserve"}
     held = [(name, getattr(use, f"{field}_bytes")) for name, field in words.items()] if use is not None else []
-    parts = [BarPart(name, size, f"{size / 1e9:.1f}GB") for name, size in held if size > 0]
-    return StackedBar("memory", tuple(parts), limit, f"{first.hbm_bytes / 1e9:.1f} of {limit / 1e9:.0f}GB", "line")
+    parts = [laid.BarPart(name, size, f"{size / 1e9:.1f}GB") for name, size in held if size > 0]
+    return laid.StackedBar("memory", tuple(parts), limit, f"{first.hbm_bytes / 1e9:.1f} of {limit / 1e9:.0f}GB", "line")
 
 
-def time_stack(name: str, rows: list[Any], detail: bool, legend: str = "list") -> StackedBar:
+def time_stack(name: str, rows: list[Any], detail: bool, legend: str = "list") -> laid.StackedBar:
     """Where an iteration goes; its parts add up to it."""
     total = sum(row.expected_s for row in rows) or 1.0
     seen = [row for row in rows if detail or row.expected_s > SEEN * total]
-    parts = [BarPart(row.name, row.expected_s, amount(row.expected_s, "s")) for row in seen]
+    parts = [laid.BarPart(row.name, row.expected_s, amount(row.expected_s, "s")) for row in seen]
     rest = total - sum(part.value for part in parts)
     shown = folded(parts, "s")
     if rest > LEFT * total:
         if shown and shown[-1].name == REST:
             rest, shown = rest + shown[-1].value, shown[:-1]
-        shown = (*shown, BarPart(REST, rest, amount(rest, "s")))
-    return StackedBar(name, shown, total, amount(total, "s"), legend)
+        shown = (*shown, laid.BarPart(REST, rest, amount(rest, "s")))
+    return laid.StackedBar(name, shown, total, amount(total, "s"), legend)
 
 
-def configurations(report: ServeReport) -> list[Block]:
+def configurations(report: records.ServeReport) -> list[laid.Block]:
     """The recommended configuration and others, those in narrower formats apart."""
     own = [one for one in report.configs if one.quantized == report.configs[0].quantized]
     apart = report.configs[len(own) :]
-    blocks: list[Block] = []
-    if len(own) > 1 or tables.configs_foot(report):
-        blocks.append(
-            tables.configs_table(report, own, "configurations, the recommended one first", tables.configs_foot(report))
-        )
+    blocks: list[laid.Block] = []
+    if len(own) > 1 or configs_foot(report):
+        blocks.append(configs_table(report, own, "configurations, the recommended one first", configs_foot(report)))
     if apart:
         title = "in narrower formats than the checkpoint's (what they cost in quality is said below)"
-        blocks.append(tables.configs_table(report, apart, title))
+        blocks.append(configs_table(report, apart, title))
     return blocks

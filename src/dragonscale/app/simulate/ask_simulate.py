@@ -12,18 +12,9 @@ from dragonscale.app.prices import price_rows
 from dragonscale.app.questions.flag import fields_of, written
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.record import Face, bind, shared
+from dragonscale.app.simulate import simulate_records as records
 from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets, percentile_of
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
-from dragonscale.app.simulate.simulate_records import (
-    Analytic,
-    CapacityReport,
-    Latency,
-    LoadReport,
-    PoolRow,
-    ReplicaRow,
-    SimulatedRates,
-    SimulateReport,
-)
 from dragonscale.app.simulate.simulate_sheet import simulate_sheet
 from dragonscale.app.simulate.verdict import verdict
 from dragonscale.listener import Listener
@@ -42,7 +33,7 @@ SEARCHING = 0.5
 """The part of the progress that the run itself is; looking for what would hold is the rest."""
 
 
-def ask(question: SimulateQuestion, listener: Listener, watch: int = 0) -> SimulateReport:
+def ask(question: SimulateQuestion, listener: Listener, watch: int = 0) -> records.SimulateReport:
     """Read a question, tell how it was read, and answer it; the run keeps what the first `watch`
     replicas do over time."""
     asked = read_question(question)
@@ -60,7 +51,7 @@ def ask(question: SimulateQuestion, listener: Listener, watch: int = 0) -> Simul
     return run_simulation(asked, running, searching)[0].came_from(asked, listener.notes)
 
 
-def save_run(report: SimulateReport, path: str) -> str:
+def save_run(report: records.SimulateReport, path: str) -> str:
     """Write the run as a timeline for ui.perfetto.dev: every iteration of every replica, every request. The same seed
     gives the same run, so it is run again with its events kept."""
     asked: SimulateAsked = report.asked
@@ -69,7 +60,7 @@ def save_run(report: SimulateReport, path: str) -> str:
     return "; open it at https://ui.perfetto.dev"
 
 
-def next_command(report: SimulateReport) -> tuple[str, str]:
+def next_command(report: records.SimulateReport) -> tuple[str, str]:
     """What to ask next, and why: the fleet that would hold, or the largest rate of one that does."""
     question = report.asked.original if report.asked is not None else None
     if question is None or not report.requests.finished:
@@ -90,7 +81,7 @@ def next_command(report: SimulateReport) -> tuple[str, str]:
     return _with_replicas(question, found), "Next, the fleet that would hold:"
 
 
-def _with_replicas(question: SimulateQuestion, found: CapacityReport) -> str:
+def _with_replicas(question: SimulateQuestion, found: records.CapacityReport) -> str:
     more: dict[str, Any] = {"replicas": found.replicas, "capacity": None}
     more |= {"prefill_replicas": found.prefill_replicas} if found.prefill_replicas else {}
     return command_of(replace(question, **more))
@@ -121,7 +112,7 @@ Progress = Callable[[int, int], None]
 
 def run_simulation(
     asked: SimulateAsked, progress: Callable[[int], None] | None = None, searching: Progress | None = None
-) -> tuple[SimulateReport, SimulationResult]:
+) -> tuple[records.SimulateReport, SimulationResult]:
     """Simulate, find what would hold where this does not (or where that was asked), and report."""
     result = simulate(asked.fleet, asked.traffic.source, asked.options, progress)
     scaled = asked.fleet.pool.autoscale is not None
@@ -143,7 +134,7 @@ def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bo
 
 def _report(
     asked: SimulateAsked, result: SimulationResult, load: Backlog | None, found: FleetCapacity | None
-) -> SimulateReport:
+) -> records.SimulateReport:
     replicas, whole = _replicas(asked, result), result.seconds or 1
     chips, hourly = fleet_chips(asked, *replicas), fleet_usd_per_h(asked, *replicas)
     missed = missed_targets(result, asked.targets, asked.percentile)
@@ -153,23 +144,27 @@ def _report(
     tokens = result.throughput.output_tokens_per_s
     each = tokens / chips if chips else 0.0
     cost = float(usd_per_million(tokens, 1, hourly)) if hourly is not None and tokens > 0 else None
-    rows = [ReplicaRow(**shared(ReplicaRow, one, busy_share=one.busy_s / whole)) for one in result.replicas]
+    rows = [
+        records.ReplicaRow(**shared(records.ReplicaRow, one, busy_share=one.busy_s / whole)) for one in result.replicas
+    ]
     latency = {name: _latency(summary) for name, summary in result.latency.items()}
-    return SimulateReport(
-        **shared(SimulateReport, result, replicas=rows, latency=latency),
+    return records.SimulateReport(
+        **shared(records.SimulateReport, result, replicas=rows, latency=latency),
         model=asked.deployment.model.name,
         traffic=_described(asked.question),
         fleet=_pools(asked),
         seed=asked.options.seed,
         simulated_s=result.seconds,
         requests=result.outcome,
-        rates=SimulatedRates(**vars(result.throughput), output_tokens_per_s_per_chip=each, cost_usd_per_mtok=cost),
+        rates=records.SimulatedRates(
+            **vars(result.throughput), output_tokens_per_s_per_chip=each, cost_usd_per_mtok=cost
+        ),
         slo=asked.targets,
         meets_slo=not missed if asked.targets else None,
         percentile=asked.percentile,
         target_ratios={name: at_percentile(name) / limit for name, limit in asked.targets.items()},
         analytic=_analytic(asked, result),
-        load=load and LoadReport(**shared(LoadReport, load)),
+        load=load and records.LoadReport(**shared(records.LoadReport, load)),
         capacity=found and _capacity(asked, found),
         chips=chips,
         usd_per_h=hourly,
@@ -190,11 +185,11 @@ def _described(question: SimulateQuestion) -> dict[str, Any]:
     return {name: getattr(question, name) for name in names}
 
 
-def _pools(asked: SimulateAsked) -> list[PoolRow]:
-    def row(name: str, deployment: Deployment, pool: Pool) -> PoolRow:
+def _pools(asked: SimulateAsked) -> list[records.PoolRow]:
+    def row(name: str, deployment: Deployment, pool: Pool) -> records.PoolRow:
         where = str(deployment.piece), str(deployment.plan), deployment.engine.name, pool.scheduler.kind
         chips, most = pool.replicas * deployment.piece.chips, pool.autoscale.most if pool.autoscale else None
-        return PoolRow(name, *where, pool.replicas, chips, pool.kv_tokens, pool.router, most)
+        return records.PoolRow(name, *where, pool.replicas, chips, pool.kv_tokens, pool.router, most)
 
     rows = [row("serve" if asked.prefill is None else "decode", asked.deployment, asked.fleet.pool)]
     if asked.prefill is not None and asked.fleet.prefill is not None:
@@ -229,7 +224,7 @@ def fleet_usd_per_h(asked: SimulateAsked, replicas: float, prefills: int) -> flo
     return total
 
 
-def _capacity(asked: SimulateAsked, found: FleetCapacity) -> CapacityReport:
+def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityReport:
     """What was found by running, in numbers."""
     best = found.trial if found.rate is not None else None
     run = found.confirmed or best
@@ -243,19 +238,19 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> CapacityReport:
     ttft, tpot = (run and percentile_of(run.result, name, asked.percentile) for name in ("ttft_s", "tpot_s"))
     good = (rates.goodput_requests_per_s, rates.good_share) if rates is not None else (None, None)
     fleet = replicas, prefills, chips, hourly, cost, ttft, tpot
-    return CapacityReport(found.rate, *good, found.limit, asked.percentile, *fleet, found.runs, found.requests)
+    return records.CapacityReport(found.rate, *good, found.limit, asked.percentile, *fleet, found.runs, found.requests)
 
 
-def _latency(summary: Summary) -> Latency:
+def _latency(summary: Summary) -> records.Latency:
     def interval(estimate: Any) -> tuple[float | None, float | None]:
         return (estimate.low, estimate.high) if estimate.known else (None, None)
 
     p50, p90, p95, p99 = (one.value for one in (summary.p50, summary.p90, summary.p95, summary.p99))
     most, ends = summary.most, (*interval(summary.mean), *interval(summary.p99))
-    return Latency(summary.mean.value, p50, p90, p95, p99, most, *ends)
+    return records.Latency(summary.mean.value, p50, p90, p95, p99, most, *ends)
 
 
-def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None:
+def _analytic(asked: SimulateAsked, result: SimulationResult) -> records.Analytic | None:
     """The planner's steady state at the mean batch; only of requests that are all alike, for which there is one."""
     question = asked.question
     alike = question.lengths in ("fixed", "varied") and not (question.trace or question.prefixes or question.autoscale)
@@ -266,19 +261,19 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None
     lot = Lot((deployment.piece,), stack([deployment.plan], formats, deployment.plan.spread))
     running = max(1, round(result.mean_running / max(asked.fleet.pool.replicas, 1)))
     found = judge(deployment.model, lot, deployment.engine, Ask(asked.traffic.prompt, asked.traffic.output), (running,))
-    return Analytic(found[0].batch, float(found[0].state.tpot), float(found[0].state.ttft)) if found else None
+    return records.Analytic(found[0].batch, float(found[0].state.tpot), float(found[0].state.ttft)) if found else None
 
 
-def _sheet(report: SimulateReport, detail: bool) -> Sheet:
+def _sheet(report: records.SimulateReport, detail: bool) -> Sheet:
     command, why = next_command(report)
     sheet = simulate_sheet(report, detail)
     return Sheet((*sheet.blocks, NextStep(command, why))) if command else sheet
 
 
-def _draw(report: SimulateReport, kind: str) -> Any:
+def _draw(report: records.SimulateReport, kind: str) -> Any:
     from dragonscale.app.simulate.simulate_charts import draw
 
     return draw(report, kind)
 
 
-bind(SimulateReport, Face(_sheet, _draw, timeline=save_run))
+bind(records.SimulateReport, Face(_sheet, _draw, timeline=save_run))

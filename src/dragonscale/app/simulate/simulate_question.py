@@ -9,7 +9,7 @@ from typing import Any
 from dragonscale import simulation as sim
 from dragonscale.app.asked_chips import asked_chips, profile_notes
 from dragonscale.app.foreign import foreign_plan, script_plan, serving_file_of
-from dragonscale.app.questions.flag import fields_of, written
+from dragonscale.app.questions.flag import check_limits, fields_of, written
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve.formats import planned_formats
@@ -291,23 +291,6 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
 
 ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
 PERCENTILES = (50, 90, 95, 99)
-LIMITS = {
-    "cv": (0.0, 100.0),
-    "burst": (0.01, 100.0),
-    "swing": (0.0, 1.0),
-    "speed": (1e-6, 1e6),
-    "warmup": (0.0, 0.9),
-    "memory_fraction": (0.01, 1.0),
-    "replicas": (0, 10_000),
-    "prefill_replicas": (1, 10_000),
-    "clients": (1, 1_000_000),
-    "drafts": (0, 32),
-    "queue_limit": (0, 100_000_000),
-    "seed": (0, 2**32),
-    "max_seqs": (1, 1_000_000),
-    "token_budget": (1, 10_000_000),
-}
-"""The least and the most of every number; a fleet of ten thousand replicas is simulated in minutes."""
 _WHAT_FOR = {
     "burst": ("arrivals", "gamma"),
     "swing": ("arrivals", "diurnal"),
@@ -324,10 +307,7 @@ def check_flags(question: SimulateQuestion, prefill: bool = False) -> None:
     if question.percentile not in PERCENTILES:
         known = ", ".join(map(str, PERCENTILES))
         raise InputError(f"--percentile is {question.percentile}; targets are for one of {known}.")
-    for name, (least, most) in LIMITS.items():
-        value = getattr(question, name)
-        if value is not None and not (math.isfinite(value) and least <= value <= most):
-            raise InputError(f"{_flag(name)} is {shorten(value)}; it is from {least:g} to {most:,}.")
+    check_limits(question)
     period = parse(question.period, "s", "--period")
     if not 1 <= period <= 1e9:
         raise InputError(f"--period is {shorten(question.period)}; a rate swings over a second or longer, such as 24h.")

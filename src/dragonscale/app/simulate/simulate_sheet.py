@@ -2,12 +2,12 @@
 requests."""
 
 import math
-from typing import Any
 
+from dragonscale.app import grids
 from dragonscale.app.simulate.simulate_records import CapacityReport, Latency, SimulateReport
 from dragonscale.app.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
-from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, facts, records, table
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, table
 
 _NAMES = {
     "ttft_s": "first token (TTFT)",
@@ -39,26 +39,24 @@ def _title(report: SimulateReport) -> Title:
 
 def summary(report: SimulateReport) -> Facts:
     """Whether it holds, and what to do about it."""
-    rates, found = report.rates, report.capacity
-    tokens = (
-        f"{rates.output_tokens_per_s:,.0f} output tokens/s ({rates.output_tokens_per_s_per_chip:,.0f} per chip), "
-        f"{rates.input_tokens_per_s:,.0f} input tokens/s"
-    )
-    # random arrivals are not quite as many as asked for
-    came = f" ({rates.arrived_per_s:.3g}/s came)" if report.load is not None else ""
-    return facts(
-        verdict_fact(report),
-        ("served", f"{rates.requests_per_s:.3g} requests/s{came}, {tokens}{_window(report)}"),
-        ("goodput", goodput_text(report)),
-        ("cost", cost_text(report)),
-        ("bound by", report.bound_by),
-        ("to change", report.advice if report.bound_by != TRAFFIC else ""),
-        ("holds", capacity_text(report, found) if found is not None and found.requests_per_s is not None else ""),
-        ("requests", requests_text(report)),
-        ("replicas", busy_text(report)),
-        ("prefix cache", prefix_text(report)),
-        ("speculation", f"{report.tokens_per_verify_step:.2f} tokens a step" if report.tokens_per_verify_step else ""),
-        ("planner", planner_text(report)),
+    found = report.capacity
+    _, verdict, tone = verdict_fact(report)
+    return grids.summary(
+        "simulate-facts",
+        report,
+        verdict=verdict,
+        tone=tone,
+        # random arrivals are not quite as many as asked for
+        came=f" ({report.rates.arrived_per_s:.3g}/s came)" if report.load is not None else "",
+        window=_window(report),
+        goodput=goodput_text(report),
+        cost=cost_text(report),
+        change=report.advice if report.bound_by != TRAFFIC else None,
+        holds=capacity_text(report, found) if found is not None and found.requests_per_s is not None else None,
+        requests=requests_text(report),
+        cache=report if report.cache_hit_rate or report.host_hit_rate else None,
+        drafted=report.tokens_per_verify_step or None,
+        planned=report.analytic,
     )
 
 
@@ -156,27 +154,6 @@ def requests_text(report: SimulateReport) -> str:
     return ", ".join(parts)
 
 
-def busy_text(report: SimulateReport) -> str:
-    return (
-        f"busy {report.utilisation:.0%}, batch {report.mean_batch:.1f}, KV cache {report.kv_occupancy:.0%} full, "
-        f"{report.mean_waiting:,.1f} queueing"
-    )
-
-
-def prefix_text(report: SimulateReport) -> str:
-    if not (report.cache_hit_rate or report.host_hit_rate):
-        return ""
-    return f"{report.cache_hit_rate:.0%} of prompt tokens found, {report.host_hit_rate:.0%} of them all on the host"
-
-
-def planner_text(report: SimulateReport) -> str:
-    """What `dscale serve` says of the batch that the run had."""
-    one = report.analytic
-    if one is None:
-        return ""
-    return f"at a batch of {one.batch}: TPOT {render(one.tpot_s, 's')}, TTFT {render(one.ttft_s, 's')}"
-
-
 def percentiles(report: SimulateReport) -> Grid:
     """Latencies, each with its target."""
     rows = []
@@ -209,28 +186,14 @@ def _times(one: Latency) -> list[str]:
 
 def fleet_table(report: SimulateReport) -> Grid:
     """The replicas, alike in each row."""
-    columns: dict[str, Any] = {
-        "pool": "name",
+    columns = {
         "replicas": lambda row: f"{row.replicas}" + ("" if row.most_replicas is None else f" to {row.most_replicas}"),
-        "slice": "slice",
-        "plan": "plan",
-        "engine": "engine",
-        "scheduler": "scheduler",
-        "KV cache": (lambda row: f"{row.kv_tokens:,} tokens", ""),
         "router": lambda row: row.router.replace("_", " "),
     }
-    how = {"plan": {"wrap": True}, "scheduler": {"keep": 2}, "router": {"keep": 3}, "KV cache": {"keep": 4}}
-    return records(report.fleet, columns, "fleet", how=how)
+    return grids.grid("simulate-fleet", report.fleet, own=columns)
 
 
 def replicas_table(report: SimulateReport, most: int = 32) -> Grid:
     """What each replica did, at most so many of them."""
-    columns = {
-        "replica": "index",
-        "pool": "pool",
-        "busy": (lambda row: f"{row.busy_share:.0%}", ""),
-        "batch": (lambda row: f"{row.mean_batch:.1f}", ""),
-        "output tokens": "output_tokens",
-    }
     left = len(report.replicas) - most
-    return records(report.replicas[:most], columns, "replicas", f"and {left:,} more" if left > 0 else "")
+    return grids.grid("simulate-replicas", report.replicas[:most], foot=f"and {left:,} more" if left > 0 else "")

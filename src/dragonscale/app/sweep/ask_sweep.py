@@ -23,11 +23,8 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from dragonscale.app.questions.flag import fields_of
 from dragonscale.app.questions.serve import ServeQuestion
@@ -78,7 +75,7 @@ def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
     >>> [entry.asks["batch"] for entry in product_of("train", {"model": "m", "on": "s", "seq": 8, "batch": ["1M", 64]})]
     ['1M', '64']
     """
-    known = {field.name: field for field in fields(QUESTIONS[command])}
+    known = {field.name: field for field in fields_of(QUESTIONS[command])}
     lists: list[list[tuple[str, Any]]] = []
     for written, value in table.items():
         name = _field(command, written)
@@ -87,11 +84,14 @@ def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
         several = value if isinstance(value, list) and name != "options" else [value]
         if not several:
             raise InputError(f"In a [[{command}]] table {written} is an empty list; write at least one value.")
-        lists.append([(name, _read(command, written, one, known[name].type)) for one in several])
+        try:
+            lists.append([(name, known[name].taken(one)) for one in several])
+        except InputError as error:
+            raise InputError(f"In a [[{command}]] table: {error}") from None
     given = {pairs[0][0] for pairs in lists}
     files = [value for pairs in lists for name, value in pairs if name == "plan" and is_plan_path(value)]
     for name, field in known.items():
-        needed = field.default is MISSING or (command == "train" and name in NEEDED and not files)
+        needed = field.required or (command == "train" and name in NEEDED and not files)
         if needed and name not in given:
             raise InputError(f"A [[{command}]] table does not say its {name}; every entry needs one.")
     for chosen in itertools.product(*lists):
@@ -107,26 +107,6 @@ def _field(command: str, written: str) -> str:
     flag = "--" + written.replace("_", "-")
     also = {spelling: field.name for field in fields_of(QUESTIONS[command]) for spelling in field.also}
     return _WRITTEN.get(written, also.get(flag, written))
-
-
-def _read(command: str, name: str, value: Any, kind: Any) -> Any:
-    """A value as the command's flag takes it."""
-    flag = next((one for one in fields_of(QUESTIONS[command]) if one.name == _field(command, name)), None)
-    if flag is not None:
-        try:
-            return flag.taken(value)
-        except InputError as error:
-            raise InputError(f"In a [[{command}]] table: {error}") from None
-    if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    if kind in (int, int | None) and isinstance(value, float) and value.is_integer():
-        value = int(value)
-    try:
-        found = msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        said = f"In a [[{command}]] table {name} is {shorten(value)}"
-        raise InputError(f"{said}, which the command cannot take for it.") from None
-    return list(found) if isinstance(found, tuple) else found
 
 
 MOST_JOBS = 1024

@@ -1,19 +1,9 @@
 """Plans of a training job as an answer has them: their times, memory, what bounds them and what the run costs; the
 best of a search, what is said of sizes that do not divide, and the same job with other stacks."""
 
+from dragonscale.app.train import train_records as records
 from dragonscale.app.train.advice import advice_text, bound_by, bound_text, helps, memory_advice
 from dragonscale.app.train.train_question import TrainAsked
-from dragonscale.app.train.train_records import (
-    FrontRow,
-    MemoryRow,
-    Neighbour,
-    PlanReport,
-    SliceRow,
-    StackRow,
-    TermRow,
-    TrainReport,
-    TrainWorkload,
-)
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import render
 from dragonscale.training.bands import job_band
@@ -38,10 +28,10 @@ HELD = {
 """Parts of memory whose names in the ledger are short for what engineers call them."""
 
 
-def workload_of(job: Job, words: Plan, tokens: float | None) -> TrainWorkload:
+def workload_of(job: Job, words: Plan, tokens: float | None) -> records.TrainWorkload:
     """What is trained, in numbers."""
     sizes = job.tokens, job.batch, job.sequence, tokens, count_parameters(job.model).total
-    return TrainWorkload(*sizes, words.dtype, words.optimizer, job.stack.name, job.documents, job.auto)
+    return records.TrainWorkload(*sizes, words.dtype, words.optimizer, job.stack.name, job.documents, job.auto)
 
 
 RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
@@ -54,8 +44,8 @@ def plan_report(
     tokens: float | None = None,
     force: bool = False,
     brief: bool = False,
-    others: list[StackRow] | None = None,
-) -> PlanReport:
+    others: list[records.StackRow] | None = None,
+) -> records.PlanReport:
     """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack
     cannot run is not feasible, unless it is forced. `others` are the same job with all other stacks that people run
     there; None: not tried."""
@@ -65,12 +55,9 @@ def plan_report(
     chip, step = job.slice.chip, first(verdict.seconds)
     budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
-    memory = [MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
+    memory = [records.MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
     full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job)
-    slowest, known = step * (1 + band.high), band.text
-    produced = in_production(job, plan)
-    if produced is not None and produced.seconds > slowest:
-        slowest, known = produced.seconds, f"{known}; {produced.text}"
+    slowest, known = _slow_end(job, plan, step * (1 + band.high), band.text)
     useful = [] if full or brief else helps(job, plan, verdict, others or ())
     peak, own = chip.peak("bf16"), chip.peak(plan.dtype)
     half = "bf16" if chip.format("bf16") == "native" else "fp16"
@@ -80,7 +67,7 @@ def plan_report(
     elif not brief:
         bound = bound_text(job, plan, terms, verdict.ledger)
         advice = advice_text(bound, useful, bool(others))
-    return PlanReport(
+    return records.PlanReport(
         plan=plan,
         feasible=not broken,
         step_s=step,
@@ -114,27 +101,37 @@ def plan_report(
     ).read_off(job, verdict, bound if useful else advice)
 
 
-def term_rows(verdict: Verdict) -> list[TermRow]:
+def _slow_end(job: Job, plan: Plan, seconds: float, known: str) -> tuple[float, str]:
+    """The slow end of a step's band and what that rests on; runs in production may have been slower still."""
+    produced = in_production(job, plan)
+    if produced is None or produced.seconds <= seconds:
+        return seconds, known
+    return produced.seconds, f"{known}; {produced.text}"
+
+
+def term_rows(verdict: Verdict) -> list[records.TermRow]:
     """The terms of a step, longest exposed first: groups of the ledger's lines, whose exposed parts
     add up to the step."""
     ledger = verdict.ledger
     seconds, exposed, lower = (ledger.by("term", name) for name in ("expected_s", "exposed_s", "bound_s"))
     sent, flops = ledger.by("term", "wire_bytes"), ledger.by("term", "flops")
-    rows = [TermRow(name, *(float(one[name]) for one in (lower, seconds, exposed, sent, flops))) for name in seconds]
+    rows = [
+        records.TermRow(name, *(float(one[name]) for one in (lower, seconds, exposed, sent, flops))) for name in seconds
+    ]
     return sorted((row for row in rows if row.expected_s or row.lower_s or row.bytes), key=lambda row: -row.exposed_s)
 
 
 def search_report(
-    job: Job, found: Found, words: Plan, tokens: float | None = None, others: list[StackRow] | None = None
-) -> TrainReport:
+    job: Job, found: Found, words: Plan, tokens: float | None = None, others: list[records.StackRow] | None = None
+) -> records.TrainReport:
     """The best plans of a search in full, and the same job with other stacks, where these were tried."""
     chips = job.slice.chips
     stacks = [*(stack_row(job, one) for one in found.best[:1]), *(others or ())]
     plans = [plan_report(job, one.plan, tokens, brief=place > 0, others=others) for place, one in enumerate(found.best)]
     asked_for = job.model.name, str(job.slice), workload_of(job, words, tokens)
     missed = {reason: number for reason, number in found.misses.items() if number}
-    front = [FrontRow(one.plan, chips, one.seconds, one.hbm_bytes) for one in found.front]
-    return TrainReport(
+    front = [records.FrontRow(one.plan, chips, one.seconds, one.hbm_bytes) for one in found.front]
+    return records.TrainReport(
         *asked_for, found.searched, found.seconds, plans, found.feasible, missed, front, [], stacks=stacks
     )
 
@@ -144,8 +141,8 @@ def best_report(
     job: Job,
     progress: Progress | None = None,
     near: bool = False,
-    others: list[StackRow] | None = None,
-) -> TrainReport:
+    others: list[records.StackRow] | None = None,
+) -> records.TrainReport:
     """The best plans on one slice; without any, the notes say why. With `near`, sizes near those asked for are tried
     too. `others` are the other stacks that people run there, where they were tried already."""
     found, words = search(job, asked.space, asked.question.top, progress, asked.slack), offered(job, asked.space).words
@@ -205,12 +202,14 @@ def _filled(job: Job, one: Candidate) -> str:
 
 def single_report(
     job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False
-) -> TrainReport:
+) -> records.TrainReport:
     """One given plan, feasible or not."""
     report, work = plan_report(job, plan, tokens, force, brief), workload_of(job, plan, tokens)
-    front = [FrontRow(plan, plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
+    front = [records.FrontRow(plan, plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
     notes = [*(f"Forced: {text}." for text in report.illegal if force), *advice_against(job, plan)]
-    return TrainReport(job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, notes)
+    return records.TrainReport(
+        job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, notes
+    )
 
 
 def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
@@ -237,7 +236,7 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
 # What is said of sizes that do not divide: the nearest batch or number of chips that works, or works much better.
 
 
-def add_neighbours(asked: TrainAsked, job: Job, report: TrainReport, nearest: Candidate | None) -> None:
+def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nearest: Candidate | None) -> None:
     """Add to a report the sizes near those asked for that would do better; `nearest` is the plan that misses the memory
     by least."""
     if not report.plans:
@@ -254,7 +253,7 @@ def add_neighbours(asked: TrainAsked, job: Job, report: TrainReport, nearest: Ca
             for one in found
         ]
     report.neighbours = [
-        Neighbour(str(near.job.slice), near.job.batch, short_plan(near.best.plan), near.best.seconds, near.mfu)
+        records.Neighbour(str(near.job.slice), near.job.batch, short_plan(near.best.plan), near.best.seconds, near.mfu)
         for near in found
     ]
 
@@ -274,14 +273,14 @@ DIFFERS = 0.03
 """Stacks this near to each other are told apart by no prediction."""
 
 
-def stack_row(job: Job, best: Candidate) -> StackRow:
+def stack_row(job: Job, best: Candidate) -> records.StackRow:
     """A stack with its recommended plan."""
     mfu = job.model_flops / (best.seconds * job.slice.flops)
     tight = not leaves_room(best.hbm_bytes, job.slice.chip.visible)
-    return StackRow(job.stack.name, short_plan(best.plan), best.seconds, mfu, tight)
+    return records.StackRow(job.stack.name, short_plan(best.plan), best.seconds, mfu, tight)
 
 
-def other_stacks(job: Job, space: Space, slack: float) -> list[StackRow]:
+def other_stacks(job: Job, space: Space, slack: float) -> list[records.StackRow]:
     """The recommended plan of each other stack that people run there, of a smaller space; none where the stack was
     named."""
     found = []
@@ -291,7 +290,7 @@ def other_stacks(job: Job, space: Space, slack: float) -> list[StackRow]:
     return found
 
 
-def other_plans_note(others: list[StackRow]) -> list[str]:
+def other_plans_note(others: list[records.StackRow]) -> list[str]:
     """What is said where the usual stack has no plan and another one has."""
     return [
         f"With --stack {one.stack} there is a plan: {one.plan}, {render(one.step_s, 's')} a step, MFU {one.mfu:.1%}"
@@ -300,7 +299,7 @@ def other_plans_note(others: list[StackRow]) -> list[str]:
     ]
 
 
-def slices_note(rows: list[SliceRow]) -> list[str]:
+def slices_note(rows: list[records.SliceRow]) -> list[str]:
     """The slices that another stack would make cheaper or dearer by more than a few percent, in a line."""
     found = []
     for row in rows:
@@ -311,7 +310,7 @@ def slices_note(rows: list[SliceRow]) -> list[str]:
     return [f"With the other stack that people run there: {'; '.join(found)}."] if found else []
 
 
-def _worth(row: SliceRow, times: float) -> str:
+def _worth(row: records.SliceRow, times: float) -> str:
     """What a slice costs, or its step, so many times over."""
     if row.cost_usd is not None:
         return f"${row.cost_usd * times:,.0f}"

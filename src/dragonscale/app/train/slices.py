@@ -6,19 +6,10 @@ from dataclasses import replace
 
 from dragonscale.app.given import slice_of
 from dragonscale.app.questions.flag import written
+from dragonscale.app.train import train_records as records
 from dragonscale.app.train.advice import worked_terms
 from dragonscale.app.train.plans import best_report, other_stacks, plan_report, slices_note, stack_row, workload_of
 from dragonscale.app.train.train_question import TrainAsked
-from dragonscale.app.train.train_records import (
-    BatchRow,
-    ChangeRow,
-    Codesign,
-    PlanReport,
-    ScalingRow,
-    SliceRow,
-    StackRow,
-    TrainReport,
-)
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice
@@ -34,7 +25,7 @@ from dragonscale.training.space import Space
 from dragonscale.training.targets import Tried, compare
 
 
-def several_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+def several_report(asked: TrainAsked, progress: Progress | None) -> records.TrainReport:
     """The recommended plan on every slice, best first by `--rank` (the cheapest, where every chip was meant)."""
     rank = "cost" if asked.everywhere else asked.question.rank
     space = quick(asked.space)
@@ -53,39 +44,39 @@ def several_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     return report
 
 
-def _others(one: Tried, space: Space, slack: float) -> list[StackRow]:
+def _others(one: Tried, space: Space, slack: float) -> list[records.StackRow]:
     return [] if one.best is None else other_stacks(one.job, space, slack)
 
 
-def slice_row(one: Tried, tokens: float | None, others: list[StackRow]) -> SliceRow:
+def slice_row(one: Tried, tokens: float | None, others: list[records.StackRow]) -> records.SliceRow:
     """A slice in numbers."""
     job, best, name = one.job, one.best, str(one.job.slice)
     if best is None:
         where = name if one.searched else job.slice.chip.name
-        return SliceRow(where, job.slice.chips, *[None] * 7, note=one.note)
+        return records.SliceRow(where, job.slice.chips, *[None] * 7, note=one.note)
     price = job.slice.chip.price
     budget = run_budget(tokens, job.tokens, best.seconds, job.slice.chips, price) if tokens else None
     own = stack_row(job, best)
     days, cost = (budget.days, budget.cost_usd) if budget else (None, None)
     numbers = own.step_s, one.tokens_per_s, own.mfu, one.usd_per_mtok, days, cost
     priced = "no price known" if price is None else ""
-    return SliceRow(name, job.slice.chips, own.plan, *numbers, priced, own.stack, others, own.tight)
+    return records.SliceRow(name, job.slice.chips, own.plan, *numbers, priced, own.stack, others, own.tight)
 
 
-def chosen_slice(asked: TrainAsked, report: TrainReport) -> Slice:
+def chosen_slice(asked: TrainAsked, report: records.TrainReport) -> Slice:
     """The slice that a report is about, whatever file its chip came from."""
     if asked.piece is not None and str(asked.piece) == report.slice:
         return asked.piece
     return slice_of(report.slice, (chip for chip, _ in asked.targets.values()))
 
 
-def first_verdict(asked: TrainAsked, report: TrainReport) -> Verdict:
+def first_verdict(asked: TrainAsked, report: records.TrainReport) -> Verdict:
     """What the first plan of a report was read off; judged again where the report comes from elsewhere."""
     best = report.plans[0]
     return best.verdict or judge_one(asked.job(chosen_slice(asked, report)), best.plan)
 
 
-def written_slice(asked: TrainAsked, report: TrainReport) -> str:
+def written_slice(asked: TrainAsked, report: records.TrainReport) -> str:
     """The slice as a command reads it: with the path of its chip's file, where it has one."""
     name, _, topology = report.slice.rpartition(":")
     paths = [text for text, (chip, _) in asked.targets.items() if chip.name == name and ".toml" in text]
@@ -95,19 +86,19 @@ def written_slice(asked: TrainAsked, report: TrainReport) -> str:
 # The planner asked backwards: the fewest chips, the cheapest part of a slice, the largest batch or model.
 
 
-def _of_fit(asked: TrainAsked, fit: Fit, sentence: str, progress: Progress | None) -> TrainReport:
+def _of_fit(asked: TrainAsked, fit: Fit, sentence: str, progress: Progress | None) -> records.TrainReport:
     """A full report on the slice that was found."""
     report = best_report(asked, fit.job, progress)
     report.notes.append(sentence)
     return report
 
 
-def _nothing(asked: TrainAsked, job: Job, sentence: str) -> TrainReport:
+def _nothing(asked: TrainAsked, job: Job, sentence: str) -> records.TrainReport:
     work = workload_of(job, asked.space.words, asked.tokens)
-    return TrainReport(asked.model.name, written(asked.question.on), work, 0, 0.0, [], 0, {}, [], [sentence])
+    return records.TrainReport(asked.model.name, written(asked.question.on), work, 0, 0.0, [], 0, {}, [], [sentence])
 
 
-def fewest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+def fewest_report(asked: TrainAsked, progress: Progress | None) -> records.TrainReport:
     """`--on h100`: the smallest slice that holds the job, or meets the deadline."""
     chip = asked.chip
     assert chip is not None
@@ -119,7 +110,7 @@ def fewest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     return _of_fit(asked, fit, f"{fit.job.slice} is the smallest slice of {chip.title} that can {goal}.", progress)
 
 
-def cheapest_part(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+def cheapest_part(asked: TrainAsked, progress: Progress | None) -> records.TrainReport:
     """`--rank cost`: the slice or a part of it, whichever costs least for each token."""
     job = asked.job()
     pieces = [*parts_of(job.slice), job.slice]
@@ -134,7 +125,7 @@ def cheapest_part(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     return _of_fit(asked, best, sentence, progress)
 
 
-def largest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+def largest_report(asked: TrainAsked, progress: Progress | None) -> records.TrainReport:
     """`--largest batch` or `--largest model`."""
     if asked.piece is None:
         raise InputError(f"--largest needs a slice to fit; --on is {shorten(asked.question.on)}, write e.g. h100:64.")
@@ -152,7 +143,7 @@ def largest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
         sentence = f"The deepest {asked.model.name} that trains on {job.slice} has {held}."
     report = plan_report(fit.job, fit.best.plan, asked.tokens)
     work = workload_of(fit.job, asked.space.words, asked.tokens)
-    return TrainReport(fit.job.model.name, str(job.slice), work, 0, 0.0, [report], 1, {}, [], [sentence])
+    return records.TrainReport(fit.job.model.name, str(job.slice), work, 0, 0.0, [report], 1, {}, [], [sentence])
 
 
 # The same job on other hardware: the slices around its own, larger batches, and a chip with better numbers.
@@ -162,12 +153,12 @@ REMOVED = 0.02
 """A term is out of the way when it shows with at most this share of the step."""
 
 
-def scaling_rows(asked: TrainAsked, piece: Slice, progress: Progress | None) -> list[ScalingRow]:
+def scaling_rows(asked: TrainAsked, piece: Slice, progress: Progress | None) -> list[records.ScalingRow]:
     """The best plan on a slice and on those around it, with the same batch."""
     return list(each_scaling_row(asked, piece, progress))
 
 
-def each_scaling_row(asked: TrainAsked, piece: Slice, progress: Progress | None) -> Iterator[ScalingRow]:
+def each_scaling_row(asked: TrainAsked, piece: Slice, progress: Progress | None) -> Iterator[records.ScalingRow]:
     """The same, one after the other."""
     base: float | None = None
     parts = around(piece)
@@ -175,22 +166,26 @@ def each_scaling_row(asked: TrainAsked, piece: Slice, progress: Progress | None)
         job = asked.job(part)
         found = search(job, asked.space, 1, shared(progress, done, len(parts)), asked.slack).best
         if not found:
-            yield ScalingRow(str(part), part.chips, *[None] * 6)
+            yield records.ScalingRow(str(part), part.chips, *[None] * 6)
             continue
         plan, report = found[0].plan, plan_report(job, found[0].plan, brief=True)
         speed = job.tokens / report.step_s
         base = base or speed / part.chips
         times = report.step_s, speed, speed / part.chips / base, report.mfu
-        yield ScalingRow(str(part), part.chips, str(plan), *times, report.bound_by)
+        yield records.ScalingRow(str(part), part.chips, str(plan), *times, report.bound_by)
 
 
-def batch_rows(asked: TrainAsked, piece: Slice, plan: Plan, factors: tuple[int, ...] = (1, 2, 4, 8)) -> list[BatchRow]:
+def batch_rows(
+    asked: TrainAsked, piece: Slice, plan: Plan, factors: tuple[int, ...] = (1, 2, 4, 8)
+) -> list[records.BatchRow]:
     """The same plan with the batch and its multiples."""
     rows = []
     for factor in factors:
         job = replace(asked.job(piece), batch=asked.sequences * factor)
         report = plan_report(job, plan)
-        rows.append(BatchRow(job.tokens, report.step_s, report.tokens_per_s_per_chip, report.mfu, report.bound_by))
+        rows.append(
+            records.BatchRow(job.tokens, report.step_s, report.tokens_per_s_per_chip, report.mfu, report.bound_by)
+        )
     return rows
 
 
@@ -216,7 +211,7 @@ def crossover_notes(asked: TrainAsked, piece: Slice) -> list[str]:
     return found
 
 
-def codesign_report(asked: TrainAsked, piece: Slice, progress: Progress | None) -> Codesign:
+def codesign_report(asked: TrainAsked, piece: Slice, progress: Progress | None) -> records.Codesign:
     """Each hardware number a tenth better, and the smallest change that removes what is lost most."""
     job = asked.job(piece)
     plan = asked.plan or search(job, asked.space, 1, progress, asked.slack).best[0].plan
@@ -229,11 +224,11 @@ def codesign_report(asked: TrainAsked, piece: Slice, progress: Progress | None) 
         faster = before / change.seconds - 1
         why = "nothing" if faster < 5e-4 else "same plan" if change.plan == base else str(change.plan)
         what, paths = f"10% more {change.knob.title}", ",".join(change.knob.paths)
-        rows.append(ChangeRow(what, paths, change.factor, change.seconds, faster, why))
-    return Codesign(rows, _removal(job, plan, report))
+        rows.append(records.ChangeRow(what, paths, change.factor, change.seconds, faster, why))
+    return records.Codesign(rows, _removal(job, plan, report))
 
 
-def _removal(job: Job, plan: Plan, report: PlanReport) -> str:
+def _removal(job: Job, plan: Plan, report: records.PlanReport) -> str:
     """The cheapest change that takes the largest loss out of the way."""
     assert report.verdict is not None
     aside = {*worked_terms(report.verdict.ledger), "stragglers", "uneven stages"}

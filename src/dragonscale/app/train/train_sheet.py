@@ -1,71 +1,54 @@
 """`dscale train` laid out: what to run, how long it takes, what bounds it and what to change; then time, memory, other
 plans."""
 
+import tomllib
 from itertools import count
-from typing import Any
+from pathlib import Path
 
+from dragonscale.app import grids
 from dragonscale.app.train.advice import help_text
-from dragonscale.app.train.train_records import PlanReport, TrainReport
-from dragonscale.sheets.sheet import (
-    BarPart,
-    Block,
-    Facts,
-    Grid,
-    Prose,
-    Sheet,
-    StackedBar,
-    Title,
-    Verbatim,
-    amount,
-    facts,
-    folded,
-    records,
-)
+from dragonscale.app.train.train_records import PlanReport, ScalingRow, SliceRow, TrainReport
+from dragonscale.sheets import sheet as laid
+from dragonscale.sheets.sheet import amount, facts, folded
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.simplicity import FULL, leaves_room
 
 SEEN = 0.002
 """Terms of a smaller share of the step are left to `--explain`."""
-SHARDED = (
-    "batch split",
-    "optimizer sharded",
-    "optimizer and gradients sharded",
-    "optimizer, gradients and weights sharded",
-)
-"""What the fsdp axis shards, by ZeRO stage."""
-RECOMPUTED = {"none": "no recompute", "selective": "selective recompute", "block": "full recompute (block)"}
-"""How much of the forward pass is computed again, by the word of a plan."""
-CONTEXTS = {"gather": "gathered keys and values", "ring": "ring attention", "ulysses": "Ulysses attention"}
+MOST_CHANGES = 6
+WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 
 
-def train_sheet(report: TrainReport, detail: bool) -> Sheet:
+def train_sheet(report: TrainReport, detail: bool) -> laid.Sheet:
     """The whole answer: the summary first, then how it comes about."""
-    blocks: list[Block] = [_title(report)]
+    blocks: list[laid.Block] = [_title(report)]
     if not report.plans:
-        blocks += [Prose("\n".join(report.notes), "bad")]
-        return Sheet((*blocks, *([slices_table(report.slices)] if report.slices else [])))
+        blocks += [laid.Prose("\n".join(report.notes), "bad")]
+        return laid.Sheet((*blocks, *([slices_table(report.slices)] if report.slices else [])))
     first = report.plans[0]
     if first.job is not None and first.job.slice.chips != first.plan.chips:
         # what a plan for other chips would take is no answer to anything
         told = facts(("given", short_plan(first.plan)), *_problems(first), ("judged", report.comparison, "warn"))
-        return Sheet((*blocks, told, *_after(report)))
+        return laid.Sheet((*blocks, told, *_after(report)))
     blocks += [summary(report, first), time_stack(first, detail), memory_stack(first, detail)]
     if report.measured is not None:
-        blocks += [Prose(report.measured.text)]
-        blocks += [suspects_table(report.measured)] if report.measured.suspects else []
-    blocks += [Verbatim(mesh_drawing(first.plan)), terms_table(first)] if detail else []
+        blocks += [laid.Prose(report.measured.text)]
+        blocks += [grids.grid("train-suspects", report.measured.suspects)] if report.measured.suspects else []
+    blocks += [laid.Verbatim(mesh_drawing(first.plan)), grids.grid("train-terms", first.terms)] if detail else []
     blocks += [plans_table(report)] if len(report.plans) > 1 else []
-    return Sheet((*blocks, *_after(report, detail)))
+    return laid.Sheet((*blocks, *_after(report, detail)))
 
 
-def _after(report: TrainReport, detail: bool = False) -> list[Block]:
+def _after(report: TrainReport, detail: bool = False) -> list[laid.Block]:
     """What follows the plan: changes, slices, scaling, notes, the next command."""
-    blocks: list[Block] = []
-    tables = {"changes": changes_table, "slices": slices_table, "scaling": scaling_table, "batches": batches_table}
-    blocks += [make(getattr(report, name)) for name, make in tables.items() if getattr(report, name)]
-    blocks += codesign_table(report.codesign) if report.codesign else []
+    blocks: list[laid.Block] = [grids.grid("train-changes", report.changes[:MOST_CHANGES])] if report.changes else []
+    blocks += [slices_table(report.slices)] if report.slices else []
+    blocks += [scaling_table(report.scaling)] if report.scaling else []
+    blocks += [grids.grid("train-batches", report.batches)] if report.batches else []
+    if report.codesign:
+        blocks += [grids.grid("train-codesign", report.codesign.rows), laid.Prose(report.codesign.advice)]
     blocks += [front_table(report)] if detail and report.pareto else []
-    blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
+    blocks += [laid.Prose("\n".join(report.notes), "dim")] if report.notes else []
     return blocks
 
 
@@ -73,7 +56,7 @@ def _problems(first: PlanReport) -> list[tuple[str, str, str]]:
     return [("cannot run", f"{one}.", "bad") for one in first.problems]
 
 
-def _title(report: TrainReport) -> Title:
+def _title(report: TrainReport) -> laid.Title:
     work = report.workload
     packed = f" packed with documents of {work.documents:,}" if work.documents else ""
     sequences = f"{work.sequences:,} sequences of {work.seq:,}{packed}"
@@ -82,7 +65,7 @@ def _title(report: TrainReport) -> Title:
     if report.searched > 1 and report.better is None:
         asides.append(f"{report.feasible:,} of {report.searched:,} plans are feasible" + _beyond(report))
     size = amount(work.parameters, "count")
-    return Title(f"{report.model} ({size} parameters) on {report.slice}", "\n".join(asides))
+    return laid.Title(f"{report.model} ({size} parameters) on {report.slice}", "\n".join(asides))
 
 
 def _beyond(report: TrainReport) -> str:
@@ -91,39 +74,35 @@ def _beyond(report: TrainReport) -> str:
     return "; beyond limits: " + ", ".join(f"{many:,} {reason}" for reason, many in report.infeasible.items())
 
 
-def summary(report: TrainReport, first: PlanReport) -> Facts:
+def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
     """What to run, in ten lines."""
     given = report.better is not None or report.searched <= 1
-    return facts(
-        ("given" if given else "plan", short_plan(first.plan), "key"),
-        *_problems(first),
-        ("split", split_text(first.plan)),
-        ("step", step_text(first), "key"),
-        ("error", f"{first.band}."),
-        ("MFU", mfu_text(first)),
-        ("memory", *_memory(first)[1:]),
-        ("run", run_text(report, first)) if first.days is not None else None,
-        ("bound by", first.bound.removeprefix("bound by ")),
-        ("to change", help_text(first.helps)),
-        ("judged", report.comparison, "warn"),
-        ("accepted by", taken_text(report, first)),
+    head = facts(("given" if given else "plan", short_plan(first.plan), "key"), *_problems(first))
+    own = f" ({first.mfu_of_dtype:.1%} of the {first.plan.dtype} peak)" if first.mfu_of_dtype is not None else ""
+    _, memory, tone = _memory(first)
+    rest = grids.summary(
+        "train-facts",
+        first,
+        split=split_text(first.plan),
+        own=own,
+        memory=memory,
+        tone=tone,
+        run=run_text(report, first) if first.days is not None else None,
+        bound=first.bound.removeprefix("bound by "),
+        change=help_text(first.helps),
+        judged=report.comparison,
+        taken=taken_text(report, first),
     )
+    return laid.Facts((*head.rows, *rest.rows))
 
 
 def split_text(plan: Plan) -> str:
     """What each degree splits, in words."""
-    words = {
-        "pipe": "layers in {} pipeline stages",
-        "data": "{} replicas of the model",
-        "fsdp": SHARDED[plan.zero] + " over {}",
-        "expert": "experts over {}",
-        "context": "sequence over {}",
-        "tensor": "heads and hidden dims over {}",
-    }
-    parts = [text.format(plan[name]) for name, text in words.items() if plan[name] > 1] or ["one chip"]
-    parts += [CONTEXTS[plan.context_by]] if plan.context > 1 else []
+    sharded, splits = WORDS["sharded"][plan.zero], WORDS["splits"].items()
+    parts = [text.format(plan[name], sharded=sharded) for name, text in splits if plan[name] > 1] or ["one chip"]
+    parts += [WORDS["contexts"][plan.context_by]] if plan.context > 1 else []
     parts.append(f"microbatches of {plan.microbatch} sequence{'s' * (plan.microbatch > 1)}")
-    return ", ".join([*parts, RECOMPUTED.get(plan.remat, f"recompute {plan.remat}")])
+    return ", ".join([*parts, WORDS["recomputed"].get(plan.remat, f"recompute {plan.remat}")])
 
 
 def mesh_drawing(plan: Plan, width: int = 78) -> str:
@@ -136,19 +115,6 @@ def mesh_drawing(plan: Plan, width: int = 78) -> str:
     lines = [f"  stage {stage:<3} {row}" if stages > 1 else f"  {row}" for stage in range(shown)]
     lines += [f"  …         x{stages} stages"] if stages > shown else []
     return "\n".join(["the mesh: a box for each replica, a square for each chip", *lines])
-
-
-def step_text(first: PlanReport) -> str:
-    """The expected step, its band, and its bounds."""
-    band = f"{amount(first.step_low_s, 's')} to {amount(first.step_high_s, 's')}"
-    bounds = f"{amount(first.lower_s, 's')} with perfect overlap, {amount(first.upper_s, 's')} with none"
-    return f"{amount(first.step_s, 's')} expected ({band}); bounds at datasheet rates: {bounds}"
-
-
-def mfu_text(first: PlanReport) -> str:
-    """The MFU with the peak it is a part of."""
-    own = f" ({first.mfu_of_dtype:.1%} of the {first.plan.dtype} peak)" if first.mfu_of_dtype is not None else ""
-    return f"{first.mfu:.1%} of the {first.mfu_peak}{own}, {first.tokens_per_s_per_chip:,.0f} tokens/s per chip"
 
 
 def _memory(first: PlanReport) -> tuple[str, str, str]:
@@ -192,7 +158,7 @@ def taken_text(report: TrainReport, first: PlanReport) -> str:
     return text
 
 
-def time_stack(first: PlanReport, detail: bool) -> StackedBar:
+def time_stack(first: PlanReport, detail: bool) -> laid.StackedBar:
     """What the step waits for; what overlaps is told beside it."""
     total = sum(row.exposed_s for row in first.terms) or 1.0
     parts = []
@@ -201,140 +167,59 @@ def time_stack(first: PlanReport, detail: bool) -> StackedBar:
             continue
         hidden = row.expected_s - row.exposed_s
         note = f"+{amount(hidden, 's')} overlapped" if hidden > SEEN * total else ""
-        parts.append(BarPart(row.name, row.exposed_s, amount(row.exposed_s, "s"), note))
-    return StackedBar("time", folded(parts, "s"), total, amount(first.step_s, "s"))
+        parts.append(laid.BarPart(row.name, row.exposed_s, amount(row.exposed_s, "s"), note))
+    return laid.StackedBar("time", folded(parts, "s"), total, amount(first.step_s, "s"))
 
 
-def memory_stack(first: PlanReport, detail: bool) -> StackedBar:
+def memory_stack(first: PlanReport, detail: bool) -> laid.StackedBar:
     """What fills the HBM of the fullest chip."""
     limit = first.hbm_limit_bytes
     held = sorted((row for row in first.memory if row.bytes > 0), key=lambda row: -row.bytes)
     shown = [row for row in held if detail or row.bytes > 0.01 * limit]
-    parts = folded([BarPart(row.name, row.bytes, f"{row.bytes / 1e9:.1f}GB") for row in shown], "bytes")
+    parts = folded([laid.BarPart(row.name, row.bytes, f"{row.bytes / 1e9:.1f}GB") for row in shown], "bytes")
     used, _, tone = _memory(first)
-    return StackedBar("memory", parts, limit, used, "line", tone)
+    return laid.StackedBar("memory", parts, limit, used, "line", tone)
 
 
-PLAN_COLUMN = {"plan": {"wrap": True}}
-
-
-def _percent(field: str, digits: int = 1) -> tuple[Any, str]:
-    """A column of shares; empty where there is none."""
-    return lambda row: "" if getattr(row, field) is None else f"{getattr(row, field):.{digits}%}", ""
-
-
-def _tight(row: Any) -> str:
+def _tight(row: PlanReport) -> str:
     """The mark of a plan that fits and leaves no room in memory."""
     fits = row.hbm_bytes <= row.hbm_limit_bytes
     return " tight" if fits and not leaves_room(row.hbm_bytes, row.hbm_limit_bytes) else ""
 
 
-def terms_table(first: PlanReport) -> Grid:
-    """Every term: its times, bytes and FLOPs."""
-    times = {"at best": ("lower_s", "s"), "expected": ("expected_s", "s"), "exposed": ("exposed_s", "s")}
-    sent = {"sent": (lambda row: amount(row.bytes, "bytes") if row.bytes else "", "")}
-    flops = {"FLOPs": (lambda row: amount(row.flops, "FLOP") if row.flops else "", "")}
-    columns = {"term": "name"} | times | sent | flops
-    keep = {"FLOPs": {"keep": 2}, "sent": {"keep": 3}}
-    return records(first.terms, columns, "every term of a step, of one chip", how=keep)
+PLAN = {"plan": lambda row: short_plan(row.plan)}
 
 
-def plans_table(report: Any) -> Grid:
+def plans_table(report: TrainReport) -> laid.Grid:
     """The recommended plan and others, each against the first."""
     best, numbers = report.plans[0].step_s, count(1)
     columns = {
         "#": lambda _: next(numbers),
-        "step": ("step_s", "s"),
         "": (lambda row: f"{row.step_s / best - 1:+.1%}", ""),
-        "MFU": _percent("mfu"),
         "memory": (lambda row: f"{row.hbm_bytes / 1e9:.0f}GB" + _tight(row), ""),
         "by": lambda row: "rv" if row.verifiable and row.runnable else "r" if row.runnable else "",
-        "plan": lambda row: short_plan(row.plan),
     }
-    foot, how = "by: r `dscale run` takes it, v `dscale verify` does", {"by": {"keep": 3}} | PLAN_COLUMN
-    return records(report.plans, columns, "plans, the recommended one first", foot, how=how)
+    return grids.grid("train-plans", report.plans, own=columns | PLAN)
 
 
-def changes_table(rows: list[Any], most: int = 6) -> Grid:
-    """One setting of a given plan changed at a time, towards the best."""
-    columns = {
-        "change": lambda row: f"{row.setting}={row.old} to {row.new}",
-        "step": ("step_s", "s"),
-        "tokens/s": (lambda row: f"{row.gain:+.1%}", ""),
-    }
-    return records(rows[:most], columns, "one setting changed, the rest as given")
-
-
-def suspects_table(measured: Any) -> Grid:
-    """What could explain a measured step."""
-    columns = {
-        "probably": "cause",
-        "step": ("step_s", "s"),
-        "part": (lambda row: f"{row.explains:.0%}", ""),
-        "look at": "look",
-    }
-    return records(measured.suspects, columns, how={"look at": {"wrap": True}, "probably": {"wrap": True}})
-
-
-def slices_table(rows: list[Any]) -> Grid:
+def slices_table(rows: list[SliceRow]) -> laid.Grid:
     """The recommended plan on each slice, best first; what has none says why."""
-    run = any(row.days is not None for row in rows)
-    columns: dict[str, Any] = {
-        "slice": "slice",
-        "step": (lambda row: "" if row.step_s is None else row.step_s, "s"),
-        "MFU": _percent("mfu"),
-        "$/Mtok": (lambda row: "" if row.usd_per_mtok is None else f"{row.usd_per_mtok:.4f}", ""),
-    }
-    if run:
-        columns["days"] = (lambda row: "" if row.days is None else f"{row.days:,.1f}", "")
-        columns["cost"] = (lambda row: "" if row.cost_usd is None else f"${row.cost_usd:,.0f}", "")
-    columns |= {"stack": "stack", "plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"}
-    # of a whole run, days and dollars say what steps and dollars a token do: these go first where the width is short
-    keep = {"$/Mtok": {"keep": 2}, "step": {"keep": 3}} if run else {}
-    return records(rows, columns, "slices, best first", how=keep | PLAN_COLUMN)
+    name = "train-runs" if any(row.days is not None for row in rows) else "train-slices"
+    return grids.grid(name, rows, own={"plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"})
 
 
-def front_table(report: Any, most: int = 12) -> Grid:
+def front_table(report: TrainReport, most: int = 12) -> laid.Grid:
     """Time against memory, at most so many rows of it."""
-    columns = {
-        "step": ("step_s", "s"),
-        "memory": (lambda row: f"{row.hbm_bytes / 1e9:.1f}GB", ""),
-        "chips": "chips",
-        "plan": lambda row: short_plan(row.plan),
-    }
-    rows = report.pareto[:: -(-len(report.pareto) // most)]
-    return records(rows, columns, "time against memory: plans that no other beats in both", how=PLAN_COLUMN)
+    memory = {"memory": (lambda row: f"{row.hbm_bytes / 1e9:.1f}GB", "")}
+    return grids.grid("train-front", report.pareto[:: -(-len(report.pareto) // most)], own=memory | PLAN)
 
 
-def scaling_table(rows: list[Any]) -> Grid:
+def scaling_table(rows: list[ScalingRow]) -> laid.Grid:
     """The best plan of each slice, with bars of its tokens a second."""
     longest = max((row.tokens_per_s or 0.0) for row in rows) or 1.0
     columns = {
-        "slice": "slice",
         "step": (lambda row: "no fit" if row.step_s is None else row.step_s, "s"),
-        "scaling": _percent("efficiency", 0),
-        "MFU": _percent("mfu"),
         "bound by": lambda row: row.bound_by or "",
         "tokens/s": lambda row: (row.tokens_per_s or 0.0) / longest,
     }
-    how = {"MFU": {"keep": 4}, "bound by": {"keep": 3}, "tokens/s": {"bar": True, "keep": 2}}
-    return records(rows, columns, "strong scaling: the same batch on fewer and more chips", how=how)
-
-
-def batches_table(rows: list[Any]) -> Grid:
-    """The same plan with larger batches."""
-    columns = {
-        "tokens": "batch_tokens",
-        "step": ("step_s", "s"),
-        "tokens/s per chip": (lambda row: f"{row.tokens_per_s_per_chip:,.0f}", ""),
-        "MFU": _percent("mfu"),
-        "bound by": "bound_by",
-    }
-    return records(rows, columns, "larger batches, the same plan")
-
-
-def codesign_table(answer: Any) -> list[Block]:
-    """What each better number of the chip would give."""
-    columns = {"change": "change", "faster": (lambda row: f"{row.faster:+.1%}", ""), "why": "why"}
-    title = "what better hardware would change (the plan searched anew)"
-    return [records(answer.rows, columns, title, how={"why": {"wrap": True}}), Prose(answer.advice)]
+    return grids.grid("train-scaling", rows, own=columns)

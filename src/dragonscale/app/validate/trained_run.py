@@ -10,8 +10,7 @@ from typing import Any
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.questions.validate import TrainingScoreQuestion
-from dragonscale.app.train.ask_train import understood
-from dragonscale.app.train.comparisons import against_measured
+from dragonscale.app.train.ask_train import against_measured, understood
 from dragonscale.app.train.plans import plan_report
 from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.app.train.train_records import Measured, PlanReport

@@ -20,6 +20,10 @@ MARKET = "market"
 MOST = 1e6
 
 
+class StrangePrice(str):
+    """A note on the price of a chip that is not asked about, which is of interest over all sides of a comparison."""
+
+
 def read_prices(text: str, chips: Iterable[Chip]) -> tuple[dict[str, float], list[str]]:
     """Dollars for an hour of each chip that is named, and a note for each that nobody asked about.
 
@@ -44,7 +48,7 @@ def read_prices(text: str, chips: Iterable[Chip]) -> tuple[dict[str, float], lis
             raise InputError(f"--price is {shorten(text)}, which gives the price of {key} twice.")
         prices[key] = _price(written)
     strange = [name for name in prices if name not in asked]
-    return prices, [f"--price names {name}, which is not asked about." for name in strange]
+    return prices, [StrangePrice(f"--price names {name}, which is not asked about.") for name in strange]
 
 
 def _price(text: str) -> float:

@@ -3,7 +3,7 @@ chip."""
 
 from typing import Any
 
-from dragonscale.app.charts.chip_charts import MOST
+from dragonscale.app.chips import MOST_ROOFS
 from dragonscale.app.chips_report import ChipFact, ChipReport, SliceReport, chip_report
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.web.amounts import Amount, amount, quantities
@@ -81,7 +81,7 @@ def _roofs(report: ChipReport) -> list[dict[str, Any]]:
     for fact in report.facts:
         if fact.path.startswith("matrix.") and isinstance(fact.value, float):
             found.setdefault(fact.value, []).append(fact.path.removeprefix("matrix."))
-    rows = sorted(found.items(), reverse=True)[:MOST]
+    rows = sorted(found.items(), reverse=True)[:MOST_ROOFS]
     return [{"name": ", ".join(names), "peak": peak, "bandwidth": report.hbm_bytes_per_s} for peak, names in rows]
 
 

@@ -51,9 +51,8 @@ def curve_panel(asked: PageRequest) -> Card:
     read = report.asked
     if isinstance(report, TransferReport) or not isinstance(read, CollectiveAsked) or report.chips == 1:
         return {"series": []}
-    curves: dict[str, list[list[float]]] = {}
-    for row in size_sweep(read.kind, read.axes, read.mesh, read.options):
-        curves.setdefault(str(row["what"]), []).append([float(row["bytes"]), float(row["seconds"])])
+    every = size_sweep(read.kind, read.axes, read.mesh, read.options).items()
+    curves = {name: [[*point] for point in points] for name, points in every}
     turn = report.latency_bound_below_bytes
     names = [name for name in ("bandwidth", "latency", "bound") if name in curves]
     here = f"{render(report.bytes, 'bytes')}: {render(report.lower_s, 's')}"

@@ -17,8 +17,7 @@ from typing import Any
 
 from dragonscale.app.foreign import as_training
 from dragonscale.app.imported import report_of
-from dragonscale.app.train.given_plan import said_by
-from dragonscale.app.train.train_question import TrainQuestion
+from dragonscale.app.train.train_question import TrainQuestion, said_by
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan

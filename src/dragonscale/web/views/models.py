@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.app.models import RECOMPUTED
-from dragonscale.app.models_report import (
+from dragonscale.app.models import (
+    RECOMPUTED,
     RULE,
     ModelReport,
     ModelsReport,

@@ -3,8 +3,7 @@ its batch."""
 
 from dragonscale.app.serve.config import deployment_of
 from dragonscale.app.serve.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
-from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
-from dragonscale.app.serve.tables import degrees_text
+from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, degrees_text
 from dragonscale.physics.units import render
 from dragonscale.serving.frontier import Config
 from dragonscale.web.amounts import count

@@ -1,8 +1,8 @@
 """The view `shard`: a sharded einsum as typed, the collectives that it needs, every way to do it, and which chip holds
 what."""
 
-from dragonscale.app.charts.shard import AXES
 from dragonscale.app.given import sizes_of
+from dragonscale.app.shard import AXES
 from dragonscale.app.shard_report import LineReport, MoveRow, ShardReport, StrategyRow
 from dragonscale.errors import InputError
 from dragonscale.physics.notation import parse_einsum
