@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 from dragonscale.app.given import maybe_target
-from dragonscale.app.hlo.arrays import LayoutFacts, layout_facts
 from dragonscale.app.hlo.hlo_sheet import layout_sheet, op_sheet, topic_sheet
-from dragonscale.app.hlo.op import HloOp, op_answer
+from dragonscale.app.hlo.op import HloOp, LayoutFacts, layout_facts, op_answer
 from dragonscale.app.hlo.program import HloModuleReport, program_answer
 from dragonscale.app.hlo.program_sheet import program_sheet
 from dragonscale.app.hlo.topics import TOPICS, HloTopic, topic

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from dragonscale.app.hlo.arrays import ArrayFacts, LayoutFacts
-from dragonscale.app.hlo.op import HloOp
+from dragonscale.app.hlo.op import ArrayFacts, HloOp, LayoutFacts
 from dragonscale.app.hlo.topics import HloTopic
 from dragonscale.sheets.sheet import Block, Column, NextStep, Prose, Sheet, Title, amount, facts, table
 

@@ -8,16 +8,14 @@ import msgspec
 
 from dragonscale.app.record import Record
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.call_graph import callers_first
+from dragonscale.evidence.xla.call_graph import UNKNOWN, callers_first, trip_count
+from dragonscale.evidence.xla.compiled import upper_executions
 from dragonscale.evidence.xla.device_groups import group_shape, least_devices
 from dragonscale.evidence.xla.dumps import BufferRow, HloDump
 from dragonscale.evidence.xla.global_sizes import ModuleWays, whole_matmul
-from dragonscale.evidence.xla.matmuls import upper_executions
-from dragonscale.evidence.xla.op_bounds import op_bound
+from dragonscale.evidence.xla.op_work import RunningOp, op_bound, running_ops
 from dragonscale.evidence.xla.patterns import HiddenScatter, WindowedEinsum, hidden_scatters, windowed_einsums
-from dragonscale.evidence.xla.program_work import RunningOp, running_ops
 from dragonscale.evidence.xla.shardings import ParameterRow, global_parameters
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 from dragonscale.physics.hardware import Chip
 
 _SUMMED = ("matmul_flops", "vector_flops", "hbm_bytes", "wire_bytes")

@@ -10,8 +10,7 @@ from dragonscale.course.closed_forms.speculation import loop_seconds, seconds_fo
 from dragonscale.course.words import count, number
 from dragonscale.evidence.xla.device_groups import group_shape
 from dragonscale.evidence.xla.layouts import padded_bytes, read_arrays
-from dragonscale.evidence.xla.op_bounds import op_bound
-from dragonscale.evidence.xla.op_work import work_of_text
+from dragonscale.evidence.xla.op_work import op_bound, work_of_text
 from dragonscale.evidence.xla.shardings import read_sharding
 from dragonscale.models import Attention, Layer, Mlp, Moe, Transformer, cache_bytes, count_parameters, parameters
 from dragonscale.models.flops import Workload, forward_flops, training_flops

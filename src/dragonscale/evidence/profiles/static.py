@@ -21,12 +21,11 @@ from dragonscale.evidence.profiles.per_op import ChipRoof, OpTotals, StepOps, ca
 from dragonscale.evidence.profiles.recording import DeviceText, OpText, Recorder, Recording
 from dragonscale.evidence.profiles.records import StepsFound, TimePart
 from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.xla.call_graph import BRANCHES
+from dragonscale.evidence.xla.call_graph import BRANCHES, UNKNOWN, executions
 from dragonscale.evidence.xla.dumps import read_dump_file
 from dragonscale.evidence.xla.hlo_text import Module
-from dragonscale.evidence.xla.op_bounds import sending_rate
+from dragonscale.evidence.xla.op_work import sending_rate
 from dragonscale.evidence.xla.opcodes import CONTROL, UNTIMED
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware import Chip, Slice
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.evidence.profiles.names import table
-from dragonscale.evidence.xla.shapes import BITS
+from dragonscale.evidence.xla.layouts import BITS
 
 _DTYPES = {name: dtype for dtype, names in table("torch.toml")["dtypes"].items() for name in names}
 """PyTorch's names of element types in HLO's words."""

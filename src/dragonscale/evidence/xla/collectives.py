@@ -20,6 +20,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.xla.call_graph import UNKNOWN, executions
 from dragonscale.evidence.xla.collective_sites import (
     KINDS,
     Site,
@@ -29,11 +30,9 @@ from dragonscale.evidence.xla.collective_sites import (
     origin_of,
     window_of,
 )
+from dragonscale.evidence.xla.device_groups import TRANSFERS, Groups, read_transfer, replica_groups, source_target_pairs
 from dragonscale.evidence.xla.hlo_text import Module, frame_lines, read_module, source_line
-from dragonscale.evidence.xla.replica_groups import Groups, replica_groups, source_target_pairs
-from dragonscale.evidence.xla.shapes import Shape
-from dragonscale.evidence.xla.transfers import TRANSFERS, read_transfer
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
+from dragonscale.evidence.xla.layouts import Shape
 from dragonscale.physics.collectives import wire_bytes
 
 

@@ -12,14 +12,12 @@ from functools import lru_cache
 
 import msgspec
 
-from dragonscale.evidence.xla.call_graph import callers, callers_first
+from dragonscale.evidence.xla.call_graph import UNKNOWN, Op, callers, callers_first, trip_count
 from dragonscale.evidence.xla.collective_sites import WINDOWED, is_ring
+from dragonscale.evidence.xla.device_groups import source_target_pairs
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.op_bytes import needed_elements
-from dragonscale.evidence.xla.op_flops import op_flops
+from dragonscale.evidence.xla.op_costs import needed_elements, op_flops
 from dragonscale.evidence.xla.opcodes import CONTROL, PASSES, WHOLE
-from dragonscale.evidence.xla.replica_groups import source_target_pairs
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 _NEAR, _FAR = 4, 12
 
@@ -131,7 +129,7 @@ def _is_permute(instruction: Instruction) -> bool:
 
 
 def _flops(module: Module, computation: Computation, instruction: Instruction) -> float:
-    return op_flops(module, computation, instruction).matmul
+    return op_flops(Op(module, computation, instruction)).matmul
 
 
 @lru_cache(maxsize=4)
@@ -196,16 +194,10 @@ def _slices(module: Module, computation: Computation, user: Instruction, value: 
     if user.opcode != "fusion" or not user.callees:
         return False
     body = module.computations[user.callees[0][1]]
-    place = str(user.operands.index(value))
-    parameter = next(
-        (one for one in body.instructions if one.opcode == "parameter" and one.arguments.strip() == place), None
-    )
+    parameter = body.parameters.get(user.operands.index(value))
     if parameter is None or not parameter.shapes:
         return False
-    whole = 1
-    for size in parameter.shapes[0].dims:
-        whole *= size
-    return needed_elements(body)[parameter.name] * 2 <= whole
+    return needed_elements(body)[parameter.name] * 2 <= parameter.shapes[0].elements
 
 
 def _by_device(module: Module, computation: Computation, instruction: Instruction) -> bool:
