@@ -12,7 +12,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.expected import expected_attention
 from dragonscale.evidence.profiles.planned import expected_step
 from dragonscale.evidence.profiles.savings import find_savings
-from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify.records import Request
 from dragonscale.faces.cli import main
 from dragonscale.physics.units import render
 

@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from dragonscale.evidence.verify.records import AxisLine, VerifyLine, VerifyReport
-from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify.records import AxisLine, Request, VerifyLine, VerifyReport
 from dragonscale.evidence.verify.sweep_score import flat, score
 
 

@@ -24,7 +24,7 @@ from dragonscale.app.questions.verify import VerifyQuestion
 from dragonscale.app.train.slices import written_slice
 from dragonscale.app.train.train_question import read_batch
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.evidence.verify.request import MODES, Request
+from dragonscale.evidence.verify.records import MODES, Request
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware import Slice, parse_slice

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify.records import Request
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.plan.ledger import Ledger, LedgerLine

@@ -4,12 +4,10 @@ from collections import defaultdict
 
 from msgspec.structs import replace
 
-from dragonscale.evidence.verify.compiling import compile_apart
+from dragonscale.evidence.verify.compiling import check_installed, compile_apart
 from dragonscale.evidence.verify.matching import axis_lines, unmatched, what_travels
-from dragonscale.evidence.verify.planned import Planned, device_memory, plan_of
-from dragonscale.evidence.verify.records import OverlapLine, VerifyLine, VerifyReport, explanations
-from dragonscale.evidence.verify.request import Made, Request
-from dragonscale.evidence.verify.stack_differences import stack_differences
+from dragonscale.evidence.verify.planned import Planned, device_memory, plan_of, stack_differences
+from dragonscale.evidence.verify.records import Made, OverlapLine, Request, VerifyLine, VerifyReport, explanations
 from dragonscale.evidence.xla import tpu_target
 from dragonscale.evidence.xla.compiled import Compiled, Exchange
 from dragonscale.physics.hardware import parse_slice
@@ -24,6 +22,7 @@ def verify(
 ) -> VerifyReport:
     """Compile a request apart and lay what came out beside its plan, the ledger of our own program; where the plan was
     made for another stack, say what that one does otherwise."""
+    check_installed(request)  # before any work
     planned = plan_of(request)
     report = compare(request, planned, compile_apart(request, timeout, memory, cached))
     return replace(report, stack=stack, stack_differences=stack_differences(request, stack))

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.verify.request import Made, Request
+from dragonscale.evidence.verify.records import Made, Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.files import write_file
 from dragonscale.models import load_model
