@@ -19,7 +19,6 @@ from dragonscale.evidence.described import (
     machine,
     meaning,
     model_of,
-    slice_of,
     words,
 )
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
@@ -87,7 +86,7 @@ def case_of(row: InferenceRow) -> InferenceCase:
     """A typed row as a case."""
     skip_if(row.scenario not in LATENCIES + RATES, f"no model of the scenario {row.scenario[:40]!r}")
     plan = parse_serving_plan(row.plan) if row.plan else None
-    return InferenceCase(row, model_of(row), slice_of(row), plan, load_engine(row.engine))
+    return InferenceCase(row, model_of(row), row.slice, plan, load_engine(row.engine))
 
 
 def published_case(row: Row, place: int) -> InferenceRow:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale.evidence.described import Described, chip_of, hint, machine, meaning, model_of, slice_of, words
+from dragonscale.evidence.described import Described, chip_of, hint, machine, meaning, model_of, words
 from dragonscale.evidence.rows import Form, Row, attempt, count, needed, number, read_cases, skip_if, sound, typed
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of
 from dragonscale.evidence.training_rows import checked_plan
@@ -51,7 +51,7 @@ class MemoryRun:
 def run_of(row: MeasuredPeak) -> MemoryRun:
     """A typed row as a run."""
     plan, model = checked_plan(row), _preset(row) if row.preset else model_of(row)
-    return MemoryRun(row, make_job(model, slice_of(row), row.batch, row.seq, row.stack), plan)
+    return MemoryRun(row, make_job(model, row.slice, row.batch, row.seq, row.stack), plan)
 
 
 def _preset(row: MeasuredPeak) -> Transformer:

@@ -19,7 +19,6 @@ from dragonscale.evidence.described import (
     machine,
     meaning,
     model_of,
-    slice_of,
     words,
 )
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
@@ -64,7 +63,7 @@ def run_of(row: TrainingRow, stack: str = "") -> MeasuredRun:
     plan, stack = checked_plan(row), stack or row.stack
     unknown = f"no software stack known for the source {row.source[:60]!r}; name one in a stack column or by --stack"
     skip_if(not stack, unknown)
-    job = make_job(model_of(row), slice_of(row), row.batch, row.seq, stack, plan.dtype)
+    job = make_job(model_of(row), row.slice, row.batch, row.seq, stack, plan.dtype)
     return MeasuredRun(row, replace(job, transport=row.transport), plan)
 
 

@@ -1,6 +1,9 @@
 """An array with its layout as facts: sizes in memory, padding, tiles, where each element lies. One instruction decoded:
 what it is called, makes, reads and runs; its FLOPs and bytes; on a chip, its shortest time."""
 
+import tomllib
+from pathlib import Path
+from string import Template
 from typing import Any
 
 import msgspec
@@ -9,10 +12,11 @@ from dragonscale.app.record import Record, shared
 from dragonscale.evidence.xla.call_graph import Op
 from dragonscale.evidence.xla.device_groups import GroupShape, group_shape
 from dragonscale.evidence.xla.hlo_text import source_line
-from dragonscale.evidence.xla.layouts import JOINED, Placed, Shape, offsets, read_arrays
+from dragonscale.evidence.xla.layouts import JOINED, MEMORIES, Placed, Shape, memory_name, offsets, read_arrays
 from dragonscale.evidence.xla.matmul_sizes import MatmulSizes
 from dragonscale.evidence.xla.op_work import op_bound, op_work
 from dragonscale.evidence.xla.shardings import sharding_of
+from dragonscale.physics.collectives import wire_bytes
 from dragonscale.physics.hardware import Chip
 
 FEW = 4096
@@ -154,3 +158,34 @@ def op_answer(text: str, chip: Chip | None) -> HloOp:
         known |= {"chip": chip.title, "bound_s": bound.seconds, "bound_by": bound.by, "resources_s": bound.parts}
     # lists, as `rows` leaves lists out
     return HloOp(**{name: list(value) if isinstance(value, tuple) else value for name, value in known.items()})
+
+
+_NOTES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("topics.toml").read_text("utf-8"))
+TOPICS = tuple(_NOTES)
+
+
+class NotePoint(msgspec.Struct):
+    """A point of a note: its name and what is to say of it."""
+
+    name: str
+    about: str = ""
+
+
+class HloTopic(Record):
+    """A note on reading HLO."""
+
+    topic: str
+    title: str
+    points: list[NotePoint]
+    example: str = ""
+
+    def headline(self) -> str:
+        return self.title
+
+
+def topic(name: str) -> HloTopic:
+    """One note."""
+    scattered = wire_bytes("reduce_scatter", 1.0, 8) / wire_bytes("all_reduce", 1.0, 8)
+    words = {f"memory_{space}": memory_name(space) for space in MEMORIES} | {"scattered": f"{scattered:.0%}"}
+    points = [NotePoint(title, Template(about).substitute(words)) for title, about in _NOTES[name]["points"]]
+    return HloTopic(name, _NOTES[name]["title"], points, _NOTES[name].get("example", ""))

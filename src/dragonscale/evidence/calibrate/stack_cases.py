@@ -68,16 +68,16 @@ def timed_steps() -> dict[str, Any]:
 
 
 @functools.cache
-def cases() -> tuple[Case, ...]:
+def step_cases() -> tuple[Case, ...]:
     """All of them, in the order in which they are timed.
 
-    >>> {case.use for case in cases()} == {"fit", "seen", "left out"}
+    >>> {case.use for case in step_cases()} == {"fit", "seen", "left out"}
     True
     """
     return _cases([*timed_steps()["train"], *timed_steps()["serve"]])
 
 
-def small_cases() -> tuple[Case, ...]:
+def small_steps() -> tuple[Case, ...]:
     """A few of a model that a CPU runs in a blink: a trial of the whole way."""
     return _cases(timed_steps()["small"])
 
@@ -136,7 +136,7 @@ def read_device(path: Path) -> tuple[str, dict[str, str]]:
 
 def read_rows(path: Path, known: Iterable[Case] = ()) -> dict[Case, MeasuredCase]:
     """The rows of a file that are of known cases; of a case that was timed twice the last. Failures are left out."""
-    by_key = {case.key: case for case in known or cases()}
+    by_key = {case.key: case for case in known or step_cases()}
     found: dict[Case, MeasuredCase] = {}
     for row in _lines(path):
         if row.key in by_key and isinstance(row.s, float):
@@ -147,7 +147,7 @@ def read_rows(path: Path, known: Iterable[Case] = ()) -> dict[Case, MeasuredCase
 
 def unknown_rows(path: Path) -> list[str]:
     """Keys of timed rows that are of no case there is: of another version's list, or misspelt."""
-    known = {DEVICE, *(case.key for case in (*cases(), *small_cases()))}
+    known = {DEVICE, *(case.key for case in (*step_cases(), *small_steps()))}
     return list(dict.fromkeys(row.key for row in _lines(path) if row.key not in known and isinstance(row.s, float)))
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from dragonscale.evidence.calibrate.cases import BenchCase
-from dragonscale.evidence.calibrate.records import Machine
+from dragonscale.evidence.calibrate.cases import BenchCase, Machine
 
 LEAST_SETS, MOST_SETS = 2, 32
 REPEATS = 5

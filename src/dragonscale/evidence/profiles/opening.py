@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.packed import first_bytes
 from dragonscale.evidence.profiles import chrome, nsight, static, xplane
 from dragonscale.evidence.profiles.recording import Recording
-from dragonscale.evidence.xla.dumps import hlo_files
+from dragonscale.evidence.xla.dumps import first_bytes, hlo_files
 from dragonscale.listener import Listener
 
 Reader = Callable[[Path, Listener], Recording]

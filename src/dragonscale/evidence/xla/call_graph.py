@@ -23,15 +23,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.xla.hlo_text import (
-    COMMENT,
-    Computation,
-    Instruction,
-    Module,
-    fill_missing,
-    read_instruction,
-    split_outside,
-)
+from dragonscale.evidence.xla import hlo_text
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.layouts import Shape, read_shapes
 
 BRANCHES = ("true_computation", "false_computation", "branch_computations")
@@ -48,9 +41,9 @@ class Op:
     @staticmethod
     def alone(text: str) -> "Op":
         """One line, as a profile shows it."""
-        instruction = read_instruction(text)
+        instruction = hlo_text.read_instruction(text)
         computations = {"": Computation("", (instruction,), True, instruction.name)}
-        fill_missing(computations, whole=False)
+        hlo_text.fill_missing(computations, whole=False)
         return Op(Module(computations), computations[""], instruction)
 
     @property
@@ -68,7 +61,11 @@ class Op:
         >>> Op.alone("%d = f32[8] add(f32[8]{0} %p, f32[] /*index=1*/%q)").types, Op.alone("%d = s8[] abs(%p)").types
         (['f32[8]{0}', 'f32[]'], [''])
         """
-        parts = [part.strip() for part in split_outside(COMMENT.sub("", self.instruction.arguments)) if part.strip()]
+        parts = [
+            part.strip()
+            for part in hlo_text.split_outside(hlo_text.COMMENT.sub("", self.instruction.arguments))
+            if part.strip()
+        ]
         found: list[str] = []
         for part in parts:
             written, _, name = part.rpartition(" ")

@@ -20,18 +20,11 @@ import math
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.xla import collective_sites
 from dragonscale.evidence.xla.call_graph import UNKNOWN, executions
-from dragonscale.evidence.xla.collective_sites import (
-    KINDS,
-    Site,
-    algorithm,
-    collective_sites,
-    is_decomposed,
-    origin_of,
-    window_of,
-)
+from dragonscale.evidence.xla.collective_sites import KINDS, Site
 from dragonscale.evidence.xla.device_groups import TRANSFERS, Groups, read_transfer, replica_groups, source_target_pairs
-from dragonscale.evidence.xla.hlo_text import Module, frame_lines, read_module, source_line
+from dragonscale.evidence.xla.hlo_text import Module, read_module, source_line
 from dragonscale.evidence.xla.layouts import Shape
 from dragonscale.physics.collectives import wire_bytes
 
@@ -93,11 +86,10 @@ def read_collectives(text: str, chips: int | None = None) -> list[Collective]:
 def module_collectives(module: Module, text: str, chips: int | None = None) -> list[Collective]:
     """The same for a module that was read before, with its text."""
     counts = executions(module)
-    frames = frame_lines(module.tables)
     found: list[Collective] = []
     copies: list[Site] = []
     sent = received = 0
-    for site in collective_sites(module, text):
+    for site in collective_sites.collective_sites(module, text):
         times = counts[site.computation.name]
         if site.is_copy:
             copies.append(site)
@@ -106,25 +98,25 @@ def module_collectives(module: Module, text: str, chips: int | None = None) -> l
         elif times:
             read = _read(site, times, chips)
             sent += sum(each.times for each in read) if site.opcode == "send" else 0
-            found += [_in_context(module, site, frames, each) for each in read]
+            found += [_in_context(module, site, each) for each in read]
     _check_copies(copies, found, chips)
     if sent != received:
         raise InputError(f"In the module {sent} transfers are sent and {received} received; each must be both.")
     return found
 
 
-def _in_context(module: Module, site: Site, frames: dict[int, str], each: Collective) -> Collective:
+def _in_context(module: Module, site: Site, each: Collective) -> Collective:
     """A collective with what stands around it."""
-    origin, padding = origin_of(module, site)
+    origin, padding = collective_sites.origin_of(module, site)
     return replace(
         each,
         op_name=origin.op_name,
-        source=source_line(origin.text, frames),
+        source=source_line(origin.text, module.frames),
         how="async" if site.is_async else "sync",
-        window_flops=window_of(module, site) if site.is_async else None,
-        decomposed=is_decomposed(module, site),
+        window_flops=collective_sites.window_of(module, site) if site.is_async else None,
+        decomposed=collective_sites.is_decomposed(module, site),
         padding=padding,
-        algorithm=algorithm(site),
+        algorithm=collective_sites.algorithm(site),
     )
 
 

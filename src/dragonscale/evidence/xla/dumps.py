@@ -1,4 +1,6 @@
-"""HLO text from elsewhere: files of `--xla_dump_to`, what a framework printed, pasted pieces.
+"""Files of profiles and programs, gzipped or not: their bytes, and how they begin.
+
+HLO text from elsewhere: files of `--xla_dump_to`, what a framework printed, pasted pieces.
 
 A dump may be of a program before optimization or after, for any backend, packed or not, of one module or several one
 after another. What is there is read: a module whose computations are not all in the text is read too, and what they
@@ -10,18 +12,44 @@ would do is not known. XLA writes the assignment of buffers beside the program; 
 ('jit_f', 'tpu', 4)
 """
 
+import gzip
 import re
 import textwrap
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.evidence.packed import first_bytes, opened
 from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.layouts import memory_name
+
+_HEAD = 1 << 16
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file's bytes, unpacked on the way where it is gzipped; errors of packing come as `InputError` from
+    `first_bytes`."""
+    with path.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+    return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
+
+
+def first_bytes(path: Path) -> bytes:
+    """The beginning of the file, unpacked; of a file that breaks off, what comes before that."""
+    head = b""
+    try:
+        with opened(path) as file:
+            while len(head) < _HEAD and (piece := file.read(1024)):
+                head += piece
+    except (OSError, EOFError, zlib.error) as error:
+        if head:
+            return head
+        raise InputError(f"{shorten(str(path))} cannot be read: {error}.") from None
+    return head
+
 
 MOST_TEXT = 1 << 28
 """Characters of one text: a dump of the largest programs has a tenth of this."""

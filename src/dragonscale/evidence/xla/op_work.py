@@ -48,14 +48,9 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.evidence.xla import device_groups
 from dragonscale.evidence.xla.call_graph import UNKNOWN, Op, trip_count
-from dragonscale.evidence.xla.device_groups import (
-    TRANSFERS,
-    Groups,
-    read_transfer,
-    replica_groups,
-    source_target_pairs,
-)
+from dragonscale.evidence.xla.device_groups import Groups
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, source_line
 from dragonscale.evidence.xla.layouts import MEMORIES
 from dragonscale.evidence.xla.matmul_sizes import MatmulSizes, matmul_sizes, suspected_matmul
@@ -103,14 +98,14 @@ def _collective(op: Op) -> Op | None:
 
 def _groups(op: Op) -> Groups:
     instruction = op.instruction
-    if instruction.opcode in TRANSFERS:
-        transfer = read_transfer(instruction)
+    if instruction.opcode in device_groups.TRANSFERS:
+        transfer = device_groups.read_transfer(instruction)
         return transfer.groups if transfer else ()
     if instruction.opcode.startswith("collective-permute"):
-        return source_target_pairs(instruction.attribute("source_target_pairs"))
+        return device_groups.source_target_pairs(instruction.attribute("source_target_pairs"))
     text = instruction.attribute("replica_groups")
     if text and text != "{}":
-        return replica_groups(text)
+        return device_groups.replica_groups(text)
     count = max((int(count) for count in _DEVICES.findall(op.module.header)), default=0)
     return (tuple(range(count)),) if 1 < count <= 1 << 20 else ()
 
