@@ -28,15 +28,13 @@ def layout_rows(array: ArrayFacts) -> list[tuple[str, str] | None]:
     tiles = ", inside it ".join(joined(tile) for tile in array.tiles)
     padded = f"{joined(array.padded)}, {array.expansion:.4g}x the memory" if array.expansion > 1 else ""
     size = exact(array.bytes) + (f", {exact(array.padded_bytes)} with padding" if padded else "")
+    space = f", S({array.memory_space})" if array.memory_space else ", as no S(…) is written"
     return [
         ("elements", f"{array.elements:,} of {array.dtype}, {size}"),
         ("in memory", f"{joined(array.physical)}, major to minor"),
-        ("tiles", tiles) if tiles else None,
-        ("padded to", padded) if padded else None,
-        (
-            "memory",
-            f"{array.memory}" + (f", S({array.memory_space})" if array.memory_space else ", as no S(…) is written"),
-        ),
+        ("tiles", tiles),
+        ("padded to", padded),
+        ("memory", array.memory + space),
     ]
 
 
@@ -78,11 +76,8 @@ def op_sheet(report: HloOp, detail: bool) -> Sheet:
     blocks.append(facts(*rows))
     if report.bound_s:
         shares = ", ".join(f"{name} {amount(seconds, 's')}" for name, seconds in report.resources_s.items())
-        blocks.append(
-            Prose(
-                f"On {report.chip} at best {amount(report.bound_s, 's')}, bound by {report.bound_by} ({shares}).", "key"
-            )
-        )
+        at_best = f"On {report.chip} at best {amount(report.bound_s, 's')}, bound by {report.bound_by} ({shares})."
+        blocks.append(Prose(at_best, "key"))
     if report.unknown:
         blocks.append(Prose(f"Not to be seen in this line: {'; '.join(report.unknown)}.", "dim"))
     return Sheet(tuple(blocks))
@@ -146,9 +141,7 @@ def program_sheet(report: HloModuleReport, detail: bool) -> Sheet:
     blocks: list[Block] = [Title(report.name or "a program", aside), _totals(report), _ops(report)]
     blocks += [_kinds(report)] if len(report.kinds) > 1 else []
     blocks += [_collectives(report)] if report.collectives else []
-    blocks += _patterns(report)
-    if report.loops:
-        blocks.append(_loops(report))
+    blocks += [*_patterns(report), *([_loops(report)] if report.loops else [])]
     if any(one.whole for one in report.parameters) and (detail or any(one.ways for one in report.parameters)):
         blocks.append(_parameters(report, detail))
     if report.unknown:
@@ -158,40 +151,31 @@ def program_sheet(report: HloModuleReport, detail: bool) -> Sheet:
 
 def _totals(report: HloModuleReport) -> Block:
     padding = f", and {amount(report.padding_bytes, 'bytes')} of padding" if report.padding_bytes else ""
-    memory = report.memory
+    held = {}
+    if report.memory:
+        sizes = (report.memory.arguments_bytes, report.memory.outputs_bytes, report.memory.temp_bytes)
+        held = dict(zip(("arguments", "outputs", "temporaries"), sizes, strict=True))
+    at_best = f"{amount(report.bound_s, 's')} on {report.chip}, each op at its bound and none beside another"
     return facts(
         ("matmul FLOPs", amount(report.matmul_flops, "FLOPs")),
         ("other FLOPs", f"{amount(report.vector_flops, 'FLOPs')}, and {report.transcendentals:.3g} functions"),
         ("HBM", f"{amount(report.hbm_bytes, 'bytes')} read and written{padding}"),
         ("sends", f"{amount(report.wire_bytes, 'bytes')} from each device") if report.wire_bytes else None,
-        (
-            "memory",
-            f"{amount(memory.arguments_bytes, 'bytes')} of arguments, {amount(memory.outputs_bytes, 'bytes')} of "
-            "outputs, "
-            f"{amount(memory.temp_bytes, 'bytes')} of temporaries",
-        )
-        if memory
-        else None,
-        (
-            "at best",
-            f"{amount(report.bound_s, 's')} on {report.chip}, each op at its bound and none beside another",
-            "key",
-        )
-        if report.bound_s
-        else None,
+        ("memory", ", ".join(f"{amount(size, 'bytes')} of {what}" for what, size in held.items())),
+        ("at best", at_best, "key") if report.bound_s else None,
     )
 
 
 def _ops(report: HloModuleReport) -> Grid:
     whole = [Column("globally", keep=2)] if any(row.whole for row in report.ops) else []
-    columns = [
-        Column("op", wrap=True),
-        Column("kind"),
-        Column("times", right=True, keep=5),
+    columns = [Column("op", wrap=True), Column("kind"), Column("times", right=True, keep=5)]
+    columns += [
         Column("m x k x n", keep=3),
         *whole,
+        Column("matmul FLOPs", right=True),
+        Column("HBM", right=True),
+        Column("sends", right=True, keep=4),
     ]
-    columns += [Column("matmul FLOPs", right=True), Column("HBM", right=True), Column("sends", right=True, keep=4)]
     columns += [Column("at best", right=True), Column("bound by", keep=4)] if report.chip else []
     rows = [_op(row, bool(report.chip), bool(whole)) for row in report.ops[: report.listed]]
     rest = len(report.ops) - len(rows)
@@ -211,26 +195,22 @@ def _some(value: float, unit: str) -> str:
 
 
 def _kinds(report: HloModuleReport) -> Grid:
-    columns = {
-        "kind": lambda row: row.kind.replace("_", "-"),
-        "runs": "ops",
-        "matmul FLOPs": (lambda row: row.matmul_flops or "", "FLOPs"),
-        "other FLOPs": (lambda row: row.vector_flops or "", "FLOPs"),
-        "HBM": (lambda row: row.hbm_bytes or "", "bytes"),
-        "padding": (lambda row: row.padding_bytes or "", "bytes"),
-        "sends": (lambda row: row.wire_bytes or "", "bytes"),
-    }
-    if report.chip:
-        columns["at best"] = ("bound_s", "s")
+    sums = {"matmul FLOPs": "matmul_flops", "other FLOPs": "vector_flops", "HBM": "hbm_bytes"}
+    sums |= {"padding": "padding_bytes", "sends": "wire_bytes"}
+    columns: dict[str, Any] = {"kind": lambda row: row.kind.replace("_", "-"), "runs": "ops"}
+    for title, field in sums.items():
+        unit = "FLOPs" if title.endswith("FLOPs") else "bytes"
+        columns[title] = (lambda row, field=field: getattr(row, field) or "", unit)
+    columns |= {"at best": ("bound_s", "s")} if report.chip else {}
     return records(report.kinds, columns, "By kind", how={"other FLOPs": {"keep": 4}, "padding": {"keep": 3}})
 
 
 def _collectives(report: HloModuleReport) -> Grid:
     columns = {
         "collective": lambda row: row.kind.replace("_", "-"),
-        "devices": lambda row: "?" if row.degree is None else row.degree,
-        "apart": lambda row: "" if row.stride is None else row.stride,
-        "groups": lambda row: "" if row.groups is None else row.groups,
+        "devices": lambda row: _known(row.degree),
+        "apart": lambda row: _known(row.stride, ""),
+        "groups": lambda row: _known(row.groups, ""),
         "runs": "runs",
         "sends": ("wire_bytes", "bytes"),
     }
@@ -244,7 +224,7 @@ def _patterns(report: HloModuleReport) -> list[Block]:
         columns = {
             "windowed einsum": "name",
             "form": "form",
-            "turns": lambda row: row.trips if row.trips is not None else "?",
+            "turns": lambda row: _known(row.trips),
             "permutes": "permutes",
             "matmuls": "matmuls",
             "matmul FLOPs": ("matmul_flops", "FLOPs"),
@@ -254,21 +234,18 @@ def _patterns(report: HloModuleReport) -> list[Block]:
         title = "Matmuls whose collective goes round a ring while they compute"
         blocks.append(records(report.windowed_einsums, columns, title, how=how))
     for one in report.hidden_reduce_scatters[:_FEW]:
-        told = (
-            f"`{one.all_reduce}` and `{one.slice}` are a reduce-scatter written as an all-reduce and a slice: half "
-            "the bytes would do."
-        )
-        blocks.append(Prose(told, "warn"))
+        pair = f"`{one.all_reduce}` and `{one.slice}` are a reduce-scatter written as an all-reduce and a slice"
+        blocks.append(Prose(f"{pair}: half the bytes would do.", "warn"))
     return blocks
 
 
+def _known(count: int | None, otherwise: str = "?") -> int | str:
+    return otherwise if count is None else count
+
+
 def _loops(report: HloModuleReport) -> Grid:
-    columns = {
-        "loop": "name",
-        "turns": lambda row: "?" if row.trips is None else row.trips,
-        "in all": lambda row: "?" if row.times is None else row.times,
-        "scope": "scope",
-    }
+    turns = {"turns": lambda row: _known(row.trips), "in all": lambda row: _known(row.times)}
+    columns = {"loop": "name", **turns, "scope": "scope"}
     return records(report.loops[:20], columns, "Loops", how={"scope": {"keep": 2, "wrap": True}})
 
 

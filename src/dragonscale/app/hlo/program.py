@@ -2,11 +2,12 @@
 to global."""
 
 import math
+from collections import Counter
 from typing import ClassVar
 
 import msgspec
 
-from dragonscale.app.record import Record
+from dragonscale.app.record import Record, shared
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import UNKNOWN, callers_first, trip_count
 from dragonscale.evidence.xla.compiled import upper_executions
@@ -117,9 +118,8 @@ class HloModuleReport(Record):
 
     def headline(self) -> str:
         at_best = f", {self.bound_s:.3g} s at best" if self.bound_s else ""
-        return (
-            f"{self.name or 'a program'}: {self.matmul_flops:.4g} matmul FLOPs, {self.hbm_bytes:.4g} HBM bytes{at_best}"
-        )
+        name = self.name or "a program"
+        return f"{name}: {self.matmul_flops:.4g} matmul FLOPs, {self.hbm_bytes:.4g} HBM bytes{at_best}"
 
 
 def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleReport:
@@ -133,11 +133,7 @@ def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleRe
         fused = [each.work for each in ops if each.work.opcode == "fusion"]
         grouped = [each.work.groups for each in ops if each.work.is_collective]
         return HloModuleReport(
-            name=dump.name,
-            platform=dump.platform,
-            optimized=dump.optimized,
-            partitions=dump.partitions,
-            replicas=dump.replicas,
+            **{name: getattr(dump, name) for name in ("name", "platform", "optimized", "partitions", "replicas")},
             at_least_devices=max(dump.devices, least_devices(grouped)),
             computations=len(module.computations),
             instructions=sum(len(each.instructions) for each in module.computations.values()),
@@ -158,9 +154,9 @@ def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleRe
             bound_s=sum(row.bound_s or 0.0 for row in rows) if chip else None,
             listed=listed,
         )
+    except InputError:
+        raise
     except (ValueError, KeyError, IndexError, OverflowError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"The HLO text of {dump.name or 'the program'} cannot be read: {error!r:.120}.") from None
 
 
@@ -168,20 +164,18 @@ def _row(each: RunningOp, chip: Chip | None, spread: ModuleWays | None) -> HloOp
     work, bound = each.work, op_bound(each.work, chip) if chip else None
     shape = next((f"{one.batch}x{one.m}x{one.k}x{one.n}".removeprefix("1x") for one in work.matmuls), "")
     return HloOpRow(
-        name=work.name,
-        where=each.where,
-        kind=work.kind,
-        detail=work.detail,
-        times=each.times,
+        **shared(
+            HloOpRow,
+            each,
+            work,
+            **{what: getattr(work, what) * each.times for what in _SUMMED},
+            padding_bytes=work.padding_bytes.get("HBM", 0.0) * each.times,
+            unknown=list(work.unknown),
+        ),
         shape=shape,
         whole=_whole(each, spread),
-        **{what: getattr(work, what) * each.times for what in _SUMMED},
-        padding_bytes=work.padding_bytes.get("HBM", 0.0) * each.times,
-        scope=each.scope,
-        source=each.source,
         bound_s=bound.seconds * each.times if bound else None,
         bound_by=bound.by if bound else None,
-        unknown=list(work.unknown),
     )
 
 
@@ -224,25 +218,20 @@ def _groups(ops: list[RunningOp]) -> list[GroupRow]:
 
 
 def _loops(dump: HloDump) -> list[LoopRow]:
-    module, rows = dump.module, []
-    counts = upper_executions(module)
-    for name, computation in module.computations.items():
-        for each in computation.instructions:
-            if each.opcode == "while" and counts[name]:
-                trips = trip_count(module, name, each)
-                known = trips != UNKNOWN and counts[name] != UNKNOWN
-                total = trips * counts[name] if known else None
-                rows.append(LoopRow(each.name, each.op_name, None if trips == UNKNOWN else trips, total))
+    rows, counts = [], upper_executions(dump.module)
+    for computation, each in dump.module.placed:
+        times = counts[computation.name]
+        if each.opcode == "while" and times:
+            trips = trip_count(dump.module, computation.name, each)
+            total = trips * times if UNKNOWN not in (trips, times) else None
+            rows.append(LoopRow(each.name, each.op_name, None if trips == UNKNOWN else trips, total))
     return rows
 
 
 def _unknown(dump: HloDump, ops: list[RunningOp]) -> list[str]:
     """What the text does not tell, each with how often."""
-    found: dict[str, int] = {}
-    for each in ops:
-        for what in each.work.unknown:
-            found[what] = found.get(what, 0) + 1
-    told = [f"{what} ({count} op{'s' * (count > 1)})" for what, count in found.items()]
+    counts = Counter(what for each in ops for what in each.work.unknown)
+    told = [f"{what} ({count} op{'s' * (count > 1)})" for what, count in counts.items()]
     once = sum(each.counted_once for each in ops)
     told += [f"how often {once} ops in loops or branches run; they are counted once"] if once else []
     empty = sum(not one.instructions for one in dump.module.computations.values())
