@@ -10,18 +10,23 @@ import numpy
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.calibrate.stack_cases import Case, MeasuredCase, TrainCase, read_rows, step_cases, unknown_rows
 from dragonscale.evidence.calibrate.stack_fit import (
     FREE_STACK,
+    Case,
     ExpectedCase,
+    MeasuredCase,
     Settled,
+    TrainCase,
     _solved,  # pyright: ignore[reportPrivateUsage]
     expected_case,
     kind_of_case,
     measured_on,
     ratios,
+    read_rows,
     settle,
     stack_text,
+    step_cases,
+    unknown_rows,
 )
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice

@@ -11,16 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.evidence.described import (
-    Described,
-    chip_of,
-    described,
-    hint,
-    machine,
-    meaning,
-    model_of,
-    words,
-)
+from dragonscale.evidence.described import Described, chip_of, described, hint, machine, meaning, model_of, words
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
 from dragonscale.physics.hardware import Chip, Torus
 from dragonscale.training.evaluation import Job, make_job

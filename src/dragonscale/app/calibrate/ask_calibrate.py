@@ -10,30 +10,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dragonscale.app.calibrate.calibrate_records import (
-    CalibrationReport,
-    LeftOutSteps,
-    MeasuredCollective,
-    SettledConstant,
-    TimedStep,
-)
+from dragonscale.app.calibrate import calibrate_records
+from dragonscale.app.calibrate.calibrate_records import CalibrationReport
 from dragonscale.app.calibrate.calibrate_sheet import calibration_sheet
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.verify import CalibrateQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError, unknown
-from dragonscale.evidence.calibrate import stack_cases, stack_fit
-from dragonscale.evidence.calibrate.cases import (
-    WIDTHS,
-    BenchCase,
-    Machine,
-    Measurements,
-    TimedCase,
-    all_cases,
-    calibrated,
-    read_measurements,
-    small_cases,
-)
+from dragonscale.evidence.calibrate import cases, stack_fit
+from dragonscale.evidence.calibrate.cases import BenchCase, Machine, Measurements, TimedCase
 from dragonscale.evidence.calibrate.fitting import check_tables, few_cases, has_rate
 from dragonscale.evidence.calibrate.measuring import BENCHES, bench_with, measure, timed
 from dragonscale.evidence.calibrate.own_profile import fit_profile
@@ -53,12 +38,12 @@ from dragonscale.training.stack import load_stack, on_chip
 KINDS = ("training", "prefill", "decode")
 
 
-def chosen_cases(question: CalibrateQuestion) -> list[stack_cases.Case]:
+def chosen_cases(question: CalibrateQuestion) -> list[stack_fit.Case]:
     """The steps that are asked for."""
     kinds = named(question.only, "kind of step to time", KINDS) or KINDS
     return [
         case
-        for case in (stack_cases.small_steps() if question.small else stack_cases.step_cases())
+        for case in (stack_fit.small_steps() if question.small else stack_fit.step_cases())
         if stack_fit.kind_of_case(case) in kinds
     ]
 
@@ -86,7 +71,7 @@ def check_stack(question: CalibrateQuestion) -> None:
 
 def measured_rows(
     question: CalibrateQuestion, path: Path, listener: Listener
-) -> dict[stack_cases.Case, stack_cases.MeasuredCase]:
+) -> dict[stack_fit.Case, stack_fit.MeasuredCase]:
     """Steps timed now, and those that the file has."""
     chosen = chosen_cases(question)
     if question.minutes:
@@ -102,7 +87,7 @@ def measured_rows(
                 listener.note(text)
 
         measure(chosen, path, 60 * question.minutes, say)
-    rows = stack_cases.read_rows(path, chosen)
+    rows = stack_fit.read_rows(path, chosen)
     if not any(case.use == "fit" for case in rows):
         raise InputError(f"None of the steps to settle constants on are in {str(path)!r}; give --minutes more time.")
     return rows
@@ -123,7 +108,7 @@ def fill_stack(
     where = f"{report.device or chip.title} ({software})" if software else report.device or chip.title
     found = stack_fit.measured_on(settled, chip.name, where, date)
     report.constants = [
-        SettledConstant(kind, path, stack_fit.constant(before, path), stack_fit.constant(after, path))
+        calibrate_records.SettledConstant(kind, path, stack_fit.constant(before, path), stack_fit.constant(after, path))
         for kind, before, after, free in (
             ("stack", stack, settled.stack, stack_fit.FREE_STACK),
             ("engine", engine, settled.engine, stack_fit.FREE_ENGINE),
@@ -131,7 +116,7 @@ def fill_stack(
         for path in free
     ]
     report.steps = [
-        TimedStep(
+        calibrate_records.TimedStep(
             case.key,
             case.use,
             row.seconds,
@@ -140,10 +125,13 @@ def fill_stack(
         )
         for case, row in rows.items()
     ]
-    report.left_out = [LeftOutSteps(one.what, one.rows, one.left_out, one.median, one.worst) for one in found.values()]
+    report.left_out = [
+        calibrate_records.LeftOutSteps(one.what, one.rows, one.left_out, one.median, one.worst)
+        for one in found.values()
+    ]
     tpu = {"stack": start.tpu, "engine": served.tpu} if chip.kind == "tpu" else None
     report.measured, report.records = len(rows), str(path)
-    report.unknown_rows = stack_cases.unknown_rows(path)
+    report.unknown_rows = stack_fit.unknown_rows(path)
     report.profile = question.profile or f"{Path(chip.name).stem}-stack.toml"
     write_file(report.profile, stack_fit.stack_text(settled, found, where, date, tpu), "The stack")
     return report
@@ -170,16 +158,16 @@ def _answer(question: CalibrateQuestion, listener: Listener) -> CalibrationRepor
     bench = bench_with(question.timed_with, question.small)
     machine = bench.machine()
     chip = _chip(question, machine)
-    cases = _cases(question, bench.dtypes(), machine.devices)
+    listed = _cases(question, bench.dtypes(), machine.devices)
     if question.dry_run:
         report = _report(Measurements(machine, []), chip, question)
-        report.planned, report.planned_s = [case.id for case in cases], SECONDS_EACH * len(cases)
+        report.planned, report.planned_s = [case.id for case in listed], SECONDS_EACH * len(listed)
         return report
     listener.wait(f"Measuring on {machine.device}; what is measured is kept, so stopping loses nothing.")
     if question.check:
-        return _checked(question, bench, chip, cases, listener)
+        return _checked(question, bench, chip, listed, listener)
     path = Path(records_of(question, chip, machine))
-    found = measure(bench, cases, path, 60 * question.minutes, listener, bool(question.log))
+    found = measure(bench, listed, path, 60 * question.minutes, listener, bool(question.log))
     return _fitted(found, chip, question, listener)
 
 
@@ -207,7 +195,7 @@ def _stack(question: CalibrateQuestion, listener: Listener) -> CalibrationReport
     if question.minutes or question.dry_run:
         machine = bench_with("jax", question.small).machine()
     else:
-        device, software = stack_cases.read_device(Path(question.records))
+        device, software = stack_fit.read_device(Path(question.records))
         machine = Machine(device, 1, "", software, "jax", "")
     chip = _chip(question, machine)
     report = _report(Measurements(machine, []), chip, question)
@@ -228,7 +216,7 @@ def records_of(question: CalibrateQuestion, chip: Chip, machine: Machine) -> str
 def _from_records(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
     """A profile out of a file alone: nothing need be installed, no device be there."""
     try:
-        found = read_measurements(question.records)
+        found = cases.read_measurements(question.records)
     except OSError as error:
         raise InputError(f"The file {question.records!r} cannot be read: {error.strerror}.") from None
     kinds = _kinds(question.only)
@@ -252,11 +240,11 @@ def _fitted(found: Measurements, chip: Chip, question: CalibrateQuestion, listen
 
 
 def _checked(
-    question: CalibrateQuestion, bench: Any, chip: Chip, cases: list[BenchCase], listener: Listener
+    question: CalibrateQuestion, bench: Any, chip: Chip, listed: list[BenchCase], listener: Listener
 ) -> CalibrationReport:
     profile = kernel_profile_for(chip, question.check)
-    few, rows = few_cases(cases, profile.chip), list[TimedCase]()
-    without = sorted({case.dtype for case in cases if not has_rate(case, profile.chip)})
+    few, rows = few_cases(listed, profile.chip), list[TimedCase]()
+    without = sorted({case.dtype for case in listed if not has_rate(case, profile.chip)})
     if without:
         listener.note(f"{chip.title} has no known matrix rate for {' and '.join(without)}: left out of the check.")
     if not few:
@@ -297,7 +285,7 @@ def _report(found: Measurements, chip: Chip, question: CalibrateQuestion) -> Cal
     )
 
 
-def _collectives(found: Measurements, chip: Chip) -> list[MeasuredCollective]:
+def _collectives(found: Measurements, chip: Chip) -> list[calibrate_records.MeasuredCollective]:
     """Measured collectives beside the expectation of the built-in profile, where the chip has a slice of so many."""
     made = []
     for row in (row for row in found.good if row.kind == "collective"):
@@ -307,7 +295,7 @@ def _collectives(found: Measurements, chip: Chip) -> list[MeasuredCollective]:
             expected = float(expected_time(row.what, size, mesh.group(tuple(mesh.axes)), profile_for(chip)))
         except InputError:
             expected = None
-        made.append(MeasuredCollective(row.what, size, devices, row.seconds, expected))
+        made.append(calibrate_records.MeasuredCollective(row.what, size, devices, row.seconds, expected))
     return made
 
 
@@ -335,17 +323,17 @@ def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
 
 def _cases(question: CalibrateQuestion, dtypes: Any, devices: int) -> list[BenchCase]:
     asked = _formats(question.dtypes) or tuple(dtypes)
-    every = small_cases(asked[0], devices) if question.small else all_cases(asked, devices)
+    every = cases.small_cases(asked[0], devices) if question.small else cases.all_cases(asked, devices)
     kinds = _kinds(question.only)
     return [case for case in every if case.kind in kinds]
 
 
 def _formats(text: str) -> tuple[str, ...]:
-    return tuple(named(text, "format to measure", WIDTHS))
+    return tuple(named(text, "format to measure", cases.WIDTHS))
 
 
 def _kinds(only: str) -> set[str]:
-    kinds = {kind: row["group"] for kind, row in calibrated("kinds").items()}
+    kinds = {kind: row["group"] for kind, row in cases.calibrated("kinds").items()}
     groups = named(only, "kind to measure", dict.fromkeys(kinds.values()))
     return {kind for kind, group in kinds.items() if not groups or group in groups}
 

@@ -6,8 +6,7 @@ from dragonscale.app.charts.validate import draw
 from dragonscale.app.questions import validate
 from dragonscale.app.questions.flag import written
 from dragonscale.app.record import Face, bind
-from dragonscale.app.validate.served_run import ask_served
-from dragonscale.app.validate.trained_run import ask_trained
+from dragonscale.app.validate.measured_run import ask_served, ask_trained
 from dragonscale.app.validate.validate_records import RunScore, Validation, save_measures, save_scores
 from dragonscale.app.validate.validate_sheet import run_sheet, score_sheet
 from dragonscale.errors import InputError, shorten, unknown
@@ -82,8 +81,5 @@ def _score(kind: str, question: validate.ScoreQuestion, listener: Listener) -> V
 
 
 ask_inference, ask_collectives, ask_kernels, ask_memory = (partial(_score, kind) for kind in _SCORED)
-bind(
-    Validation,
-    Face(score_sheet, draw=lambda answer, kind: draw(kind, answer.kind, answer.scores), rows=save_scores),
-)
+bind(Validation, Face(score_sheet, draw=lambda answer, kind: draw(kind, answer.kind, answer.scores), rows=save_scores))
 bind(RunScore, Face(run_sheet, rows=save_measures))

@@ -143,10 +143,7 @@ def _decode(case: BenchCase) -> JaxProgram:
     def compute(q: Any, k: Any, v: Any) -> Any:
         return attend_cached(q, k, v, jnp.full((batch, 1), keys - 1), Scoring(Reach(), size**-0.5))
 
-    return JaxProgram(
-        (((batch, 1, heads, size), dtype), *[((batch, keys, kv_heads, size), dtype)] * 2),
-        compute,
-    )
+    return JaxProgram((((batch, 1, heads, size), dtype), *[((batch, keys, kv_heads, size), dtype)] * 2), compute)
 
 
 def _experts(case: BenchCase) -> JaxProgram:
