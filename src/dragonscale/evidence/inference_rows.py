@@ -19,16 +19,8 @@ from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
-LATENCIES = ("static_batch", "prefill_only", "decode_only")
-RATES = (
-    "prefill_throughput",
-    "decode_throughput",
-    "max_throughput",
-    "serving",
-    "mlperf_offline",
-    "mlperf_server",
-    "mlperf_interactive",
-)
+LATENCIES, RATES = (tuple[str, ...](words("inference")[name]) for name in ("latencies", "rates"))
+"""Scenarios that are measured in seconds, and in tokens per second."""
 
 
 class InferenceRow(Described, frozen=True, kw_only=True):
@@ -104,20 +96,17 @@ def published_case(row: Row, place: int) -> InferenceRow:
     }
     noted = {name: value or _launched(row, scenario, prompt, output).get(name, 0) for name, value in noted.items()}
     batch = needed(row, "batch") if latency else count(row, "batch")
+    run = {"scenario": scenario, "engine": engine, "plan": str(plan or ""), "batch": batch}
+    load = {"prompt": prompt, "output": output, "clients": count(row, "concurrency")}
     return InferenceRow(
         **shared,
         **where,
         **formats,
         **noted,
+        **run,
+        **load,
         inferred="; ".join((*guessed, *assumed, *more)),
-        scenario=scenario,
-        engine=engine,
-        plan=str(plan or ""),
-        batch=batch,
-        prompt=prompt,
-        output=output,
         measured=_measured(row, chips),
-        clients=count(row, "concurrency"),
         slots=batch if scenario == "serving" and engine == "jetstream" else 0,
         spread=float(hint(row, "spread") or 0.0),
         ttft_limit=first,
