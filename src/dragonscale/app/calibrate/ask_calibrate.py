@@ -107,28 +107,20 @@ def fill_stack(
     software = ", ".join(f"{name} {version}" for name, version in report.software.items())
     where = f"{report.device or chip.title} ({software})" if software else report.device or chip.title
     found = stack_fit.measured_on(settled, chip.name, where, date)
-    report.constants = [
-        calibrate_records.SettledConstant(kind, path, stack_fit.constant(before, path), stack_fit.constant(after, path))
-        for kind, before, after, free in (
-            ("stack", stack, settled.stack, stack_fit.FREE_STACK),
-            ("engine", engine, settled.engine, stack_fit.FREE_ENGINE),
-        )
-        for path in free
-    ]
-    report.steps = [
-        calibrate_records.TimedStep(
-            case.key,
-            case.use,
-            row.seconds,
-            stack_fit.expected_case(case, piece, stack, engine).seconds,
-            row.seconds / settled.ratios[case],
-        )
-        for case, row in rows.items()
-    ]
-    report.left_out = [
-        calibrate_records.LeftOutSteps(one.what, one.rows, one.left_out, one.median, one.worst)
-        for one in found.values()
-    ]
+    for kind, *pair, free in (
+        ("stack", stack, settled.stack, stack_fit.FREE_STACK),
+        ("engine", engine, settled.engine, stack_fit.FREE_ENGINE),
+    ):
+        for name in free:
+            values = (stack_fit.constant(record, name) for record in pair)
+            report.constants.append(calibrate_records.SettledConstant(kind, name, *values))
+    for case, row in rows.items():
+        before = stack_fit.expected_case(case, piece, stack, engine).seconds
+        seconds = (row.seconds, before, row.seconds / settled.ratios[case])
+        report.steps.append(calibrate_records.TimedStep(case.key, case.use, *seconds))
+    for one in found.values():
+        errors = (one.rows, one.left_out, one.median, one.worst)
+        report.left_out.append(calibrate_records.LeftOutSteps(one.what, *errors))
     tpu = {"stack": start.tpu, "engine": served.tpu} if chip.kind == "tpu" else None
     report.measured, report.records = len(rows), str(path)
     report.unknown_rows = stack_fit.unknown_rows(path)

@@ -211,12 +211,8 @@ def quantity(value: float, unit: str) -> str:
 
 def totals(report: VerifyReport) -> list[Row]:
     """What the program holds and does on one chip."""
-    room = report.limit_bytes
-    lines = (
-        ("arguments", report.arguments, room),
-        ("peak memory", report.peak, room),
-        ("matmul FLOPs", report.flops, 0.0),
-    )
+    room, flops = report.limit_bytes, ("matmul FLOPs", report.flops, 0.0)
+    lines = (("arguments", report.arguments, room), ("peak memory", report.peak, room), flops)
     return [_row(name, line, max(scale, line.planned, line.compiled)) for name, line, scale in lines if line]
 
 
@@ -243,20 +239,14 @@ def _row(name: str, line: VerifyLine, scale: float) -> Row:
 
 def lists(report: VerifyReport) -> dict[str, list[Item]]:
     """What is told as lists, by heading: buffers without room, collectives that one side lacks, slow kernels."""
+    parts = sorted(report.memory.items(), key=lambda part: -part[1])
+    buffers = [(name, quantity(size, "bytes"), (about,) if about else ()) for name, size, about in report.largest]
     return {
-        "the planned peak, by part": [
-            Item(name, quantity(size, "bytes"))
-            for name, size in sorted(report.memory.items(), key=lambda part: -part[1])
-            if size > 0
-        ],
-        "largest buffers": [
-            Item(name, quantity(size, "bytes"), *[(said,)] * bool(said)) for name, size, said in report.largest
-        ],
+        "the planned peak, by part": [Item(name, quantity(size, "bytes")) for name, size in parts if size > 0],
+        "largest buffers": [Item(*buffer) for buffer in buffers],
         "only the plan has": [_unmatched(one) for one in report.only_planned],
         "only the compiler has": [_unmatched(one) for one in report.only_compiled],
-        "slowest kernels by the compiler's estimate": [
-            Item(name, quantity(took, "s")) for name, took in report.slowest
-        ],
+        "slowest kernels by the compiler's estimate": [Item(name, quantity(s, "s")) for name, s in report.slowest],
     }
 
 
@@ -269,17 +259,11 @@ def _unmatched(one: Unmatched) -> Item:
 
 def overlap_rows(found: tuple[OverlapLine, ...]) -> list[tuple[str, str, str, str, str, bool]]:
     """Collective, what travels, bytes, hidden or exposed as planned and as compiled, and whether that agrees."""
-    return [
-        (
-            f"{one.kind} over {over(one.axes)}",
-            one.what,
-            quantity(one.total_bytes, "bytes"),
-            one.planned,
-            one.compiled,
-            one.agrees,
-        )
-        for one in found
-    ]
+    rows = []
+    for one in found:
+        sent = quantity(one.total_bytes, "bytes")
+        rows.append((f"{one.kind} over {over(one.axes)}", one.what, sent, one.planned, one.compiled, one.agrees))
+    return rows
 
 
 def stack_items(report: VerifyReport) -> list[Item]:
@@ -309,15 +293,12 @@ def remarks(report: VerifyReport) -> list[str]:
     if report.stack != "dragonscale" and report.peak is not None and report.request.program == "train":
         held = [one.theirs - one.ours for one in report.stack_differences if one.quantity == "hbm_bytes"]
         theirs = quantity(report.peak.planned + sum(held), "bytes")
-        said.append(
-            f"The planned column is our own program; stack {report.stack} would hold {theirs} on the fullest chip."
-        )
+        would = f"stack {report.stack} would hold {theirs} on the fullest chip"
+        said.append(f"The planned column is our own program; {would}.")
     if report.limit_bytes and (report.compiled or not report.fits_compiled):
-        fits = {True: "fits", False: "does not fit"}
-        said.append(
-            f"A chip holds {quantity(report.limit_bytes, 'bytes')}: the plan {fits[report.fits_planned]} by the "
-            f"planner, {fits[report.fits_compiled]} by the compiler."
-        )
+        planner, compiler = ("fits" if fit else "does not fit" for fit in (report.fits_planned, report.fits_compiled))
+        holds = f"A chip holds {quantity(report.limit_bytes, 'bytes')}"
+        said.append(f"{holds}: the plan {planner} by the planner, {compiler} by the compiler.")
     if report.padding_bytes > 0:
         said.append(f"Layouts pad the arguments by {quantity(report.padding_bytes, 'bytes')}.")
     if report.algorithms:

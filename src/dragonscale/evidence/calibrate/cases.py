@@ -86,10 +86,17 @@ class BenchCase:
 
 def all_cases(dtypes: Sequence[str] = ("bf16",), devices: int = 1) -> list[BenchCase]:
     """Every case, those that tell most first. The first format is measured fully, others by matmuls."""
-    main, few = dtypes[0], calibrated("sizes")["few_weights"]
-    ways = [_matmuls(main), _attention(main), _streams(main), _decodes(main), _experts(main), _backward_matmuls(main)]
+    main = dtypes[0]
+    ways = [
+        _pairs(("matmul",), "rows", "weights", main),
+        _pairs(("attention", "attention_both"), "sequences", "heads", main),
+        _streams(main),
+        _pairs(("decode",), "caches", "heads", main),
+        _pairs(("experts",), "tokens", "experts", main),
+        _backward_matmuls(main),
+    ]
     first = list(interleaved(ways, [6, 3, 2, 2, 1, 2]))
-    others = [_matmuls(name, few) for name in dtypes[1:]]
+    others = [_pairs(("matmul",), "rows", "few_weights", name) for name in dtypes[1:]]
     rest = interleaved([first[MAIN_FIRST:], *others], [16, *(2 for _ in others)])
     host = [BenchCase("dispatch", (100,), main), BenchCase("round_trip", (50,), main)]
     early, late, shared = first[: MAIN_FIRST // 2], first[MAIN_FIRST // 2 : MAIN_FIRST], _collectives(main, devices)
@@ -128,10 +135,23 @@ def diagonals(some: Sequence[A], others: Sequence[B]) -> Iterator[tuple[A, B]]:
             yield some[(place + shift) % len(some)], other
 
 
-def _matmuls(dtype: str, weights: Sequence[Sequence[int]] = ()) -> Iterator[BenchCase]:
+def _pairs(kinds: Sequence[str], some: str, others: str, dtype: str) -> Iterator[BenchCase]:
+    """Cases of every pair out of two lists of sizes."""
     sizes = calibrated("sizes")
-    for rows, (n, k) in diagonals(sizes["rows"], weights or sizes["weights"]):
-        yield BenchCase("matmul", (rows, n, k), dtype)
+    for first, second in diagonals(sizes[some], sizes[others]):
+        both = (*([first] if isinstance(first, int) else first), *second)
+        yield from (BenchCase(kind, both, dtype) for kind in kinds if _fits(kind, both))
+
+
+def _fits(kind: str, sizes: tuple[int, ...]) -> bool:
+    """Whether a device has room for the arrays; some compilers spread the rows of experts over all of them."""
+    if kind == "decode":
+        batch, keys, _, kv_heads, head = sizes
+        return 4 * batch * keys * kv_heads * head < 2**33
+    if kind == "experts":
+        tokens, hidden, inner, picks, experts = sizes
+        return 2 * tokens * picks * experts * max(hidden, inner) < 2**33
+    return True
 
 
 def _backward_matmuls(dtype: str) -> Iterator[BenchCase]:
@@ -144,28 +164,6 @@ def _backward_matmuls(dtype: str) -> Iterator[BenchCase]:
 def _streams(dtype: str) -> Iterator[BenchCase]:
     for power, kind in itertools.product(calibrated("sizes")["streams"], ("copy", "product", "read")):
         yield BenchCase(kind, (2**power,), dtype)
-
-
-def _attention(dtype: str) -> Iterator[BenchCase]:
-    sizes = calibrated("sizes")
-    for sequences, heads in diagonals(sizes["sequences"], sizes["heads"]):
-        yield BenchCase("attention", (*sequences, *heads), dtype)
-        yield BenchCase("attention_both", (*sequences, *heads), dtype)
-
-
-def _decodes(dtype: str) -> Iterator[BenchCase]:
-    sizes = calibrated("sizes")
-    for (batch, keys), heads in diagonals(sizes["caches"], sizes["heads"]):
-        if 4 * batch * keys * heads[1] * heads[2] < 2**33:
-            yield BenchCase("decode", (batch, keys, *heads), dtype)
-
-
-def _experts(dtype: str) -> Iterator[BenchCase]:
-    sizes = calibrated("sizes")
-    for tokens, (hidden, inner, picks, experts) in diagonals(sizes["tokens"], sizes["experts"]):
-        # Some compilers spread the rows over all experts: no more than fits then.
-        if 2 * tokens * picks * experts * max(hidden, inner) < 2**33:
-            yield BenchCase("experts", (tokens, hidden, inner, picks, experts), dtype)
 
 
 def _collectives(dtype: str, devices: int) -> Iterator[BenchCase]:
@@ -289,10 +287,9 @@ def _close_line(path: Path) -> None:
 def _same(before: Machine, now: Machine, path: Path) -> None:
     for name in ("device", "devices", "timed_with", "software"):
         if getattr(before, name) != getattr(now, name):
-            raise InputError(
-                f"The file {shorten(str(path))} was measured with another {name} ({_shown(getattr(before, name))}; "
-                f"here: {_shown(getattr(now, name))}); give another --records."
-            )
+            there, here = (_shown(getattr(machine, name)) for machine in (before, now))
+            other = f"was measured with another {name} ({there}; here: {here})"
+            raise InputError(f"The file {shorten(str(path))} {other}; give another --records.")
 
 
 def _shown(value: object) -> str:

@@ -45,15 +45,8 @@ class JaxProgram:
 
 def program_of(case: BenchCase) -> JaxProgram:
     """What a case computes on one device."""
-    makers = {
-        "copy": _copy,
-        "read": _read,
-        "product": _product,
-        "attention": _attention,
-        "attention_both": _attention,
-        "decode": _decode,
-        "experts": _experts,
-    }
+    makers = {"copy": _copy, "read": _read, "product": _product, "decode": _decode, "experts": _experts}
+    makers |= dict.fromkeys(("attention", "attention_both"), _attention)
     return _matmul(case) if case.kind.startswith("matmul") else makers[case.kind](case)
 
 

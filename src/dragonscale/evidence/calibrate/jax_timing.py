@@ -43,7 +43,6 @@ class JaxBench(Bench):
     """Times with JAX on its default device."""
 
     def __init__(self, small: bool = False) -> None:
-
         # a plugin for GPUs that finds none tells it with a traceback, which says nothing that `machine` does not
         logging.getLogger("jax._src.xla_bridge").setLevel(logging.CRITICAL)
         self.device = jax.devices()[0]
@@ -59,16 +58,9 @@ class JaxBench(Bench):
         self.ahead = self._ahead() if self.platform != "cpu" else None
 
     def machine(self) -> Machine:
-        return Machine(
-            str(self.device.device_kind),
-            len(jax.local_devices()),
-            self.platform,
-            timing.versions("jax", "jaxlib"),
-            "jax",
-            time.strftime("%Y-%m-%d"),
-            self.cache,
-            self.memory,
-        )
+        device = str(self.device.device_kind), len(jax.local_devices()), self.platform
+        software, date = timing.versions("jax", "jaxlib"), time.strftime("%Y-%m-%d")
+        return Machine(*device, software, "jax", date, self.cache, self.memory)
 
     def dtypes(self) -> Sequence[str]:
         if self.platform == "cpu":
@@ -131,7 +123,7 @@ class JaxBench(Bench):
 
         def ahead() -> Any:
             out = None
-            for _ in range(passes):
+            for _ in range(passes):  # one result at a time: each is as large as the array
                 out = step(array)
             return out
 

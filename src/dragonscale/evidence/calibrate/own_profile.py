@@ -19,6 +19,7 @@ from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.kernels import profile_file
 from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.kernels.profile import KernelProfile, Tables
+from dragonscale.tables import toml_value
 
 FEWEST = 4
 """Rows below which a table is not fitted."""
@@ -181,12 +182,10 @@ def _described(source: dict[str, Any], machine: Machine, chip: Chip, base: str) 
         "title": f"dscale calibrate on {machine.devices} x {machine.device}: {with_}; cold caches, medians",
         "date": machine.date,
     }
-    for name in ("cores", "library"):
-        if not source.get(name):
-            source.pop(name, None)
-    for named in source["sources"].values():
-        if not named.get("url"):
-            named.pop("url", None)
+    for table, names in ((source, ("cores", "library")), *((named, ("url",)) for named in source["sources"].values())):
+        for name in names:
+            if not table.get(name):
+                table.pop(name, None)
     for where, raw in profile_file.tables_of(msgspec.convert(source, profile_file.ProfileFile)).items():
         rest = raw["rests_on"]
         note = f"{fitting.TAKEN_OVER} {base}, where it is {where}"
@@ -249,10 +248,8 @@ def text_of(value: Any) -> str:
     >>> text_of({"rows": [1, 2], "note": 'the "best"', "part": 0.123456})
     '{ rows = [1, 2], note = "the \\\\"best\\\\"", part = 0.1235 }'
     """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, bool | str):
+        return toml_value(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(text_of, value)) + "]"
     if isinstance(value, dict):

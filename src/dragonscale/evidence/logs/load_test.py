@@ -30,7 +30,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragonscale.evidence.logs.text import LogText, number
+import msgspec
+
+from dragonscale.evidence.logs.text import LogText, formats, number
 
 Table = dict[str, Any]
 
@@ -115,8 +117,7 @@ def _average(table: Table, key: str) -> float | None:
     return number(_metric(table, key).get("avg"))
 
 
-@dataclass(frozen=True)
-class BenchServing:
+class BenchServing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The results of `vllm bench serve` or `sglang.bench_serving`. `engines` are the servers that a backend may be of,
     as its name begins; `varies` is the key, with its value if that decides, of a rate that changes during the test, and
     `note` says so."""
@@ -183,20 +184,7 @@ def _split(launched: Table) -> str:
     return f"tp{tensor}" if isinstance(tensor, int) and others == (1, 1) else ""
 
 
-VLLM = BenchServing(
-    "vllm bench serve",
-    True,
-    ("vllm", "sglang"),
-    ("ramp_up_strategy", ""),
-    "The rate of requests was raised during the test",
-)
-SGLANG = BenchServing(
-    "sglang.bench_serving",
-    False,
-    ("sglang", "vllm", "trt"),
-    ("request_rate", "trace"),
-    "Requests came as a trace has them",
-)
+BENCHES = msgspec.convert(formats()["bench"], tuple[BenchServing, ...])
 
 
 class GenaiPerf:

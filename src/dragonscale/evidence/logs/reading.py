@@ -3,7 +3,7 @@
 from typing import Any, Protocol
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.logs.load_test import SGLANG, VLLM, GenaiPerf, LoadTest, ServedRecord
+from dragonscale.evidence.logs.load_test import BENCHES, GenaiPerf, LoadTest, ServedRecord
 from dragonscale.evidence.logs.text import LogText
 from dragonscale.evidence.logs.trainers import trainer_formats
 from dragonscale.evidence.logs.training_log import HuggingFaceTrainer, TrainingLog
@@ -23,7 +23,7 @@ class LogReader(Protocol):
 READERS: dict[str, tuple[LogReader, ...]] = {
     # Trainers on top of the Hugging Face Trainer print its lines too.
     "training": (*trainer_formats(), HuggingFaceTrainer()),
-    "serving": (VLLM, SGLANG, GenaiPerf(), ServedRecord()),
+    "serving": (*BENCHES, GenaiPerf(), ServedRecord()),
 }
 """In this order: the first that recognises a log reads it."""
 

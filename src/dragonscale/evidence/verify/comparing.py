@@ -49,26 +49,20 @@ class Sent:
     exchanges: list[Exchange] = field(default_factory=list)
 
 
-def sent_over(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> dict[Axes, Sent]:
-    """Both sides by the mesh axes that they run over."""
-    found: dict[Axes, Sent] = defaultdict(Sent)
+def axis_lines(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> tuple[AxisLine, ...]:
+    """A line for each set of mesh axes, the busiest first."""
+    sent: dict[Axes, Sent] = defaultdict(Sent)
     for move in moves:
-        one = found[tuple(sorted(move.axes))]
+        one = sent[tuple(sorted(move.axes))]
         one.planned[move.kind] += move.total("wire_bytes")
         one.moves.append(move)
     for exchange in exchanges:
-        one = found[tuple(sorted(exchange.axes))]
+        one = sent[tuple(sorted(exchange.axes))]
         one.compiled[exchange.kind] += exchange.wire_bytes * exchange.times
         one.exchanges.append(exchange)
-    return dict(found)
-
-
-def axis_lines(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> tuple[AxisLine, ...]:
-    """A line for each set of mesh axes, the busiest first."""
-    found = sent_over(moves, exchanges)
     whole = sum(move.total("wire_bytes") for move in moves) or 1.0
     lines = []
-    for axes, one in found.items():
+    for axes, one in sent.items():
         planned, compiled = sum(one.planned.values()), sum(one.compiled.values())
         kinds = {kind: (one.planned[kind], one.compiled[kind]) for kind in {**one.planned, **one.compiled}}
         verdict, why = _axis_verdict(planned, compiled, whole, one)
@@ -108,11 +102,9 @@ def _decomposed(one: Sent, planned: float, compiled: float) -> str:
     moved = planned - (compiled - sends)
     if moved <= 0 or not 0.8 < sends / moved < 2.2:
         return ""
-    return (
-        f"{sends / 1e9:.2f} GB go as sends inside matmuls (a collective matmul), {sends / moved - 1:+.0%} of the "
-        f"{moved / 1e9:.2f} GB of the gathers and scatters they stand for: its two directions are unrolled, with a "
-        "send or two more than a ring needs"
-    )
+    inside = f"{sends / 1e9:.2f} GB go as sends inside matmuls (a collective matmul)"
+    instead = f"{sends / moved - 1:+.0%} of the {moved / 1e9:.2f} GB of the gathers and scatters they stand for"
+    return f"{inside}, {instead}: its two directions are unrolled, with a send or two more than a ring needs"
 
 
 def _reduced_whole(one: Sent, planned: float, compiled: float) -> str:
@@ -147,10 +139,8 @@ def _padded(one: Sent, planned: float, compiled: float) -> str:
     kept = sends and more > 0 and less > 0 and _close(more, 2 * less)
     if not kept or not _close(compiled - 2 * sends, planned + more - less):
         return ""
-    return (
-        f"an AllReduce is kept where a scatter would do ({more / 1e9:.2f} GB instead of {less / 1e9:.2f} GB), and "
-        f"other scattered blocks are filled up to whole tiles ({2 * sends / 1e9:.2f} GB more)"
-    )
+    whole = f"an AllReduce is kept where a scatter would do ({more / 1e9:.2f} GB instead of {less / 1e9:.2f} GB)"
+    return f"{whole}, and other scattered blocks are filled up to whole tiles ({2 * sends / 1e9:.2f} GB more)"
 
 
 def _cast_early(one: Sent, planned: float, compiled: float) -> str:
@@ -244,25 +234,17 @@ def compare(request: Request, planned: Planned, made: Made) -> VerifyReport:
     """The report of what a compiler made of a plan."""
     limit = device_memory(request)
     fits = not any("per chip" in problem for problem in planned.problems)
-    report = VerifyReport(
-        request,
-        made.versions,
-        made.seconds,
-        made.resident_bytes,
-        False,
-        "differs",
-        memory=planned.memory,
-        limit_bytes=limit,
-        fits_planned=fits,
-    )
+    effort = (request, made.versions, made.seconds, made.resident_bytes)
+    room = {"memory": planned.memory, "limit_bytes": limit, "fits_planned": fits}
+    report = VerifyReport(*effort, compiled=False, verdict="differs", **room)
     if made.compiled is None:
         return _without_program(report, planned, made)
     compiled, memory = made.compiled, made.compiled.memory
     assert memory is not None
     logical = sum(parameter.logical_bytes for parameter in compiled.parameters)
     padded = sum(parameter.padded_bytes for parameter in compiled.parameters)
-    axes = axis_lines(planned.moves, compiled.collectives)
-    ours, theirs = unmatched(planned.moves, compiled.collectives)
+    moved = planned.moves, compiled.collectives
+    axes, (ours, theirs) = axis_lines(*moved), unmatched(*moved)
     lines = {
         "arguments": _line("arguments", "bytes", planned.arguments_bytes, logical, ARGUMENTS),
         "peak": _line("peak memory", "bytes", planned.peak_bytes, memory.peak_bytes, PEAK),

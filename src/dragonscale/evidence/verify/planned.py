@@ -8,6 +8,7 @@ our stack, each switch in which the other differs is set to the other's value, a
 changes are listed with the switch's meaning. At the end stands the other stack's own ledger.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -84,22 +85,18 @@ def _serving(request: Request) -> Planned:
     memory = ledger.memory
     tokens = request.batch * (request.sequence if prompt else 1)
     benches = [deployment.bench(section, prompt) for section in deployment.sections]
-    return Planned(
-        axes={axis: int(size) for axis, size in deployment.axes.items()},
-        ledger=ledger,
-        arguments_bytes=memory["weights"] + memory["cache"] + memory["tokens"],
-        problems=_too_large(request, ledger.hbm_bytes),
-        few_rows=any(few_rows(tokens, bench) for bench in benches),
-    )
+    axes = {axis: int(size) for axis, size in deployment.axes.items()}
+    arguments = memory["weights"] + memory["cache"] + memory["tokens"]
+    few = any(few_rows(tokens, bench) for bench in benches)
+    return Planned(axes, ledger, arguments, _too_large(request, ledger.hbm_bytes), few)
 
 
 def _too_large(request: Request, peak: float) -> tuple[str, ...]:
     limit = device_memory(request)
     if peak <= limit:
         return ()
-    return (
-        f"it needs {peak / 1e9:.1f} GB per chip, {peak / limit - 1:.0%} more than the {limit / 1e9:.0f} GB there are",
-    )
+    more = f"{peak / limit - 1:.0%} more than the {limit / 1e9:.0f} GB there are"
+    return (f"it needs {peak / 1e9:.1f} GB per chip, {more}",)
 
 
 def our_stack(request: Request) -> Stack:
@@ -123,12 +120,8 @@ def _training(request: Request) -> Planned:
     verdict = judge_one(job, plan)
     memory = verdict.ledger.memory
     broken = [text for text in problems(job, plan, verdict) if "per chip" not in text]
-    return Planned(
-        axes=verdict.axes,
-        ledger=verdict.ledger,
-        arguments_bytes=memory["weights and optimizer"] + memory["tokens"],
-        problems=(*broken, *_too_large(request, verdict.hbm_bytes)),
-    )
+    arguments = memory["weights and optimizer"] + memory["tokens"]
+    return Planned(verdict.axes, verdict.ledger, arguments, (*broken, *_too_large(request, verdict.hbm_bytes)))
 
 
 SMALLEST = 1e-6
@@ -173,27 +166,23 @@ def _set(stack: Stack, other: Stack, switch: str) -> Stack:
 
 def _sums(ledger: Ledger) -> Sums:
     """FLOPs and bytes sent by section, phase, what and kind over which axes; bytes held by part."""
-    found: Sums = {}
+    sums: Sums = defaultdict(float)
     for line in ledger.lines:
         where = f" over {'+'.join(sorted(line.axes))}" if line.axes else ""
         for quantity in ("flops", "wire_bytes"):
             size = float(line.total(quantity))
             if size and (quantity != "flops" or "matmul" in line.kind or line.kind == "attention"):
-                key = (quantity, line.section, line.phase, f"{line.what} ({line.kind}{where})")
-                found[key] = found.get(key, 0.0) + size
+                sums[quantity, line.section, line.phase, f"{line.what} ({line.kind}{where})"] += size
     for held in ledger.held:
-        key = ("hbm_bytes", held.section or "step", "memory", held.part)
-        found[key] = found.get(key, 0.0) + float(held.bytes)
-    return found
+        sums["hbm_bytes", held.section or "step", "memory", held.part] += float(held.bytes)
+    return sums
 
 
 def _changed(before: Sums, after: Sums, switch: str, why: str) -> Iterator[StackDifference]:
-    totals = {
-        name: sum(size for key, size in before.items() if key[0] == name) or 1.0
-        for name in ("flops", "wire_bytes", "hbm_bytes")
-    }
+    totals: dict[str, float] = defaultdict(float)
+    for key, size in before.items():
+        totals[key[0]] += size
     for key in {**before, **after}:
         ours, theirs = before.get(key, 0.0), after.get(key, 0.0)
-        if abs(theirs - ours) > SMALLEST * totals[key[0]]:
-            quantity, section, phase, what = key
-            yield StackDifference(switch, why, quantity, section, phase, what, ours, theirs)
+        if abs(theirs - ours) > SMALLEST * (totals[key[0]] or 1.0):
+            yield StackDifference(switch, why, *key, ours, theirs)

@@ -243,9 +243,8 @@ def flat(report: VerifyReport) -> VerifyRow:
     reasons = [line.why for line in every if line is not None and line.why]
     agreeing = sum(one.agrees for one in report.overlap)
     wire_lines = [f"{'+'.join(axis.axes) or 'none'} {_signed(axis.line)}" for axis in report.axes]
-    same: dict[str, Any] = {
-        name: getattr(asked, name) for name in ("program", "model", "slice", "plan", "batch", "mode")
-    }
+    named = ("program", "model", "slice", "plan", "batch", "mode")
+    same: dict[str, Any] = {name: getattr(asked, name) for name in named}
     same |= {name: getattr(report, name) for name in ("fits_planned", "fits_compiled", "resident_bytes")}
     same |= {f"{name}_error": error(getattr(report, name)) for name in ("arguments", "peak", "flops")}
     return VerifyRow(

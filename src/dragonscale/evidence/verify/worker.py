@@ -3,6 +3,7 @@
 A process that compiles one request and says what it found: a `Request` as JSON on stdin, a `Made` on stdout.
 """
 
+import importlib.metadata
 import os
 import resource
 import sys
@@ -52,17 +53,9 @@ def lower_serving(request: Request, devices: list[Any]) -> Any:
     """A prefill or a decode step."""
     plan, program = parse_serving_plan(request.plan), load_model(request.model).program()
     mesh = serving_mesh(plan, program, devices)
-    step = serving_step(
-        request.program,
-        plan,
-        program,
-        numerics_of(request.model),
-        mesh,
-        request.batch,
-        request.sequence,
-        Mixing(request.capacity),
-        exchanges(plan, program),
-    )
+    numerics, sizes = numerics_of(request.model), (request.batch, request.sequence)
+    experts = Mixing(request.capacity), exchanges(plan, program)
+    step = serving_step(request.program, plan, program, numerics, mesh, *sizes, *experts)
     shapes = jax.tree.map(lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype), step.arguments)
     return step.compiled_free.lower(*shapes)
 
@@ -88,19 +81,12 @@ def lower_training(request: Request, devices: list[Any]) -> Any:
 
 def versions(request: Request) -> dict[str, str]:
     """The versions of everything that decides what a compiler makes of a program."""
-    import importlib.metadata
-
-    names = ["jax", "jaxlib"]
-    names += ["jax-cuda12-pjrt"] if parse_slice(request.slice).chip.kind == "gpu" else ["libtpu"]
+    names = ("jax", "jaxlib", "jax-cuda12-pjrt" if parse_slice(request.slice).chip.kind == "gpu" else "libtpu")
     return {name: importlib.metadata.version(name) for name in names}
 
 
 def compile_request(request: Request) -> Made:
     """Lower, compile, read."""
-    import jax
-
-    from dragonscale.evidence.verify.worker import lower, mesh_sizes
-
     jax.config.update("jax_hlo_source_file_canonicalization_regex", r".*/(?=dragonscale/)")
     piece = parse_slice(request.slice)
     canonical = tpu_target.CANONICAL if piece.chip.kind == "tpu" and request.mode == "canonical" else {}
