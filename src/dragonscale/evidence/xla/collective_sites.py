@@ -27,18 +27,10 @@ from dragonscale.evidence.xla.device_groups import source_target_pairs
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.matmul_sizes import may_multiply
 from dragonscale.evidence.xla.op_costs import op_flops
+from dragonscale.evidence.xla.opcodes import COLLECTIVES, KIND_OF
 
-KINDS = {
-    "all-gather": "all_gather",
-    "all-reduce": "all_reduce",
-    "reduce-scatter": "reduce_scatter",
-    "all-to-all": "all_to_all",
-    "ragged-all-to-all": "all_to_all",
-    "collective-permute": "permute",
-    "send": "permute",
-    "recv": "permute",
-}
 REFUSED = ("collective-broadcast",)
+KINDS = {opcode: kind for opcode, kind in KIND_OF.items() if kind in COLLECTIVES and opcode not in REFUSED}
 _NAMES = "|".join(sorted([*KINDS, *REFUSED], key=len, reverse=True))
 _COLLECTIVE = re.compile(rf"(?P<kind>{_NAMES})(?P<part>-start|-done)?")
 _MENTION = re.compile(rf"(?<= )(?:{_NAMES})(?:-start)?\((?=[%\w])")

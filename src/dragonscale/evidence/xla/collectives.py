@@ -16,7 +16,6 @@ has operands. What looks like a collective and cannot be read is an error.
 ('all_gather', 256.0, 4, 192.0, 'sync')
 """
 
-import math
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
@@ -126,34 +125,30 @@ def _read(site: Site, times: int, chips: int | None) -> list[Collective]:
     if site.opcode in TRANSFERS and transfer is None:  # to the host
         return []
     if times == UNKNOWN:
-        raise InputError(
-            f"The collective {instruction.name} lies in a loop or branch whose number of executions XLA does not say."
-        )
+        where = "in a loop or branch whose number of executions XLA does not say"
+        raise InputError(f"The collective {instruction.name} lies {where}.")
     sent, received = _arrays(site)
     groups = transfer.groups if transfer else _groups(site, chips)
     if not groups or len(set(map(len, groups))) != 1:
         raise InputError(f"The collective {instruction.name} has groups of different sizes, or none.")
     kind = transfer.kind if transfer else KINDS[site.opcode]
-    found = [
-        Collective(kind, before, after, groups, times, instruction.name, "")
-        for before, after in zip(sent, received, strict=True)
-    ]
+    pairs = zip(sent, received, strict=True)
+    found = [Collective(kind, *pair, groups, times, instruction.name, "") for pair in pairs]
     if transfer:
         return [replace(_transferred(each), between_slices=transfer.between_slices) for each in found]
     if site.opcode == "ragged-all-to-all":
         return [replace(each, at_most=True) for each in found]
     if site.opcode == "all-to-all" and not instruction.attribute("dimensions"):
-        found = [_whole_all_to_all(found)]
-    found = [_scattered(site, each) for each in found]
-    for each in found:
-        _check(each)
-    return found
+        # written with one operand per peer, it is one exchange of them all
+        whole = Shape(sent[0].dtype, (len(sent), *sent[0].dims))
+        found = [replace(found[0], sent=whole, received=whole)]
+    return [_checked(_scattered(site, each)) for each in found]
 
 
 def _transferred(each: Collective) -> Collective:
     """What comes back from a transfer, of which the send shows only what goes in."""
     whole = Shape(each.sent.dtype, (each.size, *each.sent.dims))
-    part = Shape(each.sent.dtype, (math.prod(each.sent.dims) // each.size,))
+    part = Shape(each.sent.dtype, (each.sent.elements // each.size,))
     return replace(each, received={"all_gather": whole, "reduce_scatter": part}.get(each.kind, each.sent))
 
 
@@ -184,13 +179,6 @@ def _arrays(site: Site) -> tuple[list[Shape], list[Shape]]:
     return sent, received
 
 
-def _whole_all_to_all(parts: list[Collective]) -> Collective:
-    """An all-to-all written with one operand per peer is one exchange of them all."""
-    first = parts[0]
-    whole = Shape(first.sent.dtype, (len(parts), *first.sent.dims))
-    return replace(first, sent=whole, received=whole)
-
-
 def _scattered(site: Site, each: Collective) -> Collective:
     """An all-reduce in a fusion that keeps one device's slice of it is a reduce-scatter."""
     if each.kind != "all_reduce" or site.fusion is None:
@@ -209,14 +197,13 @@ def _scattered(site: Site, each: Collective) -> Collective:
     return each
 
 
-def _check(each: Collective) -> None:
+def _checked(each: Collective) -> Collective:
     """The sizes before and after must be what the kind says; anything else was misread."""
     grows = {"all_gather": each.size, "reduce_scatter": 1 / each.size}.get(each.kind, 1)
     if each.received.bytes != each.sent.bytes * grows:
-        raise InputError(
-            f"The collective {each.name} turns {each.sent} into {each.received} over groups of {each.size}; a "
-            f"{each.kind} does not."
-        )
+        turns = f"turns {each.sent} into {each.received} over groups of {each.size}"
+        raise InputError(f"The collective {each.name} {turns}; a {each.kind} does not.")
+    return each
 
 
 def _check_copies(copies: list[Site], found: list[Collective], chips: int | None) -> None:

@@ -223,18 +223,12 @@ def read_compiled(text: str, memory: Mapping[str, int] | None, axes: dict[str, i
     inside = int(partitions[1]) if partitions else chips
     if chips % inside:
         raise InputError(f"The module is for {inside} devices and the mesh {axes} has {chips}.")
-    matmuls, unknown = read_matmuls(module)
+    matmuls, unknown = map(tuple, read_matmuls(module))
+    exchanges = tuple(_exchange(each, axes, inside) for each in module_collectives(module, text, inside))
+    held = tuple(read_parameters(module)), tuple(read_loops(module)), read_cycles(module)
     name = re.match(r"HloModule ([^\s,]+)", module.header)
-    return Compiled(
-        name[1] if name else "",
-        tuple(matmuls),
-        tuple(unknown),
-        tuple(_exchange(each, axes, inside) for each in module_collectives(module, text, inside)),
-        tuple(read_parameters(module)),
-        tuple(read_loops(module)),
-        read_cycles(module),
-        None if memory is None else ProgramMemory.of(memory),
-    )
+    known = None if memory is None else ProgramMemory.of(memory)
+    return Compiled(name[1] if name else "", matmuls, unknown, exchanges, *held, known)
 
 
 def to_json(compiled: Compiled) -> bytes:
@@ -270,9 +264,8 @@ def _exchange(each: Collective, axes: dict[str, int], inside: int) -> Exchange:
     chips = math.prod(axes.values())
     groups = each.groups
     if inside < chips and not each.between_slices:  # a program of several slices numbers the devices of one
-        groups = tuple(
-            tuple(device + first for device in group) for first in range(0, chips, inside) for group in groups
-        )
+        firsts = range(0, chips, inside)
+        groups = tuple(tuple(device + first for device in group) for first in firsts for group in groups)
     along, whole = mesh_axes(each.kind == "permute", groups, tuple(axes.items()))
     same = {name: getattr(each, name) for name in Exchange.__struct_fields__ if hasattr(each, name)}
     return Exchange(axes=along, whole=whole, volume_bytes=each.volume, **same)
@@ -296,11 +289,9 @@ def mesh_axes(permutes: bool, groups: Groups, mesh: tuple[tuple[str, int], ...])
     spanned = spanned_axes(groups, axes)
     if spanned is not None:
         return spanned, True
-    owner = {part: name for name, parts in axis_parts(axes).items() for part in parts}
-    parts = {part: size for each in axis_parts(axes).values() for part, size in each.items()}
-    along = spanned_axes(groups, parts)
-    touched = {owner[part] for part in along} if along is not None else set(axes)
-    return tuple(name for name in axes if name in touched), False
+    parts = axis_parts(axes)
+    along = spanned_axes(groups, {part: size for each in parts.values() for part, size in each.items()})
+    return tuple(name for name in axes if along is None or set(parts[name]) & set(along)), False
 
 
 def read_cycles(module: Module) -> Cycles:

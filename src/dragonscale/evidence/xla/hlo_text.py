@@ -346,9 +346,8 @@ def fill_missing(computations: dict[str, Computation], whole: bool) -> None:
             for _, name in each.callees:
                 if name not in computations:
                     if whole:
-                        raise InputError(
-                            f"The instruction {each.name} runs {shorten(name)}, which the HLO text does not have."
-                        )
+                        runs = f"The instruction {each.name} runs {shorten(name)}"
+                        raise InputError(f"{runs}, which the HLO text does not have.")
                     computations[name] = Computation(name, (), False)
 
 

@@ -62,13 +62,9 @@ _LABELS = re.compile(r"(?P<lhs>[\w?]+)_(?P<rhs>[\w?]+)->(?P<out>[\w?]+)")
 _WINDOW = {"size": "size", "stride": "stride", "low": "pad", "lhs_dilate": "lhs_dilate", "rhs_dilate": "rhs_dilate"}
 """Our names for the fields of a window, and HLO's."""
 # where the forward convolution's operand, kernel and result are: operand 0, operand 1 or the result (-1)
-_CUDNN_ROLES = {
-    "__cudnn$convForward": (0, 1, -1),
-    "__cudnn$convForwardGraph": (0, 1, -1),
-    "__cudnn$convBiasActivationForward": (0, 1, -1),
-    "__cudnn$convBackwardInput": (-1, 1, 0),
-    "__cudnn$convBackwardFilter": (0, -1, 1),
-}
+_FORWARD = ("__cudnn$convForward", "__cudnn$convForwardGraph", "__cudnn$convBiasActivationForward")
+_CUDNN_ROLES = dict.fromkeys(_FORWARD, (0, 1, -1))
+_CUDNN_ROLES |= {"__cudnn$convBackwardInput": (-1, 1, 0), "__cudnn$convBackwardFilter": (0, -1, 1)}
 
 
 def may_multiply(instruction: Instruction) -> bool:
@@ -207,9 +203,8 @@ def valid_positions(size: int, outputs: int, walk: Window) -> int:
     10
     """
     if walk.size * outputs > MOST_POSITIONS or min(walk.lhs_dilate, walk.rhs_dilate, walk.size) < 1:
-        raise InputError(
-            f"A convolution's window of {walk.size:,} over {outputs:,} outputs is more than this reader counts."
-        )
+        window = f"A convolution's window of {walk.size:,} over {outputs:,} outputs"
+        raise InputError(f"{window} is more than this reader counts.")
     starts = np.arange(outputs, dtype=np.int64) * walk.stride - walk.low
     last = (size - 1) * walk.lhs_dilate
     found = 0

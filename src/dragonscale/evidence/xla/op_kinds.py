@@ -20,7 +20,6 @@ from dragonscale.evidence.xla.hlo_text import Instruction
 from dragonscale.evidence.xla.layouts import HOST, read_arrays
 from dragonscale.evidence.xla.opcodes import COPIES, ELEMENTWISE, HARMLESS, KIND_OF, NAMED, NAMES, RANK
 
-COLLECTIVE_KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "broadcast")
 BY_NAME = "from its name"
 _HALF = re.compile(r"(?P<opcode>[a-z\-]+?)-(?P<half>start|done|update)")
 _ATTENTION = re.compile(r"flash|splash|attention|fmha|\bmha\b|mqa|softmax", re.IGNORECASE)

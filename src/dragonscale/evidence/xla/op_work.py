@@ -55,8 +55,8 @@ from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, 
 from dragonscale.evidence.xla.layouts import MEMORIES
 from dragonscale.evidence.xla.matmul_sizes import MatmulSizes, matmul_sizes, suspected_matmul
 from dragonscale.evidence.xla.op_costs import op_bytes, op_flops, upper_executions
-from dragonscale.evidence.xla.op_kinds import COLLECTIVE_KINDS, kind_of
-from dragonscale.evidence.xla.opcodes import DTYPES
+from dragonscale.evidence.xla.op_kinds import kind_of
+from dragonscale.evidence.xla.opcodes import COLLECTIVES, DTYPES
 from dragonscale.evidence.xla.patterns import scheduled_computations
 from dragonscale.physics.collectives import wire_bytes
 from dragonscale.physics.hardware.chip import Chip, Torus
@@ -197,7 +197,7 @@ class OpWork(msgspec.Struct, frozen=True):
     @property
     def is_collective(self) -> bool:
         """Whether it moves data between devices."""
-        return self.kind in COLLECTIVE_KINDS
+        return self.kind in COLLECTIVES
 
 
 def work_of_text(text: str, on: str = "") -> OpWork:
@@ -240,7 +240,7 @@ def _work(op: Op, on: str) -> OpWork:
         else:
             unknown.append(FLOPS)
     moved = op_bytes(op, on)
-    wire = op_wire(op, kind) if kind in COLLECTIVE_KINDS and not over else {}
+    wire = op_wire(op, kind) if kind in COLLECTIVES and not over else {}
     loop = instruction.opcode == "while" and not op.is_alone
     trips = trip_count(op.module, op.where.name, instruction) if loop else None
     if trips == UNKNOWN:

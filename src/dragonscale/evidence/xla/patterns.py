@@ -50,10 +50,8 @@ def windowed_einsums(module: Module) -> list[WindowedEinsum]:
     """Every windowed einsum of a module, loops first."""
     loops = list(_loops(module))
     inside = {body for _, body in loops}
-    bodies = _scheduled(module)
-    return [found for found, _ in loops] + [
-        found for name in bodies if name not in inside for found in _unrolled(module, module.computations[name])
-    ]
+    outside = [module.computations[name] for name in _scheduled(module) if name not in inside]
+    return [loop for loop, _ in loops] + [found for body in outside for found in _unrolled(module, body)]
 
 
 def _loops(module: Module) -> Iterator[tuple[WindowedEinsum, str]]:
@@ -136,13 +134,12 @@ def _flops(module: Module, computation: Computation, instruction: Instruction) -
 def _scheduled(module: Module) -> tuple[str, ...]:
     """Computations that run, instruction by instruction: not the bodies of fusions and of reductions."""
     calls, reached = callers(module), set(callers_first(module))
-    return tuple(
-        name
-        for name in module.computations
-        if name in reached
-        if name == module.entry.name
-        or any(call.instruction.opcode.removesuffix("-start") not in WHOLE for call in calls[name])
-    )
+
+    def runs(name: str) -> bool:
+        alone = any(call.instruction.opcode.removesuffix("-start") not in WHOLE for call in calls[name])
+        return name in reached and (name == module.entry.name or alone)
+
+    return tuple(filter(runs, module.computations))
 
 
 def scheduled_computations(module: Module) -> tuple[str, ...]:
@@ -159,15 +156,14 @@ def hidden_scatters(module: Module) -> list[HiddenScatter]:
     """All-reduces whose only use is a slice picked by the device's own number, outside the fusions that do both at
     once."""
     found: list[HiddenScatter] = []
-    for name in _scheduled(module):
-        computation = module.computations[name]
-        for each in computation.instructions:
-            if each.opcode not in ("all-reduce", "all-reduce-start"):
-                continue
-            uses = list(_uses(computation, each))
-            slices = [use for use, value in uses if _slices(module, computation, use, value)]
-            if slices and len(slices) == len(uses):
-                found.append(HiddenScatter(each.name, slices[0].name, name))
+    scheduled = set(_scheduled(module))
+    for computation, each in module.placed:
+        if computation.name not in scheduled or each.opcode not in ("all-reduce", "all-reduce-start"):
+            continue
+        uses = list(_uses(computation, each))
+        slices = [use for use, value in uses if _slices(module, computation, use, value)]
+        if slices and len(slices) == len(uses):
+            found.append(HiddenScatter(each.name, slices[0].name, computation.name))
     return found
 
 
