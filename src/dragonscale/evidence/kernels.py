@@ -128,15 +128,8 @@ def predict_alike(key: KernelKey, sizes: Sequence[Any], profile: KernelProfile) 
     if key.kind == "decode":
         return kernels.decode_attention_seconds(*sizes, **common, warm=True)
     *experts, chips, tensor = sizes
-    return kernels.grouped_matmul_seconds(
-        *experts,
-        **common,
-        chips=chips,
-        tensor=tensor,
-        routing=key.routing,
-        gated=key.gated,
-        implementation=key.implementation,
-    )
+    common |= {"routing": key.routing, "gated": key.gated, "implementation": key.implementation}
+    return kernels.grouped_matmul_seconds(*experts, chips=chips, tensor=tensor, **common)
 
 
 def sizes_of(cases: Sequence[KernelCase]) -> list[numpy.ndarray]:

@@ -190,16 +190,11 @@ def engine_for(name: str, run: ServedRun) -> Engine:
 def as_shipped(run: ServedRun, name: str) -> ServedRun:
     """The run with an engine as it is shipped."""
     engine = engine_for(name, run)
-    limits = engine.scheduling
-    recipe = Recipe(
-        **{name: getattr(run.recipe, name) for name in LOAD},
-        budget=limits.max_tokens,
-        memory=engine.memory.share,
-        sequences=limits.max_sequences * run.plan.data,
-        poll=(limits.poll, limits.poll),
-        interval=engine.host.stream_interval,
-        captured=EVERY_TOKEN if engine.host.prompt_graphs else 0,
-    )
+    limits, host = engine.scheduling, engine.host
+    own = {"budget": limits.max_tokens, "sequences": limits.max_sequences * run.plan.data, "poll": (limits.poll,) * 2}
+    own |= {"memory": engine.memory.share, "interval": host.stream_interval}
+    own |= {"captured": EVERY_TOKEN if host.prompt_graphs else 0}
+    recipe = Recipe(**{name: getattr(run.recipe, name) for name in LOAD}, **own)
     return replace(run, engine=engine, recipe=recipe)
 
 
@@ -258,9 +253,8 @@ def front_seconds(run: ServedRun, request_seconds: float, times: StepTimes, pace
     held = 0.0
     if run.plan.data > 1 and recipe.balance:
         each = max(int((run.budget - row.clients / run.plan.data) / mean), 1)
-        held = balanced(
-            recipe.balance, run.plan.data, max(row.clients // run.plan.data, 1), tokens, each, recipe.batching
-        )
+        places = max(row.clients // run.plan.data, 1)
+        held = balanced(recipe.balance, run.plan.data, places, tokens, each, recipe.batching)
     elif recipe.wait:
         # Sums of random prompts pass the wanted one half a prompt late on average; the first prompt waits for the
         # others.
@@ -282,9 +276,8 @@ def predict(run: ServedRun, table: StepTable) -> tuple[float, float]:
         times = drafted = Drafted(table, drafts=run.drafts, acceptance=recipe.acceptance)
         pace = drafted.tokens
     prompts, outputs = _lengths(run, row.input), _lengths(run, max(round(row.output / pace), 2))
-    fleet = Fleet(
-        Pool(times, cache_tokens(run), scheduler), overhead_s=front_seconds(run, own.host.request_s, times, pace)
-    )
+    front = front_seconds(run, own.host.request_s, times, pace)
+    fleet = Fleet(Pool(times, cache_tokens(run), scheduler), overhead_s=front)
     load = ClosedLoop(row.clients, row.clients * recipe.prompts, prompts, outputs)
     result = simulate(fleet, load, SimulationOptions(seed=0))
     return result.latency["ttft_s"].mean.value, result.latency["tpot_s"].mean.value / pace

@@ -129,23 +129,17 @@ def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
     skip_if(not microbatch, "micro_batch not stated")
     skip_if(pipe > 1 and hint(row, "local_batch"), "micro-batch of the pipeline not stated")
     fsdp = shards // math.gcd(shards, expert) if shards > 1 else copies // expert
+    rings = hint(row, "ring") or stack in words("training")["rings"]
     return Plan(
-        data=copies // (fsdp * expert),
-        fsdp=fsdp // devices if fsdp % devices == 0 else fsdp,
-        tensor=tensor,
-        context=context,
-        expert=expert,
-        pipe=pipe,
-        microbatch=microbatch * devices,
-        virtual=virtual or 1,
+        **{"data": copies // (fsdp * expert), "fsdp": fsdp // devices if fsdp % devices == 0 else fsdp},
+        **{"tensor": tensor, "context": context, "expert": expert, "pipe": pipe, **spread},
+        **{"microbatch": microbatch * devices, "virtual": virtual or 1, "layout": _layout(row, pipe * (virtual or 1))},
         remat=_recompute(row) or "none",
         zero=_zero(row, shards > 1, stack),
         dtype=_dtype(row["dtype"]),
         schedule="interleaved" if virtual > 1 else "1f1b",
         sequence=row["sp"].lower() != "false" if tensor > 1 else True,
-        context_by="ring" if context > 1 and (hint(row, "ring") or stack in words("training")["rings"]) else "gather",
-        layout=_layout(row, pipe * (virtual or 1)),
-        **spread,
+        context_by="ring" if context > 1 and rings else "gather",
     )
 
 

@@ -15,7 +15,7 @@ from dragonscale.app.calibrate.calibrate_records import CalibrationReport
 from dragonscale.app.calibrate.calibrate_sheet import calibration_sheet
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.verify import CalibrateQuestion
-from dragonscale.app.record import Face, bind
+from dragonscale.app.record import Face, bind, shared
 from dragonscale.errors import InputError, unknown
 from dragonscale.evidence.calibrate import cases, stack_fit
 from dragonscale.evidence.calibrate.cases import BenchCase, Machine, Measurements, TimedCase
@@ -259,22 +259,12 @@ def _report(found: Measurements, chip: Chip, question: CalibrateQuestion) -> Cal
     host = {row.kind: row.seconds for row in found.good}
     named = written(question.on).strip()
     shown = named if named.endswith(".toml") else chip.name  # a chip of one's own is known by its file
-    return CalibrationReport(
-        device=machine.device,
-        devices=machine.devices,
-        chip=shown,
-        timed_with=machine.timed_with,
-        software=machine.software,
-        measured=len(found.good),
-        failed=len(found.rows) - len(found.good),
-        planned_s=0.0,
-        **{name: [] for name in ("planned", "tables", "checked", "checked_tables")},
-        **dict.fromkeys(("checked_profile", "profile", "installed"), ""),
-        host_dispatch_s=host.get("dispatch"),
-        host_round_trip_s=host.get("round_trip"),
-        collectives=_collectives(found, chip),
-        records=records_of(question, chip, machine),
-    )
+    known: dict[str, Any] = {name: [] for name in ("planned", "tables", "checked", "checked_tables")}
+    known |= dict.fromkeys(("checked_profile", "profile", "installed"), "")
+    known |= {f"host_{what}_s": host.get(what) for what in ("dispatch", "round_trip")}
+    known |= {"measured": len(found.good), "failed": len(found.rows) - len(found.good), "planned_s": 0.0}
+    known |= {"collectives": _collectives(found, chip), "records": records_of(question, chip, machine)}
+    return CalibrationReport(**shared(CalibrationReport, machine, chip=shown, **known))
 
 
 def _collectives(found: Measurements, chip: Chip) -> list[calibrate_records.MeasuredCollective]:

@@ -163,20 +163,11 @@ def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleRe
 def _row(each: RunningOp, chip: Chip | None, spread: ModuleWays | None) -> HloOpRow:
     work, bound = each.work, op_bound(each.work, chip) if chip else None
     shape = next((f"{one.batch}x{one.m}x{one.k}x{one.n}".removeprefix("1x") for one in work.matmuls), "")
-    return HloOpRow(
-        **shared(
-            HloOpRow,
-            each,
-            work,
-            **{what: getattr(work, what) * each.times for what in _SUMMED},
-            padding_bytes=work.padding_bytes.get("HBM", 0.0) * each.times,
-            unknown=list(work.unknown),
-        ),
-        shape=shape,
-        whole=_whole(each, spread),
-        bound_s=bound.seconds * each.times if bound else None,
-        bound_by=bound.by if bound else None,
-    )
+    known = {"shape": shape, "whole": _whole(each, spread), "unknown": list(work.unknown)}
+    known |= {what: getattr(work, what) * each.times for what in _SUMMED}
+    known |= {"padding_bytes": work.padding_bytes.get("HBM", 0.0) * each.times}
+    known |= {"bound_s": bound.seconds * each.times, "bound_by": bound.by} if bound else {}
+    return HloOpRow(**shared(HloOpRow, each, work, **known))
 
 
 def _whole(each: RunningOp, spread: ModuleWays | None) -> list[int | None]:

@@ -295,16 +295,12 @@ class ServedRecord:
         span = max(lasts) - min(stamps) / 1e3
         clients, ramp = _clients(came, lasts)
         words = {name: str(first.get(name) or "") for name in ("model", "engine", "plan", "slice", "device")}
+        lengths = sum(prompts) / count, sum(outputs) / count
+        times = _times(ttfts), _times([tpot for _, _, tpot, made in requests if made > 1])
+        rates = (sum(outputs) / span, count / span) if span > 0 else (None, None)
         return LoadTest(
-            self.name,
-            count,
-            sum(prompts) / count,
-            sum(outputs) / count,
-            _times(ttfts),
-            _times([tpot for _, _, tpot, made in requests if made > 1]),
-            sum(outputs) / span if span > 0 else None,
-            count / span if span > 0 else None,
-            rate=count / span if span > 0 and not clients else None,
+            *(self.name, count, *lengths, *times, *rates),
+            rate=None if clients else rates[1],
             clients=clients,
             ramp=ramp,
             spread=max((one for one in map(variation, (prompts, outputs)) if one is not None), default=None),

@@ -74,14 +74,10 @@ class TrainerFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         shares = sorted(share for share in every[1:] if share is not None)
         for match in (match for line in log.lines for find in self.memory for match in re.finditer(find, line)):
             peaks.append(fields_of(match.groupdict())["memory"] or 0.0)
-        return TrainingLog(
-            self.name,
-            tuple(_step(said) for said in fields),
-            max(peaks, default=None),
-            self.counter if peaks else "",
-            shares[len(shares) // 2] if shares else None,
-            **(STARTS[self.name](log, self) if self.name in STARTS else {}),
-        )
+        memory = (max(peaks), self.counter) if peaks else (None, "")
+        share = shares[len(shares) // 2] if shares else None
+        begun = STARTS[self.name](log, self) if self.name in STARTS else {}
+        return TrainingLog(self.name, tuple(map(_step, fields)), *memory, share, **begun)
 
     def _rank(self, line: StepLine) -> str:
         found = re.match(self.rank, line[0])

@@ -124,16 +124,8 @@ def settled(log: TrainingLog, seconds_of: Callable[[LoggedStep], float | None]) 
     times = sorted(step.seconds or 0.0 for step in counted)
     flops = [step.flops for step in counted if step.flops]
     low, high = (_at(times, part) for part in (0.1, 0.9))
-    return SettledStep(
-        statistics.median(times),
-        low,
-        high,
-        len(counted),
-        sum(map(len, parts)) - len(counted),
-        len(parts),
-        statistics.median(flops) if flops else None,
-        tuple(notes),
-    )
+    skipped, reached = sum(map(len, parts)) - len(counted), statistics.median(flops) if flops else None
+    return SettledStep(statistics.median(times), low, high, len(counted), skipped, len(parts), reached, tuple(notes))
 
 
 def _at(ordered: Sequence[float], part: float) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from dragonscale.evidence.verify.compiling import check_installed, compile_apart
+from dragonscale.evidence.verify import compiling
 from dragonscale.evidence.verify.planned import Planned, device_memory, plan_of, stack_differences
 from dragonscale.evidence.verify.records import (
     AxisLine,
@@ -224,9 +224,9 @@ def verify(
 ) -> VerifyReport:
     """Compile a request apart and lay what came out beside its plan, the ledger of our own program; where the plan was
     made for another stack, say what that one does otherwise."""
-    check_installed(request)  # before any work
+    compiling.check_installed(request)  # before any work
     planned = plan_of(request)
-    report = compare(request, planned, compile_apart(request, timeout, memory, cached))
+    report = compare(request, planned, compiling.compile_apart(request, timeout, memory, cached))
     return replace(report, stack=stack, stack_differences=stack_differences(request, stack))
 
 

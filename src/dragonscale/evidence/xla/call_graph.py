@@ -61,13 +61,9 @@ class Op:
         >>> Op.alone("%d = f32[8] add(f32[8]{0} %p, f32[] /*index=1*/%q)").types, Op.alone("%d = s8[] abs(%p)").types
         (['f32[8]{0}', 'f32[]'], [''])
         """
-        parts = [
-            part.strip()
-            for part in hlo_text.split_outside(hlo_text.COMMENT.sub("", self.instruction.arguments))
-            if part.strip()
-        ]
+        parts = hlo_text.split_outside(hlo_text.COMMENT.sub("", self.instruction.arguments))
         found: list[str] = []
-        for part in parts:
+        for part in filter(None, map(str.strip, parts)):
             written, _, name = part.rpartition(" ")
             known = self.where.named.get(name.lstrip("%"))
             found.append(known.result if known and not self.is_alone else written.strip())

@@ -168,11 +168,8 @@ def convolution_flops(lhs: Shape, rhs: Shape, out: Shape, labels: str, window: s
     match = _LABELS.fullmatch(labels)
     if match is None:
         raise InputError(f"The convolution's dim labels {shorten(labels)} are in no form this reader knows.")
-    sizes = {
-        (side, label): size
-        for side, shape in (("lhs", lhs), ("rhs", rhs), ("out", out))
-        for label, size in zip(match[side], shape.dims, strict=True)
-    }
+    sides = {"lhs": lhs, "rhs": rhs, "out": out}
+    sizes = {(s, label): size for s in sides for label, size in zip(match[s], sides[s].dims, strict=True)}
     spatial = sorted(label for label in match["out"] if label.isdigit())
     walks = _windows(window, len(spatial))
     pairs = zip(spatial, walks, strict=True)

@@ -246,25 +246,13 @@ def _work(op: Op, on: str) -> OpWork:
     if trips == UNKNOWN:
         trips = None
         unknown.append("how often the loop runs")
-    return OpWork(
-        **wire | {"unknown": (*unknown, *wire.get("unknown", ()))},
-        **{
-            f"{what}_bytes": {memory: size for (kind, memory), size in moved.items() if kind == what}
-            for what in ("read", "written", "padding")
-        },
-        name=instruction.name,
-        opcode=instruction.opcode,
-        kind=kind,
-        detail=detail,
-        matmul_flops=matmul,
-        vector_flops=flops.vector,
-        transcendentals=flops.transcendental,
-        half=half,
-        trips=trips,
-        matmuls=sizes,
-        dtype=sizes[0].dtype if sizes else instruction.shapes[0].dtype if instruction.shapes else "",
-        causal=kind == "attention" and '"CAUSAL"' in instruction.text,
-    )
+    known = {"half": half, "trips": trips, "matmuls": sizes, "unknown": (*unknown, *wire.pop("unknown", ()))}
+    known |= {"matmul_flops": matmul, "vector_flops": flops.vector, "transcendentals": flops.transcendental}
+    for what in ("read", "written", "padding"):
+        known[f"{what}_bytes"] = {memory: size for (moves, memory), size in moved.items() if moves == what}
+    dtype = sizes[0].dtype if sizes else instruction.shapes[0].dtype if instruction.shapes else ""
+    causal = kind == "attention" and '"CAUSAL"' in instruction.text
+    return OpWork(instruction.name, instruction.opcode, kind, detail, **known, **wire, dtype=dtype, causal=causal)
 
 
 def _unseen(op: Op) -> list[str]:
