@@ -54,7 +54,7 @@ def first_bytes(path: Path) -> bytes:
 MOST_TEXT = 1 << 28
 """Characters of one text: a dump of the largest programs has a tenth of this."""
 _MODULE = re.compile(r"^HloModule ", re.MULTILINE)
-_HEAD = re.compile(r"^%?[A-Za-z_][\w.\-]* (?:\([^\n]*)?\{[ \t]*$", re.MULTILINE)
+_COMPUTATION = re.compile(r"^%?[A-Za-z_][\w.\-]* (?:\([^\n]*)?\{[ \t]*$", re.MULTILINE)
 _NAME = re.compile(r"HloModule ([^\s,]+)")
 _COUNT = re.compile(r"\b(num_partitions|replica_count)=(\d{1,7})\b")
 _TPU = re.compile(r"\]\{[\d,]*:T\(")
@@ -163,7 +163,7 @@ def _as_module(text: str) -> str:
     plain = textwrap.dedent(text) if text[:1].isspace() else text
     if re.search(r"^ENTRY ", plain, re.MULTILINE):
         return plain
-    heads = [match.start() for match in _HEAD.finditer(plain)]
+    heads = [match.start() for match in _COMPUTATION.finditer(plain)]
     if heads:
         return f"{plain[: heads[-1]]}ENTRY {plain[heads[-1] :]}"
     return f"ENTRY pasted {{\n{plain.rstrip()}\n}}\n"
