@@ -96,15 +96,14 @@ def published_case(row: Row, place: int) -> InferenceRow:
     }
     noted = {name: value or _launched(row, scenario, prompt, output).get(name, 0) for name, value in noted.items()}
     batch = needed(row, "batch") if latency else count(row, "batch")
-    run = {"scenario": scenario, "engine": engine, "plan": str(plan or ""), "batch": batch}
-    load = {"prompt": prompt, "output": output, "clients": count(row, "concurrency")}
+    run: dict[str, Any] = {"scenario": scenario, "engine": engine, "plan": str(plan or ""), "batch": batch}
+    run |= {"prompt": prompt, "output": output, "clients": count(row, "concurrency")}
     return InferenceRow(
         **shared,
         **where,
         **formats,
         **noted,
         **run,
-        **load,
         inferred="; ".join((*guessed, *assumed, *more)),
         measured=_measured(row, chips),
         slots=batch if scenario == "serving" and engine == "jetstream" else 0,

@@ -239,7 +239,9 @@ def published_run(row: Row, place: int) -> ServingRow:
     plan = replace(plan, **formats_of(model.name, row["model_path"], row["precision"], chip.name))
     labels = (place, engine, version, model.name, chip.name, f"{tensor}x{data}", f"{prompt}/{output}x{clients}")
     columns = {f"{what}_s": f"silicon_{what}_ms" for what in ("ttft", "tpot")}
-    times = {what: stated(row[column], f"{column} is not stated") / 1e3 for what, column in columns.items()}
+    times: dict[str, Any] = {
+        what: stated(row[column], f"{column} is not stated") / 1e3 for what, column in columns.items()
+    }
     launched = {"plan": str(plan), "recipe": name, "inferred": "; ".join(recipe.inferred)}
     return ServingRow(id=":".join(map(str, labels)), **said, **launched, **times)
 

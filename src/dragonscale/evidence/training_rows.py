@@ -88,9 +88,9 @@ def published_run(row: Row, place: int) -> TrainingRow:
     local = 0 if isinstance(chip.network, Torus) else where["node"] or chip.network.levels[0].degree
     if local and chips > local and hint(row, "network_unknown"):
         marks.append(NETWORK)
-    run = {"stack": stack, "plan": str(plan_of(row, chip, stack)), "batch": batch, "seq": seq}
-    measured = {"step_s": seconds, "peak_bytes": peak}
-    return TrainingRow(**shared, **where, **run, **measured, inferred="; ".join(marks))
+    run: dict[str, Any] = {"stack": stack, "plan": str(plan_of(row, chip, stack)), "batch": batch, "seq": seq}
+    run |= {"step_s": seconds, "peak_bytes": peak, "inferred": "; ".join(marks)}
+    return TrainingRow(**shared, **where, **run)
 
 
 FORMS = (Form(words("training")["columns"], published_run), typed(TrainingRow, ("plan", "step_s")))

@@ -157,7 +157,8 @@ def op_answer(text: str, chip: Chip | None) -> HloOp:
     if chip and bound:
         known |= {"chip": chip.title, "bound_s": bound.seconds, "bound_by": bound.by, "resources_s": bound.parts}
     # lists, as `rows` leaves lists out
-    return HloOp(**{name: list(value) if isinstance(value, tuple) else value for name, value in known.items()})
+    listed: dict[str, Any] = {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
+    return HloOp(**listed)
 
 
 _NOTES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("topics.toml").read_text("utf-8"))

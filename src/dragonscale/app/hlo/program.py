@@ -3,7 +3,7 @@ to global."""
 
 import math
 from collections import Counter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -132,14 +132,16 @@ def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleRe
         rows = sorted((_row(each, chip, spread) for each in ops), key=lambda row: _weight(row, chip), reverse=True)
         fused = [each.work for each in ops if each.work.opcode == "fusion"]
         grouped = [each.work.groups for each in ops if each.work.is_collective]
+        named = ("name", "platform", "optimized", "partitions", "replicas")
+        known: dict[str, Any] = {name: getattr(dump, name) for name in named}
+        known |= {what: math.fsum(getattr(each.work, what) * each.times for each in ops) for what in _TOTALS}
         return HloModuleReport(
-            **{name: getattr(dump, name) for name in ("name", "platform", "optimized", "partitions", "replicas")},
+            **known,
             at_least_devices=max(dump.devices, least_devices(grouped)),
             computations=len(module.computations),
             instructions=sum(len(each.instructions) for each in module.computations.values()),
             fusions=len(fused),
             most_matmuls_in_a_fusion=max((len(work.matmuls) for work in fused), default=0),
-            **{what: math.fsum(getattr(each.work, what) * each.times for each in ops) for what in _TOTALS},
             padding_bytes=sum(row.padding_bytes for row in rows),
             kinds=_kinds(rows),
             ops=rows,

@@ -152,11 +152,12 @@ class BenchServing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tokens = (number(table.get(f"total_{side}_tokens")) or 0.0 for side in ("input", "output"))
         times = ([table.get(f"{part}_{name}_ms") for part in ("mean", "median", "p99")] for name in ("ttft", "tpot"))
         rates = (number(table.get(f"{what}_throughput")) for what in ("output", "request"))
+        measured: list[Any] = [total / max(done, 1) for total in tokens]
+        measured += [in_seconds(parts, 1e-3) for parts in times]
         return LoadTest(
             self.name,
             done,
-            *(total / max(done, 1) for total in tokens),
-            *(in_seconds(parts, 1e-3) for parts in times),
+            *measured,
             *rates,
             failed=max(int(number(table.get("failed", sent - done)) or 0), 0),
             rate=rate,
@@ -203,11 +204,12 @@ class GenaiPerf:
         phase = _phase(config)
         lengths = [_metric(table, f"{side}_sequence_length") for side in ("input", "output")]
         names = next((one for key in ("model", "model_names", "models") for one in _values(config, key)), "")
+        measured: list[Any] = [number(metric.get("avg")) or 0.0 for metric in lengths]
+        measured += [self._times(table, name) for name in ("time_to_first_token", "inter_token_latency")]
         return LoadTest(
             "AIPerf" if "aiperf_version" in table else "GenAI-Perf",
             int(_average(table, "request_count") or 0),
-            *(number(metric.get("avg")) or 0.0 for metric in lengths),
-            *(self._times(table, name) for name in ("time_to_first_token", "inter_token_latency")),
+            *measured,
             *(_average(table, name) for name in ("output_token_throughput", "request_throughput")),
             failed=int(_average(table, "error_request_count") or 0),
             rate=_first(phase, "request_rate") or _first(phase, "rate"),
@@ -299,7 +301,11 @@ class ServedRecord:
         times = _times(ttfts), _times([tpot for _, _, tpot, made in requests if made > 1])
         rates = (sum(outputs) / span, count / span) if span > 0 else (None, None)
         return LoadTest(
-            *(self.name, count, *lengths, *times, *rates),
+            self.name,
+            count,
+            *lengths,
+            *times,
+            *rates,
             rate=None if clients else rates[1],
             clients=clients,
             ramp=ramp,

@@ -223,12 +223,12 @@ def read_compiled(text: str, memory: Mapping[str, int] | None, axes: dict[str, i
     inside = int(partitions[1]) if partitions else chips
     if chips % inside:
         raise InputError(f"The module is for {inside} devices and the mesh {axes} has {chips}.")
-    matmuls, unknown = map(tuple, read_matmuls(module))
+    matmuls, unknown = read_matmuls(module)
     exchanges = tuple(_exchange(each, axes, inside) for each in module_collectives(module, text, inside))
     held = tuple(read_parameters(module)), tuple(read_loops(module)), read_cycles(module)
     name = re.match(r"HloModule ([^\s,]+)", module.header)
     known = None if memory is None else ProgramMemory.of(memory)
-    return Compiled(name[1] if name else "", matmuls, unknown, exchanges, *held, known)
+    return Compiled(name[1] if name else "", tuple(matmuls), tuple(unknown), exchanges, *held, known)
 
 
 def to_json(compiled: Compiled) -> bytes:

@@ -63,7 +63,7 @@ _WINDOW = {"size": "size", "stride": "stride", "low": "pad", "lhs_dilate": "lhs_
 """Our names for the fields of a window, and HLO's."""
 # where the forward convolution's operand, kernel and result are: operand 0, operand 1 or the result (-1)
 _FORWARD = ("__cudnn$convForward", "__cudnn$convForwardGraph", "__cudnn$convBiasActivationForward")
-_CUDNN_ROLES = dict.fromkeys(_FORWARD, (0, 1, -1))
+_CUDNN_ROLES: dict[str, tuple[int, int, int]] = dict.fromkeys(_FORWARD, (0, 1, -1))
 _CUDNN_ROLES |= {"__cudnn$convBackwardInput": (-1, 1, 0), "__cudnn$convBackwardFilter": (0, -1, 1)}
 
 
