@@ -296,7 +296,8 @@ class ServedRecord:
         lasts = [at + ttft + tpot * (made - 1) for at, ttft, tpot, made in requests]
         span = max(lasts) - min(stamps) / 1e3
         clients, ramp = _clients(came, lasts)
-        words = {name: str(first.get(name) or "") for name in ("model", "engine", "plan", "slice", "device")}
+        named = ("model", "engine", "plan", "slice", "device")
+        words: dict[str, Any] = {name: str(first.get(name) or "") for name in named}
         lengths = sum(prompts) / count, sum(outputs) / count
         times = _times(ttfts), _times([tpot for _, _, tpot, made in requests if made > 1])
         rates = (sum(outputs) / span, count / span) if span > 0 else (None, None)
