@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.app.record import Record, shared
-from dragonscale.evidence.xla.call_graph import Op
+from dragonscale.evidence.xla.call_graph import PlacedOp
 from dragonscale.evidence.xla.device_groups import GroupShape, group_shape
 from dragonscale.evidence.xla.hlo_text import source_line
 from dragonscale.evidence.xla.layouts import JOINED, MEMORIES, Placed, Shape, memory_name, offsets, read_arrays
@@ -132,7 +132,7 @@ class HloOp(Record):
 
 def op_answer(text: str, chip: Chip | None) -> HloOp:
     """The answer about one line."""
-    op = Op.alone(text)
+    op = PlacedOp.alone(text)
     instruction, work = op.instruction, op_work(op, chip.kind if chip and chip.kind in ("tpu", "gpu") else "")
     named = instruction.operands if instruction.opcode not in ("parameter", "constant", "iota") else ()
     split = sharding_of(instruction)

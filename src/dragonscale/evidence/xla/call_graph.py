@@ -31,7 +31,7 @@ BRANCHES = ("true_computation", "false_computation", "branch_computations")
 
 
 @dataclass(frozen=True)
-class Op:
+class PlacedOp:
     """An instruction where it stands. A line on its own is a module of one, in which all that it runs is empty."""
 
     module: Module
@@ -39,12 +39,12 @@ class Op:
     instruction: Instruction
 
     @staticmethod
-    def alone(text: str) -> "Op":
+    def alone(text: str) -> "PlacedOp":
         """One line, as a profile shows it."""
         instruction = hlo_text.read_instruction(text)
         computations = {"": Computation("", (instruction,), True, instruction.name)}
         hlo_text.fill_missing(computations, whole=False)
-        return Op(Module(computations), computations[""], instruction)
+        return PlacedOp(Module(computations), computations[""], instruction)
 
     @property
     def is_alone(self) -> bool:
@@ -58,7 +58,10 @@ class Op:
         Compilers write operands short (`dot(%p, %q)`) or with their shapes (`dot(bf16[8,4]{1,0} %p, …)`). In a module
         the shapes are those of the instructions named; an instruction on its own has only the second form.
 
-        >>> Op.alone("%d = f32[8] add(f32[8]{0} %p, f32[] /*index=1*/%q)").types, Op.alone("%d = s8[] abs(%p)").types
+        >>> (
+        ...     PlacedOp.alone("%d = f32[8] add(f32[8]{0} %p, f32[] /*index=1*/%q)").types,
+        ...     PlacedOp.alone("%d = s8[] abs(%p)").types,
+        ... )
         (['f32[8]{0}', 'f32[]'], [''])
         """
         parts = hlo_text.split_outside(hlo_text.COMMENT.sub("", self.instruction.arguments))
@@ -81,9 +84,9 @@ class Op:
         return [each for each in found if each.instructions]
 
     @property
-    def inside(self) -> list["Op"]:
+    def inside(self) -> list["PlacedOp"]:
         """The instructions of what it runs."""
-        return [Op(self.module, body, each) for body in self.bodies for each in body.instructions]
+        return [PlacedOp(self.module, body, each) for body in self.bodies for each in body.instructions]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.call_graph import Op, callers, only_caller
+from dragonscale.evidence.xla.call_graph import PlacedOp, callers, only_caller
 from dragonscale.evidence.xla.device_groups import source_target_pairs
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.matmul_sizes import may_multiply
@@ -128,7 +128,7 @@ def _other_half(computation: Computation, send: Instruction) -> Instruction:
 def _holds(module: Module, fusion: Instruction, site: Site) -> bool:
     """Whether a fusion holds a copy of a collective: the same operation on the same channel."""
     channel = site.instruction.attribute("channel_id")
-    inside = (each.instruction for each in Op(module, site.computation, fusion).inside)
+    inside = (each.instruction for each in PlacedOp(module, site.computation, fusion).inside)
     return any(each.opcode == site.instruction.opcode and each.attribute("channel_id") == channel for each in inside)
 
 
@@ -157,7 +157,7 @@ def window_of(module: Module, site: Site) -> float | None:
         return None
     computation = module.computations[site.where]
     between = computation.instructions[computation.places[site.anchor.name] + 1 : computation.places[done.name]]
-    return sum(op_flops(Op(module, computation, each)).matmul for each in between)
+    return sum(op_flops(PlacedOp(module, computation, each)).matmul for each in between)
 
 
 def is_decomposed(module: Module, site: Site) -> bool:

@@ -51,7 +51,7 @@ from functools import lru_cache
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.call_graph import UNKNOWN, Op, callers, trip_count
+from dragonscale.evidence.xla.call_graph import UNKNOWN, PlacedOp, callers, trip_count
 from dragonscale.evidence.xla.collectives import Collective, module_collectives
 from dragonscale.evidence.xla.device_groups import Groups, axis_parts, moved_axes, spanned_axes
 from dragonscale.evidence.xla.hlo_text import Instruction, Module, read_module, source_line
@@ -99,7 +99,7 @@ def read_matmuls(module: Module) -> tuple[list[CompiledMatmul], list[Unknown]]:
     unknown: list[Unknown] = []
     for computation, each in module.placed:
         times = counts[computation.name]
-        flops = flops_of(Op(module, computation, each)) if times and may_multiply(each) else None
+        flops = flops_of(PlacedOp(module, computation, each)) if times and may_multiply(each) else None
         if not times or (flops is None and not _is_hidden(each)):
             continue
         said = each.name, each.target or each.opcode, each.op_name, source_line(each.text, module.frames)

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from dragonscale.evidence.xla.call_graph import Op
+from dragonscale.evidence.xla.call_graph import PlacedOp
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, split_outside
 from dragonscale.evidence.xla.layouts import read_arrays, read_shapes
 from dragonscale.evidence.xla.matmul_sizes import MatmulSizes, dot_dims
@@ -149,7 +149,7 @@ def _gather(each: Instruction, shapes: Sequence[Dims], ways: Sequence[Ways]) -> 
 def _scaled(computation: Computation, each: Instruction, ways: Sequence[Ways]) -> list[Ways]:
     """A gather undoes the ways along a dim, a scatter adds them."""
     kind = "reduce_scatter" if each.opcode == "reduce-scatter" else "all_gather"
-    size, along = op_wire(Op(Module({}), computation, each), kind).get("group_size"), each.numbers("dimensions")
+    size, along = op_wire(PlacedOp(Module({}), computation, each), kind).get("group_size"), each.numbers("dimensions")
     if not size or len(along) != 1:
         return []
 
@@ -337,7 +337,7 @@ def whole_matmul(
 ) -> tuple[int | None, ...] | None:
     """Global batch, rows, sum and columns of an op's matmul, None where nothing says; for an op that holds none,
     nothing."""
-    op = Op(spread.module, spread.module.computations[where], instruction)
+    op = PlacedOp(spread.module, spread.module.computations[where], instruction)
     keys = [(where, instruction.name), *((each.where.name, each.instruction.name) for each in op.inside)]
     found = [spread.matmuls[key] for key in keys if key in spread.matmuls]
     if len(found) != 1:

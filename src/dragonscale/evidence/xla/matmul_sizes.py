@@ -26,7 +26,7 @@ The sizes of a matmul: batch · [m, k] × [k, n], however it is written.
 
 >>> from dragonscale.evidence.xla.hlo_text import read_instruction
 >>> text = "%d = f32[16,128] dot(f32[256,16] %x, f32[128,256] %y), lhs_contracting_dims={0}, rhs_contracting_dims={1}"
->>> matmul_sizes(Op.alone(text))
+>>> matmul_sizes(PlacedOp.alone(text))
 (MatmulSizes(batch=1, m=16, n=128, k=256, dtype='f32', out_dtype='f32'),)
 
 A fusion's line alone does not say how its operands are multiplied, but the shapes do where only one way fits.
@@ -49,7 +49,7 @@ import msgspec
 import numpy as np
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.xla.call_graph import Op
+from dragonscale.evidence.xla.call_graph import PlacedOp
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction
 from dragonscale.evidence.xla.layouts import Shape, read_shapes
 from dragonscale.evidence.xla.opcodes import BODIES
@@ -72,7 +72,7 @@ def may_multiply(instruction: Instruction) -> bool:
     return instruction.opcode in ("dot", "convolution", "custom-call")
 
 
-def flops_of(op: Op) -> float | None:
+def flops_of(op: PlacedOp) -> float | None:
     """FLOPs of one instruction that multiplies matrices, each time; None for every other instruction, and for one that
     does not show its operands. All that it uses must be there."""
     instruction = op.instruction
@@ -93,7 +93,7 @@ def flops_of(op: Op) -> float | None:
     return convolution_flops(operands[0], operands[1], instruction.shapes[0], labels, window)
 
 
-def matmul_flops(op: Op) -> float | None:
+def matmul_flops(op: PlacedOp) -> float | None:
     """FLOPs of one matmul, or None where it is none, or its line does not show its operands or cannot be understood."""
     known = all(name in op.where.named for name in op.instruction.operands)
     try:
@@ -230,7 +230,7 @@ class MatmulSizes(msgspec.Struct, frozen=True):
         return 2.0 * self.batch * self.m * self.n * self.k
 
 
-def matmul_sizes(op: Op, depth: int = 0) -> tuple[MatmulSizes, ...]:
+def matmul_sizes(op: PlacedOp, depth: int = 0) -> tuple[MatmulSizes, ...]:
     """The matmuls of an instruction: itself, or those in its fusion."""
     if may_multiply(op.instruction):
         sizes = _of_one(op)
@@ -239,7 +239,7 @@ def matmul_sizes(op: Op, depth: int = 0) -> tuple[MatmulSizes, ...]:
     return tuple(sizes for each in bodies for sizes in matmul_sizes(each, depth + 1))
 
 
-def _of_one(op: Op) -> MatmulSizes | None:
+def _of_one(op: PlacedOp) -> MatmulSizes | None:
     instruction, operands, flops = op.instruction, op.arrays, matmul_flops(op)
     if not flops or not operands or not instruction.shapes:
         return None

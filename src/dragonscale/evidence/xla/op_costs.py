@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.call_graph import BRANCHES, UNKNOWN, Op, callers_first, executions, trip_count
+from dragonscale.evidence.xla.call_graph import BRANCHES, UNKNOWN, PlacedOp, callers_first, executions, trip_count
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.layouts import Placed, memory_name, read_arrays
 from dragonscale.evidence.xla.matmul_sizes import matmul_flops, may_multiply
@@ -48,7 +48,7 @@ class Flops:
         return Flops(self.matmul * times, self.vector * times, self.transcendental * times)
 
 
-def op_flops(op: Op, depth: int = 0) -> Flops:
+def op_flops(op: PlacedOp, depth: int = 0) -> Flops:
     """FLOPs of one execution of an instruction, with all that it runs."""
     own = _own(op, depth)
     if own is not None:
@@ -62,7 +62,7 @@ def op_flops(op: Op, depth: int = 0) -> Flops:
     return sum((flops * (turns + (role == "condition")) for role, flops in inside), Flops())
 
 
-def loop_turns(op: Op) -> int:
+def loop_turns(op: PlacedOp) -> int:
     """How often what an instruction runs is run: one turn of a loop whose end is not known."""
     if op.instruction.opcode != "while" or op.is_alone:
         return 1
@@ -70,7 +70,7 @@ def loop_turns(op: Op) -> int:
     return 1 if trips == UNKNOWN else trips
 
 
-def _own(op: Op, depth: int) -> Flops | None:
+def _own(op: PlacedOp, depth: int) -> Flops | None:
     """What the instruction itself does; None where it only runs others."""
     instruction, opcode = op.instruction, op.instruction.opcode
     if may_multiply(instruction):
@@ -85,7 +85,7 @@ def _own(op: Op, depth: int) -> Flops | None:
     return None
 
 
-def _applications(op: Op) -> float:
+def _applications(op: PlacedOp) -> float:
     """How often an instruction applies its function."""
     arrays, instruction = op.arrays, op.instruction
     if not arrays or not instruction.shapes:
@@ -104,7 +104,7 @@ def _applications(op: Op) -> float:
     return made
 
 
-def _function(op: Op, depth: int) -> Flops:
+def _function(op: PlacedOp, depth: int) -> Flops:
     """What one application of an instruction's function costs: one operation where it cannot be seen (and for a
     comparison)."""
     names = [name for role, name in op.instruction.callees if role == "to_apply"]
@@ -121,7 +121,7 @@ def computation_flops(module: Module, name: str, depth: int = 0) -> Flops:
             raise InputError(f"The computations of the HLO text run each other more than {DEEPEST} deep.")
         known[key] = Flops()  # a computation that runs itself adds nothing to itself
         computation = module.computations[name]
-        ops = (Op(module, computation, each) for each in computation.instructions)
+        ops = (PlacedOp(module, computation, each) for each in computation.instructions)
         known[key] = sum((op_flops(each, depth + 1) for each in ops), Flops())
     return known[key]
 
@@ -145,7 +145,7 @@ Bytes = dict[tuple[str, str], float]
 """Bytes that are `read`, `written`, or `padding` that moved with them, and the memory."""
 
 
-def op_bytes(op: Op, on: str = "", depth: int = 0) -> Bytes:
+def op_bytes(op: PlacedOp, on: str = "", depth: int = 0) -> Bytes:
     """What one execution of an instruction moves, a loop in all its turns. `on` a GPU, space 1 is main memory too."""
     opcode, moved = op.instruction.opcode, defaultdict[tuple[str, str], float](float)
     if opcode in CONTROL:
@@ -165,7 +165,7 @@ def op_bytes(op: Op, on: str = "", depth: int = 0) -> Bytes:
     return moved
 
 
-def _inside(op: Op, on: str, depth: int) -> Bytes:
+def _inside(op: PlacedOp, on: str, depth: int) -> Bytes:
     """What a call, a loop or the dearest branch of a conditional moves."""
     if depth > DEEPEST:
         return {}
@@ -189,7 +189,7 @@ def _moved(module: Module, name: str, on: str, depth: int) -> Bytes:
         known[key] = Bytes()
         computation = module.computations[name]
         for each in computation.instructions:
-            _add(known[key], op_bytes(Op(module, computation, each), on, depth + 1))
+            _add(known[key], op_bytes(PlacedOp(module, computation, each), on, depth + 1))
     return known[key]
 
 
@@ -208,7 +208,7 @@ def _results(instruction: Instruction, types: Sequence[str]) -> tuple[Placed, ..
     return tuple(each for each in rest if each.shape.dims) or rest[:1]
 
 
-def _parts(op: Op, types: Sequence[str], results: Sequence[Placed]) -> tuple[list[float], list[float]]:
+def _parts(op: PlacedOp, types: Sequence[str], results: Sequence[Placed]) -> tuple[list[float], list[float]]:
     """Which part of each operand is read and of each result written."""
     if op.instruction.opcode in BODIES and op.bodies:
         return _fused_parts(op.bodies[0], len(types)), _written_parts(op.bodies[0], len(results))

@@ -5,16 +5,16 @@ A fusion is what its body does that is dearest. Where the body is not at hand (o
 what is left: compilers name a fusion, and the computation it calls, after what they fused, and keep the name of the
 user's operation.
 
->>> kind_of(Op.alone("%fusion.3 = bf16[8] fusion(bf16[64] %x), kind=kCustom, calls=%all-reduce-scatter.3"))
+>>> kind_of(PlacedOp.alone("%fusion.3 = bf16[8] fusion(bf16[64] %x), kind=kCustom, calls=%all-reduce-scatter.3"))
 ('reduce_scatter', 'from its name')
->>> kind_of(Op.alone("%copy.7 = f32[8,4]{0,1} copy(f32[8,4]{1,0} %x)"))
+>>> kind_of(PlacedOp.alone("%copy.7 = f32[8,4]{0,1} copy(f32[8,4]{1,0} %x)"))
 ('copy', 'layout change')
 """
 
 import re
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.call_graph import Op
+from dragonscale.evidence.xla.call_graph import PlacedOp
 from dragonscale.evidence.xla.device_groups import read_transfer
 from dragonscale.evidence.xla.hlo_text import Instruction
 from dragonscale.evidence.xla.layouts import HOST, read_arrays
@@ -32,14 +32,14 @@ _SMALL = 16
 fusion."""
 
 
-def kind_of(op: Op, depth: int = 0) -> tuple[str, str]:
+def kind_of(op: PlacedOp, depth: int = 0) -> tuple[str, str]:
     """The kind, and a word more: what a copy does, or that the kind is read from a name."""
     opcode = op.instruction.opcode
     half = _HALF.fullmatch(opcode)
     opcode = half["opcode"] if half else opcode
     if opcode == "fusion" or (half and opcode in ("async", "call")):
         # an asynchronous start is what it runs, and its end is of the same kind
-        inside = Op(op.module, op.where, _started(op)).inside
+        inside = PlacedOp(op.module, op.where, _started(op)).inside
         return _dearest(inside, depth) if inside else _from_names(op.instruction)
     if opcode in NAMES:
         return "nothing", ""
@@ -63,7 +63,7 @@ def _transferred(instruction: Instruction) -> tuple[str, str]:
     return (transfer.kind, "between slices" if transfer.between_slices else "") if transfer else ("host", "")
 
 
-def _copied(op: Op) -> tuple[str, str]:
+def _copied(op: PlacedOp) -> tuple[str, str]:
     """What a copy is for: another memory, another layout, or only another buffer."""
     given = [each for text in op.types for each in read_arrays(text)]
     # a start hands on where to and where from
@@ -79,7 +79,7 @@ def _copied(op: Op) -> tuple[str, str]:
     return "copy", "" if same else "layout change"
 
 
-def _started(op: Op) -> Instruction:
+def _started(op: PlacedOp) -> Instruction:
     """What began an asynchronous op, seen from its end."""
     instruction = op.instruction
     for _ in range(_SHALLOW):
@@ -90,7 +90,7 @@ def _started(op: Op) -> Instruction:
     return instruction
 
 
-def _dearest(inside: list[Op], depth: int) -> tuple[str, str]:
+def _dearest(inside: list[PlacedOp], depth: int) -> tuple[str, str]:
     """The kind of what is dearest in a body; an all-reduce of which one slice is kept is a reduce-scatter."""
     if depth > _SHALLOW:
         return "unknown", ""
@@ -112,7 +112,7 @@ def _dearest(inside: list[Op], depth: int) -> tuple[str, str]:
     return next(((kind, found[kind]) for kind in RANK if kind in found), ("nothing", ""))
 
 
-def _touched(op: Op) -> int:
+def _touched(op: PlacedOp) -> int:
     """Elements that an instruction handles: those it makes, or that it reduces, or of an update only the update."""
     made = op.instruction.elements
     if op.instruction.opcode == "reduce":

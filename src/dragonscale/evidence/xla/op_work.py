@@ -49,7 +49,7 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.xla import device_groups
-from dragonscale.evidence.xla.call_graph import UNKNOWN, Op, trip_count
+from dragonscale.evidence.xla.call_graph import UNKNOWN, PlacedOp, trip_count
 from dragonscale.evidence.xla.device_groups import Groups
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, source_line
 from dragonscale.evidence.xla.layouts import MEMORIES
@@ -67,7 +67,7 @@ _COLLECTIVE = re.compile(
 _DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
 
 
-def op_wire(op: Op, kind: str) -> dict[str, Any]:
+def op_wire(op: PlacedOp, kind: str) -> dict[str, Any]:
     """What one execution sends, as fields of `OpWork`: bytes, the size of a group (two in a permute), the groups, and
     what could not be known. The line of a fusion does not show its groups; then only their absence can be said."""
     inner = _collective(op)
@@ -84,7 +84,7 @@ def op_wire(op: Op, kind: str) -> dict[str, Any]:
     return {"wire_bytes": _sent(inner, kind, size), "group_size": size, "groups": groups}
 
 
-def _collective(op: Op) -> Op | None:
+def _collective(op: PlacedOp) -> PlacedOp | None:
     """The collective itself: the instruction, or the one in what it calls."""
     waiting, seen = [op], set[str]()
     while waiting:
@@ -96,7 +96,7 @@ def _collective(op: Op) -> Op | None:
     return None
 
 
-def _groups(op: Op) -> Groups:
+def _groups(op: PlacedOp) -> Groups:
     instruction = op.instruction
     if instruction.opcode in device_groups.TRANSFERS:
         transfer = device_groups.read_transfer(instruction)
@@ -110,12 +110,12 @@ def _groups(op: Op) -> Groups:
     return (tuple(range(count)),) if 1 < count <= 1 << 20 else ()
 
 
-def _sizes(op: Op) -> tuple[float, float]:
+def _sizes(op: PlacedOp) -> tuple[float, float]:
     """Bytes of the operands and of the results."""
     return sum(shape.bytes for shape in op.arrays), sum(shape.bytes for shape in op.instruction.shapes)
 
 
-def _sent(op: Op, kind: str, size: int) -> float:
+def _sent(op: PlacedOp, kind: str, size: int) -> float:
     """Bytes that each device sends: a gather's volume is its result, the others' their operands."""
     (before, after), opcode = _sizes(op), op.instruction.opcode
     if opcode.endswith("-start") and opcode != "all-reduce-start" and after > before:
@@ -128,7 +128,7 @@ def _sent(op: Op, kind: str, size: int) -> float:
     return float(wire_bytes(kind, volume, size))
 
 
-def _grown(op: Op, kind: str) -> int | None:
+def _grown(op: PlacedOp, kind: str) -> int | None:
     """The size of the group of a gather or scatter, from how much larger one side is."""
     before, after = _sizes(op)
     large, small = (after, before) if kind == "all_gather" else (before, after)
@@ -203,16 +203,18 @@ class OpWork(msgspec.Struct, frozen=True):
 def work_of_text(text: str, on: str = "") -> OpWork:
     """The work of one instruction by its line alone; `on` is `tpu`, `gpu`, `cpu` or not known. A line that is none is
     an `InputError`."""
-    return op_work(Op.alone(text), on)
+    return op_work(PlacedOp.alone(text), on)
 
 
 def work_of(module: Module, computation: Computation | str, instruction: Instruction | str, on: str = "") -> OpWork:
     """The work of one instruction of a module, with what it calls."""
     where = module.computations[computation] if isinstance(computation, str) else computation
-    return op_work(Op(module, where, where.named[instruction] if isinstance(instruction, str) else instruction), on)
+    return op_work(
+        PlacedOp(module, where, where.named[instruction] if isinstance(instruction, str) else instruction), on
+    )
 
 
-def op_work(op: Op, on: str = "") -> OpWork:
+def op_work(op: PlacedOp, on: str = "") -> OpWork:
     """The work of an instruction where it stands."""
     try:
         return _work(op, on)
@@ -223,7 +225,7 @@ def op_work(op: Op, on: str = "") -> OpWork:
         raise InputError(f"The HLO instruction {name} cannot be read: {error!r:.120}.") from None
 
 
-def _work(op: Op, on: str) -> OpWork:
+def _work(op: PlacedOp, on: str) -> OpWork:
     instruction, (kind, detail) = op.instruction, kind_of(op)
     half = next((word for word in ("start", "done", "update") if instruction.opcode.endswith(f"-{word}")), "")
     over = half in ("done", "update")
@@ -255,7 +257,7 @@ def _work(op: Op, on: str) -> OpWork:
     return OpWork(instruction.name, instruction.opcode, kind, detail, **known, **wire, dtype=dtype, causal=causal)
 
 
-def _unseen(op: Op) -> list[str]:
+def _unseen(op: PlacedOp) -> list[str]:
     """What a line on its own, or a module with pieces missing, does not show."""
     unseen = [OPERANDS] if not all(op.types) and op.instruction.opcode not in ("parameter", "constant", "iota") else []
     names = [name for role, name in op.instruction.callees if role != "to_apply"]

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import msgspec
 
-from dragonscale.evidence.xla.call_graph import UNKNOWN, Op, callers, callers_first, trip_count
+from dragonscale.evidence.xla.call_graph import UNKNOWN, PlacedOp, callers, callers_first, trip_count
 from dragonscale.evidence.xla.collective_sites import WINDOWED, is_ring
 from dragonscale.evidence.xla.device_groups import source_target_pairs
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
@@ -127,7 +127,7 @@ def _is_permute(instruction: Instruction) -> bool:
 
 
 def _flops(module: Module, computation: Computation, instruction: Instruction) -> float:
-    return op_flops(Op(module, computation, instruction)).matmul
+    return op_flops(PlacedOp(module, computation, instruction)).matmul
 
 
 @lru_cache(maxsize=4)
