@@ -14,8 +14,7 @@ from dragonscale.app.sweep.sweep_records import SweepReport
 from dragonscale.app.sweep.sweep_sheet import save_table
 from dragonscale.evidence.verify.comparing import compare
 from dragonscale.evidence.verify.planned import plan_of
-from dragonscale.evidence.verify.request import Made, Request
-from dragonscale.evidence.verify.sweep_score import flat, score
+from dragonscale.evidence.verify.records import Made, Request, flat, score
 
 ROOT = Path(__file__).parents[1]
 MADE = ROOT / "tests" / "evidence" / "data" / "verify_made.jsonl.gz"

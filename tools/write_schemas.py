@@ -13,8 +13,7 @@ from dragonscale.app.collective_report import CollectiveReport
 from dragonscale.app.compare.compare_records import CompareReport
 from dragonscale.app.estimate.estimate_records import EstimateReport
 from dragonscale.app.explain.formulas import Explanation
-from dragonscale.app.hlo.arrays import LayoutFacts
-from dragonscale.app.hlo.op import HloOp
+from dragonscale.app.hlo.op import HloOp, LayoutFacts
 from dragonscale.app.hlo.program import HloModuleReport
 from dragonscale.app.learn import CourseReport, LessonReport, ProblemReport
 from dragonscale.app.models import ModelReport

@@ -19,8 +19,7 @@ from dragonscale.app.sweep.sweep_charts import sweep_chart
 from dragonscale.app.verify.verify_sheet import verify_chart
 from dragonscale.errors import InputError
 from dragonscale.evidence.score import Scored, report_of
-from dragonscale.evidence.verify.records import AxisLine, VerifyLine, VerifyReport
-from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify.records import AxisLine, Request, VerifyLine, VerifyReport
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_target
 from dragonscale.physics.sharding.mesh import make_mesh

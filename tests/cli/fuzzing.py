@@ -32,7 +32,7 @@ CODES = (0, 2, 3, 4)
 SLOW = ("verify", "scaling", "codesign", "search", "capacity", "cpu")
 """Flags that ask for minutes of work, or for a compiler."""
 STOPS = {
-    "dragonscale.evidence.verify.quiet": "verify_quietly",
+    "dragonscale.evidence.verify.comparing": "verify",
     "dragonscale.app.run.run_train": "_prepare",
     "dragonscale.app.run.run_serve": "_serve",
     "dragonscale.app.calibrate.ask_calibrate": "bench_with",

@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dragonscale.app.verify.html import page as verification_page
+from dragonscale.app.verify.verify_sheet import page as verification_page
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify import compiling
-from dragonscale.evidence.verify.request import Made, Request
+from dragonscale.evidence.verify.records import Made, Request
 from dragonscale.faces.cli import main
 from dragonscale.files import write_file
 from dragonscale.sheets.charts import Chart, save_chart

@@ -1,15 +1,13 @@
 """Reports of verifications as the commands show them, without a compiler behind: one that agrees, one with every kind
 of difference, one that does not fit and one that did not compile."""
 
-import sys
-import types
 from collections.abc import Callable
 
 import msgspec
 import pytest
 
-from dragonscale.evidence.verify.records import AxisLine, OverlapLine, Unmatched, VerifyLine, VerifyReport
-from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify import comparing
+from dragonscale.evidence.verify.records import AxisLine, OverlapLine, Request, Unmatched, VerifyLine, VerifyReport
 
 ASKED = Request("train", "llama3-8b", "h100:8", "fsdp=4,tensor=2,remat=block", 16, 8192)
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "jax-cuda12-pjrt": "0.10.2"}
@@ -128,7 +126,5 @@ def instead_of_compiling(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Requ
         asked.append(request)
         return answer(request)
 
-    module = types.ModuleType("dragonscale.evidence.verify.comparing")
-    module.verify = verify  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(comparing, "verify", verify)
     return asked

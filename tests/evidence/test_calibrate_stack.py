@@ -10,18 +10,23 @@ import numpy
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.calibrate.stack_cases import Case, MeasuredCase, TrainCase, cases, read_rows, unknown_rows
 from dragonscale.evidence.calibrate.stack_fit import (
     FREE_STACK,
+    Case,
     ExpectedCase,
+    MeasuredCase,
     Settled,
+    TrainCase,
     _solved,  # pyright: ignore[reportPrivateUsage]
     expected_case,
     kind_of_case,
     measured_on,
     ratios,
+    read_rows,
     settle,
     stack_text,
+    step_cases,
+    unknown_rows,
 )
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
@@ -63,7 +68,7 @@ def test_models_left_out_are_within_the_errors_that_are_stated() -> None:
 
 
 def test_constants_are_found_again() -> None:
-    chosen = [case for case in cases() if case.use == "fit" and isinstance(case, TrainCase)][:1]
+    chosen = [case for case in step_cases() if case.use == "fit" and isinstance(case, TrainCase)][:1]
     true = change(STACK, "kernels", attention=1.5)
     rows = {case: expected_case(case, H200, true, ENGINE) for case in chosen}
     told = {case: MeasuredCase(row.seconds, row.matmul, row.attention) for case, row in rows.items()}
@@ -73,7 +78,7 @@ def test_constants_are_found_again() -> None:
 
 
 def test_attention_that_no_flash_kernel_takes_is_many_times_slower() -> None:
-    capped = next(case for case in cases() if case.model == "gemma2-2b" and isinstance(case, TrainCase))
+    capped = next(case for case in step_cases() if case.model == "gemma2-2b" and isinstance(case, TrainCase))
     flash = change(STACK, "kernels", plain_flash=False)
     blocks, kernel = (expected_case(capped, H200, stack, ENGINE).attention for stack in (STACK, flash))
     assert blocks > 5 * kernel
@@ -87,7 +92,7 @@ def test_what_was_measured_on_gpus_is_not_taken_for_tpus() -> None:
 
 
 def test_a_stack_of_ones_own(tmp_path: Path) -> None:
-    rows = {case: 1.02 for case in cases() if case.model == "gemma2-2b"}
+    rows = {case: 1.02 for case in step_cases() if case.model == "gemma2-2b"}
     settled = Settled(change(STACK, "kernels", attention=1.25), ENGINE, rows)
     file = tmp_path / "mine.toml"
     file.write_text(stack_text(settled, measured_on(settled, "h200", "here", "2026-11-16"), "here", "2026-11-16", None))
@@ -236,7 +241,7 @@ def test_rows_that_are_no_steps_are_told(tmp_path: Path, text: str) -> None:
 
 
 def test_rows_that_no_constants_explain_do_not_break_the_fit() -> None:
-    case = next(case for case in cases() if isinstance(case, TrainCase))
+    case = next(case for case in step_cases() if isinstance(case, TrainCase))
 
     def expected(stack: Stack, _: Case) -> ExpectedCase:
         return ExpectedCase(

@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
+from dragonscale.evidence.xla.compiled import read_matmuls
 from dragonscale.evidence.xla.hlo_text import read_module
-from dragonscale.evidence.xla.matmuls import read_matmuls
-from dragonscale.evidence.xla.op_bounds import op_bound
-from dragonscale.evidence.xla.op_work import OpWork, work_of, work_of_text
+from dragonscale.evidence.xla.op_work import OpWork, op_bound, running_ops, work_of, work_of_text
 from dragonscale.evidence.xla.patterns import hidden_scatters, windowed_einsums
-from dragonscale.evidence.xla.program_work import running_ops
 from dragonscale.physics.hardware import load_chip
 from tests.evidence.xla_fixtures import FOLDER, NAMES, text_of
 

@@ -14,7 +14,7 @@ from dragonscale.evidence.profiles.groups import group_form
 from dragonscale.evidence.profiles.recording import OpText, Recorder
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.savings import find_savings
-from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify.records import Request
 from dragonscale.physics.hardware import load_chip
 
 US = 1000

@@ -11,7 +11,7 @@ from dragonscale.app.profile.ask_profile import completed
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.beside import expected_step
 from dragonscale.evidence.profiles.savings import expected_attention, find_savings
-from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify.records import Request
 from dragonscale.faces.cli import main
 from dragonscale.physics.units import render
 

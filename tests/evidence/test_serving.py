@@ -8,6 +8,8 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.evidence.rows import Skip
 from dragonscale.evidence.serving import (
+    Drafted,
+    Reused,
     balanced,
     cache_tokens,
     front_seconds,
@@ -17,7 +19,6 @@ from dragonscale.evidence.serving import (
     step_table,
     validate,
 )
-from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_rows import formats_of, launched_split, published_run, recipes, run_of, split_of
 
 from .measured import DATA, rows_of, write_rows

@@ -4,10 +4,8 @@ import pytest
 
 pytest.importorskip("jax")
 
-from dragonscale.evidence.verify.planned import plan_of, training_job
-from dragonscale.evidence.verify.records import explanations
-from dragonscale.evidence.verify.request import Request
-from dragonscale.evidence.verify.stack_differences import stack_differences
+from dragonscale.evidence.verify.planned import plan_of, stack_differences, training_job
+from dragonscale.evidence.verify.records import Request, explanations
 from dragonscale.training.evaluation import judge_one
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stack import load_stack, stacks

@@ -17,8 +17,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.verify import compiling
 from dragonscale.evidence.verify.comparing import compare, verify
 from dragonscale.evidence.verify.planned import plan_of
-from dragonscale.evidence.verify.records import VerifyReport
-from dragonscale.evidence.verify.request import Made, Request
+from dragonscale.evidence.verify.records import Made, Request, VerifyReport
 
 MADE = Path(__file__).parent / "data" / "verify_made.jsonl.gz"
 

@@ -3,9 +3,7 @@
 import msgspec
 import pytest
 
-from dragonscale.evidence.verify.records import AxisLine, VerifyLine, VerifyReport
-from dragonscale.evidence.verify.request import Request
-from dragonscale.evidence.verify.sweep_score import flat, score
+from dragonscale.evidence.verify.records import AxisLine, Request, VerifyLine, VerifyReport, flat, score
 
 
 def report(peak: float, sent: float, verdict: str = "agrees", planned: float = 1e9, fits: bool = True) -> VerifyReport:

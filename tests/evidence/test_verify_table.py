@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragonscale.app.sweep.sweep_sheet import BEGIN, END, SHORT, shown
-from dragonscale.evidence.verify.sweep_score import SweepScore, VerifyRow, score
+from dragonscale.evidence.verify.records import SweepScore, VerifyRow, score
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLE = DOCS / "data" / "verify_sweep.csv"

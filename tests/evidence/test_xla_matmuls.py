@@ -6,11 +6,11 @@ from collections import Counter
 import pytest
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.xla.call_graph import UNKNOWN, trip_count
+from dragonscale.evidence.xla.compiled import read_matmuls
 from dragonscale.evidence.xla.hlo_text import read_module
-from dragonscale.evidence.xla.matmul_flops import convolution_flops
-from dragonscale.evidence.xla.matmuls import read_matmuls
-from dragonscale.evidence.xla.shapes import read_shapes
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
+from dragonscale.evidence.xla.layouts import read_shapes
+from dragonscale.evidence.xla.matmul_sizes import convolution_flops
 from tests.evidence.xla_fixtures import BATCH, HEAD, HIDDEN, LAYERS, MODEL, TOKENS, compiled, text_of
 
 CHIPS = 8

@@ -2,9 +2,10 @@
 
 import pytest
 
+from dragonscale.evidence.xla.call_graph import PlacedOp
 from dragonscale.evidence.xla.collectives import read_collectives
 from dragonscale.evidence.xla.hlo_text import read_module
-from dragonscale.evidence.xla.op_flops import op_flops
+from dragonscale.evidence.xla.op_costs import op_flops
 
 TEXT = """
 HloModule jit_f, is_scheduled=true
@@ -71,7 +72,7 @@ FLOPS = {"one": 0, "two": 0, "fast": 0, "tuple": 0, "start": 0, "loop": 5 * 2 * 
 @pytest.mark.parametrize(("name", "flops"), FLOPS.items(), ids=FLOPS)
 def test_flops_of_an_instruction(name: str, flops: float) -> None:
     module = read_module(TEXT)
-    assert op_flops(module, module.entry, module.entry.named[name]).matmul == flops
+    assert op_flops(PlacedOp(module, module.entry, module.entry.named[name])).matmul == flops
 
 
 def test_a_window_is_what_stands_between_start_and_done() -> None:

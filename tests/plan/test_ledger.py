@@ -12,7 +12,7 @@ import pytest
 
 from dragonscale.app.train.plans import plan_report
 from dragonscale.evidence.verify.planned import plan_of
-from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify.records import Request
 from dragonscale.models import load_model, model_names
 from dragonscale.physics.formula import expression
 from dragonscale.physics.hardware import parse_slice

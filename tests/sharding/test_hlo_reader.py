@@ -4,11 +4,10 @@ read."""
 import pytest
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.xla.call_graph import executions
 from dragonscale.evidence.xla.collectives import read_collectives
-from dragonscale.evidence.xla.device_groups import axis_parts, moved_axes, spanned_axes
+from dragonscale.evidence.xla.device_groups import axis_parts, moved_axes, replica_groups, spanned_axes
 from dragonscale.evidence.xla.hlo_text import read_module
-from dragonscale.evidence.xla.replica_groups import replica_groups
-from dragonscale.evidence.xla.trip_counts import executions
 
 MESH = {"X": 2, "Y": 4}
 GROUPS = {

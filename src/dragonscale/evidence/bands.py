@@ -125,13 +125,12 @@ def training_coverage(residuals: Sequence[Residual]) -> dict[str, Any]:
 
 def served_coverage(judged: Iterable[tuple[ServedRun, tuple[float, float]]]) -> dict[str, Any]:
     """What `dscale validate serving` says of bands, by measure."""
-    return {
-        name: _coverage(
-            runs, served_tables()[name]["tail"], band_around(name), band_around(name, 1.0), "pairs_left_out"
-        )
-        for name, runs in served_residuals(judged).items()
-        if runs
-    }
+    coverage: dict[str, Any] = {}
+    for name, runs in served_residuals(judged).items():
+        if runs:
+            around = band_around(name), band_around(name, 1.0)
+            coverage[name] = _coverage(runs, served_tables()[name]["tail"], *around, "pairs_left_out")
+    return coverage
 
 
 def _coverage(

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.evidence.serving_rows import ServedRun
-from dragonscale.evidence.training_rows import MeasuredRun
+from dragonscale.evidence.training_rows import TrainingRun
 
 REPEATS = 0.02
 """Measurements of one run differ by about this part from time to time."""
@@ -56,9 +56,9 @@ def weigh(pairs: Sequence[tuple[float, float]]) -> Choice:
     return Choice(agreeing, opposing, picked / min(measured for measured, _ in pairs) - 1)
 
 
-def training_choices(judged: Iterable[tuple[MeasuredRun, float]]) -> list[Choice]:
+def training_choices(judged: Iterable[tuple[TrainingRun, float]]) -> list[Choice]:
     """Every group of at least two alternatives among runs with their predicted seconds."""
-    groups: dict[tuple[Any, ...], list[tuple[MeasuredRun, float]]] = {}
+    groups: dict[tuple[Any, ...], list[tuple[TrainingRun, float]]] = {}
     for run, seconds in judged:
         job, software = run.job, run.row.stack.partition("-")[0]
         key = (job.model.name.lower(), str(job.slice), job.sequence, job.model.n_layers, software)

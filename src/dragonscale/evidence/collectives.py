@@ -100,8 +100,7 @@ def _torus_group(row: CollectiveRow, chip: Chip) -> Group:
         if chip.dcn is None:
             raise Skip(f"no data-centre network known for {chip.title}")
         return Wide(row.slices, chip.dcn, chip.dcn_latency)
-    if not re.fullmatch(r"\d+-?(x\d+-?)*", row.axes):
-        raise Skip("rings of the torus not stated")
+    skip_if(not re.fullmatch(r"\d+-?(x\d+-?)*", row.axes), "rings of the torus not stated")
     rings = tuple(Ring(int(size.rstrip("-")), not size.endswith("-")) for size in row.axes.split("x"))
     return Rings(rings, chip.network.link, chip.network.hop_latency)
 
@@ -120,15 +119,9 @@ def published_case(row: Row, place: int) -> CollectiveRow:
     volume = message * size if kind == "all_to_all" else message
     algorithm, bus = number(row["algbw_GBps"]), number(row["busbw_GBps"])
     sent = (message, algorithm) if algorithm else (wire_bytes(kind, volume, size), bus)
-    return CollectiveRow(
-        **shared,
-        **_nodes(row, chip, size, wires),
-        bytes=volume,
-        message=message,
-        transport=wires.transport,
-        seconds=_seconds(row, *sent),
-        in_network=_in_network(row["algorithm"], row["dtype"]),
-    )
+    measured = {"bytes": volume, "message": message, "seconds": _seconds(row, *sent)}
+    over = {"transport": wires.transport, "in_network": _in_network(row["algorithm"], row["dtype"])}
+    return CollectiveRow(**shared, **_nodes(row, chip, size, wires), **measured, **over)
 
 
 def database_case(row: Row, _place: int) -> CollectiveRow:
@@ -143,19 +136,11 @@ def database_case(row: Row, _place: int) -> CollectiveRow:
     skip_if(size > chip.network.levels[0].degree, f"more ranks than a node of {chip.title} holds")
     library = re.sub(r"[_-]?\d[\w.]*$", "", row["impl"].lower()) or "nccl"
     skip_if(library not in (*implementations(), "nccl"), f"no model of the library {row['impl'][:40]!r}")
-    return CollectiveRow(
-        id="/".join((*(row[name] for name in ("system", "impl", "op_name", "dtype")), str(size), row["bytes"])),
-        source=row["impl"],
-        chip=chip.name,
-        collective=kind,
-        library=library,
-        ranks=size,
-        bytes=message * size if kind == "all_to_all" else message,
-        message=message,
-        seconds=latency / 1e6,
-        transport="ib",
-        in_network=_in_network("", row["dtype"]),
-    )
+    labels = (*(row[name] for name in ("system", "impl", "op_name", "dtype")), str(size), row["bytes"])
+    shared = {"id": "/".join(labels), "source": row["impl"], "chip": chip.name, "collective": kind}
+    volume = message * size if kind == "all_to_all" else message
+    over = {"library": library, "ranks": size, "transport": "ib", "in_network": _in_network("", row["dtype"])}
+    return CollectiveRow(**shared, bytes=volume, message=message, seconds=latency / 1e6, **over)
 
 
 FORMS = (
@@ -180,16 +165,15 @@ def _chip(text: str) -> Chip:
             with contextlib.suppress(InputError):
                 chip = load_chip(word)
                 named[chip.name] = chip
-    if len(named) != 1:
-        raise Skip("chip not stated or more than one" if not text or named else f"unknown chip {text[:40]!r}")
+    wrong = "chip not stated or more than one" if not text or named else f"unknown chip {text[:40]!r}"
+    skip_if(len(named) != 1, wrong)
     return next(iter(named.values()))
 
 
 def _seconds(row: Row, sent: float, gbps: float | None) -> float:
     """The time that a row states, or that follows from bytes and the rate at which they went."""
     time = number(row["time_us"])
-    if time is None and gbps is None:
-        raise Skip("neither a time nor a bandwidth stated")
+    skip_if(time is None and gbps is None, "neither a time nor a bandwidth stated")
     return time / 1e6 if time is not None else sent / ((gbps or 1.0) * 1e9)
 
 

@@ -155,6 +155,19 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
         """What was inferred."""
         return tuple(filter(None, self.inferred.split("; ")))
 
+    @property
+    def slice(self) -> Slice:
+        """The chips of a typed row and the wires between them."""
+        chip = chip_of(self.chip)
+        if isinstance(chip.network, Torus):
+            skip_if(not re.fullmatch(r"\d+(x\d+)*", self.shape), "shape of the slice not stated")
+            return Slice(chip, tuple(int(size) for size in self.shape.split("x")), self.pods)
+        node, *above = chip.network.levels
+        degree = self.node or node.degree
+        leaf = replace(above[0], bandwidth=self.egress or above[0].bandwidth * degree / node.degree)
+        network = replace(chip.network, levels=(replace(node, degree=degree), leaf, *above[1:]))
+        return Slice(replace(chip, network=network), (self.chips,))
+
 
 def described(row: Row, place: int) -> dict[str, Any]:
     """The columns of a typed row that say which model a published row is about."""
@@ -268,16 +281,3 @@ def _torus(row: Row, chip: Chip, chips: int) -> dict[str, Any]:
         skip_if(not shapes, "no slice of this many chips")
         shape = min(shapes, key=lambda shape: max(shape) / min(shape))
     return {"shape": "x".join(map(str, shape)), "pods": pods}
-
-
-def slice_of(row: Described) -> Slice:
-    """The chips of a typed row and the wires between them."""
-    chip = chip_of(row.chip)
-    if isinstance(chip.network, Torus):
-        skip_if(not re.fullmatch(r"\d+(x\d+)*", row.shape), "shape of the slice not stated")
-        return Slice(chip, tuple(int(size) for size in row.shape.split("x")), row.pods)
-    node, *above = chip.network.levels
-    degree = row.node or node.degree
-    leaf = replace(above[0], bandwidth=row.egress or above[0].bandwidth * degree / node.degree)
-    network = replace(chip.network, levels=(replace(node, degree=degree), leaf, *above[1:]))
-    return Slice(replace(chip, network=network), (row.chips,))

@@ -11,17 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.evidence.described import (
-    Described,
-    chip_of,
-    described,
-    hint,
-    machine,
-    meaning,
-    model_of,
-    slice_of,
-    words,
-)
+from dragonscale.evidence.described import Described, chip_of, described, hint, machine, meaning, model_of, words
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice
@@ -29,16 +19,8 @@ from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
-LATENCIES = ("static_batch", "prefill_only", "decode_only")
-RATES = (
-    "prefill_throughput",
-    "decode_throughput",
-    "max_throughput",
-    "serving",
-    "mlperf_offline",
-    "mlperf_server",
-    "mlperf_interactive",
-)
+LATENCIES, RATES = (tuple[str, ...](words("inference")[name]) for name in ("latencies", "rates"))
+"""Scenarios that are measured in seconds, and in tokens per second."""
 
 
 class InferenceRow(Described, frozen=True, kw_only=True):
@@ -87,7 +69,7 @@ def case_of(row: InferenceRow) -> InferenceCase:
     """A typed row as a case."""
     skip_if(row.scenario not in LATENCIES + RATES, f"no model of the scenario {row.scenario[:40]!r}")
     plan = parse_serving_plan(row.plan) if row.plan else None
-    return InferenceCase(row, model_of(row), slice_of(row), plan, load_engine(row.engine))
+    return InferenceCase(row, model_of(row), row.slice, plan, load_engine(row.engine))
 
 
 def published_case(row: Row, place: int) -> InferenceRow:
@@ -114,20 +96,16 @@ def published_case(row: Row, place: int) -> InferenceRow:
     }
     noted = {name: value or _launched(row, scenario, prompt, output).get(name, 0) for name, value in noted.items()}
     batch = needed(row, "batch") if latency else count(row, "batch")
+    run: dict[str, Any] = {"scenario": scenario, "engine": engine, "plan": str(plan or ""), "batch": batch}
+    run |= {"prompt": prompt, "output": output, "clients": count(row, "concurrency")}
     return InferenceRow(
         **shared,
         **where,
         **formats,
         **noted,
+        **run,
         inferred="; ".join((*guessed, *assumed, *more)),
-        scenario=scenario,
-        engine=engine,
-        plan=str(plan or ""),
-        batch=batch,
-        prompt=prompt,
-        output=output,
         measured=_measured(row, chips),
-        clients=count(row, "concurrency"),
         slots=batch if scenario == "serving" and engine == "jetstream" else 0,
         spread=float(hint(row, "spread") or 0.0),
         ttft_limit=first,

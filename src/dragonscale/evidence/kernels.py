@@ -15,32 +15,12 @@ from typing import Any
 
 import numpy
 
-from dragonscale.evidence import collectives
+from dragonscale.evidence import collectives, rows
 from dragonscale.evidence.described import meaning, words
-from dragonscale.evidence.rows import (
-    Form,
-    Row,
-    Skip,
-    attempt,
-    number,
-    read_measured,
-    read_table,
-    readable,
-    skip_if,
-    sound,
-    stated,
-)
+from dragonscale.evidence.rows import Form, Row, Skip, number, skip_if, stated
 from dragonscale.evidence.score import Scored, ScoreReport, report_of
+from dragonscale.physics import kernels
 from dragonscale.physics.hardware import load_chip
-from dragonscale.physics.kernels import (
-    attention_seconds,
-    decode_attention_seconds,
-    dispatch_seconds,
-    grouped_matmul_seconds,
-    kernel_profile_for,
-    matmul_seconds,
-    quantise_seconds,
-)
 from dragonscale.physics.kernels.dtypes import format_name
 from dragonscale.physics.kernels.profile import KernelProfile
 from dragonscale.physics.kernels.routing import Routing
@@ -83,9 +63,9 @@ def read_case(kind: str, row: Row, _place: int = 0) -> KernelCase:
     table = words("kernels")[kind]
     system, written = row["system"], row[table["dtype"]]
     unknown = f"unknown system {system[:40]!r}" if system else "system not stated"
-    chip = readable(load_chip, "" if system.endswith(".toml") else system, unknown).name
+    chip = rows.readable(load_chip, "" if system.endswith(".toml") else system, unknown).name
     unknown = f"unknown number format {written[:40]!r}" if written else "number format not stated"
-    dtype = readable(format_name, written, unknown)
+    dtype = rows.readable(format_name, written, unknown)
     sizes = tuple(_whole(row, column) for column in table["sizes"])
     latency = stated(row["latency_us"], "latency not a positive number")
     source = row.get("kernel") or row.get("kernel_source") or "gemm"
@@ -110,7 +90,7 @@ def _experts(row: Row, chip: str, dtype: str, sizes: tuple[float, ...]) -> Kerne
     skip_if(picks > experts or chips > experts, "more experts per token, or chips, than experts")
     known = words("experts")
     implementation = meaning(known["implementations"], row["kernel_source"].lower().replace("_", ""))
-    if implementation not in kernel_profile_for(chip).grouped.of(dtype):
+    if implementation not in kernels.kernel_profile_for(chip).grouped.of(dtype):
         raise Skip(f"no model of {implementation or 'unnamed'} experts in {dtype} on {chip}")
     gated = [hidden, inner, experts] not in known["ungated"]
     return KernelKey("moe", chip, dtype, implementation, _routing(row["distribution"]), gated)
@@ -140,23 +120,16 @@ def predict_alike(key: KernelKey, sizes: Sequence[Any], profile: KernelProfile) 
     common: dict[str, Any] = {"dtype": key.dtype, "profile": profile}
     if key.kind == "gemm":
         m, n, k = sizes
-        taken = matmul_seconds(m, n, k, **common) + quantise_seconds(m, k, **common)
-        return maximum(taken, dispatch_seconds(m, **common))
+        taken = kernels.matmul_seconds(m, n, k, **common) + kernels.quantise_seconds(m, k, **common)
+        return maximum(taken, kernels.dispatch_seconds(m, **common))
     if key.kind == "prefill":
         batch, tokens, *heads = sizes
-        return attention_seconds(batch, tokens, tokens, *heads, **common, write_cache=True)
+        return kernels.attention_seconds(batch, tokens, tokens, *heads, **common, write_cache=True)
     if key.kind == "decode":
-        return decode_attention_seconds(*sizes, **common, warm=True)
+        return kernels.decode_attention_seconds(*sizes, **common, warm=True)
     *experts, chips, tensor = sizes
-    return grouped_matmul_seconds(
-        *experts,
-        **common,
-        chips=chips,
-        tensor=tensor,
-        routing=key.routing,
-        gated=key.gated,
-        implementation=key.implementation,
-    )
+    common |= {"routing": key.routing, "gated": key.gated, "implementation": key.implementation}
+    return kernels.grouped_matmul_seconds(*experts, chips=chips, tensor=tensor, **common)
 
 
 def sizes_of(cases: Sequence[KernelCase]) -> list[numpy.ndarray]:
@@ -168,7 +141,9 @@ def predict(cases: Sequence[KernelCase]) -> list[float]:
     """Seconds that the model expects for each case."""
     found = [0.0] * len(cases)
     for key, places in buckets(cases).items():
-        expected = predict_alike(key, sizes_of([cases[place] for place in places]), kernel_profile_for(key.chip))
+        expected = predict_alike(
+            key, sizes_of([cases[place] for place in places]), kernels.kernel_profile_for(key.chip)
+        )
         for place, value in zip(places, expected, strict=True):
             found[place] = float(value)
     return found
@@ -183,17 +158,19 @@ def forms() -> dict[str, Form[KernelCase]]:
 
 def read_cases(path: str | Path) -> tuple[list[KernelCase], list[str]]:
     """The rows of a file that can be predicted, and the reason for each one that cannot."""
-    return read_measured(path, "kernels", [*forms().values()])
+    return rows.read_measured(path, "kernels", [*forms().values()])
 
 
 def validate(path: str | Path) -> ScoreReport:
     """Score every row of a file of measured kernels; one of single-node collectives goes to their
     own model."""
-    if set(words("collectives")["kernels"]) <= set(read_table(path)[0]):
+    if set(words("collectives")["kernels"]) <= set(rows.read_table(path)[0]):
         return collectives.validate(path)
     cases, reasons = read_cases(path)
     scored = [
         Scored(case.id, case.source, case.seconds, expected, case.key.group, case.seconds > LARGE)
-        for (case, _), expected in attempt(zip(cases, predict(cases), strict=True), lambda one: sound(one[1]), reasons)
+        for (case, _), expected in rows.attempt(
+            zip(cases, predict(cases), strict=True), lambda one: rows.sound(one[1]), reasons
+        )
     ]
     return report_of(scored, reasons, "kernel")

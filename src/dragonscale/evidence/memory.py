@@ -7,14 +7,14 @@ multiply to the number of chips. Rows that name a known model take its dims wher
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale.evidence.described import Described, chip_of, hint, machine, meaning, model_of, slice_of, words
+from dragonscale.evidence.described import Described, chip_of, hint, machine, meaning, model_of, words
 from dragonscale.evidence.rows import Form, Row, attempt, count, needed, number, read_cases, skip_if, sound, typed
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of
-from dragonscale.evidence.training_rows import checked_plan
+from dragonscale.evidence.training_rows import MeasuredRun, checked_plan
 from dragonscale.models import load_model
 from dragonscale.models.ffn import Moe
 from dragonscale.models.transformer import Transformer
@@ -39,19 +39,13 @@ class MeasuredPeak(Described, frozen=True, kw_only=True):
     outcome: str = ""
 
 
-@dataclass(frozen=True)
-class MemoryRun:
-    """A typed row in the model's terms."""
-
-    row: MeasuredPeak
-    job: Job
-    plan: Plan
+MemoryRun = MeasuredRun[MeasuredPeak]
 
 
 def run_of(row: MeasuredPeak) -> MemoryRun:
     """A typed row as a run."""
     plan, model = checked_plan(row), _preset(row) if row.preset else model_of(row)
-    return MemoryRun(row, make_job(model, slice_of(row), row.batch, row.seq, row.stack), plan)
+    return MemoryRun(row, make_job(model, row.slice, row.batch, row.seq, row.stack), plan)
 
 
 def _preset(row: MeasuredPeak) -> Transformer:
@@ -69,9 +63,8 @@ def published_run(row: Row, place: int) -> MeasuredPeak:
     """A row of published peaks or outcomes as a typed one."""
     known = words("memory")
     skip_if(row["method"] not in known["methods"], "only adapters are trained (LoRA, QLoRA and their kind)")
-    skip_if(hint(row, "shorter"), "the tokens of a micro-batch are not stated (samples are shorter)")
-    skip_if(hint(row, "by_layer"), "layers are dealt to GPUs without a pipeline (device_map)")
-    skip_if(hint(row, "simulated"), "collectives were simulated")
+    for name, reason in known["unread"].items():
+        skip_if(hint(row, name), reason)
     outcome, peak = row.get("outcome", ""), number(row["peak_memory_gib"])
     counter = row["memory_kind"] if row["memory_kind"] in known["counters"] else ""
     skip_if(row["memory_kind"] == "nvidia-smi", "only the driver's view is stated, with all that the cache had taken")
@@ -83,18 +76,9 @@ def published_run(row: Row, place: int) -> MeasuredPeak:
     name = meaning(known["chips"], row["chip"]) or row["chip"]
     plan, batch = _plan(row, chips, stack)
     where = machine(row | {"chip": name, "interconnect": ""}, chip_of(name), chips)
-    return MeasuredPeak(
-        **_model(row, place),
-        **where,
-        stack=stack,
-        plan=str(plan),
-        batch=batch,
-        seq=seq,
-        method=row["method"],
-        counter=counter,
-        peak_bytes=(peak or 0.0) * 2**30,
-        outcome=outcome,
-    )
+    run = {"stack": stack, "plan": str(plan), "batch": batch, "seq": seq, "method": row["method"]}
+    measured = {"counter": counter, "peak_bytes": (peak or 0.0) * 2**30, "outcome": outcome}
+    return MeasuredPeak(**_model(row, place), **where, **run, **measured)
 
 
 FORMS = (
@@ -149,21 +133,10 @@ def _plan(row: Row, chips: int, stack: str) -> tuple[Plan, int]:
     skip_if(copies % expert, "ep does not divide the replicas")
     remat = _remat(row)
     skip_if(not dtype, f"no model of training in {row['precision'][:20]!r}")
-    return Plan(
-        data=1 if zero != "0" else copies // expert,
-        fsdp=copies // expert if zero != "0" else 1,
-        tensor=tensor,
-        context=context,
-        expert=expert,
-        pipe=pipe,
-        microbatch=micro,
-        virtual=virtual,
-        remat=remat,
-        zero=int(zero),
-        dtype=dtype,
-        schedule="interleaved" if virtual > 1 else "1f1b",
-        optimizer=_optimizer(row, stack),
-    ), batch
+    axes = {"data" if zero == "0" else "fsdp": copies // expert, "tensor": tensor, "context": context, "pipe": pipe}
+    stages = {"microbatch": micro, "virtual": virtual, "schedule": "interleaved" if virtual > 1 else "1f1b"}
+    rest = {"remat": remat, "zero": int(zero), "dtype": dtype, "optimizer": _optimizer(row, stack)}
+    return Plan(**axes, expert=expert, **stages, **rest), batch
 
 
 def _remat(row: Row) -> str:
@@ -185,11 +158,6 @@ def peak_of(verdict: Verdict, job: Job, counter: str) -> float:
     """The bytes that a counter of PyTorch's allocator is expected to show: `max_allocated`, or `max_reserved`."""
     allocated = sum(first(size) for part, size in verdict.ledger.memory.items() if part not in OUTSIDE)
     return allocated * (job.stack.memory.slack if counter == "max_reserved" else 1.0)
-
-
-def fits(run: MemoryRun, verdict: Verdict) -> bool:
-    """Whether the run is expected to fit."""
-    return first(verdict.hbm_bytes) <= run.job.slice.chip.visible
 
 
 def judge(run: MemoryRun) -> Verdict:
@@ -218,6 +186,7 @@ def validate(path: str | Path) -> ScoreReport:
 
 def outcomes(judged: list[tuple[MemoryRun, Verdict]]) -> dict[str, Any]:
     """Of runs that ran, how many fit; of runs that ran out of memory, how many are refused."""
-    ran = [fits(run, verdict) for run, verdict in judged if run.row.outcome == "ran"]
-    out = [fits(run, verdict) for run, verdict in judged if run.row.outcome == "oom"]
+    ran, out = (
+        [run.fits(verdict) for run, verdict in judged if run.row.outcome == outcome] for outcome in ("ran", "oom")
+    )
     return {"ran": {"rows": len(ran), "fit": sum(ran)}, "oom": {"rows": len(out), "refused": len(out) - sum(out)}}

@@ -71,15 +71,13 @@ def read_measured(path: str | Path, kind: str, forms: Sequence[Form[T]]) -> tupl
     if form is None:
         wanted = max(forms, key=lambda form: len(set(form.columns) & set(header))).columns
         missing = [name for name in wanted if name not in header]
-        raise InputError(
-            f"The file {shorten(str(path))} has no column {', '.join(missing[:4])}"
-            f"{' …' if len(missing) > 4 else ''}; measured {kind} need {', '.join(wanted)}."
-        )
+        lacks = f"has no column {', '.join(missing[:4])}{' …' if len(missing) > 4 else ''}"
+        raise InputError(f"The file {shorten(str(path))} {lacks}; measured {kind} need {', '.join(wanted)}.")
     if not rows:
         raise InputError(f"The file {shorten(str(path))} has column names but no rows.")
     reasons: list[str] = []
-    found = attempt(enumerate(rows, start=2), lambda one: form.read(one[1], one[0]), reasons)
-    return [record for _, record in found], reasons
+    records = attempt(enumerate(rows, start=2), lambda placed: form.read(placed[1], placed[0]), reasons)
+    return [record for _, record in records], reasons
 
 
 def read_cases(
@@ -188,7 +186,6 @@ def count(row: Row, column: str) -> int:
 
 def needed(row: Row, column: str) -> int:
     """A whole number that a prediction cannot do without."""
-    found = count(row, column)
-    if not found:
-        raise Skip(f"{column} not stated")
-    return found
+    value = count(row, column)
+    skip_if(not value, f"{column} not stated")
+    return value

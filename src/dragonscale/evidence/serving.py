@@ -1,4 +1,11 @@
-"""Scoring simulated latencies against measured serving runs: `dscale validate serving FILE`.
+"""Step times of special runs: multi-token prediction, and prompts that the cache holds already.
+
+Multi-token prediction means fewer iterations, each of which verifies what was guessed. Whether a
+guess is accepted is drawn anew in every step of every sequence, so over a whole answer the mean is
+what counts: an answer of n tokens takes n / `tokens` iterations, and the simulator is given these
+as its tokens.
+
+Scoring simulated latencies against measured serving runs: `dscale validate serving FILE`.
 
 The load generator is simulated with the engine: a fixed number of clients who all start together and send their next
 request when the last is answered, so that the mean time to a first token holds the burst at the start, and every output
@@ -7,12 +14,13 @@ are scored apart; the report's overall numbers are TPOT's.
 
 Runs can also be judged by an engine as it is shipped: by its own limits and memory share for the chip, not those of the
 run's launch script. What stays is the load (clients, lengths), the plan with its formats, and whether tokens were
-drafted. With `auto` this is what a user gets who names no engine."""
+drafted. With `auto` this is what a user gets who names no engine.
+"""
 
 import functools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +30,6 @@ from dragonscale.evidence.bands import served_coverage
 from dragonscale.evidence.choices import served_choices
 from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of, worst_of
-from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_rows import FORMS, Recipe, ServedRun, run_of
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.serving.auto import AUTO
@@ -30,9 +37,92 @@ from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import Engine, adjust, load_engine, split_settings
 from dragonscale.serving.launch import engine_on
-from dragonscale.serving.table import StepTable, StepTimes
+from dragonscale.serving.table import Piece, StepTable, StepTimes
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import scheduler_of
+
+
+@dataclass(frozen=True)
+class Reused:
+    """Step times where a `part` of every prompt is found in the cache; all else is as in the table
+    (see `StepTimes`)."""
+
+    table: StepTable
+    part: float = 0.0
+
+    def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
+        """One iteration, with the found part of its prompts in the past."""
+        fewer = [(max(round(new * (1 - self.part)), 1), past + round(new * self.part)) for new, past in pieces]
+        return self.table.step(decodes, cached, fewer, queries)
+
+    def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
+        """Iterations of pure decoding."""
+        return self.table.run(decodes, cached, steps, queries)
+
+    def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
+        """Iterations of pure decoding that end in time."""
+        return self.table.steps_within(decodes, cached, seconds, queries)
+
+    def draft(self, decodes: int, cached: float, tokens: int) -> float:
+        """Seconds to guess."""
+        return self.table.draft(decodes, cached, tokens)
+
+    def transfer(self, tokens: int) -> float:
+        """Seconds to send a cache."""
+        return self.table.transfer(tokens)
+
+
+@dataclass(frozen=True)
+class Drafted(Reused):
+    """Step times with `drafts` guesses for every sequence in every iteration, of which each is
+    right with probability `acceptance`, given those before it."""
+
+    drafts: int = 1
+    acceptance: float = 0.0
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that an iteration brings a sequence: the one that is sure, and guesses up to the
+        first that is wrong.
+
+        >>> Drafted(None, drafts=3, acceptance=0.5).tokens
+        1.875
+        """
+        return sum(self.acceptance**place for place in range(self.drafts + 1))
+
+    def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
+        """One iteration that guesses and verifies."""
+        del queries
+        if not decodes:
+            return self.table.step(0, 0.0, pieces)
+        guessing = self.table.draft(decodes, cached, self.drafts)
+        return self.table.step(decodes, cached, pieces, self.drafts + 1) + guessing
+
+    def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
+        """`steps` iterations one after the other, at their mean cache."""
+        del queries
+        if steps < 1 or decodes < 1:
+            return 0.0
+        return steps * self.step(decodes, cached + decodes * self.tokens * (steps - 1) / 2)
+
+    def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
+        """The most whole iterations within `seconds`: from a first guess, up or down."""
+        del queries
+        first = self.step(decodes, cached)
+        if first > seconds:
+            return 0
+        count = max(int(seconds / first), 1)
+        count = max(int(seconds / (self.run(decodes, cached, count) / count)), 1)
+        while count > 0 and self.run(decodes, cached, count) > seconds:
+            count -= 1
+        while self.run(decodes, cached, count + 1) <= seconds:
+            count += 1
+        return count
+
+    def draft(self, decodes: int, cached: float, tokens: int) -> float:
+        """Counted in every step already."""
+        del decodes, cached, tokens
+        return 0.0
 
 
 def gathered(patience: float, others: float, gap: float) -> float:
@@ -100,16 +190,11 @@ def engine_for(name: str, run: ServedRun) -> Engine:
 def as_shipped(run: ServedRun, name: str) -> ServedRun:
     """The run with an engine as it is shipped."""
     engine = engine_for(name, run)
-    limits = engine.scheduling
-    recipe = Recipe(
-        **{name: getattr(run.recipe, name) for name in LOAD},
-        budget=limits.max_tokens,
-        memory=engine.memory.share,
-        sequences=limits.max_sequences * run.plan.data,
-        poll=(limits.poll, limits.poll),
-        interval=engine.host.stream_interval,
-        captured=EVERY_TOKEN if engine.host.prompt_graphs else 0,
-    )
+    limits, host = engine.scheduling, engine.host
+    own = {"budget": limits.max_tokens, "sequences": limits.max_sequences * run.plan.data, "poll": (limits.poll,) * 2}
+    own |= {"memory": engine.memory.share, "interval": host.stream_interval}
+    own |= {"captured": EVERY_TOKEN if host.prompt_graphs else 0}
+    recipe = Recipe(**{name: getattr(run.recipe, name) for name in LOAD}, **own)
     return replace(run, engine=engine, recipe=recipe)
 
 
@@ -168,9 +253,8 @@ def front_seconds(run: ServedRun, request_seconds: float, times: StepTimes, pace
     held = 0.0
     if run.plan.data > 1 and recipe.balance:
         each = max(int((run.budget - row.clients / run.plan.data) / mean), 1)
-        held = balanced(
-            recipe.balance, run.plan.data, max(row.clients // run.plan.data, 1), tokens, each, recipe.batching
-        )
+        places = max(row.clients // run.plan.data, 1)
+        held = balanced(recipe.balance, run.plan.data, places, tokens, each, recipe.batching)
     elif recipe.wait:
         # Sums of random prompts pass the wanted one half a prompt late on average; the first prompt waits for the
         # others.
@@ -192,9 +276,8 @@ def predict(run: ServedRun, table: StepTable) -> tuple[float, float]:
         times = drafted = Drafted(table, drafts=run.drafts, acceptance=recipe.acceptance)
         pace = drafted.tokens
     prompts, outputs = _lengths(run, row.input), _lengths(run, max(round(row.output / pace), 2))
-    fleet = Fleet(
-        Pool(times, cache_tokens(run), scheduler), overhead_s=front_seconds(run, own.host.request_s, times, pace)
-    )
+    front = front_seconds(run, own.host.request_s, times, pace)
+    fleet = Fleet(Pool(times, cache_tokens(run), scheduler), overhead_s=front)
     load = ClosedLoop(row.clients, row.clients * recipe.prompts, prompts, outputs)
     result = simulate(fleet, load, SimulationOptions(seed=0))
     return result.latency["ttft_s"].mean.value, result.latency["tpot_s"].mean.value / pace

@@ -227,16 +227,8 @@ def published_run(row: Row, place: int) -> ServingRow:
     tensor, data, expert = split_of(row, is_moe(model), clients)
     source = "inferencex" if row["attention_dp_size"] else "aiconfigurator"
     prompt, output = count(row, "isl"), count(row, "osl")
-    said: dict[str, Any] = {
-        "source": source,
-        "engine": engine,
-        "version": version,
-        "model": model.name,
-        "chip": chip.name,
-        "input": prompt,
-        "output": output,
-        "clients": clients,
-    }
+    said: dict[str, Any] = {"source": source, "engine": engine, "version": version, "model": model.name}
+    said |= {"chip": chip.name, "input": prompt, "output": output, "clients": clients}
     launch = {"published": row["model_path"], "precision": row["precision"], "tensor": tensor, "expert": expert}
     name = recipe_of(said | launch, row["measured"])
     recipe = recipes()[name]
@@ -246,15 +238,12 @@ def published_run(row: Row, place: int) -> ServingRow:
     plan = ServingPlan(tensor=tensor, data=data, expert=expert, kv=recipe.kv)
     plan = replace(plan, **formats_of(model.name, row["model_path"], row["precision"], chip.name))
     labels = (place, engine, version, model.name, chip.name, f"{tensor}x{data}", f"{prompt}/{output}x{clients}")
-    return ServingRow(
-        id=":".join(map(str, labels)),
-        **said,
-        inferred="; ".join(recipe.inferred),
-        plan=str(plan),
-        recipe=name,
-        ttft_s=stated(row["silicon_ttft_ms"], "silicon_ttft_ms is not stated") / 1e3,
-        tpot_s=stated(row["silicon_tpot_ms"], "silicon_tpot_ms is not stated") / 1e3,
-    )
+    columns = {f"{what}_s": f"silicon_{what}_ms" for what in ("ttft", "tpot")}
+    times: dict[str, Any] = {
+        what: stated(row[column], f"{column} is not stated") / 1e3 for what, column in columns.items()
+    }
+    launched = {"plan": str(plan), "recipe": name, "inferred": "; ".join(recipe.inferred)}
+    return ServingRow(id=":".join(map(str, labels)), **said, **launched, **times)
 
 
 FORMS = (Form(words("serving")["columns"], published_run), typed(ServingRow, ("engine", "plan", "clients", "tpot_s")))

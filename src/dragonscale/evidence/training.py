@@ -19,7 +19,7 @@ from dragonscale.evidence.bands import Residual, document, training_coverage
 from dragonscale.evidence.choices import summary, training_choices
 from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of, worst_of
-from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, MeasuredRun, run_of
+from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, TrainingRun, run_of
 from dragonscale.training.auto import AUTO
 from dragonscale.training.bands import family, kind_of
 from dragonscale.training.evaluation import Verdict, first, judge_one
@@ -34,9 +34,9 @@ SHORT = 8192
 JobProgress = Callable[[int, int], None]
 
 
-def jobs_of(runs: Sequence[MeasuredRun]) -> list[list[MeasuredRun]]:
+def jobs_of(runs: Sequence[TrainingRun]) -> list[list[TrainingRun]]:
     """Runs of the same job together, in the order of the file."""
-    groups: dict[tuple[Any, ...], list[MeasuredRun]] = {}
+    groups: dict[tuple[Any, ...], list[TrainingRun]] = {}
     for run in runs:
         job, network = run.job, run.job.slice.chip.network
         words = job.batch, job.sequence, run.plan.dtype, family(job.stack.name)
@@ -45,7 +45,7 @@ def jobs_of(runs: Sequence[MeasuredRun]) -> list[list[MeasuredRun]]:
     return list(groups.values())
 
 
-def searched(runs: Sequence[MeasuredRun], most: int = 0, progress: JobProgress | None = None) -> dict[str, Any]:
+def searched(runs: Sequence[TrainingRun], most: int = 0, progress: JobProgress | None = None) -> dict[str, Any]:
     """Ratios of the recommended plan's expected seconds to the best measured ones, over all jobs or `most` of them,
     evenly chosen; `simple` is the part of jobs with short sequences whose plan does without context parallelism."""
     jobs = jobs_of(runs)
@@ -56,42 +56,30 @@ def searched(runs: Sequence[MeasuredRun], most: int = 0, progress: JobProgress |
         if progress is not None:
             progress(place, len(jobs))
         rows.append(_laid_beside(group))
-    ratios = sorted(row["ratio"] for row in rows if row["ratio"])
+    ratios, gains = (sorted(row[name] for row in rows if row[name]) for name in ("ratio", "gain"))
     short = [row["context"] == 1 for row in rows if row["plan"] and row["seq"] <= SHORT]
-    tenth = ratios[int(0.1 * (len(ratios) - 1))] if ratios else None
-    gains = [row["gain"] for row in rows if row["gain"]]
-    return {
-        "jobs": len(jobs),
+    shares = {
         "median_ratio": statistics.median(ratios) if ratios else None,
-        "p10_ratio": tenth,
+        "p10_ratio": ratios[int(0.1 * (len(ratios) - 1))] if ratios else None,
         "median_gain": statistics.median(gains) if gains else None,
         "simple": sum(short) / len(short) if short else None,
-        "without_plan": sum(not row["plan"] for row in rows),
-        "rows": rows,
     }
+    return {"jobs": len(jobs), **shares, "without_plan": sum(not row["plan"] for row in rows), "rows": rows}
 
 
-def _laid_beside(group: Sequence[MeasuredRun]) -> dict[str, Any]:
+def _laid_beside(group: Sequence[TrainingRun]) -> dict[str, Any]:
     best = min(group, key=lambda run: run.row.step_s)
-    job = best.job
-    found = search(job, Space(words=Plan(dtype=best.plan.dtype)))
-    plan = found.best[0].plan if found.best else None
-    seconds = found.best[0].seconds if found.best else None
-    return {
-        "model": job.model.name,
-        "slice": str(job.slice),
-        "batch": job.batch,
-        "seq": job.sequence,
-        "stack": job.stack.name,
-        "dtype": best.plan.dtype,
-        "measured_s": best.row.step_s,
-        "measured_plan": str(best.plan),
-        "plan": str(plan) if plan else None,
-        "expected_s": seconds,
-        "context": plan.context if plan else None,
-        "ratio": seconds / best.row.step_s if seconds else None,
-        "gain": seconds / first(judge_one(job, best.plan).seconds) if seconds else None,
-    }
+    job, measured = best.job, best.row.step_s
+    words = {"batch": job.batch, "seq": job.sequence, "stack": job.stack.name, "dtype": best.plan.dtype}
+    row = {"model": job.model.name, "slice": str(job.slice), **words}
+    row |= {"measured_s": measured, "measured_plan": str(best.plan)}
+    found = search(job, Space(words=Plan(dtype=best.plan.dtype))).best
+    if not found:
+        return row | dict.fromkeys(("plan", "expected_s", "context", "ratio", "gain"))
+    plan, seconds = found[0].plan, found[0].seconds
+    gain = seconds / first(judge_one(job, best.plan).seconds)
+    chosen = {"plan": str(plan), "expected_s": seconds, "context": plan.context}
+    return row | chosen | {"ratio": seconds / measured, "gain": gain}
 
 
 POLICIES = ("none", "selective", "matmuls", "block")
@@ -101,7 +89,7 @@ planner has no word for (Megatron-Bridge's 70B recipes on GB200 have the activat
 layers in the host's memory)."""
 
 
-def training_runs(path: str | Path, stack: str = "") -> tuple[list[MeasuredRun], list[str]]:
+def training_runs(path: str | Path, stack: str = "") -> tuple[list[TrainingRun], list[str]]:
     """The rows of a file of training runs that can be predicted, and the reason for each one that
     cannot; by the stacks that they name, or all by one."""
     if stack and stack != AUTO:
@@ -109,32 +97,27 @@ def training_runs(path: str | Path, stack: str = "") -> tuple[list[MeasuredRun],
     return read_cases(path, "training runs", FORMS, partial(run_of, stack=stack))
 
 
-def residual(run: MeasuredRun, seconds: float) -> Residual:
+def residual(run: TrainingRun, seconds: float) -> Residual:
     """How far a run was from its expected seconds."""
     return Residual(kind_of(run.job), document(run.row.source), math.log(run.row.step_s / seconds))
 
 
-def predict(run: MeasuredRun) -> tuple[MeasuredRun, Verdict]:
+def predict(run: TrainingRun) -> tuple[TrainingRun, Verdict]:
     """The run's verdict; where the recomputation is not stated, with the fastest policy that
     fits."""
     policies = (run.plan.remat,) if run.remat_known else POLICIES
-    tried: list[tuple[MeasuredRun, Verdict]] = []
+    tried: list[tuple[TrainingRun, Verdict]] = []
     for policy in policies:
         one = replace(run, plan=replace(run.plan, remat=policy))
         tried.append((one, judge_one(one.job, one.plan)))
         sound(first(tried[-1][1].seconds))
-        if fits(*tried[-1]):
+        if one.fits(tried[-1][1]):
             return tried[-1]
     return min(tried, key=lambda one: first(one[1].hbm_bytes))
 
 
-def fits(run: MeasuredRun, verdict: Verdict) -> bool:
-    """Whether the run's memory has room for what the planner expects it to hold."""
-    return first(verdict.hbm_bytes) <= run.job.slice.chip.visible
-
-
-def _fitting(judged: Sequence[tuple[MeasuredRun, tuple[MeasuredRun, Verdict]]]) -> dict[str, int]:
-    return {"rows": len(judged), "fit": sum(fits(*done) for _, done in judged)}
+def _fitting(judged: Sequence[tuple[TrainingRun, tuple[TrainingRun, Verdict]]]) -> dict[str, int]:
+    return {"rows": len(judged), "fit": sum(run.fits(verdict) for _, (run, verdict) in judged)}
 
 
 def validate(
@@ -144,7 +127,7 @@ def validate(
     too."""
     runs, reasons = training_runs(path, stack)
     judged = attempt(runs, predict, reasons)
-    pairs: list[tuple[MeasuredRun, Scored]] = []
+    pairs: list[tuple[TrainingRun, Scored]] = []
     memory: list[Scored] = []
     for run, (_, verdict) in judged:
         row, label = run.row, f"{run.job.stack.name} {run.job.slice.chip.name}"
@@ -163,8 +146,8 @@ def validate(
         memory={"mape": None} | statistics_of(memory) | {"worst": worst_of(memory)},
         fits=_fitting(judged)
         | {
-            "stated": _fitting([one for one in judged if one[0].remat_known]),
-            "unstated": _fitting([one for one in judged if not one[0].remat_known]),
+            name: _fitting([run for run in judged if run[0].remat_known == stated])
+            for name, stated in (("stated", True), ("unstated", False))
         },
         band=training_coverage([residual(run, row.predicted) for run, row in pairs]),
         choices=summary(training_choices((run, row.predicted) for run, row in pairs)),

@@ -9,25 +9,16 @@ micro-batch; `-N` of a TPU v4 or v5p counts cores."""
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from dragonscale.evidence.described import (
-    Described,
-    chip_of,
-    described,
-    hint,
-    machine,
-    meaning,
-    model_of,
-    slice_of,
-    words,
-)
-from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
+from dragonscale.evidence.described import Described, chip_of, described, hint, machine, meaning, model_of, words
+from dragonscale.evidence.rows import Form, Row, count, needed, number, skip_if, typed
 from dragonscale.physics.hardware import Chip, Torus
-from dragonscale.training.evaluation import Job, make_job
+from dragonscale.training.evaluation import Job, Verdict, first, make_job
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import parse_plan
 
+R = TypeVar("R", bound=Described)
 RECOMPUTE, NETWORK = "recompute", "network between nodes"
 """Marks of what a source may leave open: the planner chooses the policy; the chip's reference
 network is taken."""
@@ -46,12 +37,16 @@ class TrainingRow(Described, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class MeasuredRun:
-    """A typed row in the model's terms."""
+class MeasuredRun(Generic[R]):
+    """A typed row, of training or of its memory, in the model's terms."""
 
-    row: TrainingRow
+    row: R
     job: Job
     plan: Plan
+
+    def fits(self, verdict: Verdict) -> bool:
+        """Whether the chip's memory has room for what the planner expects the run to hold."""
+        return first(verdict.hbm_bytes) <= self.job.slice.chip.visible
 
     @property
     def remat_known(self) -> bool:
@@ -59,12 +54,15 @@ class MeasuredRun:
         return RECOMPUTE not in self.row.marks
 
 
-def run_of(row: TrainingRow, stack: str = "") -> MeasuredRun:
+TrainingRun = MeasuredRun[TrainingRow]
+
+
+def run_of(row: TrainingRow, stack: str = "") -> TrainingRun:
     """A typed row as a run, by the stack that it names, or by another one (`auto`: what people run on such chips)."""
     plan, stack = checked_plan(row), stack or row.stack
     unknown = f"no software stack known for the source {row.source[:60]!r}; name one in a stack column or by --stack"
     skip_if(not stack, unknown)
-    job = make_job(model_of(row), slice_of(row), row.batch, row.seq, stack, plan.dtype)
+    job = make_job(model_of(row), row.slice, row.batch, row.seq, stack, plan.dtype)
     return MeasuredRun(row, replace(job, transport=row.transport), plan)
 
 
@@ -82,7 +80,7 @@ def published_run(row: Row, place: int) -> TrainingRow:
     shared = described(row, place)
     model_of(Described(**shared))
     chips, seq, batch = (needed(row, name) for name in ("n_chips", "seq_len", "global_batch"))
-    seconds = _seconds(row, chips, batch * seq)
+    seconds, peak = _seconds(row, chips, batch * seq), (number(row["peak_mem_gib"]) or 0.0) * 2**30
     stack = row.get("stack", "") or stack_of(row["source"], _remarks(row))
     chip = chip_of(row["chip"])
     where = machine(row, chip, chips)
@@ -90,17 +88,9 @@ def published_run(row: Row, place: int) -> TrainingRow:
     local = 0 if isinstance(chip.network, Torus) else where["node"] or chip.network.levels[0].degree
     if local and chips > local and hint(row, "network_unknown"):
         marks.append(NETWORK)
-    return TrainingRow(
-        **shared,
-        **where,
-        inferred="; ".join(marks),
-        stack=stack,
-        plan=str(plan_of(row, chip, stack)),
-        batch=batch,
-        seq=seq,
-        step_s=seconds,
-        peak_bytes=(number(row["peak_mem_gib"]) or 0.0) * 2**30,
-    )
+    run: dict[str, Any] = {"stack": stack, "plan": str(plan_of(row, chip, stack)), "batch": batch, "seq": seq}
+    run |= {"step_s": seconds, "peak_bytes": peak, "inferred": "; ".join(marks)}
+    return TrainingRow(**shared, **where, **run)
 
 
 FORMS = (Form(words("training")["columns"], published_run), typed(TrainingRow, ("plan", "step_s")))
@@ -108,8 +98,7 @@ FORMS = (Form(words("training")["columns"], published_run), typed(TrainingRow, (
 
 def _seconds(row: Row, chips: int, tokens: int) -> float:
     seconds, rate = number(row["step_s"]), number(row["tokens_per_s_per_chip"])
-    if seconds is None and rate is None:
-        raise Skip("neither step time nor tokens per second stated")
+    skip_if(seconds is None and rate is None, "neither step time nor tokens per second stated")
     return seconds if seconds is not None else tokens / ((rate or 1.0) * chips)
 
 
@@ -140,23 +129,17 @@ def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
     skip_if(not microbatch, "micro_batch not stated")
     skip_if(pipe > 1 and hint(row, "local_batch"), "micro-batch of the pipeline not stated")
     fsdp = shards // math.gcd(shards, expert) if shards > 1 else copies // expert
+    rings = hint(row, "ring") or stack in words("training")["rings"]
     return Plan(
-        data=copies // (fsdp * expert),
-        fsdp=fsdp // devices if fsdp % devices == 0 else fsdp,
-        tensor=tensor,
-        context=context,
-        expert=expert,
-        pipe=pipe,
-        microbatch=microbatch * devices,
-        virtual=virtual or 1,
+        **{"data": copies // (fsdp * expert), "fsdp": fsdp // devices if fsdp % devices == 0 else fsdp},
+        **{"tensor": tensor, "context": context, "expert": expert, "pipe": pipe, **spread},
+        **{"microbatch": microbatch * devices, "virtual": virtual or 1, "layout": _layout(row, pipe * (virtual or 1))},
         remat=_recompute(row) or "none",
         zero=_zero(row, shards > 1, stack),
         dtype=_dtype(row["dtype"]),
         schedule="interleaved" if virtual > 1 else "1f1b",
         sequence=row["sp"].lower() != "false" if tensor > 1 else True,
-        context_by="ring" if context > 1 and (hint(row, "ring") or stack in words("training")["rings"]) else "gather",
-        layout=_layout(row, pipe * (virtual or 1)),
-        **spread,
+        context_by="ring" if context > 1 and rings else "gather",
     )
 
 
@@ -165,8 +148,7 @@ def _copies(row: Row, chips: int, model_ways: int) -> tuple[int, int]:
     is not)."""
     skip_if(chips % model_ways, "parallel sizes do not multiply to the number of chips")
     copies = chips // model_ways
-    sizes = re.sub(r"\(.*", "", row["fsdp"]).split("x")
-    shards = math.prod(int(size) for size in sizes if size.isdigit())
+    shards = math.prod(int(size) for size in re.sub(r"\(.*", "", row["fsdp"]).split("x") if size.isdigit())
     skip_if(shards > 1 and copies % shards, "fsdp does not divide the replicas")
     return copies, shards
 

@@ -9,7 +9,7 @@ import pytest
 from dragonscale.app.calibrate import ask_calibrate as ask
 from dragonscale.app.questions.verify import CalibrateQuestion
 from dragonscale.errors import InputError
-from dragonscale.evidence.calibrate.records import Machine
+from dragonscale.evidence.calibrate.cases import Machine
 from dragonscale.faces.cli import main
 from tests.evidence.calibrate.test_measuring import ReckonedBench
 from tools.write_schemas import schema_text

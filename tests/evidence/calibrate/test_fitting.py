@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.calibrate.cases import all_cases
-from dragonscale.evidence.calibrate.expected import (
+from dragonscale.evidence.calibrate.cases import Machine, TimedCase, all_cases, read_measurements
+from dragonscale.evidence.calibrate.fitting import (
+    BOUNDS,
     TABLES,
     by_kind,
     check_tables,
     expected_seconds,
     few_cases,
+    fit_between,
+    fit_table,
     log_errors,
+    median_error,
 )
-from dragonscale.evidence.calibrate.fitting import BOUNDS, fit_between, fit_table, median_error
 from dragonscale.evidence.calibrate.own_profile import fit_profile
-from dragonscale.evidence.calibrate.records import Machine, TimedCase, read_measurements
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.kernels import kernel_profile_for
 from dragonscale.physics.kernels.profile import KernelProfile, Tables

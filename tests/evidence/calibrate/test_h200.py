@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.evidence.calibrate.expected import log_errors
-from dragonscale.evidence.calibrate.fitting import median_error
+from dragonscale.evidence.calibrate.cases import TimedCase, read_measurements
+from dragonscale.evidence.calibrate.fitting import log_errors, median_error
 from dragonscale.evidence.calibrate.own_profile import UNSETTLED, fit_profile
-from dragonscale.evidence.calibrate.records import TimedCase, read_measurements
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.kernels import kernel_profile_for
 from dragonscale.physics.kernels.profile_file import profile_files

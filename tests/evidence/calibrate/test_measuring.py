@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.calibrate.cases import BenchCase, all_cases, small_cases
+from dragonscale.evidence.calibrate.cases import BenchCase, Machine, all_cases, read_measurements, small_cases
 from dragonscale.evidence.calibrate.measuring import measure
-from dragonscale.evidence.calibrate.records import Machine, read_measurements
 from dragonscale.evidence.calibrate.timing import Bench, Clocked
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware import load_chip

@@ -10,8 +10,8 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.evidence.profiles.roles import SECTIONS
+from dragonscale.evidence.xla.compiled import read_matmuls
 from dragonscale.evidence.xla.hlo_text import read_module
-from dragonscale.evidence.xla.matmuls import read_matmuls
 from tests.evidence.profiles.recordings import RECORDED, recorded
 
 XPLANES = ("jax_train", "jax_gemma", "jax_moe", "jax_prefill", "jax_decode")

@@ -15,8 +15,8 @@ from dragonscale.evidence.profiles.opening import read_recording
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.roles import KINDS, OpRole
 from dragonscale.evidence.profiles.sizes import infer_sizes
+from dragonscale.evidence.xla.compiled import read_matmuls
 from dragonscale.evidence.xla.hlo_text import read_module
-from dragonscale.evidence.xla.matmuls import read_matmuls
 from dragonscale.listener import Listener
 from tests.evidence.profiles.recordings import RECORDED, recorded
 

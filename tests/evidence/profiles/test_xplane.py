@@ -14,8 +14,8 @@ from dragonscale.evidence.profiles.hlo_proto import ProgramBytes
 from dragonscale.evidence.profiles.opening import read_recording
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.xplane import read
+from dragonscale.evidence.xla.compiled import read_matmuls
 from dragonscale.evidence.xla.hlo_text import Module, read_module
-from dragonscale.evidence.xla.matmuls import read_matmuls
 from dragonscale.listener import Listener
 from tests.evidence.profiles import xplanes
 from tests.own_process import run_worker, virtual_devices

@@ -1,22 +1,27 @@
-"""The answer to `dscale calibrate`: measure, fit, write; or check; or only list what would be measured."""
+"""The answer to `dscale calibrate --stack`: whole steps of our own program timed, the constants of its stack and engine
+settled.
 
+The answer to `dscale calibrate`: measure, fit, write; or check; or only list what would be measured.
+"""
+
+import datetime
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dragonscale.app.calibrate.calibrate_records import CalibrationReport, MeasuredCollective
+from dragonscale.app.calibrate import calibrate_records
+from dragonscale.app.calibrate.calibrate_records import CalibrationReport
 from dragonscale.app.calibrate.calibrate_sheet import calibration_sheet
-from dragonscale.app.calibrate.stack import check_stack, chosen_cases, fill_stack, named
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.verify import CalibrateQuestion
-from dragonscale.app.record import Face, bind
+from dragonscale.app.record import Face, bind, shared
 from dragonscale.errors import InputError, unknown
-from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase, all_cases, calibrated, small_cases
-from dragonscale.evidence.calibrate.expected import check_tables, few_cases, has_rate
+from dragonscale.evidence.calibrate import cases, stack_fit
+from dragonscale.evidence.calibrate.cases import BenchCase, Machine, Measurements, TimedCase
+from dragonscale.evidence.calibrate.fitting import check_tables, few_cases, has_rate
 from dragonscale.evidence.calibrate.measuring import BENCHES, bench_with, measure, timed
 from dragonscale.evidence.calibrate.own_profile import fit_profile
-from dragonscale.evidence.calibrate.records import Machine, Measurements, TimedCase, read_measurements
-from dragonscale.evidence.calibrate.stack_cases import read_device
 from dragonscale.files import write_file
 from dragonscale.listener import Listener
 from dragonscale.physics.collectives.profile import expected_time
@@ -26,7 +31,103 @@ from dragonscale.physics.hardware.driver_names import chip_named, nearest_chip
 from dragonscale.physics.kernels import kernel_profile_for
 from dragonscale.physics.kernels.profile_file import own_folder
 from dragonscale.physics.sharding.mesh import natural_mesh
+from dragonscale.serving.engine import load_engine, on_kind
 from dragonscale.tables import read_table
+from dragonscale.training.stack import load_stack, on_chip
+
+KINDS = ("training", "prefill", "decode")
+
+
+def chosen_cases(question: CalibrateQuestion) -> list[stack_fit.Case]:
+    """The steps that are asked for."""
+    kinds = named(question.only, "kind of step to time", KINDS) or KINDS
+    return [
+        case
+        for case in (stack_fit.small_steps() if question.small else stack_fit.step_cases())
+        if stack_fit.kind_of_case(case) in kinds
+    ]
+
+
+def named(text: str, what: str, known: Iterable[str]) -> list[str]:
+    """The names of a flag's list, all of which are known."""
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise unknown(what, name, known)
+    return names
+
+
+def check_stack(question: CalibrateQuestion) -> None:
+    """What can be told wrong before anything is loaded."""
+    if question.check or question.install or question.dtypes:
+        wrong = "--check" if question.check else "--install" if question.install else "--dtypes"
+        raise InputError(f"{wrong} is about profiles of kernels; leave it out with --stack, which times whole steps.")
+    if question.timed_with not in ("", "jax"):
+        raise InputError(f"--stack times our own program, which is JAX; --with is {question.timed_with!r}.")
+    if question.minutes == 0 and not question.records and not question.dry_run:
+        raise InputError("--minutes 0 settles constants from a file of steps; name it with --records.")
+    chosen_cases(question)
+
+
+def measured_rows(
+    question: CalibrateQuestion, path: Path, listener: Listener
+) -> dict[stack_fit.Case, stack_fit.MeasuredCase]:
+    """Steps timed now, and those that the file has."""
+    chosen = chosen_cases(question)
+    if question.minutes:
+        from dragonscale.evidence.calibrate.stack_measure import measure
+
+        done = 0
+
+        def say(text: str) -> None:
+            nonlocal done
+            done += ": {" in text
+            listener.step(min(done, len(chosen)), len(chosen))
+            if question.log:
+                listener.note(text)
+
+        measure(chosen, path, 60 * question.minutes, say)
+    rows = stack_fit.read_rows(path, chosen)
+    if not any(case.use == "fit" for case in rows):
+        raise InputError(f"None of the steps to settle constants on are in {str(path)!r}; give --minutes more time.")
+    return rows
+
+
+def fill_stack(
+    report: CalibrationReport, question: CalibrateQuestion, chip: Chip, path: Path, listener: Listener
+) -> CalibrationReport:
+    """Time, settle and write."""
+    rows = measured_rows(question, path, listener)
+    listener.wait("Settling the constants.")
+    piece, start, served = parse_slice(f"{chip.name}:1"), load_stack(stack_fit.BASE), load_engine(stack_fit.ENGINE)
+    # With what differs on TPUs set, and nothing left to be set again over what is settled.
+    stack, engine = on_chip(start, chip.kind), on_kind(served, chip.kind)
+    settled = stack_fit.settle(rows, piece, stack, engine)
+    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    software = ", ".join(f"{name} {version}" for name, version in report.software.items())
+    where = f"{report.device or chip.title} ({software})" if software else report.device or chip.title
+    found = stack_fit.measured_on(settled, chip.name, where, date)
+    for kind, *pair, free in (
+        ("stack", stack, settled.stack, stack_fit.FREE_STACK),
+        ("engine", engine, settled.engine, stack_fit.FREE_ENGINE),
+    ):
+        for name in free:
+            values = (stack_fit.constant(record, name) for record in pair)
+            report.constants.append(calibrate_records.SettledConstant(kind, name, *values))
+    for case, row in rows.items():
+        before = stack_fit.expected_case(case, piece, stack, engine).seconds
+        seconds = (row.seconds, before, row.seconds / settled.ratios[case])
+        report.steps.append(calibrate_records.TimedStep(case.key, case.use, *seconds))
+    for one in found.values():
+        errors = (one.rows, one.left_out, one.median, one.worst)
+        report.left_out.append(calibrate_records.LeftOutSteps(one.what, *errors))
+    tpu = {"stack": start.tpu, "engine": served.tpu} if chip.kind == "tpu" else None
+    report.measured, report.records = len(rows), str(path)
+    report.unknown_rows = stack_fit.unknown_rows(path)
+    report.profile = question.profile or f"{Path(chip.name).stem}-stack.toml"
+    write_file(report.profile, stack_fit.stack_text(settled, found, where, date, tpu), "The stack")
+    return report
+
 
 STEP_SECONDS = 12.0
 """Of a whole step with its compiling."""
@@ -49,16 +150,16 @@ def _answer(question: CalibrateQuestion, listener: Listener) -> CalibrationRepor
     bench = bench_with(question.timed_with, question.small)
     machine = bench.machine()
     chip = _chip(question, machine)
-    cases = _cases(question, bench.dtypes(), machine.devices)
+    listed = _cases(question, bench.dtypes(), machine.devices)
     if question.dry_run:
         report = _report(Measurements(machine, []), chip, question)
-        report.planned, report.planned_s = [case.id for case in cases], SECONDS_EACH * len(cases)
+        report.planned, report.planned_s = [case.id for case in listed], SECONDS_EACH * len(listed)
         return report
     listener.wait(f"Measuring on {machine.device}; what is measured is kept, so stopping loses nothing.")
     if question.check:
-        return _checked(question, bench, chip, cases, listener)
+        return _checked(question, bench, chip, listed, listener)
     path = Path(records_of(question, chip, machine))
-    found = measure(bench, cases, path, 60 * question.minutes, listener, bool(question.log))
+    found = measure(bench, listed, path, 60 * question.minutes, listener, bool(question.log))
     return _fitted(found, chip, question, listener)
 
 
@@ -86,7 +187,7 @@ def _stack(question: CalibrateQuestion, listener: Listener) -> CalibrationReport
     if question.minutes or question.dry_run:
         machine = bench_with("jax", question.small).machine()
     else:
-        device, software = read_device(Path(question.records))
+        device, software = stack_fit.read_device(Path(question.records))
         machine = Machine(device, 1, "", software, "jax", "")
     chip = _chip(question, machine)
     report = _report(Measurements(machine, []), chip, question)
@@ -107,7 +208,7 @@ def records_of(question: CalibrateQuestion, chip: Chip, machine: Machine) -> str
 def _from_records(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
     """A profile out of a file alone: nothing need be installed, no device be there."""
     try:
-        found = read_measurements(question.records)
+        found = cases.read_measurements(question.records)
     except OSError as error:
         raise InputError(f"The file {question.records!r} cannot be read: {error.strerror}.") from None
     kinds = _kinds(question.only)
@@ -131,11 +232,11 @@ def _fitted(found: Measurements, chip: Chip, question: CalibrateQuestion, listen
 
 
 def _checked(
-    question: CalibrateQuestion, bench: Any, chip: Chip, cases: list[BenchCase], listener: Listener
+    question: CalibrateQuestion, bench: Any, chip: Chip, listed: list[BenchCase], listener: Listener
 ) -> CalibrationReport:
     profile = kernel_profile_for(chip, question.check)
-    few, rows = few_cases(cases, profile.chip), list[TimedCase]()
-    without = sorted({case.dtype for case in cases if not has_rate(case, profile.chip)})
+    few, rows = few_cases(listed, profile.chip), list[TimedCase]()
+    without = sorted({case.dtype for case in listed if not has_rate(case, profile.chip)})
     if without:
         listener.note(f"{chip.title} has no known matrix rate for {' and '.join(without)}: left out of the check.")
     if not few:
@@ -158,25 +259,15 @@ def _report(found: Measurements, chip: Chip, question: CalibrateQuestion) -> Cal
     host = {row.kind: row.seconds for row in found.good}
     named = written(question.on).strip()
     shown = named if named.endswith(".toml") else chip.name  # a chip of one's own is known by its file
-    return CalibrationReport(
-        device=machine.device,
-        devices=machine.devices,
-        chip=shown,
-        timed_with=machine.timed_with,
-        software=machine.software,
-        measured=len(found.good),
-        failed=len(found.rows) - len(found.good),
-        planned_s=0.0,
-        **{name: [] for name in ("planned", "tables", "checked", "checked_tables")},
-        **dict.fromkeys(("checked_profile", "profile", "installed"), ""),
-        host_dispatch_s=host.get("dispatch"),
-        host_round_trip_s=host.get("round_trip"),
-        collectives=_collectives(found, chip),
-        records=records_of(question, chip, machine),
-    )
+    known: dict[str, Any] = {name: [] for name in ("planned", "tables", "checked", "checked_tables")}
+    known |= dict.fromkeys(("checked_profile", "profile", "installed"), "")
+    known |= {f"host_{what}_s": host.get(what) for what in ("dispatch", "round_trip")}
+    known |= {"measured": len(found.good), "failed": len(found.rows) - len(found.good), "planned_s": 0.0}
+    known |= {"collectives": _collectives(found, chip), "records": records_of(question, chip, machine)}
+    return CalibrationReport(**shared(CalibrationReport, machine, chip=shown, **known))
 
 
-def _collectives(found: Measurements, chip: Chip) -> list[MeasuredCollective]:
+def _collectives(found: Measurements, chip: Chip) -> list[calibrate_records.MeasuredCollective]:
     """Measured collectives beside the expectation of the built-in profile, where the chip has a slice of so many."""
     made = []
     for row in (row for row in found.good if row.kind == "collective"):
@@ -186,7 +277,7 @@ def _collectives(found: Measurements, chip: Chip) -> list[MeasuredCollective]:
             expected = float(expected_time(row.what, size, mesh.group(tuple(mesh.axes)), profile_for(chip)))
         except InputError:
             expected = None
-        made.append(MeasuredCollective(row.what, size, devices, row.seconds, expected))
+        made.append(calibrate_records.MeasuredCollective(row.what, size, devices, row.seconds, expected))
     return made
 
 
@@ -214,17 +305,17 @@ def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
 
 def _cases(question: CalibrateQuestion, dtypes: Any, devices: int) -> list[BenchCase]:
     asked = _formats(question.dtypes) or tuple(dtypes)
-    every = small_cases(asked[0], devices) if question.small else all_cases(asked, devices)
+    every = cases.small_cases(asked[0], devices) if question.small else cases.all_cases(asked, devices)
     kinds = _kinds(question.only)
     return [case for case in every if case.kind in kinds]
 
 
 def _formats(text: str) -> tuple[str, ...]:
-    return tuple(named(text, "format to measure", WIDTHS))
+    return tuple(named(text, "format to measure", cases.WIDTHS))
 
 
 def _kinds(only: str) -> set[str]:
-    kinds = {kind: row["group"] for kind, row in calibrated("kinds").items()}
+    kinds = {kind: row["group"] for kind, row in cases.calibrated("kinds").items()}
     groups = named(only, "kind to measure", dict.fromkeys(kinds.values()))
     return {kind for kind, group in kinds.items() if not groups or group in groups}
 

@@ -6,7 +6,7 @@ import msgspec
 
 from dragonscale.app.record import Record
 from dragonscale.errors import MISSED
-from dragonscale.evidence.calibrate.expected import CheckedCase, CheckedTable
+from dragonscale.evidence.calibrate.fitting import CheckedCase, CheckedTable
 from dragonscale.evidence.calibrate.own_profile import ProfileTable
 
 

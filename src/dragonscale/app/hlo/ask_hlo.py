@@ -1,15 +1,15 @@
-"""A question about HLO, read and answered: what was given tells which kind of question it is."""
+"""How to read HLO: short notes that `dscale hlo TOPIC` shows, each with a line to try (`topics.toml`).
+
+A question about HLO, read and answered: what was given tells which kind of question it is.
+"""
 
 import re
 from pathlib import Path
 
 from dragonscale.app.given import maybe_target
-from dragonscale.app.hlo.arrays import LayoutFacts, layout_facts
-from dragonscale.app.hlo.hlo_sheet import layout_sheet, op_sheet, topic_sheet
-from dragonscale.app.hlo.op import HloOp, op_answer
+from dragonscale.app.hlo.hlo_sheet import layout_sheet, op_sheet, program_sheet, topic_sheet
+from dragonscale.app.hlo.op import TOPICS, HloOp, HloTopic, LayoutFacts, layout_facts, op_answer, topic
 from dragonscale.app.hlo.program import HloModuleReport, program_answer
-from dragonscale.app.hlo.program_sheet import program_sheet
-from dragonscale.app.hlo.topics import TOPICS, HloTopic, topic
 from dragonscale.app.questions.operations import HloQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError, nearest, shorten, unknown

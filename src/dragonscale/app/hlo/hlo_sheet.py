@@ -1,11 +1,13 @@
-"""`dscale hlo` laid out: a shape, an instruction, a program, a note."""
+"""`dscale hlo` laid out: a shape, an instruction, a program, a note.
+
+A program's text laid out: what matters first, then sums, collectives, loops, patterns, what could not be known.
+"""
 
 from typing import Any
 
-from dragonscale.app.hlo.arrays import ArrayFacts, LayoutFacts
-from dragonscale.app.hlo.op import HloOp
-from dragonscale.app.hlo.topics import HloTopic
-from dragonscale.sheets.sheet import Block, Column, NextStep, Prose, Sheet, Title, amount, facts, table
+from dragonscale.app.hlo.op import ArrayFacts, HloOp, HloTopic, LayoutFacts
+from dragonscale.app.hlo.program import HloModuleReport, HloOpRow
+from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, records, table
 
 _WIDE = 16
 """Columns of a grid of places that a terminal holds."""
@@ -26,15 +28,13 @@ def layout_rows(array: ArrayFacts) -> list[tuple[str, str] | None]:
     tiles = ", inside it ".join(joined(tile) for tile in array.tiles)
     padded = f"{joined(array.padded)}, {array.expansion:.4g}x the memory" if array.expansion > 1 else ""
     size = exact(array.bytes) + (f", {exact(array.padded_bytes)} with padding" if padded else "")
+    space = f", S({array.memory_space})" if array.memory_space else ", as no S(…) is written"
     return [
         ("elements", f"{array.elements:,} of {array.dtype}, {size}"),
         ("in memory", f"{joined(array.physical)}, major to minor"),
-        ("tiles", tiles) if tiles else None,
-        ("padded to", padded) if padded else None,
-        (
-            "memory",
-            f"{array.memory}" + (f", S({array.memory_space})" if array.memory_space else ", as no S(…) is written"),
-        ),
+        ("tiles", tiles),
+        ("padded to", padded),
+        ("memory", array.memory + space),
     ]
 
 
@@ -76,11 +76,8 @@ def op_sheet(report: HloOp, detail: bool) -> Sheet:
     blocks.append(facts(*rows))
     if report.bound_s:
         shares = ", ".join(f"{name} {amount(seconds, 's')}" for name, seconds in report.resources_s.items())
-        blocks.append(
-            Prose(
-                f"On {report.chip} at best {amount(report.bound_s, 's')}, bound by {report.bound_by} ({shares}).", "key"
-            )
-        )
+        at_best = f"On {report.chip} at best {amount(report.bound_s, 's')}, bound by {report.bound_by} ({shares})."
+        blocks.append(Prose(at_best, "key"))
     if report.unknown:
         blocks.append(Prose(f"Not to be seen in this line: {'; '.join(report.unknown)}.", "dim"))
     return Sheet(tuple(blocks))
@@ -129,3 +126,139 @@ def topic_sheet(report: HloTopic) -> Sheet:
     blocks: list[Block] = [Title(report.title), table([Column(""), Column("", wrap=True)], rows)]
     blocks += [NextStep(report.example, "Try:")] if report.example else []
     return Sheet(tuple(blocks))
+
+
+_FEW = 6
+
+
+def program_sheet(report: HloModuleReport, detail: bool) -> Sheet:
+    """The program: totals, the ops that matter, and what stands around them."""
+    where = {"tpu": "for a TPU", "gpu": "for a GPU", "cpu": "for a CPU"}.get(report.platform, "")
+    devices = f"{report.partitions * report.replicas} devices" if report.partitions * report.replicas > 1 else ""
+    if not devices and report.at_least_devices > 1:
+        devices = f"at least {report.at_least_devices} devices"
+    aside = ", ".join(word for word in ("compiled" if report.optimized else "not compiled", where, devices) if word)
+    blocks: list[Block] = [Title(report.name or "a program", aside), _totals(report), _ops(report)]
+    blocks += [_kinds(report)] if len(report.kinds) > 1 else []
+    blocks += [_collectives(report)] if report.collectives else []
+    blocks += [*_patterns(report), *([_loops(report)] if report.loops else [])]
+    if any(one.whole for one in report.parameters) and (detail or any(one.ways for one in report.parameters)):
+        blocks.append(_parameters(report, detail))
+    if report.unknown:
+        blocks.append(Prose(f"What the text does not tell: {'; '.join(report.unknown)}.", "dim"))
+    return Sheet(tuple(blocks))
+
+
+def _totals(report: HloModuleReport) -> Block:
+    padding = f", and {amount(report.padding_bytes, 'bytes')} of padding" if report.padding_bytes else ""
+    held = {}
+    if report.memory:
+        sizes = (report.memory.arguments_bytes, report.memory.outputs_bytes, report.memory.temp_bytes)
+        held = dict(zip(("arguments", "outputs", "temporaries"), sizes, strict=True))
+    at_best = f"{amount(report.bound_s, 's')} on {report.chip}, each op at its bound and none beside another"
+    return facts(
+        ("matmul FLOPs", amount(report.matmul_flops, "FLOPs")),
+        ("other FLOPs", f"{amount(report.vector_flops, 'FLOPs')}, and {report.transcendentals:.3g} functions"),
+        ("HBM", f"{amount(report.hbm_bytes, 'bytes')} read and written{padding}"),
+        ("sends", f"{amount(report.wire_bytes, 'bytes')} from each device") if report.wire_bytes else None,
+        ("memory", ", ".join(f"{amount(size, 'bytes')} of {what}" for what, size in held.items())),
+        ("at best", at_best, "key") if report.bound_s else None,
+    )
+
+
+def _ops(report: HloModuleReport) -> Grid:
+    whole = [Column("globally", keep=2)] if any(row.whole for row in report.ops) else []
+    columns = [Column("op", wrap=True), Column("kind"), Column("times", right=True, keep=5)]
+    columns += [
+        Column("m x k x n", keep=3),
+        *whole,
+        Column("matmul FLOPs", right=True),
+        Column("HBM", right=True),
+        Column("sends", right=True, keep=4),
+    ]
+    columns += [Column("at best", right=True), Column("bound by", keep=4)] if report.chip else []
+    rows = [_op(row, bool(report.chip), bool(whole)) for row in report.ops[: report.listed]]
+    rest = len(report.ops) - len(rows)
+    foot = f"{rest:,} more ops: `--top N` lists more, `--json` all." if rest > 0 else ""
+    return table(columns, rows, "The ops that matter, all their executions", foot)
+
+
+def _op(row: HloOpRow, timed: bool, whole: bool) -> list[str]:
+    globally = "x".join("?" if size is None else str(size) for size in row.whole).removeprefix("1x")
+    cells = [row.name, row.kind.replace("_", "-"), f"{row.times:,}", row.shape, *([globally] if whole else [])]
+    cells += [_some(row.matmul_flops, "FLOPs"), _some(row.hbm_bytes, "bytes"), _some(row.wire_bytes, "bytes")]
+    return [*cells, amount(row.bound_s, "s"), row.bound_by or ""] if timed else cells
+
+
+def _some(value: float, unit: str) -> str:
+    return amount(value, unit) if value else ""
+
+
+def _kinds(report: HloModuleReport) -> Grid:
+    sums = {"matmul FLOPs": "matmul_flops", "other FLOPs": "vector_flops", "HBM": "hbm_bytes"}
+    sums |= {"padding": "padding_bytes", "sends": "wire_bytes"}
+    columns: dict[str, Any] = {"kind": lambda row: row.kind.replace("_", "-"), "runs": "ops"}
+    for title, field in sums.items():
+        unit = "FLOPs" if title.endswith("FLOPs") else "bytes"
+        columns[title] = (lambda row, field=field: getattr(row, field) or "", unit)
+    columns |= {"at best": ("bound_s", "s")} if report.chip else {}
+    return records(report.kinds, columns, "By kind", how={"other FLOPs": {"keep": 4}, "padding": {"keep": 3}})
+
+
+def _collectives(report: HloModuleReport) -> Grid:
+    columns = {
+        "collective": lambda row: row.kind.replace("_", "-"),
+        "devices": lambda row: _known(row.degree),
+        "apart": lambda row: _known(row.stride, ""),
+        "groups": lambda row: _known(row.groups, ""),
+        "runs": "runs",
+        "sends": ("wire_bytes", "bytes"),
+    }
+    how = {"apart": {"keep": 5, "right": True}, "groups": {"keep": 3, "right": True}, "devices": {"right": True}}
+    return records(report.collectives, columns, "Collectives by group", how=how)
+
+
+def _patterns(report: HloModuleReport) -> list[Block]:
+    blocks: list[Block] = []
+    if report.windowed_einsums:
+        columns = {
+            "windowed einsum": "name",
+            "form": "form",
+            "turns": lambda row: _known(row.trips),
+            "permutes": "permutes",
+            "matmuls": "matmuls",
+            "matmul FLOPs": ("matmul_flops", "FLOPs"),
+        }
+        how: dict[str, dict[str, Any]] = {"windowed einsum": {"wrap": True}, "matmul FLOPs": {"keep": 5}}
+        how |= {name: {"right": True, "keep": keep} for name, keep in (("turns", 6), ("permutes", 3), ("matmuls", 2))}
+        title = "Matmuls whose collective goes round a ring while they compute"
+        blocks.append(records(report.windowed_einsums, columns, title, how=how))
+    for one in report.hidden_reduce_scatters[:_FEW]:
+        pair = f"`{one.all_reduce}` and `{one.slice}` are a reduce-scatter written as an all-reduce and a slice"
+        blocks.append(Prose(f"{pair}: half the bytes would do.", "warn"))
+    return blocks
+
+
+def _known(count: int | None, otherwise: str = "?") -> int | str:
+    return otherwise if count is None else count
+
+
+def _loops(report: HloModuleReport) -> Grid:
+    turns = {"turns": lambda row: _known(row.trips), "in all": lambda row: _known(row.times)}
+    columns = {"loop": "name", **turns, "scope": "scope"}
+    return records(report.loops[:20], columns, "Loops", how={"scope": {"keep": 2, "wrap": True}})
+
+
+def _parameters(report: HloModuleReport, detail: bool) -> Grid:
+    every = [one for one in report.parameters if one.whole]
+    shown = every if detail else every[:_FEW]
+    columns = {
+        "argument": "name",
+        "on a device": lambda row: f"{row.dtype}[{','.join(map(str, row.local))}]",
+        "whole": lambda row: f"{row.dtype}[{','.join(map(str, row.whole))}]",
+        "split": lambda row: " x ".join(map(str, row.ways)),
+        "copies": "copies",
+    }
+    foot = f"{len(every) - len(shown)} more: `--explain` lists all." if len(shown) < len(every) else ""
+    how = {"argument": {"wrap": True}, "split": {"keep": 3}, "copies": {"keep": 2, "right": True}}
+    return records(shown, columns, "Shapes back to global", foot, how)

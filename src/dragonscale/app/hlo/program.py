@@ -2,22 +2,21 @@
 to global."""
 
 import math
-from typing import ClassVar
+from collections import Counter
+from typing import Any, ClassVar
 
 import msgspec
 
-from dragonscale.app.record import Record
+from dragonscale.app.record import Record, shared
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.call_graph import callers_first
+from dragonscale.evidence.xla.call_graph import UNKNOWN, callers_first, trip_count
+from dragonscale.evidence.xla.compiled import upper_executions
 from dragonscale.evidence.xla.device_groups import group_shape, least_devices
 from dragonscale.evidence.xla.dumps import BufferRow, HloDump
 from dragonscale.evidence.xla.global_sizes import ModuleWays, whole_matmul
-from dragonscale.evidence.xla.matmuls import upper_executions
-from dragonscale.evidence.xla.op_bounds import op_bound
+from dragonscale.evidence.xla.op_work import RunningOp, op_bound, running_ops
 from dragonscale.evidence.xla.patterns import HiddenScatter, WindowedEinsum, hidden_scatters, windowed_einsums
-from dragonscale.evidence.xla.program_work import RunningOp, running_ops
 from dragonscale.evidence.xla.shardings import ParameterRow, global_parameters
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 from dragonscale.physics.hardware import Chip
 
 _SUMMED = ("matmul_flops", "vector_flops", "hbm_bytes", "wire_bytes")
@@ -119,9 +118,8 @@ class HloModuleReport(Record):
 
     def headline(self) -> str:
         at_best = f", {self.bound_s:.3g} s at best" if self.bound_s else ""
-        return (
-            f"{self.name or 'a program'}: {self.matmul_flops:.4g} matmul FLOPs, {self.hbm_bytes:.4g} HBM bytes{at_best}"
-        )
+        name = self.name or "a program"
+        return f"{name}: {self.matmul_flops:.4g} matmul FLOPs, {self.hbm_bytes:.4g} HBM bytes{at_best}"
 
 
 def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleReport:
@@ -134,18 +132,16 @@ def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleRe
         rows = sorted((_row(each, chip, spread) for each in ops), key=lambda row: _weight(row, chip), reverse=True)
         fused = [each.work for each in ops if each.work.opcode == "fusion"]
         grouped = [each.work.groups for each in ops if each.work.is_collective]
+        named = ("name", "platform", "optimized", "partitions", "replicas")
+        known: dict[str, Any] = {name: getattr(dump, name) for name in named}
+        known |= {what: math.fsum(getattr(each.work, what) * each.times for each in ops) for what in _TOTALS}
         return HloModuleReport(
-            name=dump.name,
-            platform=dump.platform,
-            optimized=dump.optimized,
-            partitions=dump.partitions,
-            replicas=dump.replicas,
+            **known,
             at_least_devices=max(dump.devices, least_devices(grouped)),
             computations=len(module.computations),
             instructions=sum(len(each.instructions) for each in module.computations.values()),
             fusions=len(fused),
             most_matmuls_in_a_fusion=max((len(work.matmuls) for work in fused), default=0),
-            **{what: math.fsum(getattr(each.work, what) * each.times for each in ops) for what in _TOTALS},
             padding_bytes=sum(row.padding_bytes for row in rows),
             kinds=_kinds(rows),
             ops=rows,
@@ -160,31 +156,20 @@ def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleRe
             bound_s=sum(row.bound_s or 0.0 for row in rows) if chip else None,
             listed=listed,
         )
+    except InputError:
+        raise
     except (ValueError, KeyError, IndexError, OverflowError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"The HLO text of {dump.name or 'the program'} cannot be read: {error!r:.120}.") from None
 
 
 def _row(each: RunningOp, chip: Chip | None, spread: ModuleWays | None) -> HloOpRow:
     work, bound = each.work, op_bound(each.work, chip) if chip else None
     shape = next((f"{one.batch}x{one.m}x{one.k}x{one.n}".removeprefix("1x") for one in work.matmuls), "")
-    return HloOpRow(
-        name=work.name,
-        where=each.where,
-        kind=work.kind,
-        detail=work.detail,
-        times=each.times,
-        shape=shape,
-        whole=_whole(each, spread),
-        **{what: getattr(work, what) * each.times for what in _SUMMED},
-        padding_bytes=work.padding_bytes.get("HBM", 0.0) * each.times,
-        scope=each.scope,
-        source=each.source,
-        bound_s=bound.seconds * each.times if bound else None,
-        bound_by=bound.by if bound else None,
-        unknown=list(work.unknown),
-    )
+    known = {"shape": shape, "whole": _whole(each, spread), "unknown": list(work.unknown)}
+    known |= {what: getattr(work, what) * each.times for what in _SUMMED}
+    known |= {"padding_bytes": work.padding_bytes.get("HBM", 0.0) * each.times}
+    known |= {"bound_s": bound.seconds * each.times, "bound_by": bound.by} if bound else {}
+    return HloOpRow(**shared(HloOpRow, each, work, **known))
 
 
 def _whole(each: RunningOp, spread: ModuleWays | None) -> list[int | None]:
@@ -226,25 +211,20 @@ def _groups(ops: list[RunningOp]) -> list[GroupRow]:
 
 
 def _loops(dump: HloDump) -> list[LoopRow]:
-    module, rows = dump.module, []
-    counts = upper_executions(module)
-    for name, computation in module.computations.items():
-        for each in computation.instructions:
-            if each.opcode == "while" and counts[name]:
-                trips = trip_count(module, name, each)
-                known = trips != UNKNOWN and counts[name] != UNKNOWN
-                total = trips * counts[name] if known else None
-                rows.append(LoopRow(each.name, each.op_name, None if trips == UNKNOWN else trips, total))
+    rows, counts = [], upper_executions(dump.module)
+    for computation, each in dump.module.placed:
+        times = counts[computation.name]
+        if each.opcode == "while" and times:
+            trips = trip_count(dump.module, computation.name, each)
+            total = trips * times if UNKNOWN not in (trips, times) else None
+            rows.append(LoopRow(each.name, each.op_name, None if trips == UNKNOWN else trips, total))
     return rows
 
 
 def _unknown(dump: HloDump, ops: list[RunningOp]) -> list[str]:
     """What the text does not tell, each with how often."""
-    found: dict[str, int] = {}
-    for each in ops:
-        for what in each.work.unknown:
-            found[what] = found.get(what, 0) + 1
-    told = [f"{what} ({count} op{'s' * (count > 1)})" for what, count in found.items()]
+    counts = Counter(what for each in ops for what in each.work.unknown)
+    told = [f"{what} ({count} op{'s' * (count > 1)})" for what, count in counts.items()]
     once = sum(each.counted_once for each in ops)
     told += [f"how often {once} ops in loops or branches run; they are counted once"] if once else []
     empty = sum(not one.instructions for one in dump.module.computations.values())

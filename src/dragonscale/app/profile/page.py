@@ -18,7 +18,7 @@ from typing import Any
 from dragonscale.app.profile.profile_records import ProfileReport
 from dragonscale.app.profile.shown import ShownSlice, ShownStep, shown_step
 from dragonscale.app.profile.trace import op_facts
-from dragonscale.app.verify.html import STYLE
+from dragonscale.app.verify.verify_sheet import STYLE
 from dragonscale.evidence.profiles.device_work import TRAVELS
 from dragonscale.evidence.profiles.records import MemoryTime, achieved_rate
 from dragonscale.files import write_file

@@ -16,7 +16,7 @@ from dragonscale.app.verify.verify_question import read_question as read_plan
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
 from dragonscale.evidence.profiles.recording import DeviceText, Recording
-from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify.records import Request
 from dragonscale.physics.hardware import Chip, load_chip, parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.driver_names import chip_named, nearest_chip

@@ -12,7 +12,7 @@ import msgspec
 
 from dragonscale.app.record import Record
 from dragonscale.errors import MISSED, InputError, shorten
-from dragonscale.evidence.verify.sweep_score import SweepScore
+from dragonscale.evidence.verify.records import SweepScore
 from dragonscale.files import is_stream, open_stream
 from dragonscale.locks import lock
 

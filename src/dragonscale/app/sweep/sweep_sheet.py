@@ -13,8 +13,7 @@ import msgspec
 
 from dragonscale.app.sweep.sweep_records import COMMANDS, Answer, Entry, SweepReport
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.verify.records import VerifyReport
-from dragonscale.evidence.verify.sweep_score import SweepScore, VerifyRow, flat, score
+from dragonscale.evidence.verify.records import SweepScore, VerifyReport, VerifyRow, flat, score
 from dragonscale.files import write_file
 from dragonscale.physics.units import render
 from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, table

@@ -28,6 +28,7 @@ from dragonscale.app.sweep.sweep_records import Answer, Entry
 from dragonscale.app.train import ask_train as train
 from dragonscale.app.verify.verify_question import read_question as read_verifying
 from dragonscale.errors import InputError
+from dragonscale.evidence.verify import comparing
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -51,10 +52,8 @@ def answer_entry(entry: Entry, cached: bool = True) -> Answer:
 
 
 def _verify(asks: dict[str, Any], cached: bool) -> Any:
-    from dragonscale.evidence.verify.quiet import verify_quietly
-
     asked = read_verifying(VerifyQuestion(**asks))
-    return verify_quietly(asked.request, asked.timeout, asked.memory, cached)
+    return comparing.verify(asked.request, asked.timeout, asked.memory, cached)
 
 
 def _train(asks: dict[str, Any], _: bool) -> Any:

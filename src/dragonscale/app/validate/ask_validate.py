@@ -3,17 +3,10 @@
 from functools import partial
 
 from dragonscale.app.charts.validate import draw
+from dragonscale.app.questions import validate
 from dragonscale.app.questions.flag import written
-from dragonscale.app.questions.validate import (
-    KINDS,
-    ScoreQuestion,
-    ServingScoreQuestion,
-    TrainingScoreQuestion,
-    ValidateQuestion,
-)
 from dragonscale.app.record import Face, bind
-from dragonscale.app.validate.served_run import ask_served
-from dragonscale.app.validate.trained_run import ask_trained
+from dragonscale.app.validate.measured_run import ask_served, ask_trained
 from dragonscale.app.validate.validate_records import RunScore, Validation, save_measures, save_scores
 from dragonscale.app.validate.validate_sheet import run_sheet, score_sheet
 from dragonscale.errors import InputError, shorten, unknown
@@ -34,30 +27,30 @@ _SCORED = {"inference": inference, "collectives": collectives, "kernels": kernel
 TABLES = (".csv", ".csv.gz")
 
 
-def ask(question: ValidateQuestion, listener: Listener) -> Validation | RunScore:
+def ask(question: validate.ValidateQuestion, listener: Listener) -> Validation | RunScore:
     """A question of any kind; what its kind has no use for is refused."""
-    if question.kind not in KINDS:
-        raise unknown("kind of measurements called", question.kind, list(KINDS))
+    if question.kind not in validate.KINDS:
+        raise unknown("kind of measurements called", question.kind, list(validate.KINDS))
     for name, kinds in _OWN.items():
         if getattr(question, name) and question.kind not in kinds:
             raise InputError(f"{name} is for measured {' and '.join(kinds)}; leave it out for {question.kind}.")
     if question.kind == "training":
         words = {name: getattr(question, name) for name in (*_LOGGED, *_TRAINING)}
-        return ask_training(TrainingScoreQuestion(question.file, **words), listener)
+        return ask_training(validate.TrainingScoreQuestion(question.file, **words), listener)
     if question.kind == "serving":
         words = {name: getattr(question, name) for name in (*_LOGGED, *_SERVING)}
-        return ask_serving(ServingScoreQuestion(question.file, **words), listener)
-    return _score(question.kind, ScoreQuestion(question.file), listener)
+        return ask_serving(validate.ServingScoreQuestion(question.file, **words), listener)
+    return _score(question.kind, validate.ScoreQuestion(question.file), listener)
 
 
-def ask_training(question: TrainingScoreQuestion, listener: Listener) -> Validation | RunScore:
+def ask_training(question: validate.TrainingScoreQuestion, listener: Listener) -> Validation | RunScore:
     if log := _log(question):
         return ask_trained(question, log, listener)
     scores = training.validate(question.file, question.stack, question.search, question.jobs, listener.step)
     return Validation("training", scores).came_from(question, listener.notes)
 
 
-def ask_serving(question: ServingScoreQuestion, listener: Listener) -> Validation | RunScore:
+def ask_serving(question: validate.ServingScoreQuestion, listener: Listener) -> Validation | RunScore:
     if log := _log(question):
         return ask_served(question, log, listener)
     asked = {"choices": question.choices, "engine": bool(question.engine)}
@@ -66,7 +59,7 @@ def ask_serving(question: ServingScoreQuestion, listener: Listener) -> Validatio
     return Validation("serving", scores, parts).came_from(question, listener.notes)
 
 
-def _log(question: TrainingScoreQuestion | ServingScoreQuestion) -> LogText | None:
+def _log(question: validate.TrainingScoreQuestion | validate.ServingScoreQuestion) -> LogText | None:
     """The file as the log of one run; None where it is a table of many."""
     given = [name for name in (*_LOGGED, "batch", "seq") if written(getattr(question, name, ""))]
     if question.file.strip().lower().endswith(TABLES):
@@ -83,13 +76,10 @@ def _log(question: TrainingScoreQuestion | ServingScoreQuestion) -> LogText | No
     return log
 
 
-def _score(kind: str, question: ScoreQuestion, listener: Listener) -> Validation:
+def _score(kind: str, question: validate.ScoreQuestion, listener: Listener) -> Validation:
     return Validation(kind, _SCORED[kind].validate(question.file)).came_from(question, listener.notes)
 
 
 ask_inference, ask_collectives, ask_kernels, ask_memory = (partial(_score, kind) for kind in _SCORED)
-bind(
-    Validation,
-    Face(score_sheet, draw=lambda answer, kind: draw(kind, answer.kind, answer.scores), rows=save_scores),
-)
+bind(Validation, Face(score_sheet, draw=lambda answer, kind: draw(kind, answer.kind, answer.scores), rows=save_scores))
 bind(RunScore, Face(run_sheet, rows=save_measures))

@@ -6,12 +6,8 @@ from typing import Any
 from dragonscale.app.validate.validate_records import MeasureRow, RunScore, Validation
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, amount, facts, table
 
-APART = {
-    "latencies": "latencies (static, prefill, decode)",
-    "rates": "throughputs (max, serving)",
-    "tpot": "TPOT",
-    "ttft": "TTFT",
-}
+APART = {"latencies": "latencies (static, prefill, decode)", "rates": "throughputs (max, serving)"}
+APART |= {"tpot": "TPOT", "ttft": "TTFT"}
 BANDS = {"tpot": "TPOT", "ttft": "TTFT", "tokens": "tokens per second"}
 PARTS = {"": "", "dense": ", dense", "moe": ", MoE"}
 RECIPES = {"stated": "launch script published", "inferred": "a launch setting inferred from results"}
@@ -63,11 +59,9 @@ def _training(found: dict[str, Any]) -> list[Block]:
         how = ", each source left out in turn" if band["sources_left_out"] else ""
         lines.append(_band(band, how))
     if choices["groups"]:
-        lines.append(
-            f"{choices['groups']} groups of alternatives: Kendall's tau {choices['tau']:.2f}; the predicted best took "
-            f"{_percent(choices['regret_mean'])} longer than the measured best on average, "
-            f"{_percent(choices['regret_max'])} at worst."
-        )
+        tau = f"{choices['groups']} groups of alternatives: Kendall's tau {choices['tau']:.2f}"
+        longer = f"{_percent(choices['regret_mean'])} longer than the measured best on average"
+        lines.append(f"{tau}; the predicted best took {longer}, {_percent(choices['regret_max'])} at worst.")
     if searched := found.get("searched"):
         lines.append(_searched(searched))
     return _said(lines)
@@ -185,11 +179,10 @@ def _worst(rows: list[dict[str, Any]]) -> Grid:
 def run_sheet(report: RunScore, detail: bool) -> Sheet:
     """The whole answer."""
     what = "training" if report.kind == "training" else "serving"
-    title = Title(
-        f"{report.software}: {what} {report.model} on {report.slice}",
-        f"{report.plan}, {report.workload}, judged by {report.judged_by}",
-    )
-    blocks: list[Block] = [title, _read(report), _measures(report.measures), Prose(report.text, _tone(report))]
+    about = f"{report.plan}, {report.workload}, judged by {report.judged_by}"
+    title = Title(f"{report.software}: {what} {report.model} on {report.slice}", about)
+    tone = {True: "good", False: "warn", None: ""}[report.inside]
+    blocks: list[Block] = [title, _read(report), _measures(report.measures), Prose(report.text, tone)]
     if report.suspects:
         blocks.append(_suspects(report))
     if report.notes:
@@ -197,10 +190,6 @@ def run_sheet(report: RunScore, detail: bool) -> Sheet:
     if detail and report.band:
         blocks.append(Prose(report.band))
     return Sheet(tuple(blocks))
-
-
-def _tone(report: RunScore) -> str:
-    return {True: "good", False: "warn", None: ""}[report.inside]
 
 
 def _read(report: RunScore) -> Facts:
@@ -219,9 +208,8 @@ def _measures(rows: list[MeasureRow]) -> Grid:
         band = "" if row.low is None else f"{row.shown(row.low)} to {row.shown(row.high)}"
         spread = "" if row.spread_low is None else f"{row.shown(row.spread_low)} to {row.shown(row.spread_high)}"
         inside = {True: "inside", False: "outside", None: ""}[row.inside]
-        cells.append(
-            [row.name, row.shown(row.measured), spread, row.shown(row.expected), band, f"{row.ratio:.2f}x", inside]
-        )
+        expected = (row.shown(row.expected), band, f"{row.ratio:.2f}x", inside)
+        cells.append([row.name, row.shown(row.measured), spread, *expected])
     heads = ["", "measured", "p10 to p90", "expected", "band", "ratio", ""]
     keep = {"p10 to p90": 3, "band": 5}
     columns = [Column(head, right=0 < place < 6, keep=keep.get(head, 9)) for place, head in enumerate(heads)]
@@ -232,10 +220,5 @@ def _measures(rows: list[MeasureRow]) -> Grid:
 
 def _suspects(report: RunScore) -> Grid:
     rows = [[one.cause, amount(one.step_s, "s"), f"{one.explains:.0%}", one.look] for one in report.suspects]
-    columns = [
-        Column("where it may have gone", wrap=True),
-        Column("gives", right=True),
-        Column("explains", right=True),
-        Column("look at", wrap=True, keep=5),
-    ]
-    return table(columns, rows)
+    numbers = [Column(head, right=True) for head in ("gives", "explains")]
+    return table([Column("where it may have gone", wrap=True), *numbers, Column("look at", wrap=True, keep=5)], rows)

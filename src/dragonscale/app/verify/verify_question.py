@@ -24,7 +24,7 @@ from dragonscale.app.questions.verify import VerifyQuestion
 from dragonscale.app.train.slices import written_slice
 from dragonscale.app.train.train_question import read_batch
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.evidence.verify.request import MODES, Request
+from dragonscale.evidence.verify.records import MODES, Request
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware import Slice, parse_slice
@@ -81,17 +81,9 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
         raise unknown("mode", question.mode, MODES)
     batch, sequence, notes = _sizes(question, table, program)
     notes = tuple(text for text in (slice_note(where), *notes) if text)
-    request = Request(
-        program=cast(Any, program),
-        model=model,
-        slice=where if ".toml" in where else str(piece),
-        plan=str(plan),
-        batch=batch,
-        sequence=sequence,
-        mode=cast(Any, question.mode),
-        capacity=_capacity(table),
-        options=_options(question.options),
-    )
+    named = (cast(Any, program), model, where if ".toml" in where else str(piece), str(plan))
+    how = (cast(Any, question.mode), _capacity(table), _options(question.options))
+    request = Request(*named, batch, sequence, *how)
     stack = question.stack.strip().lower() or _word(table, "stack", question.plan) or "dragonscale"
     stack = auto_stack(piece, load_model(model)) if stack == AUTO else load_stack(stack).name
     seconds, size = parse(question.timeout, "s", "--timeout"), parse(question.memory, "bytes", "--memory")
@@ -169,9 +161,9 @@ def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tup
     run = table.get("run", {})
     length_text = question.seq or str(run.get("seq", ""))
     if not length_text.strip():
-        what = {"train": "tokens of a sequence", "prefill": "tokens of a prompt"}
-        what.setdefault(program, "tokens a cache has room for")
-        raise InputError(f"Say how long sequences are ({what[program]}): give --seq 8192, or write seq under [run].")
+        tokens = {"train": "tokens of a sequence", "prefill": "tokens of a prompt"}
+        what = tokens.get(program, "tokens a cache has room for")
+        raise InputError(f"Say how long sequences are ({what}): give --seq 8192, or write seq under [run].")
     sequence, length = parse_length(length_text, "--seq")
     if question.batch.strip() and program == "train":
         batch, note = read_batch(question.batch, sequence)

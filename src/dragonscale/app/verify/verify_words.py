@@ -1,10 +1,16 @@
-"""A verification in sentences: what was compiled, what came of it, and what to change."""
+"""A verification in sentences: what was compiled, what came of it, and what to change.
+
+A verification as rows ready to be shown: one reading of the record for the terminal, for HTML and for whatever comes
+next.
+
+Numbers become text here and nowhere else, so no two faces can disagree about one.
+"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from dragonscale.errors import INFEASIBLE, MISSED
-from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
-from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify.records import OverlapLine, Request, Unmatched, VerifyLine, VerifyReport
 from dragonscale.physics.units import render
 
 AGREES, EXPLAINED, DIFFERS, NO_ROOM, FAILED = "agrees", "explained", "differs", "does not fit", "not compiled"
@@ -150,3 +156,156 @@ def _next(report: VerifyReport) -> str:
     size = render(wrong.total_bytes, "bytes")
     moved = f"{wrong.kind} over {over(wrong.axes)} ({wrong.what}, {size})"
     return f"In its times count the {moved} as {wrong.compiled}: it was planned {wrong.planned}."
+
+
+DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Row:
+    """A number planned and compiled. The shares (0 to 1) are lengths of bars: of a chip's memory for memory, of the
+    busiest mesh axes for bytes sent, of the larger of both for FLOPs. `below` are the parts of the number."""
+
+    name: str
+    planned: str
+    compiled: str
+    ratio: str
+    verdict: str = ""
+    why: str = ""
+    planned_share: float = 0.0
+    compiled_share: float = 0.0
+    below: tuple["Row", ...] = ()
+
+
+@dataclass(frozen=True)
+class Item:
+    """A line of a list: what it is, how much, and what is known about it."""
+
+    name: str
+    amount: str
+    about: tuple[str, ...] = ()
+
+
+def ratio_text(planned: float, compiled: float) -> str:
+    """Compiled over planned, with enough digits to tell it from one.
+
+    >>> ratio_text(100, 112), ratio_text(1e9, 1.0004e9), ratio_text(0, 3), ratio_text(0, 0), ratio_text(5, 1e9)
+    ('1.120', '1.0004', 'new', '–', '>999')
+    """
+    if not planned:
+        return "new" if compiled else "–"
+    ratio = compiled / planned
+    if ratio > 999:
+        return ">999"
+    return f"{ratio:.4f}" if abs(ratio - 1) < 0.01 else f"{ratio:.3f}" if ratio < 10 else f"{ratio:.1f}"
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with its unit.
+
+    >>> quantity(1.5e12, "FLOPs"), quantity(2e9, "bytes")
+    ('1.5TFLOP', '2GB')
+    """
+    return render(value, {"FLOPs": "FLOP"}.get(unit, unit), DIGITS)
+
+
+def totals(report: VerifyReport) -> list[Row]:
+    """What the program holds and does on one chip."""
+    room, flops = report.limit_bytes, ("matmul FLOPs", report.flops, 0.0)
+    lines = (("arguments", report.arguments, room), ("peak memory", report.peak, room), flops)
+    return [_row(name, line, max(scale, line.planned, line.compiled)) for name, line, scale in lines if line]
+
+
+def axis_rows(report: VerifyReport) -> list[Row]:
+    """Bytes that each chip sends, by the mesh axes they travel over, and by kind of collective below."""
+    scale = max((max(one.line.planned, one.line.compiled) for one in report.axes), default=0.0)
+    rows: list[Row] = []
+    for one in report.axes:
+        below = [_part(kind, *sizes, one.line.unit, scale) for kind, sizes in one.kinds.items()]
+        rows.append(replace(_row(over(one.axes), one.line, scale), below=tuple(below)))
+    return rows
+
+
+def _part(name: str, planned: float, compiled: float, unit: str, scale: float) -> Row:
+    texts = quantity(planned, unit), quantity(compiled, unit), ratio_text(planned, compiled)
+    shares = (planned / scale, compiled / scale) if scale else (0.0, 0.0)
+    return Row(name, *texts, planned_share=shares[0], compiled_share=shares[1])
+
+
+def _row(name: str, line: VerifyLine, scale: float) -> Row:
+    part = _part(name, line.planned, line.compiled, line.unit, scale)
+    return replace(part, verdict=line.verdict, why=line.why)
+
+
+def lists(report: VerifyReport) -> dict[str, list[Item]]:
+    """What is told as lists, by heading: buffers without room, collectives that one side lacks, slow kernels."""
+    parts = sorted(report.memory.items(), key=lambda part: -part[1])
+    buffers = [(name, quantity(size, "bytes"), (about,) if about else ()) for name, size, about in report.largest]
+    return {
+        "the planned peak, by part": [Item(name, quantity(size, "bytes")) for name, size in parts if size > 0],
+        "largest buffers": [Item(*buffer) for buffer in buffers],
+        "only the plan has": [_unmatched(one) for one in report.only_planned],
+        "only the compiler has": [_unmatched(one) for one in report.only_compiled],
+        "slowest kernels by the compiler's estimate": [Item(name, quantity(s, "s")) for name, s in report.slowest],
+    }
+
+
+def _unmatched(one: Unmatched) -> Item:
+    """A collective that only one side has, with the place in the program it comes from and why."""
+    times, what = f", {one.times:,} times" * (one.times > 1), f" ({one.what})" * bool(one.what)
+    about = tuple(text for text in (one.op_name, one.source, one.why) if text)
+    return Item(f"{one.kind} over {over(one.axes)}{what}", quantity(one.total_bytes, "bytes") + times, about)
+
+
+def overlap_rows(found: tuple[OverlapLine, ...]) -> list[tuple[str, str, str, str, str, bool]]:
+    """Collective, what travels, bytes, hidden or exposed as planned and as compiled, and whether that agrees."""
+    rows = []
+    for one in found:
+        sent = quantity(one.total_bytes, "bytes")
+        rows.append((f"{one.kind} over {over(one.axes)}", one.what, sent, one.planned, one.compiled, one.agrees))
+    return rows
+
+
+def stack_items(report: VerifyReport) -> list[Item]:
+    """What the plan's own stack does otherwise than the program that was compiled: by switch, the lines it changes."""
+    items: list[Item] = []
+    for switch in dict.fromkeys(one.switch for one in report.stack_differences):
+        found = [one for one in report.stack_differences if one.switch == switch]
+        lines, sums = [], []
+        for one in sorted(found, key=lambda one: -abs(one.theirs - one.ours)):
+            ours, theirs = (_amount(size, one.quantity) for size in (one.ours, one.theirs))
+            lines.append(f"{one.section}, {one.phase}: {one.what} {ours} -> {theirs}")
+        for quantity, words in (("flops", "FLOPs"), ("wire_bytes", "sent"), ("hbm_bytes", "held")):
+            change = sum(one.theirs - one.ours for one in found if one.quantity == quantity)
+            if change:
+                sums.append(f"{_amount(abs(change), quantity)} {'more' if change > 0 else 'less'} {words}")
+        items.append(Item(f"{switch}: {found[0].why}", ", ".join(sums) or "moved", tuple(lines)))
+    return items
+
+
+def _amount(size: float, name: str) -> str:
+    return quantity(size, "FLOPs" if name == "flops" else "bytes")
+
+
+def remarks(report: VerifyReport) -> list[str]:
+    """Facts beside the comparison."""
+    said: list[str] = []
+    if report.stack != "dragonscale" and report.peak is not None and report.request.program == "train":
+        held = [one.theirs - one.ours for one in report.stack_differences if one.quantity == "hbm_bytes"]
+        theirs = quantity(report.peak.planned + sum(held), "bytes")
+        would = f"stack {report.stack} would hold {theirs} on the fullest chip"
+        said.append(f"The planned column is our own program; {would}.")
+    if report.limit_bytes and (report.compiled or not report.fits_compiled):
+        planner, compiler = ("fits" if fit else "does not fit" for fit in (report.fits_planned, report.fits_compiled))
+        holds = f"A chip holds {quantity(report.limit_bytes, 'bytes')}"
+        said.append(f"{holds}: the plan {planner} by the planner, {compiler} by the compiler.")
+    if report.padding_bytes > 0:
+        said.append(f"Layouts pad the arguments by {quantity(report.padding_bytes, 'bytes')}.")
+    if report.algorithms:
+        chosen = ", ".join(f"{name} {times:,} times" for name, times in report.algorithms.items())
+        said.append(f"Collectives as the compiler chose them: {chosen}.")
+    if report.cycles_s is not None:
+        said.append(f"The compiler estimates {quantity(report.cycles_s, 's')} of kernels a run, without the network.")
+    if report.unknown:
+        said.append(f"Not understood: {'; '.join(report.unknown)}.")
+    return said

@@ -4,6 +4,11 @@ Each case is there for some constants: few rows for launch and bandwidth, many f
 rows for the waves and the padding, long contractions with few tiles for the splitting of a contraction. The sizes are
 those of real models, since libraries have been tuned on them. The order is by what a case tells: whoever stops early
 keeps a list that covers every kind, a bit more thinly.
+
+Measurements as lines of JSON: one for the machine, one for each case, appended as they are made.
+
+Whoever stops a run, or loses it, has what was measured; the next run with the same file goes on where it ended. A file
+of another machine or other software is refused: its times would be mixed up with this one's.
 """
 
 import functools
@@ -12,7 +17,13 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.tables import read_regular
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -75,10 +86,17 @@ class BenchCase:
 
 def all_cases(dtypes: Sequence[str] = ("bf16",), devices: int = 1) -> list[BenchCase]:
     """Every case, those that tell most first. The first format is measured fully, others by matmuls."""
-    main, few = dtypes[0], calibrated("sizes")["few_weights"]
-    ways = [_matmuls(main), _attention(main), _streams(main), _decodes(main), _experts(main), _backward_matmuls(main)]
+    main = dtypes[0]
+    ways = [
+        _pairs(("matmul",), "rows", "weights", main),
+        _pairs(("attention", "attention_both"), "sequences", "heads", main),
+        _streams(main),
+        _pairs(("decode",), "caches", "heads", main),
+        _pairs(("experts",), "tokens", "experts", main),
+        _backward_matmuls(main),
+    ]
     first = list(interleaved(ways, [6, 3, 2, 2, 1, 2]))
-    others = [_matmuls(name, few) for name in dtypes[1:]]
+    others = [_pairs(("matmul",), "rows", "few_weights", name) for name in dtypes[1:]]
     rest = interleaved([first[MAIN_FIRST:], *others], [16, *(2 for _ in others)])
     host = [BenchCase("dispatch", (100,), main), BenchCase("round_trip", (50,), main)]
     early, late, shared = first[: MAIN_FIRST // 2], first[MAIN_FIRST // 2 : MAIN_FIRST], _collectives(main, devices)
@@ -117,10 +135,23 @@ def diagonals(some: Sequence[A], others: Sequence[B]) -> Iterator[tuple[A, B]]:
             yield some[(place + shift) % len(some)], other
 
 
-def _matmuls(dtype: str, weights: Sequence[Sequence[int]] = ()) -> Iterator[BenchCase]:
+def _pairs(kinds: Sequence[str], some: str, others: str, dtype: str) -> Iterator[BenchCase]:
+    """Cases of every pair out of two lists of sizes."""
     sizes = calibrated("sizes")
-    for rows, (n, k) in diagonals(sizes["rows"], weights or sizes["weights"]):
-        yield BenchCase("matmul", (rows, n, k), dtype)
+    for first, second in diagonals(sizes[some], sizes[others]):
+        both = (*([first] if isinstance(first, int) else first), *second)
+        yield from (BenchCase(kind, both, dtype) for kind in kinds if _fits(kind, both))
+
+
+def _fits(kind: str, sizes: tuple[int, ...]) -> bool:
+    """Whether a device has room for the arrays; some compilers spread the rows of experts over all of them."""
+    if kind == "decode":
+        batch, keys, _, kv_heads, head = sizes
+        return 4 * batch * keys * kv_heads * head < 2**33
+    if kind == "experts":
+        tokens, hidden, inner, picks, experts = sizes
+        return 2 * tokens * picks * experts * max(hidden, inner) < 2**33
+    return True
 
 
 def _backward_matmuls(dtype: str) -> Iterator[BenchCase]:
@@ -135,29 +166,131 @@ def _streams(dtype: str) -> Iterator[BenchCase]:
         yield BenchCase(kind, (2**power,), dtype)
 
 
-def _attention(dtype: str) -> Iterator[BenchCase]:
-    sizes = calibrated("sizes")
-    for sequences, heads in diagonals(sizes["sequences"], sizes["heads"]):
-        yield BenchCase("attention", (*sequences, *heads), dtype)
-        yield BenchCase("attention_both", (*sequences, *heads), dtype)
-
-
-def _decodes(dtype: str) -> Iterator[BenchCase]:
-    sizes = calibrated("sizes")
-    for (batch, keys), heads in diagonals(sizes["caches"], sizes["heads"]):
-        if 4 * batch * keys * heads[1] * heads[2] < 2**33:
-            yield BenchCase("decode", (batch, keys, *heads), dtype)
-
-
-def _experts(dtype: str) -> Iterator[BenchCase]:
-    sizes = calibrated("sizes")
-    for tokens, (hidden, inner, picks, experts) in diagonals(sizes["tokens"], sizes["experts"]):
-        # Some compilers spread the rows over all experts: no more than fits then.
-        if 2 * tokens * picks * experts * max(hidden, inner) < 2**33:
-            yield BenchCase("experts", (tokens, hidden, inner, picks, experts), dtype)
-
-
 def _collectives(dtype: str, devices: int) -> Iterator[BenchCase]:
     sizes = calibrated("sizes")
     for power, what in itertools.product(sizes["messages"] if devices > 1 else (), sizes["collectives"]):
         yield BenchCase("collective", (2**power, devices), dtype, what)
+
+
+MAX_RECORD_BYTES = 50_000_000
+
+
+class Machine(msgspec.Struct, frozen=True, tag="machine", tag_field="line"):
+    """Where something was measured: the device as its driver names it, how many, and with which software."""
+
+    device: str
+    devices: int
+    platform: str
+    software: dict[str, str]
+    """Versions by name: jax, jaxlib, torch, driver …"""
+    timed_with: str
+    """`jax` or `torch`."""
+    date: str
+    cache_bytes: int = 0
+    memory_bytes: int = 0
+
+
+class TimedCase(msgspec.Struct, frozen=True, tag="case", tag_field="line", omit_defaults=True):
+    """A case and its seconds; `failed` says why there are none. `spread` is the distance of the quartiles over the
+    median."""
+
+    kind: str
+    sizes: tuple[int, ...]
+    dtype: str
+    seconds: float = 0.0
+    what: str = ""
+    spread: float = 0.0
+    repeats: int = 0
+    compile_s: float = 0.0
+    failed: str = ""
+
+    @property
+    def case(self) -> BenchCase:
+        return BenchCase(self.kind, self.sizes, self.dtype, self.what)
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """A file of measurements."""
+
+    machine: Machine
+    rows: list[TimedCase]
+
+    @property
+    def good(self) -> list[TimedCase]:
+        """Those that have a time."""
+        return [row for row in self.rows if not row.failed and row.seconds > 0]
+
+
+def read_measurements(path: str | Path) -> Measurements:
+    """A file as `dscale calibrate` writes it. A last line that was cut off is left out."""
+    shown = shorten(str(path))
+    lines = read_regular(Path(path), "File of measurements", MAX_RECORD_BYTES).split(b"\n")
+    decoder = msgspec.json.Decoder(Machine | TimedCase)
+    machine: Machine | None = None
+    rows: dict[str, TimedCase] = {}
+    for place, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found = decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if place == len(lines):
+                continue
+            raise InputError(f"Line {place} of {shown} is no measurement of `dscale calibrate`.") from None
+        if isinstance(found, Machine):
+            machine = machine or found
+        elif _possible(found):
+            rows[found.case.id] = found
+        else:
+            raise InputError(f"Line {place} of {shown} is no measurement of `dscale calibrate`.")
+    if machine is None:
+        raise InputError(f"The file {shown} does not say which machine was measured; start another one.")
+    return Measurements(machine, list(rows.values()))
+
+
+def _possible(row: TimedCase) -> bool:
+    """Whether a row is of a kind there is, with sizes and a time that can be."""
+    kind = calibrated("kinds").get(row.kind)
+    sizes = kind is not None and len(row.sizes) == len(kind["sizes"]) and all(0 < size < 1e13 for size in row.sizes)
+    return sizes and 0 <= row.seconds < 1e6
+
+
+def begin(path: Path, machine: Machine) -> Measurements:
+    """The file to append to: what is there already, or a new one with its first line."""
+    if path.exists() and path.stat().st_size:
+        found = read_measurements(path)
+        _same(found.machine, machine, path)
+        _close_line(path)
+        return found
+    append(path, [machine])
+    return Measurements(machine, [])
+
+
+def append(path: Path, lines: Iterable[Machine | TimedCase]) -> None:
+    """Add lines at the end."""
+    try:
+        with path.open("ab") as file:
+            for line in lines:
+                file.write(msgspec.json.encode(line) + b"\n")
+    except OSError as error:
+        raise InputError(f"The file {shorten(str(path))} cannot be written: {error.strerror}.") from None
+
+
+def _close_line(path: Path) -> None:
+    """A run that was stopped may have left half a line: it is cut off."""
+    content = path.read_bytes()
+    if not content.endswith(b"\n"):
+        path.write_bytes(content[: content.rfind(b"\n") + 1])
+
+
+def _same(before: Machine, now: Machine, path: Path) -> None:
+    for name in ("device", "devices", "timed_with", "software"):
+        if getattr(before, name) != getattr(now, name):
+            there, here = (_shown(getattr(machine, name)) for machine in (before, now))
+            other = f"was measured with another {name} ({there}; here: {here})"
+            raise InputError(f"The file {shorten(str(path))} {other}; give another --records.")
+
+
+def _shown(value: object) -> str:
+    return ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else str(value)

@@ -45,15 +45,8 @@ class JaxProgram:
 
 def program_of(case: BenchCase) -> JaxProgram:
     """What a case computes on one device."""
-    makers = {
-        "copy": _copy,
-        "read": _read,
-        "product": _product,
-        "attention": _attention,
-        "attention_both": _attention,
-        "decode": _decode,
-        "experts": _experts,
-    }
+    makers = {"copy": _copy, "read": _read, "product": _product, "decode": _decode, "experts": _experts}
+    makers |= dict.fromkeys(("attention", "attention_both"), _attention)
     return _matmul(case) if case.kind.startswith("matmul") else makers[case.kind](case)
 
 
@@ -143,10 +136,7 @@ def _decode(case: BenchCase) -> JaxProgram:
     def compute(q: Any, k: Any, v: Any) -> Any:
         return attend_cached(q, k, v, jnp.full((batch, 1), keys - 1), Scoring(Reach(), size**-0.5))
 
-    return JaxProgram(
-        (((batch, 1, heads, size), dtype), *[((batch, keys, kv_heads, size), dtype)] * 2),
-        compute,
-    )
+    return JaxProgram((((batch, 1, heads, size), dtype), *[((batch, keys, kv_heads, size), dtype)] * 2), compute)
 
 
 def _experts(case: BenchCase) -> JaxProgram:

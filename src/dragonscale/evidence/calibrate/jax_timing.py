@@ -16,20 +16,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dragonscale.evidence.calibrate.cases import BenchCase
+from dragonscale.evidence.calibrate import timing
+from dragonscale.evidence.calibrate.cases import BenchCase, Machine
 from dragonscale.evidence.calibrate.jax_programs import CHAINED, compiled_collective, copies, cutting, program_of
-from dragonscale.evidence.calibrate.records import Machine
-from dragonscale.evidence.calibrate.timing import (
-    MOST_SETS,
-    REPEATS,
-    Bench,
-    Clocked,
-    calls_for,
-    host_times,
-    sets_for,
-    settle,
-    versions,
-)
+from dragonscale.evidence.calibrate.timing import Bench, Clocked
 
 AHEAD_S = 6e-3
 """Seconds of work that is queued before calls that are shorter for the device than for the host."""
@@ -53,7 +43,6 @@ class JaxBench(Bench):
     """Times with JAX on its default device."""
 
     def __init__(self, small: bool = False) -> None:
-
         # a plugin for GPUs that finds none tells it with a traceback, which says nothing that `machine` does not
         logging.getLogger("jax._src.xla_bridge").setLevel(logging.CRITICAL)
         self.device = jax.devices()[0]
@@ -61,7 +50,7 @@ class JaxBench(Bench):
         stats = (self.device.memory_stats() or {}) if self.platform != "cpu" else {}
         self.memory = int(stats.get("bytes_limit", 2**32))
         self.cache = 2**20 if small else 2**25 if self.platform == "cpu" else 2**26
-        self.most = MOST_SETS if self.platform != "cpu" else 3
+        self.most = timing.MOST_SETS if self.platform != "cpu" else 3
         self.cutters: dict[tuple[tuple[int, ...], str], Any] = {}
         count = 2**20 if small else 2**24 if self.platform == "cpu" else min(2**28, self.memory // 64)
         kind = jnp.float32 if self.platform == "cpu" else jnp.bfloat16
@@ -69,16 +58,9 @@ class JaxBench(Bench):
         self.ahead = self._ahead() if self.platform != "cpu" else None
 
     def machine(self) -> Machine:
-        return Machine(
-            str(self.device.device_kind),
-            len(jax.local_devices()),
-            self.platform,
-            versions("jax", "jaxlib"),
-            "jax",
-            time.strftime("%Y-%m-%d"),
-            self.cache,
-            self.memory,
-        )
+        device = str(self.device.device_kind), len(jax.local_devices()), self.platform
+        software, date = timing.versions("jax", "jaxlib"), time.strftime("%Y-%m-%d")
+        return Machine(*device, software, "jax", date, self.cache, self.memory)
 
     def dtypes(self) -> Sequence[str]:
         if self.platform == "cpu":
@@ -94,7 +76,7 @@ class JaxBench(Bench):
             return compiled_collective(case)
         program = program_of(case)
         most = 2 if case.kind == "experts" else self.most  # dozens of kernels each: slow to compile
-        sets = min(most, sets_for(max(program.bytes, case.moved), self.cache, 0.25 * self.memory))
+        sets = min(most, timing.sets_for(max(program.bytes, case.moved), self.cache, 0.25 * self.memory))
         makers = [self._cutter(shape, dtype) for shape, dtype in program.arrays]
         shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in program.arrays * sets]
         work = copies(program, sets, case.kind in CHAINED)
@@ -121,14 +103,14 @@ class JaxBench(Bench):
             jax.block_until_ready(call())
         issued, done = (seconds / 8 for seconds in _issue(call, 8))
         ahead = self.ahead if done < max(BUSY * issued, SHORT_S * sets) else None
-        calls = calls_for(done)
+        calls = timing.calls_for(done)
         found = []
-        for _ in range(REPEATS if done * calls < 0.1 else 3):
+        for _ in range(timing.REPEATS if done * calls < 0.1 else 3):
             once = _issue(call, calls, ahead)[1]
             # A CPU computes while it is called: there is no way to it to be taken off, and others' work comes between.
             spent = once if self.platform == "cpu" else _issue(call, 2 * calls, ahead)[1] - once
             found.append(spent / (calls * sets))
-        return settle(found)
+        return timing.settle(found)
 
     def _ahead(self) -> Callable[[], Any]:
         """Passes over a large array that take `AHEAD_S`."""
@@ -141,7 +123,7 @@ class JaxBench(Bench):
 
         def ahead() -> Any:
             out = None
-            for _ in range(passes):
+            for _ in range(passes):  # one result at a time: each is as large as the array
                 out = step(array)
             return out
 
@@ -150,7 +132,7 @@ class JaxBench(Bench):
     def _host(self, case: BenchCase) -> Clocked:
         step, start = jax.jit(lambda x: x + 1), jnp.ones((128,), jnp.float32)
         jax.block_until_ready(step(step(start)))
-        return host_times(case, start, step, jax.block_until_ready)
+        return timing.host_times(case, start, step, jax.block_until_ready)
 
 
 def _issue(call: Callable[[], Any], calls: int, ahead: Callable[[], Any] | None = None) -> tuple[float, float]:

@@ -16,8 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.calibrate.cases import BenchCase
-from dragonscale.evidence.calibrate.records import Measurements, TimedCase, append, begin
+from dragonscale.evidence.calibrate.cases import BenchCase, Measurements, TimedCase, append, begin
 from dragonscale.evidence.calibrate.timing import Bench
 from dragonscale.listener import Listener
 

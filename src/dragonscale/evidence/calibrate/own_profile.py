@@ -13,20 +13,13 @@ import msgspec
 import numpy
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.calibrate.expected import RAGGED, TABLES, TAKEN_OVER, expected_seconds, log_errors, shape_of
-from dragonscale.evidence.calibrate.fitting import BOUNDS, fit_table, fold, held_out_error, median_error
-from dragonscale.evidence.calibrate.records import Machine, TimedCase
+from dragonscale.evidence.calibrate import fitting
+from dragonscale.evidence.calibrate.cases import Machine, TimedCase
 from dragonscale.physics.hardware.chip import Chip
+from dragonscale.physics.kernels import profile_file
 from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.kernels.profile import KernelProfile, Tables
-from dragonscale.physics.kernels.profile_file import (
-    ProfileFile,
-    choose,
-    make_profile,
-    profile_files,
-    read_profile,
-    tables_of,
-)
+from dragonscale.tables import toml_value
 
 FEWEST = 4
 """Rows below which a table is not fitted."""
@@ -70,7 +63,7 @@ class TableFit:
 class FittedProfile:
     """A profile's file as a table and as text, with what was fitted of it."""
 
-    file: ProfileFile
+    file: profile_file.ProfileFile
     text: str
     fits: list[TableFit]
     based_on: str
@@ -79,14 +72,14 @@ class FittedProfile:
     def tables(self) -> list[ProfileTable]:
         """Every table of the profile; those that were taken over have no errors."""
         fitted = {fit.worth.table: fit.worth for fit in self.fits}
-        return [fitted.get(name) or ProfileTable(name, 0) for name in tables_of(self.file)]
+        return [fitted.get(name) or ProfileTable(name, 0) for name in profile_file.tables_of(self.file)]
 
 
 def fit_profile(rows: Sequence[TimedCase], machine: Machine, chip: Chip) -> FittedProfile:
     """The profile of a chip that the rows of one machine settle."""
-    base = choose(chip)
-    source = msgspec.to_builtins(profile_files()[base])
-    profile = make_profile(profile_files()[base], chip)
+    base = profile_file.choose(chip)
+    source = msgspec.to_builtins(profile_file.profile_files()[base])
+    profile = profile_file.make_profile(profile_file.profile_files()[base], chip)
     tables = _tables(rows, profile)
     fits: list[TableFit] = []
     if not tables:
@@ -99,17 +92,17 @@ def fit_profile(rows: Sequence[TimedCase], machine: Machine, chip: Chip) -> Fitt
     for fit in fits:
         _put(source, fit)
     name = source["name"]
-    return FittedProfile(read_profile(source, name), profile_text(source, name), fits, base)
+    return FittedProfile(profile_file.read_profile(source, name), profile_text(source, name), fits, base)
 
 
 def _tables(rows: Sequence[TimedCase], profile: KernelProfile) -> dict[TablePath, list[TimedCase]]:
     """The rows of each table that has enough of them and whose format the chip multiplies."""
     found: dict[TablePath, list[TimedCase]] = {}
     for row in rows:
-        kind = TABLES.get(row.kind)
+        kind = fitting.TABLES.get(row.kind)
         if kind is None or row.dtype not in FORMATS or FORMATS[row.dtype].compute not in profile.chip.matrix:
             continue
-        path = (kind, "", "") if kind == "stream" else (kind, row.dtype, RAGGED if kind == "grouped" else "")
+        path = (kind, "", "") if kind == "stream" else (kind, row.dtype, fitting.RAGGED if kind == "grouped" else "")
         found.setdefault(path, []).append(row)
     for path, own in found.items():
         settled = [row for row in own if row.spread <= UNSETTLED]
@@ -143,23 +136,25 @@ def _fitted(rows: list[TimedCase], path: TablePath, profile: KernelProfile) -> T
     start = _started(profile, path)
     # What these rows cannot settle: formats on the way in, the host, the paged cache.
     apart = ("quantise", "dispatch", "write", "cached")
-    bounds = {name: pair for name, pair in BOUNDS[path[0]].items() if not name.startswith(apart)}
+    bounds = {name: pair for name, pair in fitting.BOUNDS[path[0]].items() if not name.startswith(apart)}
     spread = replace(start, expanded=True) if path[0] == "grouped" else None
 
     def errors(tested: Sequence[TimedCase], table: Any) -> Any:
-        return log_errors(tested, _with_table(profile, path, table))
+        return fitting.log_errors(tested, _with_table(profile, path, table))
 
     def fitted(some: Sequence[TimedCase]) -> Any:
-        if spread is not None and median_error(errors(some, spread)) < EXPANDS:  # a law without constants of its own
+        if (
+            spread is not None and fitting.median_error(errors(some, spread)) < EXPANDS
+        ):  # a law without constants of its own
             return spread
         forward = _forward(some)
         own = forward if len(forward) >= FEWEST else some
-        return _with_backward(fit_table(start, bounds, lambda trial: errors(own, trial)), some, path, profile)
+        return _with_backward(fitting.fit_table(start, bounds, lambda trial: errors(own, trial)), some, path, profile)
 
     table = fitted(rows)
-    before, after = (median_error(errors(rows, constants)) for constants in (start, table))
-    half = held_out_error(rows, lambda row: fold(row.case.id, 2), fitted, errors)
-    unseen = held_out_error(rows, lambda row: fold(shape_of(row), SHAPE_FOLDS), fitted, errors)
+    before, after = (fitting.median_error(errors(rows, constants)) for constants in (start, table))
+    half = fitting.held_out_error(rows, lambda row: fitting.fold(row.case.id, 2), fitted, errors)
+    unseen = fitting.held_out_error(rows, lambda row: fitting.fold(fitting.shape_of(row), SHAPE_FOLDS), fitted, errors)
     return TableFit(path, table, ProfileTable(".".join(filter(None, path)), len(rows), before, after, half, unseen))
 
 
@@ -170,7 +165,7 @@ def _with_backward(table: Any, rows: Sequence[TimedCase], path: TablePath, profi
     if path[0] != "attention" or not both:
         return table
     alone = [msgspec.structs.replace(row, kind="attention") for row in both]
-    forward = expected_seconds(alone, _with_table(profile, path, table))
+    forward = fitting.expected_seconds(alone, _with_table(profile, path, table))
     ratio = float(numpy.median(numpy.array([row.seconds for row in both]) / forward)) - 1
     return replace(table, backward=float(f"{max(1.0, ratio):.4g}"))
 
@@ -187,15 +182,13 @@ def _described(source: dict[str, Any], machine: Machine, chip: Chip, base: str) 
         "title": f"dscale calibrate on {machine.devices} x {machine.device}: {with_}; cold caches, medians",
         "date": machine.date,
     }
-    for name in ("cores", "library"):
-        if not source.get(name):
-            source.pop(name, None)
-    for named in source["sources"].values():
-        if not named.get("url"):
-            named.pop("url", None)
-    for where, raw in tables_of(msgspec.convert(source, ProfileFile)).items():
+    for table, names in ((source, ("cores", "library")), *((named, ("url",)) for named in source["sources"].values())):
+        for name in names:
+            if not table.get(name):
+                table.pop(name, None)
+    for where, raw in profile_file.tables_of(msgspec.convert(source, profile_file.ProfileFile)).items():
         rest = raw["rests_on"]
-        note = f"{TAKEN_OVER} {base}, where it is {where}"
+        note = f"{fitting.TAKEN_OVER} {base}, where it is {where}"
         rest["note"] = f"{note}; {rest['note']}" if rest.get("note") else note
 
 
@@ -230,7 +223,7 @@ def _plain(table: Any) -> dict[str, Any]:
 
 def put_constants(raw: dict[str, Any], table: Any, kind: str, rest: dict[str, Any]) -> None:
     """Fitted constants and what they rest on into a raw table, in the order of the record; others stay."""
-    for constant in (*BOUNDS[kind], *(("backward",) if kind == "attention" else ())):
+    for constant in (*fitting.BOUNDS[kind], *(("backward",) if kind == "attention" else ())):
         if (value := getattr(table, constant)) and not getattr(table, "expanded", False):
             raw[constant] = seconds_text(value) if is_time(constant) else value
     order = [field.name for field in fields(table) if field.name in raw]
@@ -244,7 +237,7 @@ def profile_text(source: dict[str, Any], name: str) -> str:
     lines = [f"{key} = {text_of(value)}" for key, value in source.items() if key not in ("sources", *KINDS)]
     for key, value in source["sources"].items():
         lines += ["", f"[sources.{key}]", *(f"{part} = {text_of(item)}" for part, item in value.items())]
-    for where, raw in tables_of(read_profile(source, name)).items():
+    for where, raw in profile_file.tables_of(profile_file.read_profile(source, name)).items():
         lines += ["", f"[{where}]", *(f"{key} = {text_of(value)}" for key, value in raw.items())]
     return "\n".join(lines) + "\n"
 
@@ -255,10 +248,8 @@ def text_of(value: Any) -> str:
     >>> text_of({"rows": [1, 2], "note": 'the "best"', "part": 0.123456})
     '{ rows = [1, 2], note = "the \\\\"best\\\\"", part = 0.1235 }'
     """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, bool | str):
+        return toml_value(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(text_of, value)) + "]"
     if isinstance(value, dict):

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from dragonscale.evidence.calibrate.stack_cases import DEVICE, Case, ServeCase, TrainCase, parts_of
+from dragonscale.evidence.calibrate.stack_fit import DEVICE, Case, ServeCase, TrainCase, parts_of
 from dragonscale.models import load_model
 from dragonscale.models.program import Program
 from dragonscale.runtime.decode import decode, empty_cache, prefill

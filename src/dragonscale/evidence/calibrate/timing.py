@@ -3,14 +3,12 @@
 import statistics
 import subprocess
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from typing import Any, Protocol
 
-from dragonscale.evidence.calibrate.cases import BenchCase
-from dragonscale.evidence.calibrate.records import Machine
+from dragonscale.evidence.calibrate.cases import BenchCase, Machine
 
 LEAST_SETS, MOST_SETS = 2, 32
 REPEATS = 5
@@ -27,24 +25,15 @@ class Clocked:
     repeats: int
 
 
-class Bench(ABC):
-    """Times cases on the device at hand with one software."""
+class Bench(Protocol):
+    """Times cases on the device at hand with one software: the device and the software; the formats that the device
+    multiplies, the one that is measured fully first; whatever takes long and does not disturb others (compiling); the
+    time of a prepared case."""
 
-    @abstractmethod
-    def machine(self) -> Machine:
-        """The device and the software."""
-
-    @abstractmethod
-    def dtypes(self) -> Sequence[str]:
-        """Formats that the device multiplies, the one that is measured fully first."""
-
-    @abstractmethod
-    def prepare(self, case: BenchCase) -> Any:
-        """Whatever takes long and does not disturb others: compiling."""
-
-    @abstractmethod
-    def measure(self, prepared: Any) -> Clocked:
-        """The time of a prepared case."""
+    def machine(self) -> Machine: ...
+    def dtypes(self) -> Sequence[str]: ...
+    def prepare(self, case: BenchCase) -> Any: ...
+    def measure(self, prepared: Any) -> Clocked: ...
 
 
 def settle(times: Sequence[float]) -> Clocked:

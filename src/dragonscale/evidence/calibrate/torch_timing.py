@@ -5,19 +5,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase
-from dragonscale.evidence.calibrate.records import Machine
-from dragonscale.evidence.calibrate.timing import (
-    MOST_SETS,
-    REPEATS,
-    Bench,
-    Clocked,
-    calls_for,
-    host_times,
-    sets_for,
-    settle,
-    versions,
-)
+from dragonscale.evidence.calibrate import timing
+from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase, Machine
+from dragonscale.evidence.calibrate.timing import Bench, Clocked
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn"}
 
@@ -37,7 +27,10 @@ class TorchBench(Bench):
     def machine(self) -> Machine:
         name = self.torch.cuda.get_device_name(0) if self.gpu else "cpu"
         count = self.torch.cuda.device_count() if self.gpu else 1
-        software = {**versions("torch", "triton"), **({"cuda": str(self.torch.version.cuda)} if self.gpu else {})}
+        software = {
+            **timing.versions("torch", "triton"),
+            **({"cuda": str(self.torch.version.cuda)} if self.gpu else {}),
+        }
         date = time.strftime("%Y-%m-%d")
         return Machine(name, count, "gpu" if self.gpu else "cpu", software, "torch", date, self.cache, self.memory)
 
@@ -53,7 +46,7 @@ class TorchBench(Bench):
     def measure(self, prepared: Any) -> Clocked:
         if prepared.kind in ("dispatch", "round_trip"):
             return self._host(prepared)
-        sets = min(MOST_SETS if self.gpu else 3, sets_for(prepared.moved, self.cache, 0.2 * self.memory))
+        sets = min(timing.MOST_SETS if self.gpu else 3, timing.sets_for(prepared.moved, self.cache, 0.2 * self.memory))
         works = [work_of(prepared, self.where) for _ in range(sets)]
         with self.torch.set_grad_enabled(prepared.kind == "attention_both"):
             return self._graphed(works) if self.gpu else self._called(works)
@@ -70,28 +63,28 @@ class TorchBench(Bench):
             kept = [work() for work in works]
         graph.replay()
         rough = _between(graph.replay, 1)
-        calls = calls_for(rough)
-        found = [_between(graph.replay, calls) / (calls * len(works)) for _ in range(REPEATS)]
+        calls = timing.calls_for(rough)
+        found = [_between(graph.replay, calls) / (calls * len(works)) for _ in range(timing.REPEATS)]
         del kept, graph
-        return settle(found)
+        return timing.settle(found)
 
     def _called(self, works: list[Callable[[], Any]]) -> Clocked:
         for work in works:
             work()
         found = []
-        for _ in range(REPEATS):
+        for _ in range(timing.REPEATS):
             began = time.perf_counter()
             for work in works:
                 work()
             found.append((time.perf_counter() - began) / len(works))
-        return settle(found)
+        return timing.settle(found)
 
     def _host(self, case: BenchCase) -> Clocked:
         def wait(_: Any) -> None:
             if self.gpu:
                 self.torch.cuda.synchronize()
 
-        return host_times(case, self.torch.ones(128, device=self.where), lambda value: value + 1, wait)
+        return timing.host_times(case, self.torch.ones(128, device=self.where), lambda value: value + 1, wait)
 
 
 def _torch() -> Any:

@@ -4,11 +4,14 @@ A log is not a document. It may be cut in the middle of a line, hold the colours
 drawn over each other, and bytes that are no text; what cannot be read of it is left out, and the rest counts.
 """
 
+import functools
 import json
 import re
+import tomllib
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +104,12 @@ def _object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+@functools.cache
+def formats() -> dict[str, Any]:
+    """The tables of `formats.toml`."""
+    return tomllib.loads((resources.files("dragonscale.evidence.logs") / "formats.toml").read_text(encoding="utf-8"))
 
 
 def number(value: Any) -> float | None:

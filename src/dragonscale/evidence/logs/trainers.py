@@ -14,25 +14,14 @@ import ast
 import functools
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 import msgspec
 
-from dragonscale.evidence.logs.text import LogText, number
+from dragonscale.evidence.logs.text import LogText, formats, number
 from dragonscale.evidence.logs.training_log import LoggedStep, TrainingLog
 
-UNITS = {
-    "millis": ("seconds", 1.0, 1e3),
-    "tera": ("flops", 1e12, 1.0),
-    "mib": ("memory", 2.0**20, 1.0),
-    "gib": ("memory", 2.0**30, 1.0),
-    "bytes": ("memory", 1.0, 1.0),
-    "percent": ("mfu", 1.0, 100.0),
-}
-"""Groups whose number is not in the field's own unit: the field, what to multiply with and what to divide by."""
 UNSAID = ("None", "[]", "")
 """Arguments of Megatron that say nothing."""
 Fields = dict[str, float | None]
@@ -81,29 +70,18 @@ class TrainerFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             lines = [line for line in lines if self._rank(line) == self._rank(lines[0])]
         fields = [said for _, said in lines]
         peaks = [size for said in fields if (size := said.pop("memory", None)) is not None]
-        shares = sorted(
-            share for said in fields if (share := said.pop("mfu", None)) is not None and said is not fields[0]
-        )
+        every = [said.pop("mfu", None) for said in fields]
+        shares = sorted(share for share in every[1:] if share is not None)
         for match in (match for line in log.lines for find in self.memory for match in re.finditer(find, line)):
             peaks.append(fields_of(match.groupdict())["memory"] or 0.0)
-        return TrainingLog(
-            self.name,
-            tuple(_step(said) for said in fields),
-            max(peaks, default=None),
-            self.counter if peaks else "",
-            shares[len(shares) // 2] if shares else None,
-            **STARTS.get(self.name, _nothing)(log, self),
-        )
+        memory = (max(peaks), self.counter) if peaks else (None, "")
+        share = shares[len(shares) // 2] if shares else None
+        begun = STARTS[self.name](log, self) if self.name in STARTS else {}
+        return TrainingLog(self.name, tuple(map(_step, fields)), *memory, share, **begun)
 
     def _rank(self, line: StepLine) -> str:
         found = re.match(self.rank, line[0])
         return found[1] if found else ""
-
-
-@functools.cache
-def formats() -> dict[str, Any]:
-    """The tables of `formats.toml`."""
-    return tomllib.loads((resources.files("dragonscale.evidence.logs") / "formats.toml").read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -120,7 +98,7 @@ def fields_of(groups: Mapping[str, Any]) -> Fields:
     """
     found: Fields = {}
     for name, text in groups.items():
-        field, times, per = UNITS.get(name, (name, 1.0, 1.0))
+        field, times, per = formats()["units"].get(name, (name, 1.0, 1.0))
         value = number(text)
         found[field] = None if value is None else value * times / per
     return found
@@ -141,11 +119,6 @@ def _step(said: Fields) -> LoggedStep:
 
 
 # What a run says when it starts.
-
-
-def _nothing(log: LogText, trainer: TrainerFormat) -> dict[str, Any]:
-    del log, trainer
-    return {}
 
 
 def _megatron_start(log: LogText, trainer: TrainerFormat) -> dict[str, Any]:
@@ -211,10 +184,8 @@ def _titan_start(log: LogText, trainer: TrainerFormat) -> dict[str, Any]:
         matches = [match for line in log.lines if (match := re.search(pattern, line))]
         said |= {name: text for name, text in matches[-1].groupdict().items() if text} if matches else {}
     found: dict[str, Any] = {name: int(said.get(name, 0)) for name in ("batch", "seq")}
-    found |= {
-        "chip": said.get("chip", ""),
-        "model": f"{said['model']}-{said['size']}".lower() if "model" in said else "",
-    }
+    model = f"{said['model']}-{said['size']}".lower() if "model" in said else ""
+    found |= {"chip": said.get("chip", ""), "model": model}
     if not (mesh := dict(_mesh(said))):
         return found
     policy = formats()["torchtitan"]["policies"].get(said.get("recompute", "").lower())

@@ -15,7 +15,7 @@ from dragonscale.evidence.profiles.groups import over
 from dragonscale.evidence.profiles.per_op import StepOps
 from dragonscale.evidence.profiles.records import BesideLine, WorkGroup
 from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify.records import Request
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.plan.ledger import COLLECTIVES, Ledger, LedgerLine

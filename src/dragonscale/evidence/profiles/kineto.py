@@ -16,7 +16,7 @@ from dragonscale.evidence.profiles.json_stream import TraceEvent, whole
 from dragonscale.evidence.profiles.memory_samples import MemorySamples
 from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import MOST_EVENTS, Rows
-from dragonscale.evidence.xla.shapes import BITS
+from dragonscale.evidence.xla.layouts import BITS
 
 _DTYPES = {name: dtype for dtype, names in table("torch.toml")["dtypes"].items() for name in names}
 """PyTorch's names of element types in HLO's words."""

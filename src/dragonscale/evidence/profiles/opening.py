@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.packed import first_bytes
 from dragonscale.evidence.profiles import chrome, nsight, xplane
 from dragonscale.evidence.profiles.recording import Recorder, Recording
-from dragonscale.evidence.xla.dumps import hlo_files, read_dump_file
+from dragonscale.evidence.xla.dumps import first_bytes, hlo_files, read_dump_file
 from dragonscale.listener import Listener
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.names import table
 from dragonscale.evidence.profiles.recording import OpText
-from dragonscale.evidence.xla.shapes import Shape, read_shapes
+from dragonscale.evidence.xla.layouts import Shape, read_shapes
 
 _HEADS_FIRST = ("scaled_dot_product", "cudnn_attention", "efficient_attention_forward")
 _MATMULS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "_int_mm", "mv", "addmv")

@@ -34,12 +34,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.packed import opened
 from dragonscale.evidence.profiles.hlo_proto import Programs
 from dragonscale.evidence.profiles.protobuf import Broken, Buffer
 from dragonscale.evidence.profiles.recording import Recorder, Recording
 from dragonscale.evidence.profiles.xplane_planes import DevicePlane, HostPlane
 from dragonscale.evidence.profiles.xspace import planes, read_plane
+from dragonscale.evidence.xla.dumps import opened
 from dragonscale.listener import Listener
 
 _MOST_BYTES = 2**31

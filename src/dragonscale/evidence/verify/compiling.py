@@ -7,6 +7,8 @@ such as one of a virtual environment that has `libtpu`.
 """
 
 import contextlib
+import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -19,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.verify.request import Made, Request
+from dragonscale.evidence.verify.records import Made, Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.files import write_file
 from dragonscale.models import load_model
@@ -53,8 +55,6 @@ def compile_apart(request: Request, timeout: float = 900.0, memory: float = 8e9,
 def _program_key(request: Request) -> str:
     """Changes whenever the compilers, the code that makes and reads programs, or what the request names
     do: a path says nothing of what is in its file."""
-    import hashlib
-
     root = Path(__file__).parents[2]
     digest = hashlib.sha256()
     made_by = ("runtime", "evidence/xla", "evidence/verify", "models", "physics", "plan", "training", "serving")
@@ -64,8 +64,7 @@ def _program_key(request: Request) -> str:
     chip = parse_slice(request.slice).chip
     digest.update(f"{asdict(load_model(request.model))} {asdict(chip)}".encode())
     digest.update(_config(request.model))
-    kind = chip.kind
-    names = ("jax", "jaxlib", "jax-cuda12-pjrt" if kind == "gpu" else "libtpu")
+    names = ("jax", "jaxlib", "jax-cuda12-pjrt" if chip.kind == "gpu" else "libtpu")
     digest.update(repr([_version(name) for name in names]).encode())
     digest.update(os.environ.get(PYTHON, "").encode())
     return digest.hexdigest()[:12]
@@ -82,12 +81,9 @@ def _config(model: str) -> bytes:
 
 
 def _version(name: str) -> str:
-    import importlib.metadata
-
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    return ""
 
 
 def check_installed(request: Request) -> None:
@@ -97,16 +93,13 @@ def check_installed(request: Request) -> None:
     chip = parse_slice(request.slice).chip
     if chip.kind == "gpu":
         if not _found("jax_plugins") or not _found("jax_plugins.xla_cuda12"):
-            raise InputError(
-                "Verifying for GPUs needs XLA's GPU compiler: pip install 'dragonscale[gpu-compiler]' (no GPU needed)."
-            )
+            how = "pip install 'dragonscale[gpu-compiler]' (no GPU needed)"
+            raise InputError(f"Verifying for GPUs needs XLA's GPU compiler: {how}.")
     elif not _found("libtpu"):
-        machine = platform.machine()
+        machine, how = platform.machine(), "pip install 'dragonscale[tpu]' (no TPU needed)"
         only = f" It exists for x86-64 Linux only, and this machine is {machine}."
         there = "" if machine in ("x86_64", "AMD64") else only
-        raise InputError(
-            f"Verifying for TPUs needs XLA's TPU compiler: pip install 'dragonscale[tpu]' (no TPU needed).{there}"
-        )
+        raise InputError(f"Verifying for TPUs needs XLA's TPU compiler: {how}.{there}")
 
 
 def _found(module: str) -> bool:
@@ -139,9 +132,8 @@ def _run(request: Request, timeout: float, memory: float) -> Made:
         done.set()
         watch.join(timeout=2)
     if exceeded.is_set():
-        raise InputError(
-            f"XLA took more than {memory / 1e9:.0f} GB of this machine's memory; give it more with --memory."
-        )
+        limit = f"{memory / 1e9:.0f} GB of this machine's memory"
+        raise InputError(f"XLA took more than {limit}; give it more with --memory.")
     said = notes.decode("utf-8", "replace").strip()
     if process.returncode == 3 and "dragonscale: " in said:
         raise InputError(said.rpartition("dragonscale: ")[2])

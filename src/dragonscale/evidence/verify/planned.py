@@ -1,10 +1,22 @@
 """What the plan of a request says it will do: the ledger of our own program, as `dscale train --stack dragonscale` and
-`dscale serve --engine dragonscale` have it."""
+`dscale serve --engine dragonscale` have it.
 
+Where another stack's ledger differs from our own program's, line by line, and why.
+
+What is compiled is our own program. A plan made for another stack is held against it switch by switch: starting from
+our stack, each switch in which the other differs is set to the other's value, and the lines, bytes and FLOPs that this
+changes are listed with the switch's meaning. At the end stands the other stack's own ledger.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify.records import Request, StackDifference, explanations
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.plan.ledger import Ledger, LedgerLine
@@ -73,22 +85,18 @@ def _serving(request: Request) -> Planned:
     memory = ledger.memory
     tokens = request.batch * (request.sequence if prompt else 1)
     benches = [deployment.bench(section, prompt) for section in deployment.sections]
-    return Planned(
-        axes={axis: int(size) for axis, size in deployment.axes.items()},
-        ledger=ledger,
-        arguments_bytes=memory["weights"] + memory["cache"] + memory["tokens"],
-        problems=_too_large(request, ledger.hbm_bytes),
-        few_rows=any(few_rows(tokens, bench) for bench in benches),
-    )
+    axes = {axis: int(size) for axis, size in deployment.axes.items()}
+    arguments = memory["weights"] + memory["cache"] + memory["tokens"]
+    few = any(few_rows(tokens, bench) for bench in benches)
+    return Planned(axes, ledger, arguments, _too_large(request, ledger.hbm_bytes), few)
 
 
 def _too_large(request: Request, peak: float) -> tuple[str, ...]:
     limit = device_memory(request)
     if peak <= limit:
         return ()
-    return (
-        f"it needs {peak / 1e9:.1f} GB per chip, {peak / limit - 1:.0%} more than the {limit / 1e9:.0f} GB there are",
-    )
+    more = f"{peak / limit - 1:.0%} more than the {limit / 1e9:.0f} GB there are"
+    return (f"it needs {peak / 1e9:.1f} GB per chip, {more}",)
 
 
 def our_stack(request: Request) -> Stack:
@@ -112,9 +120,69 @@ def _training(request: Request) -> Planned:
     verdict = judge_one(job, plan)
     memory = verdict.ledger.memory
     broken = [text for text in problems(job, plan, verdict) if "per chip" not in text]
-    return Planned(
-        axes=verdict.axes,
-        ledger=verdict.ledger,
-        arguments_bytes=memory["weights and optimizer"] + memory["tokens"],
-        problems=(*broken, *_too_large(request, verdict.hbm_bytes)),
-    )
+    arguments = memory["weights and optimizer"] + memory["tokens"]
+    return Planned(verdict.axes, verdict.ledger, arguments, (*broken, *_too_large(request, verdict.hbm_bytes)))
+
+
+SMALLEST = 1e-6
+Sums = dict[tuple[str, str, str, str], float]
+
+
+def stack_differences(request: Request, name: str) -> tuple[StackDifference, ...]:
+    """Every line that a stack's switches change, with the switch; nothing for our own."""
+    other = load_stack(name)
+    if name == "dragonscale" or request.program != "train":
+        return ()
+    found: list[StackDifference] = []
+    now = our_stack(request)
+    before = _sums(_ledger(request, now))
+    for switch, why in explanations("switches").items():
+        then = _set(now, other, switch)
+        if then == now:
+            continue
+        after = _sums(_ledger(request, then))
+        found += _changed(before, after, switch, why)
+        now, before = then, after
+    return tuple(found)
+
+
+def _ledger(request: Request, stack: Stack) -> Ledger:
+    return judge_one(training_job(request, stack), parse_plan(request.plan)).ledger
+
+
+def _set(stack: Stack, other: Stack, switch: str) -> Stack:
+    """A stack with one switch, or one group of them, as another has it."""
+    group, _, field = switch.partition(".")
+    if not field:
+        changes: dict[str, Any] = {group: getattr(other, group)}
+        if group == "memory":  # what is held follows these too
+            state = {name: getattr(other.state, name) for name in ("gradient_bytes", "master_bytes", "narrow_weights")}
+            changes |= {"state": msgspec.structs.replace(stack.state, **state)}
+            changes |= {"kernels": msgspec.structs.replace(stack.kernels, flash=other.kernels.flash)}
+        return msgspec.structs.replace(stack, **changes)
+    value = getattr(getattr(other, group), field)
+    return msgspec.structs.replace(stack, **{group: msgspec.structs.replace(getattr(stack, group), **{field: value})})
+
+
+def _sums(ledger: Ledger) -> Sums:
+    """FLOPs and bytes sent by section, phase, what and kind over which axes; bytes held by part."""
+    sums: Sums = defaultdict(float)
+    for line in ledger.lines:
+        where = f" over {'+'.join(sorted(line.axes))}" if line.axes else ""
+        for quantity in ("flops", "wire_bytes"):
+            size = float(line.total(quantity))
+            if size and (quantity != "flops" or "matmul" in line.kind or line.kind == "attention"):
+                sums[quantity, line.section, line.phase, f"{line.what} ({line.kind}{where})"] += size
+    for held in ledger.held:
+        sums["hbm_bytes", held.section or "step", "memory", held.part] += float(held.bytes)
+    return sums
+
+
+def _changed(before: Sums, after: Sums, switch: str, why: str) -> Iterator[StackDifference]:
+    totals: dict[str, float] = defaultdict(float)
+    for key, size in before.items():
+        totals[key[0]] += size
+    for key in {**before, **after}:
+        ours, theirs = before.get(key, 0.0), after.get(key, 0.0)
+        if abs(theirs - ours) > SMALLEST * (totals[key[0]] or 1.0):
+            yield StackDifference(switch, why, *key, ours, theirs)

@@ -22,23 +22,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.call_graph import callers, only_caller
+from dragonscale.evidence.xla.call_graph import PlacedOp, callers, only_caller
+from dragonscale.evidence.xla.device_groups import source_target_pairs
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.matmul_flops import may_multiply
-from dragonscale.evidence.xla.op_flops import op_flops
-from dragonscale.evidence.xla.replica_groups import source_target_pairs
+from dragonscale.evidence.xla.matmul_sizes import may_multiply
+from dragonscale.evidence.xla.op_costs import op_flops
+from dragonscale.evidence.xla.opcodes import COLLECTIVES, KIND_OF
 
-KINDS = {
-    "all-gather": "all_gather",
-    "all-reduce": "all_reduce",
-    "reduce-scatter": "reduce_scatter",
-    "all-to-all": "all_to_all",
-    "ragged-all-to-all": "all_to_all",
-    "collective-permute": "permute",
-    "send": "permute",
-    "recv": "permute",
-}
 REFUSED = ("collective-broadcast",)
+KINDS = {opcode: kind for opcode, kind in KIND_OF.items() if kind in COLLECTIVES and opcode not in REFUSED}
 _NAMES = "|".join(sorted([*KINDS, *REFUSED], key=len, reverse=True))
 _COLLECTIVE = re.compile(rf"(?P<kind>{_NAMES})(?P<part>-start|-done)?")
 _MENTION = re.compile(rf"(?<= )(?:{_NAMES})(?:-start)?\((?=[%\w])")
@@ -79,15 +71,14 @@ def collective_sites(module: Module, text: str) -> Iterator[Site]:
     """Every collective of a module, copies included, in order of its computations; all that looks like one must be
     among them."""
     mentions = 0
-    for computation in module.computations.values():
-        for instruction in computation.instructions:
-            match = _COLLECTIVE.fullmatch(instruction.opcode)
-            if match is None or match["part"] == "-done":
-                continue
-            mentions, kind = mentions + 1, match["kind"]
-            if kind in REFUSED:
-                raise InputError(f"The collective {instruction.name} is a {kind}, which this reader does not know.")
-            yield _site(module, computation, instruction, kind)
+    for computation, instruction in module.placed:
+        match = _COLLECTIVE.fullmatch(instruction.opcode)
+        if match is None or match["part"] == "-done":
+            continue
+        mentions, kind = mentions + 1, match["kind"]
+        if kind in REFUSED:
+            raise InputError(f"The collective {instruction.name} is a {kind}, which this reader does not know.")
+        yield _site(module, computation, instruction, kind)
     looks = len(_MENTION.findall(text))
     if mentions != looks:
         raise InputError(f"The module mentions {looks} collectives and {mentions} could be read.")
@@ -137,11 +128,8 @@ def _other_half(computation: Computation, send: Instruction) -> Instruction:
 def _holds(module: Module, fusion: Instruction, site: Site) -> bool:
     """Whether a fusion holds a copy of a collective: the same operation on the same channel."""
     channel = site.instruction.attribute("channel_id")
-    return any(
-        each.opcode == site.instruction.opcode and each.attribute("channel_id") == channel
-        for _, name in fusion.callees
-        for each in module.computations[name].instructions
-    )
+    inside = (each.instruction for each in PlacedOp(module, site.computation, fusion).inside)
+    return any(each.opcode == site.instruction.opcode and each.attribute("channel_id") == channel for each in inside)
 
 
 def origin_of(module: Module, site: Site) -> tuple[Instruction, bool]:
@@ -169,7 +157,7 @@ def window_of(module: Module, site: Site) -> float | None:
         return None
     computation = module.computations[site.where]
     between = computation.instructions[computation.places[site.anchor.name] + 1 : computation.places[done.name]]
-    return sum(op_flops(module, computation, each).matmul for each in between)
+    return sum(op_flops(PlacedOp(module, computation, each)).matmul for each in between)
 
 
 def is_decomposed(module: Module, site: Site) -> bool:
@@ -193,8 +181,7 @@ def is_decomposed(module: Module, site: Site) -> bool:
 @lru_cache(maxsize=1)
 def matmul_names(module: Module) -> frozenset[str]:
     """Where in the user's program the module's matmuls come from."""
-    every = (each for computation in module.computations.values() for each in computation.instructions)
-    return frozenset(each.op_name for each in every if may_multiply(each) and each.op_name)
+    return frozenset(each.op_name for _, each in module.placed if may_multiply(each) and each.op_name)
 
 
 @lru_cache(maxsize=1024)

@@ -16,24 +16,15 @@ has operands. What looks like a collective and cannot be read is an error.
 ('all_gather', 256.0, 4, 192.0, 'sync')
 """
 
-import math
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.collective_sites import (
-    KINDS,
-    Site,
-    algorithm,
-    collective_sites,
-    is_decomposed,
-    origin_of,
-    window_of,
-)
-from dragonscale.evidence.xla.hlo_text import Module, frame_lines, read_module, source_line
-from dragonscale.evidence.xla.replica_groups import Groups, replica_groups, source_target_pairs
-from dragonscale.evidence.xla.shapes import Shape
-from dragonscale.evidence.xla.transfers import TRANSFERS, read_transfer
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
+from dragonscale.evidence.xla import collective_sites
+from dragonscale.evidence.xla.call_graph import UNKNOWN, executions
+from dragonscale.evidence.xla.collective_sites import KINDS, Site
+from dragonscale.evidence.xla.device_groups import TRANSFERS, Groups, read_transfer, replica_groups, source_target_pairs
+from dragonscale.evidence.xla.hlo_text import Module, read_module, source_line
+from dragonscale.evidence.xla.layouts import Shape
 from dragonscale.physics.collectives import wire_bytes
 
 
@@ -94,11 +85,10 @@ def read_collectives(text: str, chips: int | None = None) -> list[Collective]:
 def module_collectives(module: Module, text: str, chips: int | None = None) -> list[Collective]:
     """The same for a module that was read before, with its text."""
     counts = executions(module)
-    frames = frame_lines(module.tables)
     found: list[Collective] = []
     copies: list[Site] = []
     sent = received = 0
-    for site in collective_sites(module, text):
+    for site in collective_sites.collective_sites(module, text):
         times = counts[site.computation.name]
         if site.is_copy:
             copies.append(site)
@@ -107,25 +97,25 @@ def module_collectives(module: Module, text: str, chips: int | None = None) -> l
         elif times:
             read = _read(site, times, chips)
             sent += sum(each.times for each in read) if site.opcode == "send" else 0
-            found += [_in_context(module, site, frames, each) for each in read]
+            found += [_in_context(module, site, each) for each in read]
     _check_copies(copies, found, chips)
     if sent != received:
         raise InputError(f"In the module {sent} transfers are sent and {received} received; each must be both.")
     return found
 
 
-def _in_context(module: Module, site: Site, frames: dict[int, str], each: Collective) -> Collective:
+def _in_context(module: Module, site: Site, each: Collective) -> Collective:
     """A collective with what stands around it."""
-    origin, padding = origin_of(module, site)
+    origin, padding = collective_sites.origin_of(module, site)
     return replace(
         each,
         op_name=origin.op_name,
-        source=source_line(origin.text, frames),
+        source=source_line(origin.text, module.frames),
         how="async" if site.is_async else "sync",
-        window_flops=window_of(module, site) if site.is_async else None,
-        decomposed=is_decomposed(module, site),
+        window_flops=collective_sites.window_of(module, site) if site.is_async else None,
+        decomposed=collective_sites.is_decomposed(module, site),
         padding=padding,
-        algorithm=algorithm(site),
+        algorithm=collective_sites.algorithm(site),
     )
 
 
@@ -135,34 +125,30 @@ def _read(site: Site, times: int, chips: int | None) -> list[Collective]:
     if site.opcode in TRANSFERS and transfer is None:  # to the host
         return []
     if times == UNKNOWN:
-        raise InputError(
-            f"The collective {instruction.name} lies in a loop or branch whose number of executions XLA does not say."
-        )
+        where = "in a loop or branch whose number of executions XLA does not say"
+        raise InputError(f"The collective {instruction.name} lies {where}.")
     sent, received = _arrays(site)
     groups = transfer.groups if transfer else _groups(site, chips)
     if not groups or len(set(map(len, groups))) != 1:
         raise InputError(f"The collective {instruction.name} has groups of different sizes, or none.")
     kind = transfer.kind if transfer else KINDS[site.opcode]
-    found = [
-        Collective(kind, before, after, groups, times, instruction.name, "")
-        for before, after in zip(sent, received, strict=True)
-    ]
+    pairs = zip(sent, received, strict=True)
+    found = [Collective(kind, *pair, groups, times, instruction.name, "") for pair in pairs]
     if transfer:
         return [replace(_transferred(each), between_slices=transfer.between_slices) for each in found]
     if site.opcode == "ragged-all-to-all":
         return [replace(each, at_most=True) for each in found]
     if site.opcode == "all-to-all" and not instruction.attribute("dimensions"):
-        found = [_whole_all_to_all(found)]
-    found = [_scattered(site, each) for each in found]
-    for each in found:
-        _check(each)
-    return found
+        # written with one operand per peer, it is one exchange of them all
+        whole = Shape(sent[0].dtype, (len(sent), *sent[0].dims))
+        found = [replace(found[0], sent=whole, received=whole)]
+    return [_checked(_scattered(site, each)) for each in found]
 
 
 def _transferred(each: Collective) -> Collective:
     """What comes back from a transfer, of which the send shows only what goes in."""
     whole = Shape(each.sent.dtype, (each.size, *each.sent.dims))
-    part = Shape(each.sent.dtype, (math.prod(each.sent.dims) // each.size,))
+    part = Shape(each.sent.dtype, (each.sent.elements // each.size,))
     return replace(each, received={"all_gather": whole, "reduce_scatter": part}.get(each.kind, each.sent))
 
 
@@ -193,13 +179,6 @@ def _arrays(site: Site) -> tuple[list[Shape], list[Shape]]:
     return sent, received
 
 
-def _whole_all_to_all(parts: list[Collective]) -> Collective:
-    """An all-to-all written with one operand per peer is one exchange of them all."""
-    first = parts[0]
-    whole = Shape(first.sent.dtype, (len(parts), *first.sent.dims))
-    return replace(first, sent=whole, received=whole)
-
-
 def _scattered(site: Site, each: Collective) -> Collective:
     """An all-reduce in a fusion that keeps one device's slice of it is a reduce-scatter."""
     if each.kind != "all_reduce" or site.fusion is None:
@@ -218,14 +197,13 @@ def _scattered(site: Site, each: Collective) -> Collective:
     return each
 
 
-def _check(each: Collective) -> None:
+def _checked(each: Collective) -> Collective:
     """The sizes before and after must be what the kind says; anything else was misread."""
     grows = {"all_gather": each.size, "reduce_scatter": 1 / each.size}.get(each.kind, 1)
     if each.received.bytes != each.sent.bytes * grows:
-        raise InputError(
-            f"The collective {each.name} turns {each.sent} into {each.received} over groups of {each.size}; a "
-            f"{each.kind} does not."
-        )
+        turns = f"turns {each.sent} into {each.received} over groups of {each.size}"
+        raise InputError(f"The collective {each.name} {turns}; a {each.kind} does not.")
+    return each
 
 
 def _check_copies(copies: list[Site], found: list[Collective], chips: int | None) -> None:

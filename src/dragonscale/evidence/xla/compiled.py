@@ -1,4 +1,25 @@
-"""Everything that is read from one compiled program, as a record that travels as JSON.
+"""The matmuls of a compiled module: where each stands in the user's program, its FLOPs and how often it runs.
+
+A matmul is a `dot`, a `convolution`, or a call of a library that multiplies (cuBLAS, cuDNN); it may stand inside a
+fusion. Of a conditional's branches the dearest is counted, each time. A custom call that is not known, and a matmul
+whose number of executions is not known, are listed as `Unknown`: work that is there and has no number is never counted
+as none.
+
+>>> text = '''
+... HloModule jit_f
+...
+... ENTRY %main (p: bf16[8,4], q: bf16[4,2]) -> bf16[8,2] {
+...   %p = bf16[8,4]{1,0} parameter(0)
+...   %q = bf16[4,2]{1,0} parameter(1)
+...   ROOT %d = bf16[8,2]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="f/x"}
+... }
+... '''
+>>> from dragonscale.evidence.xla.hlo_text import read_module
+>>> (matmul,), unknown = read_matmuls(read_module(text))
+>>> matmul.op_name, matmul.flops_each, matmul.times, unknown
+('f/x', 128.0, 1, [])
+
+Everything that is read from one compiled program, as a record that travels as JSON.
 
 Compiling happens in a process of its own and may take a minute, so what is read there is kept: `read_compiled` makes
 the record, `to_json` and `from_json` carry it. Numbers are per device and per run of the program.
@@ -30,15 +51,72 @@ from functools import lru_cache
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.call_graph import callers
+from dragonscale.evidence.xla.call_graph import UNKNOWN, PlacedOp, callers, trip_count
 from dragonscale.evidence.xla.collectives import Collective, module_collectives
-from dragonscale.evidence.xla.device_groups import axis_parts, moved_axes, spanned_axes
-from dragonscale.evidence.xla.hlo_text import Module, frame_lines, read_module, source_line
+from dragonscale.evidence.xla.device_groups import Groups, axis_parts, moved_axes, spanned_axes
+from dragonscale.evidence.xla.hlo_text import Instruction, Module, read_module, source_line
 from dragonscale.evidence.xla.layouts import read_arrays
-from dragonscale.evidence.xla.matmuls import CompiledMatmul, Unknown, read_matmuls, upper_executions
+from dragonscale.evidence.xla.matmul_sizes import flops_of, may_multiply
 from dragonscale.evidence.xla.memory import ProgramMemory
-from dragonscale.evidence.xla.replica_groups import Groups
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
+from dragonscale.evidence.xla.op_costs import upper_executions
+from dragonscale.evidence.xla.opcodes import HARMLESS
+
+
+class CompiledMatmul(msgspec.Struct, frozen=True):
+    """One matmul; `what` is its opcode, or the library's function."""
+
+    name: str
+    what: str
+    op_name: str
+    source: str
+    flops_each: float
+    times: int
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of all its executions."""
+        return self.flops_each * self.times
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """Work that has no number: a custom call of this target, or a matmul run an unknown number of times.
+
+    `shapes` are the operands' and the result's, in HLO's words.
+    """
+
+    name: str
+    what: str
+    op_name: str
+    source: str
+    times: int
+    shapes: str
+
+
+def read_matmuls(module: Module) -> tuple[list[CompiledMatmul], list[Unknown]]:
+    """Every matmul that runs, in order of its computations, and the work that has no number."""
+    counts = upper_executions(module)
+    matmuls: list[CompiledMatmul] = []
+    unknown: list[Unknown] = []
+    for computation, each in module.placed:
+        times = counts[computation.name]
+        flops = flops_of(PlacedOp(module, computation, each)) if times and may_multiply(each) else None
+        if not times or (flops is None and not _is_hidden(each)):
+            continue
+        said = each.name, each.target or each.opcode, each.op_name, source_line(each.text, module.frames)
+        if flops is not None and times != UNKNOWN:
+            matmuls.append(CompiledMatmul(*said, flops, times))
+        else:
+            shapes = f"{', '.join(computation.named[name].result for name in each.operands)} -> {each.result}"
+            unknown.append(Unknown(*said, times, shapes))
+    return matmuls, unknown
+
+
+def _is_hidden(instruction: Instruction) -> bool:
+    """Whether an instruction may do work that cannot be read from its line."""
+    if instruction.opcode != "custom-call":
+        return instruction.opcode == "ragged-dot"
+    return instruction.target not in HARMLESS
+
 
 SENTINEL = 10**12
 """Estimates from here on stand for "not estimated": at 1 GHz this would be a quarter of an hour."""
@@ -146,17 +224,11 @@ def read_compiled(text: str, memory: Mapping[str, int] | None, axes: dict[str, i
     if chips % inside:
         raise InputError(f"The module is for {inside} devices and the mesh {axes} has {chips}.")
     matmuls, unknown = read_matmuls(module)
+    exchanges = tuple(_exchange(each, axes, inside) for each in module_collectives(module, text, inside))
+    held = tuple(read_parameters(module)), tuple(read_loops(module)), read_cycles(module)
     name = re.match(r"HloModule ([^\s,]+)", module.header)
-    return Compiled(
-        name[1] if name else "",
-        tuple(matmuls),
-        tuple(unknown),
-        tuple(_exchange(each, axes, inside) for each in module_collectives(module, text, inside)),
-        tuple(read_parameters(module)),
-        tuple(read_loops(module)),
-        read_cycles(module),
-        None if memory is None else ProgramMemory.of(memory),
-    )
+    known = None if memory is None else ProgramMemory.of(memory)
+    return Compiled(name[1] if name else "", tuple(matmuls), tuple(unknown), exchanges, *held, known)
 
 
 def to_json(compiled: Compiled) -> bytes:
@@ -172,34 +244,28 @@ def from_json(text: bytes | str) -> Compiled:
         raise InputError(f"This is not the record of a compiled program ({error}).") from None
 
 
-def read_parameters(module: Module) -> list[Parameter]:
+def read_parameters(module: Module) -> Iterator[Parameter]:
     """The arguments of the entry, in order."""
-    found: dict[int, Parameter] = {}
-    for each in module.entry.instructions:
-        if each.opcode == "parameter":
-            placed = read_arrays(each.result)
-            logical, padded = sum(one.shape.bytes for one in placed), sum(one.padded_bytes for one in placed)
-            space = placed[0].space if placed else 0
-            found[int(each.arguments)] = Parameter(each.op_name or each.name, each.result, logical, padded, space)
-    return [found[place] for place in sorted(found)]
+    for each in module.entry.parameters.values():
+        placed = read_arrays(each.result)
+        logical, padded = sum(one.shape.bytes for one in placed), sum(one.padded_bytes for one in placed)
+        yield Parameter(each.op_name or each.name, each.result, logical, padded, placed[0].space if placed else 0)
 
 
 def read_loops(module: Module) -> Iterator[Loop]:
     """Every loop of the module."""
-    for computation in module.computations.values():
-        for each in computation.instructions:
-            if each.opcode == "while":
-                trips = trip_count(module, computation.name, each)
-                yield Loop(each.name, each.op_name, None if trips == UNKNOWN else trips)
+    for computation, each in module.placed:
+        if each.opcode == "while":
+            trips = trip_count(module, computation.name, each)
+            yield Loop(each.name, each.op_name, None if trips == UNKNOWN else trips)
 
 
 def _exchange(each: Collective, axes: dict[str, int], inside: int) -> Exchange:
     chips = math.prod(axes.values())
     groups = each.groups
     if inside < chips and not each.between_slices:  # a program of several slices numbers the devices of one
-        groups = tuple(
-            tuple(device + first for device in group) for first in range(0, chips, inside) for group in groups
-        )
+        firsts = range(0, chips, inside)
+        groups = tuple(tuple(device + first for device in group) for first in firsts for group in groups)
     along, whole = mesh_axes(each.kind == "permute", groups, tuple(axes.items()))
     same = {name: getattr(each, name) for name in Exchange.__struct_fields__ if hasattr(each, name)}
     return Exchange(axes=along, whole=whole, volume_bytes=each.volume, **same)
@@ -223,32 +289,27 @@ def mesh_axes(permutes: bool, groups: Groups, mesh: tuple[tuple[str, int], ...])
     spanned = spanned_axes(groups, axes)
     if spanned is not None:
         return spanned, True
-    owner = {part: name for name, parts in axis_parts(axes).items() for part in parts}
-    parts = {part: size for each in axis_parts(axes).values() for part, size in each.items()}
-    along = spanned_axes(groups, parts)
-    touched = {owner[part] for part in along} if along is not None else set(axes)
-    return tuple(name for name in axes if name in touched), False
+    parts = axis_parts(axes)
+    along = spanned_axes(groups, {part: size for each in parts.values() for part, size in each.items()})
+    return tuple(name for name in axes if along is None or set(parts[name]) & set(along)), False
 
 
-def read_cycles(module: Module, counts: dict[str, int] | None = None) -> Cycles:
+def read_cycles(module: Module) -> Cycles:
     """The estimates of every kernel, times its executions (once where the number of executions is not known)."""
-    frames = frame_lines(module.tables)
-    counts = upper_executions(module) if counts is None else counts
-    calls = callers(module).items()
+    counts, calls = upper_executions(module), callers(module).items()
     inside = {name for name, found in calls if any(call.instruction.opcode == "fusion" for call in found)}
-    found: dict[tuple[str, str], tuple[int, float]] = {}
+    sums: dict[tuple[str, str], tuple[int, float]] = {}
     dropped = 0
-    for computation in module.computations.values():
+    for computation, each in module.placed:
         times = 1 if counts[computation.name] == UNKNOWN else counts[computation.name]
-        for each in computation.instructions if times and computation.name not in inside else ():
-            match = _CYCLES.search(each.text)
-            if match is None or match[1] == "0":
-                continue
-            if int(match[1]) >= SENTINEL:
-                dropped += 1
-                continue
-            key = (each.op_name, source_line(each.text, frames))
-            runs, cycles = found.get(key, (0, 0.0))
-            found[key] = runs + times, cycles + float(match[1]) * times
-    kernels = [KernelCycles(*key, *value) for key, value in found.items()]
+        match = _CYCLES.search(each.text) if times and computation.name not in inside else None
+        if match is None or match[1] == "0":
+            continue
+        if int(match[1]) >= SENTINEL:
+            dropped += 1
+            continue
+        key = (each.op_name, source_line(each.text, module.frames))
+        runs, cycles = sums.get(key, (0, 0.0))
+        sums[key] = runs + times, cycles + float(match[1]) * times
+    kernels = [KernelCycles(*key, *value) for key, value in sums.items()]
     return Cycles(tuple(sorted(kernels, key=lambda kernel: -kernel.cycles)), dropped)

@@ -1,4 +1,6 @@
-"""HLO text from elsewhere: files of `--xla_dump_to`, what a framework printed, pasted pieces.
+"""Files of profiles and programs, gzipped or not: their bytes, and how they begin.
+
+HLO text from elsewhere: files of `--xla_dump_to`, what a framework printed, pasted pieces.
 
 A dump may be of a program before optimization or after, for any backend, packed or not, of one module or several one
 after another. What is there is read: a module whose computations are not all in the text is read too, and what they
@@ -10,22 +12,49 @@ would do is not known. XLA writes the assignment of buffers beside the program; 
 ('jit_f', 'tpu', 4)
 """
 
+import gzip
 import re
 import textwrap
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.evidence.packed import first_bytes, opened
 from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.layouts import memory_name
+
+_HEAD = 1 << 16
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file's bytes, unpacked on the way where it is gzipped; errors of packing come as `InputError` from
+    `first_bytes`."""
+    with path.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+    return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
+
+
+def first_bytes(path: Path) -> bytes:
+    """The beginning of the file, unpacked; of a file that breaks off, what comes before that."""
+    head = b""
+    try:
+        with opened(path) as file:
+            while len(head) < _HEAD and (piece := file.read(1024)):
+                head += piece
+    except (OSError, EOFError, zlib.error) as error:
+        if head:
+            return head
+        raise InputError(f"{shorten(str(path))} cannot be read: {error}.") from None
+    return head
+
 
 MOST_TEXT = 1 << 28
 """Characters of one text: a dump of the largest programs has a tenth of this."""
 _MODULE = re.compile(r"^HloModule ", re.MULTILINE)
+_COMPUTATION = re.compile(r"^%?[A-Za-z_][\w.\-]* (?:\([^\n]*)?\{[ \t]*$", re.MULTILINE)
 _NAME = re.compile(r"HloModule ([^\s,]+)")
 _COUNT = re.compile(r"\b(num_partitions|replica_count)=(\d{1,7})\b")
 _TPU = re.compile(r"\]\{[\d,]*:T\(")
@@ -88,9 +117,8 @@ def read_dump_folder(folder: Path, name: str = "") -> tuple[list[HloDump], int]:
     there are."""
     found = hlo_files(folder)
     if not found:
-        raise InputError(
-            f"There is no HLO in the folder {shorten(str(folder))}; XLA writes it with XLA_FLAGS=--xla_dump_to=FOLDER."
-        )
+        how = "XLA writes it with XLA_FLAGS=--xla_dump_to=FOLDER"
+        raise InputError(f"There is no HLO in the folder {shorten(str(folder))}; {how}.")
     if not name:
         return read_dump_file(max(found, key=lambda one: one.stat().st_size)), len(found)
     named = {path: _NAME.findall(first_bytes(path).decode("utf-8", errors="replace")) for path in found}
@@ -135,9 +163,7 @@ def _as_module(text: str) -> str:
     plain = textwrap.dedent(text) if text[:1].isspace() else text
     if re.search(r"^ENTRY ", plain, re.MULTILINE):
         return plain
-    heads = [
-        match.start() for match in re.finditer(r"^%?[A-Za-z_][\w.\-]* (?:\([^\n]*)?\{[ \t]*$", plain, re.MULTILINE)
-    ]
+    heads = [match.start() for match in _COMPUTATION.finditer(plain)]
     if heads:
         return f"{plain[: heads[-1]]}ENTRY {plain[heads[-1] :]}"
     return f"ENTRY pasted {{\n{plain.rstrip()}\n}}\n"
@@ -146,24 +172,17 @@ def _as_module(text: str) -> str:
 def _read(text: str, file: str, buffers: BufferRow | None) -> HloDump:
     try:
         module = read_module(text, whole=False)
+    except InputError:
+        raise
     except (ValueError, KeyError, IndexError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"The HLO text cannot be read: {error!r:.120}.") from None
     name = _NAME.match(module.header)
     counts = {kind: int(count) for kind, count in _COUNT.findall(module.header)}
     fused = any(each.opcode == "fusion" for each in module.entry.instructions)
     optimized = "is_scheduled=true" in module.header or "after_optimizations" in file or fused
-    return HloDump(
-        name[1] if name else "",
-        module,
-        text,
-        _platform(text, file),
-        optimized,
-        counts.get("num_partitions", 1) or 1,
-        counts.get("replica_count", 1) or 1,
-        buffers,
-    )
+    partitions, replicas = (counts.get(kind, 1) or 1 for kind in ("num_partitions", "replica_count"))
+    compiled = (_platform(text, file), optimized, partitions, replicas)
+    return HloDump(name[1] if name else "", module, text, *compiled, buffers)
 
 
 def _platform(text: str, file: str) -> str:

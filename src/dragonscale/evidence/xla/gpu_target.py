@@ -68,8 +68,6 @@ def devices(chip: Chip, count: int) -> list[Any]:
     try:
         found = topologies.get_topology_desc("", "cuda", target_config=target_config(chip), topology=shape)
     except Exception as error:
-        raise InputError(
-            f"XLA's GPU compiler did not start ({error}); install dragonscale[gpu-compiler] and start with "
-            f"{ENVIRONMENT}."
-        ) from error
+        how = f"install dragonscale[gpu-compiler] and start with {ENVIRONMENT}"
+        raise InputError(f"XLA's GPU compiler did not start ({error}); {how}.") from error
     return list(found.devices[:count])

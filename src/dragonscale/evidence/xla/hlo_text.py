@@ -40,12 +40,12 @@ be looked up in four tables at the top of the module (file names, function names
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.xla.shapes import Shape, read_shapes
+from dragonscale.evidence.xla.layouts import Shape, read_shapes
 
 _INSTRUCTION = re.compile(r"\s*(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>(?:\(|[a-z]\w*\[).*)", re.DOTALL)
 _TYPE = re.compile(r"[a-z]\w*\[[^\]]*\]")
@@ -70,7 +70,7 @@ _CALLING = ("calls=", "to_apply=", "body=", "computation")
 _SHADOW = re.compile(r"[\w\-]+-(?:done|update)")
 """The matching end of an asynchronous start names the same computation and runs nothing."""
 _END = re.compile(r"\b(?:metadata|backend_config|frontend_attributes)=")
-_COMMENT = re.compile(r"/\*[^*]*\*/")
+COMMENT = re.compile(r"/\*[^*]*\*/")
 _OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _LONG_NAME = re.compile(r'(op_name="(?:[^"\\]|\\.){4000})(?:[^"\\]|\\.)+')
 """No path of names is so long; what is made to hurt is cut as it is read."""
@@ -91,10 +91,15 @@ class Instruction:
         """The arrays of the result; nested tuples in order."""
         return read_shapes(self.result)
 
+    @property
+    def elements(self) -> int:
+        """Elements of the result."""
+        return sum(shape.elements for shape in self.shapes)
+
     @cached_property
     def operands(self) -> tuple[str, ...]:
         """The names of the instructions it uses."""
-        parts = split_outside(_COMMENT.sub("", self.arguments))
+        parts = split_outside(COMMENT.sub("", self.arguments))
         return tuple(part.split()[-1].lstrip("%") for part in parts if part.strip())
 
     @cached_property
@@ -129,6 +134,15 @@ class Instruction:
     def attribute(self, name: str) -> str:
         """One attribute, or an empty string."""
         return self.attributes.get(name, "")
+
+    def numbers(self, name: str) -> list[int]:
+        """The whole numbers of an attribute that lists some."""
+        return [int(number) for number in re.findall(r"\d{1,9}", self.attribute(name))]
+
+    @property
+    def target(self) -> str:
+        """What a custom call calls."""
+        return self.attribute("custom_call_target").strip('"')
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -172,6 +186,12 @@ class Computation:
         return {each.name: place for place, each in enumerate(self.instructions)}
 
     @cached_property
+    def parameters(self) -> dict[int, Instruction]:
+        """Its parameters by their number, in order."""
+        given = [each for each in self.instructions if each.opcode == "parameter" and each.arguments.strip().isdigit()]
+        return {int(each.arguments): each for each in sorted(given, key=lambda each: int(each.arguments))}
+
+    @cached_property
     def users(self) -> dict[str, list[Instruction]]:
         """The instructions that use each instruction's value."""
         found: dict[str, list[Instruction]] = {each.name: [] for each in self.instructions}
@@ -191,11 +211,23 @@ class Module:
     """The module's first line: its name, partitions and layouts."""
     tables: str = ""
     """The tables of file names and stack frames that instructions point into."""
+    readings: dict[Any, Any] = field(default_factory=dict)
+    """What readers found out about it and will ask again, each under a key of its own."""
 
     @cached_property
     def entry(self) -> Computation:
         """Where execution starts."""
         return next(computation for computation in self.computations.values() if computation.is_entry)
+
+    @property
+    def placed(self) -> Iterator[tuple[Computation, Instruction]]:
+        """Every instruction with the computation it stands in."""
+        return ((each, one) for each in self.computations.values() for one in each.instructions)
+
+    @cached_property
+    def frames(self) -> dict[int, str]:
+        """The file and line of each stack frame."""
+        return frame_lines(self.tables)
 
 
 def _brackets(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
@@ -303,48 +335,20 @@ def read_module(text: str, whole: bool = True) -> Module:
             raise InputError(f"The HLO line {shorten(line, 200)} is not an instruction.")
     if head is not None or not any(computation.is_entry for computation in computations.values()):
         raise InputError("The HLO text has no complete entry computation; give the whole text of one module.")
-    _fill_missing(computations, whole)
+    fill_missing(computations, whole)
     return Module(computations, header, "\n".join(tables))
 
 
-def _fill_missing(computations: dict[str, Computation], whole: bool) -> None:
+def fill_missing(computations: dict[str, Computation], whole: bool) -> None:
     """Every computation that is called must be there, or be known to be empty."""
     for computation in tuple(computations.values()):
         for each in computation.instructions:
             for _, name in each.callees:
                 if name not in computations:
                     if whole:
-                        raise InputError(
-                            f"The instruction {each.name} runs {shorten(name)}, which the HLO text does not have."
-                        )
+                        runs = f"The instruction {each.name} runs {shorten(name)}"
+                        raise InputError(f"{runs}, which the HLO text does not have.")
                     computations[name] = Computation(name, (), False)
-
-
-def operand_types(computation: Computation | None, instruction: Instruction) -> list[str]:
-    """The type of each operand in HLO's words, empty where nothing says it: from the computation that the instruction
-    stands in, or from its own line where that names them.
-
-    Compilers write operands short (`dot(%p, %q)`) or with their shapes (`dot(bf16[8,4]{1,0} %p, bf16[4,2]{1,0} %q)`).
-    In a module the shapes are those of the instructions named; an instruction on its own has only the second form.
-
-    >>> operand_types(None, read_instruction("%d = f32[8] add(f32[8]{0} %p, f32[] /*index=1*/%q)"))
-    ['f32[8]{0}', 'f32[]']
-    >>> operand_types(None, read_instruction("%d = f32[8] add(%p, %q)"))
-    ['', '']
-    """
-    named = computation.named if computation else {}
-    parts = [part.strip() for part in split_outside(_COMMENT.sub("", instruction.arguments)) if part.strip()]
-    found: list[str] = []
-    for part in parts:
-        written, _, name = part.rpartition(" ")
-        known = named.get(name.lstrip("%"))
-        found.append(known.result if known else written.strip())
-    return found
-
-
-def operand_arrays(computation: Computation | None, instruction: Instruction) -> list[Shape]:
-    """The arrays that an instruction reads, in order; those whose type nothing says are left out."""
-    return [shape for each in operand_types(computation, instruction) for shape in read_shapes(each)]
 
 
 _FILE = re.compile(r'(\d+) "((?:[^"\\]|\\.)*)"\s*')

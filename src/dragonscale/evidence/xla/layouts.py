@@ -1,4 +1,9 @@
-"""Layouts and padding: what an array takes in memory, beside what it holds, and where each element lies.
+"""Shapes of HLO: element type and sizes of each array, as one device holds it.
+
+>>> read_shapes("((bf16[32,64]{0,1}), f32[])")
+(Shape(dtype='bf16', dims=(32, 64)), Shape(dtype='f32', dims=()))
+
+Layouts and padding: what an array takes in memory, beside what it holds, and where each element lies.
 
 A TPU keeps arrays in tiles. `bf16[100,200]{1,0:T(8,128)(2,1)}` has its dims from minor to major (`1,0`), then tiles:
 the two minor dims are rounded up to whole tiles of 8 by 128, and inside a tile pairs of rows are interleaved (`(2,1)`).
@@ -32,7 +37,52 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.xla.shapes import BITS, Shape, read_shapes
+
+BITS = {
+    **{"pred": 8, "token": 0, "opaque": 0, "bf16": 16, "f16": 16, "f32": 32, "f64": 64, "c64": 64, "c128": 128},
+    **{f"{sign}{bits}": bits for sign in "su" for bits in (2, 4, 8, 16, 32, 64)},
+    **dict.fromkeys(("f8e5m2", "f8e4m3", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "f8e3m4"), 8),
+    **{"f8e8m0fnu": 8, "f4e2m1fn": 4, "s1": 1, "u1": 1},
+}
+"""Bits of one element. XLA keeps a truth value in a byte."""
+
+MOST_DIMS, MOST_ELEMENTS = 64, 2**63
+_SHAPE = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<dims>[^\]]*)\]")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The type and sizes of one array, as one device holds it."""
+
+    dtype: str
+    dims: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.dims)
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of the array (a fraction where elements are smaller than a byte)."""
+        return self.elements * BITS[self.dtype] / 8
+
+
+def read_shapes(text: str) -> tuple[Shape, ...]:
+    """Every array in a shape or tuple of shapes, in order."""
+    shapes: list[Shape] = []
+    for match in _SHAPE.finditer(text):
+        if match["dtype"] not in BITS:
+            raise InputError(f"The shape {shorten(text)} has the unknown element type {match['dtype']!r}.")
+        sizes = [part.strip().removeprefix("<=") for part in match["dims"].split(",") if part.strip()]
+        if not all(re.fullmatch(r"[0-9]{1,18}", size) for size in sizes):
+            raise InputError(f"The shape {shorten(text)} has a size that is no whole number.")
+        dims = tuple(map(int, sizes))
+        if len(dims) > MOST_DIMS or math.prod(dims) > MOST_ELEMENTS:
+            raise InputError(f"The shape {shorten(text)} has more dims or elements than any array.")
+        shapes.append(Shape(match["dtype"], dims))
+    return tuple(shapes)
+
 
 HBM, VMEM, HOST = 0, 1, 5
 MEMORIES = {0: "HBM", 1: "VMEM", 2: "sync flags", 5: "host", 6: "SMEM"}
@@ -94,7 +144,7 @@ class Placed:
     @property
     def expansion(self) -> float:
         """How many times more than its elements it takes."""
-        return math.prod(self.cut) / max(1, math.prod(self.shape.dims))
+        return math.prod(self.cut) / max(1, self.shape.elements)
 
     def offset(self, index: Sequence[int]) -> int:
         """Where the element of an index lies, counted in elements: tile by tile in the order of the dims, then inside
@@ -133,9 +183,10 @@ def _split(sizes: Sequence[int], at: Sequence[int], tile: Sequence[int]) -> tupl
 
 def offsets(array: Placed) -> Any:
     """Where each element lies, counted in elements, as nested lists of the array's own shape."""
-    elements = math.prod(array.shape.dims)
-    if elements > MOST_LISTED:
-        raise InputError(f"An array of {elements:,} elements is too large to list; up to {MOST_LISTED:,} are.")
+    if array.shape.elements > MOST_LISTED:
+        raise InputError(
+            f"An array of {array.shape.elements:,} elements is too large to list; up to {MOST_LISTED:,} are."
+        )
     found: Any = [array.offset(index) for index in itertools.product(*map(range, array.shape.dims))]
     for size in reversed(array.shape.dims[1:]):
         found = [found[start : start + size] for start in range(0, len(found), size)] if size else []

@@ -18,15 +18,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-DEVICE = (
-    "argument_size_in_bytes",
-    "output_size_in_bytes",
-    "alias_size_in_bytes",
-    "temp_size_in_bytes",
-    "peak_memory_in_bytes",
-    "generated_code_size_in_bytes",
-)
-HOST = ("host_argument_size_in_bytes", "host_output_size_in_bytes", "host_temp_size_in_bytes")
+_HELD = ("argument_size", "output_size", "alias_size", "temp_size", "peak_memory", "generated_code_size")
+DEVICE = tuple(f"{what}_in_bytes" for what in _HELD)
+HOST = tuple(f"host_{what}_size_in_bytes" for what in ("argument", "output", "temp"))
 """JAX's names, in `memory_analysis()`, of the fields below."""
 
 
@@ -75,6 +69,7 @@ _TEMPORARIES = re.compile(rf"memory required for HLO temporaries \({_SIZE}\) exc
 _SINGLE = re.compile(r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\)(?P<rest>.*)", re.DOTALL)
 _ITEM = re.compile(rf"^\s*\d+\. Size: {_SIZE}(?P<rest>.*?)(?=^\s*\d+\. Size: |\Z)", re.DOTALL | re.MULTILINE)
 _UNPADDED = re.compile(rf"Unpadded size: {_SIZE}")
+_ABOUT = (r"Shape: (\S+)", r'op_name="((?:[^"\\]|\\.)*)"', r"XLA label: (.+?)(?:\s{2,}|\n|$)")
 _POWERS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
@@ -107,10 +102,5 @@ def _first(pattern: str, text: str) -> str:
 def _buffer(item: re.Match[str]) -> Buffer:
     rest = item["rest"]
     unpadded = _UNPADDED.search(rest)
-    return Buffer(
-        _bytes(item[1], item[2]),
-        _bytes(unpadded[1], unpadded[2]) if unpadded else None,
-        _first(r"Shape: (\S+)", rest),
-        _first(r'op_name="((?:[^"\\]|\\.)*)"', rest),
-        _first(r"XLA label: (.+?)(?:\s{2,}|\n|$)", rest),
-    )
+    sizes = _bytes(item[1], item[2]), _bytes(unpadded[1], unpadded[2]) if unpadded else None
+    return Buffer(*sizes, *(_first(pattern, rest) for pattern in _ABOUT))

@@ -1,4 +1,7 @@
-"""What one instruction does: its kind, FLOPs, bytes by memory, and what it sends to other devices.
+"""What a collective sends: its groups and bytes, from its own line or from the instruction inside the fusion or start
+around it.
+
+What one instruction does: its kind, FLOPs, bytes by memory, and what it sends to other devices.
 
 `work_of` reads an instruction in its module; `work_of_text` one line on its own, as a profile has it, where shapes must
 be in the line and what is inside a fusion can only be guessed from names and sizes. Numbers are those of one execution
@@ -14,22 +17,129 @@ on one device, and whatever could not be known is said in `unknown`, never count
 ...     "%g = bf16[8,16]{1,0} all-gather(bf16[8,4]{1,0} %p), replica_groups=[2,4]<=[8], dimensions={1}"
 ... ).wire_bytes
 192.0
+
+The shortest time an op can take on a chip: its busiest resource at datasheet rates.
+
+Matmuls go at the matrix unit's rate for their type, the rest of the arithmetic at the vector unit's where that is known
+(a transcendental function counts as one operation, so this is a bound from below), attention with a causal mask
+computes half of its scores, bytes of the main memory at its bandwidth with the padding that moves along, and a
+collective's bytes at everything a chip can send at once.
+
+>>> from dragonscale.evidence.xla.op_work import work_of_text
+>>> from dragonscale.physics.hardware import load_chip
+>>> work = work_of_text(
+...     "%d = bf16[8192,8192] dot(bf16[8192,8192] %x, bf16[8192,8192] %w), "
+...     "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+... )
+>>> bound = op_bound(work, load_chip("v5e"))
+>>> bound.by, round(bound.seconds * 1e3, 2)
+('compute', 5.58)
+
+The work of a whole program on one device: every op that runs, how often, and the sums.
+
+A fusion is one op, what an asynchronous start wraps belongs to the start, a loop's body counts as often as the loop
+runs (once, and said so, where nothing tells). FLOPs of matmuls are those of `read_matmuls`; a conditional counts its
+dearest branch.
 """
+
+import re
+from typing import Any
 
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, operand_types, read_instruction
+from dragonscale.evidence.xla import device_groups
+from dragonscale.evidence.xla.call_graph import UNKNOWN, PlacedOp, trip_count
+from dragonscale.evidence.xla.device_groups import Groups
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, source_line
 from dragonscale.evidence.xla.layouts import MEMORIES
 from dragonscale.evidence.xla.matmul_sizes import MatmulSizes, matmul_sizes, suspected_matmul
-from dragonscale.evidence.xla.op_bytes import op_bytes
-from dragonscale.evidence.xla.op_flops import op_flops
-from dragonscale.evidence.xla.op_kinds import COLLECTIVE_KINDS, kind_of
-from dragonscale.evidence.xla.op_wire import Wire, op_wire
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
+from dragonscale.evidence.xla.op_costs import op_bytes, op_flops, upper_executions
+from dragonscale.evidence.xla.op_kinds import kind_of
+from dragonscale.evidence.xla.opcodes import COLLECTIVES, DTYPES
+from dragonscale.evidence.xla.patterns import scheduled_computations
+from dragonscale.physics.collectives import wire_bytes
+from dragonscale.physics.hardware.chip import Chip, Torus
+
+_COLLECTIVE = re.compile(
+    r"(all-gather|all-reduce|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast|send)(-start)?"
+)
+_DEVICES = re.compile(r"\b(?:num_partitions|replica_count)=(\d+)")
+
+
+def op_wire(op: PlacedOp, kind: str) -> dict[str, Any]:
+    """What one execution sends, as fields of `OpWork`: bytes, the size of a group (two in a permute), the groups, and
+    what could not be known. The line of a fusion does not show its groups; then only their absence can be said."""
+    inner = _collective(op)
+    if inner is None:
+        size = _grown(op, kind)
+        return {"wire_bytes": _sent(op, kind, size) if size else 0.0, "group_size": size, "unknown": (GROUP,)}
+    try:
+        groups = _groups(inner)
+    except InputError as error:
+        return {"unknown": (f"its groups ({error})",)}
+    if not groups:
+        return {"unknown": (GROUP,)}
+    size = len(groups[0])
+    return {"wire_bytes": _sent(inner, kind, size), "group_size": size, "groups": groups}
+
+
+def _collective(op: PlacedOp) -> PlacedOp | None:
+    """The collective itself: the instruction, or the one in what it calls."""
+    waiting, seen = [op], set[str]()
+    while waiting:
+        each = waiting.pop(0)
+        if _COLLECTIVE.fullmatch(each.instruction.opcode):
+            return each
+        waiting += [inner for inner in each.inside if inner.where.name not in seen]
+        seen |= {body.name for body in each.bodies}
+    return None
+
+
+def _groups(op: PlacedOp) -> Groups:
+    instruction = op.instruction
+    if instruction.opcode in device_groups.TRANSFERS:
+        transfer = device_groups.read_transfer(instruction)
+        return transfer.groups if transfer else ()
+    if instruction.opcode.startswith("collective-permute"):
+        return device_groups.source_target_pairs(instruction.attribute("source_target_pairs"))
+    text = instruction.attribute("replica_groups")
+    if text and text != "{}":
+        return device_groups.replica_groups(text)
+    count = max((int(count) for count in _DEVICES.findall(op.module.header)), default=0)
+    return (tuple(range(count)),) if 1 < count <= 1 << 20 else ()
+
+
+def _sizes(op: PlacedOp) -> tuple[float, float]:
+    """Bytes of the operands and of the results."""
+    return sum(shape.bytes for shape in op.arrays), sum(shape.bytes for shape in op.instruction.shapes)
+
+
+def _sent(op: PlacedOp, kind: str, size: int) -> float:
+    """Bytes that each device sends: a gather's volume is its result, the others' their operands."""
+    (before, after), opcode = _sizes(op), op.instruction.opcode
+    if opcode.endswith("-start") and opcode != "all-reduce-start" and after > before:
+        after -= before  # the result names its operands too
+    if not before:  # a line without its operands' shapes
+        before = {"all_gather": after / size, "reduce_scatter": after * size}.get(kind, after)
+    if kind == "broadcast":
+        return before
+    volume = {"all_gather": before * size, "all_to_all": before * size}.get(kind, before)
+    return float(wire_bytes(kind, volume, size))
+
+
+def _grown(op: PlacedOp, kind: str) -> int | None:
+    """The size of the group of a gather or scatter, from how much larger one side is."""
+    before, after = _sizes(op)
+    large, small = (after, before) if kind == "all_gather" else (before, after)
+    if kind not in ("all_gather", "reduce_scatter") or not small or large <= small or large % small:
+        return None
+    return int(large // small)
+
 
 _MAIN = MEMORIES[0]
 OPERANDS, INSIDE, FLOPS = "the shapes of its operands", "what it runs inside", "the FLOPs"
+GROUP = "the devices of its group"
 """What may not be known of an instruction."""
 
 
@@ -87,90 +197,71 @@ class OpWork(msgspec.Struct, frozen=True):
     @property
     def is_collective(self) -> bool:
         """Whether it moves data between devices."""
-        return self.kind in COLLECTIVE_KINDS
+        return self.kind in COLLECTIVES
 
 
 def work_of_text(text: str, on: str = "") -> OpWork:
     """The work of one instruction by its line alone; `on` is `tpu`, `gpu`, `cpu` or not known. A line that is none is
     an `InputError`."""
-    return _checked(None, None, read_instruction(text), on)
+    return op_work(PlacedOp.alone(text), on)
 
 
 def work_of(module: Module, computation: Computation | str, instruction: Instruction | str, on: str = "") -> OpWork:
     """The work of one instruction of a module, with what it calls."""
     where = module.computations[computation] if isinstance(computation, str) else computation
-    found = where.named[instruction] if isinstance(instruction, str) else instruction
-    return _checked(module, where, found, on)
+    return op_work(
+        PlacedOp(module, where, where.named[instruction] if isinstance(instruction, str) else instruction), on
+    )
 
 
-def _checked(module: Module | None, where: Computation | None, instruction: Instruction, on: str) -> OpWork:
+def op_work(op: PlacedOp, on: str = "") -> OpWork:
+    """The work of an instruction where it stands."""
     try:
-        return _work(module, where, instruction, on)
+        return _work(op, on)
+    except InputError:
+        raise
     except (ValueError, KeyError, IndexError, TypeError, ArithmeticError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"The HLO instruction {shorten(instruction.name)} cannot be read: {error!r:.120}.") from None
+        name = shorten(op.instruction.name)
+        raise InputError(f"The HLO instruction {name} cannot be read: {error!r:.120}.") from None
 
 
-def _work(module: Module | None, where: Computation | None, instruction: Instruction, on: str) -> OpWork:
-    kind, detail = kind_of(module, where, instruction)
+def _work(op: PlacedOp, on: str) -> OpWork:
+    instruction, (kind, detail) = op.instruction, kind_of(op)
     half = next((word for word in ("start", "done", "update") if instruction.opcode.endswith(f"-{word}")), "")
     over = half in ("done", "update")
-    unknown = _unseen(module, where, instruction) if kind != "nothing" and not over else []
-    flops = op_flops(module, where, instruction)
-    matmul, sizes = flops.matmul, matmul_sizes(module, where, instruction)
+    unknown = _unseen(op) if kind != "nothing" and not over else []
+    flops, sizes = op_flops(op), matmul_sizes(op)
+    matmul = flops.matmul
     if kind in ("matmul", "attention") and not matmul and not over:
-        suspected = suspected_matmul(instruction, operand_types(where, instruction)) if kind == "matmul" else None
-        stated = _stated_flops(instruction)
-        if stated:
+        suspected = suspected_matmul(instruction, op.types) if kind == "matmul" else None
+        if stated := _stated_flops(instruction):
             matmul = stated
         elif suspected:
             matmul, sizes = suspected.flops, (suspected,)
             unknown.append("the matmul's sizes, which are worked out from the shapes around it")
         else:
             unknown.append(FLOPS)
-    moved = op_bytes(module, where, instruction, on)
-    wire = op_wire(module, where, instruction, kind) if kind in COLLECTIVE_KINDS and not over else Wire()
-    trips = trip_count(module, where.name, instruction) if module and where and instruction.opcode == "while" else None
+    moved = op_bytes(op, on)
+    wire = op_wire(op, kind) if kind in COLLECTIVES and not over else {}
+    loop = instruction.opcode == "while" and not op.is_alone
+    trips = trip_count(op.module, op.where.name, instruction) if loop else None
     if trips == UNKNOWN:
         trips = None
         unknown.append("how often the loop runs")
-    return OpWork(
-        instruction.name,
-        instruction.opcode,
-        kind,
-        detail,
-        matmul,
-        flops.vector,
-        flops.transcendental,
-        moved.read,
-        moved.written,
-        moved.padding,
-        wire.bytes,
-        wire.size,
-        wire.groups,
-        half,
-        trips,
-        sizes,
-        _dtype(instruction, sizes),
-        (*unknown, *wire.unknown),
-        kind == "attention" and '"CAUSAL"' in instruction.text,
-    )
+    known = {"half": half, "trips": trips, "matmuls": sizes, "unknown": (*unknown, *wire.pop("unknown", ()))}
+    known |= {"matmul_flops": matmul, "vector_flops": flops.vector, "transcendentals": flops.transcendental}
+    for what in ("read", "written", "padding"):
+        known[f"{what}_bytes"] = {memory: size for (moves, memory), size in moved.items() if moves == what}
+    dtype = sizes[0].dtype if sizes else instruction.shapes[0].dtype if instruction.shapes else ""
+    causal = kind == "attention" and '"CAUSAL"' in instruction.text
+    return OpWork(instruction.name, instruction.opcode, kind, detail, **known, **wire, dtype=dtype, causal=causal)
 
 
-def _dtype(instruction: Instruction, sizes: tuple[MatmulSizes, ...]) -> str:
-    return sizes[0].dtype if sizes else instruction.shapes[0].dtype if instruction.shapes else ""
-
-
-def _unseen(module: Module | None, where: Computation | None, instruction: Instruction) -> list[str]:
+def _unseen(op: PlacedOp) -> list[str]:
     """What a line on its own, or a module with pieces missing, does not show."""
-    unseen: list[str] = []
-    if not all(operand_types(where, instruction)) and instruction.opcode not in ("parameter", "constant", "iota"):
-        unseen.append(OPERANDS)
-    names = [name for role, name in instruction.callees if role != "to_apply"]
-    if any(module is None or not module.computations[name].instructions for name in names):
-        unseen.append(INSIDE)
-    return unseen
+    unseen = [OPERANDS] if not all(op.types) and op.instruction.opcode not in ("parameter", "constant", "iota") else []
+    names = [name for role, name in op.instruction.callees if role != "to_apply"]
+    return unseen + [INSIDE] * any(not op.module.computations[name].instructions for name in names)
 
 
 def _stated_flops(instruction: Instruction) -> float | None:
@@ -181,3 +272,70 @@ def _stated_flops(instruction: Instruction) -> float | None:
         return float(estimate["flops"]) if isinstance(estimate, dict) else None
     except (KeyError, TypeError, ValueError):
         return None
+
+
+class OpBound(msgspec.Struct, frozen=True):
+    """Seconds of the busiest resource, which it is, and the seconds of each."""
+
+    seconds: float
+    by: str
+    parts: dict[str, float] = {}
+
+
+def op_bound(work: OpWork, chip: Chip) -> OpBound:
+    """The bound of one execution."""
+    parts = {
+        "compute": (0.5 if work.causal else 1.0) * work.matmul_flops / matmul_rate(chip, work.dtype),
+        "vector unit": (work.vector_flops + work.transcendentals) / chip.vector.get("fp32", float("inf")),
+        "HBM": work.moved_bytes / chip.bandwidth("hbm"),
+        "host link": _hosted(work) / (chip.pcie or float("inf")),
+        "network": work.wire_bytes / sending_rate(chip),
+    }
+    parts = {name: seconds for name, seconds in parts.items() if seconds > 0}
+    by = max(parts, key=parts.__getitem__, default="nothing")
+    return OpBound(parts.get(by, 0.0), by, parts)
+
+
+def matmul_rate(chip: Chip, dtype: str) -> float:
+    """FLOP/s of matmuls in an element type; a chip without a rate for it (float32 on a TPU) has that of bf16."""
+    named = "fp8" if dtype.startswith("f8") else DTYPES.get(dtype, "bf16")
+    try:
+        return chip.peak(named)
+    except InputError:
+        return chip.peak("bf16")
+
+
+def sending_rate(chip: Chip) -> float:
+    """Bytes per second that a chip can send over all its links at once: both ways along every axis of a torus, or to
+    its switch."""
+    network = chip.network
+    return 2 * network.axes * network.link if isinstance(network, Torus) else network.levels[0].bandwidth
+
+
+def _hosted(work: OpWork) -> float:
+    return max(work.read_bytes.get("host", 0.0), work.written_bytes.get("host", 0.0))
+
+
+class RunningOp(msgspec.Struct, frozen=True):
+    """An op of the program: where it stands, the work of one execution, and how often it runs."""
+
+    where: str
+    work: OpWork
+    times: int
+    scope: str
+    source: str
+    counted_once: bool = False
+    """Whether it stands in a loop or branch that runs nobody knows how often."""
+
+
+def running_ops(module: Module, on: str = "") -> list[RunningOp]:
+    """Every op that does something, in order of its computations; loops and calls are there through what they run."""
+    counts = upper_executions(module)
+    ops: list[RunningOp] = []
+    for name in scheduled_computations(module):
+        times, once = (1, True) if counts[name] == UNKNOWN else (counts[name], False)
+        for each in module.computations[name].instructions if times else ():
+            work = work_of(module, name, each, on)
+            if work.kind not in ("nothing", "control"):
+                ops.append(RunningOp(name, work, times, each.op_name, source_line(each.text, module.frames), once))
+    return ops

@@ -18,6 +18,8 @@ CONTROL = ("while", "conditional", "call")
 BODIES = ("fusion", "fusion-start", "async-start", "call-start")
 """Instructions that are one kernel, or start one, of which a computation is the body."""
 KIND_OF = {opcode: kind for kind, opcodes in _TABLE["kinds"].items() for opcode in opcodes}
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "broadcast")
+"""Kinds that move data between devices."""
 COPIES = {opcode: what for what, opcodes in _TABLE["copies"].items() for opcode in opcodes}
 """Instructions that move data, by what for."""
 RANK: tuple[str, ...] = tuple(_TABLE["rank"])

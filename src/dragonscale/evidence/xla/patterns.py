@@ -12,14 +12,12 @@ from functools import lru_cache
 
 import msgspec
 
-from dragonscale.evidence.xla.call_graph import callers, callers_first
+from dragonscale.evidence.xla.call_graph import UNKNOWN, PlacedOp, callers, callers_first, trip_count
 from dragonscale.evidence.xla.collective_sites import WINDOWED, is_ring
+from dragonscale.evidence.xla.device_groups import source_target_pairs
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.op_bytes import needed_elements
-from dragonscale.evidence.xla.op_flops import op_flops
+from dragonscale.evidence.xla.op_costs import needed_elements, op_flops
 from dragonscale.evidence.xla.opcodes import CONTROL, PASSES, WHOLE
-from dragonscale.evidence.xla.replica_groups import source_target_pairs
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 _NEAR, _FAR = 4, 12
 
@@ -52,10 +50,8 @@ def windowed_einsums(module: Module) -> list[WindowedEinsum]:
     """Every windowed einsum of a module, loops first."""
     loops = list(_loops(module))
     inside = {body for _, body in loops}
-    bodies = _scheduled(module)
-    return [found for found, _ in loops] + [
-        found for name in bodies if name not in inside for found in _unrolled(module, module.computations[name])
-    ]
+    outside = [module.computations[name] for name in _scheduled(module) if name not in inside]
+    return [loop for loop, _ in loops] + [found for body in outside for found in _unrolled(module, body)]
 
 
 def _loops(module: Module) -> Iterator[tuple[WindowedEinsum, str]]:
@@ -131,20 +127,19 @@ def _is_permute(instruction: Instruction) -> bool:
 
 
 def _flops(module: Module, computation: Computation, instruction: Instruction) -> float:
-    return op_flops(module, computation, instruction).matmul
+    return op_flops(PlacedOp(module, computation, instruction)).matmul
 
 
 @lru_cache(maxsize=4)
 def _scheduled(module: Module) -> tuple[str, ...]:
     """Computations that run, instruction by instruction: not the bodies of fusions and of reductions."""
     calls, reached = callers(module), set(callers_first(module))
-    return tuple(
-        name
-        for name in module.computations
-        if name in reached
-        if name == module.entry.name
-        or any(call.instruction.opcode.removesuffix("-start") not in WHOLE for call in calls[name])
-    )
+
+    def runs(name: str) -> bool:
+        alone = any(call.instruction.opcode.removesuffix("-start") not in WHOLE for call in calls[name])
+        return name in reached and (name == module.entry.name or alone)
+
+    return tuple(filter(runs, module.computations))
 
 
 def scheduled_computations(module: Module) -> tuple[str, ...]:
@@ -161,15 +156,14 @@ def hidden_scatters(module: Module) -> list[HiddenScatter]:
     """All-reduces whose only use is a slice picked by the device's own number, outside the fusions that do both at
     once."""
     found: list[HiddenScatter] = []
-    for name in _scheduled(module):
-        computation = module.computations[name]
-        for each in computation.instructions:
-            if each.opcode not in ("all-reduce", "all-reduce-start"):
-                continue
-            uses = list(_uses(computation, each))
-            slices = [use for use, value in uses if _slices(module, computation, use, value)]
-            if slices and len(slices) == len(uses):
-                found.append(HiddenScatter(each.name, slices[0].name, name))
+    scheduled = set(_scheduled(module))
+    for computation, each in module.placed:
+        if computation.name not in scheduled or each.opcode not in ("all-reduce", "all-reduce-start"):
+            continue
+        uses = list(_uses(computation, each))
+        slices = [use for use, value in uses if _slices(module, computation, use, value)]
+        if slices and len(slices) == len(uses):
+            found.append(HiddenScatter(each.name, slices[0].name, computation.name))
     return found
 
 
@@ -196,16 +190,10 @@ def _slices(module: Module, computation: Computation, user: Instruction, value: 
     if user.opcode != "fusion" or not user.callees:
         return False
     body = module.computations[user.callees[0][1]]
-    place = str(user.operands.index(value))
-    parameter = next(
-        (one for one in body.instructions if one.opcode == "parameter" and one.arguments.strip() == place), None
-    )
+    parameter = body.parameters.get(user.operands.index(value))
     if parameter is None or not parameter.shapes:
         return False
-    whole = 1
-    for size in parameter.shapes[0].dims:
-        whole *= size
-    return needed_elements(body)[parameter.name] * 2 <= whole
+    return needed_elements(body)[parameter.name] * 2 <= parameter.shapes[0].elements
 
 
 def _by_device(module: Module, computation: Computation, instruction: Instruction) -> bool:

@@ -92,9 +92,9 @@ class ParameterRow(msgspec.Struct):
 
 def global_parameters(module: Module, partitioned: bool) -> list[ParameterRow]:
     """The entry's arguments of one array each, in order. Before a program is `partitioned` its shapes are global."""
-    found: dict[int, ParameterRow] = {}
-    for each in module.entry.instructions:
-        if each.opcode != "parameter" or len(each.shapes) != 1 or not each.arguments.strip().isdigit():
+    rows: list[ParameterRow] = []
+    for each in module.entry.parameters.values():
+        if len(each.shapes) != 1:
             continue
         (shape,), split = each.shapes, sharding_of(each)
         local: tuple[int, ...] | None = shape.dims
@@ -103,7 +103,6 @@ def global_parameters(module: Module, partitioned: bool) -> list[ParameterRow]:
             local, whole = split.local(shape.dims) if split else shape.dims, shape.dims
         name = each.op_name.replace("\\'", "'") or each.name
         ways, copies = (split.ways, split.copies) if split else ((), 1)
-        found[int(each.arguments)] = ParameterRow(
-            name, shape.dtype, list(local or shape.dims), list(whole) if whole else None, list(ways), copies
-        )
-    return [found[place] for place in sorted(found)]
+        sizes = list(local or shape.dims), list(whole) if whole else None, list(ways)
+        rows.append(ParameterRow(name, shape.dtype, *sizes, copies))
+    return rows

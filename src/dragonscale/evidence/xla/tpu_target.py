@@ -27,9 +27,8 @@ def generation(on: Slice) -> str:
     """The compiler's name of a slice's chip."""
     name = _TABLE["aliases"].get(on.chip.kin, on.chip.kin)
     if name not in GENERATIONS:
-        raise InputError(
-            f"XLA's TPU compiler does not know the chip {on.chip.name}; it knows {', '.join(GENERATIONS)}."
-        )
+        known = ", ".join(GENERATIONS)
+        raise InputError(f"XLA's TPU compiler does not know the chip {on.chip.name}; it knows {known}.")
     return name
 
 
@@ -65,7 +64,8 @@ def devices(on: Slice) -> list[Any]:
         found = topologies.get_topology_desc(name, "tpu", **options)
     except Exception as error:
         raise InputError(f"XLA's TPU compiler did not start for {on}: {error}") from error
-    return sorted(
-        found.devices,
-        key=lambda one: (getattr(one, "slice_index", 0) or 0, one.coords[::-1], getattr(one, "core_on_chip", 0)),
-    )
+
+    def place(device: Any) -> tuple[Any, ...]:
+        return getattr(device, "slice_index", 0) or 0, device.coords[::-1], getattr(device, "core_on_chip", 0)
+
+    return sorted(found.devices, key=place)

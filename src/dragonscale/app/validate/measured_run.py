@@ -1,31 +1,141 @@
-"""The result of a load test against its plan: TTFT, TPOT and throughput that were measured beside those of the same
+"""The log of a training run against its plan: the step, MFU and memory that were measured beside those that were
+expected.
+
+The plan is read as `dscale train --plan` reads it. What the log says of the batch, the sequence and the chips is what
+ran: the plan is judged at that batch, and a log of another number of chips is no log of this plan.
+
+The result of a load test against its plan: TTFT, TPOT and throughput that were measured beside those of the same
 traffic simulated.
 
 The load generator is simulated with the server: as many clients, who all start at once, or requests at the same rate;
 prompts and outputs of the measured lengths; as many requests. So a queue at the start is in both.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from dragonscale.app.foreign import foreign_plan, serving_file_of, told
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.questions.validate import ServingScoreQuestion
+from dragonscale.app.questions.train import TrainQuestion
+from dragonscale.app.questions.validate import ServingScoreQuestion, TrainingScoreQuestion
 from dragonscale.app.simulate.ask_simulate import run_simulation
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_records import Latency, SimulateReport
+from dragonscale.app.train.ask_train import understood
+from dragonscale.app.train.ask_train import against_measured
+from dragonscale.app.train.plans import plan_report
+from dragonscale.app.train.train_question import TrainAsked
+from dragonscale.app.train.train_records import Measured, PlanReport
 from dragonscale.app.validate.validate_records import MeasureRow, RunScore, measure, slice_for
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.logs.load_test import LoadTest, MeasuredTimes
-from dragonscale.evidence.logs.reading import read_load_test
+from dragonscale.evidence.logs.reading import read_load_test, read_training_log
 from dragonscale.evidence.logs.text import LogText
+from dragonscale.evidence.logs.training_log import LoggedStep, SettledStep, TrainingLog, settled
+from dragonscale.evidence.memory import peak_of
 from dragonscale.exports.model_names import preset_named
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.physics.hardware.driver_names import nearest_chip
+from dragonscale.physics.units import render
 from dragonscale.serving.bands import ServedBand, ServedKind, band_of, is_moe, kind_name
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
+from dragonscale.training.evaluation import Job, judge_one
+from dragonscale.training.plan import Plan, short_plan
+
+
+def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listener) -> RunScore:
+    """Score a log."""
+    log = read_training_log(text)
+    asked = understood(_train_question(question, log, text))
+    for note in asked.notes:
+        listener.note(note)
+    plan, job = asked.plan, asked.job()
+    assert plan is not None
+    if log.chips and log.chips != job.slice.chips:
+        raise InputError(
+            f"{text.shown} is of a run on {log.chips:,} chips, and the plan is for {job.slice.chips:,} ({job.slice}); "
+            "give the plan that ran."
+        )
+    step = settled(log, lambda one: _seconds(one, job))
+    if step is None:
+        raise InputError(f"{text.shown} of {log.software} holds no step with a time.")
+    return _train_score(asked, job, plan, log, step).came_from(asked, listener.notes)
+
+
+def _train_question(question: TrainingScoreQuestion, log: TrainingLog, text: LogText) -> TrainQuestion:
+    """The plan as a question to `dscale train`; what is not given is taken from the log where it says it."""
+    plan = question.plan if written(question.plan).strip() else log.plan
+    if not plan:
+        raise InputError(
+            f"{text.shown} of {log.software} does not say how the run was split; give the plan that ran: --plan "
+            'plan.toml, --plan "tp8 pp4 dp16", or the config or command that was run.'
+        )
+    batch = next((one.batch for one in reversed(log.steps) if one.batch), log.batch)
+    given: dict[str, Any] = {
+        "model": question.model or (log.model if not written(question.plan) else ""),
+        "on": slice_for(question.on, log.chip if not written(question.plan) else "", log.chips),
+        "batch": question.batch or (f"{batch}seq" if batch else ""),
+        "seq": question.seq or (str(log.seq) if log.seq else ""),
+    }
+    return TrainQuestion(plan=plan, stack=question.stack or "auto", alone=True, force=True, **given)
+
+
+def _seconds(step: LoggedStep, job: Job) -> float | None:
+    """The time of a step, from what was logged of it."""
+    if step.seconds is not None:
+        return step.seconds
+    if step.tokens:
+        return job.tokens / (step.tokens * job.slice.chips)
+    return job.batch / step.samples if step.samples else None
+
+
+def _train_score(asked: TrainAsked, job: Job, plan: Plan, log: TrainingLog, step: SettledStep) -> RunScore:
+    given = plan_report(job, plan, asked.tokens, force=True, brief=True)
+    compared = against_measured(job, plan, given, step.seconds)
+    rows = [*_times(given, compared, step), *_memory(job, plan, log)]
+    notes = [*log.notes, *step.notes, *_own(log, step, compared), *_unexpected(given)]
+    run = ("training", log.software, job.model.name, str(job.slice), short_plan(given.plan), f"the stack {given.stack}")
+    workload = f"{job.batch:,} sequences of {job.sequence:,} tokens a step"
+    counted = (step.counted, step.skipped, step.starts)
+    beside = {"band": given.band, "suspects": compared.suspects, "notes": notes}
+    return RunScore(*run, workload, rows, compared.within_band, compared.text, *counted, **beside)
+
+
+def _times(given: PlanReport, compared: Measured, step: SettledStep) -> list[MeasureRow]:
+    low, high = given.step_low_s, given.step_high_s
+    rate = given.tokens_per_s_per_chip
+    fewest, most = given.step_s / high, given.step_s / low
+    spread = (step.low, step.high) if step.counted > 2 else None
+    return [
+        measure("step", "s", step.seconds, given.step_s, (low, high), spread),
+        measure("MFU", "share", compared.mfu, given.mfu, (given.mfu * fewest, given.mfu * most)),
+        measure("tokens/s a chip", "count", rate / compared.ratio, rate, (rate * fewest, rate * most)),
+    ]
+
+
+def _memory(job: Job, plan: Plan, log: TrainingLog) -> list[MeasureRow]:
+    if log.memory_bytes is None:
+        return []
+    expected = peak_of(judge_one(job, plan), job, log.memory_counter)
+    return [measure(f"memory ({log.memory_counter})", "bytes", log.memory_bytes, expected)]
+
+
+def _own(log: TrainingLog, step: SettledStep, compared: Measured) -> list[str]:
+    """What the trainer says of itself, which counts FLOPs in its own way."""
+    own = [f"{render(step.flops, 'FLOP/s')} a chip"] if step.flops else []
+    own += [f"{log.mfu:.1%} MFU"] if log.mfu else []
+    ours = f"by the planner's count of the model's FLOPs it is {compared.mfu:.1%} MFU"
+    return [f"{log.software} itself says {' and '.join(own)}; {ours}."] if own else []
+
+
+def _unexpected(given: PlanReport) -> list[str]:
+    """Why the planner would not have let the plan run."""
+    told = [*given.problems, *given.illegal]
+    return [f"It ran, and by the planner's count it should not have: {shorten(told[0], 300)[1:-1]}."] if told else []
+
 
 FULL = 0.8
 """The part of the most requests at once that must be under way for that limit, not the rate, to be what makes the
@@ -73,9 +183,8 @@ def _simulate_question(
     given = written(question.plan).strip() or test.plan
     if not given:
         raise InputError(
-            f"{text.shown} of {test.software} does not say how the model was served; give the plan that was "
-            "tested: --plan "
-            'serving.toml, --plan tp8, or the command that started the server ("vllm serve …").'
+            f"{text.shown} of {test.software} does not say how the model was served; give the plan that was tested: "
+            '--plan serving.toml, --plan tp8, or the command that started the server ("vllm serve …").'
         )
     foreign = foreign_plan(given, question.model or preset_named(test.model), question.on)
     if foreign is not None:
@@ -141,16 +250,13 @@ def _score(asked: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunS
     deployment = asked.deployment
     kind = ServedKind(deployment.chip.name, deployment.engine.name, is_moe(deployment.model))
     bands = {name: band_of(kind, name) for name in ("ttft", "tpot", "tokens")}
-    rows = [
-        *_latencies("TTFT", test.ttft, report.latency["ttft_s"], bands["ttft"]),
-        *_latencies("TPOT", test.tpot, report.latency["tpot_s"], bands["tpot"]),
-    ]
+    times = {"ttft": test.ttft, "tpot": test.tpot}
+    rows = [row for name, seen in times.items() for row in _latencies(name, seen, report.latency, bands[name])]
     if test.output_tokens_per_s:
         expected = report.rates.output_tokens_per_s
         band = bands["tokens"] if test.rate is None or "clients" in report.traffic else None
-        rows.append(
-            measure("output tokens/s", "count", test.output_tokens_per_s, expected, band and band.around(expected))
-        )
+        around = band and band.around(expected)
+        rows.append(measure("output tokens/s", "count", test.output_tokens_per_s, expected, around))
     if not rows:
         raise InputError(f"The result of {test.software} holds no TTFT, TPOT or throughput.")
     notes = list(test.notes)
@@ -158,32 +264,22 @@ def _score(asked: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunS
         notes.append("The result does not say how lengths vary; they are taken as all alike.")
     known = [row.inside for row in rows if row.inside is not None]
     pool = report.fleet[0]
-    return RunScore(
-        "serving",
-        test.software,
-        report.model,
-        pool.slice + (f" x {pool.replicas}" if pool.replicas > 1 else ""),
-        pool.plan,
-        f"the engine {pool.engine}",
-        _workload(report, test),
-        rows,
-        all(known) if known else None,
-        _text(rows),
-        test.requests,
-        failed=test.failed,
-        band=_rests(bands),
-        notes=notes,
-    )
+    where = pool.slice + (f" x {pool.replicas}" if pool.replicas > 1 else "")
+    run = ("serving", test.software, report.model, where, pool.plan, f"the engine {pool.engine}")
+    inside = all(known) if known else None
+    beside = {"failed": test.failed, "band": _rests(bands), "notes": notes}
+    return RunScore(*run, _workload(report, test), rows, inside, _text(rows), test.requests, **beside)
 
 
-def _latencies(name: str, found: MeasuredTimes, expected: Latency, band: ServedBand) -> list[MeasureRow]:
+def _latencies(
+    name: str, seen: MeasuredTimes, latency: Mapping[str, Latency], band: ServedBand
+) -> Iterator[MeasureRow]:
     """The mean with its band; the median and the 99th percentile beside it."""
-    rows = []
     for part, label in (("mean", "mean"), ("p50", "median"), ("p99", "p99")):
-        own, other = getattr(found, part), getattr(expected, part)
-        if own is not None and other:
-            rows.append(measure(f"{label} {name}", "s", own, other, band.around(other) if part == "mean" else None))
-    return rows
+        own, expected = getattr(seen, part), getattr(latency[f"{name}_s"], part)
+        if own is not None and expected:
+            around = band.around(expected) if part == "mean" else None
+            yield measure(f"{label} {name.upper()}", "s", own, expected, around)
 
 
 def _workload(report: SimulateReport, test: LoadTest) -> str:
@@ -200,10 +296,11 @@ def _text(rows: list[MeasureRow]) -> str:
     out = [row for row in rows if row.inside is False]
     if not out:
         return "Every number with a band lies in it: nothing has to be explained."
-    misses = []
-    for row in out:
-        end = row.shown(row.high if row.ratio > 1 else row.low)
-        misses.append(f"{row.name} is {row.ratio:.2f}x what is expected, and the band ends at {end}")
+    ends = [row.shown(row.high if row.ratio > 1 else row.low) for row in out]
+    misses = [
+        f"{row.name} is {row.ratio:.2f}x what is expected, and the band ends at {end}"
+        for row, end in zip(out, ends, strict=True)
+    ]
     look = "Look first at whether the server ran with the plan's limits and formats, and without other load."
     return f"{'; '.join(misses)}. {look}"
 
