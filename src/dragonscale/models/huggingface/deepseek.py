@@ -1,12 +1,22 @@
-"""Readers of what is built on DeepSeek's line: GLM 5's shared indexers, V4's compressed attention."""
+"""Readers of what is built on DeepSeek's line: GLM 5's shared indexers, V4's compressed attention, LongCat's
+shortcuts."""
 
 from dataclasses import replace
 
 from dragonscale.models.compressed import CompressedAttention
-from dragonscale.models.ffn import Moe
+from dragonscale.models.ffn import BesideMoe, Mlp, Moe
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.moe import SPARSE, routed, with_shared
-from dragonscale.models.huggingface.parts import Reader, d_model, decoder, latent_attention, mlp
+from dragonscale.models.huggingface.parts import (
+    Reader,
+    d_model,
+    decoder,
+    latent_attention,
+    mlp,
+    paired,
+    routed,
+    sparse_from,
+    with_shared,
+)
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section, parsed
 from dragonscale.models.transformer import Transformer, mtp_sections
@@ -18,14 +28,10 @@ def glm_dsa(f: Fields) -> Transformer:
     heads, dim, top = (f.count(name) for name in ("index_n_heads", "index_head_dim", "index_topk"))
     own = latent_attention(f, index_heads=heads, index_dim=dim, index_top=top)
     reused, moe = replace(own, index_own=False), with_shared(f, score_bias=True)
-    n_layers, first = f.n_layers(), f.natural("first_k_dense_replace")
-    step = f.natural("moe_layer_freq") or 1
-    sparse = f.either("mlp_layer_types", n_layers, SPARSE, lambda i: i >= first and i % step == 0)
-    layers = [
-        Layer(own if kind == "full" else reused, moe if each else mlp(f))
-        for kind, each in zip(_indexers(f), sparse, strict=True)
-    ]
-    f.must_be("layer_types", None, ["indexed_attention"] * n_layers)
+    sparse = sparse_from(f, f.natural("first_k_dense_replace"), f.natural("moe_layer_freq") or 1)
+    mixers = [own if kind == "full" else reused for kind in _indexers(f)]
+    layers = paired(mixers, [moe if each else mlp(f) for each in sparse])
+    f.must_be("layer_types", None, ["indexed_attention"] * len(layers))
     modules = f.natural("num_nextn_predict_layers")
     return decoder(f, layers, extras=mtp_sections([Layer(own, moe)], d_model(f), f.count("vocab_size"), modules))
 
@@ -51,8 +57,6 @@ _RATIO_KINDS = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "
 def deepseek_v4(f: Fields) -> Transformer:
     """DeepSeek V4: a window and a compressed past, hash-routed first layers, several residual streams."""
     n_layers, streams = f.n_layers(), f.count("hc_mult")
-    f.must_be("num_key_value_heads", 1)
-    f.skip("qk_rope_head_dim", "intermediate_size")
     ratios = _ratios(f, n_layers)
     first = 3 if f.value("num_hash_layers") is None else f.natural("num_hash_layers")
     hashed = f.either("mlp_layer_types", n_layers, ("moe", "hash_moe"), lambda i: i < first)
@@ -110,4 +114,19 @@ def _compressed(f: Fields, ratio: int) -> CompressedAttention:
     )
 
 
-FAMILIES: dict[str, Reader] = {"deepseek_v4": deepseek_v4, "glm_moe_dsa": glm_dsa}
+def longcat(f: Fields) -> Transformer:
+    """LongCat-Flash: two latent attentions and two MLPs in a layer, and experts beside them, some of which do nothing.
+
+    Each of its layers is two of ours: the experts start from the first half's input and join at the end of the second.
+    Of the `moe_topk` experts that a token is sent to, as many are real as are of all experts: LongCat's report keeps it
+    so by a bias (27B of 560B parameters are used on average).
+    """
+    chosen, zero = f.count("moe_topk", "num_experts_per_tok"), f.natural("zero_expert_num")
+    experts = f.count("n_routed_experts")
+    real = max(1, round(chosen * experts / (experts + zero)))
+    moe = routed(f, f.count("expert_ffn_hidden_size"), experts_per_token=real, zero_experts=zero, score_bias=True)
+    mixer, dense = latent_attention(f), Mlp(f.count("ffn_hidden_size"))
+    return decoder(f, [Layer(mixer, BesideMoe(dense, moe)), Layer(mixer, dense)] * f.n_layers("num_layers"))
+
+
+FAMILIES: dict[str, Reader] = {"deepseek_v4": deepseek_v4, "glm_moe_dsa": glm_dsa, "longcat_flash": longcat}

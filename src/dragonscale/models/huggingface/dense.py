@@ -1,11 +1,21 @@
 """Readers of dense decoders whose form is no row of `families.toml`."""
 
-from dragonscale.models.attention import Attention
+from dragonscale.errors import InputError
+from dragonscale.models.attention import Attention, CrossAttention
 from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.gemma4 import LayerInput, MlpAndMoe
+from dragonscale.models.gemma4 import AltUp, LayerInput, MlpAndMoe
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.parts import Reader, attention, biased_attention, d_model, decoder, full_heads, mlp
-from dragonscale.models.huggingface.windows import all_but_every, windows
+from dragonscale.models.huggingface.parts import (
+    Reader,
+    all_but_every,
+    attention,
+    biased_attention,
+    d_model,
+    decoder,
+    full_heads,
+    mlp,
+    windows,
+)
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 
@@ -24,7 +34,6 @@ def gemma4(f: Fields) -> Transformer:
     width = f.natural("hidden_size_per_layer_input")
     spans = windows(f, n_layers, all_but_every(6))
     spans[-1] = None
-    f.skip("per_layer_config")  # transformers 5 repeats the wide heads in it
     wide, global_kv = f.optional("global_head_dim") or 512, f.optional("num_global_key_value_heads")
     tied, doubled, sparse = f.flag("attention_k_eq_v"), f.flag("use_double_wide_mlp"), f.flag("enable_moe_block")
     if f.value("use_bidirectional_attention") not in (None, False, "vision"):
@@ -45,8 +54,6 @@ def gemma4(f: Fields) -> Transformer:
 
 def qwen(f: Fields) -> Transformer:
     """The first Qwen: biases on queries, keys and values; its `intermediate_size` counts gate and value together."""
-    f.must_be("no_bias", True)
-    f.skip("use_cache_quantization", "bf16", "fp16", "fp32")
     n_heads = f.count("num_attention_heads")
     mixer = Attention(n_heads, n_heads, f.count("kv_channels"), qkv_bias=True)
     return decoder(f, [Layer(mixer, Mlp(f.count("intermediate_size") // 2))] * f.n_layers())
@@ -56,10 +63,6 @@ def chatglm(f: Fields) -> Transformer:
     """ChatGLM 2 and 3 and GLM-4-9B as first released."""
     bias, n_heads = f.flag("add_bias_linear"), f.count("num_attention_heads")
     kv = f.count("multi_query_group_num") if f.flag("multi_query_attention") else n_heads
-    f.skip("multi_query_group_num", "original_rope", "seq_length", "pre_seq_len", "prefix_projection", "vocab_size")
-    f.skip("apply_query_key_layer_scaling", "bias_dropout_fusion", "fp32_residual_connection")
-    f.must_be("rmsnorm", True)
-    f.must_be("apply_residual_connection_post_layernorm", False)
     f.must_be("num_hidden_layers", f.value("num_layers"))
     mixer = Attention(n_heads, kv, f.count("kv_channels"), qkv_bias=f.flag("add_qkv_bias") or bias, out_bias=bias)
     layer = Layer(mixer, Mlp(f.count("ffn_hidden_size"), bias=bias))
@@ -76,7 +79,6 @@ def gpt_neo(f: Fields) -> Transformer:
     """GPT-Neo: no biases on queries, keys and values; the local layers' window is read from `attention_types`."""
     n_layers, window = f.n_layers("num_layers"), f.optional("window_size")
     kinds = f.value("attention_layers") or _unrolled(f.value("attention_types"), n_layers)
-    f.skip("attention_layers", "attention_types")
     spans = [window if kind == "local" else None for kind in kinds]
     ffn = _plain(f, "intermediate_size")
     layers = [Layer(full_heads(f, out_bias=True, window=span), ffn, norm_bias=True) for span in spans]
@@ -128,7 +130,6 @@ def falcon(f: Fields) -> Transformer:
     n_heads = f.count("num_attention_heads", "n_head")
     kv_heads = f.optional("num_kv_heads", "n_head_kv") or n_heads
     multi_query, norms = f.flag("multi_query"), f.optional("num_ln_in_parallel_attn")
-    f.skip("alibi")
     kv = kv_heads if new else (1 if multi_query else n_heads)
     two = norms == 2 or (norms is None and new)
     layer = Layer(
@@ -143,8 +144,6 @@ def falcon(f: Fields) -> Transformer:
 
 def mpt(f: Fields) -> Transformer:
     """MPT: no biases anywhere, layer norms without them either."""
-    f.skip("init_config", "init_device", "embedding_fraction", "verbose", "norm_type", "learned_pos_emb")
-    f.must_be("no_bias", True)
     inner = f.inner("attn_config")
     if inner is not None:
         inner.must_be("attn_type", "multihead_attention")
@@ -153,6 +152,46 @@ def mpt(f: Fields) -> Transformer:
         inner.settle()
     layer = Layer(full_heads(f), Mlp((f.natural("expansion_ratio") or 4) * d_model(f), gated=False))
     return decoder(f, [layer] * f.n_layers("n_layers"))
+
+
+SPARE_ROWS = 8
+"""Rows of the embedding beyond the vocabulary, for the image's tokens (transformers' MllamaTextModel)."""
+
+
+def mllama(f: Fields) -> Transformer:
+    """Llama 3.2 Vision: a LLaMA with layers of cross-attention between, whose keys and values are made of the image
+    once."""
+    listed = f.numbers("cross_attention_layers")
+    crossed = [3, 8, 13, 18, 23, 28, 33, 38] if listed is None else listed
+    own = attention(f)
+    looking = CrossAttention(own.n_heads, own.n_kv_heads, own.head_dim)
+    layers = [Layer(looking if number in crossed else own, mlp(f)) for number in range(f.n_layers())]
+    return decoder(f, layers, embed_rows=f.count("vocab_size") + SPARE_ROWS)
+
+
+def gemma3n(f: Fields) -> Transformer:
+    """Gemma 3n: alternating updates, keys and values of earlier layers in the last ones, an input for each layer.
+    Activations that are mostly zero are counted as if they were not."""
+    n_layers, borrowed = f.n_layers(), f.natural("num_kv_shared_layers")
+    width, streams = f.count("hidden_size_per_layer_input"), f.count("altup_num_inputs")
+    extra = AltUp(streams, f.count("laurel_rank"), width)
+    layers: list[Layer] = []
+    for number, (span, d_ff) in enumerate(zip(windows(f, n_layers, all_but_every(5)), _widths(f), strict=True)):
+        shared = number >= n_layers - borrowed > 0
+        mixer = biased_attention(f, qk_norm="head", v_norm=True, window=span, kv="borrowed" if shared else "own")
+        layers.append(Layer(mixer, Mlp(d_ff), "sandwich", extra=extra))
+    return decoder(f, layers, layer_input=width, layer_vocab=f.count("vocab_size_per_layer_input"), altup=streams - 1)
+
+
+def _widths(f: Fields) -> list[int]:
+    """Each layer's hidden size: one for all, or a list."""
+    n_layers = f.n_layers()
+    if not isinstance(f.value("intermediate_size"), list):
+        return [f.count("intermediate_size")] * n_layers
+    listed = f.numbers("intermediate_size") or []
+    if len(listed) != n_layers or 0 in listed:
+        raise InputError(f"{f.what} has {len(listed)} entries in intermediate_size for {n_layers} layers.")
+    return listed
 
 
 FAMILIES: dict[str, Reader] = {
@@ -164,4 +203,6 @@ FAMILIES: dict[str, Reader] = {
     "opt": opt,
     "falcon": falcon,
     "mpt": mpt,
+    "mllama_text_model": mllama,
+    "gemma3n_text": gemma3n,
 }

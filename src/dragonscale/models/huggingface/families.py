@@ -1,7 +1,8 @@
 """Every model type that can be read, and the function that reads it.
 
 Most families differ in a few fields: they are rows of `families.toml`, which says what a row may hold. Those with a
-form of their own are functions, by kind of model in a file each.
+form of their own are functions, by kind of model in a file each; their rows say what fields must be and which do not
+matter.
 """
 
 import tomllib
@@ -10,24 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.huggingface import (
-    deepseek,
-    dense,
-    gemma3n,
-    hybrid,
-    longcat,
-    minimax_m3,
-    mllama,
-    moe,
-    statespace,
-    zamba,
-)
-from dragonscale.models.huggingface import (
-    step3 as step,
-)
+from dragonscale.models.huggingface import deepseek, dense, hybrid, moe, statespace
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.parts import Reader, attention, d_model, decoder, full_heads, latent_attention
-from dragonscale.models.huggingface.windows import RULES, all_but_every, windows
+from dragonscale.models.huggingface.parts import (
+    RULES,
+    Reader,
+    all_but_every,
+    attention,
+    d_model,
+    decoder,
+    full_heads,
+    is_sparse,
+    latent_attention,
+    routed,
+    sparse_from,
+    windows,
+)
 from dragonscale.models.layer import Component, Layer
 from dragonscale.models.transformer import Transformer, mtp_sections
 
@@ -72,7 +71,7 @@ def _experts(f: Fields, row: Row) -> Moe:
     options = _options(f, {"d_ff": "#moe_intermediate_size"} | row["moe"])
     if "shared" in options:
         options["shared_d_ff"] = options.pop("shared") * options["d_ff"]
-    return moe.routed(f, **options)
+    return routed(f, **options)
 
 
 def _spans(f: Fields, row: Row, n_layers: int) -> list[int | None]:
@@ -87,19 +86,15 @@ def _sparse(f: Fields, row: Row, n_layers: int) -> list[bool]:
     if "sparse" not in row:
         return ["moe" in row] * n_layers
     if row["sparse"] == "qwen":
-        return moe.is_sparse(f)
+        return is_sparse(f)
     rule = {"every": 1, "listed": True} | _options(f, row["sparse"])
-    chosen = lambda i: i >= rule["from"] and i % rule["every"] == 0  # noqa: E731
-    if not rule["listed"]:
-        return [chosen(number) for number in range(n_layers)]
-    return f.either("mlp_layer_types", n_layers, moe.SPARSE, chosen)
+    if rule["listed"]:
+        return sparse_from(f, rule["from"], rule["every"])
+    return [number >= rule["from"] and number % rule["every"] == 0 for number in range(n_layers)]
 
 
-def read_row(row: Row, f: Fields) -> Transformer:
+def _read_row(row: Row, f: Fields) -> Transformer:
     """The model that a config describes, as its family's row says to read it."""
-    f.skip(*row.get("skip", ()))
-    for name, wanted in row.get("must", {}).items():
-        f.must_be(name, _value(f, wanted))
     n_layers = f.n_layers(*row.get("layers", ()))
     experts = _experts(f, row) if "moe" in row else None
     options = _options(f, row.get("layer", {}))
@@ -115,22 +110,19 @@ def read_row(row: Row, f: Fields) -> Transformer:
     return decoder(f, layers, **frame)
 
 
-def _rows() -> dict[str, Reader]:
+def _read(row: Row, form: Reader, f: Fields) -> Transformer:
+    f.skip(*row.get("skip", ()))
+    for name, wanted in row.get("must", {}).items():
+        f.must_be(name, _value(f, wanted))
+    return form(f)
+
+
+def _families() -> dict[str, Reader]:
     rows: dict[str, Row] = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))
-    return {name: partial(read_row, rows.get(row.get("like", ""), {}) | row) for name, row in rows.items()}
+    rows = {name: rows.get(row.get("like", ""), {}) | row for name, row in rows.items()}
+    own = {name: form for kind in (dense, moe, deepseek, hybrid, statespace) for name, form in kind.FAMILIES.items()}
+    forms = {name: partial(_read_row, row) for name, row in rows.items()} | own
+    return {name: partial(_read, rows.get(name, {}), form) for name, form in forms.items()}
 
 
-FAMILIES: dict[str, Reader] = {
-    **_rows(),
-    **dense.FAMILIES,
-    **moe.FAMILIES,
-    **deepseek.FAMILIES,
-    **hybrid.FAMILIES,
-    **statespace.FAMILIES,
-    **gemma3n.FAMILIES,
-    **longcat.FAMILIES,
-    **minimax_m3.FAMILIES,
-    **mllama.FAMILIES,
-    **step.FAMILIES,
-    **zamba.FAMILIES,
-}
+FAMILIES: dict[str, Reader] = _families()

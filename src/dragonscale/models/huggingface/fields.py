@@ -225,7 +225,6 @@ def _shown(value: object) -> str:
 
 _LISTS = tomllib.loads(Path(__file__).with_name("inert.toml").read_text(encoding="utf-8"))
 INERT_WHILE_OFF = frozenset(_LISTS.pop("while_off").split())
-NEMOTRON_FIELDS = _LISTS.pop("nemotron_h").split()
 INERT = frozenset(" ".join(_LISTS.values()).split())
 
 

@@ -2,21 +2,25 @@
 
 from dragonscale.models.ffn import Mlp
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.moe import SPARSE, is_sparse, routed, with_shared
 from dragonscale.models.huggingface.parts import (
+    LINEAR,
     Reader,
     attention,
     biased_attention,
     d_model,
     decoder,
+    is_sparse,
     latent_attention,
     mlp,
+    paired,
+    routed,
+    sparse_from,
+    with_shared,
 )
 from dragonscale.models.layer import Layer
 from dragonscale.models.mamba import DeltaAttention, LightningAttention, ShortConv
 from dragonscale.models.transformer import Transformer, mtp_sections
 
-LINEAR = ("linear_attention", "full_attention")
 CONV = ("conv", "full_attention")
 
 
@@ -24,9 +28,6 @@ def _qwen_hybrid(f: Fields, sparse: bool) -> Transformer:
     """Gated delta net in most layers and gated softmax attention in the rest."""
     step, n_layers = f.natural("full_attention_interval") or 4, f.n_layers()
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: (i + 1) % step == 0)
-    f.must_be("attn_output_gate", True)
-    f.must_be("mtp_use_dedicated_embeddings", False)
-    f.skip("mlp_only_layers", "decoder_sparse_step", "max_window_layers", "intermediate_size")
     sizes = ("num_value_heads", "num_key_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
     full = biased_attention(f, qk_norm="head", gate="full")
     delta = DeltaAttention(*[f.count(f"linear_{name}") for name in sizes])  # pyright: ignore[reportArgumentType]
@@ -35,9 +36,7 @@ def _qwen_hybrid(f: Fields, sparse: bool) -> Transformer:
         ffn = routed(f, shared_d_ff=f.count("shared_expert_intermediate_size"), shared_gate=True)
         if f.value("decoder_sparse_step"):  # Qwen3-Next may keep some layers dense
             dense = [not each for each in is_sparse(f)]
-    layers = [
-        Layer(full if each else delta, mlp(f) if plain else ffn) for each, plain in zip(softmax, dense, strict=True)
-    ]
+    layers = paired([full if each else delta for each in softmax], [mlp(f) if plain else ffn for plain in dense])
     modules = f.natural("mtp_num_hidden_layers")
     return decoder(f, layers, extras=mtp_sections([Layer(full, ffn)], d_model(f), f.count("vocab_size"), modules))
 
@@ -56,17 +55,9 @@ def kimi_linear(f: Fields) -> Transformer:
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: i + 1 in chosen)
     linear = DeltaAttention(heads, heads, size, size, kernel, "channel", rank=size)
     moe = with_shared(f, score_bias=True)
-    dense = f.value("first_k_dense_replace")
-    first = 1 if dense is None else f.natural("first_k_dense_replace")
-    f.must_be("moe_layer_freq", 1)
-    f.must_be("mla_use_nope", True)
-    f.skip("use_grouped_topk")
-    f.must_be("tie_word_embeddings", False)
-    sparse = f.either("mlp_layer_types", n_layers, SPARSE, lambda i: i >= first)
-    layers = [
-        Layer(full if near else linear, moe if choice else mlp(f)) for near, choice in zip(softmax, sparse, strict=True)
-    ]
-    return decoder(f, layers)
+    first = 1 if f.value("first_k_dense_replace") is None else f.natural("first_k_dense_replace")
+    ffns = [moe if each else mlp(f) for each in sparse_from(f, first)]
+    return decoder(f, paired([full if each else linear for each in softmax], ffns))
 
 
 def minimax(f: Fields) -> Transformer:
@@ -78,8 +69,6 @@ def minimax(f: Fields) -> Transformer:
     )
     full = attention(f, window=f.optional("sliding_window"))
     linear = LightningAttention(full.n_heads, full.head_dim)
-    f.must_be("shared_intermediate_size", 0)
-    f.must_be("postnorm", True)
     moe = routed(f, f.count("intermediate_size"))
     return decoder(f, [Layer(full if each else linear, moe) for each in softmax])
 
@@ -92,14 +81,8 @@ def lfm2(f: Fields) -> Transformer:
     conv = ShortConv(d, f.count("conv_L_cache"), f.flag("conv_bias"))
     full = attention(f, qk_norm="head")
     d_ff = f.count("block_ff_dim", "intermediate_size")
-    adjusted = f.value("block_auto_adjust_ff_dim")
-    f.skip("block_auto_adjust_ff_dim", "conv_dim", "conv_dim_out", "block_dim", "block_mlp_init_scale")
-    f.skip(
-        "block_norm_eps", "block_out_init_scale", "block_use_swiglu", "block_use_xavier_init", "conv_use_xavier_init"
-    )
-    f.skip("num_heads", "use_pos_enc", "theta")
     multiple, factor = f.optional("block_multiple_of") or 1, f.value("block_ffn_dim_multiplier")
-    if adjusted:
+    if f.value("block_auto_adjust_ff_dim"):
         d_ff = 2 * d_ff // 3
         d_ff = int(factor * d_ff) if isinstance(factor, (int, float)) else d_ff
         d_ff = multiple * (-(-d_ff // multiple))
@@ -114,7 +97,6 @@ def lfm2_moe(f: Fields) -> Transformer:
     softmax = f.either("layer_types", n_layers, CONV, lambda _: False)
     conv = ShortConv(d_model(f), f.count("conv_L_cache"), f.flag("conv_bias"))
     moe = routed(f, score_bias=f.flag("use_expert_bias"))
-    f.skip("num_attention_heads", "num_key_value_heads")
     layers = [
         Layer(attention(f, qk_norm="head") if each else conv, mlp(f) if i < dense else moe)
         for i, each in enumerate(softmax)
@@ -131,7 +113,6 @@ def olmo_hybrid(f: Fields) -> Transformer:
     size = f.optional("linear_key_head_dim") or int(0.75 * d / keys)
     wide = f.optional("linear_value_head_dim") or 2 * size
     linear = DeltaAttention(values, keys, size, wide, f.count("linear_conv_kernel_dim"))
-    f.skip("linear_allow_neg_eigval")
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: i % 4 == 3 or (n_layers < 4 and i == n_layers - 1))
     layers = [
         Layer(biased_attention(f, qk_norm="all"), mlp(f), "post") if each else Layer(linear, mlp(f)) for each in softmax
@@ -141,20 +122,15 @@ def olmo_hybrid(f: Fields) -> Transformer:
 
 def bailing_hybrid(f: Fields) -> Transformer:
     """Ling 3: delta attention with a decay per channel, gated latent attention in one layer of six."""
-    n_layers, step, first = f.n_layers(), f.count("layer_group_size"), f.natural("first_k_dense_replace")
+    n_layers, step = f.n_layers(), f.count("layer_group_size")
     f.must_be("q_lora_rank", None)
     heads, size = f.count("num_attention_heads"), f.optional("linear_head_dim") or f.count("head_dim")
     linear = DeltaAttention(heads, heads, size, size, f.count("short_conv_kernel_size"), "channel")
     full = latent_attention(f, gate=True)
-    f.skip("kda_safe_gate", "kda_lower_bound", "linear_num_heads", "linear_conv_kernel_dim", "linear_head_dim")
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: (i + 1) % step == 0)
-    sparse = f.either("mlp_layer_types", n_layers, SPARSE, lambda i: i >= first)
     moe = with_shared(f, score_bias=True)
-    f.skip("num_mtp_layers", "num_nextn_predict_layers")  # a module whose layers are not published apart
-    layers = [
-        Layer(full if near else linear, moe if choice else mlp(f)) for near, choice in zip(softmax, sparse, strict=True)
-    ]
-    return decoder(f, layers)
+    ffns = [moe if each else mlp(f) for each in sparse_from(f, f.natural("first_k_dense_replace"))]
+    return decoder(f, paired([full if each else linear for each in softmax], ffns))
 
 
 FAMILIES: dict[str, Reader] = {

@@ -1,18 +1,24 @@
 """Readers of state-space models, alone (Mamba) or mixed with softmax attention (Jamba, Nemotron-H, Granite 4,
-Falcon-H1)."""
+Falcon-H1, Zamba 2)."""
 
 from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.huggingface.fields import NEMOTRON_FIELDS, Fields
-from dragonscale.models.huggingface.hybrid import LINEAR
-from dragonscale.models.huggingface.moe import routed
-from dragonscale.models.huggingface.parts import attention, biased_attention, d_model, decoder, mlp
+from dragonscale.models.huggingface.fields import Fields
+from dragonscale.models.huggingface.parts import (
+    LINEAR,
+    Reader,
+    attention,
+    biased_attention,
+    d_model,
+    decoder,
+    mlp,
+    routed,
+    split_evenly,
+)
 from dragonscale.models.layer import Both, Component, Layer
 from dragonscale.models.mamba import Mamba, Mamba2
+from dragonscale.models.shared_block import BlockThenMixer, SharedBlock
 from dragonscale.models.transformer import Transformer, mtp_sections
-
-HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim", "attention_bias")
-"""Fields that say nothing where no layer has softmax attention."""
 
 
 def jamba(f: Fields) -> Transformer:
@@ -31,7 +37,6 @@ def jamba(f: Fields) -> Transformer:
         norms=True,
     )
     experts = f.natural("num_experts", "num_local_experts")
-    f.skip("num_experts_per_tok", "mamba_inner_layernorms", "sliding_window")
     moe = routed(f, f.count("intermediate_size")) if experts > 1 else mlp(f)
     layers = [
         Layer(attention(f) if i % period == offset else mamba, moe if i % every == start else mlp(f))
@@ -64,7 +69,6 @@ def _mamba2(f: Fields, norm: bool, inner: int | None = None, out_bias: bool | No
 def bamba(f: Fields) -> Transformer:
     """Bamba: attention in the layers listed, Mamba-2 in the rest."""
     listed = f.numbers("attn_layer_indices") or []
-    f.skip("attn_rotary_emb", *HEADS)
     bias = f.flag("mlp_bias")
     mamba = _mamba2(f, norm=True)
     layers = [Layer(biased_attention(f) if i in listed else mamba, mlp(f, bias=bias)) for i in range(f.n_layers())]
@@ -76,7 +80,6 @@ def granite_hybrid(f: Fields) -> Transformer:
     aliases = {"mamba": LINEAR[0], "attention": LINEAR[1]}
     allowed = (*LINEAR, *aliases)
     name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
-    f.skip("layer_types", "layers_block_type", "position_embedding_type", "normalization_function")
     kinds = [aliases.get(k, k) for k in f.kinds(name, f.n_layers(), allowed, lambda _: LINEAR[0])]
     shared = f.natural("shared_intermediate_size")
     ffn: Component
@@ -84,11 +87,7 @@ def granite_hybrid(f: Fields) -> Transformer:
         ffn = routed(f, f.count("intermediate_size"), shared_d_ff=shared)
     else:
         ffn = Mlp(f.count("shared_intermediate_size"))
-        f.skip("intermediate_size", "num_experts_per_tok")
     mamba = _mamba2(f, norm=True) if LINEAR[0] in kinds else None
-    for field in ("expand", "d_state", "d_head", "d_conv", "n_heads", "n_groups", "conv_bias", "proj_bias"):
-        f.skip(f"mamba_{field}")
-    f.skip(*HEADS)
     layers = [Layer(biased_attention(f) if kind == LINEAR[1] else mamba, ffn) for kind in kinds]
     return decoder(f, layers)
 
@@ -96,7 +95,6 @@ def granite_hybrid(f: Fields) -> Transformer:
 def falcon_h1(f: Fields) -> Transformer:
     """Falcon-H1: attention and Mamba-2 side by side in every layer."""
     inner, norm = f.optional("mamba_d_ssm"), f.flag("mamba_rms_norm")
-    f.skip("mamba_use_mlp", "attn_layer_indices", "mamba_expand")
     mixer = Both(biased_attention(f), _mamba2(f, norm, inner, f.flag("projectors_bias")))
     layer = Layer(mixer, mlp(f, bias=f.flag("mlp_bias")))
     return decoder(f, [layer] * f.n_layers())
@@ -116,15 +114,12 @@ def nemotron_h(f: Fields) -> Transformer:
     name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
     cycle = list(_PATTERN.values())
     kinds = f.kinds(name, count, (*cycle, *aliases), lambda i: _PATTERN[pattern[i]] if pattern else cycle[i % 4])
-    f.skip("num_hidden_layers", "layers_block_type", "layer_types")
     parts = _nemotron_parts(f)
     layers = []
     for kind in (aliases.get(kind, kind) for kind in kinds):
         part = parts[kind]()
         mixes = kind in LINEAR
         layers.append(Layer(part if mixes else None, None if mixes else part))
-    f.skip(*NEMOTRON_FIELDS, *HEADS)
-    f.must_be("attention_bias", False)
     modules = f.natural("num_nextn_predict_layers")
     module = [Layer(parts["full_attention"](), None), Layer(None, parts["moe"]())] if modules else []
     extras = mtp_sections(module, d_model(f), f.count("vocab_size"), modules)
@@ -167,18 +162,63 @@ def mamba1(f: Fields) -> Transformer:
         conv_bias=f.flag("use_conv_bias"),
         proj_bias=f.flag("use_bias"),
     )
-    f.skip("expand", "n_layer", "d_model", "mixer_rms_eps")
     return decoder(f, [Layer(mixer, None)] * f.n_layers("num_hidden_layers", "n_layer"))
 
 
 def mamba2(f: Fields) -> Transformer:
     """Mamba-2 alone."""
     mixer = _plain_mamba2(f, "num_heads", "head_dim", "state_size")
-    f.skip("expand", "time_step_rank", "rms_norm", "norm_before_gate")
     return decoder(f, [Layer(mixer, None)] * f.n_layers())
 
 
-FAMILIES = {
+_ZAMBA_KINDS = {"mamba": "linear_attention", "m": "linear_attention", "g": "hybrid"}
+
+
+def zamba2(f: Fields) -> Transformer:
+    """Zamba 2: Mamba-2 layers, some with a Transformer block before them whose weights they share in turn."""
+    d, n_layers = d_model(f), f.n_layers()
+    inner, heads = f.count("mamba_expand") * d, f.count("n_mamba_heads")
+    bias = f.flag("add_bias_linear")
+    mamba = Mamba2(
+        n_heads=heads,
+        head_dim=split_evenly(f, inner, heads, "an inner size"),
+        state=f.count("mamba_d_state"),
+        n_groups=f.count("mamba_ngroups"),
+        kernel=f.count("mamba_d_conv"),
+        conv_bias=True,  # whatever `use_conv_bias` says (transformers' Zamba2MambaMixer)
+        proj_bias=bias,
+        out_bias=bias,
+    )
+    queries = f.count("num_attention_heads")
+    size = split_evenly(f, 2 * d, queries, "twice the width")
+    frame = {
+        "d_model": d,
+        "n_heads": queries,
+        "n_kv_heads": f.optional("num_key_value_heads") or queries,
+        "head_dim": size,
+        "d_ff": f.optional("intermediate_size", "ffn_hidden_size") or 4 * d,
+        "rank": f.count("adapter_rank"),
+        "adapters": f.flag("use_shared_attention_adapter"),
+        "bias": bias,
+    }
+    blocks = [SharedBlock(number, **frame) for number in range(f.count("num_mem_blocks"))]
+    layers, used = [], 0
+    allowed = ("linear_attention", "hybrid", *_ZAMBA_KINDS)
+    for kind in f.kinds("layers_block_type", n_layers, allowed, _usual):
+        if _ZAMBA_KINDS.get(kind, kind) == "hybrid":
+            layers.append(Layer(BlockThenMixer(blocks[used % len(blocks)], mamba), None))
+            used += 1
+        else:
+            layers.append(Layer(mamba, None))
+    return decoder(f, layers)
+
+
+def _usual(number: int) -> str:
+    """Of 54 layers those that are hybrid where a config does not list them (the default of transformers' class)."""
+    return "hybrid" if number in (6, 12, 18, 24, 30, 36, 42, 47, 51) else "linear_attention"
+
+
+FAMILIES: dict[str, Reader] = {
     "jamba": jamba,
     "bamba": bamba,
     "granitemoehybrid": granite_hybrid,
@@ -187,4 +227,5 @@ FAMILIES = {
     "mamba": mamba1,
     "falcon_mamba": mamba1,
     "mamba2": mamba2,
+    "zamba2": zamba2,
 }
