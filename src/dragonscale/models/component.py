@@ -2,14 +2,13 @@
 dims."""
 
 import re
-import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 from typing import Any
 
 from dragonscale.models.program import Op, parsed
+from dragonscale.tables import beside
 
 _LINE = re.compile(r"(?:(?P<when>[\w=! ]+)\? )?(?P<line>.+)")
 _PIECE = re.compile(r"\{(?P<when>!?\w+(?:=\w+)?):(?P<text>[^{}]*)\}")
@@ -40,9 +39,7 @@ class Written(Component):
         return parsed(self.lines())
 
 
-@cache
-def _texts() -> dict[str, str]:
-    return tomllib.loads(Path(__file__).with_name("programs.toml").read_text(encoding="utf-8"))
+_file = cache(partial(beside, __file__))
 
 
 def written(name: str, value: Callable[[str], Any]) -> list[str]:
@@ -58,7 +55,7 @@ def written(name: str, value: Callable[[str], Any]) -> list[str]:
         return (found == word if word else bool(found)) != condition.startswith("!")
 
     lines: list[str] = []
-    for match in filter(None, map(_LINE.fullmatch, _texts()[name].splitlines())):
+    for match in filter(None, map(_LINE.fullmatch, _file("programs.toml")[name].splitlines())):
         if not all(map(holds, (match["when"] or "").split())):
             continue
         line = re.sub(r"\{(\w+)\}", lambda found: str(value(found[1])), match["line"])

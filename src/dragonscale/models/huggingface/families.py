@@ -5,9 +5,7 @@ form of their own are functions, by kind of model in a file each; their rows say
 matter.
 """
 
-import tomllib
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from dragonscale.models.ffn import Mlp, Moe
@@ -29,6 +27,7 @@ from dragonscale.models.huggingface.parts import (
 )
 from dragonscale.models.layer import Component, Layer
 from dragonscale.models.transformer import Transformer, mtp_sections
+from dragonscale.tables import beside
 
 Row = dict[str, Any]
 
@@ -111,14 +110,12 @@ def _read_row(row: Row, f: Fields) -> Transformer:
 
 
 def _read(row: Row, form: Reader, f: Fields) -> Transformer:
-    f.skip(*row.get("skip", ()))
-    for name, wanted in row.get("must", {}).items():
-        f.must_be(name, _value(f, wanted))
+    f.check(row | {"must": _options(f, row.get("must", {}))})
     return form(f)
 
 
 def _families() -> dict[str, Reader]:
-    rows: dict[str, Row] = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))
+    rows: dict[str, Row] = beside(__file__, "families.toml")
     rows = {name: rows.get(row.get("like", ""), {}) | row for name, row in rows.items()}
     own = {name: form for kind in (dense, moe, deepseek, hybrid, statespace) for name, form in kind.FAMILIES.items()}
     forms = {name: partial(_read_row, row) for name, row in rows.items()} | own

@@ -10,14 +10,13 @@ Fields of a `config.json` that change neither parameters, FLOPs nor the cache, i
 `inert.toml`.
 """
 
-import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.models.huggingface.harmless import why_harmless
+from dragonscale.tables import beside
 
 MOST = 2**40
 MOST_LAYERS = 10_000
@@ -203,6 +202,12 @@ class Fields:
         if value not in allowed:
             raise self._wrong(name, value, f"understood here; known: {', '.join(map(repr, allowed))}")
 
+    def check(self, row: Mapping[str, Any]) -> None:
+        """What a row of a file says of fields: what they must be, and which of them the family does not use."""
+        for name, wanted in row.get("must", {}).items():
+            self.must_be(name, wanted)
+        self.skip(*row.get("skip", ()))
+
     def n_layers(self, *names: str) -> int:
         """The number of layers."""
         return self.count(*(names or ("num_hidden_layers",)), at_most=MOST_LAYERS)
@@ -223,8 +228,8 @@ def _shown(value: object) -> str:
     return "{…}" if isinstance(value, dict) else shorten(value, 40)
 
 
-_LISTS = tomllib.loads(Path(__file__).with_name("inert.toml").read_text(encoding="utf-8"))
-INERT_WHILE_OFF = frozenset(_LISTS.pop("while_off").split())
+_LISTS = beside(__file__, "inert.toml")
+INERT_WHILE_OFF, SIZES = (frozenset(_LISTS.pop(name).split()) for name in ("while_off", "sizes"))
 INERT = frozenset(" ".join(_LISTS.values()).split())
 
 

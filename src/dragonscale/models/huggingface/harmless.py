@@ -13,26 +13,12 @@ narrow: `rope_theta_swa` turns positions, but `qk_rope_head_dim` is a width.
 import re
 from typing import Any
 
+from dragonscale.tables import beside
+
 _SIZES = re.compile(r"(?:_dims?|_size|_rank|_heads|_width|_experts|per_tok\w*)$|^(?:num|n)_")
 """Names of sizes, which matter whatever else the name says."""
 
-_RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (why, re.compile(pattern))
-    for why, pattern in (
-        ("RoPE", r"rope|rotary|(?:^|_)yarn|(?:^|_)ntk|theta|base_freq|xdrope|longrope"),
-        ("a token id", r"_token_(?:ids?|index|idx|indices)$|_token_id_|_(?:start|end|pad|eos|bos)_ids?$"),
-        ("how it was trained", r"drop_?(?:out|path)|_loss|loss_|_coeff?s?$|jitter|^init|_init(?:_|$)|initializer"),
-        ("how it was trained", r"_std$|learning_rate|warmup|_seed$|optimizer|checkpointing|curriculum|^train|label"),
-        ("a small constant", r"_eps(?:ilon)?$|softcap|_clip(?:ping)?$|^clip_|clamp|_temperature$"),
-        (
-            "a version or a kernel",
-            r"dtype|version|_impl(?:ementation)?$|fused?_|_kernels?$|_backend$|flash|deterministic",
-        ),
-        ("how text is drawn", r"penalty|beam|^do_sample|^top_[pk]$|^min_p$|generation|max_new|stop_"),
-        ("a name", r"(?:^|_)names?$|_name_or_path|_class$|_path$|_file$|_url$|license|^author|^description|_repo$"),
-        ("the draft head", r"^mtp_|_mtp(?:_|$)|nextn|^eagle|^medusa|draft"),
-    )
-)
+_RULES = {why: re.compile(names) for why, names in beside(__file__, "harmless.toml").items()}
 _SCALES = re.compile(r"(?:_scale|_scaling|_scaling_factor|_multipliers?|_alpha|_beta|_limit)$")
 _WIDTH_SCALES = re.compile(r"dim_mult|expan|ratio|ffn|ff_|hidden")
 _FUNCTIONS = re.compile(r"(?:_act|_act_fn|activation|activation_func(?:tion)?)$")
@@ -51,7 +37,7 @@ def why_harmless(name: str, value: Any, text_only: bool = False) -> str:
         return "of what it sees or hears"
     if _SIZES.search(lower) and not lower.endswith("rotary_dim"):
         return ""
-    for why, pattern in _RULES:
+    for why, pattern in _RULES.items():
         if pattern.search(lower):
             return why
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
