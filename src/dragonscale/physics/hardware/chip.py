@@ -9,46 +9,8 @@ from typing import Any
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware.quantity import Quantity
+from dragonscale.physics.units import COMPUTED_AS, DTYPE_BYTES
 
-DTYPE_BYTES: dict[str, float] = {
-    "fp64": 8,
-    "f64": 8,
-    "fp32": 4,
-    "f32": 4,
-    "tf32": 4,
-    "int32": 4,
-    "s32": 4,
-    "u32": 4,
-    "bf16": 2,
-    "fp16": 2,
-    "f16": 2,
-    "int16": 2,
-    "fp8": 1,
-    "f8": 1,
-    "int8": 1,
-    "s8": 1,
-    "u8": 1,
-    "bool": 1,
-    "fp6": 0.75,
-    "fp4": 0.5,
-    "int4": 0.5,
-    "mxfp8": 1 + 1 / 32,
-    "mxfp6": 0.75 + 1 / 32,
-    "mxfp4": 0.5 + 1 / 32,
-    "nvfp4": 0.5 + 1 / 16,
-}
-"""Bytes per element. The block-scaled formats include their scales: one byte per 32 elements, or per 16 for nvfp4."""
-
-_COMPUTED_AS = {
-    "f32": "fp32",
-    "f16": "fp16",
-    "f8": "fp8",
-    "s8": "int8",
-    "mxfp8": "fp8",
-    "mxfp6": "fp6",
-    "mxfp4": "fp4",
-    "nvfp4": "fp4",
-}
 _SAME = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "u8": "int8"}
 _MEMORY = {"capacity": 0.0, "bandwidth": None, "visible": None}
 _WIDER = {"fp4": "fp8", "fp6": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "fp16": "bf16", "bf16": "fp16"}
@@ -206,7 +168,7 @@ class Chip:
         size, name = dtype_bytes(dtype), _SAME.get(dtype, dtype)
         if self.formats is None:
             narrow = size < 2 and bool(self.matrix)
-            return "native" if self._rated(_COMPUTED_AS.get(name, name)) else "weights" if narrow else ""
+            return "native" if self._rated(COMPUTED_AS.get(name, name)) else "weights" if narrow else ""
         stored = self.formats.weights
         if name in stored or (name == "fp4" and "fp4" not in self.matrix and {"mxfp4", "nvfp4"} & {*stored}):
             return "weights"
@@ -232,7 +194,7 @@ class Chip:
         units."""
         rates = self.matrix if unit == "matrix" else self.vector
         dtype_bytes(dtype)
-        name, seen = dtype if dtype in rates else _COMPUTED_AS.get(dtype, dtype), set()
+        name, seen = dtype if dtype in rates else COMPUTED_AS.get(dtype, dtype), set()
         while name not in rates:
             seen.add(name)
             name = "fp32" if unit == "vector" else _WIDER.get(name, "")
