@@ -208,6 +208,12 @@ class Fields:
             self.must_be(name, wanted)
         self.skip(*row.get("skip", ()))
 
+    def split_evenly(self, total: int, parts: int, what: str) -> int:
+        """One part's share, or an error if it does not come out even."""
+        if total % parts:
+            raise InputError(f"{self.what} cannot split {what} of {total} over {parts} heads evenly.")
+        return total // parts
+
     def n_layers(self, *names: str) -> int:
         """The number of layers."""
         return self.count(*(names or ("num_hidden_layers",)), at_most=MOST_LAYERS)

@@ -2,21 +2,7 @@
 
 from dragonscale.models.ffn import Mlp
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.parts import (
-    LINEAR,
-    Reader,
-    attention,
-    biased_attention,
-    d_model,
-    decoder,
-    is_sparse,
-    latent_attention,
-    mlp,
-    paired,
-    routed,
-    sparse_from,
-    with_shared,
-)
+from dragonscale.models.huggingface.parts import LINEAR, Config, Reader, paired
 from dragonscale.models.layer import Layer
 from dragonscale.models.mamba import DeltaAttention, LightningAttention, ShortConv
 from dragonscale.models.transformer import Transformer, mtp_sections
@@ -24,26 +10,26 @@ from dragonscale.models.transformer import Transformer, mtp_sections
 CONV = ("conv", "full_attention")
 
 
-def _qwen_hybrid(f: Fields, sparse: bool) -> Transformer:
+def _qwen_hybrid(f: Config, sparse: bool) -> Transformer:
     """Gated delta net in most layers and gated softmax attention in the rest."""
     step, n_layers = f.natural("full_attention_interval") or 4, f.n_layers()
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: (i + 1) % step == 0)
     sizes = ("num_value_heads", "num_key_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
-    full = biased_attention(f, qk_norm="head", gate="full")
+    full = f.biased_attention(qk_norm="head", gate="full")
     delta = DeltaAttention(*[f.count(f"linear_{name}") for name in sizes])  # pyright: ignore[reportArgumentType]
-    ffn, dense = mlp(f) if not sparse else None, [False] * n_layers
+    ffn, dense = f.mlp() if not sparse else None, [False] * n_layers
     if ffn is None:
-        ffn = routed(f, shared_d_ff=f.count("shared_expert_intermediate_size"), shared_gate=True)
+        ffn = f.routed(shared_d_ff=f.count("shared_expert_intermediate_size"), shared_gate=True)
         if f.value("decoder_sparse_step"):  # Qwen3-Next may keep some layers dense
-            dense = [not each for each in is_sparse(f)]
-    layers = paired([full if each else delta for each in softmax], [mlp(f) if plain else ffn for plain in dense])
+            dense = [not each for each in f.is_sparse()]
+    layers = paired([full if each else delta for each in softmax], [f.mlp() if plain else ffn for plain in dense])
     modules = f.natural("mtp_num_hidden_layers")
-    return decoder(f, layers, extras=mtp_sections([Layer(full, ffn)], d_model(f), f.count("vocab_size"), modules))
+    return f.decoder(layers, extras=mtp_sections([Layer(full, ffn)], f.d_model(), f.count("vocab_size"), modules))
 
 
-def kimi_linear(f: Fields) -> Transformer:
+def kimi_linear(f: Config) -> Transformer:
     """Kimi Linear: delta attention with a decay per channel, latent attention in one layer of four."""
-    n_layers, full = f.n_layers(), latent_attention(f)
+    n_layers, full = f.n_layers(), f.latent_attention()
     inner = f.inner("linear_attn_config") or Fields({}, {}, f.what, f.findings)
     listed = inner.numbers("full_attn_layers")
     size = inner.optional("head_dim") or f.count("linear_head_dim")
@@ -54,32 +40,32 @@ def kimi_linear(f: Fields) -> Transformer:
     chosen = range(5, n_layers + 1, 4) if listed is None else listed  # counted from one
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: i + 1 in chosen)
     linear = DeltaAttention(heads, heads, size, size, kernel, "channel", rank=size)
-    moe = with_shared(f, score_bias=True)
+    moe = f.with_shared(score_bias=True)
     first = 1 if f.value("first_k_dense_replace") is None else f.natural("first_k_dense_replace")
-    ffns = [moe if each else mlp(f) for each in sparse_from(f, first)]
-    return decoder(f, paired([full if each else linear for each in softmax], ffns))
+    ffns = [moe if each else f.mlp() for each in f.sparse_from(first)]
+    return f.decoder(paired([full if each else linear for each in softmax], ffns))
 
 
-def minimax(f: Fields) -> Transformer:
+def minimax(f: Config) -> Transformer:
     """MiniMax-Text-01 and M1: lightning attention with softmax attention in one layer of eight."""
     n_layers = f.n_layers()
     listed = f.numbers("attn_type_list")
     softmax = f.either(
         "layer_types", n_layers, LINEAR, lambda i: listed[i] if listed and i < len(listed) else (i + 1) % 2
     )
-    full = attention(f, window=f.optional("sliding_window"))
+    full = f.attention(window=f.optional("sliding_window"))
     linear = LightningAttention(full.n_heads, full.head_dim)
-    moe = routed(f, f.count("intermediate_size"))
-    return decoder(f, [Layer(full if each else linear, moe) for each in softmax])
+    moe = f.routed(f.count("intermediate_size"))
+    return f.decoder([Layer(full if each else linear, moe) for each in softmax])
 
 
-def lfm2(f: Fields) -> Transformer:
+def lfm2(f: Config) -> Transformer:
     """LFM2: short convolutions with attention here and there; the MLP's size is rounded from a given one."""
-    n_layers, d = f.n_layers(), d_model(f)
+    n_layers, d = f.n_layers(), f.d_model()
     listed = f.numbers("full_attn_idxs")
     softmax = f.either("layer_types", n_layers, CONV, lambda i: listed is None or i in listed)
     conv = ShortConv(d, f.count("conv_L_cache"), f.flag("conv_bias"))
-    full = attention(f, qk_norm="head")
+    full = f.attention(qk_norm="head")
     d_ff = f.count("block_ff_dim", "intermediate_size")
     multiple, factor = f.optional("block_multiple_of") or 1, f.value("block_ffn_dim_multiplier")
     if f.value("block_auto_adjust_ff_dim"):
@@ -88,25 +74,25 @@ def lfm2(f: Fields) -> Transformer:
         d_ff = multiple * (-(-d_ff // multiple))
     layers = [Layer(full if each else conv, Mlp(d_ff)) for each in softmax]
     tied = f.flag("tie_embedding", "tie_word_embeddings")
-    return decoder(f, layers, tied=tied)
+    return f.decoder(layers, tied=tied)
 
 
-def lfm2_moe(f: Fields) -> Transformer:
+def lfm2_moe(f: Config) -> Transformer:
     """LFM2 MoE: short convolutions, a few dense layers first."""
     n_layers, dense = f.n_layers(), f.natural("num_dense_layers")
     softmax = f.either("layer_types", n_layers, CONV, lambda _: False)
-    conv = ShortConv(d_model(f), f.count("conv_L_cache"), f.flag("conv_bias"))
-    moe = routed(f, score_bias=f.flag("use_expert_bias"))
+    conv = ShortConv(f.d_model(), f.count("conv_L_cache"), f.flag("conv_bias"))
+    moe = f.routed(score_bias=f.flag("use_expert_bias"))
     layers = [
-        Layer(attention(f, qk_norm="head") if each else conv, mlp(f) if i < dense else moe)
+        Layer(f.attention(qk_norm="head") if each else conv, f.mlp() if i < dense else moe)
         for i, each in enumerate(softmax)
     ]
-    return decoder(f, layers)
+    return f.decoder(layers)
 
 
-def olmo_hybrid(f: Fields) -> Transformer:
+def olmo_hybrid(f: Config) -> Transformer:
     """OLMo Hybrid: delta nets before norms, softmax attention with norms after."""
-    n_layers, d = f.n_layers(), d_model(f)
+    n_layers, d = f.n_layers(), f.d_model()
     heads = f.count("num_attention_heads")
     keys = f.optional("linear_num_key_heads") or heads
     values = f.optional("linear_num_value_heads") or heads
@@ -115,22 +101,23 @@ def olmo_hybrid(f: Fields) -> Transformer:
     linear = DeltaAttention(values, keys, size, wide, f.count("linear_conv_kernel_dim"))
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: i % 4 == 3 or (n_layers < 4 and i == n_layers - 1))
     layers = [
-        Layer(biased_attention(f, qk_norm="all"), mlp(f), "post") if each else Layer(linear, mlp(f)) for each in softmax
+        Layer(f.biased_attention(qk_norm="all"), f.mlp(), "post") if each else Layer(linear, f.mlp())
+        for each in softmax
     ]
-    return decoder(f, layers)
+    return f.decoder(layers)
 
 
-def bailing_hybrid(f: Fields) -> Transformer:
+def bailing_hybrid(f: Config) -> Transformer:
     """Ling 3: delta attention with a decay per channel, gated latent attention in one layer of six."""
     n_layers, step = f.n_layers(), f.count("layer_group_size")
     f.must_be("q_lora_rank", None)
     heads, size = f.count("num_attention_heads"), f.optional("linear_head_dim") or f.count("head_dim")
     linear = DeltaAttention(heads, heads, size, size, f.count("short_conv_kernel_size"), "channel")
-    full = latent_attention(f, gate=True)
+    full = f.latent_attention(gate=True)
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: (i + 1) % step == 0)
-    moe = with_shared(f, score_bias=True)
-    ffns = [moe if each else mlp(f) for each in sparse_from(f, f.natural("first_k_dense_replace"))]
-    return decoder(f, paired([full if each else linear for each in softmax], ffns))
+    moe = f.with_shared(score_bias=True)
+    ffns = [moe if each else f.mlp() for each in f.sparse_from(f.natural("first_k_dense_replace"))]
+    return f.decoder(paired([full if each else linear for each in softmax], ffns))
 
 
 FAMILIES: dict[str, Reader] = {

@@ -37,6 +37,7 @@ from dragonscale.models.assumed import Assumed, assumed_fields, told_assumed
 from dragonscale.models.huggingface.families import FAMILIES
 from dragonscale.models.huggingface.fields import SIZES, Fields, Findings, few, is_inert
 from dragonscale.models.huggingface.kin import kin_of, told
+from dragonscale.models.huggingface.parts import Config
 from dragonscale.models.huggingface.quantization import read_quantization, stored_dtype, weight_dtypes
 from dragonscale.models.huggingface.towers import TOWERS
 from dragonscale.models.names import safe_name
@@ -60,7 +61,7 @@ def _defaults(model_type: str) -> dict[str, Any]:
 
 def model_types() -> list[str]:
     """Every `model_type` that can be read."""
-    return sorted({*FAMILIES, *TOWERS})
+    return sorted({*FAMILIES, *_file("towers.toml")})
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -105,7 +106,7 @@ def load_config(
             "The config has no model_type, the field that says how to read it; `--as FAMILY` gives it one."
         )
     inner = next((given[key] for key in INSIDE if isinstance(given.get(key), Mapping)), None)
-    if model_type in TOWERS:
+    if model_type in _file("towers.toml"):
         model = _read_outer(given, model_type, findings)
     elif model_type not in FAMILIES and inner is not None:
         model = _read_unknown_outer(given, inner, model_type, findings)
@@ -160,7 +161,7 @@ def _read_as(
     given: Mapping[str, Any], family: str, findings: Findings, defaults: Mapping[str, Any]
 ) -> tuple[Transformer, int]:
     """A text model as a family's, and how many fields that matter were understood."""
-    fields = Fields(given, defaults, f"The {given.get('model_type', family)} config", findings)
+    fields = Config(given, defaults, f"The {given.get('model_type', family)} config", findings)
     fields.skip("model_type", "quantization_config", "torch_dtype", "dtype", "expert_dtype")
     model = FAMILIES[family](fields)
     fields.settle(text_only=True)
@@ -205,7 +206,7 @@ def _read_outer(given: Mapping[str, Any], model_type: str, findings: Findings) -
             raise InputError(f"The {model_type} config has a vision_config of {shorten(sees)}, which is not an object.")
         eye = Fields(sees, _defaults(row.get("vision", "")), f"vision_config of the {model_type} config", own)
         eye.skip("model_type", "torch_dtype", "dtype", "vocab_size", "projection_dim")
-        extras = TOWERS[model_type](eye, outer, model.d_model)
+        extras = TOWERS[row["tower"]](eye, outer, model.d_model)
         eye.check(row)
         outer.check(row.get("outer", {}))
         eye.settle()

@@ -3,27 +3,16 @@ Falcon-H1, Zamba 2)."""
 
 from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.parts import (
-    LINEAR,
-    Reader,
-    attention,
-    biased_attention,
-    d_model,
-    decoder,
-    mlp,
-    routed,
-    split_evenly,
-)
+from dragonscale.models.huggingface.parts import LINEAR, Config, Reader
 from dragonscale.models.layer import Both, Component, Layer
 from dragonscale.models.mamba import Mamba, Mamba2
 from dragonscale.models.shared_block import BlockThenMixer, SharedBlock
 from dragonscale.models.transformer import Transformer, mtp_sections
 
 
-def jamba(f: Fields) -> Transformer:
+def jamba(f: Config) -> Transformer:
     """Jamba: Mamba with norms of its own, one attention in eight, experts in every other layer."""
-    d, n_layers = d_model(f), f.n_layers()
+    d, n_layers = f.d_model(), f.n_layers()
     period, offset = f.count("attn_layer_period"), f.natural("attn_layer_offset")
     every, start = f.count("expert_layer_period"), f.natural("expert_layer_offset")
     rank = f.value("mamba_dt_rank")
@@ -37,18 +26,18 @@ def jamba(f: Fields) -> Transformer:
         norms=True,
     )
     experts = f.natural("num_experts", "num_local_experts")
-    moe = routed(f, f.count("intermediate_size")) if experts > 1 else mlp(f)
+    moe = f.routed(f.count("intermediate_size")) if experts > 1 else f.mlp()
     layers = [
-        Layer(attention(f) if i % period == offset else mamba, moe if i % every == start else mlp(f))
+        Layer(f.attention() if i % period == offset else mamba, moe if i % every == start else f.mlp())
         for i in range(n_layers)
     ]
-    return decoder(f, layers)
+    return f.decoder(layers)
 
 
-def _mamba2(f: Fields, norm: bool, inner: int | None = None, out_bias: bool | None = None) -> Mamba2:
+def _mamba2(f: Config, norm: bool, inner: int | None = None, out_bias: bool | None = None) -> Mamba2:
     """The Mamba-2 of Bamba, Granite 4 and Falcon-H1."""
     heads = f.count("mamba_n_heads")
-    inner = inner or f.count("mamba_expand") * d_model(f)
+    inner = inner or f.count("mamba_expand") * f.d_model()
     given = f.value("mamba_d_head")
     size = inner // heads if given in (None, "auto") else f.count("mamba_d_head")
     if heads * size != inner:
@@ -66,16 +55,16 @@ def _mamba2(f: Fields, norm: bool, inner: int | None = None, out_bias: bool | No
     )
 
 
-def bamba(f: Fields) -> Transformer:
+def bamba(f: Config) -> Transformer:
     """Bamba: attention in the layers listed, Mamba-2 in the rest."""
     listed = f.numbers("attn_layer_indices") or []
     bias = f.flag("mlp_bias")
     mamba = _mamba2(f, norm=True)
-    layers = [Layer(biased_attention(f) if i in listed else mamba, mlp(f, bias=bias)) for i in range(f.n_layers())]
-    return decoder(f, layers)
+    layers = [Layer(f.biased_attention() if i in listed else mamba, f.mlp(bias=bias)) for i in range(f.n_layers())]
+    return f.decoder(layers)
 
 
-def granite_hybrid(f: Fields) -> Transformer:
+def granite_hybrid(f: Config) -> Transformer:
     """Granite 4: Mamba-2 in nine layers of ten, a shared MLP, and experts in the larger ones."""
     aliases = {"mamba": LINEAR[0], "attention": LINEAR[1]}
     allowed = (*LINEAR, *aliases)
@@ -84,26 +73,26 @@ def granite_hybrid(f: Fields) -> Transformer:
     shared = f.natural("shared_intermediate_size")
     ffn: Component
     if f.natural("num_local_experts") > 0:
-        ffn = routed(f, f.count("intermediate_size"), shared_d_ff=shared)
+        ffn = f.routed(f.count("intermediate_size"), shared_d_ff=shared)
     else:
         ffn = Mlp(f.count("shared_intermediate_size"))
     mamba = _mamba2(f, norm=True) if LINEAR[0] in kinds else None
-    layers = [Layer(biased_attention(f) if kind == LINEAR[1] else mamba, ffn) for kind in kinds]
-    return decoder(f, layers)
+    layers = [Layer(f.biased_attention() if kind == LINEAR[1] else mamba, ffn) for kind in kinds]
+    return f.decoder(layers)
 
 
-def falcon_h1(f: Fields) -> Transformer:
+def falcon_h1(f: Config) -> Transformer:
     """Falcon-H1: attention and Mamba-2 side by side in every layer."""
     inner, norm = f.optional("mamba_d_ssm"), f.flag("mamba_rms_norm")
-    mixer = Both(biased_attention(f), _mamba2(f, norm, inner, f.flag("projectors_bias")))
-    layer = Layer(mixer, mlp(f, bias=f.flag("mlp_bias")))
-    return decoder(f, [layer] * f.n_layers())
+    mixer = Both(f.biased_attention(), _mamba2(f, norm, inner, f.flag("projectors_bias")))
+    layer = Layer(mixer, f.mlp(bias=f.flag("mlp_bias")))
+    return f.decoder([layer] * f.n_layers())
 
 
 _PATTERN = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp"}
 
 
-def nemotron_h(f: Fields) -> Transformer:
+def nemotron_h(f: Config) -> Transformer:
     """Nemotron-H and Nemotron 3: every layer is one thing alone, Mamba-2, attention, an MLP or experts."""
     pattern = f.text("hybrid_override_pattern")
     aliases = {"mamba": "linear_attention", "attention": "full_attention"}
@@ -122,37 +111,37 @@ def nemotron_h(f: Fields) -> Transformer:
         layers.append(Layer(part if mixes else None, None if mixes else part))
     modules = f.natural("num_nextn_predict_layers")
     module = [Layer(parts["full_attention"](), None), Layer(None, parts["moe"]())] if modules else []
-    extras = mtp_sections(module, d_model(f), f.count("vocab_size"), modules)
-    return decoder(f, layers, extras=extras)
+    extras = mtp_sections(module, f.d_model(), f.count("vocab_size"), modules)
+    return f.decoder(layers, extras=extras)
 
 
-def _nemotron_parts(f: Fields) -> dict:  # pyright: ignore[reportMissingTypeArgument]
+def _nemotron_parts(f: Config) -> dict:  # pyright: ignore[reportMissingTypeArgument]
     """How to read each kind of layer, when there is one."""
 
     def experts() -> Moe:
         shared = f.count("moe_shared_expert_intermediate_size")
         latent = f.optional("moe_latent_size")
         f.must_be("mlp_bias", False)
-        return routed(f, shared_d_ff=shared, gated=False, score_bias=True, latent=latent)
+        return f.routed(shared_d_ff=shared, gated=False, score_bias=True, latent=latent)
 
     return {
         "linear_attention": lambda: _plain_mamba2(f, "mamba_num_heads", "mamba_head_dim", "ssm_state_size"),
-        "full_attention": lambda: biased_attention(f, window=f.optional("sliding_window")),
-        "mlp": lambda: mlp(f, gated=False, bias=f.flag("mlp_bias")),
+        "full_attention": lambda: f.biased_attention(window=f.optional("sliding_window")),
+        "mlp": lambda: f.mlp(gated=False, bias=f.flag("mlp_bias")),
         "moe": experts,
     }
 
 
-def _plain_mamba2(f: Fields, heads: str, size: str, state: str) -> Mamba2:
+def _plain_mamba2(f: Config, heads: str, size: str, state: str) -> Mamba2:
     """Mamba-2 with one flag for all biases of its projections."""
     groups, kernel = f.count("mamba_n_groups", "n_groups"), f.count("mamba_d_conv", "conv_kernel")
     conv_bias, bias = f.flag("mamba_conv_bias", "use_conv_bias"), f.flag("use_bias")
     return Mamba2(f.count(heads), f.count(size), f.count(state), groups, kernel, conv_bias, bias, bias)
 
 
-def mamba1(f: Fields) -> Transformer:
+def mamba1(f: Config) -> Transformer:
     """Mamba and Falcon-Mamba: nothing but the mixer."""
-    d = d_model(f)
+    d = f.d_model()
     rank = f.value("time_step_rank")
     mixer = Mamba(
         inner=f.optional("intermediate_size", "d_inner") or f.count("expand") * d,
@@ -162,26 +151,26 @@ def mamba1(f: Fields) -> Transformer:
         conv_bias=f.flag("use_conv_bias"),
         proj_bias=f.flag("use_bias"),
     )
-    return decoder(f, [Layer(mixer, None)] * f.n_layers("num_hidden_layers", "n_layer"))
+    return f.decoder([Layer(mixer, None)] * f.n_layers("num_hidden_layers", "n_layer"))
 
 
-def mamba2(f: Fields) -> Transformer:
+def mamba2(f: Config) -> Transformer:
     """Mamba-2 alone."""
     mixer = _plain_mamba2(f, "num_heads", "head_dim", "state_size")
-    return decoder(f, [Layer(mixer, None)] * f.n_layers())
+    return f.decoder([Layer(mixer, None)] * f.n_layers())
 
 
 _ZAMBA_KINDS = {"mamba": "linear_attention", "m": "linear_attention", "g": "hybrid"}
 
 
-def zamba2(f: Fields) -> Transformer:
+def zamba2(f: Config) -> Transformer:
     """Zamba 2: Mamba-2 layers, some with a Transformer block before them whose weights they share in turn."""
-    d, n_layers = d_model(f), f.n_layers()
+    d, n_layers = f.d_model(), f.n_layers()
     inner, heads = f.count("mamba_expand") * d, f.count("n_mamba_heads")
     bias = f.flag("add_bias_linear")
     mamba = Mamba2(
         n_heads=heads,
-        head_dim=split_evenly(f, inner, heads, "an inner size"),
+        head_dim=f.split_evenly(inner, heads, "an inner size"),
         state=f.count("mamba_d_state"),
         n_groups=f.count("mamba_ngroups"),
         kernel=f.count("mamba_d_conv"),
@@ -190,7 +179,7 @@ def zamba2(f: Fields) -> Transformer:
         out_bias=bias,
     )
     queries = f.count("num_attention_heads")
-    size = split_evenly(f, 2 * d, queries, "twice the width")
+    size = f.split_evenly(2 * d, queries, "twice the width")
     frame = {
         "d_model": d,
         "n_heads": queries,
@@ -210,7 +199,7 @@ def zamba2(f: Fields) -> Transformer:
             used += 1
         else:
             layers.append(Layer(mamba, None))
-    return decoder(f, layers)
+    return f.decoder(layers)
 
 
 def _usual(number: int) -> str:

@@ -11,7 +11,6 @@ from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention
 from dragonscale.models.ffn import Mlp
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.parts import split_evenly
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import layer_section
@@ -31,7 +30,7 @@ def _blocks(
 ) -> Section:
     """The tower's layers; its attention has biases unless `attention` says otherwise."""
     options = {"qkv_bias": True, "out_bias": True} | attention
-    mixer = Attention(heads, heads, split_evenly(v, d, heads, "a tower"), **options)
+    mixer = Attention(heads, heads, v.split_evenly(d, heads, "a tower"), **options)
     return layer_section(Layer(mixer, mlp, norm_bias=norm_bias), d, f"vision.{name}", depth)
 
 
@@ -59,7 +58,7 @@ def _side(v: Fields) -> tuple[int, int]:
 def _whole_side(v: Fields) -> tuple[int, int]:
     """The same where patches must cover the image."""
     patch = v.count("patch_size")
-    return patch, split_evenly(v, v.count("image_size"), patch, "an image")
+    return patch, v.split_evenly(v.count("image_size"), patch, "an image")
 
 
 def _clip(v: Fields, d: int, sides: tuple[int, int]) -> tuple[Section, ...]:
@@ -298,28 +297,21 @@ def step_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
 
 
 TOWERS: dict[str, Tower] = {
-    "qwen2_vl": qwen2_tower,
-    "qwen2_5_vl": qwen25_tower,
-    "qwen3_vl": qwen3_tower,
-    "qwen3_vl_moe": qwen3_tower,
-    "qwen3_5": qwen3_tower,
-    "qwen3_5_moe": qwen3_tower,
-    "gemma3": siglip_tower,
-    "gemma3n": uncounted,
+    "qwen2": qwen2_tower,
+    "qwen25": qwen25_tower,
+    "qwen3": qwen3_tower,
+    "siglip": siglip_tower,
+    "uncounted": uncounted,
     "gemma4": gemma4_tower,
-    "mistral3": pixtral_tower,
+    "pixtral": pixtral_tower,
     "llama4": llama4_tower,
-    "kimi_k25": moonvit_tower,
+    "moonvit": moonvit_tower,
     "llava": llava_tower,
     "llava_next": llava_next_tower,
-    "llava_onevision": llava_next_tower,
     "internvl": internvl_tower,
-    "internvl_chat": internvl_tower,
     "glm4v": glm4v_tower,
-    "glm4v_moe": glm4v_tower,
     "mllama": mllama_tower,
-    "minimax_m3_vl": minimax_tower,
-    "step3p7": step_tower,
-    "step3_vl": uncounted,
+    "minimax": minimax_tower,
+    "step": step_tower,
 }
-"""By the outer type."""
+"""By the names of `towers.toml`."""
