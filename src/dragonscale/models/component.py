@@ -11,6 +11,7 @@ from dragonscale.models.program import Op, parsed
 from dragonscale.tables import beside
 
 _LINE = re.compile(r"(?:(?P<when>[\w=! ]+)\? )?(?P<line>.+)")
+_DIM = re.compile(r"(\w+)(\??)=([\w|]+)")
 _PIECE = re.compile(r"\{(?P<when>!?\w+(?:=\w+)?):(?P<text>[^{}]*)\}")
 _BIASED = re.compile(r"(?P<part>\w+): (?P<output>.+?) = (?P<product>.+) \+ (?P<bias>.+)")
 
@@ -29,7 +30,17 @@ class Component(ABC):
 
 
 class Written(Component):
-    """A part whose lines stand in `programs.toml` under its name."""
+    """A part whose lines, and the dims that they name, stand in `programs.toml` under its name."""
+
+    @property
+    def dims(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for letters, optional, names in _DIM.findall(_file("programs.toml")["dims"][type(self).__name__]):
+            size = int(names) if names.isdigit() else 0
+            for name in () if size else names.split("|"):
+                size = size or getattr(self, name) or 0
+            sizes |= {letters: size} if size or not optional else {}
+        return sizes
 
     def lines(self) -> list[str]:
         """The text of its lines."""

@@ -24,10 +24,6 @@ class Mlp(Written):
     act_weights: int = 0
     norm: bool = False
 
-    @property
-    def dims(self) -> dict[str, int]:
-        return {"f": self.d_ff} | ({"a": self.act_weights} if self.act_weights else {})
-
 
 @dataclass(frozen=True)
 class Moe(Written):
@@ -64,11 +60,9 @@ class Moe(Written):
             raise InputError(f"A token cannot use {self.experts_per_token} of {self.n_experts} experts.")
 
     @property
-    def dims(self) -> dict[str, int]:
-        dims = {"f": self.d_ff, "e": self.n_experts, "x": self.experts_per_token}
-        dims |= {"z": self.shared_d_ff} if self.shared_d_ff else {}
-        dims |= {"ez": self.n_experts + self.zero_experts} if self.zero_experts else {}
-        return dims | ({"dl": self.latent} if self.latent else {})
+    def slots(self) -> int:
+        """What the router scores: experts, and those that do nothing."""
+        return self.n_experts + self.zero_experts if self.zero_experts else 0
 
     @property
     def wide(self) -> str:

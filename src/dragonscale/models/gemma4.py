@@ -5,21 +5,14 @@ Alternating updates, as Gemma 3n has them, as lines of a program.
 
 from dataclasses import dataclass
 
-from dragonscale.models.component import Component, Written
-from dragonscale.models.ffn import Mlp, Moe
+from dragonscale.models.component import Written
+from dragonscale.models.ffn import BesideMoe
 from dragonscale.models.program import Op, parsed, renamed
 
 
 @dataclass(frozen=True)
-class MlpAndMoe(Component):
+class MlpAndMoe(BesideMoe):
     """A dense MLP and an MoE side by side, each with its norms; the router reads the bare stream."""
-
-    mlp: Mlp
-    moe: Moe
-
-    @property
-    def dims(self) -> dict[str, int]:
-        return {"f0": self.mlp.d_ff} | self.moe.dims
 
     def ops(self) -> tuple[Op, ...]:
         """Both programs, from the normed input `X` and the stream `R` to their sum `M`."""
@@ -48,10 +41,6 @@ class LayerInput(Written):
     that every layer ends with. A width of 0 leaves only the scalar."""
 
     width: int
-
-    @property
-    def dims(self) -> dict[str, int]:
-        return {"pl": self.width, "h1": 1} if self.width else {"h1": 1}
 
 
 @dataclass(frozen=True)

@@ -43,20 +43,9 @@ class LatentAttention(Written):
     gate: bool = False
 
     @property
-    def dims(self) -> dict[str, int]:
-        dims = {
-            "n": self.n_heads,
-            "c": self.kv_rank,
-            "p": self.nope_dim,
-            "r": self.rope_dim,
-            "h": self.nope_dim + self.rope_dim,
-            "g": self.v_head_dim,
-        }
-        if self.q_rank is not None:
-            dims["q"] = self.q_rank
-        if self.index_heads is not None and self.index_dim is not None:
-            dims |= {"i": self.index_heads, "j": self.index_dim}
-        return dims
+    def key_dim(self) -> int:
+        """The size of a query's or key's head."""
+        return self.nope_dim + self.rope_dim
 
 
 _LINES = parse_ops("""

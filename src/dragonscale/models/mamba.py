@@ -14,8 +14,18 @@ from typing import Literal
 from dragonscale.models.component import Written
 
 
+class Convolved(Written):
+    """A mixer with a short convolution of width `kernel`, which remembers the tokens before the newest."""
+
+    kernel: int
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return super().dims | {"w": self.kernel, "wm": self.kernel - 1}
+
+
 @dataclass(frozen=True)
-class Mamba2(Written):
+class Mamba2(Convolved):
     """Mamba-2: `n_heads` states of `head_dim` by `state`; groups of heads share their input and output maps."""
 
     n_heads: int
@@ -28,14 +38,9 @@ class Mamba2(Written):
     out_bias: bool = False
     norm: bool = True
 
-    @property
-    def dims(self) -> dict[str, int]:
-        dims = {"mn": self.n_heads, "mh": self.head_dim, "ms": self.state, "mk": self.n_groups}
-        return dims | {"w": self.kernel, "wm": self.kernel - 1}
-
 
 @dataclass(frozen=True)
-class Mamba(Written):
+class Mamba(Convolved):
     """The first Mamba: `inner` channels, each with a state of its own; `norms` are Jamba's, on step, input and output
     maps."""
 
@@ -47,27 +52,18 @@ class Mamba(Written):
     proj_bias: bool = False
     norms: bool = False
 
-    @property
-    def dims(self) -> dict[str, int]:
-        dims = {"f1": self.inner, "ms": self.state, "r": self.rank}
-        return dims | {"w": self.kernel, "wm": self.kernel - 1}
-
 
 @dataclass(frozen=True)
-class ShortConv(Written):
+class ShortConv(Convolved):
     """LFM2's mixer: a short convolution over a gated input, gated again on its way out."""
 
     width: int
     kernel: int
     bias: bool = False
 
-    @property
-    def dims(self) -> dict[str, int]:
-        return {"d1": self.width, "w": self.kernel, "wm": self.kernel - 1}
-
 
 @dataclass(frozen=True)
-class DeltaAttention(Written):
+class DeltaAttention(Convolved):
     """Gated delta rule (Gated DeltaNet, Kimi Delta Attention): `n_heads` states of `head_dim` by `v_head_dim`.
 
     `n_kv_heads` query and key heads serve `n_heads` value heads. Short convolutions of width `kernel` run over
@@ -84,12 +80,6 @@ class DeltaAttention(Written):
     rank: int | None = None
 
     @property
-    def dims(self) -> dict[str, int]:
-        dims = {"n": self.n_heads, "k": self.n_kv_heads, "h": self.head_dim, "g": self.v_head_dim}
-        dims |= {"w": self.kernel, "wm": self.kernel - 1}
-        return dims | ({"r": self.rank} if self.rank else {})
-
-    @property
     def forget(self) -> str:
         """The dims of the decay."""
         return "n" if self.decay == "head" else "n,h"
@@ -101,7 +91,3 @@ class LightningAttention(Written):
 
     n_heads: int
     head_dim: int
-
-    @property
-    def dims(self) -> dict[str, int]:
-        return {"n": self.n_heads, "h": self.head_dim, "g": self.head_dim}

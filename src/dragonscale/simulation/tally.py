@@ -100,19 +100,6 @@ class Tally:
         self.met["tpot_s"] += steady
         self.good += soon and steady
         if self.served is not None:
-            self.served.append(
-                ServedRequest(
-                    request.number,
-                    arrival,
-                    request.input_tokens,
-                    output,
-                    sequence.cached,
-                    sequence.start_s - arrival,
-                    ttft,
-                    tpot,
-                    now - arrival,
-                    sequence.preemptions,
-                    sequence.retries,
-                    replica,
-                )
-            )
+            times_s = (sequence.start_s - arrival, ttft, tpot, now - arrival)
+            tries = (sequence.preemptions, sequence.retries)
+            self.served.append(ServedRequest(*request[:4], sequence.cached, *times_s, *tries, replica))
