@@ -4,11 +4,9 @@ dims."""
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cache, partial
 from typing import Any
 
-from dragonscale.models.program import Op, parsed
-from dragonscale.tables import beside
+from dragonscale.models.program import TEXTS, Op, parsed
 
 _LINE = re.compile(r"(?:(?P<when>[\w=! ]+)\? )?(?P<line>.+)")
 _DIM = re.compile(r"(\w+)(\??)=([\w|]+)")
@@ -35,7 +33,7 @@ class Written(Component):
     @property
     def dims(self) -> dict[str, int]:
         sizes: dict[str, int] = {}
-        for letters, optional, names in _DIM.findall(_file("programs.toml")["dims"][type(self).__name__]):
+        for letters, optional, names in _DIM.findall(TEXTS["dims"][type(self).__name__]):
             size = int(names) if names.isdigit() else 0
             for name in () if size else names.split("|"):
                 size = size or getattr(self, name) or 0
@@ -48,9 +46,6 @@ class Written(Component):
 
     def ops(self) -> tuple[Op, ...]:
         return parsed(self.lines())
-
-
-_file = cache(partial(beside, __file__))
 
 
 def written(name: str, value: Callable[[str], Any]) -> list[str]:
@@ -66,7 +61,7 @@ def written(name: str, value: Callable[[str], Any]) -> list[str]:
         return (found == word if word else bool(found)) != condition.startswith("!")
 
     lines: list[str] = []
-    for match in filter(None, map(_LINE.fullmatch, _file("programs.toml")[name].splitlines())):
+    for match in filter(None, map(_LINE.fullmatch, TEXTS[name].splitlines())):
         if not all(map(holds, (match["when"] or "").split())):
             continue
         line = re.sub(r"\{(\w+)\}", lambda found: str(value(found[1])), match["line"])

@@ -2,14 +2,38 @@
 
 A `Chip` is plain floats in base units, ready for cost formulas; `facts` keeps the provenance of each of them under the
 path it has in the data file (`matrix.bf16`, `memory.hbm.bandwidth`, `ici.link`).
+
+A number that knows where it comes from.
+
+Public tools disagree about the same chip (is the H100's HBM 3072, 3350 or 3400 GB/s? per GPU or per node? one way or
+both?) because none of them says. Here every value in a data file carries its unit, what it is per, its direction, its
+source and the source's date; other sources' readings of the same quantity are kept beside it under `also`, so that a
+calculation can be repeated with the numbers of one source throughout (`Chip.reading("book")`).
 """
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.physics.hardware.quantity import Quantity
 from dragonscale.physics.units import COMPUTED_AS, DTYPE_BYTES
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A value in base units with its provenance."""
+
+    value: Any
+    dimension: str
+    source: str
+    per: str = "chip"
+    direction: str = ""
+    note: str = ""
+    also: tuple["Quantity", ...] = ()
+
+    def reading(self, source: str) -> "Quantity":
+        """This quantity as `source` gives it, if it gives it at all; otherwise unchanged."""
+        return next((other for other in self.also if other.source == source), self)
+
 
 _SAME = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "u8": "int8"}
 _MEMORY = {"capacity": 0.0, "bandwidth": None, "visible": None}

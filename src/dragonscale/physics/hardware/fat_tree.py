@@ -29,7 +29,7 @@ import msgspec
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware.catalogue import load_chip as load_chip  # for the examples
 from dragonscale.physics.hardware.chip import Chip, Level, Tree
-from dragonscale.physics.hardware.quantity import Written, read_quantity
+from dragonscale.physics.hardware.chip_file import Written, read_quantity
 from dragonscale.physics.numbers import Number, minimum
 
 

@@ -1,7 +1,6 @@
 """Rooflines: costs as an algebra, bounds on time, crossovers."""
 
-from dragonscale.physics.rooflines.bounds import Roofline, attainable, roofline
-from dragonscale.physics.rooflines.cost import Cost, Rates, rates_of
+from dragonscale.physics.rooflines.cost import Cost, Rates, Roofline, attainable, rates_of, roofline
 from dragonscale.physics.rooflines.counts import array_bytes, compute_dtype, einsum_cost
 from dragonscale.physics.rooflines.crossover import Crossover, crossovers, solve_equal, symbol
 
