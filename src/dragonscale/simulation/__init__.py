@@ -18,16 +18,14 @@ from dragonscale.simulation.distributions import (
     Poisson,
     Uniform,
 )
-from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool
+from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool, Scheduler
 from dragonscale.simulation.histogram import Estimate, Histogram, Summary
 from dragonscale.simulation.linear import LinearTimes
 from dragonscale.simulation.options import SimulationOptions
 from dragonscale.simulation.perfetto import save_trace
 from dragonscale.simulation.request import SimulatedRequest
-from dragonscale.simulation.result import Outcome, ReplicaUse, SimulationResult, Throughput
-from dragonscale.simulation.scheduler import Scheduler
+from dragonscale.simulation.result import Outcome, ReplicaUse, ServedRequest, SimulationResult, Throughput
 from dragonscale.simulation.simulate import simulate
-from dragonscale.simulation.tally import ServedRequest
 from dragonscale.simulation.trace_files import read_trace, trace_format, trace_lengths
 from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, Replay, TrafficSource
 

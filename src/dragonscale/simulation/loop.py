@@ -12,10 +12,9 @@ from dragonscale.simulation.perfetto import RequestRecorder
 from dragonscale.simulation.replica import Replica
 from dragonscale.simulation.replica_state import ARRIVE, DELIVER, END, FAIL, RETURN, SCALE, WAKE, Shared
 from dragonscale.simulation.request import Sequence, SimulatedRequest
-from dragonscale.simulation.result import Checkpoint
+from dragonscale.simulation.result import Checkpoint, Tally
 from dragonscale.simulation.router import Router
 from dragonscale.simulation.series import Series
-from dragonscale.simulation.tally import Tally
 from dragonscale.simulation.traffic import TrafficSource
 from dragonscale.simulation.watch import ReplicaWatch
 
