@@ -5,7 +5,7 @@ Alternating updates, as Gemma 3n has them, as lines of a program.
 
 from dataclasses import dataclass
 
-from dragonscale.models.component import Written
+from dragonscale.models.component import Written, written
 from dragonscale.models.ffn import BesideMoe
 from dragonscale.models.program import Op, parsed, renamed
 
@@ -18,21 +18,9 @@ class MlpAndMoe(BesideMoe):
         """Both programs, from the normed input `X` and the stream `R` to their sum `M`."""
         dense, (router, *sparse) = self.mlp.ops(), self.moe.ops()
         own = {array.name: f"W0{array.name[1:]}" for op in dense for array in op.weights if array.name[0] == "W"}
-        return (
-            *renamed(dense, own, {"f": "f0"}),
-            *parsed(
-                [
-                    "norm: M0[b,t,d] = norm(M[b,t,d]; w_dense_after[d])",
-                    "norm: X2[b,t,d] = norm(R[b,t,d]; w_experts[d])",
-                    "router: X3[b,t,d] = norm(R[b,t,d]; w_router_scale[d])",
-                ]
-            ),
-            *renamed([router], {"X": "X3"}),
-            *renamed(sparse, {"X": "X2"}),
-            *parsed(
-                ["norm: M[b,t,d] = norm(M[b,t,d]; w_experts_after[d])", "residual: M[b,t,d] = add(M[b,t,d], M0[b,t,d])"]
-            ),
-        )
+        before, after = (parsed(written(name, {}.get)) for name in ("before_experts", "after_experts"))
+        experts = (*renamed([router], {"X": "X3"}), *renamed(sparse, {"X": "X2"}))
+        return (*renamed(dense, own, {"f": "f0"}), *before, *experts, *after)
 
 
 @dataclass(frozen=True)

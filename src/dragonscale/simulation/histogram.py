@@ -165,17 +165,9 @@ class Histogram:
     def summary(self) -> Summary:
         """Mean, percentiles and intervals."""
         whole = [batch for batch in self._batches if batch[0]]
-        p50, p90, p95, p99 = (
+        percentiles = [
             self._estimate(self.percentile(share), [_quantile(b[2], b[0], share) for b in whole])
             for share in (0.5, 0.9, 0.95, 0.99)
-        )
-        return Summary(
-            round(self.count),
-            self._estimate(self.mean, [b[1] / b[0] for b in whole]),
-            p50,
-            p90,
-            p95,
-            p99,
-            self.least if self.count else 0.0,
-            self.most if self.count else 0.0,
-        )
+        ]
+        mean = self._estimate(self.mean, [b[1] / b[0] for b in whole])
+        return Summary(round(self.count), mean, *percentiles, *((self.least, self.most) if self.count else (0.0, 0.0)))

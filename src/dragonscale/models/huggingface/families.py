@@ -16,6 +16,8 @@ from dragonscale.models.transformer import Transformer, mtp_sections
 from dragonscale.tables import beside
 
 Row = dict[str, Any]
+_ROWS: dict[str, Row] = beside(__file__, "families.toml")
+PLAIN: list[str] = _ROWS.pop("kin")["plain"]
 
 
 def _value(f: Config, text: Any) -> Any:
@@ -101,8 +103,7 @@ def _read(row: Row, form: Reader, f: Config) -> Transformer:
 
 
 def _families() -> dict[str, Reader]:
-    rows: dict[str, Row] = beside(__file__, "families.toml")
-    rows = {name: rows.get(row.get("like", ""), {}) | row for name, row in rows.items()}
+    rows = {name: _ROWS.get(row.get("like", ""), {}) | row for name, row in _ROWS.items()}
     own = {name: form for kind in (dense, moe, deepseek, hybrid, statespace) for name, form in kind.FAMILIES.items()}
     forms = {name: partial(_read_row, row) for name, row in rows.items()} | own
     return {name: partial(_read, rows.get(name, {}), form) for name, form in forms.items()}

@@ -5,7 +5,6 @@ import functools
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,11 @@ from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.hardware.chip_file import merge, read_chip
 from dragonscale.tables import built_in, read_table
 
-_DIRECTORY = resources.files("dragonscale.physics.hardware") / "chips"
-
 
 @functools.cache
 def _tables() -> dict[str, dict[str, Any]]:
     """The built-in files by chip name."""
-    return built_in(_DIRECTORY)
+    return built_in(Path(__file__).with_name("chips"))
 
 
 @functools.cache

@@ -157,13 +157,8 @@ def _paths(chip: Chip, name: str) -> list[str]:
         return ["ici.hop_latency", "dcn.latency"] if torus else own
     if name == PROFILE:
         return []
-    known = {
-        "hbm": ["memory.hbm.bandwidth"],
-        "hbm_capacity": ["memory.hbm.capacity"],
-        "ici": ["ici.link"],
-        "dcn": ["dcn.egress"],
-        "nvlink": [f"levels.{level}.bandwidth" for level in levels[:1]],
-        "network": [f"levels.{level}.bandwidth" for level in levels[1:]] or ["dcn.egress"],
-        "price": ["price", "list_price"],
-    }
-    return known.get(name, [name])
+    if name == "nvlink":
+        return [f"levels.{level}.bandwidth" for level in levels[:1]]
+    if name == "network":
+        return [f"levels.{level}.bandwidth" for level in levels[1:]] or ["dcn.egress"]
+    return _FILE["paths"].get(name, [name])
