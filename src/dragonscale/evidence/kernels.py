@@ -35,13 +35,13 @@ from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.kernels import (
     attention_seconds,
     decode_attention_seconds,
-    dispatch_seconds,
     grouped_matmul_seconds,
     kernel_profile_for,
     matmul_seconds,
     quantise_seconds,
 )
 from dragonscale.physics.kernels.dtypes import format_name
+from dragonscale.physics.kernels.matmul import dispatch_seconds
 from dragonscale.physics.kernels.profile import KernelProfile
 from dragonscale.physics.kernels.routing import Routing
 from dragonscale.physics.numbers import maximum

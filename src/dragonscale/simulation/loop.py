@@ -7,12 +7,11 @@ from math import inf
 from typing import Any
 
 from dragonscale.simulation.fleet import Fleet, Pool
-from dragonscale.simulation.options import SimulationOptions
 from dragonscale.simulation.perfetto import RequestRecorder
 from dragonscale.simulation.replica import Replica
 from dragonscale.simulation.replica_state import ARRIVE, DELIVER, END, FAIL, RETURN, SCALE, WAKE, Shared
 from dragonscale.simulation.request import Sequence, SimulatedRequest
-from dragonscale.simulation.result import Checkpoint, Tally
+from dragonscale.simulation.result import Checkpoint, SimulationOptions, Tally
 from dragonscale.simulation.router import Router
 from dragonscale.simulation.series import Series
 from dragonscale.simulation.traffic import TrafficSource

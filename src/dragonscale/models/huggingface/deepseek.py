@@ -3,9 +3,9 @@ shortcuts."""
 
 from dataclasses import replace
 
-from dragonscale.models.compressed import CompressedAttention
 from dragonscale.models.ffn import BesideMoe, Mlp, Moe
 from dragonscale.models.huggingface.parts import Config, Reader, paired
+from dragonscale.models.latent import CompressedAttention
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section, parsed
 from dragonscale.models.transformer import Transformer, mtp_sections
@@ -87,20 +87,10 @@ def _ratios(f: Config, n_layers: int) -> list[int]:
 
 
 def _compressed(f: Config, ratio: int) -> CompressedAttention:
-    indexed = ratio == 4
-    heads, dim, top = f.count("index_n_heads"), f.count("index_head_dim"), f.count("index_topk")
-    return CompressedAttention(
-        n_heads=f.count("num_attention_heads"),
-        head_dim=f.count("head_dim"),
-        q_rank=f.count("q_lora_rank"),
-        o_rank=f.count("o_lora_rank"),
-        o_groups=f.count("o_groups"),
-        window=f.count("sliding_window"),
-        ratio=ratio or None,
-        index_heads=heads if indexed else None,
-        index_dim=dim if indexed else None,
-        index_top=top if indexed else None,
-    )
+    names = ("num_attention_heads", "head_dim", "q_lora_rank", "o_lora_rank", "o_groups", "sliding_window")
+    sizes = [f.count(name) for name in names]
+    indexer = [f.count(name) for name in ("index_n_heads", "index_head_dim", "index_topk")]
+    return CompressedAttention(*sizes, ratio or None, *(indexer if ratio == 4 else ()))
 
 
 def longcat(f: Config) -> Transformer:

@@ -5,8 +5,7 @@ from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface.parts import LINEAR, Config, Reader
 from dragonscale.models.layer import Both, Component, Layer
-from dragonscale.models.mamba import Mamba, Mamba2
-from dragonscale.models.shared_block import BlockThenMixer, SharedBlock
+from dragonscale.models.mamba import BlockThenMixer, Mamba, Mamba2, SharedBlock
 from dragonscale.models.transformer import Transformer, mtp_sections
 
 
@@ -15,16 +14,10 @@ def jamba(f: Config) -> Transformer:
     d, n_layers = f.d_model(), f.n_layers()
     period, offset = f.count("attn_layer_period"), f.natural("attn_layer_offset")
     every, start = f.count("expert_layer_period"), f.natural("expert_layer_offset")
-    rank = f.value("mamba_dt_rank")
-    mamba = Mamba(
-        inner=f.count("mamba_expand") * d,
-        state=f.count("mamba_d_state"),
-        rank=-(-d // 16) if rank == "auto" else f.count("mamba_dt_rank"),
-        kernel=f.count("mamba_d_conv"),
-        conv_bias=f.flag("mamba_conv_bias"),
-        proj_bias=f.flag("mamba_proj_bias"),
-        norms=True,
-    )
+    rank = -(-d // 16) if f.value("mamba_dt_rank") == "auto" else f.count("mamba_dt_rank")
+    state, kernel = f.count("mamba_d_state"), f.count("mamba_d_conv")
+    biases = f.flag("mamba_conv_bias"), f.flag("mamba_proj_bias")
+    mamba = Mamba(f.count("mamba_expand") * d, state, rank, kernel, *biases, norms=True)
     experts = f.natural("num_experts", "num_local_experts")
     moe = f.routed(f.count("intermediate_size")) if experts > 1 else f.mlp()
     layers = [
@@ -42,17 +35,9 @@ def _mamba2(f: Config, norm: bool, inner: int | None = None, out_bias: bool | No
     size = inner // heads if given in (None, "auto") else f.count("mamba_d_head")
     if heads * size != inner:
         raise InputError(f"{f.what} has {heads} Mamba heads of {size}, which are not its inner size of {inner}.")
-    return Mamba2(
-        n_heads=heads,
-        head_dim=size,
-        state=f.count("mamba_d_state"),
-        n_groups=f.count("mamba_n_groups"),
-        kernel=f.count("mamba_d_conv"),
-        conv_bias=f.flag("mamba_conv_bias"),
-        proj_bias=f.flag("mamba_proj_bias"),
-        out_bias=f.flag("mamba_proj_bias") if out_bias is None else out_bias,
-        norm=norm,
-    )
+    state, groups, kernel = f.count("mamba_d_state"), f.count("mamba_n_groups"), f.count("mamba_d_conv")
+    conv_bias, bias = f.flag("mamba_conv_bias"), f.flag("mamba_proj_bias")
+    return Mamba2(heads, size, state, groups, kernel, conv_bias, bias, bias if out_bias is None else out_bias, norm)
 
 
 def bamba(f: Config) -> Transformer:
@@ -142,15 +127,10 @@ def _plain_mamba2(f: Config, heads: str, size: str, state: str) -> Mamba2:
 def mamba1(f: Config) -> Transformer:
     """Mamba and Falcon-Mamba: nothing but the mixer."""
     d = f.d_model()
-    rank = f.value("time_step_rank")
-    mixer = Mamba(
-        inner=f.optional("intermediate_size", "d_inner") or f.count("expand") * d,
-        state=f.count("state_size"),
-        rank=-(-d // 16) if rank in (None, "auto") else f.count("time_step_rank"),
-        kernel=f.count("conv_kernel"),
-        conv_bias=f.flag("use_conv_bias"),
-        proj_bias=f.flag("use_bias"),
-    )
+    rank = -(-d // 16) if f.value("time_step_rank") in (None, "auto") else f.count("time_step_rank")
+    inner = f.optional("intermediate_size", "d_inner") or f.count("expand") * d
+    biases = f.flag("use_conv_bias"), f.flag("use_bias")
+    mixer = Mamba(inner, f.count("state_size"), rank, f.count("conv_kernel"), *biases)
     return f.decoder([Layer(mixer, None)] * f.n_layers("num_hidden_layers", "n_layer"))
 
 
@@ -167,30 +147,16 @@ def zamba2(f: Config) -> Transformer:
     """Zamba 2: Mamba-2 layers, some with a Transformer block before them whose weights they share in turn."""
     d, n_layers = f.d_model(), f.n_layers()
     inner, heads = f.count("mamba_expand") * d, f.count("n_mamba_heads")
-    bias = f.flag("add_bias_linear")
-    mamba = Mamba2(
-        n_heads=heads,
-        head_dim=f.split_evenly(inner, heads, "an inner size"),
-        state=f.count("mamba_d_state"),
-        n_groups=f.count("mamba_ngroups"),
-        kernel=f.count("mamba_d_conv"),
-        conv_bias=True,  # whatever `use_conv_bias` says (transformers' Zamba2MambaMixer)
-        proj_bias=bias,
-        out_bias=bias,
-    )
-    queries = f.count("num_attention_heads")
-    size = f.split_evenly(2 * d, queries, "twice the width")
-    frame = {
-        "d_model": d,
-        "n_heads": queries,
-        "n_kv_heads": f.optional("num_key_value_heads") or queries,
-        "head_dim": size,
-        "d_ff": f.optional("intermediate_size", "ffn_hidden_size") or 4 * d,
-        "rank": f.count("adapter_rank"),
-        "adapters": f.flag("use_shared_attention_adapter"),
-        "bias": bias,
-    }
-    blocks = [SharedBlock(number, **frame) for number in range(f.count("num_mem_blocks"))]
+    bias, queries = f.flag("add_bias_linear"), f.count("num_attention_heads")
+    state, groups, kernel = f.count("mamba_d_state"), f.count("mamba_ngroups"), f.count("mamba_d_conv")
+    head_dim = f.split_evenly(inner, heads, "an inner size")
+    # with a bias, whatever `use_conv_bias` says (transformers' Zamba2MambaMixer)
+    mamba = Mamba2(heads, head_dim, state, groups, kernel, conv_bias=True, proj_bias=bias, out_bias=bias)
+    kv, size = f.optional("num_key_value_heads") or queries, f.split_evenly(2 * d, queries, "twice the width")
+    d_ff = f.optional("intermediate_size", "ffn_hidden_size") or 4 * d
+    adapters = f.count("adapter_rank"), f.flag("use_shared_attention_adapter")
+    frame = (d, queries, kv, size, d_ff, *adapters, bias)
+    blocks = [SharedBlock(number, *frame) for number in range(f.count("num_mem_blocks"))]
     layers, used = [], 0
     allowed = ("linear_attention", "hybrid", *_ZAMBA_KINDS)
     for kind in f.kinds("layers_block_type", n_layers, allowed, _usual):

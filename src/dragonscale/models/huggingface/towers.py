@@ -180,15 +180,8 @@ def moonvit_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
 def gemma4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     """Gemma 4: learnt positions along both sides, gated blocks with norms all around, a plain projection."""
     d, patch, bias = v.count("hidden_size"), v.count("patch_size"), v.flag("attention_bias")
-    mixer = Attention(
-        v.count("num_attention_heads"),
-        v.count("num_key_value_heads"),
-        v.count("head_dim"),
-        qkv_bias=bias,
-        out_bias=bias,
-        qk_norm="head",
-        v_norm=True,
-    )
+    sizes = [v.count(name) for name in ("num_attention_heads", "num_key_value_heads", "head_dim")]
+    mixer = Attention(*sizes, qkv_bias=bias, out_bias=bias, qk_norm="head", v_norm=True)
     layer = Layer(mixer, Mlp(v.count("intermediate_size")), "sandwich")
     return (
         patches(d, 3 * patch**2, positions=2 * v.count("position_embedding_size")),

@@ -160,10 +160,8 @@ def _merged_levels(base: Any, changes: Any) -> Any:
 def read_chip(table: dict[str, Any], origin: str) -> Chip:
     """Check a table against `ChipFile` and assemble the chip."""
     file = checked(table, ChipFile, "chip file", origin)
-    strange, at = (
-        [one for one in (*file.matrix, *file.vector, *_named(file.formats)) if one not in DTYPE_BYTES],
-        f"The chip file {shorten(origin)}",
-    )
+    at = f"The chip file {shorten(origin)}"
+    strange = [name for name in (*file.matrix, *file.vector, *_named(file.formats)) if name not in DTYPE_BYTES]
     if strange:
         raise InputError(f"{at} names {strange[0]!r}, which is no dtype.")
     if "hbm" not in file.memory:
