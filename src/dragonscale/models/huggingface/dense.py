@@ -2,8 +2,7 @@
 
 from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention, CrossAttention
-from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.gemma4 import AltUp, LayerInput, MlpAndMoe
+from dragonscale.models.ffn import AltUp, LayerInput, Mlp, MlpAndMoe, Moe
 from dragonscale.models.huggingface.parts import Config, Reader, all_but_every
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer

@@ -146,11 +146,9 @@ def _read(given: Mapping[str, Any], model_type: str, findings: Findings, nested:
     best = found[0]
     if best.findings.refused:
         raise InputError(
-            f"There is no model type {shorten(model_type)}; its fields are nearest to those of {best.family}, "
-            "except for "
-            f"{', '.join(few(best.findings.refused))}: `--as {best.family}` with `--assume key=ignore` for each "
-            "of them "
-            "counts without."
+            f"There is no model type {shorten(model_type)}; its fields are nearest to those of {best.family}, except "
+            f"for {', '.join(few(best.findings.refused))}: `--as {best.family}` with `--assume key=ignore` for each of "
+            "them counts without."
         )
     findings.notes.append(told(model_type, found))
     findings.join(best.findings)

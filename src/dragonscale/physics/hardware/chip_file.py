@@ -283,6 +283,5 @@ def _check_levels(levels: list[LevelFile], at: str) -> None:
         if not least <= level.degree <= MOST_CHILDREN:
             raise InputError(
                 f"{at} has a degree of {shorten(level.degree)} in level {shorten(level.name)}; it is a number of "
-                "children from 1 to "
-                f"{MOST_CHILDREN:,}, and only of the top level 0 (as many as needed)."
+                f"children from 1 to {MOST_CHILDREN:,}, and only of the top level 0 (as many as needed)."
             )
