@@ -165,9 +165,10 @@ class Histogram:
     def summary(self) -> Summary:
         """Mean, percentiles and intervals."""
         whole = [batch for batch in self._batches if batch[0]]
-        percentiles = [
+        p50, p90, p95, p99 = (
             self._estimate(self.percentile(share), [_quantile(b[2], b[0], share) for b in whole])
             for share in (0.5, 0.9, 0.95, 0.99)
-        ]
+        )
         mean = self._estimate(self.mean, [b[1] / b[0] for b in whole])
-        return Summary(round(self.count), mean, *percentiles, *((self.least, self.most) if self.count else (0.0, 0.0)))
+        least, most = (self.least, self.most) if self.count else (0.0, 0.0)
+        return Summary(round(self.count), mean, p50, p90, p95, p99, least, most)

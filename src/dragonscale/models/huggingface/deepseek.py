@@ -89,8 +89,9 @@ def _ratios(f: Config, n_layers: int) -> list[int]:
 def _compressed(f: Config, ratio: int) -> CompressedAttention:
     names = ("num_attention_heads", "head_dim", "q_lora_rank", "o_lora_rank", "o_groups", "sliding_window")
     sizes = [f.count(name) for name in names]
-    indexer = [f.count(name) for name in ("index_n_heads", "index_head_dim", "index_topk")]
-    return CompressedAttention(*sizes, ratio or None, *(indexer if ratio == 4 else ()))
+    heads, dim, top = (f.count(name) for name in ("index_n_heads", "index_head_dim", "index_topk"))
+    indexer = {"index_heads": heads, "index_dim": dim, "index_top": top} if ratio == 4 else {}
+    return CompressedAttention(*sizes, ratio=ratio or None, **indexer)
 
 
 def longcat(f: Config) -> Transformer:

@@ -75,7 +75,7 @@ def _blocks(
     v: Fields, d: int, heads: int, mlp: Mlp, depth: int, name: str = "blocks", norm_bias: bool = True, **attention: Any
 ) -> Section:
     """The tower's layers; its attention has biases unless `attention` says otherwise."""
-    options = {"qkv_bias": True, "out_bias": True} | attention
+    options: dict[str, Any] = {"qkv_bias": True, "out_bias": True} | attention
     mixer = Attention(heads, heads, v.split_evenly(d, heads, "a tower"), **options)
     return layer_section(Layer(mixer, mlp, norm_bias=norm_bias), d, f"vision.{name}", depth)
 
@@ -293,8 +293,8 @@ def mllama_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     shapes = v.value("supported_aspect_ratios")
     count = (len(shapes) if isinstance(shapes, list) else 8) + 1
     places, heads = side**2 + 1, v.count("attention_heads", "num_attention_heads")
-    mlp, bare = _plain_mlp(v.count("intermediate_size")), {"qkv_bias": False, "out_bias": False}
-    everywhere = v.count("num_global_layers")
+    mlp, everywhere = _plain_mlp(v.count("intermediate_size")), v.count("num_global_layers")
+    bare: dict[str, Any] = {"qkv_bias": False, "out_bias": False}
     return (
         patches(d, v.count("num_channels") * patch**2, positions=places, class_token=True, norm=True, norm_bias=True),
         numbers("tiles", count * tiles * d * (places + 2) + 3),

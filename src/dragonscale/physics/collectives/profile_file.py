@@ -94,10 +94,8 @@ def make_tier(file: TierFile) -> Tier:
 @functools.cache
 def tier_files() -> dict[str, TierFile]:
     """The built-in profiles by name."""
-    return {
-        name: read_tier(table, f"{name}.toml")
-        for name, table in built_in(FilePath(__file__).with_name("profiles")).items()
-    }
+    tables = built_in(FilePath(__file__).with_name("profiles"))
+    return {name: read_tier(table, f"{name}.toml") for name, table in tables.items()}
 
 
 def load_tier(name: str) -> Tier:

@@ -112,10 +112,8 @@ def _possible(value: Any, above: bool) -> bool:
 @functools.cache
 def profile_files() -> dict[str, ProfileFile]:
     """The built-in profiles by name."""
-    return {
-        name: read_profile(table, f"{name}.toml")
-        for name, table in built_in(Path(__file__).with_name("profiles")).items()
-    }
+    tables = built_in(Path(__file__).with_name("profiles"))
+    return {name: read_profile(table, f"{name}.toml") for name, table in tables.items()}
 
 
 def choose(chip: Chip, library: str = "") -> str:
