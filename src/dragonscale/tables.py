@@ -114,3 +114,8 @@ def checked(table: dict[str, Any], record: type[Record], what: str, origin: str)
         return msgspec.convert(table, record)
     except msgspec.ValidationError as error:
         raise InputError(f"The {what} {shorten(origin)} is not right: {error}.") from None
+
+
+def beside(module: str, name: str) -> dict[str, Any]:
+    """The TOML file of this name in the folder of a module, given as its `__file__`."""
+    return tomllib.loads(Path(module).with_name(name).read_text(encoding="utf-8"))

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from dragonscale.serving.speculation import tokens_per_loop
 from dragonscale.simulation import Histogram, SimulatedRequest
-from dragonscale.simulation.batch import verify_steps
-from dragonscale.simulation.growth import EvenGrowth, UnevenGrowth
+from dragonscale.simulation.batch import EvenGrowth, UnevenGrowth, verify_steps
 from dragonscale.simulation.request import Sequence
 from dragonscale.simulation.series import BINS, Series
 

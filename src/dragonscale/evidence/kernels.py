@@ -22,6 +22,7 @@ from dragonscale.evidence.score import Scored, ScoreReport, report_of
 from dragonscale.physics import kernels
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.kernels.dtypes import format_name
+from dragonscale.physics.kernels.matmul import dispatch_seconds
 from dragonscale.physics.kernels.profile import KernelProfile
 from dragonscale.physics.kernels.routing import Routing
 from dragonscale.physics.numbers import maximum
@@ -121,7 +122,7 @@ def predict_alike(key: KernelKey, sizes: Sequence[Any], profile: KernelProfile) 
     if key.kind == "gemm":
         m, n, k = sizes
         taken = kernels.matmul_seconds(m, n, k, **common) + kernels.quantise_seconds(m, k, **common)
-        return maximum(taken, kernels.dispatch_seconds(m, **common))
+        return maximum(taken, dispatch_seconds(m, **common))
     if key.kind == "prefill":
         batch, tokens, *heads = sizes
         return kernels.attention_seconds(batch, tokens, tokens, *heads, **common, write_cache=True)

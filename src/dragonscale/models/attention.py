@@ -58,12 +58,6 @@ class Attention(Written):
         if self.n_heads % self.n_kv_heads:
             raise InputError(f"{self.n_heads} query heads cannot share {self.n_kv_heads} KV heads: not a multiple.")
 
-    @property
-    def dims(self) -> dict[str, int]:
-        size = self.head_dim
-        dims = {"n": self.n_heads, "k": self.n_kv_heads, "h": size, "g": self.v_head_dim or size}
-        return dims | ({"q": self.q_rank} if self.q_rank else {})
-
 
 @dataclass(frozen=True)
 class ExpertAttention(Written):
@@ -75,10 +69,6 @@ class ExpertAttention(Written):
     n_kv_heads: int
     head_dim: int
 
-    @property
-    def dims(self) -> dict[str, int]:
-        return {"e": self.n_experts, "x": self.experts_per_token, "k": self.n_kv_heads, "h": self.head_dim}
-
 
 @dataclass(frozen=True)
 class CrossAttention(Written):
@@ -89,10 +79,6 @@ class CrossAttention(Written):
     n_kv_heads: int
     head_dim: int
 
-    @property
-    def dims(self) -> dict[str, int]:
-        return {"n": self.n_heads, "k": self.n_kv_heads, "h": self.head_dim, "hg": 2}
-
 
 @dataclass(frozen=True)
 class Indexer(Written):
@@ -101,10 +87,6 @@ class Indexer(Written):
     n_heads: int
     head_dim: int
     top: int
-
-    @property
-    def dims(self) -> dict[str, int]:
-        return {"i": self.n_heads, "j": self.head_dim}
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.assumed import Assumed, assumed_fields
 from dragonscale.models.names import checked_name, plain
-from dragonscale.tables import read_table
+from dragonscale.tables import beside, read_table
 
 if TYPE_CHECKING:
     from dragonscale.models.transformer import Transformer
@@ -163,20 +163,10 @@ def toml_model(path: Path, assume: Assumed | None = None, family: str = "") -> "
     return simple_from(assumed_fields(table, assume or {}), str(path))
 
 
-_LETTERS = {
-    "d_model": ("hidden_size", "n_embd", "d_model"),
-    "d_ff": ("intermediate_size", "moe_intermediate_size", "n_inner", "ffn_dim"),
-    "n_heads": ("num_attention_heads", "n_head", "n_heads"),
-    "n_kv_heads": ("num_key_value_heads", "num_kv_heads"),
-    "n_layers": ("num_hidden_layers", "n_layer", "n_layers"),
-    "vocab": ("vocab_size",),
-    "n_experts": ("num_experts", "num_local_experts", "n_routed_experts"),
-    "experts_per_token": ("num_experts_per_tok",),
-    "tied": ("tie_word_embeddings",),
-}
-
-
 def _spelt(table: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
     """The book's names turned into those that the base uses."""
-    names = {word: next((n for n in spelt if n in below), spelt[0]) for word, spelt in _LETTERS.items()}
+    names = {
+        word: next((n for n in spelt if n in below), spelt[0])
+        for word, spelt in beside(__file__, "letters.toml").items()
+    }
     return {key if key in below else names.get(key, key): value for key, value in table.items()}

@@ -2,16 +2,14 @@
 dims."""
 
 import re
-import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from dragonscale.models.program import Op, parsed
+from dragonscale.models.program import TEXTS, Op, parsed
 
 _LINE = re.compile(r"(?:(?P<when>[\w=! ]+)\? )?(?P<line>.+)")
+_DIM = re.compile(r"(\w+)(\??)=([\w|]+)")
 _PIECE = re.compile(r"\{(?P<when>!?\w+(?:=\w+)?):(?P<text>[^{}]*)\}")
 _BIASED = re.compile(r"(?P<part>\w+): (?P<output>.+?) = (?P<product>.+) \+ (?P<bias>.+)")
 
@@ -30,7 +28,17 @@ class Component(ABC):
 
 
 class Written(Component):
-    """A part whose lines stand in `programs.toml` under its name."""
+    """A part whose lines, and the dims that they name, stand in `programs.toml` under its name."""
+
+    @property
+    def dims(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for letters, optional, names in _DIM.findall(TEXTS["dims"][type(self).__name__]):
+            size = int(names) if names.isdigit() else 0
+            for name in () if size else names.split("|"):
+                size = size or getattr(self, name) or 0
+            sizes |= {letters: size} if size or not optional else {}
+        return sizes
 
     def lines(self) -> list[str]:
         """The text of its lines."""
@@ -38,11 +46,6 @@ class Written(Component):
 
     def ops(self) -> tuple[Op, ...]:
         return parsed(self.lines())
-
-
-@cache
-def _texts() -> dict[str, str]:
-    return tomllib.loads(Path(__file__).with_name("programs.toml").read_text(encoding="utf-8"))
 
 
 def written(name: str, value: Callable[[str], Any]) -> list[str]:
@@ -58,7 +61,7 @@ def written(name: str, value: Callable[[str], Any]) -> list[str]:
         return (found == word if word else bool(found)) != condition.startswith("!")
 
     lines: list[str] = []
-    for match in filter(None, map(_LINE.fullmatch, _texts()[name].splitlines())):
+    for match in filter(None, map(_LINE.fullmatch, TEXTS[name].splitlines())):
         if not all(map(holds, (match["when"] or "").split())):
             continue
         line = re.sub(r"\{(\w+)\}", lambda found: str(value(found[1])), match["line"])

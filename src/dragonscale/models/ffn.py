@@ -1,12 +1,16 @@
 """The feed-forward half of a block as lines of a program: a plain or gated MLP, or experts (MoE).
 
 Each record yields the lines between the normed input `X[b,t,d]` and the output `M[b,t,d]`.
+
+What only Gemma 4 has, as lines of a program: experts beside the MLP, and an input of its own for every layer.
+
+Alternating updates, as Gemma 3n has them, as lines of a program.
 """
 
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError
-from dragonscale.models.component import Component, Written
+from dragonscale.models.component import Component, Written, written
 from dragonscale.models.program import Op, parsed, renamed
 
 
@@ -23,10 +27,6 @@ class Mlp(Written):
     bias: bool = False
     act_weights: int = 0
     norm: bool = False
-
-    @property
-    def dims(self) -> dict[str, int]:
-        return {"f": self.d_ff} | ({"a": self.act_weights} if self.act_weights else {})
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,9 @@ class Moe(Written):
             raise InputError(f"A token cannot use {self.experts_per_token} of {self.n_experts} experts.")
 
     @property
-    def dims(self) -> dict[str, int]:
-        dims = {"f": self.d_ff, "e": self.n_experts, "x": self.experts_per_token}
-        dims |= {"z": self.shared_d_ff} if self.shared_d_ff else {}
-        dims |= {"ez": self.n_experts + self.zero_experts} if self.zero_experts else {}
-        return dims | ({"dl": self.latent} if self.latent else {})
+    def slots(self) -> int:
+        """What the router scores: experts, and those that do nothing."""
+        return self.n_experts + self.zero_experts if self.zero_experts else 0
 
     @property
     def wide(self) -> str:
@@ -93,3 +91,39 @@ class BesideMoe(Component):
         names = {array.name: f"{array.name}0" for op in dense for array in op.arrays if array.name != "X"}
         added = parsed(["residual: M[b,t,d] = add(M[b,t,d], M0[b,t,d])"])
         return (*renamed(dense, names, {"f": "f0"}), *self.moe.ops(), *added)
+
+
+@dataclass(frozen=True)
+class MlpAndMoe(BesideMoe):
+    """A dense MLP and an MoE side by side, each with its norms; the router reads the bare stream."""
+
+    def ops(self) -> tuple[Op, ...]:
+        """Both programs, from the normed input `X` and the stream `R` to their sum `M`."""
+        dense, (router, *sparse) = self.mlp.ops(), self.moe.ops()
+        own = {array.name: f"W0{array.name[1:]}" for op in dense for array in op.weights if array.name[0] == "W"}
+        before, after = (parsed(written(name, {}.get)) for name in ("before_experts", "after_experts"))
+        experts = (*renamed([router], {"X": "X3"}), *renamed(sparse, {"X": "X2"}))
+        return (*renamed(dense, own, {"f": "f0"}), *before, *experts, *after)
+
+
+@dataclass(frozen=True)
+class LayerInput(Written):
+    """A small embedding of the token that is this layer's alone, gated by the stream and added to it; and the scalar
+    that every layer ends with. A width of 0 leaves only the scalar."""
+
+    width: int
+
+
+@dataclass(frozen=True)
+class AltUp(Written):
+    """What a layer does beside attention and MLP: a low-rank detour (`laurel`), `streams` copies of the stream of which
+    it works on one, predicting and correcting the others, and an input of its own of `width`."""
+
+    streams: int
+    laurel: int
+    width: int
+
+    @property
+    def dims(self) -> dict[str, int]:
+        streams = self.streams
+        return {"an": streams, "an2": streams, "aa": streams**2, "lr": self.laurel, "pl": self.width}

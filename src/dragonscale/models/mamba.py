@@ -6,16 +6,29 @@ Linear attention as lines of a program: a state of fixed size instead of a cache
 
 Counted as the recurrence itself, the least work there is: each token updates and reads the state once. The chunked
 forms used in training do more multiply-adds, in larger matrices.
+
+Blocks whose weights several layers share, as Zamba 2 has them, as lines of a program.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from dragonscale.models.component import Written
+from dragonscale.models.component import Component, Written
+from dragonscale.models.program import Op
+
+
+class Convolved(Written):
+    """A mixer with a short convolution of width `kernel`, which remembers the tokens before the newest."""
+
+    kernel: int
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return super().dims | {"w": self.kernel, "wm": self.kernel - 1}
 
 
 @dataclass(frozen=True)
-class Mamba2(Written):
+class Mamba2(Convolved):
     """Mamba-2: `n_heads` states of `head_dim` by `state`; groups of heads share their input and output maps."""
 
     n_heads: int
@@ -28,14 +41,9 @@ class Mamba2(Written):
     out_bias: bool = False
     norm: bool = True
 
-    @property
-    def dims(self) -> dict[str, int]:
-        dims = {"mn": self.n_heads, "mh": self.head_dim, "ms": self.state, "mk": self.n_groups}
-        return dims | {"w": self.kernel, "wm": self.kernel - 1}
-
 
 @dataclass(frozen=True)
-class Mamba(Written):
+class Mamba(Convolved):
     """The first Mamba: `inner` channels, each with a state of its own; `norms` are Jamba's, on step, input and output
     maps."""
 
@@ -47,27 +55,18 @@ class Mamba(Written):
     proj_bias: bool = False
     norms: bool = False
 
-    @property
-    def dims(self) -> dict[str, int]:
-        dims = {"f1": self.inner, "ms": self.state, "r": self.rank}
-        return dims | {"w": self.kernel, "wm": self.kernel - 1}
-
 
 @dataclass(frozen=True)
-class ShortConv(Written):
+class ShortConv(Convolved):
     """LFM2's mixer: a short convolution over a gated input, gated again on its way out."""
 
     width: int
     kernel: int
     bias: bool = False
 
-    @property
-    def dims(self) -> dict[str, int]:
-        return {"d1": self.width, "w": self.kernel, "wm": self.kernel - 1}
-
 
 @dataclass(frozen=True)
-class DeltaAttention(Written):
+class DeltaAttention(Convolved):
     """Gated delta rule (Gated DeltaNet, Kimi Delta Attention): `n_heads` states of `head_dim` by `v_head_dim`.
 
     `n_kv_heads` query and key heads serve `n_heads` value heads. Short convolutions of width `kernel` run over
@@ -84,12 +83,6 @@ class DeltaAttention(Written):
     rank: int | None = None
 
     @property
-    def dims(self) -> dict[str, int]:
-        dims = {"n": self.n_heads, "k": self.n_kv_heads, "h": self.head_dim, "g": self.v_head_dim}
-        dims |= {"w": self.kernel, "wm": self.kernel - 1}
-        return dims | ({"r": self.rank} if self.rank else {})
-
-    @property
     def forget(self) -> str:
         """The dims of the decay."""
         return "n" if self.decay == "head" else "n,h"
@@ -102,6 +95,49 @@ class LightningAttention(Written):
     n_heads: int
     head_dim: int
 
+
+@dataclass(frozen=True)
+class SharedBlock(Written):
+    """Attention and an MLP whose matrices belong to all layers that use this `block`, with low-rank adapters of `rank`
+    that are each layer's own: of the MLP always, of the attention with `adapters`. It reads the stream and the first
+    embedding side by side, `2 * d_model` wide."""
+
+    block: int
+    d_model: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    d_ff: int
+    rank: int
+    adapters: bool = False
+    bias: bool = False
+
     @property
     def dims(self) -> dict[str, int]:
-        return {"n": self.n_heads, "h": self.head_dim, "g": self.head_dim}
+        heads = {"n": self.n_heads, "k": self.n_kv_heads, "h": self.head_dim}
+        wide = {"d2": 2 * self.d_model, "dd": self.d_model, "f": self.d_ff, "f2": 2 * self.d_ff}
+        return heads | wide | {"ar": self.rank}
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The weights that are there once, however many layers use them."""
+        return tuple(sorted({w.name for op in self.ops() for w in op.weights if f"shared{self.block}" in w.name}))
+
+
+@dataclass(frozen=True)
+class BlockThenMixer(Component):
+    """A shared block before a layer's own mixer."""
+
+    block: SharedBlock
+    mixer: Component
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        return self.block.shared
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return self.block.dims | self.mixer.dims
+
+    def ops(self) -> tuple[Op, ...]:
+        return (*self.block.ops(), *self.mixer.ops())

@@ -9,10 +9,10 @@ a dozen lines such as
     attention: cache(K[b,s,k,h], V[b,s,k,g])
 
 Before the colon stands the part of the model the line belongs to. A line is an einsum, or a call of one of the
-functions in `CALLS` with its tensors and, after a semicolon, its weights. Arrays whose names begin with W or w are
-weights; all others are activations. `cache(...)` says what decoding must remember: arrays with the dim `s` grow with
-the sequence, others are a fixed state. Everything else in Dragonscale that knows about models (parameters, FLOPs, KV
-bytes, activations, shardings, the JAX program) is a *reading* of these lines.
+functions under `calls` in `programs.toml` with its tensors and, after a semicolon, its weights. Arrays whose names
+begin with W or w are weights; all others are activations. `cache(...)` says what decoding must remember: arrays with
+the dim `s` grow with the sequence, others are a fixed state. Everything else in Dragonscale that knows about models
+(parameters, FLOPs, KV bytes, activations, shardings, the JAX program) is a *reading* of these lines.
 
 The letters of dims: b batch, t query tokens, s key tokens, m keys that each stand for several tokens, d model, n query
 heads, k KV heads, h and g head sizes, f hidden, e experts, x experts per token, v vocabulary.
@@ -27,25 +27,10 @@ from dragonscale.errors import InputError
 from dragonscale.physics.notation import Array, Einsum, parse_array
 from dragonscale.physics.notation.array import split_top
 from dragonscale.physics.numbers import Number, product
+from dragonscale.tables import beside
 
-CALLS = (
-    "attend",  # softmax(Q·K)·V, over s keys
-    "score",  # an indexer's Q·K over s keys, to choose which keys the attention reads
-    "scan",  # a recurrence with a fixed state, its last input: decayed, written and read once per token
-    "delta",  # a recurrence that also reads the state before it writes (the delta rule)
-    "pool",  # every few tokens merged into one key
-    "join",  # tensors end to end along their last dim, broadcast over the others
-    "conv",  # a short depthwise convolution along t
-    "norm",  # RMS or layer norm; its weight may be a scale, or a scale and a bias
-    "bias",  # an added vector
-    "act",  # an elementwise nonlinearity, of one tensor or gating another
-    "add",  # the residual sum
-    "lookup",  # rows of a table: the embedding
-    "route",  # scores to the chosen experts
-    "dispatch",  # tokens to their experts
-    "combine",  # experts' results back to their tokens
-    "mix",  # other elementwise work with weights of its own (hyper-connections, gates)
-)
+TEXTS = beside(__file__, "programs.toml")
+CALLS: tuple[str, ...] = tuple(TEXTS["calls"])
 _LINE = re.compile(r"(?P<part>\w+)\s*:\s*(?:(?P<output>[^=]+?\])\s*=\s*)?(?P<body>.+)")
 _CALL = re.compile(r"(?P<function>[a-z]+)\((?P<arguments>.*)\)")
 

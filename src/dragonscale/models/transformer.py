@@ -88,21 +88,15 @@ class Transformer:
         return self._written
 
 
+_SEEN = {"span": "window", "top": "index_top", "compress": "ratio"}
+_SEEN |= {name: name for name in ("chunk", "shared", "soft_cap")}
+"""What a section has of its mixer, where that has it."""
+
+
 def layer_section(layer: Layer, d_model: int, name: str, repeat: int, more: dict[str, int] | None = None) -> Section:
     """A layer's lines with their sizes and how far its attention sees."""
-    mixer = layer.mixer
-    return Section(
-        name,
-        layer.ops(),
-        {"d": d_model} | (more or {}) | layer.dims,
-        repeat,
-        span=getattr(mixer, "window", None),
-        chunk=getattr(mixer, "chunk", None),
-        top=getattr(mixer, "index_top", None),
-        compress=getattr(mixer, "ratio", None),
-        shared=getattr(mixer, "shared", ()),
-        soft_cap=getattr(mixer, "soft_cap", False),
-    )
+    seen = {field: getattr(layer.mixer, name) for field, name in _SEEN.items() if hasattr(layer.mixer, name)}
+    return Section(name, layer.ops(), {"d": d_model} | (more or {}) | layer.dims, repeat, **seen)
 
 
 def _program(model: Transformer) -> Program:

@@ -16,6 +16,7 @@ Max(240, B)
 import functools
 import math
 import sys
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 Number: TypeAlias = Any
@@ -55,32 +56,23 @@ def _domain(values: tuple[Number, ...]) -> Any:
     return None
 
 
-def maximum(first: Number, *rest: Number) -> Number:
-    """The largest value, element by element."""
-    values = (first, *rest)
+def _extreme(values: tuple[Number, ...], plain: Callable[[Any], Number], symbolic: str, by_element: str) -> Number:
     domain = _domain(values)
     if domain is None:
-        return max(values)
+        return plain(values)
     if domain.__name__ == "sympy":
-        return domain.Max(*values)
-    result = first
-    for value in rest:
-        result = domain.maximum(result, value)
-    return result
+        return getattr(domain, symbolic)(*values)
+    return functools.reduce(getattr(domain, by_element), values)
+
+
+def maximum(first: Number, *rest: Number) -> Number:
+    """The largest value, element by element."""
+    return _extreme((first, *rest), max, "Max", "maximum")
 
 
 def minimum(first: Number, *rest: Number) -> Number:
     """The smallest value, element by element."""
-    values = (first, *rest)
-    domain = _domain(values)
-    if domain is None:
-        return min(values)
-    if domain.__name__ == "sympy":
-        return domain.Min(*values)
-    result = first
-    for value in rest:
-        result = domain.minimum(result, value)
-    return result
+    return _extreme((first, *rest), min, "Min", "minimum")
 
 
 def ceil(value: Number) -> Number:
@@ -97,28 +89,27 @@ def floor(value: Number) -> Number:
     return math.floor(value) if domain is None else domain.floor(value)
 
 
-def sqrt(value: Number) -> Number:
-    """The square root."""
+def _function(name: str, value: Number) -> Number:
+    """A function of this name: the module's that computes with the value, the value's own, or that of plain floats."""
     domain = _domain((value,))
     if domain is None:
-        return value.sqrt() if hasattr(value, "sqrt") else math.sqrt(value)
-    return domain.sqrt(value)
+        return getattr(value, name)() if hasattr(value, name) else getattr(math, name)(value)
+    return domain.log(value, 2) if name == "log2" and domain.__name__ == "sympy" else getattr(domain, name)(value)
+
+
+def sqrt(value: Number) -> Number:
+    """The square root."""
+    return _function("sqrt", value)
 
 
 def exp(value: Number) -> Number:
     """The exponential."""
-    domain = _domain((value,))
-    if domain is None:
-        return value.exp() if hasattr(value, "exp") else math.exp(value)
-    return domain.exp(value)
+    return _function("exp", value)
 
 
 def log2(value: Number) -> Number:
     """The logarithm to base two."""
-    domain = _domain((value,))
-    if domain is None:
-        return value.log2() if hasattr(value, "log2") else math.log2(value)
-    return domain.log(value, 2) if domain.__name__ == "sympy" else domain.log2(value)
+    return _function("log2", value)
 
 
 def where(condition: Number, yes: Number, no: Number) -> Number:

@@ -12,11 +12,18 @@ confused: `16GB` is 16·10⁹ bytes and `16GiB` is 16·2³⁰.
 
 import math
 import re
-from typing import Literal
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
 
 from dragonscale.errors import InputError, nearest, shorten
 
 Dimension = Literal["bytes", "bytes/s", "FLOP", "FLOP/s", "s", "Hz", "USD", "USD/h", "W", "count", "count/s", "bits/s"]
+
+_FILE = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
+_DIMENSIONS: dict[str, dict[str, Any]] = _FILE["dimensions"]
+DTYPE_BYTES: dict[str, float] = _FILE["dtypes"]
+COMPUTED_AS: dict[str, str] = _FILE["computed_as"]
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
@@ -31,23 +38,6 @@ _BYTES = _table({"B": 1.0, "byte": 1.0, "bytes": 1.0}, _SI | _BINARY)
 _BITS = _table({"b": 1 / 8, "bit": 1 / 8, "bps": 1 / 8}, _SI)
 _FLOPS = _table({"FLOP": 1.0, "FLOPs": 1.0, "OP": 1.0, "OPs": 1.0, "FLOPS": 1.0}, _SI)
 _SECONDS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
-_LONG_TIMES = {
-    "min": 60.0,
-    "mins": 60.0,
-    "minute": 60.0,
-    "minutes": 60.0,
-    "h": 3600.0,
-    "hr": 3600.0,
-    "hrs": 3600.0,
-    "hour": 3600.0,
-    "hours": 3600.0,
-    "d": 86400.0,
-    "day": 86400.0,
-    "days": 86400.0,
-    "second": 1.0,
-    "seconds": 1.0,
-    "secs": 1.0,
-}
 _PER_SECOND = {f"{unit}/s": scale for unit, scale in _BYTES.items()}
 _BIT_RATES = {f"{unit}/s": scale for unit, scale in _BITS.items() if not unit.endswith("bps")}
 _BIT_RATES |= {unit: scale for unit, scale in _BITS.items() if unit.endswith("bps")}
@@ -57,7 +47,7 @@ UNITS: dict[str, dict[str, float]] = {
     "bytes/s": _PER_SECOND | _BIT_RATES,
     "FLOP": _FLOPS,
     "FLOP/s": {f"{unit}/s": scale for unit, scale in _FLOPS.items()} | {"TFLOPS": 1e12, "PFLOPS": 1e15, "TOPS": 1e12},
-    "s": _SECONDS | _LONG_TIMES,
+    "s": _SECONDS | _FILE["times"],
     "Hz": _table({"Hz": 1.0}, _SI),
     "USD": {
         form.format(prefix): scale
@@ -69,65 +59,12 @@ UNITS: dict[str, dict[str, float]] = {
     "count": _DECIMAL | _BINARY,
     "count/s": {f"{prefix}/s": scale for prefix, scale in _SI.items()} | {"/min": 1 / 60, "/h": 1 / 3600},
 }
-_EXAMPLES = {
-    "bytes": "16GiB",
-    "bytes/s": "900GB/s",
-    "FLOP": "6.3e24FLOP",
-    "FLOP/s": "197TFLOP/s",
-    "s": "500ms",
-    "Hz": "1.5GHz",
-    "USD": "$1.2",
-    "USD/h": "$1.2/h",
-    "W": "700W",
-    "count": "4M",
-    "count/s": "20/s",
-}
-_NAMES = {
-    "bytes": "a size in bytes",
-    "bytes/s": "a bandwidth",
-    "FLOP": "a number of FLOPs",
-    "FLOP/s": "a rate of FLOPs",
-    "s": "a time",
-    "Hz": "a frequency",
-    "USD": "an amount of money",
-    "USD/h": "a price per hour",
-    "W": "a power",
-    "count": "a count",
-    "count/s": "a rate",
-}
 _TEXT = re.compile(
     r"\s*(?P<money>\$)?\s*(?P<number>[-+]?(?:[0-9][0-9_,]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>\S*)\s*"
 )
 _GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+([.eE].*)?")
-_MOST = {
-    "bytes": 1e24,
-    "bytes/s": 1e24,
-    "FLOP": 1e36,
-    "FLOP/s": 1e30,
-    "s": 1e12,
-    "Hz": 1e15,
-    "USD": 1e15,
-    "USD/h": 1e9,
-    "W": 1e12,
-    "count": 1e18,
-    "count/s": 1e12,
-}
 _LEAST = 1e-30
-"""Nothing that is built or asked about is larger or smaller; beyond them products of quantities overflow."""
-_USUAL = {
-    "bytes": ("{}MB", "{}GB"),
-    "bytes/s": ("{}GB/s",),
-    "FLOP": ("{}FLOP",),
-    "FLOP/s": ("{}TFLOP/s",),
-    "s": ("{}ms", "{}s"),
-    "Hz": ("{}GHz",),
-    "USD": ("${}",),
-    "USD/h": ("${}/h",),
-    "W": ("{}W",),
-    "count": ("{}",),
-    "count/s": ("{}/s",),
-}
-"""What somebody who wrote a bare number may have meant."""
+"""Nothing that is built or asked about is smaller; below it products of quantities vanish."""
 
 
 def parse(text: str | float, dimension: str, what: str = "value") -> float:
@@ -156,17 +93,18 @@ def parse(text: str | float, dimension: str, what: str = "value") -> float:
     if number < 0:
         raise _refused(text, dimension, what, "is negative")
     if not unit and unit not in units:
-        meant = " or ".join(form.format(match["number"]) for form in _USUAL[dimension])
+        meant = " or ".join(form.format(match["number"]) for form in _DIMENSIONS[dimension]["bare"])
         raise InputError(f"{_subject(what)} is {shorten(text)}, which has no unit; write {meant}.")
     if unit not in units:
         close = nearest(unit, units)
-        named = f"has the unit {shorten(unit)}, which is not one of {_NAMES[dimension].split(' ', 1)[1]}"
+        named = f"has the unit {shorten(unit)}, which is not one of {_DIMENSIONS[dimension]['name'].split(' ', 1)[1]}"
         raise _refused(text, dimension, what, named + (f" (did you mean {close!r}?)" if close else ""))
     value = number * units[unit]
     if not math.isfinite(value):
         raise _refused(text, dimension, what, "is not finite")
-    if value > _MOST[dimension] or 0 < value < _LEAST:
-        limit = f"at most {_MOST[dimension]:g}" if value > 1 else f"at least {_LEAST:g}"
+    most = _DIMENSIONS[dimension]["most"]
+    if value > most or 0 < value < _LEAST:
+        limit = f"at most {most:g}" if value > 1 else f"at least {_LEAST:g}"
         raise _refused(text, dimension, what, f"cannot be reckoned with ({limit})")
     return value
 
@@ -192,7 +130,7 @@ def _subject(what: str) -> str:
 
 
 def _refused(text: object, dimension: str, what: str, problem: str) -> InputError:
-    written = f"write {_NAMES[dimension]} such as {_EXAMPLES[dimension]!r}"
+    written = f"write {_DIMENSIONS[dimension]['name']} such as {_DIMENSIONS[dimension]['example']!r}"
     return InputError(f"{_subject(what)} is {shorten(text)}, which {problem}; {written}.")
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: F401  what is imported here is what the package offers
 """What a fleet of serving replicas does under traffic: discrete events, one iteration of an engine at a time.
 
 >>> from dragonscale.simulation import ClosedLoop, Scheduler, Fleet, Fixed, LinearTimes, Pool, simulate
@@ -8,62 +9,13 @@
 (80, 0.42)
 """
 
-from dragonscale.simulation.distributions import (
-    AtOnce,
-    Diurnal,
-    Empirical,
-    Fixed,
-    Gamma,
-    Lognormal,
-    Poisson,
-    Uniform,
-)
-from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool
-from dragonscale.simulation.histogram import Estimate, Histogram, Summary
+from dragonscale.simulation.distributions import AtOnce, Diurnal, Fixed, Gamma, Lognormal, Poisson, Uniform
+from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool, Scheduler
+from dragonscale.simulation.histogram import Histogram, Summary
 from dragonscale.simulation.linear import LinearTimes
-from dragonscale.simulation.options import SimulationOptions
 from dragonscale.simulation.perfetto import save_trace
 from dragonscale.simulation.request import SimulatedRequest
-from dragonscale.simulation.result import Outcome, ReplicaUse, SimulationResult, Throughput
-from dragonscale.simulation.scheduler import Scheduler
+from dragonscale.simulation.result import ServedRequest, SimulationOptions, SimulationResult
 from dragonscale.simulation.simulate import simulate
-from dragonscale.simulation.tally import ServedRequest
 from dragonscale.simulation.trace_files import read_trace, trace_format, trace_lengths
 from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, Replay, TrafficSource
-
-__all__ = [
-    "AtOnce",
-    "Autoscale",
-    "ClosedLoop",
-    "Diurnal",
-    "Empirical",
-    "Estimate",
-    "Failure",
-    "Fixed",
-    "Fleet",
-    "Gamma",
-    "Histogram",
-    "LinearTimes",
-    "Lognormal",
-    "OpenLoop",
-    "Outcome",
-    "Poisson",
-    "Pool",
-    "Prefixes",
-    "Replay",
-    "ReplicaUse",
-    "Scheduler",
-    "ServedRequest",
-    "SimulatedRequest",
-    "SimulationOptions",
-    "SimulationResult",
-    "Summary",
-    "Throughput",
-    "TrafficSource",
-    "Uniform",
-    "read_trace",
-    "save_trace",
-    "simulate",
-    "trace_format",
-    "trace_lengths",
-]

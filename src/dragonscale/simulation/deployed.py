@@ -11,8 +11,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.speculation import Acceptance
 from dragonscale.serving.table import StepTable
-from dragonscale.simulation.fleet import Pool
-from dragonscale.simulation.scheduler import Scheduler
+from dragonscale.simulation.fleet import Pool, Scheduler
 
 
 def scheduler_of(

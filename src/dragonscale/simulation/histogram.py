@@ -169,13 +169,6 @@ class Histogram:
             self._estimate(self.percentile(share), [_quantile(b[2], b[0], share) for b in whole])
             for share in (0.5, 0.9, 0.95, 0.99)
         )
-        return Summary(
-            round(self.count),
-            self._estimate(self.mean, [b[1] / b[0] for b in whole]),
-            p50,
-            p90,
-            p95,
-            p99,
-            self.least if self.count else 0.0,
-            self.most if self.count else 0.0,
-        )
+        mean = self._estimate(self.mean, [b[1] / b[0] for b in whole])
+        least, most = (self.least, self.most) if self.count else (0.0, 0.0)
+        return Summary(round(self.count), mean, p50, p90, p95, p99, least, most)

@@ -57,13 +57,8 @@ class RequestRecorder:
         request = sequence.request
         if request.arrival_s < self.start_s or not self._room(3):
             return
-        common = {
-            "cat": "request",
-            "id": request.number,
-            "pid": REQUESTS,
-            "tid": 0,
-            "name": f"request {request.number}",
-        }
+        number = request.number
+        common = {"cat": "request", "id": number, "pid": REQUESTS, "tid": 0, "name": f"request {number}"}
         arguments = {"input": request.input_tokens, "output": request.output_tokens, "replica": replica}
         self.events.append({**common, "ph": "b", "ts": request.arrival_s * 1e6, "args": arguments})
         self.events.append({**common, "ph": "n", "ts": sequence.first_s * 1e6, "args": {"event": "first token"}})

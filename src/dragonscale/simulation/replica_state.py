@@ -11,8 +11,8 @@ from dragonscale.simulation.batch import Batch
 from dragonscale.simulation.fleet import Pool
 from dragonscale.simulation.pages import Pages
 from dragonscale.simulation.request import Sequence
+from dragonscale.simulation.result import Tally
 from dragonscale.simulation.series import Series
-from dragonscale.simulation.tally import Tally
 
 FAIL, RETURN, ARRIVE, DELIVER, END, WAKE, SCALE = range(7)
 """Kinds of events, in the order in which those of one moment are handled: what comes from outside before an iteration

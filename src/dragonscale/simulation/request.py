@@ -8,6 +8,7 @@ A `Sequence` is what an engine keeps of it. Nothing of it is touched while it de
 tokens it held then and the steps it will take say at any later step how far it is.
 """
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -22,54 +23,34 @@ class SimulatedRequest(NamedTuple):
     block_tokens: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Sequence:
     """A request on its way. `context` is what must be in the cache before the next token: the prompt, and after a loss
     of the cache also the tokens produced so far. `todo` of it is still to be prefilled."""
 
-    __slots__ = (
-        "base",
-        "cached",
-        "context",
-        "first_s",
-        "growth",
-        "held",
-        "joined",
-        "last_s",
-        "left",
-        "order",
-        "preemptions",
-        "private",
-        "produced",
-        "ready",
-        "request",
-        "retries",
-        "seen",
-        "start_s",
-        "steps",
-        "todo",
-    )
+    request: SimulatedRequest
+    context: int = field(init=False)
+    produced: int = 0
+    todo: int = 0
+    ready: bool = False  # the context's cache arrives from elsewhere: nothing to prefill
+    cached: int = 0  # tokens of the prompt found in the cache when first admitted
+    private: int = 0  # pages of its own, as of joining
+    held: int = 0  # leading blocks it shares
+    order: int = -1  # admission's number, and its key while it is in the engine
+    joined: int = 0  # step at which it began to decode
+    base: int = 0  # tokens in the cache then
+    left: int = 0  # tokens still to produce then
+    steps: int = 0  # steps that takes
+    growth: float = 1.0  # tokens a step: left / steps
+    start_s: float = -1.0  # first scheduled
+    first_s: float = -1.0  # first token
+    last_s: float = -1.0  # latest token before it left a batch
+    preemptions: int = 0
+    retries: int = 0
+    seen: float = 0.0  # number of the first iteration that may take it
 
-    def __init__(self, request: SimulatedRequest) -> None:
-        self.request = request
-        self.produced = 0
-        self.context = request.input_tokens
-        self.todo = 0
-        self.ready = False  # the context's cache arrives from elsewhere: nothing to prefill
-        self.cached = 0  # tokens of the prompt found in the cache when first admitted
-        self.private = 0  # pages of its own, as of joining
-        self.held = 0  # leading blocks it shares
-        self.order = -1  # admission's number, and its key while it is in the engine
-        self.joined = 0  # step at which it began to decode
-        self.base = 0  # tokens in the cache then
-        self.left = 0  # tokens still to produce then
-        self.steps = 0  # steps that takes
-        self.growth = 1.0  # tokens a step: left / steps
-        self.start_s = -1.0  # first scheduled
-        self.first_s = -1.0  # first token
-        self.last_s = -1.0  # latest token before it left a batch
-        self.preemptions = 0
-        self.retries = 0
-        self.seen = 0.0  # number of the first iteration that may take it
+    def __post_init__(self) -> None:
+        self.context = self.request.input_tokens
 
     @property
     def unprefilled(self) -> int:

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from dragonscale.simulation.fleet import Fleet
 from dragonscale.simulation.loop import Simulation
-from dragonscale.simulation.options import SimulationOptions
 from dragonscale.simulation.replica import Replica
-from dragonscale.simulation.result import Outcome, ReplicaUse, SimulationResult, Throughput
+from dragonscale.simulation.result import Outcome, ReplicaUse, SimulationOptions, SimulationResult, Throughput
 from dragonscale.simulation.traffic import TrafficSource
 
 

@@ -3,71 +3,43 @@
 The whole format, little-endian: `GGUF`, a version, counts of tensors and keys; a key is a string, a
 type and a value; strings and arrays carry their lengths. Nothing behind the header is read, and no
 length in it is believed beyond the file's own size.
+
+From a header to the fields of a `config.json`, which the families' readers take: `gguf.toml` says which model type an
+architecture is and which key is which field. What has no key is told by the tensors: a vocabulary by its embedding, a
+tied head by having none, biases by being there.
 """
 
 import math
-import stat
 import struct
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dragonscale.errors import InputError, shorten
-from dragonscale.models.checkpoints.stored import StoredTensor
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.models.checkpoints.stored import StoredTensor, opened
+from dragonscale.tables import beside
 
 MOST = 10_000_000
 """Entries of a header, its arrays' together: the largest vocabularies have a quarter of a million."""
 
-TYPES: dict[int, tuple[str, int, int, str]] = {
-    0: ("F32", 1, 4, "fp32"),
-    1: ("F16", 1, 2, "fp16"),
-    2: ("Q4_0", 32, 18, "int4"),
-    3: ("Q4_1", 32, 20, "int4"),
-    6: ("Q5_0", 32, 22, "int8"),
-    7: ("Q5_1", 32, 24, "int8"),
-    8: ("Q8_0", 32, 34, "int8"),
-    9: ("Q8_1", 32, 36, "int8"),
-    10: ("Q2_K", 256, 84, "int4"),
-    11: ("Q3_K", 256, 110, "int4"),
-    12: ("Q4_K", 256, 144, "int4"),
-    13: ("Q5_K", 256, 176, "int8"),
-    14: ("Q6_K", 256, 210, "int8"),
-    15: ("Q8_K", 256, 292, "int8"),
-    16: ("IQ2_XXS", 256, 66, "int4"),
-    17: ("IQ2_XS", 256, 74, "int4"),
-    18: ("IQ3_XXS", 256, 98, "int4"),
-    19: ("IQ1_S", 256, 50, "int4"),
-    20: ("IQ4_NL", 32, 18, "int4"),
-    21: ("IQ3_S", 256, 110, "int4"),
-    22: ("IQ2_S", 256, 82, "int4"),
-    23: ("IQ4_XS", 256, 136, "int4"),
-    24: ("I8", 1, 1, "int8"),
-    25: ("I16", 1, 2, ""),
-    26: ("I32", 1, 4, ""),
-    27: ("I64", 1, 8, ""),
-    28: ("F64", 1, 8, ""),
-    29: ("IQ1_M", 256, 56, "int4"),
-    30: ("BF16", 1, 2, "bf16"),
-    34: ("TQ1_0", 256, 54, "int4"),
-    35: ("TQ2_0", 256, 66, "int4"),
-    39: ("MXFP4", 32, 17, "mxfp4"),
-    40: ("NVFP4", 64, 36, "nvfp4"),
-    41: ("Q1_0", 128, 18, "int4"),
-}
-"""A type's number: its name, elements and bytes of a block (ggml's gguf-py/gguf/constants.py), and the dtype that comes
-nearest without being narrower; below four bits that is int4."""
+_file = cache(partial(beside, __file__, "gguf.toml"))
 
-DTYPES = {name: dtype for name, _, _, dtype in TYPES.values() if dtype}
+
+@cache
+def types() -> dict[int, tuple[str, int, int, str]]:
+    """A type's number: its name, elements and bytes of a block, and the dtype that comes nearest."""
+    return {number: (name, block, held, dtype) for number, name, block, held, dtype in _file()["types"]}
+
+
+@cache
+def dtypes() -> dict[str, str]:
+    """The dtype that comes nearest to a type, by the type's name."""
+    return {name: dtype for name, _, _, dtype in types().values() if dtype}
+
+
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_PARTS = (
-    ("_exps", "experts"),
-    ("_shexp", "shared"),
-    ("ffn_gate_inp", "router"),
-    ("attn_", "attention"),
-    ("ssm_", "mamba"),
-    ("ffn_", "mlp"),
-)
 
 
 @dataclass(frozen=True)
@@ -88,7 +60,7 @@ def part_of(name: str) -> str:
     """
     if "norm" in name:
         return ""
-    return next((part for word, part in _PARTS if word in name), "")
+    return next((part for word, part in _file()["parts"].items() if word in name), "")
 
 
 class _Reader:
@@ -137,14 +109,8 @@ class _Reader:
 def read_gguf(path: Path) -> Gguf:
     """A file's header, or one sentence about why not."""
     shown = f"The GGUF file {shorten(str(path))}"
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise InputError(f"{shown} is not a plain file.")
-        with path.open("rb") as file:
-            return _header(_Reader(file, found.st_size, shown))
-    except OSError as error:
-        raise InputError(f"{shown} cannot be read: {error.strerror}.") from None
+    with opened(path, shown) as (file, size):
+        return _header(_Reader(file, size, shown))
 
 
 def _header(reader: _Reader) -> Gguf:
@@ -163,12 +129,74 @@ def _header(reader: _Reader) -> Gguf:
             raise InputError(f"{reader.shown} has a tensor of {rank} dims.")
         shape = tuple(reader.number("Q") for _ in range(rank))
         kind, _place = reader.number("I"), reader.number("Q")
-        if kind not in TYPES:
+        if kind not in types():
             raise InputError(f"{reader.shown} has a tensor of type {kind}, which is not known.")
-        title, block, held, _ = TYPES[kind]
+        title, block, held, _ = types()[kind]
         elements = math.prod(shape)
         if elements >= 2**50:
             raise InputError(f"{reader.shown} has a tensor of {elements:,} elements.")
         tensors.append(StoredTensor(name, title, elements, -(-elements // block) * held))
         shapes[name] = shape
     return Gguf(values, tuple(tensors), shapes)
+
+
+def config_of(header: Gguf, family: str = "") -> dict[str, Any]:
+    """The config that a header amounts to. With `family`, an architecture that is not known is read by
+    the common keys."""
+    name = header.keys.get("general.architecture")
+    if not isinstance(name, str):
+        raise InputError("The GGUF file does not say its general.architecture.")
+    known = _file()["architectures"]
+    if name not in known and not family:
+        raise unknown("GGUF architecture", name, known, "`--as FAMILY` reads it as a model type.")
+    row = known.get(name, {"type": family})
+    names = _file()["keys"] | row.get("fields", {})
+    config = {field: _value(header, f"{name}.{key}") for key, field in names.items() if field}
+    config = {field: value for field, value in config.items() if value is not None}
+    config |= row.get("fixed", {}) | _told_by_tensors(header)
+    for field in row.get("drop", ()):
+        config.pop(field, None)
+    config["model_type"] = _model_type(row, header)
+    if not config.get("num_experts") and not config.get("num_local_experts"):
+        config = {field: value for field, value in config.items() if "experts" not in field or "routed" in field}
+    # llama.cpp counts multi-token modules among the blocks
+    config["num_hidden_layers"] = config.get("num_hidden_layers", 0) - config.get("num_nextn_predict_layers", 0)
+    return _latent(config, header, name) if row.get("latent") else config
+
+
+def _model_type(row: dict[str, Any], header: Gguf) -> str:
+    has = header.shapes
+    if "dense_type" in row and not any("_exps" in tensor for tensor in has):
+        return row["dense_type"]
+    if "unbiased_type" in row and not any("exp_probs_b" in tensor for tensor in has):
+        return row["unbiased_type"]
+    return row["type"]
+
+
+def _value(header: Gguf, key: str) -> Any:
+    """A value; one that is repeated for every layer counts once."""
+    value = header.keys.get(key)
+    if not isinstance(value, list):
+        return value
+    if not value or any(entry != value[0] for entry in value):
+        raise InputError(f"The GGUF file has a {key} that differs from layer to layer, which is not understood.")
+    return value[0]
+
+
+def _told_by_tensors(header: Gguf) -> dict[str, Any]:
+    shapes = header.shapes
+    config: dict[str, Any] = {"tie_word_embeddings": "output.weight" not in shapes}
+    if len(shapes.get("token_embd.weight", ())) == 2:  # the fastest dim first
+        config["vocab_size"] = shapes["token_embd.weight"][1]
+    biases = {"attention_bias": "attn_q.bias", "attention_out_bias": "attn_output.bias", "mlp_bias": "ffn_up.bias"}
+    return config | {field: True for field, name in biases.items() if f"blk.0.{name}" in shapes}
+
+
+def _latent(config: dict[str, Any], header: Gguf, name: str) -> dict[str, Any]:
+    """The sizes of heads of latent attention."""
+    whole = _value(header, f"{name}.attention.key_length_mla") or config.pop("head_dim", 0)
+    config["v_head_dim"] = _value(header, f"{name}.attention.value_length_mla") or config.get("v_head_dim")
+    config["qk_nope_head_dim"] = whole - config.get("qk_rope_head_dim", 0)
+    config.pop("head_dim", None)
+    config.setdefault("q_lora_rank", None)
+    return config

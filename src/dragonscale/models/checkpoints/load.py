@@ -14,7 +14,6 @@ from typing import Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.assumed import Assumed
 from dragonscale.models.checkpoints import gguf, safetensors
-from dragonscale.models.checkpoints.gguf_config import config_of
 from dragonscale.models.checkpoints.stored import StoredTensor, bytes_by_format, dtype_by_part
 from dragonscale.models.huggingface.load import load_config, read_config
 from dragonscale.models.names import safe_name
@@ -80,7 +79,7 @@ def folder_fields(folder: Path) -> dict[str, Any]:
 
 def gguf_fields(path: Path, family: str = "") -> dict[str, Any]:
     """The fields of a config that a GGUF file's header amounts to."""
-    return config_of(_whole(_shards(path)), family)
+    return gguf.config_of(_whole(_shards(path)), family)
 
 
 def _whole(files: list[Path]) -> gguf.Gguf:
@@ -94,13 +93,13 @@ def _from_gguf(path: Path, assume: Assumed | None, family: str, name: str) -> Tr
     files = _shards(path)
     whole = _whole(files)
     tensors = whole.tensors
-    model = load_config(config_of(whole, family), name or safe_name(path.stem), assume, family)
+    model = load_config(gguf.config_of(whole, family), name or safe_name(path.stem), assume, family)
     plain = [tensor for tensor in tensors if not tensor.name.startswith("rope_")]
-    by_part = dtype_by_part(model, plain, gguf.part_of, gguf.DTYPES)
+    by_part = dtype_by_part(model, plain, gguf.part_of, gguf.dtypes())
     formats = bytes_by_format(tensors)
-    dtype = next((gguf.DTYPES[kind] for kind in formats if kind in ("BF16", "F16")), "fp16")
+    dtype = next((gguf.dtypes()[kind] for kind in formats if kind in ("BF16", "F16")), "fp16")
     stored = {part: kind for part, kind in by_part.items() if kind not in (dtype, "fp32")}
-    narrow = {kind: gguf.DTYPES[kind] for kind in formats if kind.startswith(("Q", "IQ", "TQ"))}
+    narrow = {kind: gguf.dtypes()[kind] for kind in formats if kind.startswith(("Q", "IQ", "TQ"))}
     said = "; ".join(f"{kind} as {dtype_}" for kind, dtype_ in narrow.items())
     notes = [f"Formats of llama.cpp are taken as the nearest that engines have: {said}."] if said else []
     count = _SHARD.match(path.stem)

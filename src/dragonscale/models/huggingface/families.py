@@ -1,40 +1,26 @@
 """Every model type that can be read, and the function that reads it.
 
 Most families differ in a few fields: they are rows of `families.toml`, which says what a row may hold. Those with a
-form of their own are functions, by kind of model in a file each.
+form of their own are functions, by kind of model in a file each; their rows say what fields must be and which do not
+matter.
 """
 
-import tomllib
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.huggingface import (
-    deepseek,
-    dense,
-    gemma3n,
-    hybrid,
-    longcat,
-    minimax_m3,
-    mllama,
-    moe,
-    statespace,
-    zamba,
-)
-from dragonscale.models.huggingface import (
-    step3 as step,
-)
-from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.parts import Reader, attention, d_model, decoder, full_heads, latent_attention
-from dragonscale.models.huggingface.windows import RULES, all_but_every, windows
+from dragonscale.models.huggingface import deepseek, dense, hybrid, moe, statespace
+from dragonscale.models.huggingface.parts import RULES, Config, Reader, all_but_every
 from dragonscale.models.layer import Component, Layer
 from dragonscale.models.transformer import Transformer, mtp_sections
+from dragonscale.tables import beside
 
 Row = dict[str, Any]
+_ROWS: dict[str, Row] = beside(__file__, "families.toml")
+PLAIN: list[str] = _ROWS.pop("kin")["plain"]
 
 
-def _value(f: Fields, text: Any) -> Any:
+def _value(f: Config, text: Any) -> Any:
     """A row's value: itself, a word or true where a flag is on (else None), or a number of the config."""
     if not isinstance(text, str):
         return text
@@ -48,58 +34,54 @@ def _value(f: Fields, text: Any) -> Any:
     return (f.natural(*names.split("|")) or int(otherwise)) if known else f.count(*names.split("|"))
 
 
-def _options(f: Fields, given: Row) -> Row:
+def _options(f: Config, given: Row) -> Row:
     """The options that are on."""
     found = {name: _value(f, text) for name, text in given.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _mixer(f: Fields, row: Row, window: int | None = None) -> Component:
+def _mixer(f: Config, row: Row, window: int | None = None) -> Component:
     if "latent" in row:
-        return latent_attention(f, **_options(f, row["latent"]))
+        return f.latent_attention(**_options(f, row["latent"]))
     options = _options(f, row.get("full_heads", row.get("attention", {})))
     bias = options.pop("bias", False)
     options = {"qkv_bias": bias, "out_bias": bias, "window": window} | options
-    return full_heads(f, **options) if "full_heads" in row else attention(f, **options)
+    return f.full_heads(**options) if "full_heads" in row else f.attention(**options)
 
 
-def _mlp(f: Fields, row: Row) -> Mlp:
+def _mlp(f: Config, row: Row) -> Mlp:
     options = _options(f, {"d_ff": "#intermediate_size"} | row.get("mlp", {}))
-    return Mlp(options.pop("d_ff") or 4 * d_model(f), **options)
+    return Mlp(options.pop("d_ff") or 4 * f.d_model(), **options)
 
 
-def _experts(f: Fields, row: Row) -> Moe:
+def _experts(f: Config, row: Row) -> Moe:
     options = _options(f, {"d_ff": "#moe_intermediate_size"} | row["moe"])
     if "shared" in options:
         options["shared_d_ff"] = options.pop("shared") * options["d_ff"]
-    return moe.routed(f, **options)
+    return f.routed(**options)
 
 
-def _spans(f: Fields, row: Row, n_layers: int) -> list[int | None]:
+def _spans(f: Config, row: Row, n_layers: int) -> list[int | None]:
     rule = _value(f, row.get("window"))
     if rule is None:
         return [None] * n_layers
-    return RULES[rule](f, n_layers) if isinstance(rule, str) else windows(f, n_layers, all_but_every(rule))
+    return RULES[rule](f, n_layers) if isinstance(rule, str) else f.windows(n_layers, all_but_every(rule))
 
 
-def _sparse(f: Fields, row: Row, n_layers: int) -> list[bool]:
+def _sparse(f: Config, row: Row, n_layers: int) -> list[bool]:
     """Which layers have experts: by a list in the config, or from a layer on, every so many."""
     if "sparse" not in row:
         return ["moe" in row] * n_layers
     if row["sparse"] == "qwen":
-        return moe.is_sparse(f)
+        return f.is_sparse()
     rule = {"every": 1, "listed": True} | _options(f, row["sparse"])
-    chosen = lambda i: i >= rule["from"] and i % rule["every"] == 0  # noqa: E731
-    if not rule["listed"]:
-        return [chosen(number) for number in range(n_layers)]
-    return f.either("mlp_layer_types", n_layers, moe.SPARSE, chosen)
+    if rule["listed"]:
+        return f.sparse_from(rule["from"], rule["every"])
+    return [number >= rule["from"] and number % rule["every"] == 0 for number in range(n_layers)]
 
 
-def read_row(row: Row, f: Fields) -> Transformer:
+def _read_row(row: Row, f: Config) -> Transformer:
     """The model that a config describes, as its family's row says to read it."""
-    f.skip(*row.get("skip", ()))
-    for name, wanted in row.get("must", {}).items():
-        f.must_be(name, _value(f, wanted))
     n_layers = f.n_layers(*row.get("layers", ()))
     experts = _experts(f, row) if "moe" in row else None
     options = _options(f, row.get("layer", {}))
@@ -111,26 +93,20 @@ def read_row(row: Row, f: Fields) -> Transformer:
     if "mtp" in row:
         module, modules = Layer(_mixer(f, row), experts or _mlp(f, row)), f.natural("num_nextn_predict_layers")
         copies = (row["mtp"], row["mtp"])
-        frame["extras"] = mtp_sections([module], d_model(f), f.count("vocab_size"), modules, *copies)
-    return decoder(f, layers, **frame)
+        frame["extras"] = mtp_sections([module], f.d_model(), f.count("vocab_size"), modules, *copies)
+    return f.decoder(layers, **frame)
 
 
-def _rows() -> dict[str, Reader]:
-    rows: dict[str, Row] = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))
-    return {name: partial(read_row, rows.get(row.get("like", ""), {}) | row) for name, row in rows.items()}
+def _read(row: Row, form: Reader, f: Config) -> Transformer:
+    f.check(row | {"must": _options(f, row.get("must", {}))})
+    return form(f)
 
 
-FAMILIES: dict[str, Reader] = {
-    **_rows(),
-    **dense.FAMILIES,
-    **moe.FAMILIES,
-    **deepseek.FAMILIES,
-    **hybrid.FAMILIES,
-    **statespace.FAMILIES,
-    **gemma3n.FAMILIES,
-    **longcat.FAMILIES,
-    **minimax_m3.FAMILIES,
-    **mllama.FAMILIES,
-    **step.FAMILIES,
-    **zamba.FAMILIES,
-}
+def _families() -> dict[str, Reader]:
+    rows = {name: _ROWS.get(row.get("like", ""), {}) | row for name, row in _ROWS.items()}
+    own = {name: form for kind in (dense, moe, deepseek, hybrid, statespace) for name, form in kind.FAMILIES.items()}
+    forms = {name: partial(_read_row, row) for name, row in rows.items()} | own
+    return {name: partial(_read, rows.get(name, {}), form) for name, form in forms.items()}
+
+
+FAMILIES: dict[str, Reader] = _families()

@@ -1,23 +1,28 @@
 """The fields of a `config.json`, read one by one with their kind checked, so that what nobody read can be refused.
 
 A family's reader asks for the fields that shape its model; each question is remembered. What is
-left over is on the list of fields known not to matter (`inert.py`), or cannot change a count by
-what it is (`harmless.py`; noted), or the config is refused: a field that changes the model and is
+left over is on the lists of fields known not to matter (`inert.toml`), or cannot change a count by
+what it is (`harmless.toml`; noted), or the config is refused: a field that changes the model and is
 silently ignored would give wrong numbers. All of them are named at once. Absent fields have the
 default of the public configuration class (`defaults.toml`).
 
-Fields of a `config.json` that change neither parameters, FLOPs nor the cache, in any family: the lists of
-`inert.toml`.
+`inert.toml` lists fields that change neither parameters, FLOPs nor the cache in any family; the rules of
+`harmless.toml`, by names and values, are for the ones that nobody has listed yet. What they let pass is noted, so that
+a person can object. A rule must be narrow: `rope_theta_swa` turns positions, but `qk_rope_head_dim` is a width.
+
+>>> why_harmless("swa_rope_theta", 10000.0), why_harmless("shared_expert_size", 0)
+('RoPE', 'off')
+>>> why_harmless("qk_rope_head_dim", 64), why_harmless("num_experts_per_token", 8)
+('', '')
 """
 
-import tomllib
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, nearest, shorten
-from dragonscale.models.huggingface.harmless import why_harmless
+from dragonscale.tables import beside
 
 MOST = 2**40
 MOST_LAYERS = 10_000
@@ -203,6 +208,18 @@ class Fields:
         if value not in allowed:
             raise self._wrong(name, value, f"understood here; known: {', '.join(map(repr, allowed))}")
 
+    def check(self, row: Mapping[str, Any]) -> None:
+        """What a row of a file says of fields: what they must be, and which of them the family does not use."""
+        for name, wanted in row.get("must", {}).items():
+            self.must_be(name, wanted)
+        self.skip(*row.get("skip", ()))
+
+    def split_evenly(self, total: int, parts: int, what: str) -> int:
+        """One part's share, or an error if it does not come out even."""
+        if total % parts:
+            raise InputError(f"{self.what} cannot split {what} of {total} over {parts} heads evenly.")
+        return total // parts
+
     def n_layers(self, *names: str) -> int:
         """The number of layers."""
         return self.count(*(names or ("num_hidden_layers",)), at_most=MOST_LAYERS)
@@ -223,9 +240,8 @@ def _shown(value: object) -> str:
     return "{…}" if isinstance(value, dict) else shorten(value, 40)
 
 
-_LISTS = tomllib.loads(Path(__file__).with_name("inert.toml").read_text(encoding="utf-8"))
-INERT_WHILE_OFF = frozenset(_LISTS.pop("while_off").split())
-NEMOTRON_FIELDS = _LISTS.pop("nemotron_h").split()
+_LISTS = beside(__file__, "inert.toml")
+INERT_WHILE_OFF, SIZES = (frozenset(_LISTS.pop(name).split()) for name in ("while_off", "sizes"))
 INERT = frozenset(" ".join(_LISTS.values()).split())
 
 
@@ -236,3 +252,49 @@ def is_inert(name: str, value: Any) -> bool:
     (True, True, False)
     """
     return name in INERT or name.startswith("_") or (name in INERT_WHILE_OFF and not value)
+
+
+_SIZES = re.compile(r"(?:_dims?|_size|_rank|_heads|_width|_experts|per_tok\w*)$|^(?:num|n)_")
+"""Names of sizes, which matter whatever else the name says."""
+
+_RULES = {why: re.compile(names) for why, names in beside(__file__, "harmless.toml").items()}
+_SCALES = re.compile(r"(?:_scale|_scaling|_scaling_factor|_multipliers?|_alpha|_beta|_limit)$")
+_WIDTH_SCALES = re.compile(r"dim_mult|expan|ratio|ffn|ff_|hidden")
+_FUNCTIONS = re.compile(r"(?:_act|_act_fn|activation|activation_func(?:tion)?)$")
+_SEEN = re.compile(
+    r"(?:^|_)(?:vision|visual|image|img|video|audio|patch|pixel|frame|mm|multimodal|vit|projector|tile|crop)"
+)
+
+
+def why_harmless(name: str, value: Any, text_only: bool = False) -> str:
+    """Why a field cannot change a count, in a word or two; empty if it could. With `text_only`
+    nothing but the language model is counted, so what is said of images does not matter."""
+    if is_off(value):
+        return "off"
+    lower = name.lower()
+    if text_only and _SEEN.search(lower):
+        return "of what it sees or hears"
+    if _SIZES.search(lower) and not lower.endswith("rotary_dim"):
+        return ""
+    for why, pattern in _RULES.items():
+        if pattern.search(lower):
+            return why
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and _SCALES.search(lower) and not _WIDTH_SCALES.search(lower):
+        return "a constant factor"
+    if isinstance(value, str) and _FUNCTIONS.search(lower):
+        return "a nonlinearity"
+    return ""
+
+
+def is_off(value: Any) -> bool:
+    """Null, false, zero, empty, or holding nothing but these.
+
+    >>> is_off({"a": None, "b": [0, False]}), is_off([0, 1])
+    (True, False)
+    """
+    if isinstance(value, dict):
+        return all(is_off(inner) for inner in value.values())
+    if isinstance(value, list):
+        return all(is_off(inner) for inner in value)
+    return not value

@@ -13,26 +13,13 @@ from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp
+from dragonscale.models.huggingface.families import PLAIN
 from dragonscale.models.huggingface.fields import Findings
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer, count_parameters
 
 Read = Callable[[str, Findings], tuple[Transformer, int]]
 """Reads the config as a family: the model, and how many fields that matter it understood."""
-
-PLAIN = (
-    "llama",
-    "mistral",
-    "ministral",
-    "qwen3",
-    "mixtral",
-    "qwen3_moe",
-    "glm4_moe",
-    "deepseek_v3",
-    "deepseek_v2",
-    "gpt2",
-)
-"""The families that most others descend from, the plainest first."""
 
 NAMED_ALIKE = 4
 """Letters that two types must begin with to be called alike: 'qwen', 'glm4', 'gemma'."""

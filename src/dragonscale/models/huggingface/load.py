@@ -26,51 +26,42 @@ A model type that is not known is read as the family whose fields it has:
 """
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.assumed import Assumed, assumed_fields, told_assumed
-from dragonscale.models.huggingface import towers, vision
 from dragonscale.models.huggingface.families import FAMILIES
-from dragonscale.models.huggingface.fields import Fields, Findings, few, is_inert
+from dragonscale.models.huggingface.fields import SIZES, Fields, Findings, few, is_inert
 from dragonscale.models.huggingface.kin import kin_of, told
+from dragonscale.models.huggingface.parts import Config
 from dragonscale.models.huggingface.quantization import read_quantization, stored_dtype, weight_dtypes
+from dragonscale.models.huggingface.towers import TOWERS
 from dragonscale.models.names import safe_name
 from dragonscale.models.transformer import Transformer
-from dragonscale.tables import read_regular
+from dragonscale.tables import beside, read_regular
 
 MOST_BYTES = 4_000_000
 """A config is a few kilobytes; anything much larger is not one."""
 
-SIZES = (
-    "hidden_size",
-    "n_embd",
-    "d_model",
-    "num_hidden_layers",
-    "n_layer",
-    "n_layers",
-    "num_layers",
-    "vocab_size",
-)
-WRAPPERS = vision.WRAPPERS | towers.WRAPPERS
 INSIDE = ("text_config", "llm_config", "language_config", "thinker_config")
 """Under which names a model that sees or hears keeps its language model."""
 
 
-@cache
-def _defaults() -> dict[str, dict[str, Any]]:
-    text = Path(__file__).with_name("defaults.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+_file = cache(partial(beside, __file__))
+
+
+def _defaults(model_type: str) -> dict[str, Any]:
+    """What absent fields of a type mean."""
+    return _file("defaults.toml").get(model_type, {})
 
 
 def model_types() -> list[str]:
     """Every `model_type` that can be read."""
-    return sorted({*FAMILIES, *WRAPPERS})
+    return sorted({*FAMILIES, *_file("towers.toml")})
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -115,7 +106,7 @@ def load_config(
             "The config has no model_type, the field that says how to read it; `--as FAMILY` gives it one."
         )
     inner = next((given[key] for key in INSIDE if isinstance(given.get(key), Mapping)), None)
-    if model_type in WRAPPERS:
+    if model_type in _file("towers.toml"):
         model = _read_outer(given, model_type, findings)
     elif model_type not in FAMILIES and inner is not None:
         model = _read_unknown_outer(given, inner, model_type, findings)
@@ -141,7 +132,7 @@ def _read(given: Mapping[str, Any], model_type: str, findings: Findings, nested:
     """A text model, as its type says or, of an unknown type, as its kin. At the top level its sizes must be given;
     inside another config they may be left to defaults."""
     if model_type in FAMILIES:
-        defaults = _defaults().get(model_type, {})
+        defaults = _defaults(model_type)
         if not nested:
             defaults = {key: value for key, value in defaults.items() if key not in SIZES}
         return _read_as(given, model_type, findings, defaults)[0]
@@ -155,11 +146,9 @@ def _read(given: Mapping[str, Any], model_type: str, findings: Findings, nested:
     best = found[0]
     if best.findings.refused:
         raise InputError(
-            f"There is no model type {shorten(model_type)}; its fields are nearest to those of {best.family}, "
-            "except for "
-            f"{', '.join(few(best.findings.refused))}: `--as {best.family}` with `--assume key=ignore` for each "
-            "of them "
-            "counts without."
+            f"There is no model type {shorten(model_type)}; its fields are nearest to those of {best.family}, except "
+            f"for {', '.join(few(best.findings.refused))}: `--as {best.family}` with `--assume key=ignore` for each of "
+            "them counts without."
         )
     findings.notes.append(told(model_type, found))
     findings.join(best.findings)
@@ -170,7 +159,7 @@ def _read_as(
     given: Mapping[str, Any], family: str, findings: Findings, defaults: Mapping[str, Any]
 ) -> tuple[Transformer, int]:
     """A text model as a family's, and how many fields that matter were understood."""
-    fields = Fields(given, defaults, f"The {given.get('model_type', family)} config", findings)
+    fields = Config(given, defaults, f"The {given.get('model_type', family)} config", findings)
     fields.skip("model_type", "quantization_config", "torch_dtype", "dtype", "expert_dtype")
     model = FAMILIES[family](fields)
     fields.settle(text_only=True)
@@ -186,8 +175,9 @@ def _read_inner(inner: Mapping[str, Any], text_type: str, findings: Findings) ->
 
 def _read_outer(given: Mapping[str, Any], model_type: str, findings: Findings) -> Transformer:
     """A model that sees: text inside, tower beside. Older files have the text's fields at the top."""
-    text_type, tower, vision_type = WRAPPERS[model_type]
-    outer = Fields(given, _defaults().get(model_type, {}), f"The {model_type} config", findings)
+    row = _file("towers.toml")[model_type]
+    row = _file("towers.toml").get(row.get("like", ""), {}) | row
+    outer = Fields(given, _defaults(model_type), f"The {model_type} config", findings)
     where = next((key for key in INSIDE if given.get(key) is not None), INSIDE[0])
     inner = outer.value(where)
     outer.skip(*INSIDE)
@@ -196,10 +186,10 @@ def _read_outer(given: Mapping[str, Any], model_type: str, findings: Findings) -
     sees = outer.value("vision_config")
     if inner is None:
         rest = {key: value for key, value in given.items() if key not in ("vision_config", "model_type")}
-        model = _read(rest, text_type, findings)
+        model = _read(rest, row["text"], findings)
         outer.read.update(rest)
     else:
-        model = _read_inner(inner, text_type, findings)
+        model = _read_inner(inner, row["text"], findings)
         # InternVL's own files build the language model from its own config alone
         if "tie_word_embeddings" in given and where != "llm_config":
             model = replace(model, tied=outer.flag("tie_word_embeddings"))
@@ -212,9 +202,11 @@ def _read_outer(given: Mapping[str, Any], model_type: str, findings: Findings) -
     try:
         if not isinstance(sees, dict):
             raise InputError(f"The {model_type} config has a vision_config of {shorten(sees)}, which is not an object.")
-        eye = Fields(sees, _defaults().get(vision_type, {}), f"vision_config of the {model_type} config", own)
+        eye = Fields(sees, _defaults(row.get("vision", "")), f"vision_config of the {model_type} config", own)
         eye.skip("model_type", "torch_dtype", "dtype", "vocab_size", "projection_dim")
-        extras = tower(eye, outer, model.d_model)
+        extras = TOWERS[row["tower"]](eye, outer, model.d_model)
+        eye.check(row)
+        outer.check(row.get("outer", {}))
         eye.settle()
         own.refuse("Its vision_config")
     except InputError as error:

@@ -1,77 +1,121 @@
-"""What most families share: readers of heads, windows, MLPs and the frame around the layers."""
+"""What most families share: readers of heads, windows, MLPs, experts and the frame around the layers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention
-from dragonscale.models.ffn import Mlp
+from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.latent import LatentAttention
-from dragonscale.models.layer import Layer
+from dragonscale.models.layer import Component, Layer
 from dragonscale.models.transformer import Transformer
 
-Reader = Callable[[Fields], Transformer]
+LINEAR = ("linear_attention", "full_attention")
+SLIDING = ("full_attention", "sliding_attention")
+SPARSE = ("dense", "sparse")
+"""Kinds of layers, as configs list them."""
 
 
-def d_model(f: Fields) -> int:
-    """The width of the residual stream."""
-    return f.count("hidden_size", "n_embd", "d_model", "n_embed", "dim")
+class Config(Fields):
+    """The fields of a language model, and the parts of it that they describe."""
+
+    def d_model(self) -> int:
+        """The width of the residual stream."""
+        return self.count("hidden_size", "n_embd", "d_model", "n_embed", "dim")
+
+    def attention(self, **options: Any) -> Attention:
+        """Grouped-query attention with the family's own options."""
+        n_heads = self.count("num_attention_heads", "n_head", "n_heads")
+        frame: dict[str, Any] = {
+            "n_heads": n_heads,
+            "n_kv_heads": self.optional("num_key_value_heads") or n_heads,
+            "head_dim": self.optional("head_dim", "attention_head_dim") or self._share(n_heads),
+            "soft_cap": bool(self.value("attn_logit_softcapping")),
+        }
+        return Attention(**(frame | options))
+
+    def full_heads(self, **options: Any) -> Attention:
+        """Attention with as many KV heads as heads, unless said otherwise, that share the width evenly."""
+        n_heads = self.count("num_attention_heads", "n_head", "n_heads", "num_heads")
+        frame: dict[str, Any] = {"n_heads": n_heads, "n_kv_heads": n_heads, "head_dim": self._share(n_heads)}
+        return Attention(**(frame | options))
+
+    def _share(self, n_heads: int) -> int:
+        return self.split_evenly(self.d_model(), n_heads, "a hidden size")
+
+    def biased_attention(self, **options: Any) -> Attention:
+        """Attention whose `attention_bias` puts a bias on all four projections."""
+        bias = self.flag("attention_bias")
+        return self.attention(qkv_bias=bias, out_bias=bias, **options)
+
+    def latent_attention(self, **options: Any) -> LatentAttention:
+        """Multi-head latent attention."""
+        self.skip("num_key_value_heads", "head_dim", "qk_head_dim")
+        return LatentAttention(
+            n_heads=self.count("num_attention_heads"),
+            q_rank=self.optional("q_lora_rank"),
+            kv_rank=self.count("kv_lora_rank"),
+            nope_dim=self.count("qk_nope_head_dim"),
+            rope_dim=self.count("qk_rope_head_dim"),
+            v_head_dim=self.count("v_head_dim"),
+            bias=self.flag("attention_bias"),
+            **options,
+        )
+
+    def mlp(self, **options: Any) -> Mlp:
+        """A feed-forward part of `intermediate_size`."""
+        return Mlp(self.count("intermediate_size"), **options)
+
+    def routed(self, d_ff: int | None = None, **options: Any) -> Moe:
+        """The experts, of `moe_intermediate_size` unless said otherwise, their counts under whichever names the family
+        uses.
+
+        `intermediate_size` beside it is that of dense layers, of which there may be none.
+        """
+        self.skip("intermediate_size")
+        names = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+        chosen = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk", "moe_k", "moe_top_k")
+        d_ff = d_ff or self.count("moe_intermediate_size")
+        used = options.pop("experts_per_token", None) or self.count(*chosen)
+        return Moe(self.count(*names), used, d_ff, **options)
+
+    def with_shared(self, **options: Any) -> Moe:
+        """Experts beside shared ones of the same size."""
+        shared = self.natural("n_shared_experts", "num_shared_experts") * self.count("moe_intermediate_size")
+        return self.routed(shared_d_ff=shared, **options)
+
+    def is_sparse(self) -> list[bool]:
+        """Qwen's rule: every `decoder_sparse_step`-th layer has experts unless it is among `mlp_only_layers`."""
+        step, dense = self.natural("decoder_sparse_step"), self.numbers("mlp_only_layers") or []
+        some = self.natural("num_experts") > 0 and step > 0
+        return [some and i not in dense and (i + 1) % step == 0 for i in range(self.n_layers())]
+
+    def sparse_from(self, first: int, step: int = 1) -> list[bool]:
+        """Which layers have experts: by the list in `mlp_layer_types`, else from one on, every so many."""
+        return self.either("mlp_layer_types", self.n_layers(), SPARSE, lambda i: i >= first and i % step == 0)
+
+    def windows(self, n_layers: int, otherwise: Callable[[int], object]) -> list[int | None]:
+        """Each layer's window by `layer_types`; without that field, `otherwise` says which layers have one."""
+        window = self.optional("sliding_window")
+        local = self.either("layer_types", n_layers, SLIDING, lambda number: window and otherwise(number))
+        return [window if each else None for each in local]
+
+    def decoder(self, layers: Sequence[Layer], **options: Any) -> Transformer:
+        """The frame: embedding, layers, final norm and head."""
+        spelt = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
+        given = [self.natural(name) for name in spelt]  # some files have two, which need not agree
+        scaling = self.value("rope_scaling") or self.value("rope_parameters")
+        frame: dict[str, Any] = {
+            "name": self.text("model_type") or self.what,
+            "d_model": self.d_model(),
+            "vocab": options.pop("vocab", None) or self.count("vocab_size"),
+            "tied": self.flag("tie_word_embeddings"),
+            "context": _stretched(next((length for length in given if length), None), scaling),
+        }
+        return Transformer(layers=tuple(layers), **(frame | options))
 
 
-def split_evenly(f: Fields, total: int, parts: int, what: str) -> int:
-    """One part's share, or an error if it does not come out even."""
-    if total % parts:
-        raise InputError(f"{f.what} cannot split {what} of {total} over {parts} heads evenly.")
-    return total // parts
-
-
-def heads(f: Fields) -> dict[str, Any]:
-    """Heads of a grouped-query attention, as arguments of `Attention`."""
-    n_heads = f.count("num_attention_heads", "n_head", "n_heads")
-    n_kv_heads = f.optional("num_key_value_heads") or n_heads
-    head_dim = f.optional("head_dim", "attention_head_dim") or split_evenly(f, d_model(f), n_heads, "a hidden size")
-    return {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "head_dim": head_dim}
-
-
-def attention(f: Fields, **options: Any) -> Attention:
-    """Grouped-query attention with the family's own options."""
-    frame: dict[str, Any] = heads(f) | {"soft_cap": bool(f.value("attn_logit_softcapping"))}
-    return Attention(**(frame | options))
-
-
-def full_heads(f: Fields, **options: Any) -> Attention:
-    """Attention with as many KV heads as heads, unless said otherwise, that share the width evenly."""
-    n_heads = f.count("num_attention_heads", "n_head", "n_heads", "num_heads")
-    size = split_evenly(f, d_model(f), n_heads, "a hidden size")
-    frame: dict[str, Any] = {"n_heads": n_heads, "n_kv_heads": n_heads, "head_dim": size}
-    return Attention(**(frame | options))
-
-
-def biased_attention(f: Fields, **options: Any) -> Attention:
-    """Attention whose `attention_bias` puts a bias on all four projections."""
-    bias = f.flag("attention_bias")
-    return attention(f, qkv_bias=bias, out_bias=bias, **options)
-
-
-def mlp(f: Fields, **options: Any) -> Mlp:
-    """A feed-forward part of `intermediate_size`."""
-    return Mlp(f.count("intermediate_size"), **options)
-
-
-def latent_attention(f: Fields, **options: Any) -> LatentAttention:
-    """Multi-head latent attention."""
-    f.skip("num_key_value_heads", "head_dim", "qk_head_dim")
-    return LatentAttention(
-        n_heads=f.count("num_attention_heads"),
-        q_rank=f.optional("q_lora_rank"),
-        kv_rank=f.count("kv_lora_rank"),
-        nope_dim=f.count("qk_nope_head_dim"),
-        rope_dim=f.count("qk_rope_head_dim"),
-        v_head_dim=f.count("v_head_dim"),
-        bias=f.flag("attention_bias"),
-        **options,
-    )
+Reader = Callable[[Config], Transformer]
 
 
 def _stretched(stated: int | None, scaling: object) -> int | None:
@@ -86,17 +130,57 @@ def _stretched(stated: int | None, scaling: object) -> int | None:
     return max(stated, round(original * factor))
 
 
-def decoder(f: Fields, layers: Sequence[Layer], **options: Any) -> Transformer:
-    """The frame: embedding, layers, final norm and head."""
-    spelt = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
-    given = [f.natural(name) for name in spelt]  # some files have two, which need not agree
-    scaling = f.value("rope_scaling") or f.value("rope_parameters")
-    context = _stretched(next((length for length in given if length), None), scaling)
-    frame: dict[str, Any] = {
-        "name": f.text("model_type") or f.what,
-        "d_model": d_model(f),
-        "vocab": options.pop("vocab", None) or f.count("vocab_size"),
-        "tied": f.flag("tie_word_embeddings"),
-        "context": context,
-    }
-    return Transformer(layers=tuple(layers), **(frame | options))
+def paired(mixers: Iterable[Component | None], ffns: Iterable[Component | None]) -> list[Layer]:
+    """Plain layers, each with its mixer and its feed-forward part."""
+    return [Layer(mixer, ffn) for mixer, ffn in zip(mixers, ffns, strict=True)]
+
+
+def all_but_every(step: int) -> Callable[[int], bool]:
+    """True for layers that are not the last of each `step`.
+
+    >>> [all_but_every(3)(number) for number in range(4)]
+    [True, True, False, True]
+    """
+    return lambda number: step > 0 and (number + 1) % step != 0
+
+
+def _qwen(f: Config, n_layers: int, moe: bool = False) -> list[int | None]:
+    """With `use_sliding_window`, from layer `max_window_layers` on; in Qwen 2's MoE on every other layer before it."""
+    used, first = f.flag("use_sliding_window"), f.natural("max_window_layers")
+    spans = f.windows(n_layers, lambda i: used and (i % 2 == 0 and i < first if moe else i >= first))
+    return spans if used else [None] * n_layers
+
+
+def _from_layer(f: Config, n_layers: int) -> list[int | None]:
+    first = f.natural("max_window_layers")
+    return f.windows(n_layers, lambda number: number >= first)
+
+
+def _without_rope(f: Config, n_layers: int) -> list[int | None]:
+    """SmolLM 3: where a window is used, the layers that do not rotate have it."""
+    used, step = f.flag("use_sliding_window"), f.natural("no_rope_layer_interval")
+    rotates = f.numbers("no_rope_layers") or [int((i + 1) % step != 0) if step else 1 for i in range(n_layers)]
+    return f.windows(n_layers, lambda number: used and number < len(rotates) and not rotates[number])
+
+
+def _pattern(f: Config, n_layers: int) -> list[int | None]:
+    """EXAONE's `sliding_window_pattern`: a string of kinds, or how many layers it spans."""
+    pattern = f.value("sliding_window_pattern")
+    step = len(pattern) if isinstance(pattern, str) else f.natural("sliding_window_pattern")
+    return f.windows(n_layers, all_but_every(step))
+
+
+RULES: dict[str, Callable[[Config, int], list[int | None]]] = {
+    "everywhere": lambda f, n_layers: [f.optional("sliding_window")] * n_layers,
+    "where_used": lambda f, n_layers: (
+        [f.optional("sliding_window") if f.flag("use_sliding_window") else None] * n_layers
+    ),
+    "all": lambda f, n_layers: f.windows(n_layers, lambda _: True),
+    "all_but_first_of_four": lambda f, n_layers: f.windows(n_layers, lambda number: number % 4),
+    "qwen": _qwen,
+    "qwen_moe": lambda f, n_layers: _qwen(f, n_layers, moe=True),
+    "from_layer": _from_layer,
+    "without_rope": _without_rope,
+    "pattern": _pattern,
+}
+"""Which layers have a sliding window, for those families whose rule is not just every so many layers."""

@@ -10,35 +10,10 @@ from typing import Any
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.count import parameters
 from dragonscale.models.transformer import Quantization, Transformer
+from dragonscale.tables import beside
 
-_PLAIN = {
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "float32": "fp32",
-    "float": "fp32",
-    "float8_e4m3fn": "fp8",
-}
-_QUANTISED = ("attention", "indexer", "mlp", "experts", "shared", "linear", "mamba", "conv")
-_EXCEPTIONS = {
-    "self_attn": ("attention", "indexer"),
-    "linear_attn": ("linear",),
-    "shared_expert": ("shared",),
-    "mlp.": ("mlp",),
-    "mamba": ("mamba",),
-}
-_METHODS = {
-    "fp8": "fp8",
-    "fbgemm_fp8": "fp8",
-    "mxfp4": "mxfp4",
-    "mxfp8": "mxfp8",
-    "nvfp4": "nvfp4",
-    "gptq": "int4",
-    "awq": "int4",
-    "bitnet": "int8",
-    "bitsandbytes": "int8",
-}
-_EXPERTS = {"fp4": "mxfp4", "fp8": "fp8", "mxfp4": "mxfp4", "nvfp4": "nvfp4", "bf16": "bf16"}
+_TABLE = beside(__file__, "quantization.toml")
+_PLAIN, _EXCEPTIONS, _METHODS, _EXPERTS = (_TABLE[name] for name in ("plain", "exceptions", "methods", "experts"))
 
 
 def stored_dtype(given: Mapping[str, Any], inner: Mapping[str, Any]) -> str:
@@ -58,7 +33,7 @@ def weight_dtypes(
         return {}
     if not isinstance(quantization, Mapping):
         raise InputError(f"The quantization_config is {shorten(quantization)}, which is not an object.")
-    parts = [part for part in parameters(model.program().sections) if part in _QUANTISED]
+    parts = [part for part in parameters(model.program().sections) if part in _TABLE["quantised"]]
     spared = _spared(quantization)
     stored = _method_dtype(quantization, dtype)
     found = {part: stored for part in parts if part not in spared}

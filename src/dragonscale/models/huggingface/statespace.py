@@ -1,111 +1,83 @@
 """Readers of state-space models, alone (Mamba) or mixed with softmax attention (Jamba, Nemotron-H, Granite 4,
-Falcon-H1)."""
+Falcon-H1, Zamba 2)."""
 
 from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.huggingface.fields import NEMOTRON_FIELDS, Fields
-from dragonscale.models.huggingface.hybrid import LINEAR
-from dragonscale.models.huggingface.moe import routed
-from dragonscale.models.huggingface.parts import attention, biased_attention, d_model, decoder, mlp
+from dragonscale.models.huggingface.parts import LINEAR, Config, Reader
 from dragonscale.models.layer import Both, Component, Layer
-from dragonscale.models.mamba import Mamba, Mamba2
+from dragonscale.models.mamba import BlockThenMixer, Mamba, Mamba2, SharedBlock
 from dragonscale.models.transformer import Transformer, mtp_sections
 
-HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim", "attention_bias")
-"""Fields that say nothing where no layer has softmax attention."""
 
-
-def jamba(f: Fields) -> Transformer:
+def jamba(f: Config) -> Transformer:
     """Jamba: Mamba with norms of its own, one attention in eight, experts in every other layer."""
-    d, n_layers = d_model(f), f.n_layers()
+    d, n_layers = f.d_model(), f.n_layers()
     period, offset = f.count("attn_layer_period"), f.natural("attn_layer_offset")
     every, start = f.count("expert_layer_period"), f.natural("expert_layer_offset")
-    rank = f.value("mamba_dt_rank")
-    mamba = Mamba(
-        inner=f.count("mamba_expand") * d,
-        state=f.count("mamba_d_state"),
-        rank=-(-d // 16) if rank == "auto" else f.count("mamba_dt_rank"),
-        kernel=f.count("mamba_d_conv"),
-        conv_bias=f.flag("mamba_conv_bias"),
-        proj_bias=f.flag("mamba_proj_bias"),
-        norms=True,
-    )
+    rank = -(-d // 16) if f.value("mamba_dt_rank") == "auto" else f.count("mamba_dt_rank")
+    state, kernel = f.count("mamba_d_state"), f.count("mamba_d_conv")
+    biases = f.flag("mamba_conv_bias"), f.flag("mamba_proj_bias")
+    mamba = Mamba(f.count("mamba_expand") * d, state, rank, kernel, *biases, norms=True)
     experts = f.natural("num_experts", "num_local_experts")
-    f.skip("num_experts_per_tok", "mamba_inner_layernorms", "sliding_window")
-    moe = routed(f, f.count("intermediate_size")) if experts > 1 else mlp(f)
+    moe = f.routed(f.count("intermediate_size")) if experts > 1 else f.mlp()
     layers = [
-        Layer(attention(f) if i % period == offset else mamba, moe if i % every == start else mlp(f))
+        Layer(f.attention() if i % period == offset else mamba, moe if i % every == start else f.mlp())
         for i in range(n_layers)
     ]
-    return decoder(f, layers)
+    return f.decoder(layers)
 
 
-def _mamba2(f: Fields, norm: bool, inner: int | None = None, out_bias: bool | None = None) -> Mamba2:
+def _mamba2(f: Config, norm: bool, inner: int | None = None, out_bias: bool | None = None) -> Mamba2:
     """The Mamba-2 of Bamba, Granite 4 and Falcon-H1."""
     heads = f.count("mamba_n_heads")
-    inner = inner or f.count("mamba_expand") * d_model(f)
+    inner = inner or f.count("mamba_expand") * f.d_model()
     given = f.value("mamba_d_head")
     size = inner // heads if given in (None, "auto") else f.count("mamba_d_head")
     if heads * size != inner:
         raise InputError(f"{f.what} has {heads} Mamba heads of {size}, which are not its inner size of {inner}.")
-    return Mamba2(
-        n_heads=heads,
-        head_dim=size,
-        state=f.count("mamba_d_state"),
-        n_groups=f.count("mamba_n_groups"),
-        kernel=f.count("mamba_d_conv"),
-        conv_bias=f.flag("mamba_conv_bias"),
-        proj_bias=f.flag("mamba_proj_bias"),
-        out_bias=f.flag("mamba_proj_bias") if out_bias is None else out_bias,
-        norm=norm,
-    )
+    state, groups, kernel = f.count("mamba_d_state"), f.count("mamba_n_groups"), f.count("mamba_d_conv")
+    conv_bias, bias = f.flag("mamba_conv_bias"), f.flag("mamba_proj_bias")
+    return Mamba2(heads, size, state, groups, kernel, conv_bias, bias, bias if out_bias is None else out_bias, norm)
 
 
-def bamba(f: Fields) -> Transformer:
+def bamba(f: Config) -> Transformer:
     """Bamba: attention in the layers listed, Mamba-2 in the rest."""
     listed = f.numbers("attn_layer_indices") or []
-    f.skip("attn_rotary_emb", *HEADS)
     bias = f.flag("mlp_bias")
     mamba = _mamba2(f, norm=True)
-    layers = [Layer(biased_attention(f) if i in listed else mamba, mlp(f, bias=bias)) for i in range(f.n_layers())]
-    return decoder(f, layers)
+    layers = [Layer(f.biased_attention() if i in listed else mamba, f.mlp(bias=bias)) for i in range(f.n_layers())]
+    return f.decoder(layers)
 
 
-def granite_hybrid(f: Fields) -> Transformer:
+def granite_hybrid(f: Config) -> Transformer:
     """Granite 4: Mamba-2 in nine layers of ten, a shared MLP, and experts in the larger ones."""
     aliases = {"mamba": LINEAR[0], "attention": LINEAR[1]}
     allowed = (*LINEAR, *aliases)
     name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
-    f.skip("layer_types", "layers_block_type", "position_embedding_type", "normalization_function")
     kinds = [aliases.get(k, k) for k in f.kinds(name, f.n_layers(), allowed, lambda _: LINEAR[0])]
     shared = f.natural("shared_intermediate_size")
     ffn: Component
     if f.natural("num_local_experts") > 0:
-        ffn = routed(f, f.count("intermediate_size"), shared_d_ff=shared)
+        ffn = f.routed(f.count("intermediate_size"), shared_d_ff=shared)
     else:
         ffn = Mlp(f.count("shared_intermediate_size"))
-        f.skip("intermediate_size", "num_experts_per_tok")
     mamba = _mamba2(f, norm=True) if LINEAR[0] in kinds else None
-    for field in ("expand", "d_state", "d_head", "d_conv", "n_heads", "n_groups", "conv_bias", "proj_bias"):
-        f.skip(f"mamba_{field}")
-    f.skip(*HEADS)
-    layers = [Layer(biased_attention(f) if kind == LINEAR[1] else mamba, ffn) for kind in kinds]
-    return decoder(f, layers)
+    layers = [Layer(f.biased_attention() if kind == LINEAR[1] else mamba, ffn) for kind in kinds]
+    return f.decoder(layers)
 
 
-def falcon_h1(f: Fields) -> Transformer:
+def falcon_h1(f: Config) -> Transformer:
     """Falcon-H1: attention and Mamba-2 side by side in every layer."""
     inner, norm = f.optional("mamba_d_ssm"), f.flag("mamba_rms_norm")
-    f.skip("mamba_use_mlp", "attn_layer_indices", "mamba_expand")
-    mixer = Both(biased_attention(f), _mamba2(f, norm, inner, f.flag("projectors_bias")))
-    layer = Layer(mixer, mlp(f, bias=f.flag("mlp_bias")))
-    return decoder(f, [layer] * f.n_layers())
+    mixer = Both(f.biased_attention(), _mamba2(f, norm, inner, f.flag("projectors_bias")))
+    layer = Layer(mixer, f.mlp(bias=f.flag("mlp_bias")))
+    return f.decoder([layer] * f.n_layers())
 
 
 _PATTERN = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp"}
 
 
-def nemotron_h(f: Fields) -> Transformer:
+def nemotron_h(f: Config) -> Transformer:
     """Nemotron-H and Nemotron 3: every layer is one thing alone, Mamba-2, attention, an MLP or experts."""
     pattern = f.text("hybrid_override_pattern")
     aliases = {"mamba": "linear_attention", "attention": "full_attention"}
@@ -116,69 +88,92 @@ def nemotron_h(f: Fields) -> Transformer:
     name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
     cycle = list(_PATTERN.values())
     kinds = f.kinds(name, count, (*cycle, *aliases), lambda i: _PATTERN[pattern[i]] if pattern else cycle[i % 4])
-    f.skip("num_hidden_layers", "layers_block_type", "layer_types")
     parts = _nemotron_parts(f)
     layers = []
     for kind in (aliases.get(kind, kind) for kind in kinds):
         part = parts[kind]()
         mixes = kind in LINEAR
         layers.append(Layer(part if mixes else None, None if mixes else part))
-    f.skip(*NEMOTRON_FIELDS, *HEADS)
-    f.must_be("attention_bias", False)
     modules = f.natural("num_nextn_predict_layers")
     module = [Layer(parts["full_attention"](), None), Layer(None, parts["moe"]())] if modules else []
-    extras = mtp_sections(module, d_model(f), f.count("vocab_size"), modules)
-    return decoder(f, layers, extras=extras)
+    extras = mtp_sections(module, f.d_model(), f.count("vocab_size"), modules)
+    return f.decoder(layers, extras=extras)
 
 
-def _nemotron_parts(f: Fields) -> dict:  # pyright: ignore[reportMissingTypeArgument]
+def _nemotron_parts(f: Config) -> dict:  # pyright: ignore[reportMissingTypeArgument]
     """How to read each kind of layer, when there is one."""
 
     def experts() -> Moe:
         shared = f.count("moe_shared_expert_intermediate_size")
         latent = f.optional("moe_latent_size")
         f.must_be("mlp_bias", False)
-        return routed(f, shared_d_ff=shared, gated=False, score_bias=True, latent=latent)
+        return f.routed(shared_d_ff=shared, gated=False, score_bias=True, latent=latent)
 
     return {
         "linear_attention": lambda: _plain_mamba2(f, "mamba_num_heads", "mamba_head_dim", "ssm_state_size"),
-        "full_attention": lambda: biased_attention(f, window=f.optional("sliding_window")),
-        "mlp": lambda: mlp(f, gated=False, bias=f.flag("mlp_bias")),
+        "full_attention": lambda: f.biased_attention(window=f.optional("sliding_window")),
+        "mlp": lambda: f.mlp(gated=False, bias=f.flag("mlp_bias")),
         "moe": experts,
     }
 
 
-def _plain_mamba2(f: Fields, heads: str, size: str, state: str) -> Mamba2:
+def _plain_mamba2(f: Config, heads: str, size: str, state: str) -> Mamba2:
     """Mamba-2 with one flag for all biases of its projections."""
     groups, kernel = f.count("mamba_n_groups", "n_groups"), f.count("mamba_d_conv", "conv_kernel")
     conv_bias, bias = f.flag("mamba_conv_bias", "use_conv_bias"), f.flag("use_bias")
     return Mamba2(f.count(heads), f.count(size), f.count(state), groups, kernel, conv_bias, bias, bias)
 
 
-def mamba1(f: Fields) -> Transformer:
+def mamba1(f: Config) -> Transformer:
     """Mamba and Falcon-Mamba: nothing but the mixer."""
-    d = d_model(f)
-    rank = f.value("time_step_rank")
-    mixer = Mamba(
-        inner=f.optional("intermediate_size", "d_inner") or f.count("expand") * d,
-        state=f.count("state_size"),
-        rank=-(-d // 16) if rank in (None, "auto") else f.count("time_step_rank"),
-        kernel=f.count("conv_kernel"),
-        conv_bias=f.flag("use_conv_bias"),
-        proj_bias=f.flag("use_bias"),
-    )
-    f.skip("expand", "n_layer", "d_model", "mixer_rms_eps")
-    return decoder(f, [Layer(mixer, None)] * f.n_layers("num_hidden_layers", "n_layer"))
+    d = f.d_model()
+    rank = -(-d // 16) if f.value("time_step_rank") in (None, "auto") else f.count("time_step_rank")
+    inner = f.optional("intermediate_size", "d_inner") or f.count("expand") * d
+    biases = f.flag("use_conv_bias"), f.flag("use_bias")
+    mixer = Mamba(inner, f.count("state_size"), rank, f.count("conv_kernel"), *biases)
+    return f.decoder([Layer(mixer, None)] * f.n_layers("num_hidden_layers", "n_layer"))
 
 
-def mamba2(f: Fields) -> Transformer:
+def mamba2(f: Config) -> Transformer:
     """Mamba-2 alone."""
     mixer = _plain_mamba2(f, "num_heads", "head_dim", "state_size")
-    f.skip("expand", "time_step_rank", "rms_norm", "norm_before_gate")
-    return decoder(f, [Layer(mixer, None)] * f.n_layers())
+    return f.decoder([Layer(mixer, None)] * f.n_layers())
 
 
-FAMILIES = {
+_ZAMBA_KINDS = {"mamba": "linear_attention", "m": "linear_attention", "g": "hybrid"}
+
+
+def zamba2(f: Config) -> Transformer:
+    """Zamba 2: Mamba-2 layers, some with a Transformer block before them whose weights they share in turn."""
+    d, n_layers = f.d_model(), f.n_layers()
+    inner, heads = f.count("mamba_expand") * d, f.count("n_mamba_heads")
+    bias, queries = f.flag("add_bias_linear"), f.count("num_attention_heads")
+    state, groups, kernel = f.count("mamba_d_state"), f.count("mamba_ngroups"), f.count("mamba_d_conv")
+    head_dim = f.split_evenly(inner, heads, "an inner size")
+    # with a bias, whatever `use_conv_bias` says (transformers' Zamba2MambaMixer)
+    mamba = Mamba2(heads, head_dim, state, groups, kernel, conv_bias=True, proj_bias=bias, out_bias=bias)
+    kv, size = f.optional("num_key_value_heads") or queries, f.split_evenly(2 * d, queries, "twice the width")
+    d_ff = f.optional("intermediate_size", "ffn_hidden_size") or 4 * d
+    adapters = f.count("adapter_rank"), f.flag("use_shared_attention_adapter")
+    frame = (d, queries, kv, size, d_ff, *adapters, bias)
+    blocks = [SharedBlock(number, *frame) for number in range(f.count("num_mem_blocks"))]
+    layers, used = [], 0
+    allowed = ("linear_attention", "hybrid", *_ZAMBA_KINDS)
+    for kind in f.kinds("layers_block_type", n_layers, allowed, _usual):
+        if _ZAMBA_KINDS.get(kind, kind) == "hybrid":
+            layers.append(Layer(BlockThenMixer(blocks[used % len(blocks)], mamba), None))
+            used += 1
+        else:
+            layers.append(Layer(mamba, None))
+    return f.decoder(layers)
+
+
+def _usual(number: int) -> str:
+    """Of 54 layers those that are hybrid where a config does not list them (the default of transformers' class)."""
+    return "hybrid" if number in (6, 12, 18, 24, 30, 36, 42, 47, 51) else "linear_attention"
+
+
+FAMILIES: dict[str, Reader] = {
     "jamba": jamba,
     "bamba": bamba,
     "granitemoehybrid": granite_hybrid,
@@ -187,4 +182,5 @@ FAMILIES = {
     "mamba": mamba1,
     "falcon_mamba": mamba1,
     "mamba2": mamba2,
+    "zamba2": zamba2,
 }

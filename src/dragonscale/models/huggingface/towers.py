@@ -1,16 +1,69 @@
-"""Towers of models that see, beyond those of the families in `vision.py`: LLaVA, InternVL, GLM-V, mllama, MiniMax,
-Step."""
+"""Readers of models that see: a language model inside `text_config`, a tower inside `vision_config` as extras.
+
+`towers.toml` says which text model and which defaults belong to an outer type, what fields must be and which do not
+matter; a function reads the tower's form.
+
+Vision towers as sections of a program, for the `extras` of a model: patches, blocks, and the bridge to the text.
+
+A tower's tokens are patches, not words, so its sections stand apart from the model's own and are counted apart.
+"""
+
+from collections.abc import Callable
+from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention
+from dragonscale.models.component import written
 from dragonscale.models.ffn import Mlp
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.parts import split_evenly
-from dragonscale.models.huggingface.vision import Tower, plain_blocks, tower_blocks
 from dragonscale.models.layer import Layer
-from dragonscale.models.program import Section
+from dragonscale.models.program import Section, parsed
 from dragonscale.models.transformer import layer_section
-from dragonscale.models.vision import bridge, norm, numbers, patches
+
+Tower = Callable[[Fields, Fields, int], tuple[Section, ...]]
+"""Reads a tower from `vision_config`, the outer config and the text model's width."""
+
+
+def patches(d_model: int, pixels: int, positions: int = 0, **options: bool) -> Section:
+    """Patches of `pixels` numbers each, projected to the tower's width; `options` are a bias, a class_token, a norm and
+    a norm_bias."""
+    lines = written("patches", (options | {"positions": positions}).get)
+    return Section("vision.patches", parsed(lines), {"d": d_model, "i": pixels, "o": positions or 1})
+
+
+def norm(d_model: int, name: str, bias: bool) -> Section:
+    """A norm by itself."""
+    weights = "w_norm[d], w_norm_bias[d]" if bias else "w_norm[d]"
+    ops = parsed([f"vision: R[b,t,d] = norm(R[b,t,d]; {weights})"])
+    return Section(f"vision.{name}", ops, {"d": d_model})
+
+
+def numbers(name: str, count: int, repeat: int = 1) -> Section:
+    """Learnt numbers that are added or multiplied: scales, gates, tables of positions."""
+    return Section(
+        f"vision.{name}", parsed(["vision: R[b,t,d] = mix(R[b,t,d]; w_numbers[o])"]), {"d": 1, "o": count}, repeat
+    )
+
+
+def bridge(
+    sizes: tuple[int, ...],
+    name: str = "bridge",
+    bias: bool = True,
+    norm_size: int = 0,
+    norm_bias: bool = True,
+    repeat: int = 1,
+) -> Section:
+    """Matrices in a row, of these widths from first to last, after a norm over `norm_size` if there is one."""
+    dims = {f"j{number}": size for number, size in enumerate(sizes)} | {"m0": norm_size}
+    lines: list[str] = []
+    if norm_size:
+        weights = "w_norm[m0], w_norm_bias[m0]" if norm_bias else "w_norm[m0]"
+        lines.append(f"vision: H0[b,t,j0] = norm(H0[b,t,j0]; {weights})")
+    for number in range(len(sizes) - 1):
+        before, after = f"H{number}[b,t,j{number}]", f"H{number + 1}[b,t,j{number + 1}]"
+        lines.append(f"vision: {after} = {before} · W_{number}[j{number},j{number + 1}]")
+        lines += [f"vision: {after} = bias({after}; w_{number}[j{number + 1}])"] if bias else []
+    return Section(f"vision.{name}", parsed(lines), dims, repeat)
 
 
 def uncounted(_v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
@@ -18,37 +71,169 @@ def uncounted(_v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     raise InputError("towers of this kind are not counted, only the language model is.")
 
 
+def _blocks(
+    v: Fields, d: int, heads: int, mlp: Mlp, depth: int, name: str = "blocks", norm_bias: bool = True, **attention: Any
+) -> Section:
+    """The tower's layers; its attention has biases unless `attention` says otherwise."""
+    options: dict[str, Any] = {"qkv_bias": True, "out_bias": True} | attention
+    mixer = Attention(heads, heads, v.split_evenly(d, heads, "a tower"), **options)
+    return layer_section(Layer(mixer, mlp, norm_bias=norm_bias), d, f"vision.{name}", depth)
+
+
+def _plain_mlp(d_ff: int) -> Mlp:
+    return Mlp(d_ff, gated=False, bias=True)
+
+
+def _plain_blocks(v: Fields, d: int) -> Section:
+    """The most common form: layer norms and an MLP without a gate, biases everywhere."""
+    heads = v.count("vt_num_attention_heads", "num_attention_heads", "num_heads")
+    d_ff = v.count("vt_intermediate_size", "intermediate_size")
+    return _blocks(v, d, heads, _plain_mlp(d_ff), v.count("vt_num_hidden_layers", "num_hidden_layers", "depth"))
+
+
 def _side(v: Fields) -> tuple[int, int]:
     """The side of a patch, and how many of them an image's side has."""
     sizes: list[int] = []
     for name in ("patch_size", "image_size"):
         listed = v.value(name)
-        one = listed[0] if isinstance(listed, list) and listed and listed.count(listed[0]) == len(listed) else listed
-        sizes.append(Fields({name: one}, {}, v.what).count(name))
+        size = listed[0] if isinstance(listed, list) and listed and listed.count(listed[0]) == len(listed) else listed
+        sizes.append(Fields({name: size}, {}, v.what).count(name))
     return sizes[0], sizes[1] // sizes[0]  # what is over is not seen
 
 
-def _clip(v: Fields, d: int) -> tuple[Section, ...]:
-    patch, side = _side(v)
+def _whole_side(v: Fields) -> tuple[int, int]:
+    """The same where patches must cover the image."""
+    patch = v.count("patch_size")
+    return patch, v.split_evenly(v.count("image_size"), patch, "an image")
+
+
+def _clip(v: Fields, d: int, sides: tuple[int, int]) -> tuple[Section, ...]:
+    """A class token, learnt positions, norms around the layers."""
+    patch, side = sides
     pixels = v.count("num_channels") * patch**2
     return (
         patches(d, pixels, positions=side**2 + 1, class_token=True, norm=True, norm_bias=True),
-        plain_blocks(v, d),
+        _plain_blocks(v, d),
         norm(d, "after", bias=True),
     )
 
 
-def _siglip(v: Fields, d: int) -> tuple[Section, ...]:
-    patch, side = _side(v)
+def _siglip(v: Fields, d: int, sides: tuple[int, int]) -> tuple[Section, ...]:
+    """SigLIP without its head."""
+    patch, side = sides
     v.must_be("vision_use_head", False)
     return (
         patches(d, v.count("num_channels") * patch**2, bias=True, positions=side**2),
-        plain_blocks(v, d),
+        _plain_blocks(v, d),
         norm(d, "after", bias=True),
     )
 
 
 _EYES = {"clip_vision_model": _clip, "siglip_vision_model": _siglip}
+
+
+def _qwen_patches(v: Fields, d: int, **options: Any) -> Section:
+    """Qwen's patches span some frames."""
+    side = v.count("patch_size", "spatial_patch_size")
+    pixels = v.count("in_channels", "in_chans") * v.count("temporal_patch_size") * side**2
+    return patches(d, pixels, **options)
+
+
+def qwen3_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
+    """Qwen3-VL and Qwen 3.5: learnt positions, layer norms, a merger, and further mergers for deep features."""
+    d, merge, out = v.count("hidden_size"), v.count("spatial_merge_size") ** 2, v.count("out_hidden_size")
+    deep, sizes = len(v.numbers("deepstack_visual_indexes") or []), (merge * d, merge * d, out)
+    return (
+        _qwen_patches(v, d, bias=True, positions=v.count("num_position_embeddings")),
+        _plain_blocks(v, d),
+        bridge(sizes, norm_size=d),
+        *([bridge(sizes, "deep", norm_size=merge * d, repeat=deep)] if deep else []),
+    )
+
+
+def qwen25_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
+    """Qwen2.5-VL: RMS norms and a gated MLP."""
+    d, merge = v.count("hidden_size"), v.count("spatial_merge_size") ** 2
+    mlp = Mlp(v.count("intermediate_size"), bias=True)
+    return (
+        _qwen_patches(v, d),
+        _blocks(v, d, v.count("num_heads"), mlp, v.count("depth"), norm_bias=False),
+        bridge((merge * d, merge * d, v.count("out_hidden_size")), norm_size=d, norm_bias=False),
+    )
+
+
+def qwen2_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
+    """Qwen2-VL: the tower's width is `embed_dim`, the text's `hidden_size`."""
+    d, merge = v.count("embed_dim"), v.count("spatial_merge_size") ** 2
+    return (
+        _qwen_patches(v, d),
+        _blocks(v, d, v.count("num_heads"), _plain_mlp(v.count("mlp_ratio") * d), v.count("depth")),
+        bridge((merge * d, merge * d, v.count("hidden_size")), norm_size=d),
+    )
+
+
+def siglip_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
+    """Gemma 3: SigLIP without its head, pooled and projected."""
+    d = v.count("hidden_size")
+    return (*_siglip(v, d, _whole_side(v)), bridge((d, text), bias=False, norm_size=d, norm_bias=False))
+
+
+def pixtral_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
+    """Mistral 3: Pixtral's gated tower, its patches merged four to one."""
+    d, patch = v.count("hidden_size"), v.count("patch_size")
+    n_heads, merge = v.count("num_attention_heads"), outer.count("spatial_merge_size") ** 2
+    v.must_be("head_dim", d // n_heads)
+    bias = outer.flag("multimodal_projector_bias")
+    depth, mlp = v.count("num_hidden_layers"), Mlp(v.count("intermediate_size"))
+    return (
+        patches(d, v.count("num_channels") * patch**2, norm=True),
+        _blocks(v, d, n_heads, mlp, depth, norm_bias=False, qkv_bias=False, out_bias=False),
+        bridge((merge * d, d), "merger", bias=False),
+        bridge((d, text, text), bias=bias, norm_size=d, norm_bias=False),
+    )
+
+
+def llama4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
+    """Llama 4: a class token, learnt positions, patches shuffled together."""
+    d, out = v.count("hidden_size"), v.count("projector_output_dim")
+    v.must_be("projector_input_dim", out)
+    bias = v.flag("multi_modal_projector_bias")
+    return (
+        *_clip(v, d, _whole_side(v)),
+        bridge((v.count("intermediate_size"), out, out), "adapter", bias=False),
+        bridge((v.count("vision_output_dim"), text), bias=bias),
+    )
+
+
+def moonvit_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
+    """Kimi K2.5's MoonViT: learnt positions in a square, fixed ones in time, a merging bridge."""
+    d = v.count("vt_hidden_size", "hidden_size")
+    sides = v.count("init_pos_emb_height", "pos_emb_height") * v.count("init_pos_emb_width", "pos_emb_width")
+    merge = v.numbers("merge_kernel_size") or [2, 2]
+    if len(merge) != 2:
+        raise InputError(f"{v.what} has a merge_kernel_size of {len(merge)} numbers; 2 are understood.")
+    v.must_be("mm_hidden_size", d)
+    outer.must_be("projection_hidden_size", d)
+    wide = merge[0] * merge[1] * d
+    return (
+        patches(d, 3 * v.count("patch_size") ** 2, bias=True, positions=sides),
+        _plain_blocks(v, d),
+        norm(d, "after", bias=True),
+        bridge((wide, wide, text), norm_size=d),
+    )
+
+
+def gemma4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
+    """Gemma 4: learnt positions along both sides, gated blocks with norms all around, a plain projection."""
+    d, patch, bias = v.count("hidden_size"), v.count("patch_size"), v.flag("attention_bias")
+    sizes = [v.count(name) for name in ("num_attention_heads", "num_key_value_heads", "head_dim")]
+    mixer = Attention(*sizes, qkv_bias=bias, out_bias=bias, qk_norm="head", v_norm=True)
+    layer = Layer(mixer, Mlp(v.count("intermediate_size")), "sandwich")
+    return (
+        patches(d, 3 * patch**2, positions=2 * v.count("position_embedding_size")),
+        layer_section(layer, d, "vision.blocks", v.count("num_hidden_layers")),
+        bridge((d, text), bias=False),
+    )
 
 
 def llava_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
@@ -59,10 +244,7 @@ def llava_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     d, layers = v.count("hidden_size"), outer.value("vision_feature_layer")
     wide = d * (len(layers) if isinstance(layers, list) else 1)
     bias = True if outer.value("multimodal_projector_bias") is None else outer.flag("multimodal_projector_bias")
-    outer.skip(
-        "vision_feature_select_strategy", "image_grid_pinpoints", "vision_aspect_ratio", "use_image_newline_parameter"
-    )
-    return (*_EYES[kind](v, d), bridge((wide, text, text), bias=bias))
+    return (*_EYES[kind](v, d, _side(v)), bridge((wide, text, text), bias=bias))
 
 
 def llava_next_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
@@ -70,45 +252,17 @@ def llava_next_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]
     return (*llava_tower(v, outer, text), numbers("newline", text))
 
 
-def internvl_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
+def internvl_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     """InternViT, its halves scaled by learnt vectors, patches shuffled four to one; of InternVL's own files and of
     transformers'."""
     d, heads, (patch, side) = v.count("hidden_size"), v.count("num_attention_heads"), _side(v)
-    v.must_be("use_mask_token", False)
-    v.must_be("use_absolute_position_embeddings", True)
-    v.skip("layer_scale_init_value")
-    outer.must_be("downsample_ratio", 0.5)
-    outer.skip(
-        "dynamic_image_size",
-        "force_image_size",
-        "max_dynamic_patch",
-        "min_dynamic_patch",
-        "pad2square",
-        "ps_version",
-        "select_layer",
-        "template",
-        "use_thumbnail",
-        "hidden_size",
-        "vision_feature_layer",
-        "vision_feature_select_strategy",
-        "system_message",
-        "image_fold",
-        "output_attentions",
-    )
-    mixer = Attention(
-        heads,
-        heads,
-        split_evenly(v, d, heads, "a tower"),
-        qkv_bias=v.flag("attention_bias", "qkv_bias"),
-        out_bias=True,
-        qk_norm="all" if v.flag("use_qk_norm", "qk_normalization") else "",
-    )
-    layered = v.value("norm_type") in (None, "layer_norm")
-    layer = Layer(mixer, Mlp(v.count("intermediate_size"), gated=False, bias=True), norm_bias=layered)
+    norms = "all" if v.flag("use_qk_norm", "qk_normalization") else ""
+    layered, bias = v.value("norm_type") in (None, "layer_norm"), v.flag("attention_bias", "qkv_bias")
+    mlp = _plain_mlp(v.count("intermediate_size"))
     depth, pooled = v.count("num_hidden_layers"), v.value("use_mean_pooling") in (None, True)
     return (
         patches(d, v.count("num_channels") * patch**2, bias=True, positions=side**2 + 1, class_token=True),
-        layer_section(layer, d, "vision.blocks", depth),
+        _blocks(v, d, heads, mlp, depth, norm_bias=layered, qkv_bias=bias, qk_norm=norms),
         numbers("scales", 2 * d, depth),
         *([] if pooled else [norm(d, "after", bias=True)]),
         bridge((4 * d, text, text), norm_size=4 * d),
@@ -120,10 +274,10 @@ def glm4v_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     d, out, (patch, side) = v.count("hidden_size"), v.count("out_hidden_size"), _side(v)
     pixels = v.count("in_channels") * v.count("temporal_patch_size") * patch**2
     merge, heads, wide = v.count("spatial_merge_size"), v.count("num_heads"), v.count("intermediate_size")
-    mixer = Attention(heads, heads, split_evenly(v, d, heads, "a tower"), qkv_bias=v.flag("attention_bias"))
+    depth, bias = v.count("depth"), v.flag("attention_bias")
     return (
         patches(d, pixels, bias=True, positions=side**2, norm=True),
-        layer_section(Layer(mixer, Mlp(out)), d, "vision.blocks", v.count("depth")),
+        _blocks(v, d, heads, Mlp(out), depth, norm_bias=False, qkv_bias=bias, out_bias=False),
         norm(d, "after", bias=False),
         bridge((merge**2 * d, out), "downsample"),
         bridge((out, out), "merger", bias=False),
@@ -138,17 +292,15 @@ def mllama_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     d, tiles, (patch, side) = v.count("hidden_size"), v.count("max_num_tiles"), _side(v)
     shapes = v.value("supported_aspect_ratios")
     count = (len(shapes) if isinstance(shapes, list) else 8) + 1
-    v.skip("intermediate_layers_indices", "max_aspect_ratio_id")
     places, heads = side**2 + 1, v.count("attention_heads", "num_attention_heads")
-    mixer = Attention(heads, heads, split_evenly(v, d, heads, "a tower"))
-    layer = Layer(mixer, Mlp(v.count("intermediate_size"), gated=False, bias=True), norm_bias=True)
-    everywhere = v.count("num_global_layers")
+    mlp, everywhere = _plain_mlp(v.count("intermediate_size")), v.count("num_global_layers")
+    bare: dict[str, Any] = {"qkv_bias": False, "out_bias": False}
     return (
         patches(d, v.count("num_channels") * patch**2, positions=places, class_token=True, norm=True, norm_bias=True),
         numbers("tiles", count * tiles * d * (places + 2) + 3),
-        layer_section(layer, d, "vision.blocks", v.count("num_hidden_layers")),
+        _blocks(v, d, heads, mlp, v.count("num_hidden_layers"), **bare),
         norm(d, "after", bias=True),
-        layer_section(layer, d, "vision.global", everywhere),
+        _blocks(v, d, heads, mlp, everywhere, "global", **bare),
         numbers("gates", 2, everywhere),
         bridge((v.count("vision_output_dim"), text)),
     )
@@ -158,11 +310,9 @@ def minimax_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     """MiniMax M3: patches over two frames, each projected to the text's width and then merged four to one."""
     d, inside, merge = v.count("hidden_size"), outer.count("projector_hidden_size"), v.count("spatial_merge_size") ** 2
     pixels = v.count("num_channels") * v.count("temporal_patch_size") * v.count("patch_size") ** 2
-    v.skip("image_size")
-    outer.skip("merged_hidden_size")
     return (
         patches(d, pixels, norm=True, norm_bias=True),
-        plain_blocks(v, d),
+        _plain_blocks(v, d),
         bridge((d, inside, text)),
         bridge((merge * text, inside, text), "merge"),
     )
@@ -175,11 +325,9 @@ def step_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     ratio = v.value("mlp_ratio")
     if not isinstance(ratio, int | float) or not 0 < ratio < 1000:
         raise InputError("its vision_config has no mlp_ratio.")
-    v.skip("layer_scale_init_value", "ls_init_value", "max_position_embeddings", "intermediate_size")
-    mlp = Mlp(int(d * ratio), gated=False, bias=True)
     return (
         patches(d, v.count("num_channels") * patch**2, positions=side**2, norm=True, norm_bias=True),
-        tower_blocks(v, d, depth, heads, mlp),
+        _blocks(v, d, heads, _plain_mlp(int(d * ratio)), depth),
         numbers("scales", 2 * d, depth),
         bridge((9 * d, 2 * d), "downsample1"),
         bridge((18 * d, 4 * d), "downsample2"),
@@ -187,18 +335,22 @@ def step_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     )
 
 
-# The outer type: the text model inside it if not said there, its tower, and the tower's own type for defaults.
-WRAPPERS: dict[str, tuple[str, Tower, str]] = {
-    "llava": ("llama", llava_tower, "clip_vision_model"),
-    "llava_next": ("llama", llava_next_tower, "clip_vision_model"),
-    "llava_onevision": ("qwen2", llava_next_tower, "siglip_vision_model"),
-    "internvl": ("qwen2", internvl_tower, "internvl_vision"),
-    "internvl_chat": ("internlm2", internvl_tower, "internvl_vision"),
-    "glm4v": ("glm4v_text", glm4v_tower, "glm4v_vision"),
-    "glm4v_moe": ("glm4v_moe_text", glm4v_tower, "glm4v_vision"),
-    "mllama": ("mllama_text_model", mllama_tower, "mllama_vision_model"),
-    "minimax_m3_vl": ("minimax_m3_vl_text", minimax_tower, "minimax_m3_vl_vision"),
-    "step3p7": ("step3p5", step_tower, "step3p7_vision"),
-    "step3_vl": ("step3_text", uncounted, ""),
-    "gemma3n": ("gemma3n_text", uncounted, ""),
+TOWERS: dict[str, Tower] = {
+    "qwen2": qwen2_tower,
+    "qwen25": qwen25_tower,
+    "qwen3": qwen3_tower,
+    "siglip": siglip_tower,
+    "uncounted": uncounted,
+    "gemma4": gemma4_tower,
+    "pixtral": pixtral_tower,
+    "llama4": llama4_tower,
+    "moonvit": moonvit_tower,
+    "llava": llava_tower,
+    "llava_next": llava_next_tower,
+    "internvl": internvl_tower,
+    "glm4v": glm4v_tower,
+    "mllama": mllama_tower,
+    "minimax": minimax_tower,
+    "step": step_tower,
 }
+"""By the names of `towers.toml`."""

@@ -7,11 +7,8 @@ measured gets the file that lists no chips: the generic one of the tier, which s
 """
 
 import functools
-from importlib import resources
 from pathlib import Path as FilePath
 from typing import Any
-
-import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.collectives.profile import Path, Profile, Tier
@@ -21,7 +18,6 @@ from dragonscale.tables import SourceFile, Strict, built_in, checked, read_table
 
 TIERS = ("domain", "fabric", "rail", "torus", "wide")
 TRANSPORTS = ("ib", "roce", "efa", "")
-_DIRECTORY = resources.files("dragonscale.physics.collectives") / "profiles"
 
 
 class RestsOn(Strict, frozen=True):
@@ -49,7 +45,7 @@ class PathFile(Strict, frozen=True):
     switch: str = "0B"
 
 
-class TierFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TierFile(Strict, frozen=True):
     """The whole file."""
 
     name: str
@@ -98,7 +94,8 @@ def make_tier(file: TierFile) -> Tier:
 @functools.cache
 def tier_files() -> dict[str, TierFile]:
     """The built-in profiles by name."""
-    return {name: read_tier(table, f"{name}.toml") for name, table in built_in(_DIRECTORY).items()}
+    tables = built_in(FilePath(__file__).with_name("profiles"))
+    return {name: read_tier(table, f"{name}.toml") for name, table in tables.items()}
 
 
 def load_tier(name: str) -> Tier:

@@ -2,10 +2,8 @@
 (`h100+hbm=2x`)."""
 
 import functools
-import os
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +11,13 @@ from dragonscale.errors import unknown
 from dragonscale.physics.hardware.changes import changed_chip, split_changes
 from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.hardware.chip_file import merge, read_chip
-from dragonscale.tables import built_in, read_table
-
-_DIRECTORY = resources.files("dragonscale.physics.hardware") / "chips"
+from dragonscale.tables import built_in, file_version, read_table
 
 
 @functools.cache
 def _tables() -> dict[str, dict[str, Any]]:
     """The built-in files by chip name."""
-    return built_in(_DIRECTORY)
+    return built_in(Path(__file__).with_name("chips"))
 
 
 @functools.cache
@@ -76,11 +72,8 @@ def _remembered(load: Callable[[str], Chip]) -> Callable[[str], Chip]:
         path, ending, _ = name.partition(".toml")
         if not ending:
             return known(name, None)
-        try:
-            found = os.stat(path + ending)
-        except (OSError, ValueError):
-            return load(name)  # which says why
-        return known(name, (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
+        version = file_version(path + ending)
+        return load(name) if version is None else known(name, version)  # what cannot be read says why
 
     return loaded
 

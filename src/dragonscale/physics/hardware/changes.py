@@ -19,36 +19,11 @@ from typing import Any
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.hardware.chip import Chip, Torus
 from dragonscale.physics.units import parse
+from dragonscale.tables import beside
 
-KNOBS = (
-    "flops",
-    "hbm",
-    "hbm_capacity",
-    "ici",
-    "nvlink",
-    "network",
-    "dcn",
-    "pcie",
-    "latency",
-    "price",
-    "power",
-    "profile",
-)
-"""What can be changed: rates of the matrix and vector units; bandwidth and bytes of the main memory;
-bandwidths of a torus's link, within a node, above it, between pods and to the host; the latency of every
-link; dollars an hour; watts; the kernel profile. A fact's own path (`memory.l2.bandwidth`) works too."""
-_SAME = {
-    "hbm_bandwidth": "hbm",
-    "memory": "hbm_capacity",
-    "capacity": "hbm_capacity",
-    "ib": "network",
-    "infiniband": "network",
-    "compute": "flops",
-    "bf16": "matrix.bf16",
-    "fp8": "matrix.fp8",
-    "fp4": "matrix.fp4",
-    "int8": "matrix.int8",
-}
+_FILE = beside(__file__, "changes.toml")
+KNOBS: tuple[str, ...] = tuple(_FILE["knobs"])
+_SAME: dict[str, str] = _FILE["spellings"]
 _CHANGES = re.compile(r"(?P<chip>[^+]*(?:\+[^+=]*)*?)(?P<changes>(?:\+[^+=]*=[^+]*)+)")
 _FACTOR = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*[xX×]")
 MOST_FACTOR = 1e4
@@ -182,13 +157,8 @@ def _paths(chip: Chip, name: str) -> list[str]:
         return ["ici.hop_latency", "dcn.latency"] if torus else own
     if name == PROFILE:
         return []
-    known = {
-        "hbm": ["memory.hbm.bandwidth"],
-        "hbm_capacity": ["memory.hbm.capacity"],
-        "ici": ["ici.link"],
-        "dcn": ["dcn.egress"],
-        "nvlink": [f"levels.{level}.bandwidth" for level in levels[:1]],
-        "network": [f"levels.{level}.bandwidth" for level in levels[1:]] or ["dcn.egress"],
-        "price": ["price", "list_price"],
-    }
-    return known.get(name, [name])
+    if name == "nvlink":
+        return [f"levels.{level}.bandwidth" for level in levels[:1]]
+    if name == "network":
+        return [f"levels.{level}.bandwidth" for level in levels[1:]] or ["dcn.egress"]
+    return _FILE["paths"].get(name, [name])

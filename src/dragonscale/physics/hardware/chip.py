@@ -2,53 +2,39 @@
 
 A `Chip` is plain floats in base units, ready for cost formulas; `facts` keeps the provenance of each of them under the
 path it has in the data file (`matrix.bf16`, `memory.hbm.bandwidth`, `ici.link`).
+
+A number that knows where it comes from.
+
+Public tools disagree about the same chip (is the H100's HBM 3072, 3350 or 3400 GB/s? per GPU or per node? one way or
+both?) because none of them says. Here every value in a data file carries its unit, what it is per, its direction, its
+source and the source's date; other sources' readings of the same quantity are kept beside it under `also`, so that a
+calculation can be repeated with the numbers of one source throughout (`Chip.reading("book")`).
 """
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.physics.hardware.quantity import Quantity
+from dragonscale.physics.units import COMPUTED_AS, DTYPE_BYTES
 
-DTYPE_BYTES: dict[str, float] = {
-    "fp64": 8,
-    "f64": 8,
-    "fp32": 4,
-    "f32": 4,
-    "tf32": 4,
-    "int32": 4,
-    "s32": 4,
-    "u32": 4,
-    "bf16": 2,
-    "fp16": 2,
-    "f16": 2,
-    "int16": 2,
-    "fp8": 1,
-    "f8": 1,
-    "int8": 1,
-    "s8": 1,
-    "u8": 1,
-    "bool": 1,
-    "fp6": 0.75,
-    "fp4": 0.5,
-    "int4": 0.5,
-    "mxfp8": 1 + 1 / 32,
-    "mxfp6": 0.75 + 1 / 32,
-    "mxfp4": 0.5 + 1 / 32,
-    "nvfp4": 0.5 + 1 / 16,
-}
-"""Bytes per element. The block-scaled formats include their scales: one byte per 32 elements, or per 16 for nvfp4."""
 
-_COMPUTED_AS = {
-    "f32": "fp32",
-    "f16": "fp16",
-    "f8": "fp8",
-    "s8": "int8",
-    "mxfp8": "fp8",
-    "mxfp6": "fp6",
-    "mxfp4": "fp4",
-    "nvfp4": "fp4",
-}
+@dataclass(frozen=True)
+class Quantity:
+    """A value in base units with its provenance."""
+
+    value: Any
+    dimension: str
+    source: str
+    per: str = "chip"
+    direction: str = ""
+    note: str = ""
+    also: tuple["Quantity", ...] = ()
+
+    def reading(self, source: str) -> "Quantity":
+        """This quantity as `source` gives it, if it gives it at all; otherwise unchanged."""
+        return next((other for other in self.also if other.source == source), self)
+
+
 _SAME = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "u8": "int8"}
 _MEMORY = {"capacity": 0.0, "bandwidth": None, "visible": None}
 _WIDER = {"fp4": "fp8", "fp6": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "fp16": "bf16", "bf16": "fp16"}
@@ -206,7 +192,7 @@ class Chip:
         size, name = dtype_bytes(dtype), _SAME.get(dtype, dtype)
         if self.formats is None:
             narrow = size < 2 and bool(self.matrix)
-            return "native" if self._rated(_COMPUTED_AS.get(name, name)) else "weights" if narrow else ""
+            return "native" if self._rated(COMPUTED_AS.get(name, name)) else "weights" if narrow else ""
         stored = self.formats.weights
         if name in stored or (name == "fp4" and "fp4" not in self.matrix and {"mxfp4", "nvfp4"} & {*stored}):
             return "weights"
@@ -232,7 +218,7 @@ class Chip:
         units."""
         rates = self.matrix if unit == "matrix" else self.vector
         dtype_bytes(dtype)
-        name, seen = dtype if dtype in rates else _COMPUTED_AS.get(dtype, dtype), set()
+        name, seen = dtype if dtype in rates else COMPUTED_AS.get(dtype, dtype), set()
         while name not in rates:
             seen.add(name)
             name = "fp32" if unit == "vector" else _WIDER.get(name, "")

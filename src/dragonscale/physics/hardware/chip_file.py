@@ -17,12 +17,32 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from dragonscale.errors import InputError, shorten
-from dragonscale.physics.hardware.chip import DTYPE_BYTES, Chip, Level, NumberFormats, Torus, Tree, assemble
-from dragonscale.physics.hardware.quantity import Quantity, QuantityFile, Written, read_quantity
+from dragonscale.physics.hardware.chip import Chip, Level, NumberFormats, Quantity, Torus, Tree, assemble
+from dragonscale.physics.units import DTYPE_BYTES, parse
 from dragonscale.tables import SourceFile, Strict, checked
+
+
+class ReadingFile(Strict, frozen=True):
+    """One source's value of a quantity, as written in a file."""
+
+    value: str | float | list[float]
+    source: str
+    note: str = ""
+
+
+class QuantityFile(Strict, frozen=True):
+    """A value as written in a file: a table with its source, or (in a user's own file) just the value."""
+
+    value: str | float | list[float]
+    source: str
+    per: str = "chip"
+    direction: str = ""
+    note: str = ""
+    also: list[ReadingFile] = []
+
+
+Written = QuantityFile | str | float | list[float]
 
 
 class MemoryFile(Strict, frozen=True):
@@ -66,7 +86,7 @@ class DcnFile(Strict, frozen=True):
     latency: Written = "10us"
 
 
-class ChipFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ChipFile(Strict, frozen=True):
     """The whole file."""
 
     name: str
@@ -90,6 +110,28 @@ class ChipFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     released: str = ""
     default_slice: str = ""
     architecture: str = ""
+
+
+def read_quantity(written: Written, dimension: str, where: str, default_source: str) -> Quantity:
+    """Turn what a file says into a `Quantity` in base units.
+
+    >>> read_quantity("900GB/s", "bytes/s", "hbm", "mychip.toml").value
+    900000000000.0
+    """
+    if not isinstance(written, QuantityFile):
+        return Quantity(_value(written, dimension, where), dimension, default_source)
+    words = written.source, written.per, written.direction, written.note
+    main = Quantity(_value(written.value, dimension, where), dimension, *words)
+    others = [(_value(other.value, dimension, where), other) for other in written.also]
+    return replace(main, also=tuple(replace(main, value=v, source=o.source, note=o.note) for v, o in others))
+
+
+def _value(value: str | float | list[float], dimension: str, where: str) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, (int, float)) and dimension != "count":
+        raise InputError(f"{where} is {value!r}, which has no unit; write it as text with its unit.")
+    return parse(value, dimension, where)
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -118,10 +160,8 @@ def _merged_levels(base: Any, changes: Any) -> Any:
 def read_chip(table: dict[str, Any], origin: str) -> Chip:
     """Check a table against `ChipFile` and assemble the chip."""
     file = checked(table, ChipFile, "chip file", origin)
-    strange, at = (
-        [one for one in (*file.matrix, *file.vector, *_named(file.formats)) if one not in DTYPE_BYTES],
-        f"The chip file {shorten(origin)}",
-    )
+    at = f"The chip file {shorten(origin)}"
+    strange = [name for name in (*file.matrix, *file.vector, *_named(file.formats)) if name not in DTYPE_BYTES]
     if strange:
         raise InputError(f"{at} names {strange[0]!r}, which is no dtype.")
     if "hbm" not in file.memory:
@@ -158,32 +198,38 @@ def _network_shape(file: ChipFile) -> Torus | Tree:
     return Torus(0, 0.0, 0.0, (), file.ici.wrap, file.ici.slices)
 
 
+_DIMENSIONS = {
+    "memory": {"capacity": "bytes", "visible": "bytes", "bandwidth": "bytes/s"},
+    "host": {"chips": "count", "shape": "count", "vm": "count", "memory": "bytes"},
+    "dcn": {"egress": "bytes/s", "latency": "s"},
+    "ici": {"link": "bytes/s", "hop_latency": "s", "pod": "count"},
+    "levels": {"bandwidth": "bytes/s", "latency": "s"},
+    "": {"pcie": "bytes/s", "power": "W", "price": "USD/h", "list_price": "USD/h"},
+}
+"""Of the numbers in the tables of each kind."""
+
+
 def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
     """Every number of the file by its path."""
     written: dict[str, tuple[Written | None, str]] = {}
+
+    def add(kind: str, table: object, path: str) -> None:
+        for name, dimension in _DIMENSIONS[kind].items() if table else ():
+            written[f"{path}{name}"] = (getattr(table, name), dimension)
+
     written |= {f"matrix.{dtype}": (rate, "FLOP/s") for dtype, rate in file.matrix.items()}
     written |= {f"vector.{dtype}": (rate, "FLOP/s") for dtype, rate in file.vector.items()}
     for name, memory in file.memory.items():
-        written[f"memory.{name}.capacity"] = (memory.capacity, "bytes")
-        written[f"memory.{name}.visible"] = (memory.visible, "bytes")
-        written[f"memory.{name}.bandwidth"] = (memory.bandwidth, "bytes/s")
+        add("memory", memory, f"memory.{name}.")
     for key, value in file.structure.items():
         text = value.value if isinstance(value, QuantityFile) else value
         unit = "Hz" if isinstance(text, str) and text.endswith("Hz") else "count"
         written[f"structure.{key}"] = (value, unit)
-    if file.host:
-        written |= {"host.chips": (file.host.chips, "count"), "host.shape": (file.host.shape, "count")}
-        written |= {"host.vm": (file.host.vm, "count"), "host.memory": (file.host.memory, "bytes")}
-    if file.dcn:
-        written |= {"dcn.egress": (file.dcn.egress, "bytes/s"), "dcn.latency": (file.dcn.latency, "s")}
-    if file.ici:
-        written |= {"ici.link": (file.ici.link, "bytes/s"), "ici.hop_latency": (file.ici.hop_latency, "s")}
-        written |= {"ici.pod": (file.ici.pod, "count")}
+    for kind in ("host", "dcn", "ici"):
+        add(kind, getattr(file, kind), f"{kind}.")
     for level in file.levels:
-        written[f"levels.{level.name}.bandwidth"] = (level.bandwidth, "bytes/s")
-        written[f"levels.{level.name}.latency"] = (level.latency, "s")
-    written |= {"pcie": (file.pcie, "bytes/s"), "power": (file.power, "W")}
-    written |= {"price": (file.price, "USD/h"), "list_price": (file.list_price, "USD/h")}
+        add("levels", level, f"levels.{level.name}.")
+    add("", file, "")
     facts = {
         path: read_quantity(value, dimension, f"{path} in {origin}", origin)
         for path, (value, dimension) in written.items()
@@ -237,6 +283,5 @@ def _check_levels(levels: list[LevelFile], at: str) -> None:
         if not least <= level.degree <= MOST_CHILDREN:
             raise InputError(
                 f"{at} has a degree of {shorten(level.degree)} in level {shorten(level.name)}; it is a number of "
-                "children from 1 to "
-                f"{MOST_CHILDREN:,}, and only of the top level 0 (as many as needed)."
+                f"children from 1 to {MOST_CHILDREN:,}, and only of the top level 0 (as many as needed)."
             )

@@ -20,20 +20,19 @@ has such ports, each with a cable to every leaf of its unit.
 
 import functools
 import math
-import tomllib
 from dataclasses import dataclass
-from importlib import resources
 
 import msgspec
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware.catalogue import load_chip as load_chip  # for the examples
 from dragonscale.physics.hardware.chip import Chip, Level, Tree
-from dragonscale.physics.hardware.quantity import Written, read_quantity
+from dragonscale.physics.hardware.chip_file import Written, read_quantity
 from dragonscale.physics.numbers import Number, minimum
+from dragonscale.tables import Strict, beside
 
 
-class SwitchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SwitchFile(Strict, frozen=True):
     """One table of `switches.toml`."""
 
     title: str
@@ -58,11 +57,8 @@ class TreeSwitch:
 
 @functools.cache
 def _switches() -> dict[str, TreeSwitch]:
-    table = tomllib.loads(
-        (resources.files("dragonscale.physics.hardware") / "switches.toml").read_text(encoding="utf-8")
-    )
     switches: dict[str, TreeSwitch] = {}
-    for name, file in msgspec.convert(table["switches"], dict[str, SwitchFile]).items():
+    for name, file in msgspec.convert(beside(__file__, "switches.toml")["switches"], dict[str, SwitchFile]).items():
         ports = read_quantity(file.ports, "count", f"{name}.ports", "switches.toml").value
         link = read_quantity(file.link, "bytes/s", f"{name}.link", "switches.toml").value
         switches[name] = TreeSwitch(name, file.title, int(ports), link)

@@ -16,25 +16,9 @@ import math
 
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.chip import Chip
+from dragonscale.tables import beside
 
-PARTS: dict[str, dict[str, str]] = {
-    "gpu": {
-        "core": "SM",
-        "vector unit": "Warp Scheduler",
-        "ALU": "CUDA Core",
-        "scratchpad": "SMEM",
-        "matrix unit": "Tensor Core",
-        "main memory": "HBM",
-    },
-    "tpu": {
-        "core": "TensorCore",
-        "vector unit": "VPU",
-        "ALU": "VPU ALU",
-        "scratchpad": "VMEM",
-        "matrix unit": "MXU",
-        "main memory": "HBM",
-    },
-}
+PARTS: dict[str, dict[str, str]] = beside(__file__, "parts.toml")
 """What each kind of chip calls its parts, by what they do."""
 
 

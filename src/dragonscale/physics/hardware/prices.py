@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware.catalogue import load_chip
-from dragonscale.physics.hardware.chip import Chip
-from dragonscale.physics.hardware.quantity import Quantity
+from dragonscale.physics.hardware.chip import Chip, Quantity
 from dragonscale.physics.hardware.slices import Slice
 from dragonscale.physics.units import parse
 

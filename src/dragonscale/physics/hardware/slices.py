@@ -200,11 +200,8 @@ def _canonical(text: str) -> str:
     name = (match["after"] or match["before"] or match["dashed"]).strip()
     if not is_chip(name):
         return text
-    count, chip, changed = (
-        _count(match["count"] or match["number"], text),
-        load_chip(name),
-        name + "".join(f"+{one}" for one in changes),
-    )
+    count, chip = _count(match["count"] or match["number"], text), load_chip(name)
+    changed = name + "".join(f"+{change}" for change in changes)
     if not isinstance(chip.network, Torus):
         return f"{changed}:{count}"
     if match["dashed"] and chip.name in _BY_CORES:

@@ -37,8 +37,10 @@ def attention_seconds(
     causal: bool = True,
     window: Number = None,
     write_cache: bool = False,
+    backward: bool = False,
 ) -> Number:
-    """Seconds of the forward pass on one chip; heads are those of this chip, `dtype` is that of the keys and values.
+    """Seconds of the forward pass, or the `backward` one, on one chip; heads are those of this chip, `dtype` is that of
+    the keys and values.
 
     The queries are the last of the keys, so `keys - queries` were there before. `window` is how many keys a query may
     see. `write_cache` adds writing this chip's new keys and values into a paged cache, as serving does.
@@ -53,27 +55,12 @@ def attention_seconds(
     table = profile.attention.of(name)
     seen = keys if window is None else window
     formula = partial(_seconds, name=name, table=table, profile=profile, causal=causal, write=write_cache)
-    return evaluate(formula, batch, queries, keys, q_heads, kv_heads, head_dim, seen)
+    forward = evaluate(formula, batch, queries, keys, q_heads, kv_heads, head_dim, seen)
+    return forward * table.backward if backward else forward
 
 
-def attention_backward_seconds(
-    batch: Number,
-    queries: Number,
-    keys: Number,
-    q_heads: Number,
-    kv_heads: Number,
-    head_dim: Number,
-    dtype: str,
-    profile: KernelProfile,
-    *,
-    causal: bool = True,
-    window: Number = None,
-) -> Number:
-    """Seconds of the backward pass: five matmuls where the forward pass has two, at a lower rate."""
-    forward = attention_seconds(
-        batch, queries, keys, q_heads, kv_heads, head_dim, dtype, profile, causal=causal, window=window
-    )
-    return forward * profile.attention.of(dtype).backward
+attention_backward_seconds = partial(attention_seconds, backward=True)
+"""Seconds of the backward pass: five matmuls where the forward pass has two, at a lower rate."""
 
 
 def keys_seen(queries: Number, keys: Number, window: Number, causal: bool) -> Number:
@@ -90,20 +77,9 @@ def keys_seen(queries: Number, keys: Number, window: Number, causal: bool) -> Nu
 
 
 def _seconds(
-    batch: Number,
-    queries: Number,
-    keys: Number,
-    q_heads: Number,
-    kv_heads: Number,
-    head_dim: Number,
-    window: Number,
-    *,
-    name: str,
-    table: FlashAttention,
-    profile: KernelProfile,
-    causal: bool,
-    write: bool,
+    *sizes: Number, name: str, table: FlashAttention, profile: KernelProfile, causal: bool, write: bool
 ) -> Number:
+    batch, queries, keys, q_heads, kv_heads, head_dim, window = sizes
     peak, cores = profile.peak(name), profile.cores
     group = q_heads / kv_heads
     rows = queries * group if table.packed else queries

@@ -44,17 +44,8 @@ def decode_attention_seconds(
     return evaluate(formula, batch, keys, q_heads, kv_heads, head_dim)
 
 
-def _seconds(
-    batch: Number,
-    keys: Number,
-    q_heads: Number,
-    kv_heads: Number,
-    head_dim: Number,
-    element: float,
-    table: Decode,
-    profile: KernelProfile,
-    warm: bool,
-) -> Number:
+def _seconds(*sizes: Number, element: float, table: Decode, profile: KernelProfile, warm: bool) -> Number:
+    batch, keys, q_heads, kv_heads, head_dim = sizes
     blocks = batch * kv_heads
     per_core = blocks / profile.cores
     waves = ceil(per_core) * table.quantum + per_core * (1 - table.quantum)

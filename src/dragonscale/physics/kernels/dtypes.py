@@ -4,11 +4,10 @@ A format of kernels says more than a dtype of elements: `fp8_block` is fp8 with 
 weights, `mxfp4_bf16` is 4-bit weights unpacked on the fly and multiplied with bf16 activations.
 """
 
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 
 from dragonscale.errors import unknown
+from dragonscale.tables import beside
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class Format:
     like: str = ""
 
 
-_FILE = tomllib.loads(Path(__file__).with_name("formats.toml").read_text(encoding="utf-8"))
+_FILE = beside(__file__, "formats.toml")
 FORMATS = {name: Format(**row) for name, row in _FILE["formats"].items()}
 
 
@@ -45,7 +44,7 @@ def stand_ins(name: str) -> list[str]:
     >>> stand_ins("mxfp4")
     ['mxfp4', 'nvfp4', 'fp8', 'bf16']
     """
-    found = [name]
-    while FORMATS[found[-1]].like:
-        found.append(FORMATS[found[-1]].like)
-    return found
+    names = [name]
+    while FORMATS[names[-1]].like:
+        names.append(FORMATS[names[-1]].like)
+    return names

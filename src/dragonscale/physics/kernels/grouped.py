@@ -74,19 +74,9 @@ def expanded_seconds(
 
 
 def _seconds(
-    tokens: Number,
-    hidden: Number,
-    inner: Number,
-    picks: Number,
-    experts: Number,
-    chips: Number,
-    *,
-    name: str,
-    table: Grouped,
-    profile: KernelProfile,
-    routing: Routing,
-    gated: bool,
+    *sizes: Number, name: str, table: Grouped, profile: KernelProfile, routing: Routing, gated: bool
 ) -> Number:
+    tokens, hidden, inner, picks, experts, chips = sizes
     kind, peak, cores = FORMATS[name], profile.peak(name), profile.cores
     load = route(tokens, picks, experts, chips, routing)
     into = 2 * inner if gated else inner

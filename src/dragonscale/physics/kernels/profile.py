@@ -136,6 +136,9 @@ class Stream:
     bandwidth: float
 
 
+RECORDS = {"matmul": Matmul, "attention": FlashAttention, "decode": Decode}
+
+
 @dataclass(frozen=True)
 class FittedOn:
     """Where a table's constants come from: the source, how many rows, the errors left on rows that were and were not

@@ -13,31 +13,20 @@ and takes the file that was measured with it where there is one.
 import dataclasses
 import functools
 import os
-from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.physics.hardware.catalogue import chip_names, load_chip
 from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.kernels.dtypes import FORMATS
-from dragonscale.physics.kernels.profile import (
-    Decode,
-    FittedOn,
-    FlashAttention,
-    Grouped,
-    KernelProfile,
-    Matmul,
-    Stream,
-    Tables,
-)
+from dragonscale.physics.kernels.profile import RECORDS, FittedOn, Grouped, KernelProfile, Stream, Tables
 from dragonscale.physics.units import parse
 from dragonscale.tables import SourceFile, Strict, built_in, checked, file_version, read_table
 
-_DIRECTORY = resources.files("dragonscale.physics.kernels") / "profiles"
 _USUAL = {"gpu": "generic-gpu", "tpu": "tpu"}
-_RECORDS = {"matmul": Matmul, "attention": FlashAttention, "decode": Decode}
 _Record = TypeVar("_Record")
 
 
@@ -64,7 +53,7 @@ class ProfileFile(Strict, frozen=True):
 def read_profile(table: dict[str, Any], origin: str) -> ProfileFile:
     """Check a table against `ProfileFile`."""
     file = checked(table, ProfileFile, "kernel profile", origin)
-    empty = [kind for kind in (*_RECORDS, "grouped") if not getattr(file, kind) or {} in getattr(file, kind).values()]
+    empty = [kind for kind in (*RECORDS, "grouped") if not getattr(file, kind) or {} in getattr(file, kind).values()]
     if empty or not 0 < (132 if file.cores is None else file.cores) < MOST:
         what = f"tables of {empty[0]}" if empty else "cores"
         raise InputError(f"The kernel profile {shorten(origin)} has no {what}.")
@@ -81,7 +70,7 @@ def read_profile(table: dict[str, Any], origin: str) -> ProfileFile:
 def tables_of(file: ProfileFile) -> dict[str, dict[str, Any]]:
     """Every table of constants by its path: `matmul.bf16`, `grouped.fp8.triton`, `stream`."""
     found = {"stream": file.stream}
-    for kind in _RECORDS:
+    for kind in RECORDS:
         found |= {f"{kind}.{name}": table for name, table in getattr(file, kind).items()}
     for name, own in file.grouped.items():
         found |= {f"grouped.{name}.{who}": table for who, table in own.items()}
@@ -123,7 +112,8 @@ def _possible(value: Any, above: bool) -> bool:
 @functools.cache
 def profile_files() -> dict[str, ProfileFile]:
     """The built-in profiles by name."""
-    return {name: read_profile(table, f"{name}.toml") for name, table in built_in(_DIRECTORY).items()}
+    tables = built_in(Path(__file__).with_name("profiles"))
+    return {name: read_profile(table, f"{name}.toml") for name, table in tables.items()}
 
 
 def choose(chip: Chip, library: str = "") -> str:
@@ -148,12 +138,12 @@ def choose(chip: Chip, library: str = "") -> str:
 
 def make_profile(file: ProfileFile, chip: Chip) -> KernelProfile:
     """A file's constants with a chip's datasheet rates."""
-    wrong = [name for kind in (*_RECORDS, "grouped") for name in getattr(file, kind) if name not in FORMATS]
+    wrong = [name for kind in (*RECORDS, "grouped") for name in getattr(file, kind) if name not in FORMATS]
     if wrong:
         raise unknown("number format", wrong[0], FORMATS)
     tables: dict[str, Any] = {
         kind: Tables({name: make_table(raw, record, f"{kind}.{name}") for name, raw in getattr(file, kind).items()})
-        for kind, record in _RECORDS.items()
+        for kind, record in RECORDS.items()
     }
     grouped = {
         name: {who: make_table(raw, Grouped, f"grouped.{name}.{who}") for who, raw in own.items()}
@@ -229,8 +219,6 @@ def _read_file(path: str, _version: tuple[int, ...] | None) -> ProfileFile:
 
 @functools.cache
 def _built_in(name: str, chip: str) -> KernelProfile:
-    from dragonscale.physics.hardware.catalogue import load_chip
-
     return make_profile(profile_files()[name], load_chip(chip))
 
 
@@ -241,8 +229,6 @@ def kernel_profile_for(chip: Chip | str, path: str = "", library: str = "") -> K
     >>> kernel_profile_for("h100").measured, kernel_profile_for("gb200").name, kernel_profile_for("gb200").measured
     (True, 'b200', False)
     """
-    from dragonscale.physics.hardware.catalogue import chip_names, load_chip
-
     found = load_chip(chip) if isinstance(chip, str) else chip
     if word := path or found.kernels:
         own = named_profile(word, found)

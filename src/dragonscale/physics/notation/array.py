@@ -27,34 +27,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.physics.units import DTYPE_BYTES, parse_count
 
-DTYPE_NAMES = (
-    "fp64",
-    "f64",
-    "fp32",
-    "f32",
-    "tf32",
-    "int32",
-    "s32",
-    "u32",
-    "bf16",
-    "fp16",
-    "f16",
-    "int16",
-    "fp8",
-    "f8",
-    "int8",
-    "s8",
-    "u8",
-    "bool",
-    "fp6",
-    "fp4",
-    "int4",
-    "mxfp8",
-    "mxfp6",
-    "mxfp4",
-    "nvfp4",
-)
+DTYPE_NAMES = tuple(DTYPE_BYTES)
 MAX_LENGTH = 4000
 
 _NAME = r"[A-Za-zα-ωΑ-Ω][A-Za-z0-9α-ωΑ-Ω']*"
@@ -177,8 +152,6 @@ def _parse_dim(text: str, whole: str) -> Dim:
         raise InputError(f"{at} mixes a name and a size; write {match['name']}={match['size']}.")
     size = None
     if match["size"]:
-        from dragonscale.physics.units import parse_count
-
         size = parse_count(match["size"], f"the dim {shorten(text)} in {shorten(whole)}")
         if size == 0:
             raise InputError(f"{at} has size 0; a dim has at least one element.")

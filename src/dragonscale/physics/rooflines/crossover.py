@@ -11,7 +11,7 @@ from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.physics.numbers import Number
-from dragonscale.physics.rooflines.bounds import Roofline
+from dragonscale.physics.rooflines.cost import Roofline
 
 LARGEST = 1e15
 

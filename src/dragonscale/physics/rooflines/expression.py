@@ -35,6 +35,7 @@ from dragonscale.physics.numbers import Number, is_symbolic, minimum, product, w
 from dragonscale.physics.rooflines.cost import Cost
 from dragonscale.physics.rooflines.counts import GivenCounts, array_bytes, compute_dtype, einsum_cost, parse_counts
 from dragonscale.physics.units import parse_count
+from dragonscale.tables import beside
 
 _CALL = re.compile(r"\s*(?P<name>[a-z_]\w*)\s*\((?P<inside>.*)\)\s*(?:(?:->|→)(?P<output>.*))?", re.DOTALL)
 HEADS = ("B", "T", "S", "N", "K", "H")
@@ -236,22 +237,7 @@ def _attended(operands: list[Array], output: str | None, causal: bool, text: str
     return Operation(line, "attend", own[0], causal)
 
 
-FLOPS = {
-    "add": 1,  # x + y
-    "sub": 1,
-    "mul": 1,
-    "relu": 1,  # max(x, 0)
-    "sigmoid": 4,  # 1 / (1 + exp(-x))
-    "silu": 4,  # x / (1 + exp(-x))
-    "swish": 4,
-    "gelu": 9,  # x/2 · (1 + tanh(c·(x + a·x³))): two for x³, one each for a, +, c, tanh, +, · and /2
-    "swiglu": 5,  # silu(gate) · up
-    "geglu": 10,  # gelu(gate) · up
-    "softmax": 5,  # the largest, subtract, exp, the sum, divide
-    "rmsnorm": 4,  # square, the sum, times 1/rms, times the weight
-    "layernorm": 7,  # the mean, subtract, square, the sum, times 1/sigma, times the weight, plus the bias
-    "rope": 3,  # x·cos + turned x·sin
-}
+FLOPS: dict[str, int] = beside(__file__, "elementwise.toml")
 """FLOPs for each element of the result, by the definitions beside them."""
 
 
