@@ -49,7 +49,6 @@ class KernelBench:
         kind: str,
         part: str,
         term: str,
-        *,
         dtype: str = "",
         flops: Number = 0.0,
         moved: Number = 0.0,
@@ -61,23 +60,5 @@ class KernelBench:
         memory = moved / self.profile.bandwidth
         least = maximum(compute, memory)
         taken = maximum(seconds, least) if self.timed else least
-        return ServingLine(
-            self.section.name,
-            self.phase,
-            what,
-            kind,
-            (),
-            self.section.repeat,
-            part,
-            term,
-            "",
-            flops,
-            moved,
-            0.0,
-            least,
-            taken,
-            taken,
-            compute,
-            memory,
-            issued,
-        )
+        names = (self.section.name, self.phase, what, kind, (), self.section.repeat, part, term, "")
+        return ServingLine(*names, flops, moved, 0.0, least, taken, taken, compute, memory, issued)

@@ -102,19 +102,8 @@ def routing_lines(section: Section, tokens: Number, bench: KernelBench) -> Itera
     volume = tokens * section.dims["x"] * 4.0
     volume = rows * section.dims["e"] * 4.0 * size if bench.exchange else volume
     for name in names:
-        yield ServingLine(
-            section.name,
-            bench.phase,
-            name,
-            kind,
-            ("data",),
-            section.repeat,
-            "experts",
-            carries="statistic",
-            wire_bytes=wire_bytes(kind, volume, size),
-            volume=volume,
-            issued=1.0,
-        )
+        names = (section.name, bench.phase, name, kind, ("data",), section.repeat, "experts", "", "statistic")
+        yield ServingLine(*names, wire_bytes=wire_bytes(kind, volume, size), volume=volume, issued=1.0)
 
 
 def scanned_line(laid: Callable[[Array], Array], bench: KernelBench) -> ServingLine:

@@ -138,25 +138,8 @@ def _hop_line(deployment: Deployment, tokens: Number, phase: str) -> ServingLine
     lower = taken = collective_time("permute", volume, group, EXACT).bandwidth
     if deployment.timed:
         taken = expected_time("permute", volume, group, shared_profile(deployment.network, group), EXACT)
-    return ServingLine(
-        "step",
-        phase,
-        "R",
-        "permute",
-        ("pipe",),
-        stages - 1,
-        "",
-        "",
-        "activation",
-        0.0,
-        0.0,
-        volume,
-        lower,
-        taken,
-        taken,
-        issued=2.0,
-        volume=volume,
-    )
+    names = ("step", phase, "R", "permute", ("pipe",), stages - 1, "", "", "activation")
+    return ServingLine(*names, 0.0, 0.0, volume, lower, taken, taken, issued=2.0, volume=volume)
 
 
 def _filled(deployment: Deployment, known: dict[str, Any], rows: Any) -> Any:
@@ -300,25 +283,8 @@ def _move_line(
         lower, taken, waited, sent, volume, count = (
             where(alone, 0.0, one) for one in (lower, taken, waited, sent, volume, count)
         )
-    return ServingLine(
-        section.name,
-        bench.phase,
-        step.before.name,
-        step.kind,
-        step.axes,
-        section.repeat,
-        move.part,
-        "",
-        "activation",
-        0.0,
-        0.0,
-        sent,
-        lower,
-        taken,
-        waited,
-        issued=count,
-        volume=volume,
-    )
+    names = (section.name, bench.phase, step.before.name, step.kind, step.axes, section.repeat, move.part)
+    return ServingLine(*names, "", "activation", 0.0, 0.0, sent, lower, taken, waited, issued=count, volume=volume)
 
 
 def _within_node(group: Group) -> bool:

@@ -16,16 +16,15 @@ from dragonscale.physics.hardware import Torus
 from dragonscale.physics.numbers import maximum
 from dragonscale.physics.sharding.placement import Wires
 from dragonscale.training.evaluation import straggling
-from dragonscale.training.host_memory import hosted
+from dragonscale.training.lines import costed_section, offload_seconds
 from dragonscale.training.memory import Held, section_bytes
 from dragonscale.training.passes import LayerPass, SectionSums, sum_lines
-from dragonscale.training.peak_memory import fullest_bytes, ranks_held
+from dragonscale.training.peak_memory import fullest_bytes, hosted, ranks_held
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.rows import SHAPE, STATE, Chosen, Rows, take
-from dragonscale.training.setting import Setting, costed_section, offload_seconds, pass_sizes
-from dragonscale.training.stages import held_microbatches
+from dragonscale.training.setting import Setting
 from dragonscale.training.step import Parts, bound_passes, layer_passes, lower_seconds, step_time
-from dragonscale.training.xla_memory import ALIVE, section_parts, xla_held
+from dragonscale.training.xla_memory import section_parts, xla_held
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,8 @@ def judge_rows(
             seconds, numpy.stack([lower_bounds(rows, replace(plan, remat=one), chosen, costs) for one, costs in pairs])
         )
     shape = (len(remats), len(chosen))
-    held = [_rank(setting, replace(plan, remat=remat), chosen, expected, place) for place, remat in enumerate(remats)]
+    kept = [replace(setting, plan=replace(plan, remat=remat)) for remat in remats]
+    held = [_rank(one, chosen, expected, place) for place, one in enumerate(kept)]
     return Judged(numpy.broadcast_to(seconds, shape), held, chosen.wires.possible)
 
 
@@ -75,37 +75,21 @@ def _parts(chosen: Chosen, costs: Costs) -> Parts:
     return Parts(costs.sums, costs.held, chosen.layers, chosen.microbatches, costs.forward, costs.backward)
 
 
-def _rank(setting: Setting, plan: Plan, chosen: Chosen, costs: Costs, place: int) -> Any:
+def _rank(setting: Setting, chosen: Chosen, costs: Costs, place: int) -> Any:
     """Bytes of the fullest chip under one remat policy; no number of bytes will do where the host lacks memory."""
-    held, ends = _chip(setting, plan, chosen, costs, place), [section.name for section in setting.ends]
-    there = hosted(plan, setting.stack, costs.held, chosen.layers, ends, chosen.numbers, chosen.microbatches)
+    held = _chip(setting, chosen, costs, place)
+    there = hosted(setting, costs.held, chosen.layers, chosen.numbers, chosen.microbatches)
     if not there:
         return held
     return numpy.where(sum(line.bytes for line in there) > setting.slice.chip.host_memory, numpy.inf, held)
 
 
-def _chip(setting: Setting, plan: Plan, chosen: Chosen, costs: Costs, place: int) -> Any:
-    ends = [section.name for section in setting.ends]
+def _chip(setting: Setting, chosen: Chosen, costs: Costs, place: int) -> Any:
+    laid = (chosen.layers, chosen.numbers, chosen.microbatches)
     if setting.stack.memory.allocator == "caching":
         held = {name: replace(one, activations=costs.saved[place][name]) for name, one in costs.held.items()}
-        ranks = ranks_held(plan, setting.stack, held, chosen.layers, chosen.numbers, chosen.microbatches, ends)
-        return fullest_bytes(ranks)
-    tokens = chosen.numbers["microbatch"] * setting.sequence / chosen.wires.axes["context"]
-    flight = held_microbatches(plan.schedule, chosen.numbers["pipe"], chosen.numbers["virtual"], chosen.microbatches)
-    width = setting.program.sections[0].dims["d"]
-    lines = xla_held(
-        costs.saved[place],
-        chosen.layers.fullest,
-        ends,
-        tokens,
-        width,
-        flight,
-        chosen.microbatches,
-        plan,
-        setting.stack,
-        setting.alive or ALIVE[setting.slice.chip.kind],
-    )
-    return sum(line.bytes for line in lines)
+        return fullest_bytes(ranks_held(setting, held, *laid))
+    return sum(line.bytes for line in xla_held(setting, costs.saved[place], *laid, chosen.wires.mesh))
 
 
 def lower_bounds(rows: Rows, plan: Plan, chosen: Chosen, bound: Costs) -> Any:
@@ -153,7 +137,9 @@ def _sums(rows: Rows, setting: Setting, section: Section, remats: tuple[str, ...
     def run() -> SectionSums:
         kernels = summed("kernels", SHAPE)
         kernels.offload = rows.spread(
-            SHAPE, lambda microbatch, wires: _offload(setting, section, microbatch, wires), ("offload", *shared)
+            SHAPE,
+            lambda microbatch, wires: offload_seconds(setting, section, microbatch, wires.mesh),
+            ("offload", *shared),
         )
         return kernels.beside(summed("activations", (*AXES, "microbatch") if torus else SHAPE))
 
@@ -170,11 +156,6 @@ def _words(plan: Plan, section: Section) -> tuple[object, ...]:
     return (section.name, plan.dtype, plan.sequence, plan.context_by, _fold(plan, section))
 
 
-def _offload(setting: Setting, section: Section, microbatch: Any, wires: Wires) -> Any:
-    mesh = wires.mesh
-    return offload_seconds(setting, section, pass_sizes(setting, section, microbatch, mesh), mesh)
-
-
 def _held(rows: Rows, setting: Setting, section: Section) -> Held:
     """What a chip keeps of a section: state once for each way to lay it out, workspace once for each
     shape on a chip."""
@@ -188,11 +169,7 @@ def _held(rows: Rows, setting: Setting, section: Section) -> Held:
 
 def _bytes(rows: Rows, setting: Setting, section: Section, names: tuple[str, ...]) -> Held:
     def cost(microbatch: Any, wires: Wires) -> Held:
-        mesh = wires.mesh
-        sizes = pass_sizes(setting, section, microbatch, mesh)
-        return section_bytes(
-            section, sizes, mesh, setting.plan, setting.rules(section), setting.stack, setting.slice.chip
-        )
+        return section_bytes(setting, section, microbatch, wires.mesh)
 
     plan = setting.plan
     return rows.spread(names, cost, ("bytes", plan.optimizer, plan.remat, *_words(plan, section)))
@@ -207,9 +184,7 @@ def _saved(rows: Rows, setting: Setting, remat: str) -> dict[str, Any]:
         if xla:
 
             def parts(microbatch: Any, wires: Wires, one: Section = section) -> Any:
-                mesh = wires.mesh
-                sizes = pass_sizes(here, one, microbatch, mesh)
-                return section_parts(here.reading(one), sizes, mesh, plan, setting.stack)
+                return section_parts(here, one, microbatch, wires.mesh)
 
             key = ("parts", remat, *_words(plan, section), plan.zero)
             found[section.name] = rows.keep(key, lambda make=parts: rows.spread((*AXES, "microbatch"), make))

@@ -21,10 +21,9 @@ from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.letters import Letters, lettered_axes, lettered_section, lettered_slice, lettered_wires
 from dragonscale.training.evaluation import Job, Verdict, as_numbers, judge_setting, make_job, make_setting, structures
 from dragonscale.training.plan import AXES, Plan
-from dragonscale.training.stack import Stack
+from dragonscale.training.stack import ALIVE, Stack
 from dragonscale.training.stages import StageLayers, stage_layers
 from dragonscale.training.travel import Network
-from dragonscale.training.xla_memory import ALIVE
 
 FITTED = "copies that the compiler keeps at the peak", "fitted on compiled programs (docs/verify.md)"
 """What the constants of XLA's memory are, and where they come from."""

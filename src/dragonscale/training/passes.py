@@ -15,7 +15,7 @@ from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.recompute import again_places
-from dragonscale.training.lines import PassLine
+from dragonscale.training.setting import PassLine
 from dragonscale.training.stack import Stack, remat_of
 
 Exposed = tuple[Number, Number]

@@ -221,6 +221,25 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tpu: tuple[str, ...] = ()
 
 
+class Alive(msgspec.Struct, frozen=True):
+    """How many copies of a part are alive at the peak: of logits (in bf16) and of the head's weights around the head;
+    of a layer's weights, its FFN's hidden dims, a block of scores (in fp32), the residual stream, and the rows sent to
+    experts in a layer's backward pass."""
+
+    logits: float
+    head: float
+    weights: float
+    hidden: float
+    scores: float
+    residual: float
+    rows: float
+
+
+ALIVE = {
+    "gpu": Alive(logits=3.3, head=1.9, weights=2.1, hidden=1.4, scores=3.2, residual=5.3, rows=7.7),
+    "tpu": Alive(logits=3.4, head=0.25, weights=1.2, hidden=2.9, scores=2.05, residual=2.8, rows=3.1),
+}
+"""By kind of chip, as `xla_memory` counts them."""
 GROUPS = ("overlap", "kernels", "experts", "recompute", "state", "memory", "host")
 
 

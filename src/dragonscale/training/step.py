@@ -12,17 +12,20 @@ from dragonscale.models.program import Program
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.placement import Wires
-from dragonscale.training.host_memory import WEIGHT_BYTES, host_update_seconds
-from dragonscale.training.lines import PassLine
 from dragonscale.training.memory import Held
 from dragonscale.training.muon import muon_seconds
 from dragonscale.training.optimizers import MATRIX_UPDATE_BYTES, SLOWER, UPDATE_BYTES
 from dragonscale.training.passes import WAITED, LayerPass, SectionSums, backward_pass, forward_pass, sum_lines
+from dragonscale.training.peak_memory import WEIGHT_BYTES
 from dragonscale.training.plan import Plan
-from dragonscale.training.setting import Setting
+from dragonscale.training.setting import PassLine, Setting
 from dragonscale.training.stack import Stack
 from dragonscale.training.stages import BOTH_WAYS, FOLDED, StageLayers, bubble
 from dragonscale.training.travel import bound_time, travel_time
+
+HOST_UPDATE = 40e9
+"""Bytes of state that the host's cores move for each of its chips in a second. Order of magnitude chosen: half of the
+614 GB/s that two sockets with eight channels of DDR5-4800 have (DGX H100), shared by eight chips."""
 
 
 @dataclass(frozen=True)
@@ -287,6 +290,7 @@ def state_seconds(setting: Setting, parts: Parts) -> Number:
     assert setting.timer is not None
     if setting.plan.offload == "optimizer":
         share, _ = updated_parameters(parts)
-        return host_update_seconds(setting.plan, setting.slice.chip, setting.stack, share) + setting.stack.host.step_s
+        moved = share * (setting.stack.state.gradient_bytes + WEIGHT_BYTES) / setting.slice.chip.host_link
+        return moved + share * UPDATE_BYTES[setting.plan.optimizer] / HOST_UPDATE + setting.stack.host.step_s
     moved = updated_bytes(setting, parts) * setting.stack.state.update_passes
     return setting.timer.copy(moved) * SLOWER.get(setting.plan.optimizer, 1.0) + setting.stack.host.step_s
