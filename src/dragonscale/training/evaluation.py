@@ -61,6 +61,11 @@ class Job:
         return self.batch * self.sequence
 
     @property
+    def experts(self) -> int:
+        """Experts of the layers that have most."""
+        return max((section.dims.get("e", 0) for section in self.model.program().sections), default=0)
+
+    @property
     def model_flops(self) -> float:
         """FLOPs of a step as the MFU counts them: forward and backward with causal attention, no recomputation. Of
         packed documents, what their mask leaves out is not counted, as what the causal mask leaves out is not."""
@@ -147,11 +152,6 @@ class Verdict:
         return matmul_flops(self.ledger.lines)
 
 
-def experts_of(job: Job) -> int:
-    """Experts of the layers that have most."""
-    return max((section.dims.get("e", 0) for section in job.model.program().sections), default=0)
-
-
 def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], detail: bool = True) -> Setting:
     """The setting of plans that share their words and their structure."""
     chip = job.slice.chip
@@ -184,7 +184,7 @@ def structures(job: Job, numbers: dict[str, Any], etp: bool = False) -> tuple[li
     which dims the mesh does not divide."""
     count = len(numpy.atleast_1d(numbers["pipe"]))
     sizes = {name: numpy.broadcast_to(numbers[name], (count,)) for name in AXES}
-    experts = experts_of(job)
+    experts = job.experts
     columns: list[Any] = [~(((sizes["expert"] * sizes["tensor"] > experts) | etp) & bool(experts))]
     asked = [] if job.stack.state.flat else _divided(job)
     for section, name, axes, size in asked:

@@ -7,7 +7,6 @@ comes near what was measured is a place to look first.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dragonscale.models.transformer import Transformer
 from dragonscale.training.evaluation import Job, first, judge_one, straggling
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack, change
@@ -50,7 +49,7 @@ def slowest_behind(job: Job, expected: float, measured: float) -> float:
 
 def _others(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:
     """Suspects by name, where to look, and the job and plan that they are."""
-    for cause, look, stack in _stacks(job.stack, plan, job.model):
+    for cause, look, stack in _stacks(job, plan):
         yield cause, look, replace(job, stack=stack), plan
     if plan.remat in ("none", "selective", "matmuls"):
         yield "whole blocks recomputed after all", "the recompute flag", job, replace(plan, remat="block")
@@ -59,7 +58,8 @@ def _others(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:
     yield from _machines(job, plan)
 
 
-def _stacks(stack: Stack, plan: Plan, model: Transformer) -> Iterator[tuple[str, str, Stack]]:
+def _stacks(job: Job, plan: Plan) -> Iterator[tuple[str, str, Stack]]:
+    stack = job.stack
     hidden = {
         "weight": ("fsdp gathers and scatters not overlapped", plan.fsdp > 1 and plan.zero == 3),
         "gradient": ("the gradient reduction not overlapped", plan.data * plan.fsdp * plan.context > 1),
@@ -87,7 +87,7 @@ def _stacks(stack: Stack, plan: Plan, model: Transformer) -> Iterator[tuple[str,
     if stack.host.kernel_s < LAUNCH_S:
         slow = change(stack, "host", kernel_s=LAUNCH_S)
         yield "kernels launched one by one from the host", "profile: gaps", slow
-    if any("e" in section.dims for section in model.program().sections):
+    if job.experts:
         skewed = change(stack, "experts", skew=SKEW * stack.experts.skew)
         yield f"skewed routing ({SKEW:g}x on the busiest expert)", "tokens by expert", skewed
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, experts_of, structures
+from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
 from dragonscale.training.fast import cost_rows, judge_rows, lower_bounds
 from dragonscale.training.keeper import SHAPE, Candidate, Keeper
 from dragonscale.training.legal import deals, unrunnable
@@ -197,7 +197,7 @@ def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:
 
 def costed_as(job: Job, words: Plan, schedule: str) -> str:
     """The schedule whose layers cost the same: 1F1B's, unless moves hide otherwise or travel less often."""
-    if schedule in BOTH_WAYS and experts_of(job) and job.stack.overlap.expert_two_way > job.stack.overlap.expert:
+    if schedule in BOTH_WAYS and job.experts and job.stack.overlap.expert_two_way > job.stack.overlap.expert:
         return BOTH_WAYS[0]
     return schedule if schedule == "interleaved" and words.zero == 2 else "1f1b"
 

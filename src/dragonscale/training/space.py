@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.training.evaluation import Job, experts_of
+from dragonscale.training.evaluation import Job
 from dragonscale.training.legal import deals, shares_kv
 from dragonscale.training.legality import family, rules
 from dragonscale.training.plan import AXES, FOLDS, POLICIES, SCHEDULES, Plan, read_field, read_setting, settings_of
@@ -148,7 +148,7 @@ def deals_heads(job: Job, words: Plan, numbers: dict[str, Any]) -> Any:
 
 def _unspread(job: Job, plan: Plan) -> list[str]:
     """Why experts cannot be spread as a plan asks."""
-    experts = experts_of(job)
+    experts = job.experts
     if plan.etp and not experts:
         return ["the model has no experts for etp=true to slice"]
     sliced = plan.etp or plan.expert * plan.tensor > experts
@@ -265,7 +265,7 @@ class Kind:
 def kinds_of(job: Job, table: dict[str, Any], etp: bool = False) -> Any:
     """A number for the kind of each row; `kind_of` is the kind."""
     state = (table["fsdp"] * table["expert"] * table["context"] > 1).astype(int)
-    whole = sliced(job, table) | (etp & bool(experts_of(job)))
+    whole = sliced(job, table) | (etp & bool(job.experts))
     return 8 * state + 4 * _folds(job, table, whole) + 2 * whole + (table["context"] > 1)
 
 
@@ -276,15 +276,15 @@ def kind_of(number: int) -> Kind:
 
 def _folds(job: Job, table: dict[str, Any], sliced: Any) -> Any:
     """Where whole experts can spread over `context` too."""
-    if not experts_of(job) or not job.stack.experts.folds:
+    if not job.experts or not job.stack.experts.folds:
         return numpy.zeros(len(table["context"]), bool)
     ways = table["expert"] * table["context"] * numpy.where(sliced, 1, table["tensor"])
-    return (table["context"] > 1) & (experts_of(job) % ways == 0)
+    return (table["context"] > 1) & (job.experts % ways == 0)
 
 
 def sliced(job: Job, table: dict[str, Any]) -> Any:
     """Where there are more chips in `expert` and `tensor` than experts."""
-    experts = experts_of(job)
+    experts = job.experts
     return (table["expert"] * table["tensor"] > experts) & bool(experts)
 
 

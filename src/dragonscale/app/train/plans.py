@@ -16,7 +16,7 @@ from dragonscale.app.train.train_records import (
 )
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import render
-from dragonscale.training.bands import job_band
+from dragonscale.training.bands import in_production, job_band
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, on_other_stacks, problems
 from dragonscale.training.inverse import quick
@@ -25,7 +25,6 @@ from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.neighbours import Near, better_batch, nearest_possible
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, settlements
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.production import in_production
 from dragonscale.training.search import Candidate, Found, Progress, search
 from dragonscale.training.simplicity import CONTEXT_GAIN, FULL, SHORT, leaves_room, points
 from dragonscale.training.space import Space, misfits

@@ -24,8 +24,9 @@ from dragonscale.exports.model_names import preset_named
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.physics.hardware.driver_names import nearest_chip
-from dragonscale.serving.bands import ServedBand, ServedKind, band_of, is_moe, kind_name
+from dragonscale.serving.bands import ServedBand, ServedKind, band_of, is_moe
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
+from dragonscale.training.bands import kind_name
 
 FULL = 0.8
 """The part of the most requests at once that must be under way for that limit, not the rate, to be what makes the
