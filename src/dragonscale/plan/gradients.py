@@ -13,8 +13,6 @@ from dragonscale.physics.sharding.reshard_step import Step
 from dragonscale.plan.reader import Kernel, Move, Reading, Walk, read_forward
 from dragonscale.plan.rules import TRAINING, Rules
 
-_APART = ("einsum", "attend", "score", "dispatch", "combine", "lookup", "cache")
-
 
 def read_training(section: Section, rules: Rules) -> Reading:
     """All kernels and moves of a forward and a backward pass through a section; each section is read once."""
@@ -67,12 +65,8 @@ def _back_einsum(op: Op, walk: Walk) -> None:
         walk.bring(rules.weight(array), local[array.name], op, "weight")
     for array in op.inputs:
         others = tuple(other for name, other in local.items() if name != array.name)
-        summed = tuple(
-            axis
-            for name, axes in split.items()
-            if name not in array.names and name in op.einsum.indices
-            for axis in axes
-        )
+        missing = [name for name in split if name not in array.names and name in op.einsum.indices]
+        summed = tuple(axis for name in missing for axis in split[name])
         raw = rules.fit(_slope(array).with_layout(split, summed))
         walk.bring(raw, rules.activation(_slope(array)), op)
         walk.run(op, "matmul", (here, *others, raw), "dgrad")
@@ -100,12 +94,8 @@ def _back_attention(op: Op, walk: Walk) -> None:
             walk.bring(held, whole, op, ring=rules.ring)
             missing = tuple(axis for axis in held.axes if axis not in whole.axes)
             walk.bring(replace(_slope(whole), partial=missing), _slope(held), op, ring=rules.ring)
-    walk.run(
-        op,
-        op.function,
-        tuple(rules.attending(array) for array in (*op.inputs, op.output) if array is not None),
-        "dgrad",
-    )
+    arrays = tuple(rules.attending(array) for array in (*op.inputs, op.output) if array is not None)
+    walk.run(op, op.function, arrays, "dgrad")
 
 
 def _back_routing(op: Op, walk: Walk) -> None:
@@ -140,15 +130,8 @@ def _back_elementwise(op: Op, walk: Walk) -> None:
     walk.run(op, op.function, arrays, "dgrad")
 
 
-_READERS = {
-    "einsum": _back_einsum,
-    "attend": _back_attention,
-    "score": _back_attention,
-    "dispatch": _back_routing,
-    "combine": _back_routing,
-    "lookup": _back_lookup,
-    "join": _back_join,
-}
+_READERS = {"einsum": _back_einsum, "lookup": _back_lookup, "join": _back_join}
+_READERS |= dict.fromkeys(("attend", "score"), _back_attention) | dict.fromkeys(("dispatch", "combine"), _back_routing)
 
 
 def _reduce(op: Op, weight: Array, walk: Walk) -> None:

@@ -27,29 +27,12 @@ Settable = TypeVar("Settable", bound=msgspec.Struct)
 
 MOST, MOST_BYTES = 1e9, 1e15
 """No constant reaches these: seconds, ratios and counts; bytes."""
-_FRACTIONS = {
-    "kernels.quantise",
-    "recompute.selective_matmuls",
-    "memory.fragmentation",
-    "memory.share",
-    "experts.hidden",
-    "experts.drift",
-    "host.straggle",
-}
+_FRACTIONS = {"kernels.quantise", "recompute.selective_matmuls", "memory.fragmentation", "memory.share"}
+_FRACTIONS |= {"experts.hidden", "experts.drift", "host.straggle"}
 """Parts of a whole; so is all of `overlap`."""
-_DIVISORS = {
-    "kernels.throttle",
-    "memory.loss_chunks",
-    "memory.page",
-    "memory.slack",
-    "host.stream_interval",
-    "host.graph_sizes",
-    "kernels.shared_heads",
-    "program.padded_rows",
-    "scheduling.max_tokens",
-    "scheduling.max_sequences",
-    "scheduling.poll",
-}
+_DIVISORS = {"kernels.throttle", "kernels.shared_heads", "memory.loss_chunks", "memory.page", "memory.slack"}
+_DIVISORS |= {"host.stream_interval", "host.graph_sizes", "program.padded_rows"}
+_DIVISORS |= {"scheduling.max_tokens", "scheduling.max_sequences", "scheduling.poll"}
 """What something is divided by, or counted in."""
 
 

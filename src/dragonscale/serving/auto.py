@@ -79,14 +79,8 @@ def auto_engine(chip: Chip, model: Transformer, chips: int | None = None, plan: 
 
 def _latent(model: Transformer) -> bool:
     """Whether keys and values are cached as one latent (MLA)."""
-    cached = (
-        array
-        for section in model.program().sections
-        for op in section.ops
-        for array in op.inputs
-        if op.function == "cache" and "s" in array.names
-    )
-    return any("k" not in array.names for array in cached)
+    ops = [op for section in model.program().sections for op in section.ops if op.function == "cache"]
+    return any("s" in array.names and "k" not in array.names for op in ops for array in op.inputs)
 
 
 def _several_nodes(chip: Chip, model: Transformer, chips: int | None) -> bool:

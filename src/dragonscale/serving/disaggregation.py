@@ -308,17 +308,13 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     own = _by_plan(configs)
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
     feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
-    pairs = [
-        pools(
-            start,
-            end,
-            ask,
-            steps=tuple((one.batch, decode_step(one)) for one in own[_plan_of(end)] if one.batch <= end.batch),
-        )
-        for start in feeding
-        for end in draining
-    ]
+    pairs = [pools(start, end, ask, steps=_steps(own[_plan_of(end)], end)) for start in feeding for end in draining]
     return sorted(pairs, key=Pools.order)[:count]
+
+
+def _steps(configs: Sequence[Config], largest: Config) -> tuple[tuple[int, float], ...]:
+    """The batches of a plan up to one of them, with the seconds of their steps."""
+    return tuple((one.batch, decode_step(one)) for one in configs if one.batch <= largest.batch)
 
 
 def _plan_of(config: Config) -> tuple[str, str, str]:

@@ -143,13 +143,8 @@ def judge(
     most = numpy.minimum(most, engine.scheduling.max_sequences * numpy.atleast_1d(numpy.asarray(lot.plan.data)))
     fits = numpy.atleast_1d(numpy.broadcast_to(deployment.wires.possible, (len(lot),))) & (most >= 1)
     data = numpy.atleast_1d(numpy.asarray(lot.plan.data))
-    rows = [
-        (place, batch)
-        for place in range(len(lot))
-        if fits[place]
-        for batch in _batches(batches, int(most[place]))
-        if batch >= data[place]
-    ]
+    every = [(place, batch) for place in numpy.flatnonzero(fits) for batch in _batches(batches, int(most[place]))]
+    rows = [(int(place), batch) for place, batch in every if batch >= data[place]]
     if not rows:
         return []
 
@@ -216,27 +211,9 @@ def _judged(
         heavy, step_s, drafted, chunks, size, least = others
         between = ask.tpot is not None and ask.output > 1  # an answer of one token has no time between tokens
         meets = (ask.ttft is None or own.ttft <= ask.ttft) and (not between or own.tpot <= ask.tpot)
-        found.append(
-            Config(
-                lot.pieces[place],
-                plans[place],
-                int(own.batch),
-                own,
-                own.prefill,
-                step_s,
-                least,
-                heavy,
-                per_token,
-                bound,
-                int(most[place]),
-                meets,
-                drafted,
-                int(chunks),
-                int(size),
-                engine.name,
-                pack,
-            )
-        )
+        step = (int(own.batch), own, own.prefill, step_s, least, heavy, per_token, bound)
+        cut = (drafted, int(chunks), int(size), engine.name, pack)
+        found.append(Config(lot.pieces[place], plans[place], *step, int(most[place]), meets, *cut))
     return found
 
 

@@ -199,9 +199,8 @@ def decode_attention_line(
         seconds = memory_seconds(room * bench.engine.kernels.cache_moves, bench.profile)
     elif bench.timed:
         longest = longest_held(bench.mesh.size("data"), batch)
-        seconds = _decode_seconds(
-            heads, batch, keys * longest, seen.queries, _cache_format(dtype), flops * longest, moved * longest, bench
-        )
+        shape = (batch, keys * longest, heads.queries * seen.queries, heads.keys, heads.element / 2)
+        seconds = _decode_seconds(heads, shape, _cache_format(dtype), flops * longest, moved * longest, bench)
     return bench.line(kernel_names([kernel]), "attention", kernel.part, "scores", "bf16", flops, moved, seconds, 2.0)
 
 
@@ -214,17 +213,9 @@ def _flash(kernel: Kernel, bench: KernelBench) -> bool:
 
 
 def _decode_seconds(
-    heads: _Heads,
-    batch: Number,
-    keys: Number,
-    queries: Number,
-    dtype: str,
-    flops: Number,
-    moved: Number,
-    bench: KernelBench,
+    heads: _Heads, shape: tuple[Number, ...], dtype: str, flops: Number, moved: Number, bench: KernelBench
 ) -> Number:
     profile, peak = bench.profile, bench.profile.peak("bf16")
-    shape = (batch, keys, heads.queries * queries, heads.keys, heads.element / 2)
     seconds = decode_attention_seconds(*shape, dtype, profile)
     if bench.engine.kernels.even_caches and dtype == "fp8":
         seconds = minimum(seconds, decode_attention_seconds(*shape, dtype, profile, like="bf16"))

@@ -113,7 +113,7 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
         reading = _reading(deployment, section, prompt)
         bench = deployment.bench(section, prompt)
         hot = _hot(tokens, sizes, bench)
-        cost.lines += _kernel_lines(reading, sizes, known, tokens, bench, prompt, hot)
+        cost.lines += _kernel_lines(reading, sizes, known, tokens, bench, hot)
         cost.lines += _move_lines(deployment, reading, sizes, bench, hot)
         if deployment.engine.program.scan_bytes and prompt and deployment.timed and "block" in section.name:
             cost.lines.append(scanned_line(deployment.rules(prompt, section).at_rest, bench))
@@ -174,14 +174,9 @@ def _hot(tokens: Number, sizes: dict[str, Number], bench: KernelBench) -> Any:
 
 
 def _kernel_lines(
-    reading: Reading,
-    sizes: dict[str, Number],
-    known: dict[str, Any],
-    tokens: Number,
-    bench: KernelBench,
-    prompt: bool,
-    hot: Any = 1.0,
+    reading: Reading, sizes: dict[str, Number], known: dict[str, Any], tokens: Number, bench: KernelBench, hot: Any
 ) -> list[ServingLine]:
+    prompt = bench.phase == "prefill"
     lines: list[ServingLine | None] = []
     matmuls: dict[tuple[object, ...], list[Kernel]] = {}
     sequences = known["prompts"] if prompt else known["decodes"] * known["queries"]  # guesses keep a state each

@@ -19,17 +19,8 @@ from dragonscale.serving.steady import Habits, PromptTimes, Steady, closed_loop
 
 DEGREES = ("tensor", "data", "expert", "context", "width", "pipe")
 ROUGH = (12,)
-ALIKE = (
-    "sections",
-    "decoding",
-    "readings",
-    "kv_heads",
-    "latent",
-    "recurrent",
-    "kernels",
-    "network",
-    "exchange_network",
-)
+_MODEL = ("sections", "decoding", "readings", "kv_heads", "latent", "recurrent")
+ALIKE = (*_MODEL, "kernels", "network", "exchange_network")
 """What a deployment works out for itself that is the same several times over."""
 PARTS = (0.0625, 0.25, 1.0)
 """Of a batch, how much decodes: a step is computed at these and linear in between."""

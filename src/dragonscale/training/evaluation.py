@@ -157,21 +157,8 @@ def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], 
     chip = job.slice.chip
     stack = on_chip(job.stack, chip.kind)
     timer, network = expected_timer(chip, plan.dtype, stack), Network(profile_for(chip, job.transport))
-    program = job.model.program()
-    return Setting(
-        program,
-        job.slice,
-        float(job.batch),
-        job.sequence,
-        plan,
-        stack,
-        timer,
-        network,
-        folded,
-        undivided,
-        detail,
-        job.documents,
-    )
+    work = (float(job.batch), job.sequence, plan, stack, timer, network)
+    return Setting(job.model.program(), job.slice, *work, folded, undivided, detail, job.documents)
 
 
 Structure = tuple[bool, tuple[tuple[str, frozenset[tuple[str, tuple[str, ...]]]], ...]]

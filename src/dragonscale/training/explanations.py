@@ -73,17 +73,10 @@ def _stacks(job: Job, plan: Plan) -> Iterator[tuple[str, str, Stack]]:
             yield cause, "profile: streams", change(stack, "overlap", **{switch: 0.0})
     kernels = stack.kernels
     if kernels.flash:
-        yield (
-            "attention not fused (no flash kernel)",
-            "profile: kernel names",
-            change(stack, "kernels", flash=False),
-        )
-    wide = UNFUSED * kernels.elementwise_passes
-    yield (
-        "norms and activations not fused",
-        "profile: kernel names",
-        change(stack, "kernels", elementwise_passes=wide),
-    )
+        plain = change(stack, "kernels", flash=False)
+        yield "attention not fused (no flash kernel)", "profile: kernel names", plain
+    wide = change(stack, "kernels", elementwise_passes=UNFUSED * kernels.elementwise_passes)
+    yield "norms and activations not fused", "profile: kernel names", wide
     if stack.host.kernel_s < LAUNCH_S:
         slow = change(stack, "host", kernel_s=LAUNCH_S)
         yield "kernels launched one by one from the host", "profile: gaps", slow
@@ -94,12 +87,9 @@ def _stacks(job: Job, plan: Plan) -> Iterator[tuple[str, str, Stack]]:
 
 def _machines(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:
     chip = job.slice.chip
-    paths = [
-        path
-        for path in chip.facts
-        if path.startswith("levels.") and path.endswith(".bandwidth") and ".node." not in path
-    ]
-    paths = [*paths, *(path for path in ("dcn.egress",) if path in chip.facts and job.slice.pods > 1)]
+    levels = [path for path in chip.facts if path.startswith("levels.") and path.endswith(".bandwidth")]
+    paths = [path for path in levels if ".node." not in path]
+    paths += ["dcn.egress"] if "dcn.egress" in chip.facts and job.slice.pods > 1 else []
     if job.slice.hosts > 1 and paths:
         half = chip.with_facts(**{path: float(chip.facts[path].value) * SLOW_LINK for path in paths})
         slower = replace(job, slice=replace(job.slice, chip=half))

@@ -40,17 +40,10 @@ def formula_verdict(job: Job, plan: Plan) -> tuple[Verdict, Letters]:
     piece = lettered_slice(job.slice, letters)
     program = _lettered_program(concrete.program, letters)
     batch, sequence = letters.new("B", job.batch), letters.new("T", job.sequence)
-    setting = replace(
-        concrete,
-        program=program,
-        slice=piece,
-        batch=batch,
-        sequence=sequence,
-        timer=None,
-        network=Network(),
-        stack=_lettered_stack(concrete.stack, letters),
-        alive=letters.constants(ALIVE[job.slice.chip.kind], "alive", *FITTED),
-    )
+    stack = _lettered_stack(concrete.stack, letters)
+    alive = letters.constants(ALIVE[job.slice.chip.kind], "alive", *FITTED)
+    setting = replace(concrete, program=program, slice=piece, batch=batch, sequence=sequence)
+    setting = replace(setting, timer=None, network=Network(), stack=stack, alive=alive)
     axes = lettered_axes(wires.axes, letters)
     named: dict[str, Any] = {**axes, "microbatch": letters.new("mb", plan.microbatch), "virtual": 1}
     if plan.virtual > 1:

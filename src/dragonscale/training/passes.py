@@ -90,14 +90,9 @@ class SectionSums:
 
     def beside(self, other: "SectionSums") -> "SectionSums":
         """Sums of two sets of lines that share no bucket."""
-        return SectionSums(
-            self.seconds | other.seconds,
-            self.cover | other.cover,
-            self.again | other.again,
-            self.issued | other.issued,
-            self.experts | other.experts,
-            self.offload + other.offload,
-        )
+        tables = ("seconds", "cover", "again", "issued", "experts")
+        joined = (getattr(self, name) | getattr(other, name) for name in tables)
+        return SectionSums(*joined, self.offload + other.offload)
 
 
 def sum_lines(

@@ -35,27 +35,19 @@ from dragonscale.training.setting import Setting
 from dragonscale.training.stack import StackMemory
 from dragonscale.training.stages import FOLDED, StageLayers, held_last, held_microbatches
 
-_SINCE = {
-    "activations": ("forward", "backward"),
-    "gradients": ("backward", "update"),
-    "logits": ("forward", "backward"),
-    "workspace": ("backward", "backward"),
-    "gathered weights": ("forward", "backward"),
-    "reducing": ("backward", "backward"),
-    "update": ("update", "update"),
+_TENSORS = {
+    "weights": ("weights of {}", "always", "always"),
+    "gradients": ("gradients of {}", "backward", "update"),
+    "optimizer": ("optimizer of {}", "always", "always"),
+    "activations": ("saved by {}", "forward", "backward"),
+    "logits": ("logits and their gradient", "forward", "backward"),
+    "workspace": ("alive inside a layer", "backward", "backward"),
+    "gathered weights": ("layers gathered at once", "forward", "backward"),
+    "reducing": ("gradients on their way", "backward", "backward"),
+    "update": ("made by the optimizer", "update", "update"),
+    "placeholders": ("empty gradients for autograd", "always", "always"),
 }
-_WHAT = {
-    "weights": "weights of {}",
-    "gradients": "gradients of {}",
-    "optimizer": "optimizer of {}",
-    "activations": "saved by {}",
-    "logits": "logits and their gradient",
-    "workspace": "alive inside a layer",
-    "gathered weights": "layers gathered at once",
-    "reducing": "gradients on their way",
-    "update": "made by the optimizer",
-    "placeholders": "empty gradients for autograd",
-}
+"""By part what it is, of a section, and from when to when it is there."""
 _THERE = {
     "head": ("early", "activations", "logits", "ends"),
     "layer": ("early", "activations", "workspace", "layers", "ends", "reducing"),
@@ -118,7 +110,8 @@ class Rank:
 
 
 def _line(part: str, section: str, size: Number) -> HeldLine:
-    return HeldLine(part, _WHAT[part].format(section), size, *_SINCE.get(part, ("always", "always")), section)
+    what, since, until = _TENSORS[part]
+    return HeldLine(part, what.format(section), size, since, until, section)
 
 
 def ranks_held(

@@ -34,26 +34,8 @@ WORDS = ("model", "slice", "stack", "tokens", "price", "documents")
 NUMBERS = {"skew": (1.0, 1000.0), "capacity": (0.0, 1000.0)}
 """What may be said of experts, and between which numbers it lies."""
 ENTRIES = (*WORDS, "skew", "plan", "run")
-RUN = (
-    "data",
-    "steps",
-    "batch",
-    "seq",
-    "learning_rate",
-    "warmup",
-    "final",
-    "weight_decay",
-    "clip",
-    "seed",
-    "checkpoints",
-    "every",
-    "keep",
-    "metrics",
-    "dtype",
-    "tokens",
-    "capacity",
-    "weights",
-)
+_STEPS = ("data", "steps", "batch", "seq", "learning_rate", "warmup", "final", "weight_decay", "clip", "seed")
+RUN = (*_STEPS, "checkpoints", "every", "keep", "metrics", "dtype", "tokens", "capacity", "weights")
 """The names of a `[run]` table."""
 
 

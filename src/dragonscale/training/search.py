@@ -113,18 +113,10 @@ def _found(keeper: Keeper) -> Found:
     every, runs, verified = (keeper.ranked(place) for place in range(3))
     others = [*keeper.leading(), *keeper.tight()[:TIGHT_SHOWN]]
     best = listed(every, others, keeper.count, keeper.job.sequence)
-    return Found(
-        best,
-        keeper.front.labels,
-        keeper.searched,
-        keeper.feasible,
-        keeper.misses,
-        keeper.nearest,
-        0.0,
-        next(iter(keeper.front.labels), None),
-        next((one for one in runs if not unrunnable(one.plan)), None),
-        next(iter(verified), None),
-    )
+    fastest, checked = next(iter(keeper.front.labels), None), next(iter(verified), None)
+    own = next((one for one in runs if not unrunnable(one.plan)), None)
+    counts = (keeper.searched, keeper.feasible, keeper.misses)
+    return Found(best, keeper.front.labels, *counts, keeper.nearest, 0.0, fastest, own, checked)
 
 
 def _flattered(job: Job, kept: list[Candidate]) -> bool:

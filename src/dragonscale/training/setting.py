@@ -103,11 +103,8 @@ def pass_sizes(setting: Setting, section: Section, microbatch: Number, mesh: Mes
     """Dims with the microbatch. KV heads are shared where there are fewer than tensor shards: each
     chip works on one."""
     tokens = float(setting.sequence) if isinstance(setting.sequence, int) else setting.sequence
-    sizes: dict[str, Number] = section.dims | {
-        "b": microbatch * mesh.size("data", "fsdp", "expert"),
-        "t": tokens,
-        "s": tokens,
-    }
+    sequences = microbatch * mesh.size("data", "fsdp", "expert")
+    sizes: dict[str, Number] = section.dims | {"b": sequences, "t": tokens, "s": tokens}
     if "k" in sizes:
         whole = ("k", ("tensor",)) in setting.undivided.get(section.name, ())
         sizes["k"] = 1 if whole else maximum(sizes["k"], mesh.size("tensor"))

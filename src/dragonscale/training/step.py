@@ -237,15 +237,9 @@ def reduced_once(plan: Plan) -> tuple[str, ...]:
 def reduction_seconds(setting: Setting, parts: Parts, *names: str) -> Number:
     """Seconds of what travels once a step: gradients to where their state lies, updated weights back."""
     chosen = names or (*reduced_once(setting.plan), "update")
-    phases = {"update": "update"}
-    return sum(
-        (
-            number * parts.sums[kind].of(name, phases.get(name, "gradient"))
-            for kind, number in _once(setting, parts)
-            for name in chosen
-        ),
-        0.0,
-    )
+    phases = [(name, "update" if name == "update" else "gradient") for name in chosen]
+    each = ((number, parts.sums[kind]) for kind, number in _once(setting, parts))
+    return sum((number * sums.of(*phase) for number, sums in each for phase in phases), 0.0)
 
 
 def _reduction(
