@@ -10,7 +10,7 @@ from dragonscale.physics.numbers import Number, ceil_to, maximum
 from dragonscale.physics.sharding.layout import local_elements
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.serving.engine import Engine
-from dragonscale.serving.lines import ServingLine
+from dragonscale.serving.iteration import ServingLine
 from dragonscale.serving.plan import ServingPlan
 
 

@@ -19,7 +19,7 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.numbers import Number, ceil, floor, maximum, product, where
 from dragonscale.plan.reader import Kernel, Move
 from dragonscale.serving.bench import KernelBench
-from dragonscale.serving.lines import ServingLine
+from dragonscale.serving.iteration import ServingLine
 from dragonscale.serving.plan import HEADS
 
 WIDTH = 2.0

@@ -36,8 +36,7 @@ from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust
 from dragonscale.serving.formulas import lettered_iteration
-from dragonscale.serving.iteration import Iteration, decode, prefill
-from dragonscale.serving.lines import IterationCost, LineGroup, ServingLine
+from dragonscale.serving.iteration import Iteration, IterationCost, LineGroup, ServingLine, decode, prefill
 from dragonscale.serving.phases import iteration_cost
 
 LONGEST = 110

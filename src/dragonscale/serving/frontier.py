@@ -22,7 +22,7 @@ from dragonscale.serving.capacity import Capacity, capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine
-from dragonscale.serving.lines import IterationCost
+from dragonscale.serving.iteration import IterationCost
 from dragonscale.serving.narrowing import NEARLY, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.prompting import Served, decode_steps, served

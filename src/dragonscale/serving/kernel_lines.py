@@ -33,7 +33,7 @@ from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import capacity_flops, capacity_seconds, masked_flops
 from dragonscale.serving.engine_settings import EngineExperts
 from dragonscale.serving.formats import part_format
-from dragonscale.serving.lines import ServingLine
+from dragonscale.serving.iteration import ServingLine
 
 EXPERT_KERNELS = 6.0
 """Kernels of a layer of experts: routing, dealing out, two grouped matmuls, the activation between them, adding up."""

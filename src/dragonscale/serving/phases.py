@@ -33,7 +33,7 @@ from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import boxing_line, expert_volume, routing_lines, scanned_line
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import Engine, captured, filled
-from dragonscale.serving.iteration import Iteration, decode, prefill
+from dragonscale.serving.iteration import Iteration, IterationCost, ServingLine, decode, prefill
 from dragonscale.serving.kernel_lines import (
     EXPERT_KERNELS,
     AttendedSequences,
@@ -44,7 +44,6 @@ from dragonscale.serving.kernel_lines import (
     prefill_attention_line,
     recurrent_line,
 )
-from dragonscale.serving.lines import IterationCost, ServingLine
 from dragonscale.serving.plan import shared_kv
 
 __all__ = ["Iteration", "IterationCost", "decode", "iteration_cost", "prefill"]

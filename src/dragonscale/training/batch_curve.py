@@ -1,7 +1,7 @@
 """A plan over many sizes of the batch at once, and the sizes at which what it moves stops hiding under its compute.
 
 The number of microbatches stays as it is, so a larger batch means larger microbatches: what the book calls the batch of
-a chip. `training/crossings.py` solves the same equations over letters; here both sides are lines between sizes that
+a chip. `training/formulas.py` solves the same equations over letters; here both sides are lines between sizes that
 were judged, which takes as long as judging one plan. Below a microbatch of one sequence a plan cannot run: there the
 sides go on as the straight lines that they are, and nothing is expected.
 

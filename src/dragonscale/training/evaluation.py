@@ -34,7 +34,6 @@ from dragonscale.training.stages import StageLayers, layout_problem, stage_layer
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, step_time
 from dragonscale.training.step_ledger import WIRES, Stepped, lower_bound, matmul_flops, step_lines
 from dragonscale.training.timers import expected_timer
-from dragonscale.training.travel import Network
 from dragonscale.training.xla_memory import section_parts, xla_held
 
 NUMBERS = (*AXES, "microbatch", "virtual")
@@ -156,7 +155,7 @@ def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], 
     """The setting of plans that share their words and their structure."""
     chip = job.slice.chip
     stack = on_chip(job.stack, chip.kind)
-    timer, network = expected_timer(chip, plan.dtype, stack), Network(profile_for(chip, job.transport))
+    timer, network = expected_timer(chip, plan.dtype, stack), profile_for(chip, job.transport)
     work = (float(job.batch), job.sequence, plan, stack, timer, network)
     return Setting(job.model.program(), job.slice, *work, folded, undivided, detail, job.documents)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.models.program import Program, Section
+from dragonscale.physics.collectives.profile import Profile
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import Number, maximum
 from dragonscale.physics.sharding.mesh import Mesh
@@ -15,7 +16,6 @@ from dragonscale.plan.rules import Rules, training_rules
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Alive, Stack
 from dragonscale.training.timers import Timer
-from dragonscale.training.travel import Network
 
 Undivided = frozenset[tuple[str, tuple[str, ...]]]
 NARROW_PARTS = ("attention", "mlp", "experts", "shared")
@@ -58,7 +58,7 @@ class Setting:
     plan: Plan
     stack: Stack
     timer: Timer | None
-    network: Network
+    network: Profile | None
     folded: bool = True
     undivided: dict[str, Undivided] = field(default_factory=dict)
     detail: bool = True

@@ -1,7 +1,5 @@
 """How long a move takes: at its bandwidth bound, and through the efficiency profile of the wires."""
 
-from dataclasses import dataclass
-
 from dragonscale.physics.collectives import Options, Switches, collective_time
 from dragonscale.physics.collectives.profile import Profile, expected_time, shared_profile
 from dragonscale.physics.numbers import Number, maximum, where
@@ -10,24 +8,17 @@ from dragonscale.physics.sharding.placement import Wires
 EXACT = Options(exact=True)
 
 
-@dataclass(frozen=True)
-class Network:
-    """The efficiency profile of the wires; without one, nothing is expected of them."""
-
-    profile: Profile | None = None
-
-
 def bound_time(kind: str, volume: Number, axes: tuple[str, ...], wires: Wires) -> Number:
     """Seconds of a collective at datasheet rates."""
     return collective_time(kind, volume, wires.group(axes), EXACT).lower
 
 
-def travel_time(kind: str, volume: Number, axes: tuple[str, ...], wires: Wires, network: Network) -> Number:
-    """Seconds to expect."""
-    if network.profile is None:
+def travel_time(kind: str, volume: Number, axes: tuple[str, ...], wires: Wires, network: Profile | None) -> Number:
+    """Seconds to expect; without an efficiency profile of the wires, nothing is expected of them."""
+    if network is None:
         return 0.0
     group = wires.group(axes)
-    return expected_time(kind, volume, group, shared_profile(network.profile, group), EXACT)
+    return expected_time(kind, volume, group, shared_profile(network, group), EXACT)
 
 
 def sent_once(picks: Number, wires: Wires, axes: tuple[str, ...]) -> Number:

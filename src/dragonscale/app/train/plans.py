@@ -19,10 +19,9 @@ from dragonscale.physics.units import render
 from dragonscale.training.bands import in_production, job_band
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, on_other_stacks, problems
-from dragonscale.training.inverse import quick
+from dragonscale.training.inverse import Fit, better_batch, nearest_possible, quick
 from dragonscale.training.keeper import unverifiable
 from dragonscale.training.legal import illegal, unrunnable
-from dragonscale.training.neighbours import Near, better_batch, nearest_possible
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, settlements
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.search import Candidate, Found, Progress, search
@@ -258,7 +257,7 @@ def add_neighbours(asked: TrainAsked, job: Job, report: TrainReport, nearest: Ca
     ]
 
 
-def _works(job: Job, near: Near) -> str:
+def _works(job: Job, near: Fit) -> str:
     with_plan = f"{short_plan(near.best.plan)}, MFU {near.mfu:.1%}"
     if near.job.batch != job.batch:
         tokens = f"--batch {near.job.batch}seq, {near.job.tokens:,} tokens"
