@@ -65,9 +65,9 @@ class BatchCurve:
         return found
 
 
-def batch_curve(job: Job, plan: Plan, span: float = SPAN, points: int = POINTS) -> BatchCurve:
+def batch_curve(job: Job, plan: Plan) -> BatchCurve:
     """A plan with smaller and larger microbatches, as many of them as it has."""
-    every = job.batch * 2 ** numpy.linspace(-span, span, points)
+    every = job.batch * 2 ** numpy.linspace(-SPAN, SPAN, POINTS)
     least = job.batch / plan.microbatch
     runs = every >= least * (1 - 1e-9)
     sizes = numpy.array([least, 2 * least, *numpy.where(runs, every, least)])

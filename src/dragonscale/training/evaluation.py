@@ -32,7 +32,7 @@ from dragonscale.training.setting import Setting
 from dragonscale.training.stack import Stack, change, load_stack, on_chip
 from dragonscale.training.stages import StageLayers, layout_problem, stage_layers
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, step_time
-from dragonscale.training.step_ledger import WIRES, Stepped, lower_bound, matmul_flops, step_lines
+from dragonscale.training.step_ledger import MATMULS, WIRES, Stepped, lower_bound, step_lines
 from dragonscale.training.timers import expected_timer
 from dragonscale.training.xla_memory import section_parts, xla_held
 
@@ -148,7 +148,7 @@ class Verdict:
     @cached_property
     def flops(self) -> Number:
         """Matmul FLOPs of a chip in a step, recompute, head and attention included."""
-        return matmul_flops(self.ledger.lines)
+        return self.ledger.total("flops", lambda line: line.kind in MATMULS)
 
 
 def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], detail: bool = True) -> Setting:
@@ -231,9 +231,8 @@ def judge_setting(
         sums = section_sums(setting, lines, "expected_s")
         for section in setting.sections:
             sums[section.name].offload = offload_seconds(setting, section, numbers["microbatch"], mesh)
-        parts = Parts(
-            sums, held, layers, microbatches, *layer_passes(setting, sums, held, numbers["pipe"], microbatches)
-        )
+        passes = layer_passes(setting, sums, held, numbers["pipe"], microbatches)
+        parts = Parts(sums, held, layers, microbatches, *passes)
         time = step_time(setting, numbers, parts, wires)
     step = Stepped(setting, numbers, wires, lines, parts, time, bound)
     there = hosted(setting, held, layers, numbers, microbatches)
@@ -323,8 +322,5 @@ def layer_points(job: Job, ledger: Ledger) -> list[tuple[str, float, float]]:
     a step."""
     section = max(job.model.program().sections, key=lambda one: one.repeat).name
     lines = [line for line in ledger.lines if line.section == section and line.phase == "forward"]
-    matmuls = [line for line in lines if line.kind in ("matmul", "grouped matmul")]
-    return [
-        (f"{line.part} {line.what}".strip(), line.flops / line.hbm_bytes, line.flops / line.expected_s)
-        for line in matmuls
-    ]
+    matmuls = [(f"{line.part} {line.what}".strip(), line) for line in lines if line.kind in MATMULS[:-1]]
+    return [(name, line.flops / line.hbm_bytes, line.flops / line.expected_s) for name, line in matmuls]

@@ -61,10 +61,9 @@ def judge_rows(
     parts = _parts(chosen, expected)
     seconds = step_time(setting, chosen.numbers, parts, chosen.wires).seconds * straggling(rows.job)
     if bounds:
-        pairs = zip(remats, bounds, strict=True)
-        seconds = maximum(
-            seconds, numpy.stack([lower_bounds(rows, replace(plan, remat=one), chosen, costs) for one, costs in pairs])
-        )
+        plans = (replace(plan, remat=remat) for remat in remats)
+        pairs = zip(plans, bounds, strict=True)
+        seconds = maximum(seconds, numpy.stack([lower_bounds(rows, one, chosen, costs) for one, costs in pairs]))
     shape = (len(remats), len(chosen))
     kept = [replace(setting, plan=replace(plan, remat=remat)) for remat in remats]
     held = [_rank(one, chosen, expected, place) for place, one in enumerate(kept)]
@@ -134,13 +133,12 @@ def _sums(rows: Rows, setting: Setting, section: Section, remats: tuple[str, ...
 
         return rows.spread(names, cost, (kind, policies, *shared))
 
+    def offload(microbatch: Any, wires: Wires) -> Any:
+        return offload_seconds(setting, section, microbatch, wires.mesh)
+
     def run() -> SectionSums:
         kernels = summed("kernels", SHAPE)
-        kernels.offload = rows.spread(
-            SHAPE,
-            lambda microbatch, wires: offload_seconds(setting, section, microbatch, wires.mesh),
-            ("offload", *shared),
-        )
+        kernels.offload = rows.spread(SHAPE, offload, ("offload", *shared))
         return kernels.beside(summed("activations", (*AXES, "microbatch") if torus else SHAPE))
 
     return rows.keep(("run", *shared), run).beside(rows.keep(("moved", *stored), lambda: summed("state", AXES)))
@@ -177,20 +175,22 @@ def _bytes(rows: Rows, setting: Setting, section: Section, names: tuple[str, ...
 
 def _saved(rows: Rows, setting: Setting, remat: str) -> dict[str, Any]:
     """What each section saves under a remat policy: bytes, or the parts that XLA's buffers are counted by."""
-    plan, found = replace(setting.plan, remat=remat), {}
-    here = replace(setting, plan=plan)
-    xla = setting.stack.memory.allocator == "xla"
+    here, found = replace(setting, plan=replace(setting.plan, remat=remat)), {}
     for section in setting.sections:
-        if xla:
-
-            def parts(microbatch: Any, wires: Wires, one: Section = section) -> Any:
-                return section_parts(here, one, microbatch, wires.mesh)
-
-            key = ("parts", remat, *_words(plan, section), plan.zero)
-            found[section.name] = rows.keep(key, lambda make=parts: rows.spread((*AXES, "microbatch"), make))
+        if setting.stack.memory.allocator == "xla":
+            found[section.name] = _xla_parts(rows, here, section)
         else:
             found[section.name] = _kept(rows, here, section)
     return found
+
+
+def _xla_parts(rows: Rows, setting: Setting, section: Section) -> Any:
+    def parts(microbatch: Any, wires: Wires) -> Any:
+        return section_parts(setting, section, microbatch, wires.mesh)
+
+    plan = setting.plan
+    key = ("parts", plan.remat, *_words(plan, section), plan.zero)
+    return rows.keep(key, lambda: rows.spread((*AXES, "microbatch"), parts))
 
 
 def _kept(rows: Rows, setting: Setting, section: Section) -> Any:
@@ -206,19 +206,10 @@ def _once(sums: SectionSums) -> SectionSums:
 
 def _stacked(passes: list[LayerPass]) -> LayerPass:
     """Passes under several remat policies as one, a line for each, their moves added up."""
-    if not passes[0].moves and len(passes) == 1:
-        return passes[0]
-    added = [
-        replace(one, moves={"moves": (0.0, sum((shown for _, shown in one.moves.values()), 0.0))}) for one in passes
-    ]
-    if len(added) == 1:
-        return added[0]
-    plain = {
-        item.name: _lines([getattr(one, item.name) for one in added])
-        for item in fields(LayerPass)
-        if item.name != "moves"
-    }
-    return LayerPass(**plain, moves={"moves": (0.0, _lines([one.moves["moves"][1] for one in added]))})
+    shown = [sum((exposed for _, exposed in one.moves.values()), 0.0) for one in passes]
+    names = [item.name for item in fields(LayerPass) if item.name != "moves"]
+    plain = {name: _lines([getattr(one, name) for one in passes]) for name in names}
+    return LayerPass(**plain, moves={"moves": (0.0, _lines(shown))})
 
 
 def _lines(values: list[Any]) -> Any:

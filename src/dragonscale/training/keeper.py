@@ -159,9 +159,8 @@ class Keeper:
         more = len(self.shapes) - len(self.leaders)
         self.leaders += [None] * more
         self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
-        return SeenRows(
-            chosen, starts, shapes, handicap(int(chosen.numbers["context"][0]), self.job.sequence, self.slack)
-        )
+        weight = handicap(int(chosen.numbers["context"][0]), self.job.sequence, self.slack)
+        return SeenRows(chosen, starts, shapes, weight)
 
     def see(self, words: Plan, batch: SeenRows, judged: Judged, line: int) -> None:
         """Take in a batch of plans: one remat policy's line of what was judged."""

@@ -119,9 +119,8 @@ def settled(job: Job, plan: Plan, given: frozenset[str]) -> Plan:
 def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
     """What was taken for words that were not given, in a note."""
     names = ("dtype", "zero", *_CHOICES, *_FIXED)
-    taken = [
-        f"{name}={str(getattr(after, name)).lower()}" for name in names if getattr(before, name) != getattr(after, name)
-    ]
+    changed = [name for name in names if getattr(before, name) != getattr(after, name)]
+    taken = [f"{name}={str(getattr(after, name)).lower()}" for name in changed]
     return [f"Taken as {stack} has it there: {', '.join(taken)}."] if taken else []
 
 
@@ -179,9 +178,8 @@ def offered_alike(job: Job, table: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def advice_on(chip: Chip, row: Legality) -> tuple[AdvisedAgainst, ...]:
     """What a stack's makers advise against on a chip, of what it runs."""
-    return tuple(
-        one for one in row.advised_against if not native(chip, one.without) and not set(one.zero).isdisjoint(row.zero)
-    )
+    runs = [one for one in row.advised_against if not set(one.zero).isdisjoint(row.zero)]
+    return tuple(one for one in runs if not native(chip, one.without))
 
 
 def concerned(advice: AdvisedAgainst, numbers: dict[str, Any]) -> Any:

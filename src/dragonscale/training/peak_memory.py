@@ -127,10 +127,8 @@ def ranks_held(
     first = {"embed": 1} | dict.fromkeys(ends, 1 if both else alone)
     last = {"embed": 1 if plan.schedule == "dualpipe" else alone}
     last |= dict.fromkeys(ends, alone if plan.schedule in FOLDED else 1)
-    return (
-        _one_rank(setting, held, layers.first, first, flight, early),
-        _one_rank(setting, held, layers.last, last, where(alone, flight, few), early),
-    )
+    fuller = _one_rank(setting, held, layers.first, first, flight, early)
+    return fuller, _one_rank(setting, held, layers.last, last, where(alone, flight, few), early)
 
 
 def _one_rank(
@@ -185,9 +183,8 @@ def hosted(
         share = sum(times * held[name].parameters for name, times in often.items())
         matrices = sum(times * held[name].matrices for name, times in often.items())
         shards = held["embed"].shards  # every section's are, or none's
-        found.append(
-            HeldLine("optimizer", "master copy and state", owned_bytes(plan, setting.stack, share, matrices, shards))
-        )
+        state = owned_bytes(plan, setting.stack, share, matrices, shards)
+        found.append(HeldLine("optimizer", "master copy and state", state))
         found.append(HeldLine("gradients", "gradients for the update", GRADIENT_BYTES * share, "backward", "update"))
     if plan.remat == "offload":
         flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)

@@ -150,21 +150,15 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
             (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)
         ]
         for words in offered_words(job, space, kind, block):
-            costs = {
-                alike: cost_rows(rows, replace(words, schedule=alike), space.remat)
-                for alike in {costed_as(job, words, schedule) for schedules, _ in batches for schedule in schedules}
-            }
-            least = (
-                [cost_rows(rows, replace(words, remat=one), (one,), bound=True) for one in space.remat]
-                if bounded
-                else []
-            )
+            kinds = {costed_as(job, words, schedule) for schedules, _ in batches for schedule in schedules}
+            costs = {alike: cost_rows(rows, replace(words, schedule=alike), space.remat) for alike in kinds}
+            bounds = space.remat if bounded else ()
+            least = [cost_rows(rows, replace(words, remat=one), (one,), bound=True) for one in bounds]
             for schedules, batch in batches:
                 chosen = batch.chosen
                 floor = [one.at(chosen.places) for one in least]
-                at_places = {
-                    alike: costs[alike].at(chosen.places) for alike in {costed_as(job, words, one) for one in schedules}
-                }
+                kinds = {costed_as(job, words, schedule) for schedule in schedules}
+                at_places = {alike: costs[alike].at(chosen.places) for alike in kinds}
                 for schedule in schedules:
                     named = replace(words, schedule=schedule)
                     here = at_places[costed_as(job, words, schedule)]
@@ -226,10 +220,8 @@ def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[
         for names in _alike(row, space.schedule) if staged < total else ():
             places = staged + numpy.flatnonzero(allowed(names[0], row, pipe[staged:], rounds[staged:]))
             if len(places):
-                yield (
-                    names,
-                    (slice(staged, total) if len(places) == total - staged else places, numpy.ones(len(places), int)),
-                )
+                all_of_them = slice(staged, total) if len(places) == total - staged else places
+                yield names, (all_of_them, numpy.ones(len(places), int))
     if "interleaved" in space.schedule:
         yield from ((("interleaved",), picked) for picked in _dealt(job, space, row, pipe, rounds))
 
@@ -269,18 +261,17 @@ def block_size(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> int
 
 def space_size(job: Job, space: Space | None = None) -> int:
     """The number of plans that a search would judge."""
-    space = offered(job, space or Space())
-    return sum(
-        block_size(job, space, kind, block) for kind, _, block in blocks(job, rows_of(job, space), space.words.etp)
-    )
+    return _size(job, offered(job, space or Space()))
+
+
+def _size(job: Job, space: Space) -> int:
+    table = blocks(job, rows_of(job, space), space.words.etp)
+    return sum(block_size(job, space, kind, block) for kind, _, block in table)
 
 
 def whole_size(job: Job, asked: Space) -> int:
     """The number of plans that were asked for, those too that the stack cannot run."""
-    every = replace(asked, force=True)
-    return sum(
-        block_size(job, every, kind, block) for kind, _, block in blocks(job, rows_of(job, every), every.words.etp)
-    )
+    return _size(job, replace(asked, force=True))
 
 
 LIMITED = ("dualpipe",)

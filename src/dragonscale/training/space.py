@@ -8,7 +8,7 @@ divides a replica's share of the batch, every number of chunks per rank.
 """
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy
@@ -43,13 +43,13 @@ class Space:
     named: frozenset[str] = frozenset()
 
 
-def parse_space(text: str, space: Space | None = None) -> Space:
+def parse_space(text: str) -> Space:
     """A space with some settings pinned: `tensor=8,remat=block|selective,dtype=fp8`.
 
     >>> parse_space("tensor=8, remat=block|none").remat
     ('block', 'none')
     """
-    found: dict[str, Any] = {item.name: getattr(space or Space(), item.name) for item in fields(Space)}
+    found: dict[str, Any] = dict(vars(Space()))
     for part in settings_of(text):
         name, written = read_setting(part, text)
         found["named"] |= {name}

@@ -221,17 +221,10 @@ def term_of(line: PassLine) -> str:
 MATMULS = ("matmul", "grouped matmul", "attention")
 
 
-def matmul_flops(lines: list[LedgerLine]) -> Number:
-    """Matmul FLOPs of a chip in a step, recompute, head and attention included."""
-    return sum((line.total("flops") for line in lines if line.kind in MATMULS), 0.0)
-
-
 SHOWN = 8
 """Microbatches that are drawn one by one; the rest of them are one slice."""
-_BEFORE, _AFTER = (
-    ("pipeline bubble",),
-    ("gradient reduction", "optimizer", "stragglers", "uneven stages", "bound at datasheet rates"),
-)
+_BEFORE = ("pipeline bubble",)
+_AFTER = ("gradient reduction", "optimizer", "stragglers", "uneven stages", "bound at datasheet rates")
 
 
 def step_timeline(ledger: Ledger, microbatches: float, title: str) -> dict[str, Any]:
@@ -257,7 +250,5 @@ def _of(lines: list[LedgerLine], terms: tuple[str, ...]) -> tuple[LedgerLine, ..
 
 
 def _both(forward: list[LedgerLine], backward: list[LedgerLine], name: str, share: float) -> list[TimelinePass]:
-    return [
-        TimelinePass(f"{name}: forward", tuple(forward), share),
-        TimelinePass(f"{name}: backward", tuple(backward), share),
-    ]
+    both = (("forward", forward), ("backward", backward))
+    return [TimelinePass(f"{name}: {way}", tuple(lines), share) for way, lines in both]

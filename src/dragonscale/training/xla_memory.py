@@ -153,10 +153,8 @@ def xla_held(
         "rows of experts": alive.rows * largest("rows"),
     }
     outer = sum(around.values()) >= sum(inside.values())
-    lines += [
-        HeldLine(name, name, where(outer, size, 0.0), "forward", "backward", "head") for name, size in around.items()
-    ]
-    lines += [
-        HeldLine(name, name, where(outer, 0.0, size), "backward", "backward", "layer") for name, size in inside.items()
-    ]
+    for name, size in around.items():
+        lines.append(HeldLine(name, name, where(outer, size, 0.0), "forward", "backward", "head"))
+    for name, size in inside.items():
+        lines.append(HeldLine(name, name, where(outer, 0.0, size), "backward", "backward", "layer"))
     return lines
