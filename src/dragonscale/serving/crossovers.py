@@ -224,9 +224,8 @@ def _plateau(solved: SolvedIteration) -> Iterator[ServingLimit]:
     if not formula.has(symbol("B")):
         value = number_of(formula, letters.values)
         counts = "tokens per second and chip that no batch exceeds at this context"
-        yield ServingLimit(
-            "max tok/s/chip", counts, "the roofline grows with the batch", "B", formula, value, letters.values
-        )
+        words = ("max tok/s/chip", counts, "the roofline grows with the batch", "B")
+        yield ServingLimit(*words, formula, value, letters.values)
 
 
 def _largest_batch(solved: SolvedIteration) -> ServingLimit:

@@ -81,59 +81,28 @@ class ServingLine(LedgerLine):
     volume: Number = 0.0
 
 
-def total(lines: Iterable[LedgerLine], name: str) -> Number:
-    """A quantity over some lines and all the times they run."""
-    return sum(getattr(line, name) * line.times for line in lines)
+def _sum_of(name: str) -> cached_property[Number]:
+    """A quantity of a group's lines over all the times they run."""
+    return cached_property(lambda group: sum(getattr(line, name) * line.times for line in group.lines))
 
 
 @dataclass(frozen=True)
 class LineGroup:
-    """Some lines of an iteration as one: all kernels of a part of the model, or all moves over some axes."""
+    """Some lines of an iteration as one: all kernels of a part of the model, or all moves over some axes. `exposed` is
+    what the step waits for: expected seconds less those that hide under other kernels; `lower` and `roofline` are those
+    at datasheet rates, line by line; `moved` are bytes of HBM."""
 
     lines: list[ServingLine] = field(default_factory=list)
 
-    @cached_property
-    def expected(self) -> Number:
-        return total(self.lines, "expected_s")
-
-    @cached_property
-    def exposed(self) -> Number:
-        """What the step waits for: expected seconds less those that hide under other kernels."""
-        return total(self.lines, "exposed_s")
-
-    @cached_property
-    def compute(self) -> Number:
-        return total(self.lines, "compute_s")
-
-    @cached_property
-    def memory(self) -> Number:
-        return total(self.lines, "memory_s")
-
-    @cached_property
-    def lower(self) -> Number:
-        """At datasheet rates, line by line."""
-        return total(self.lines, "bound_s")
-
-    @property
-    def roofline(self) -> Number:
-        return self.lower
-
-    @property
-    def flops(self) -> Number:
-        return total(self.lines, "flops")
-
-    @property
-    def moved(self) -> Number:
-        """Bytes of HBM."""
-        return total(self.lines, "hbm_bytes")
-
-    @property
-    def volume(self) -> Number:
-        return total(self.lines, "volume")
-
-    @property
-    def issued(self) -> Number:
-        return total(self.lines, "issued")
+    expected = _sum_of("expected_s")
+    exposed = _sum_of("exposed_s")
+    compute = _sum_of("compute_s")
+    memory = _sum_of("memory_s")
+    lower = _sum_of("bound_s")
+    roofline = _sum_of("bound_s")
+    flops = _sum_of("flops")
+    moved = _sum_of("hbm_bytes")
+    volume = _sum_of("volume")
 
 
 @dataclass

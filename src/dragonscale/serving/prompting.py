@@ -68,12 +68,10 @@ def tiled(deployment: Deployment, times: int) -> Deployment:
 
 def costs(deployment: Deployment, rows: int, iterations: list[Iteration]) -> IterationCost:
     """Some iterations of `rows` deployments in one go, one after the other."""
-    fields = {
-        name: numpy.concatenate([numpy.broadcast_to(getattr(one, name), rows) for one in iterations])
-        for name in vars(iterations[0])
-    }
+    columns = zip(*(vars(one).values() for one in iterations), strict=True)
+    wide = (numpy.concatenate([numpy.broadcast_to(value, rows) for value in column]) for column in columns)
     many = tiled(deployment, len(iterations)) if len(iterations) > 1 else deployment
-    return iteration_cost(many, Iteration(**fields))
+    return iteration_cost(many, Iteration(*wide))
 
 
 def seconds(cost: IterationCost, rows: int, count: int) -> list[Any]:
@@ -102,10 +100,8 @@ def prefill_seconds(
 
 def piecewise(knots: list[Any], values: list[Any]) -> Callable[[Any], Any]:
     """For each of many rows a function by its knots in rising order, linear between them and level beyond the ends."""
-    pairs = [
-        (low, numpy.maximum(high - low, 1e-9), left, right - left)
-        for low, high, left, right in zip(knots, knots[1:], values, values[1:], strict=False)
-    ]
+    ends = zip(knots, knots[1:], values, values[1:], strict=False)
+    pairs = [(low, numpy.maximum(high - low, 1e-9), left, right - left) for low, high, left, right in ends]
 
     def curve(at: Any) -> Any:
         found = values[0]

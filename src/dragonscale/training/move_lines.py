@@ -46,7 +46,7 @@ def move_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, setting
         volume = move.step.volume(here, mesh) * _width(move, setting)
         if move.step.kind == "all_to_all" and not traded:
             picks = reading.section.dims.get("x", 1)
-            volume = volume * (sent_once(picks, wires, move.step.axes) if setting.stack.experts.dedup else 1.0)
+            volume = volume * (sent_once(picks, wires.group(move.step.axes)) if setting.stack.experts.dedup else 1.0)
         sent = wire_bytes(move.step.kind, volume, mesh.size(*move.step.axes)) if setting.detail else 0.0
         if waited:
             yield _move_line(move, reading, volume, sent, wires, setting)

@@ -160,11 +160,11 @@ def expected_timer(chip: Chip, dtype: str, stack: Stack) -> Timer:
             _PROFILES.clear()
         _PROFILES[key] = _sustained(chip, library)
     gpu = chip.kind == "gpu"
-    profile = _heated(_PROFILES[key], stack.kernels.throttle)
+    profile = heated(_PROFILES[key], stack.kernels.throttle)
     return Timer(profile, dtype, stack, gpu and chip.released >= HOPPER, gpu)
 
 
-def _heated(profile: KernelProfile, part: float) -> KernelProfile:
+def heated(profile: KernelProfile, part: float) -> KernelProfile:
     """The same kernels on a chip that is kept busy."""
     if part == 1.0:
         return profile
