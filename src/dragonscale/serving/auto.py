@@ -2,9 +2,9 @@
 
 >>> from dragonscale.physics.hardware import load_chip
 >>> from dragonscale.models import load_model
->>> [auto_engine(load_chip(chip), load_model("llama3-70b")) for chip in ("h100", "mi300x", "v6e", "v100")]
+>>> [auto_choice(load_chip(chip), load_model("llama3-70b")).engine for chip in ("h100", "mi300x", "v6e", "v100")]
 ['vllm', 'vllm', 'vllm-tpu', 'generic']
->>> [auto_engine(load_chip("h100"), load_model("deepseek-v3"), chips) for chips in (8, 64)]
+>>> [auto_choice(load_chip("h100"), load_model("deepseek-v3"), chips).engine for chips in (8, 64)]
 ['sglang', 'sglang-ep']
 """
 
@@ -70,11 +70,6 @@ def auto_choice(
         if named and fits and not has and one.suits(chip) and runs_on(one.engine, chip):
             return one
     raise AssertionError("the last row of auto.toml has no conditions")
-
-
-def auto_engine(chip: Chip, model: Transformer, chips: int | None = None, plan: ServingPlan | None = None) -> str:
-    """The name of the engine that people run there."""
-    return auto_choice(chip, model, chips, plan).engine
 
 
 def _latent(model: Transformer) -> bool:

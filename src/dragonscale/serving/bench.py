@@ -34,6 +34,11 @@ class KernelBench:
         narrow = self.engine.kernels.narrow_attention and dtype_bytes(self.plan.kv) == 1
         return self.plan.kv if narrow else "bf16"
 
+    @property
+    def senders(self) -> Number:
+        """Ranks that send an expert rows of their own."""
+        return self.mesh.size("data") if self.exchange else 1
+
     def size(self, array: Array, sizes: dict[str, Number]) -> Number:
         """Elements of an array on one chip."""
         return local_elements(array, sizes, self.mesh)

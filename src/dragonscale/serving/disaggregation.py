@@ -50,10 +50,10 @@ SPREAD = 1.65
 
 
 LATE = 0.05
-"""The part of requests above the 95th percentile: where fewer find all replicas busy, one of twenty waits for nobody."""
+"""The part of requests above the 95th percentile: where fewer find all replicas busy, it waits for nobody."""
 TAIL = 1.7
 """By how much others lengthen the iteration of one request of twenty, over the mean: one long iteration brings another,
-since more come meanwhile. Chosen; where it matters the simulator has the percentile."""
+since more come meanwhile. Chosen so that the percentile is the simulator's to 20%."""
 STARTED = 0.95
 """Of the target what a prompt may take that waits for nobody: the rest is for the cache's journey."""
 

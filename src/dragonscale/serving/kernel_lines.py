@@ -30,7 +30,7 @@ from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.plan.reader import Kernel
 from dragonscale.serving.balance import expert_slots, longest_held
 from dragonscale.serving.bench import KernelBench
-from dragonscale.serving.compiled import capacity_flops, capacity_seconds, masked_flops
+from dragonscale.serving.compiled import capacity_work, masked_flops
 from dragonscale.serving.engine_settings import EngineExperts
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.iteration import ServingLine
@@ -116,10 +116,10 @@ def expert_line(
     load = route(tokens, sizes["x"], experts, chips, habits.routing)
     busy = replace(load, rows=load.rows * hot)
     each = (3 if gated else 2) * hidden * inner / slices
-    seconds: Number = 0.0
+    flops, seconds = 2 * each * tokens * sizes["x"] / chips, 0.0
     capacity = bench.engine.program.expert_capacity
-    if capacity and bench.timed:
-        seconds = capacity_seconds(kernels, tokens, bench)
+    if capacity:
+        flops, seconds = capacity_work(kernels, tokens, bench)
     elif bench.timed:
         tables = bench.profile.grouped.of(name)
         chosen = expert_kernels(habits, tables)
@@ -130,7 +130,6 @@ def expert_line(
             split = {"chips": chips, "tensor": slices, "routing": habits.routing}
             seconds = grouped_matmul_seconds(*shape, **split, gated=gated, implementation=chosen)
             seconds = seconds - min(habits.overlap_s, tables[chosen].launch)
-    flops = capacity_flops(kernels, tokens, bench) if capacity else 2 * each * tokens * sizes["x"] / chips
     moved = each * FORMATS[name].weight * (experts / chips if capacity else load.active)
     parts, taken = (kernel_names(kernels), "grouped matmul", "experts", "experts"), seconds * habits.slowdown
     return bench.line(*parts, name, flops, moved, taken, EXPERT_KERNELS)

@@ -28,7 +28,7 @@ from dragonscale.physics.numbers import Number, maximum, minimum, product, where
 from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.reader import Kernel, Reading
-from dragonscale.training.setting import LAUNCHES, PassLine, Setting, attending_sizes
+from dragonscale.training.setting import LAUNCHES, PassLine, SectionPass, Setting, attending_sizes
 from dragonscale.training.timers import AttentionShape, Timer
 
 MERGED_BYTES = {"forward": 10.0, "dgrad": 6.0}
@@ -46,12 +46,10 @@ TRADE_LAUNCHES = 3.0
 """Kernels of an exchange: a copy, the all-to-all, a copy."""
 
 
-def attention_lines(
-    kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, setting: Setting
-) -> Iterator[PassLine]:
+def attention_lines(kernel: Kernel, own: SectionPass) -> Iterator[PassLine]:
     """One pass of attention: its kernels, and what merges their results."""
-    section, query = reading.section, kernel.arrays[0]
-    sizes = attending_sizes(sizes, reading.rules, mesh)
+    setting, reading, mesh = own.setting, own.reading, own.mesh
+    section, query, sizes = reading.section, kernel.arrays[0], attending_sizes(own.sizes, reading.rules, mesh)
     chips = mesh.size(*query.dim("t").axes)
     hops = (chips - 1) if _by_hops(reading, setting) else 0
     flops = attention_flops(kernel, reading, sizes, mesh, setting) if setting.detail else 0.0

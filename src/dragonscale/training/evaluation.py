@@ -244,9 +244,9 @@ def held_lines(step: Stepped) -> list[HeldLine]:
     setting, parts, numbers = step.setting, step.parts, step.numbers
     if setting.stack.memory.allocator == "caching":
         return fullest_rank(ranks_held(setting, parts.held, parts.layers, numbers, parts.microbatches))
-    mesh = step.wires.mesh
-    sizes = {section.name: section_parts(setting, section, numbers["microbatch"], mesh) for section in setting.sections}
-    return xla_held(setting, sizes, parts.layers, numbers, parts.microbatches, mesh)
+    share = (numbers["microbatch"], step.wires.mesh)
+    sizes = {section.name: section_parts(setting, section, *share) for section in setting.sections}
+    return xla_held(setting, sizes, parts.layers, numbers, parts.microbatches)
 
 
 def straggling(job: Job) -> float:

@@ -88,7 +88,7 @@ def _chip(setting: Setting, chosen: Chosen, costs: Costs, place: int) -> Any:
     if setting.stack.memory.allocator == "caching":
         held = {name: replace(one, activations=costs.saved[place][name]) for name, one in costs.held.items()}
         return fullest_bytes(ranks_held(setting, held, *laid))
-    return sum(line.bytes for line in xla_held(setting, costs.saved[place], *laid, chosen.wires.mesh))
+    return sum(line.bytes for line in xla_held(setting, costs.saved[place], *laid))
 
 
 def lower_bounds(rows: Rows, plan: Plan, chosen: Chosen, bound: Costs) -> Any:

@@ -14,11 +14,11 @@ from dragonscale.physics.numbers import Number
 from dragonscale.physics.sharding.layout import local_bytes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.placement import Wires
-from dragonscale.plan.reader import Move, Reading
+from dragonscale.plan.reader import Move
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.kernel_lines import kernel_lines
 from dragonscale.training.move_lines import move_lines, statistics
-from dragonscale.training.setting import PassLine, Setting, pass_sizes
+from dragonscale.training.setting import PassLine, SectionPass, Setting, pass_sizes
 
 ALL = ("kernels", "activations", "state")
 
@@ -32,24 +32,22 @@ def costed_section(
     later = [move for move in reading.moves if _stacked(move, setting)]
     moves = [move for move in reading.moves if _kind(move) in chosen and move not in later]
     few = replace(reading, kernels=reading.kernels if "kernels" in chosen else (), moves=tuple(moves))
-    lines = _section_lines(few, sizes, wires, setting, along=setting.detail)
+    lines = _section_lines(SectionPass(setting, few, sizes, wires), along=setting.detail)
     if later and "state" in chosen:
         # Of KV heads that chips share, what is summed outside the pass has all of them.
         few = replace(reading, kernels=(), moves=tuple(later))
-        lines += _section_lines(few, sizes | {"k": section.dims.get("k", 1)}, wires, setting, along=False)
+        whole = sizes | {"k": section.dims.get("k", 1)}
+        lines += _section_lines(SectionPass(setting, few, whole, wires), along=False)
     return lines
 
 
-def _section_lines(
-    reading: Reading, sizes: dict[str, Number], wires: Wires, setting: Setting, along: bool
-) -> list[PassLine]:
+def _section_lines(own: SectionPass, along: bool) -> list[PassLine]:
     """Every kernel and move of a pass through a section, forward and backward, once; and what is small and goes
     `along`."""
-    mesh = wires.mesh
-    sizes = at_busiest(reading.section, reading.rules, sizes, mesh, setting.stack)
-    lines = list(kernel_lines(reading, sizes, mesh, setting))
-    lines += move_lines(reading, sizes, wires, setting)
-    return [*lines, *statistics(reading, sizes, mesh)] if along else lines
+    reading = own.reading
+    own = replace(own, sizes=at_busiest(reading.section, reading.rules, own.sizes, own.mesh, own.setting.stack))
+    lines = [*kernel_lines(own), *move_lines(own)]
+    return [*lines, *statistics(own)] if along else lines
 
 
 def _kind(move: Move) -> str:

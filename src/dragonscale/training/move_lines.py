@@ -11,20 +11,17 @@ from dragonscale.physics.collectives import wire_bytes
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.numbers import Number, maximum
 from dragonscale.physics.sharding.layout import local_bytes, local_elements
-from dragonscale.physics.sharding.mesh import Mesh
-from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.reader import Move, Reading
-from dragonscale.training.setting import (
-    STATISTIC_BYTES,
-    PassLine,
-    Setting,
-    attending_sizes,
-)
+from dragonscale.training.setting import PassLine, SectionPass, Setting, attending_sizes
 from dragonscale.training.stack import Stack
 from dragonscale.training.travel import bound_time, sent_once, travel_time
 
+STATISTIC_BYTES = 4.0
+"""Sums, maxima and the router's weights travel in fp32, in the same messages as what they belong to."""
 
-def move_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, setting: Setting) -> Iterator[PassLine]:
+
+def move_lines(own: SectionPass) -> Iterator[PassLine]:
+    setting, reading, sizes, wires = own.setting, own.reading, own.sizes, own.wires
     bundles: dict[tuple[object, ...], list[tuple[Move, Number, Number]]] = {}
     still: set[tuple[str, tuple[str, ...]]] = set()
     mesh = wires.mesh
@@ -39,7 +36,7 @@ def move_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, setting
                 yield _line(move, reading)
             continue
         if move.ring:
-            yield from _ring_lines(move, reading, sizes, wires, setting)
+            yield from _ring_lines(move, own)
             continue
         traded = move.step.kind == "all_to_all" and move.what == "activation"
         here = attending_sizes(sizes, reading.rules, mesh) if traded else sizes
@@ -49,12 +46,12 @@ def move_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, setting
             volume = volume * (sent_once(picks, wires.group(move.step.axes)) if setting.stack.experts.dedup else 1.0)
         sent = wire_bytes(move.step.kind, volume, mesh.size(*move.step.axes)) if setting.detail else 0.0
         if waited:
-            yield _move_line(move, reading, volume, sent, wires, setting)
+            yield _move_line(move, volume, sent, own)
         else:
             key = (move.phase, move.what, move.step.axes, move.step.kind)
             bundles.setdefault(key, []).append((move, volume, sent))
     for several in bundles.values():
-        yield from _bundle_lines(several, reading, wires, setting)
+        yield from _bundle_lines(several, own)
 
 
 def _still_there(move: Move, reading: Reading, stack: Stack) -> bool:
@@ -79,13 +76,11 @@ def _width(move: Move, setting: Setting) -> float:
     return state.activation_bytes / 2
 
 
-def _move_line(
-    move: Move, reading: Reading, volume: Number, sent: Number, wires: Wires, setting: Setting, times: Number = 1
-) -> PassLine:
+def _move_line(move: Move, volume: Number, sent: Number, own: SectionPass, times: Number = 1) -> PassLine:
     kind, axes = move.step.kind, move.step.axes
-    bound = bound_time(kind, volume, axes, wires) if setting.detail else 0.0
-    seconds = travel_time(kind, volume, axes, wires, setting.network)
-    return replace(_line(move, reading), times=times, wire_bytes=sent, bound_s=bound, expected_s=seconds)
+    bound = bound_time(kind, volume, axes, own.wires) if own.setting.detail else 0.0
+    seconds = travel_time(kind, volume, axes, own.wires, own.setting.network)
+    return replace(_line(move, own.reading), times=times, wire_bytes=sent, bound_s=bound, expected_s=seconds)
 
 
 def _line(move: Move, reading: Reading) -> PassLine:
@@ -95,47 +90,43 @@ def _line(move: Move, reading: Reading) -> PassLine:
     return PassLine(*names, part=move.part, carries=carries, ops=((move.place, 0.0),))
 
 
-def _bundle_lines(
-    several: list[tuple[Move, Number, Number]], reading: Reading, wires: Wires, setting: Setting
-) -> Iterator[PassLine]:
+def _bundle_lines(several: list[tuple[Move, Number, Number]], own: SectionPass) -> Iterator[PassLine]:
     """Moves that travel as one message: its seconds are shared out by bytes, or given to the first where only sums are
     kept."""
-    volume = sum(one for _, one, _ in several)
-    whole = _move_line(several[0][0], reading, volume, sum(sent for _, _, sent in several), wires, setting)
-    if not setting.detail:
+    volume = sum(part for _, part, _ in several)
+    whole = _move_line(several[0][0], volume, sum(sent for _, _, sent in several), own)
+    if not own.setting.detail:
         yield whole
         return
-    for move, own, sent in several:
-        part = own / maximum(volume, 1e-300)
-        bound, seconds = whole.bound_s * part, whole.expected_s * part
-        yield replace(_line(move, reading), wire_bytes=sent, bound_s=bound, expected_s=seconds)
+    for move, part, sent in several:
+        share = part / maximum(volume, 1e-300)
+        bound, seconds = whole.bound_s * share, whole.expected_s * share
+        yield replace(_line(move, own.reading), wire_bytes=sent, bound_s=bound, expected_s=seconds)
 
 
-def _ring_lines(
-    move: Move, reading: Reading, sizes: dict[str, Number], wires: Wires, setting: Setting
-) -> Iterator[PassLine]:
+def _ring_lines(move: Move, own: SectionPass) -> Iterator[PassLine]:
     """Keys and values round a ring instead of a gather: all but one of the pieces pass each chip; their gradients go
     all the way home. The positions of the keys travel along."""
-    mesh, step = wires.mesh, move.step
+    reading, sizes, mesh, step = own.reading, own.sizes, own.mesh, move.step
     gradient = step.kind == "reduce_scatter"
     ring = mesh.size(*step.axes)
     hops = (ring if gradient else ring - 1) * (ring > 1)
-    piece = local_bytes(step.after if gradient else step.before, sizes, mesh)
-    state = setting.stack.state
-    piece = piece * (state.ring_gradient_bytes if gradient else state.activation_bytes) / 2
+    state = own.setting.stack.state
+    slice_ = local_bytes(step.after if gradient else step.before, sizes, mesh)
+    slice_ = slice_ * (state.ring_gradient_bytes if gradient else state.activation_bytes) / 2
     hop = replace(move, step=replace(step, kind="permute"))
-    line = _move_line(hop, reading, piece, piece, wires, setting, hops)
+    line = _move_line(hop, slice_, slice_, own, hops)
     yield line
     keys = step.before.name == next((op.inputs[1].name for op in reading.section.ops if op.function == "attend"), "")
-    if keys and not gradient and setting.detail:
+    if keys and not gradient and own.setting.detail:
         tokens = sizes["b"] / mesh.size(*reading.rules.batch) * sizes["t"] / ring
         yield replace(line, what="positions", carries="statistic", wire_bytes=tokens * 4, bound_s=0.0, expected_s=0.0)
 
 
-def statistics(reading: Reading, sizes: dict[str, Number], mesh: Mesh) -> Iterator[PassLine]:
+def statistics(own: SectionPass) -> Iterator[PassLine]:
     """Small things that go with the tokens: the router's weights of the rows sent to experts, and the sums of a softmax
     over a split vocabulary (each token's maximum and two sums forward, one sum of their gradients backward)."""
-    rules, section = reading.rules, reading.section
+    rules, section, sizes, mesh = own.reading.rules, own.reading.section, own.sizes, own.mesh
     sends = next((line for line, op in enumerate(section.ops) if op.function == "dispatch"), None)
     if sends is not None and rules.exchange:
         routed = section.ops[sends].output

@@ -9,6 +9,7 @@ from dragonscale.physics.collectives.profile import Profile
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import Number, maximum
 from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.gradients import read_training
 from dragonscale.plan.ledger import LedgerLine
 from dragonscale.plan.reader import Reading
@@ -22,12 +23,6 @@ NARROW_PARTS = ("attention", "mlp", "experts", "shared")
 """Parts whose matmuls run in the plan's dtype; the head, the router and an indexer stay in bf16."""
 LAUNCHES = {"route": 12.0, "dispatch": 8.0, "combine": 8.0, "attend": 2.0}
 """Kernels that a line stands for, where it is more than one: choosing experts, counting and sorting tokens."""
-BLOCK_FORMATS = ("mxfp8", "nvfp4", "mxfp4")
-BLOCK_SCALES = 2.0
-"""Kernels of an expert's matmul in a format with block scales over those in others: beside the cast and the matmul the
-scales of both operands are laid out anew (Transformer Engine, `te_general_grouped_gemm`)."""
-STATISTIC_BYTES = 4.0
-"""Sums, maxima and the router's weights travel in fp32, in the same messages as what they belong to."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +87,21 @@ class Setting:
     def sections(self) -> tuple[Section, ...]:
         """Every section once."""
         return (*self.program.sections[:-1], *self.ends)
+
+
+@dataclass(frozen=True)
+class SectionPass:
+    """One section under a setting: how it is read, its sizes in one microbatch, and the wires of its mesh."""
+
+    setting: Setting
+    reading: Reading
+    sizes: dict[str, Number]
+    wires: Wires
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh that the wires are of."""
+        return self.wires.mesh
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,6 +9,7 @@ fitted, for each compiler, on compiled programs (`docs/verify.md` says on which 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from dragonscale.models.activations import saved_tensors
 from dragonscale.models.attention import ATTENTION_BLOCK
@@ -107,17 +108,12 @@ def _score_block(query: Array, rules: Rules, sizes: dict[str, Number], mesh: Mes
 
 
 def xla_held(
-    setting: Setting,
-    parts: dict[str, SectionParts],
-    layers: StageLayers,
-    numbers: dict[str, Number],
-    microbatches: Number,
-    mesh: Mesh,
+    setting: Setting, parts: dict[str, SectionParts], layers: StageLayers, numbers: dict[str, Any], microbatches: Number
 ) -> list[HeldLine]:
     """The peak by part: what lies there all the time, and the larger of the two workspaces."""
     plan, stack, counts = setting.plan, setting.stack, layers.fullest
     alive, ends = setting.alive or ALIVE[setting.slice.chip.kind], [section.name for section in setting.ends]
-    tokens = numbers["microbatch"] * setting.sequence / mesh.size("context")  # of a microbatch on one chip
+    tokens = numbers["microbatch"] * setting.sequence / numbers["context"]  # of a microbatch on one chip
     flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)
     width = setting.program.sections[0].dims["d"]
     times = {**counts, "embed": 1, **dict.fromkeys(ends, 1)}
