@@ -27,16 +27,7 @@ from dragonscale.plan.settings import shipped_table
 from dragonscale.training.bands import LEAST, Kinds, narrowest
 
 MEASURES = ("tpot", "ttft", "tokens", "step")
-GENERATIONS = {
-    "volta": ("v100",),
-    "ampere": ("a100", "a100-40gb"),
-    "ada": ("l40s", "rtx4090"),
-    "hopper": ("h100", "h200", "h800"),
-    "blackwell": ("b200", "b300", "gb200", "gb300"),
-    "blackwell-geforce": ("rtx5090",),  # GDDR7 and other tensor cores than the B200: no band of its is borrowed
-    "cdna": ("mi300x", "mi355x"),
-    "tpu": ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"),
-}
+GENERATIONS: dict[str, list[str]] = shipped_table("serving", "generations.toml")
 FAMILIES = ("trtllm-0", "trtllm", "vllm", "sglang")
 """Engines whose modes and releases are told by what follows the name; TensorRT-LLM 0 compiled its engines and is
 another one."""

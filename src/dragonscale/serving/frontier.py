@@ -341,14 +341,10 @@ def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
 
 def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:
     """The smallest batch of a plan that does what the best of them does, in as many replicas and nearly as well."""
-    enough = [
-        one
-        for one in others
-        if one.meets == leader.meets
-        and one.engine == leader.engine
-        and one.tokens_per_chip >= (1 - NEARLY) * leader.tokens_per_chip
-        and (ask.rate is None or replicas_for(one, ask) <= replicas_for(leader, ask))
-    ]
+    alike = [one for one in others if (one.meets, one.engine) == (leader.meets, leader.engine)]
+    enough = [one for one in alike if one.tokens_per_chip >= (1 - NEARLY) * leader.tokens_per_chip]
+    if ask.rate is not None:
+        enough = [one for one in enough if replicas_for(one, ask) <= replicas_for(leader, ask)]
     return min(enough, key=lambda one: (one.batch, -one.tokens_per_chip))
 
 

@@ -211,8 +211,12 @@ def _flash(kernel: Kernel, bench: KernelBench) -> bool:
     return plain and (bench.phase == "prefill" or bench.section.span is None)
 
 
+_CacheShape = tuple[Number, Number, Number, Number, Number]
+"""Sequences, keys, query heads, KV heads and elements of a key."""
+
+
 def _decode_seconds(
-    heads: _Heads, shape: tuple[Number, ...], dtype: str, flops: Number, moved: Number, bench: KernelBench
+    heads: _Heads, shape: _CacheShape, dtype: str, flops: Number, moved: Number, bench: KernelBench
 ) -> Number:
     profile, peak = bench.profile, bench.profile.peak("bf16")
     seconds = decode_attention_seconds(*shape, dtype, profile)

@@ -190,10 +190,8 @@ def better_batch(job: Job, space: Space, mfu: float) -> Fit | None:
     rest = job.slice.chips // math.gcd(job.batch, job.slice.chips)
     if job.slice.chips % job.batch == 0 or (rest <= INNER and rest & (rest - 1) == 0):
         return None
-    tried = [
-        _roomy(replace(job, batch=batch), quick(space))
-        for batch in batches_near(job.slice.chips, job.batch, SPAN)[:TRIES]
-    ]
+    batches = batches_near(job.slice.chips, job.batch, SPAN)[:TRIES]
+    tried = [_roomy(replace(job, batch=batch), quick(space)) for batch in batches]
     found = [near for near in tried if near is not None and near.mfu > (1 + BETTER) * mfu]
     return max(found, key=lambda near: near.mfu, default=None)
 

@@ -14,11 +14,10 @@ import numpy
 
 from dragonscale.plan.pareto import Front
 from dragonscale.training.evaluation import NUMBERS, Job
-from dragonscale.training.fast import Judged
+from dragonscale.training.fast import Chosen, Judged
 from dragonscale.training.legal import counts_ends, unrunnable
 from dragonscale.training.legality import family, rules
 from dragonscale.training.plan import Plan
-from dragonscale.training.rows import Chosen
 from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, leaves_room, order, points, word_points
 from dragonscale.training.stages import layout_for
 

@@ -91,8 +91,8 @@ class SectionSums:
     def beside(self, other: "SectionSums") -> "SectionSums":
         """Sums of two sets of lines that share no bucket."""
         tables = ("seconds", "cover", "again", "issued", "experts")
-        joined = (getattr(self, name) | getattr(other, name) for name in tables)
-        return SectionSums(*joined, self.offload + other.offload)
+        joined = {name: getattr(self, name) | getattr(other, name) for name in tables}
+        return SectionSums(**joined, offload=self.offload + other.offload)
 
 
 def sum_lines(
@@ -109,9 +109,8 @@ def sum_lines(
             sums.issued[line.phase] = sums.issued.get(line.phase, 0.0) + line.launches
             sums.experts[line.phase] = sums.experts.get(line.phase, 0.0) + line.experts
         for remat in policies:
-            share = (
-                0.0 if is_kept(line, remat) and quantity == "expected_s" else rerun_share(line, reading, remat, stack)
-            )
+            free = is_kept(line, remat) and quantity == "expected_s"
+            share = 0.0 if free else rerun_share(line, reading, remat, stack)
             if not isinstance(share, float) or share:
                 sums.again[name, remat] = sums.again.get((name, remat), 0.0) + share * seconds
                 if not line.moves:

@@ -77,9 +77,9 @@ def load_training_file(path: str | Path) -> TrainingFile:
     words = words_in(table, WORDS, path, numbers=("tokens", "documents"))
     read = dict(read_setting(f"{name}={value}", path) for name, value in settings.items())
     plan = replace(Plan(), **{name: read_field(name, value) for name, value in read.items()})
-    counts = {name: _count(run.get(name, 0), name, shown) for name in ("batch", "seq")}
-    skew, capacity = _number(table.get("skew", 0), "skew", shown), _number(run.get("capacity", 0), "capacity", shown)
-    return TrainingFile(plan, **words, **counts, skew=skew, capacity=capacity, named=frozenset(read), run=run)
+    work: dict[str, Any] = {name: _count(run.get(name, 0), name, shown) for name in ("batch", "seq")}
+    work |= {name: _number(place.get(name, 0), name, shown) for name, place in (("skew", table), ("capacity", run))}
+    return TrainingFile(plan, **words, **work, named=frozenset(read), run=run)
 
 
 def _count(value: Any, name: str, shown: str) -> int:

@@ -20,13 +20,12 @@ from typing import Any
 import numpy
 
 from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
-from dragonscale.training.fast import cost_rows, judge_rows, lower_bounds
+from dragonscale.training.fast import Rows, Shapes, choose, cost_rows, judge_rows, lower_bounds, shapes_of, take
 from dragonscale.training.keeper import SHAPE, Candidate, Keeper
 from dragonscale.training.legal import deals, unrunnable
 from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.offer import fallback, offered, offered_alike, offered_words, refusals
 from dragonscale.training.plan import Plan
-from dragonscale.training.rows import Rows, Shapes, choose, shapes_of, take
 from dragonscale.training.simplicity import SAME, SLACK, points
 from dragonscale.training.space import Kind, Space, deals_heads, even_chunks, kind_of, kinds_of, rows_of
 from dragonscale.training.stages import BOTH_WAYS

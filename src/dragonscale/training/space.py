@@ -158,11 +158,8 @@ def _unspread(job: Job, plan: Plan) -> list[str]:
         who = f"the stack {job.stack.name} does not spread" if experts else "the model has no"
         return [f"{who} experts over context (fold=context)" if experts else f"{who} experts to spread over context"]
     ways = plan.expert * plan.context * (1 if sliced else plan.tensor)
-    return (
-        [f"{experts} experts do not divide over the {ways} chips that fold=context spreads them over"]
-        if experts % ways
-        else []
-    )
+    undealt = f"{experts} experts do not divide over the {ways} chips that fold=context spreads them over"
+    return [undealt] if experts % ways else []
 
 
 LEAST_TOKENS = 1024
