@@ -7,12 +7,10 @@ from dragonscale.models import load_model
 from dragonscale.models.recompute_modules import MODULES
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.training.evaluation import first, judge_one, make_job, problems
+from dragonscale.training.peak_memory import OUTSIDE
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import search
 from dragonscale.training.space import Space
-
-OUTSIDE = ("fragmentation", "framework")
-"""Parts that no tensor has: what an allocator cannot use, and what lies outside of it."""
 
 GIB = 2**30
 

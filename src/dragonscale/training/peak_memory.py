@@ -35,6 +35,8 @@ from dragonscale.training.setting import Setting
 from dragonscale.training.stack import StackMemory
 from dragonscale.training.stages import FOLDED, StageLayers, held_last, held_microbatches
 
+OUTSIDE = ("fragmentation", "framework")
+"""Parts that no tensor has: what an allocator cannot use, and what lies outside of it."""
 _TENSORS = {
     "weights": ("weights of {}", "always", "always"),
     "gradients": ("gradients of {}", "backward", "update"),
