@@ -11,9 +11,8 @@ from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.crossings import crossings
 from dragonscale.training.evaluation import Job, judge_one, make_job
-from dragonscale.training.formulas import formula_verdict
+from dragonscale.training.formulas import crossings, formula_verdict
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stack import change

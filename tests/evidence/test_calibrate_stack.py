@@ -31,8 +31,7 @@ from dragonscale.evidence.calibrate.stack_fit import (
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.kernels import attention_seconds, kernel_profile_for, profile_file
-from dragonscale.plan.measured_on import check_measured
-from dragonscale.plan.settings import check_numbers
+from dragonscale.plan.settings import check_measured, check_numbers
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import engines, load_engine, on_kind
 from dragonscale.serving.phases import decode, iteration_cost, prefill

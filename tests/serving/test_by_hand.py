@@ -19,8 +19,7 @@ from dragonscale.serving.disaggregation import Pools, alone
 from dragonscale.serving.engine import IDEAL, adjust, captured, filled, load_engine
 from dragonscale.serving.engine_settings import EngineExperts
 from dragonscale.serving.frontier import Ask, Config, judge
-from dragonscale.serving.iteration import Iteration
-from dragonscale.serving.lines import ServingLine
+from dragonscale.serving.iteration import Iteration, ServingLine
 from dragonscale.serving.phases import decode, iteration_cost, prefill
 from dragonscale.serving.plan import mesh_axes, parse_serving_plan
 from dragonscale.serving.prefix import rooms

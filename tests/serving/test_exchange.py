@@ -9,7 +9,8 @@ from dragonscale.physics.collectives.group import Switches
 from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.engine import adjust, load_engine
-from dragonscale.serving.phases import decode, iteration_cost, places, prefill
+from dragonscale.serving.phases import decode, iteration_cost, prefill
+from dragonscale.training.travel import places
 
 PLAN = "data=32,tensor=1,expert=32,weights=fp8,compute=fp8_block"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import chip_names, load_chip, parse_slice
-from dragonscale.serving.auto import auto_choice, auto_engine, engine_choices
+from dragonscale.serving.auto import auto_choice, engine_choices
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.engine import adjust, captured, engines, filled, load_engine
@@ -139,7 +139,7 @@ AUTO = [
 @pytest.mark.parametrize(("model", "where", "engine"), AUTO)
 def test_auto_takes_what_people_run(model, where: str, engine: str) -> None:
     piece = parse_slice(where)
-    assert auto_engine(piece.chip, model, piece.chips) == engine
+    assert auto_choice(piece.chip, model, piece.chips).engine == engine
 
 
 def test_auto_says_why_and_names_engines_that_exist() -> None:

@@ -10,11 +10,11 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.hardware.catalogue import chip_names, load_chip
 from dragonscale.physics.units import render
 from dragonscale.training.auto import auto_choices, auto_stack, usual_choices
+from dragonscale.training.bands import in_production
 from dragonscale.training.evaluation import make_job, moved
 from dragonscale.training.legal import trains_in
 from dragonscale.training.legality import family, rules
 from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.production import in_production
 from dragonscale.training.search import search
 from dragonscale.training.space import Space
 from dragonscale.training.stack import change, stacks

@@ -14,7 +14,7 @@ from dragonscale.models.program import Section
 from dragonscale.plan.gradients import read_training
 from dragonscale.plan.rules import training_rules
 from dragonscale.training.attention_lines import MERGED_BYTES, MERGED_PART
-from dragonscale.training.passes import SectionSums, forward_pass
+from dragonscale.training.passes import LayerRun, SectionSums, forward_pass
 from dragonscale.training.plan import Plan
 from dragonscale.training.search import search
 from dragonscale.training.space import Space, misfits
@@ -77,9 +77,9 @@ def test_what_hides_under_a_ring_is_bounded_by_its_cover():
     stack = load_stack("generic")
     for moved, cover, shown in ((3.0, 2.0, 1.2), (2.0, 3.0, 0.2), (2.0, 0.0, 2.0)):
         sums = SectionSums({("context", "forward"): moved, ("kernels", "forward"): 5.0}, {"forward": cover})
-        assert forward_pass(sums, stack, "none", ring=True).moves["context"] == (moved, pytest.approx(shown))
+        assert forward_pass(LayerRun(sums, stack, "none", ring=True)).moves["context"] == (moved, pytest.approx(shown))
     gathers = change(stack, "overlap", context=0.5)
-    assert forward_pass(sums, gathers, "none", ring=False).moves["context"] == (2.0, 2.0)
+    assert forward_pass(LayerRun(sums, gathers, "none", ring=False)).moves["context"] == (2.0, 2.0)
 
 
 def test_a_hop_is_a_kernel_that_is_launched_and_merged():

@@ -7,8 +7,7 @@ import pytest
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.training.evaluation import Job, first, judge_one, make_job
-from dragonscale.training.inverse import fewest_chips, largest_batch
-from dragonscale.training.neighbours import nearest_possible
+from dragonscale.training.inverse import fewest_chips, largest_batch, nearest_possible
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import search
 from dragonscale.training.simplicity import FULL

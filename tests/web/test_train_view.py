@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.training.crossings import crossings, formula_verdict
+from dragonscale.training.formulas import crossings, formula_verdict
 from dragonscale.web.answers import answer
 from dragonscale.web.page_request import KEPT, PageRequest
 from dragonscale.web.views.train_curves import nearby

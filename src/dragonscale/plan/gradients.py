@@ -5,15 +5,14 @@ before they are reduced; a weight's gradient is a partial sum over every axis th
 and is reduced to where the optimizer keeps its state.
 """
 
+import functools
 from dataclasses import replace
 
 from dragonscale.models.program import Op, Section
 from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding.reshard_step import Step
-from dragonscale.plan.reader import Kernel, Move, Reading, Walk, read_forward
+from dragonscale.plan.reader import MOST_READ, Lines, Reading, Walk, forward_lines
 from dragonscale.plan.rules import TRAINING, Rules
-
-_APART = ("einsum", "attend", "score", "dispatch", "combine", "lookup", "cache")
 
 
 def read_training(section: Section, rules: Rules) -> Reading:
@@ -21,35 +20,30 @@ def read_training(section: Section, rules: Rules) -> Reading:
     last = _LAST.get((id(section), id(rules)))
     if last is not None and last.section is section and last.rules is rules:
         return last
-    if len(_LAST) > 4096:
+    if len(_LAST) > MOST_READ:
         _LAST.clear()
-    reading = _read(section, rules)
-    _LAST[id(section), id(rules)] = reading
+    _LAST[id(section), id(rules)] = reading = Reading(section, *_both(section.ops, rules), rules)
     return reading
 
 
-def _read(section: Section, rules: Rules) -> Reading:
-    key = (section.name, section.ops, rules)
-    if key not in _READ:
-        forward = read_forward(section, rules)
-        walk = Walk(rules, "backward")
-        for walk.line, op in enumerate(section.ops):
-            _READERS.get(op.function, _back_elementwise)(op, walk)
-            if op.output is not None:
-                walk.written[op.output.name] = walk.written.get(op.output.name, 0) + 1
-        for walk.line, op in enumerate(section.ops):
-            for weight in op.weights:
-                _reduce(op, weight, walk)
-        # A section whose embedding is looked up, or that remembers, has kernels that training does not run.
-        kernels = tuple(kernel for kernel in forward.kernels if kernel.function not in ("lookup", "cache"))
-        moves = tuple(replace(move, place=place) for place, move in enumerate((*forward.moves, *walk.moves)))
-        _READ[key] = ((*kernels, *walk.kernels), moves)
-    return Reading(section, *_READ[key], rules)
+@functools.lru_cache(maxsize=MOST_READ)
+def _both(ops: tuple[Op, ...], rules: Rules) -> Lines:
+    (kernels, moves), walk = forward_lines(ops, rules), Walk(rules, "backward")
+    for walk.line, op in enumerate(ops):
+        _READERS.get(op.function, _back_elementwise)(op, walk)
+        if op.output is not None:
+            walk.written[op.output.name] = walk.written.get(op.output.name, 0) + 1
+    for walk.line, op in enumerate(ops):
+        for weight in op.weights:
+            _reduce(op, weight, walk)
+    # A section whose embedding is looked up, or that remembers, has kernels that training does not run.
+    run = (kernel for kernel in kernels if kernel.function not in ("lookup", "cache"))
+    moves = tuple(replace(move, place=place) for place, move in enumerate((*moves, *walk.moves)))
+    return (*run, *walk.kernels), moves
 
 
 _LAST: dict[tuple[int, int], Reading] = {}
 """Readings by the very objects they are of: finding them by what these contain takes longer than costing a section."""
-_READ: dict[tuple[object, ...], tuple[tuple[Kernel, ...], tuple[Move, ...]]] = {}
 
 
 def _slope(array: Array) -> Array:
@@ -67,12 +61,8 @@ def _back_einsum(op: Op, walk: Walk) -> None:
         walk.bring(rules.weight(array), local[array.name], op, "weight")
     for array in op.inputs:
         others = tuple(other for name, other in local.items() if name != array.name)
-        summed = tuple(
-            axis
-            for name, axes in split.items()
-            if name not in array.names and name in op.einsum.indices
-            for axis in axes
-        )
+        missing = [name for name in split if name not in array.names and name in op.einsum.indices]
+        summed = tuple(axis for name in missing for axis in split[name])
         raw = rules.fit(_slope(array).with_layout(split, summed))
         walk.bring(raw, rules.activation(_slope(array)), op)
         walk.run(op, "matmul", (here, *others, raw), "dgrad")
@@ -100,12 +90,8 @@ def _back_attention(op: Op, walk: Walk) -> None:
             walk.bring(held, whole, op, ring=rules.ring)
             missing = tuple(axis for axis in held.axes if axis not in whole.axes)
             walk.bring(replace(_slope(whole), partial=missing), _slope(held), op, ring=rules.ring)
-    walk.run(
-        op,
-        op.function,
-        tuple(rules.attending(array) for array in (*op.inputs, op.output) if array is not None),
-        "dgrad",
-    )
+    arrays = tuple(rules.attending(array) for array in (*op.inputs, op.output) if array is not None)
+    walk.run(op, op.function, arrays, "dgrad")
 
 
 def _back_routing(op: Op, walk: Walk) -> None:
@@ -140,15 +126,8 @@ def _back_elementwise(op: Op, walk: Walk) -> None:
     walk.run(op, op.function, arrays, "dgrad")
 
 
-_READERS = {
-    "einsum": _back_einsum,
-    "attend": _back_attention,
-    "score": _back_attention,
-    "dispatch": _back_routing,
-    "combine": _back_routing,
-    "lookup": _back_lookup,
-    "join": _back_join,
-}
+_READERS = {"einsum": _back_einsum, "lookup": _back_lookup, "join": _back_join}
+_READERS |= dict.fromkeys(("attend", "score"), _back_attention) | dict.fromkeys(("dispatch", "combine"), _back_routing)
 
 
 def _reduce(op: Op, weight: Array, walk: Walk) -> None:

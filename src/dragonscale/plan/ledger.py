@@ -37,18 +37,17 @@ if TYPE_CHECKING:
     import pandas
 
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
-PHASES = ("forward", "recompute", "backward", "gradient", "update", "prefill", "decode", "step")
-"""When a line runs: `backward` holds the gradients of inputs and of weights, `gradient` the sum over replicas, `update`
-the optimizer, `step` what belongs to no pass (bubbles, waiting for the slowest machine)."""
 
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """One kernel or move. `what` is the tensor or op by its name in the program; `kind` is matmul, grouped matmul,
-    attention, elementwise, a collective, or what is waited for (host, bubble …); `part` is the part of the model;
-    `term` is the line of the bill it is counted under. FLOPs, bytes and seconds are those of one chip, one time:
-    `bound_s` at datasheet rates, `expected_s` through the efficiency profile, `exposed_s` the part of it that the step
-    waits for."""
+    """One kernel or move. `phase` is when it runs: forward, recompute, backward (the gradients of inputs and of
+    weights), gradient (their sum over replicas), update, prefill, decode, or `step` for what belongs to no pass
+    (bubbles, waiting for the slowest machine). `what` is the tensor or op by its name in the program; `kind` is matmul,
+    grouped matmul, attention, elementwise, a collective, or what is waited for (host, bubble …); `part` is the part of
+    the model; `term` is the line of the bill it is counted under. FLOPs, bytes and seconds are those of one chip, one
+    time: `bound_s` at datasheet rates, `expected_s` through the efficiency profile, `exposed_s` the part of it that the
+    step waits for."""
 
     section: str
     phase: str
@@ -117,19 +116,12 @@ class Ledger:
 
     def by(self, key: str, name: str, chosen: Callable[[LedgerLine], bool] = lambda _: True) -> dict[Any, Number]:
         """A quantity summed by a field of the lines (`axes`, `term`, `part` …)."""
-        found: dict[Any, Number] = {}
-        for line in filter(chosen, self.lines):
-            one = getattr(line, key)
-            found[one] = found.get(one, 0.0) + line.total(name)
-        return found
+        return _summed((getattr(line, key), line.total(name)) for line in self.lines if chosen(line))
 
     @property
     def memory(self) -> dict[str, Number]:
         """Bytes held, by part."""
-        found: dict[str, Number] = {}
-        for line in self.held:
-            found[line.part] = found.get(line.part, 0.0) + line.bytes
-        return found
+        return _summed((line.part, line.bytes) for line in self.held)
 
     @property
     def hbm_bytes(self) -> Number:
@@ -144,12 +136,15 @@ class Ledger:
     @property
     def sent_bytes(self) -> dict[tuple[str, ...], Number]:
         """Bytes that a chip sends, by the set of mesh axes they go over (names in alphabetical order)."""
-        found: dict[tuple[str, ...], Number] = {}
-        for line in self.lines:
-            if line.moves and line.axes:
-                key = tuple(sorted(line.axes))
-                found[key] = found.get(key, 0.0) + line.total("wire_bytes")
-        return found
+        moves = [line for line in self.lines if line.moves and line.axes]
+        return _summed((tuple(sorted(line.axes)), line.total("wire_bytes")) for line in moves)
+
+
+def _summed(pairs: Iterable[tuple[Any, Number]]) -> dict[Any, Number]:
+    sums: dict[Any, Number] = {}
+    for key, value in pairs:
+        sums[key] = sums.get(key, 0.0) + value
+    return sums
 
 
 QUANTITIES = ("times", "flops", "hbm_bytes", "wire_bytes", "bound_s", "expected_s", "exposed_s")
@@ -163,9 +158,7 @@ def at(ledger: Ledger, place: int) -> Ledger:
             return float(value.item(place if value.size > 1 else 0))
         return float(value) if isinstance(value, int | float) else value
 
-    lines = [
-        type(line)(**vars(line) | {name: one(getattr(line, name)) for name in QUANTITIES}) for line in ledger.lines
-    ]
+    lines = [replace(line, **{name: one(getattr(line, name)) for name in QUANTITIES}) for line in ledger.lines]
     held, hosted = ([replace(line, bytes=one(line.bytes)) for line in some] for some in (ledger.held, ledger.hosted))
     return Ledger(lines, held, hosted)
 

@@ -7,6 +7,7 @@ of a torus axis, `W_nvlink` and so on for the links of switches. Constants that 
 """
 
 import itertools
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from msgspec import structs
 from dragonscale.models.program import Section
 from dragonscale.physics.collectives import Ring
 from dragonscale.physics.formula import Formula
-from dragonscale.physics.hardware import Chip, Slice, Torus
+from dragonscale.physics.hardware import Slice, Torus
 from dragonscale.physics.sharding.placement import Wires
 
 BOOK = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e": "E", "x": "k", "z": "F_s"}
@@ -60,20 +61,17 @@ def lettered_slice(piece: Slice, letters: Letters) -> Slice:
     """A slice with letters for the rates of its chips and links."""
     chip = piece.chip
     matrix = {name: letters.new("C" if name == "bf16" else f"C_{name}", rate) for name, rate in chip.matrix.items()}
-    memory = {name: _memory(name, one, letters) for name, one in chip.memory.items()}
+    memory = dict(chip.memory)
+    for name, own in chip.memory.items():
+        if own.bandwidth:
+            memory[name] = replace(own, bandwidth=letters.new(f"W_{name}", own.bandwidth))
     if isinstance(chip.network, Torus):
         network: Any = replace(chip.network, link=letters.new("W_ici", 2 * chip.network.link) / 2)
     else:
-        levels = tuple(
-            replace(one, bandwidth=letters.new(f"W_{one.name}", one.bandwidth)) for one in chip.network.levels
-        )
-        network = replace(chip.network, levels=levels)
+        named = ((level, letters.new(f"W_{level.name}", level.bandwidth)) for level in chip.network.levels)
+        network = replace(chip.network, levels=tuple(replace(level, bandwidth=rate) for level, rate in named))
     dcn = letters.new("W_dcn", chip.dcn) if chip.dcn else chip.dcn
     return replace(piece, chip=replace(chip, matrix=matrix, memory=memory, network=network, dcn=dcn))
-
-
-def _memory(name: str, one: Any, letters: Letters) -> Any:
-    return replace(one, bandwidth=letters.new(f"W_{name}", one.bandwidth)) if one.bandwidth else one
 
 
 def lettered_axes(axes: dict[str, Any], letters: Letters) -> dict[str, Any]:
@@ -90,15 +88,11 @@ def lettered_wires(wires: Wires, piece: Slice, axes: dict[str, Any]) -> Wires:
     the others leave."""
     rings, pods = {}, {}
     for name, found in wires.rings.items():
-        several = [
-            Ring(*(float(numpy.ravel(getattr(ring, part))[0]) for part in ("size", "wrap", "share", "axis")))
-            for ring in found
-        ]
+        parts = ((getattr(ring, part) for part in ("size", "wrap", "share", "axis")) for ring in found)
+        several = [Ring(*(float(numpy.ravel(part)[0]) for part in own)) for own in parts]
         several = [ring for ring in several if ring.size > 1]
         pods[name] = int(numpy.ravel(wires.pods[name])[0])
-        single, others = pods[name] == 1, 1.0
-        for ring in several[1:]:
-            others *= ring.size
+        single, others = pods[name] == 1, math.prod((ring.size for ring in several[1:]), start=1.0)
         if several:
             several[0] = replace(several[0], size=axes[name] / (others * pods[name]))
         elif not single:
@@ -106,8 +100,3 @@ def lettered_wires(wires: Wires, piece: Slice, axes: dict[str, Any]) -> Wires:
         # an axis of one chip that is given another size has a ring of its own
         rings[name] = tuple(several) or (Ring(axes[name] if single else 1),)
     return Wires(piece, axes, rings, pods, bool(numpy.ravel(wires.possible)[0]), wires.order)
-
-
-def lettered(chip: Chip) -> bool:
-    """Whether a chip's rates are letters."""
-    return any(isinstance(rate, Formula) for rate in chip.matrix.values())

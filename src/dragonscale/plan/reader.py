@@ -33,6 +33,9 @@ AXES = tuple(dict.fromkeys((*TRAINING, *SERVING)))
 OPEN = Mesh(dict(zip(AXES, (2, 3, 5, 7, 11, 13, 17, 19), strict=True)))
 """Sizes without a common factor, so that no exchange of equal axes is mistaken for the general case."""
 
+MOST_READ = 4096
+"""Readings that are kept, so that a process that runs for weeks does not grow with every model it is asked about."""
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -65,6 +68,9 @@ class Move:
     line: int = 0
     ring: bool = False
     place: int = 0
+
+
+Lines = tuple[tuple[Kernel, ...], tuple[Move, ...]]
 
 
 @dataclass(frozen=True)
@@ -143,19 +149,19 @@ def _moves(before: Array, after: Array) -> tuple[Step, ...]:
 
 def read_forward(section: Section, rules: Rules) -> Reading:
     """All kernels and moves of one forward pass through a section; each section is read once."""
-    key = (section.name, section.ops, rules)
-    if key not in _READ:
-        walk = Walk(rules)
-        for walk.line, op in enumerate(section.ops):
-            _READERS.get(op.function, _read_elementwise)(op, walk)
-        for op in section.ops[-1:]:
-            if op.output is not None:
-                walk.whole(op.output, op)
-        _READ[key] = (tuple(walk.kernels), tuple(walk.moves))
-    return Reading(section, *_READ[key], rules)
+    return Reading(section, *forward_lines(section.ops, rules), rules)
 
 
-_READ: dict[tuple[object, ...], tuple[tuple[Kernel, ...], tuple[Move, ...]]] = {}
+@functools.lru_cache(maxsize=MOST_READ)
+def forward_lines(ops: tuple[Op, ...], rules: Rules) -> Lines:
+    """The same of its lines, whatever their sizes."""
+    walk = Walk(rules)
+    for walk.line, op in enumerate(ops):
+        _READERS.get(op.function, _read_elementwise)(op, walk)
+    for op in ops[-1:]:
+        if op.output is not None:
+            walk.whole(op.output, op)
+    return tuple(walk.kernels), tuple(walk.moves)
 
 
 def _read_einsum(op: Op, walk: Walk) -> None:
@@ -275,15 +281,6 @@ def _read_elementwise(op: Op, walk: Walk) -> None:
     walk.put(result, op)
 
 
-_READERS = {
-    "einsum": _read_einsum,
-    "attend": _read_attention,
-    "score": _read_attention,
-    "dispatch": _read_dispatch,
-    "combine": _read_combine,
-    "lookup": _read_lookup,
-    "join": _read_join,
-    "add": _read_linear,
-    "bias": _read_linear,
-    "act": _read_linear,
-}
+_READERS = {"einsum": _read_einsum, "dispatch": _read_dispatch, "combine": _read_combine, "join": _read_join}
+_READERS |= {"lookup": _read_lookup} | dict.fromkeys(("attend", "score"), _read_attention)
+_READERS |= dict.fromkeys(("add", "bias", "act"), _read_linear)

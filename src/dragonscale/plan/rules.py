@@ -23,6 +23,7 @@ X[b_{data,fsdp,expert}, t_{context,tensor}, d] Wg[d, f_tensor] Wg[d_{fsdp,expert
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -307,14 +308,10 @@ def undivided(
 ) -> frozenset[tuple[str, Axes]]:
     """The dims of some arrays, with the axes by which they do not divide, under the rules and for the sizes of mesh
     axes."""
-    found: set[tuple[str, Axes]] = set()
-    for name, axes in pairs(rules, arrays):
-        ways = 1
-        for axis in axes:
-            ways *= sizes.get(axis, 1)
-        if name in dims and dims[name] % ways:
-            found.add((name, axes))
-    return frozenset(found)
+    asked = [(name, axes) for name, axes in pairs(rules, arrays) if name in dims]
+    return frozenset(
+        (name, axes) for name, axes in asked if dims[name] % math.prod(sizes.get(axis, 1) for axis in axes)
+    )
 
 
 def pairs(rules: Rules, arrays: Iterable[Array]) -> list[tuple[str, Axes]]:
@@ -322,15 +319,9 @@ def pairs(rules: Rules, arrays: Iterable[Array]) -> list[tuple[str, Axes]]:
     open_rules = replace(rules, undivided=frozenset())
     found: dict[tuple[str, Axes], None] = {}
     for array in arrays:
-        forms = (
-            [open_rules.used(array), open_rules.optimizer_state(array)]
-            if is_weight(array)
-            else [open_rules.activation(array)]
-        )
-        if not is_weight(array):
-            forms += [open_rules.attending(array), open_rules.cached(array)]
-        for form in forms:
-            for dim in form.dims:
-                for count in range(1, len(dim.axes) + 1):
-                    found[dim.name, dim.axes[:count]] = None
+        forms = [open_rules.activation(array), open_rules.attending(array), open_rules.cached(array)]
+        if is_weight(array):
+            forms = [open_rules.used(array), open_rules.optimizer_state(array)]
+        for dim in (dim for form in forms for dim in form.dims):
+            found |= {(dim.name, dim.axes[:count]): None for count in range(1, len(dim.axes) + 1)}
     return list(found)

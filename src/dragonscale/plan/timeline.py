@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.files import write_file
-from dragonscale.plan.ledger import LedgerLine
+from dragonscale.plan.ledger import QUANTITIES, LedgerLine
 
 CHIP, MICRO = 1, 1e6
 """The process of the trace, and microseconds in a second."""
@@ -56,18 +56,9 @@ def timeline(passes: Iterable[TimelinePass], title: str) -> dict[str, Any]:
 
 def _draw(line: LedgerLine, share: float, now: float, tracks: dict[str, int], events: list[dict[str, Any]]) -> float:
     exposed, expected = (float(line.total(name)) * share for name in ("exposed_s", "expected_s"))
-    facts = {
-        "phase": line.phase,
-        "kind": line.kind,
-        "term": line.term,
-        "times": float(line.times) * share,
-        "flops": float(line.total("flops")) * share,
-        "hbm_bytes": float(line.total("hbm_bytes")) * share,
-        "sent_bytes": float(line.total("wire_bytes")) * share,
-        "bound_s": float(line.total("bound_s")) * share,
-        "expected_s": expected,
-        "exposed_s": exposed,
-    }
+    facts = {"phase": line.phase, "kind": line.kind, "term": line.term, "times": float(line.times) * share}
+    for quantity in QUANTITIES[1:]:
+        facts[quantity.replace("wire", "sent")] = float(line.total(quantity)) * share
     name = f"{line.kind} {line.what}" if line.what else line.kind
     if line.moves and line.axes and expected > 0:
         where = "+".join(line.axes)
@@ -91,15 +82,8 @@ def _queued(events: list[dict[str, Any]]) -> None:
 
 
 def _slice(name: str, start: float, length: float, track: int, facts: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "ph": "X",
-        "pid": CHIP,
-        "tid": track,
-        "ts": start * MICRO,
-        "dur": length * MICRO,
-        "args": facts,
-    }
+    lasting = {"ts": start * MICRO, "dur": length * MICRO}
+    return {"name": name, "ph": "X", "pid": CHIP, "tid": track, **lasting, "args": facts}
 
 
 def _name(what: str, track: int, name: str) -> dict[str, Any]:

@@ -2,24 +2,23 @@
 
 >>> from dragonscale.physics.hardware import load_chip
 >>> from dragonscale.models import load_model
->>> [auto_engine(load_chip(chip), load_model("llama3-70b")) for chip in ("h100", "mi300x", "v6e", "v100")]
+>>> [auto_choice(load_chip(chip), load_model("llama3-70b")).engine for chip in ("h100", "mi300x", "v6e", "v100")]
 ['vllm', 'vllm', 'vllm-tpu', 'generic']
->>> [auto_engine(load_chip("h100"), load_model("deepseek-v3"), chips) for chips in (8, 64)]
+>>> [auto_choice(load_chip("h100"), load_model("deepseek-v3"), chips).engine for chips in (8, 64)]
 ['sglang', 'sglang-ep']
 """
 
 import functools
-import tomllib
-from importlib import resources
 
 import msgspec
 
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Chip, Torus
 from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.plan.settings import shipped_table
 from dragonscale.serving.legality import runs_on
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.training.legality import family
+from dragonscale.training.legality import UsualChoice
 
 AUTO = "auto"
 NODE = 8
@@ -32,16 +31,11 @@ FREE = 0.7
 """The part of a server's memory that weights may take; the rest is for the cache."""
 
 
-class EngineChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EngineChoice(UsualChoice, frozen=True, kw_only=True):
     """An engine, and the models and chips that it is the usual one for."""
 
     engine: str
-    why: str
-    source: str
-    family: str = ""
-    names: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
-    format: str = ""
     without: str = ""
     least_experts: int = 0
     latent: bool | None = None
@@ -56,8 +50,7 @@ class EngineChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def engine_choices() -> tuple[EngineChoice, ...]:
     """The table, first match first."""
-    text = (resources.files("dragonscale.serving") / "auto.toml").read_text(encoding="utf-8")
-    return tuple(msgspec.convert(row, EngineChoice) for row in tomllib.loads(text)["choices"])
+    return msgspec.convert(shipped_table("serving", "auto.toml")["choices"], tuple[EngineChoice, ...])
 
 
 def auto_choice(
@@ -71,35 +64,18 @@ def auto_choice(
     experts = max((section.dims.get("e", 0) for section in sections), default=0)
     several, latent = _several_nodes(chip, model, chips), _latent(model)
     for one in engine_choices():
-        if one.names and chip.kin not in one.names:
-            continue
-        if one.models and not any(part in model.name.lower() for part in one.models):
-            continue
-        lacks = one.format and chip.format(one.format) != "native"
+        named = not one.models or any(part in model.name.lower() for part in one.models)
         has = one.without and chip.format(one.without) == "native"
-        if lacks or has or one.family not in ("", family(chip)) or experts < one.least_experts:
-            continue
-        fits = one.latent in (None, latent) and one.several_nodes in (None, several)
-        if fits and runs_on(one.engine, chip):
+        fits = one.latent in (None, latent) and one.several_nodes in (None, several) and experts >= one.least_experts
+        if named and fits and not has and one.suits(chip) and runs_on(one.engine, chip):
             return one
     raise AssertionError("the last row of auto.toml has no conditions")
 
 
-def auto_engine(chip: Chip, model: Transformer, chips: int | None = None, plan: ServingPlan | None = None) -> str:
-    """The name of the engine that people run there."""
-    return auto_choice(chip, model, chips, plan).engine
-
-
 def _latent(model: Transformer) -> bool:
     """Whether keys and values are cached as one latent (MLA)."""
-    cached = (
-        array
-        for section in model.program().sections
-        for op in section.ops
-        for array in op.inputs
-        if op.function == "cache" and "s" in array.names
-    )
-    return any("k" not in array.names for array in cached)
+    ops = [op for section in model.program().sections for op in section.ops if op.function == "cache"]
+    return any("s" in array.names and "k" not in array.names for op in ops for array in op.inputs)
 
 
 def _several_nodes(chip: Chip, model: Transformer, chips: int | None) -> bool:

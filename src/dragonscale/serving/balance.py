@@ -107,9 +107,9 @@ def hot_load(habits: EngineExperts, experts: int, slots: Any, ranks: Any, rows: 
 def _placed(habits: EngineExperts, experts: int, slots: int, ranks: int) -> float:
     if ranks <= 1:
         return 1.0
-    return (
-        packed_load(experts, slots, ranks, habits.skew) if habits.balanced else dealt_load(experts, ranks, habits.skew)
-    )
+    if habits.balanced:
+        return packed_load(experts, slots, ranks, habits.skew)
+    return dealt_load(experts, ranks, habits.skew)
 
 
 def longest_held(ranks: Any, sequences: Any) -> Any:

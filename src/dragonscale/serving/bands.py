@@ -17,34 +17,20 @@ band is wider. `python -m tools.fit_bands serving --write` writes the file from 
 
 import functools
 import math
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 from dragonscale.models import Transformer
 from dragonscale.models.ffn import Moe
 from dragonscale.physics.kernels.profile_file import profile_files, tables_of
+from dragonscale.plan.settings import shipped_table
+from dragonscale.training.bands import LEAST, Kinds, narrowest
 
-LEAST = 8
-"""Runs that a kind must have to speak for itself."""
 MEASURES = ("tpot", "ttft", "tokens", "step")
-GENERATIONS = {
-    "volta": ("v100",),
-    "ampere": ("a100", "a100-40gb"),
-    "ada": ("l40s", "rtx4090"),
-    "hopper": ("h100", "h200", "h800"),
-    "blackwell": ("b200", "b300", "gb200", "gb300"),
-    "blackwell-geforce": ("rtx5090",),  # GDDR7 and other tensor cores than the B200: no band of its is borrowed
-    "cdna": ("mi300x", "mi355x"),
-    "tpu": ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"),
-}
+GENERATIONS: dict[str, list[str]] = shipped_table("serving", "generations.toml")
 FAMILIES = ("trtllm-0", "trtllm", "vllm", "sglang")
 """Engines whose modes and releases are told by what follows the name; TensorRT-LLM 0 compiled its engines and is
 another one."""
-
-Kinds = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -94,21 +80,9 @@ class ServedBand:
         return value * (1 + self.low), value * (1 + self.high)
 
 
-def kind_name(name: str) -> str:
-    """A kind in words.
-
-    >>> kind_name("moe hopper vllm"), kind_name("dense * sglang"), kind_name("all")
-    ('MoE runs of vllm on hopper', 'dense runs of sglang', 'runs')
-    """
-    model, chip, engine = [*(name.replace("moe", "MoE").replace("all", "").split() or [""]), "*", ""][:3]
-    on = "" if chip == "*" else f" on {chip}"
-    return f"{model} runs".lstrip() + (f" of {engine}" if engine and engine != "*" else "") + on
-
-
-@functools.cache
 def tables() -> dict[str, Any]:
     """`errors.toml`."""
-    return tomllib.loads((resources.files("dragonscale.serving") / "errors.toml").read_text(encoding="utf-8"))
+    return shipped_table("serving", "errors.toml")
 
 
 def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch: float = 0.0) -> ServedBand:
@@ -116,11 +90,11 @@ def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch:
     kind were on one side of what was expected, it reaches to that from there: nobody is told a number that its own band
     denies."""
     shipped = tables()[measure]
-    found = shipped["kinds"] if among is None else among
-    name = next((name for name in kind.names if found.get(name, {}).get("runs", 0) >= LEAST), "all")
-    row = found[name]
+    kinds = shipped["kinds"] if among is None else among
+    name = narrowest(kind.names, kinds)
+    row = kinds[name]
     model = "moe" if kind.moe else "dense"
-    own, alike = (found.get(f"{model} {place}", {}).get("runs", 0) for place in (kind.chip, kind.generation))
+    own, alike = (kinds.get(f"{model} {place}", {}).get("runs", 0) for place in (kind.chip, kind.generation))
     estimated = own < LEAST and (alike < LEAST or not fitted_kernels(kind.chip))
     wider = (stretch or shipped["stretch"]) if estimated else 1.0
     low, high = (math.expm1(wider * math.log1p(row[side])) for side in ("low", "high"))

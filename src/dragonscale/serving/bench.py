@@ -10,7 +10,7 @@ from dragonscale.physics.numbers import Number, ceil_to, maximum
 from dragonscale.physics.sharding.layout import local_elements
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.serving.engine import Engine
-from dragonscale.serving.lines import ServingLine
+from dragonscale.serving.iteration import ServingLine
 from dragonscale.serving.plan import ServingPlan
 
 
@@ -34,6 +34,11 @@ class KernelBench:
         narrow = self.engine.kernels.narrow_attention and dtype_bytes(self.plan.kv) == 1
         return self.plan.kv if narrow else "bf16"
 
+    @property
+    def senders(self) -> Number:
+        """Ranks that send an expert rows of their own."""
+        return self.mesh.size("data") if self.exchange else 1
+
     def size(self, array: Array, sizes: dict[str, Number]) -> Number:
         """Elements of an array on one chip."""
         return local_elements(array, sizes, self.mesh)
@@ -49,7 +54,6 @@ class KernelBench:
         kind: str,
         part: str,
         term: str,
-        *,
         dtype: str = "",
         flops: Number = 0.0,
         moved: Number = 0.0,
@@ -61,23 +65,5 @@ class KernelBench:
         memory = moved / self.profile.bandwidth
         least = maximum(compute, memory)
         taken = maximum(seconds, least) if self.timed else least
-        return ServingLine(
-            self.section.name,
-            self.phase,
-            what,
-            kind,
-            (),
-            self.section.repeat,
-            part,
-            term,
-            "",
-            flops,
-            moved,
-            0.0,
-            least,
-            taken,
-            taken,
-            compute,
-            memory,
-            issued,
-        )
+        names = (self.section.name, self.phase, what, kind, (), self.section.repeat, part, term, "")
+        return ServingLine(*names, flops, moved, 0.0, least, taken, taken, compute, memory, issued)

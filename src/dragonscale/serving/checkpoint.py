@@ -87,18 +87,14 @@ def own_formats(engine: str, chip: Chip, model: Transformer) -> Formats | None:
     """The checkpoint's own formats as an engine runs them on a chip; None where it cannot. One that engines widen when
     they load a checkpoint comes out in 16 bits."""
     wide, stored = wide_format(engine, chip, model), stored_in(model)
+    has_wide = (wide, wide) in pairs(engine, chip)
+    plain = Formats(wide, wide, _cache(engine, chip, model, wide, wide)) if has_wide else None
     if stored in WIDE:
-        return (
-            Formats(wide, wide, _cache(engine, chip, model, wide, wide))
-            if (wide, wide) in pairs(engine, chip)
-            else None
-        )
-    found = multiplied_in(engine, chip, model, stored)
-    if found is None:
-        if not rules(engine).upcasts or (wide, wide) not in pairs(engine, chip):
-            return None
-        return Formats(wide, wide, _cache(engine, chip, model, wide, wide))
-    weights, compute = found
+        return plain
+    pair = multiplied_in(engine, chip, model, stored)
+    if pair is None:
+        return plain if rules(engine).upcasts else None
+    weights, compute = pair
     attention = model.weight_dtypes.get("attention", "")
     if attention == stored:
         attention = ""
@@ -135,10 +131,8 @@ def narrower_formats(engine: str, chip: Chip, model: Transformer, quantize: str)
         has = caches(engine, chip)
         kv = "fp8" if "fp8" in has else "int8" if name == "int8" and "int8" in has else wide
         # Attention is kept wider than 4 bits by the checkpoints that are published.
-        attention = (
-            fp8_products(chip, model) if pair[1] in ("nvfp4", "mxfp4") and ("fp8", "fp8") in pairs(engine, chip) else ""
-        )
-        found.append(Formats(*pair, kv, attention))
+        wider = pair[1] in ("nvfp4", "mxfp4") and ("fp8", "fp8") in pairs(engine, chip)
+        found.append(Formats(*pair, kv, fp8_products(chip, model) if wider else ""))
     return found
 
 
@@ -158,11 +152,8 @@ def told(formats: Formats, model: Transformer) -> str:
     empty otherwise."""
     stored = stored_in(model)
     if stored in WIDE:
-        return (
-            ""
-            if formats.weights in ("bf16", model.dtype)
-            else f"served in {formats.weights}: there is no {model.dtype}"
-        )
+        same = formats.weights in ("bf16", model.dtype)
+        return "" if same else f"served in {formats.weights}: there is no {model.dtype}"
     if formats.weights in WIDE:
         return f"stored in {stored}, which is widened to {formats.weights} when it is loaded"
     if formats.compute in WIDE:

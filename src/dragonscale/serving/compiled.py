@@ -16,10 +16,10 @@ from dragonscale.models.program import Section
 from dragonscale.physics.collectives import wire_bytes
 from dragonscale.physics.kernels import launch_seconds, matmul_seconds, memory_seconds
 from dragonscale.physics.notation import Array
-from dragonscale.physics.numbers import Number, ceil, floor, maximum, product, where
+from dragonscale.physics.numbers import Number, ceil, floor, maximum, where
 from dragonscale.plan.reader import Kernel, Move
 from dragonscale.serving.bench import KernelBench
-from dragonscale.serving.lines import ServingLine
+from dragonscale.serving.iteration import ServingLine
 from dragonscale.serving.plan import HEADS
 
 WIDTH = 2.0
@@ -30,25 +30,28 @@ def capacity_rows(tokens: Number, bench: KernelBench) -> Number:
     """Rows of each expert from each sender: the capacity times the even share of the rows that a chip routes, which are
     those of its own sequences, or of all where they are gathered."""
     dims = bench.section.dims
-    senders = bench.mesh.size("data") if bench.exchange else 1
-    routed = floor(tokens / senders + 0.5) * dims["x"]
+    routed = floor(tokens / bench.senders + 0.5) * dims["x"]
     rows = maximum(1, ceil(floor(routed * bench.engine.program.expert_capacity) / dims["e"]))
     return int(rows.ravel()[0]) if isinstance(rows, numpy.ndarray) and rows.size == 1 else rows
 
 
-def capacity_seconds(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> Number:
-    """Expected seconds of a layer's experts: batched matmuls of the rows they have room for, all experts being read."""
+def capacity_work(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> tuple[Number, Number]:
+    """FLOPs of a layer's experts on the rows they have room for, and expected seconds: batched matmuls of these rows,
+    all experts being read."""
     dims, mesh, profile, program = bench.section.dims, bench.mesh, bench.profile, bench.engine.program
-    rows = capacity_rows(tokens, bench) * (mesh.size("data") if bench.exchange else 1)
-    found: Number = 0.0
+    rows = capacity_rows(tokens, bench) * bench.senders
+    flops: Number = 0.0
+    seconds: Number = 0.0
     for kernel in kernels:
         weight = kernel.arrays[-2]
         into, out = (dims[dim.name] / mesh.size(*dim.axes) for dim in weight.dims if not dim.select)
-        many = dims["e"] / next(mesh.size(*dim.axes) for dim in weight.dims if dim.select)
-        full = matmul_seconds(rows, out, into, "bf16", profile, many) * bench.engine.kernels.matmul
-        loop = memory_seconds(many * into * out * WIDTH, profile) * program.looped + program.loop_s
-        found = found + where(rows == 1, loop, full) if program.loop_s else found + full
-    return found
+        dealt = next(mesh.size(*dim.axes) for dim in weight.dims if dim.select)
+        flops, many = flops + 2.0 * dims["e"] / dealt * rows * (into * out), dims["e"] / dealt
+        if bench.timed:
+            full = matmul_seconds(rows, out, into, "bf16", profile, many) * bench.engine.kernels.matmul
+            loop = memory_seconds(many * into * out * WIDTH, profile) * program.looped + program.loop_s
+            seconds = seconds + where(rows == 1, loop, full) if program.loop_s else seconds + full
+    return flops, seconds
 
 
 def boxing_line(tokens: Number, bench: KernelBench) -> ServingLine:
@@ -59,19 +62,6 @@ def boxing_line(tokens: Number, bench: KernelBench) -> ServingLine:
     seconds = memory_seconds(moved * habits.route_passes, profile)
     seconds = seconds + launch_seconds(profile, habits.route_kernels) if bench.timed else 0.0
     return bench.line("rows", "elementwise", "experts", "elementwise", seconds=seconds, issued=habits.route_kernels)
-
-
-def capacity_flops(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> Number:
-    """FLOPs of a layer's experts on the rows they have room for."""
-    dims, mesh = bench.section.dims, bench.mesh
-    rows = capacity_rows(tokens, bench) * (mesh.size("data") if bench.exchange else 1)
-    found: Number = 0.0
-    for kernel in kernels:
-        weight = kernel.arrays[-2]
-        own = product(dims[dim.name] / mesh.size(*dim.axes) for dim in weight.dims if not dim.select)
-        dealt = next(mesh.size(*dim.axes) for dim in weight.dims if dim.select)
-        found = found + 2.0 * dims["e"] / dealt * rows * own
-    return found
 
 
 def masked_flops(
@@ -102,19 +92,8 @@ def routing_lines(section: Section, tokens: Number, bench: KernelBench) -> Itera
     volume = tokens * section.dims["x"] * 4.0
     volume = rows * section.dims["e"] * 4.0 * size if bench.exchange else volume
     for name in names:
-        yield ServingLine(
-            section.name,
-            bench.phase,
-            name,
-            kind,
-            ("data",),
-            section.repeat,
-            "experts",
-            carries="statistic",
-            wire_bytes=wire_bytes(kind, volume, size),
-            volume=volume,
-            issued=1.0,
-        )
+        names = (section.name, bench.phase, name, kind, ("data",), section.repeat, "experts", "", "statistic")
+        yield ServingLine(*names, wire_bytes=wire_bytes(kind, volume, size), volume=volume, issued=1.0)
 
 
 def scanned_line(laid: Callable[[Array], Array], bench: KernelBench) -> ServingLine:
@@ -130,5 +109,4 @@ def few_rows(tokens: Number, bench: KernelBench) -> bool:
     """Whether an expert has so few rows that a GPU compiler fills them up, or writes a loop instead of a matmul."""
     if "e" not in bench.section.dims or bench.profile.chip.kind != "gpu":
         return False
-    senders = bench.mesh.size("data") if bench.exchange else 1
-    return bool(numpy.all(capacity_rows(tokens, bench) * senders < bench.engine.program.padded_rows))
+    return bool(numpy.all(capacity_rows(tokens, bench) * bench.senders < bench.engine.program.padded_rows))

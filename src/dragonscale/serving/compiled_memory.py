@@ -113,7 +113,6 @@ def _hidden(section: Section, op: Op, step: _Step) -> float:
     if "x" not in op.output.names:
         dims = step.dims(section)
         return WIDTH * float(product(dims[dim.name] / step.mesh.size(*dim.axes) for dim in laid.dims))
-    senders = step.mesh.size("data") if step.deployment.exchanges else 1
-    share = section.dims["e"] / step.mesh.size("data", "expert") * senders
+    share = section.dims["e"] / step.mesh.size("data", "expert") * step.bench(section).senders
     width = section.dims[op.output.names[-1]] / step.mesh.size(*laid.dims[-1].axes)
     return share * capacity_rows(step.batch * step.tokens, step.bench(section)) * width * WIDTH

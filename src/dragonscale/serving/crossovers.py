@@ -31,12 +31,12 @@ from dragonscale.physics.numbers import Number, product
 from dragonscale.physics.rooflines import symbol
 from dragonscale.plan.letters import Letters
 from dragonscale.plan.roots import linear_root, root, tidied
+from dragonscale.plan.settings import shipped_table
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust
 from dragonscale.serving.formulas import lettered_iteration
-from dragonscale.serving.iteration import Iteration, decode, prefill
-from dragonscale.serving.lines import IterationCost, LineGroup, ServingLine
+from dragonscale.serving.iteration import Iteration, IterationCost, LineGroup, ServingLine, decode, prefill
 from dragonscale.serving.phases import iteration_cost
 
 LONGEST = 110
@@ -172,7 +172,8 @@ def find_limits(deployment: Deployment, batch: float, context: float, prompt: fl
     ranks = even.axis_sizes.get("data", 1)
     decoding = SolvedIteration(even, decode(batch, context - 1))
     prompting = SolvedIteration(even, prefill(prompt, ranks))
-    return [*_decode_limits(decoding, axis), *_prefill_limits(prompting, axis)]
+    batches = (*_plateau(decoding), _largest_batch(decoding))
+    return [*_limits(decoding, axis, "decode"), *batches, *_limits(prompting, axis, "prefill")]
 
 
 def heaviest(solved: SolvedIteration) -> ServingLine:
@@ -192,77 +193,24 @@ def _over_axis(section: str, axis: str) -> Callable[[IterationCost], Resources]:
     return found
 
 
-def _limits(
-    solved: SolvedIteration,
-    name: str,
-    counts: str,
-    variable: str,
-    pair: tuple[str, str],
-    chosen: Callable[[IterationCost], Resources],
-) -> Iterator[ServingLimit]:
-    for equation, formula, value in solved.solve(chosen, variable, [pair]):
-        yield ServingLimit(name, counts, equation, variable, formula, value, solved.letters.values)
-
-
-def _decode_limits(solved: SolvedIteration, axis: str) -> Iterator[ServingLimit]:
+def _limits(solved: SolvedIteration, axis: str, phase: str) -> Iterator[ServingLimit]:
+    """The limits of a phase that `limits.toml` lists."""
     line = heaviest(solved)
 
     def largest(cost: IterationCost) -> Resources:
-        one = next(one for one in cost.lines if (one.section, one.what) == (line.section, line.what))
-        return {"FLOPs": one.compute_s, "weight reads": one.memory_s}
+        same = next(other for other in cost.lines if (other.section, other.what) == (line.section, line.what))
+        return {"FLOPs": same.compute_s, "weight reads": same.memory_s}
 
     def whole(cost: IterationCost) -> Resources:
         return resources(cost, {})
 
-    yield from _limits(
-        solved,
-        "critical batch",
-        f"sequences from which {line.what} is bound by compute, not by loading its weights",
-        "B",
-        ("FLOPs", "weight reads"),
-        largest,
-    )
-    yield from _limits(
-        solved,
-        _hidden(axis, "decode"),
-        f"{axis} degree up to which a layer's collectives hide under loading its weights",
-        axis,
-        ("weight reads", f"{axis} collectives"),
-        _over_axis(line.section, axis),
-    )
-    yield from _limits(
-        solved,
-        "context where KV reads dominate",
-        "tokens of context from which reading the KV cache takes longer than the matmuls",
-        "S",
-        ("matmul FLOPs", "KV cache reads"),
-        whole,
-    )
-    yield from _limits(
-        solved,
-        "context where KV reads pass weights",
-        "tokens of context from which the KV cache takes longer to read than the weights",
-        "S",
-        ("weight reads", "KV cache reads"),
-        whole,
-    )
-    yield from _plateau(solved)
-    yield _largest_batch(solved)
-
-
-def _hidden(axis: str, phase: str) -> str:
-    return f"max {'TP' if axis == 'tensor' else axis} hidden in {phase}"
-
-
-def _prefill_limits(solved: SolvedIteration, axis: str) -> Iterator[ServingLimit]:
-    yield from _limits(
-        solved,
-        _hidden(axis, "prefill"),
-        f"{axis} degree up to which a prompt's matmuls hide a layer's collectives",
-        axis,
-        ("matmul FLOPs", f"{axis} collectives"),
-        _over_axis(heaviest(solved).section, axis),
-    )
+    parts = {"line": largest, "layer": _over_axis(line.section, axis), "whole": whole}
+    words = {"axis": axis, "short": "TP" if axis == "tensor" else axis, "what": line.what}
+    for row in shipped_table("serving", "limits.toml")[phase]:
+        texts = {key: text.format(**words) for key, text in row.items()}
+        name, counts, variable, *pair = (texts[key] for key in ("name", "counts", "variable", "one", "other"))
+        for equation, formula, value in solved.solve(parts[row["of"]], variable, [(pair[0], pair[1])]):
+            yield ServingLimit(name, counts, equation, variable, formula, value, solved.letters.values)
 
 
 def _plateau(solved: SolvedIteration) -> Iterator[ServingLimit]:
@@ -276,9 +224,8 @@ def _plateau(solved: SolvedIteration) -> Iterator[ServingLimit]:
     if not formula.has(symbol("B")):
         value = number_of(formula, letters.values)
         counts = "tokens per second and chip that no batch exceeds at this context"
-        yield ServingLimit(
-            "max tok/s/chip", counts, "the roofline grows with the batch", "B", formula, value, letters.values
-        )
+        words = ("max tok/s/chip", counts, "the roofline grows with the batch", "B")
+        yield ServingLimit(*words, formula, value, letters.values)
 
 
 def _largest_batch(solved: SolvedIteration) -> ServingLimit:

@@ -15,7 +15,6 @@ from dragonscale.physics.collectives.profile import Profile
 from dragonscale.physics.collectives.profile_file import profile_for
 from dragonscale.physics.hardware import Chip, Slice, parse_slice
 from dragonscale.physics.kernels import KernelProfile, kernel_profile_for
-from dragonscale.physics.kernels.profile import Tables
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.reader import Reading
@@ -23,6 +22,7 @@ from dragonscale.plan.rules import SERVING, Rules, serving_rules, undivided
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.engine import Engine, load_engine, on_kind
 from dragonscale.serving.plan import ServingPlan, given_settings, mesh_axes, parse_serving_plan
+from dragonscale.training.timers import heated
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,9 @@ class Deployment:
     @cached_property
     def kv_heads(self) -> int:
         """KV heads of the layer with the fewest that has a cache; a latent is one head."""
-        found = [
-            section.dims["k"] if "k" in array.names else 1
-            for section in self.sections
-            for op in section.ops
-            if op.function == "cache"
-            for array in op.inputs
-            if "s" in array.names or "m" in array.names
-        ]
+        ops = [(section, op) for section in self.sections for op in section.ops if op.function == "cache"]
+        grown = [(section, array) for section, op in ops for array in op.inputs if {"s", "m"} & {*array.names}]
+        found = [section.dims["k"] if "k" in array.names else 1 for section, array in grown]
         return min(found, default=1)
 
     @cached_property
@@ -108,11 +103,7 @@ class Deployment:
     def kernels(self) -> KernelProfile:
         """The chip's efficiency profile; under an engine that keeps the chip busy, matmuls run hot sooner."""
         own = self.engine.kernels
-        profile, part = kernel_profile_for(self.chip, library=own.library), own.throttle
-        if part == 1.0:
-            return profile
-        hot = {name: replace(table, throttle=table.throttle * part) for name, table in profile.matmul.by_format.items()}
-        return replace(profile, matmul=Tables(hot))
+        return heated(kernel_profile_for(self.chip, library=own.library), own.throttle)
 
     @cached_property
     def network(self) -> Profile:
@@ -122,9 +113,8 @@ class Deployment:
     @cached_property
     def exchange_network(self) -> Profile:
         """The same for tokens on their way to experts."""
-        return profile_for(
-            self.chip, self.transport, "deepep" if self.engine.experts.exchange == "all_to_all" else "nccl"
-        )
+        library = "deepep" if self.engine.experts.exchange == "all_to_all" else "nccl"
+        return profile_for(self.chip, self.transport, library)
 
     @cached_property
     def timed(self) -> bool:

@@ -49,6 +49,15 @@ SPREAD = 1.65
 """Standard deviations above the mean that a decode replica has places for: 95% of a normal distribution."""
 
 
+LATE = 0.05
+"""The part of requests above the 95th percentile: where fewer find all replicas busy, it waits for nobody."""
+TAIL = 1.7
+"""By how much others lengthen the iteration of one request of twenty, over the mean: one long iteration brings another,
+since more come meanwhile. Chosen so that the percentile is the simulator's to 20%."""
+STARTED = 0.95
+"""Of the target what a prompt may take that waits for nobody: the rest is for the cache's journey."""
+
+
 def alone(engine: Engine) -> Engine:
     """The engine with prompts in iterations of their own, as a pool for prefill runs them: in chunks where the engine
     cuts them."""
@@ -179,7 +188,7 @@ class Pools:
         waiting, many = self.waiting(self.prefill_load), self.prefill.prefill_s / prompt_share(self.prefill)
         if many > SHARING:  # nearly the whole of an iteration, and of one that is itself long
             busy, iteration, others = self.shared_iteration(self.prefill_load)
-            return self.unqueued_ttft + (iteration + 1.7 * others if busy > 0.05 else 0.0)
+            return self.unqueued_ttft + (iteration + TAIL * others if busy > LATE else 0.0)
         free = 1 - self.unshared(self.prefill_load)
         scale = self.prefill.prefill_s / (2 * self.prefills * free)  # of those who wait at all
         return self.unqueued_ttft + scale * math.log(max(20 * waiting / scale, 1.0))
@@ -257,16 +266,16 @@ def decode_load(config: Config) -> float:
     return min(MOST_DECODING, max(root**2, 0.5) / config.batch)
 
 
+WASTE = 0.03
+"""Of the tokens that the best ratio of replicas makes, what a smaller fleet may make fewer: steps are expected to 5 to
+10%."""
+
+
 def pools(
-    prefill: Config,
-    decode: Config,
-    ask: Ask,
-    most: int = 32,
-    slack: float = 0.03,
-    steps: tuple[tuple[int, float], ...] = (),
+    prefill: Config, decode: Config, ask: Ask, most: int = 32, steps: tuple[tuple[int, float], ...] = ()
 ) -> Pools:
     """The smallest whole numbers of replicas that take the asked rate; without one, those whose ratio wastes little:
-    within `slack` of the best that up to `most` decode replicas do."""
+    within `WASTE` of the best that up to `most` decode replicas do."""
     if ask.rate is not None:
         return _sized(Pools(prefill, decode, 1, 1, ask, steps, ask.rate))
     made: list[Pools] = []
@@ -274,12 +283,10 @@ def pools(
         one = Pools(prefill, decode, 1, decodes, ask)
         wanted = one.draining * decode_load(decode) * prompt_share(prefill)
         load = Pools(prefill, decode, max(1, round(wanted)), decodes, ask).highest_load
-        made += [
-            Pools(prefill, decode, prefills, decodes, ask, steps)
-            for prefills in {max(1, math.floor(wanted / load)), max(1, math.ceil(wanted / load))}
-        ]
+        counts = {max(1, math.floor(wanted / load)), max(1, math.ceil(wanted / load))}
+        made += [Pools(prefill, decode, prefills, decodes, ask, steps) for prefills in counts]
     best = max(pair.tokens_per_chip for pair in made)
-    return min((pair for pair in made if pair.tokens_per_chip >= best * (1 - slack)), key=lambda pair: pair.chips)
+    return min((pair for pair in made if pair.tokens_per_chip >= best * (1 - WASTE)), key=lambda pair: pair.chips)
 
 
 def _sized(one: Pools) -> Pools:
@@ -301,24 +308,20 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     """The best pairs of configurations of an engine that runs prompts alone: few candidates for each pool, every pair
     of them. Those that meet the targets come first, most tokens per chip first."""
     configs = [within_memory(one) for one in configs]
-    starts = [one for one in configs if ask.ttft is None or one.prefill_s + one.state.front < 0.95 * ask.ttft]
+    starts = [one for one in configs if ask.ttft is None or one.prefill_s + one.state.front < STARTED * ask.ttft]
     feeding = first_of_each(starts or configs, lambda one: prompt_share(one) * one.chips, CANDIDATES)
     ends = [one for one in configs if ask.tpot is None or decode_step(one) <= ask.tpot]
     draining = first_of_each(ends or configs, lambda one: decode_step(one) * one.chips / one.batch, CANDIDATES)
     own = _by_plan(configs)
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
     feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
-    pairs = [
-        pools(
-            start,
-            end,
-            ask,
-            steps=tuple((one.batch, decode_step(one)) for one in own[_plan_of(end)] if one.batch <= end.batch),
-        )
-        for start in feeding
-        for end in draining
-    ]
+    pairs = [pools(start, end, ask, steps=_steps(own[_plan_of(end)], end)) for start in feeding for end in draining]
     return sorted(pairs, key=Pools.order)[:count]
+
+
+def _steps(configs: Sequence[Config], largest: Config) -> tuple[tuple[int, float], ...]:
+    """The batches of a plan up to one of them, with the seconds of their steps."""
+    return tuple((one.batch, decode_step(one)) for one in configs if one.batch <= largest.batch)
 
 
 def _plan_of(config: Config) -> tuple[str, str, str]:

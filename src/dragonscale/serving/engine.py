@@ -17,17 +17,15 @@ Sizes are pairs (up to, multiples of): vLLM's 1, 2, 4, 8, 16, 24 â€¦ 256, 272 â€
 """
 
 import functools
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any
 
 import msgspec
 
 from dragonscale.errors import shorten, unknown
 from dragonscale.physics.numbers import Number, ceil_to, where
-from dragonscale.plan.measured_on import MeasuredOn, check_measured, file_table, is_file
-from dragonscale.plan.settings import made, merge_groups, read_settings, with_settings
+from dragonscale.plan.settings import MeasuredOn, is_file, read_settings, record_of_file, shipped_records, with_settings
+from dragonscale.plan.settings import on_kind as settings_on_kind
 from dragonscale.serving.engine_settings import (
     EngineCollectives,
     EngineExperts,
@@ -82,24 +80,13 @@ def on_kind(engine: Engine, kind: str) -> Engine:
     >>> on_kind(load_engine("jax-program"), "tpu").kernels.plain_flash
     False
     """
-    if kind != "tpu" or not engine.tpu:
-        return engine
-    groups = read_settings(engine.tpu, "kernels.joined=false")
-    where = f"What differs on TPUs under the engine {shorten(engine.name)} cannot be read"
-    return msgspec.structs.replace(with_settings(engine, groups, where), tpu=())
+    return settings_on_kind(engine, kind, "engine", "kernels.joined=false")
 
 
 @functools.cache
 def engines() -> dict[str, Engine]:
     """The engines that are known, by name; one with a `base` starts from that one's constants, at any depth."""
-    text = (resources.files("dragonscale.serving") / "engines.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
-
-    def settled(name: str) -> dict[str, Any]:
-        table = tables[name]
-        return merge_groups(settled(table["base"]), table) if "base" in table else table
-
-    return {name: msgspec.convert(settled(name) | {"name": name}, Engine) for name in tables}
+    return shipped_records("serving", "engines.toml", Engine)
 
 
 def spelt_engine(text: str) -> str:
@@ -140,15 +127,9 @@ def load_engine(name: str) -> Engine:
 
 @functools.lru_cache(maxsize=32)
 def _from_file(path: str, _version: tuple[int, ...] | None) -> Engine:
-    """A user's engine, as the file is now: what was measured of its base is not measured of it."""
-    table = {"base": "dragonscale", "measured": (), **file_table(path, "engine")}
-    if not isinstance(table["base"], str) or table["base"] not in engines():
-        raise unknown("serving engine", str(table["base"]), engines(), f"{path} says it as the base of its engine.")
-    where = f"The engine of {shorten(path)} cannot be read"
-    found = made(merge_groups(msgspec.to_builtins(engines()[table["base"]]), table) | {"name": path}, Engine, where)
-    check_measured(found.measured, where)
-    on_kind(found, "tpu")  # which tells a wrong setting
-    return found
+    engine = record_of_file(path, "engine", engines(), "serving engine")
+    on_kind(engine, "tpu")  # which tells a wrong setting
+    return engine
 
 
 Sizes = tuple[tuple[int, int], ...]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dragonscale.errors import InputError
 from dragonscale.physics.kernels.dtypes import FORMATS
+from dragonscale.plan.settings import shipped_table
 from dragonscale.serving.plan import ServingPlan
 
 
@@ -25,26 +26,6 @@ WIDE_PARTS = ("head", "embed", "router", "indexer", "norm", "hyper", "layer_inpu
 """Parts that stay in bf16 whatever the plan says, as checkpoints have them."""
 ATTENTION_PARTS = ("attention", "linear", "mamba", "conv")
 
-_PAIRS = {
-    ("int8", "bf16"): "int8_bf16",
-    ("int8", "fp16"): "int8_bf16",
-    ("fp8", "bf16"): "fp8_bf16",
-    ("fp8", "fp16"): "fp8_bf16",
-    ("int4", "bf16"): "int4_bf16",
-    ("int4", "fp16"): "int4_bf16",
-    ("int4", "int8"): "int4_bf16",
-    ("int4", "fp8"): "int4_bf16",
-    ("mxfp4", "bf16"): "mxfp4_bf16",
-    ("mxfp4", "fp8"): "mxfp4_bf16",
-    ("fp4", "bf16"): "mxfp4_bf16",
-    ("nvfp4", "bf16"): "mxfp4_bf16",
-    ("fp8", "fp8_block"): "fp8_block",
-    ("fp4", "fp4"): "nvfp4",
-    ("int4", "int4"): "int4_bf16",
-    ("mxfp4", "nvfp4"): "mxfp4",
-    ("mxfp4", "mxfp8"): "mxfp4",
-}
-
 
 def product_format(weights: str, compute: str) -> str:
     """The format of kernels that multiply weights stored in one dtype with activations in another.
@@ -54,13 +35,14 @@ def product_format(weights: str, compute: str) -> str:
     """
     if weights == compute and weights in FORMATS:
         return weights
-    found = _PAIRS.get((weights, compute))
-    if found is None:
+    pairs: dict[str, str] = shipped_table("serving", "formats.toml")["kernels"]
+    name = pairs.get(f"{weights}/{compute}")
+    if name is None:
         raise InputError(
             f"There are no kernels known for weights in {weights} and matmuls in {compute}; "
-            f"give both the same dtype, or one of {', '.join('/'.join(pair) for pair in _PAIRS)}."
+            f"give both the same dtype, or one of {', '.join(pairs)}."
         )
-    return found
+    return name
 
 
 def part_format(plan: ServingPlan, part: str) -> str:

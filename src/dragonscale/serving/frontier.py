@@ -22,7 +22,7 @@ from dragonscale.serving.capacity import Capacity, capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine
-from dragonscale.serving.lines import IterationCost
+from dragonscale.serving.iteration import IterationCost
 from dragonscale.serving.narrowing import NEARLY, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.prompting import Served, decode_steps, served
@@ -143,13 +143,8 @@ def judge(
     most = numpy.minimum(most, engine.scheduling.max_sequences * numpy.atleast_1d(numpy.asarray(lot.plan.data)))
     fits = numpy.atleast_1d(numpy.broadcast_to(deployment.wires.possible, (len(lot),))) & (most >= 1)
     data = numpy.atleast_1d(numpy.asarray(lot.plan.data))
-    rows = [
-        (place, batch)
-        for place in range(len(lot))
-        if fits[place]
-        for batch in _batches(batches, int(most[place]))
-        if batch >= data[place]
-    ]
+    every = [(place, batch) for place in numpy.flatnonzero(fits) for batch in _batches(batches, int(most[place]))]
+    rows = [(int(place), batch) for place, batch in every if batch >= data[place]]
     if not rows:
         return []
 
@@ -216,27 +211,9 @@ def _judged(
         heavy, step_s, drafted, chunks, size, least = others
         between = ask.tpot is not None and ask.output > 1  # an answer of one token has no time between tokens
         meets = (ask.ttft is None or own.ttft <= ask.ttft) and (not between or own.tpot <= ask.tpot)
-        found.append(
-            Config(
-                lot.pieces[place],
-                plans[place],
-                int(own.batch),
-                own,
-                own.prefill,
-                step_s,
-                least,
-                heavy,
-                per_token,
-                bound,
-                int(most[place]),
-                meets,
-                drafted,
-                int(chunks),
-                int(size),
-                engine.name,
-                pack,
-            )
-        )
+        step = (int(own.batch), own, own.prefill, step_s, least, heavy, per_token, bound)
+        cut = (drafted, int(chunks), int(size), engine.name, pack)
+        found.append(Config(lot.pieces[place], plans[place], *step, int(most[place]), meets, *cut))
     return found
 
 
@@ -364,14 +341,10 @@ def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
 
 def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:
     """The smallest batch of a plan that does what the best of them does, in as many replicas and nearly as well."""
-    enough = [
-        one
-        for one in others
-        if one.meets == leader.meets
-        and one.engine == leader.engine
-        and one.tokens_per_chip >= (1 - NEARLY) * leader.tokens_per_chip
-        and (ask.rate is None or replicas_for(one, ask) <= replicas_for(leader, ask))
-    ]
+    alike = [one for one in others if (one.meets, one.engine) == (leader.meets, leader.engine)]
+    enough = [one for one in alike if one.tokens_per_chip >= (1 - NEARLY) * leader.tokens_per_chip]
+    if ask.rate is not None:
+        enough = [one for one in enough if replicas_for(one, ask) <= replicas_for(leader, ask)]
     return min(enough, key=lambda one: (one.batch, -one.tokens_per_chip))
 
 

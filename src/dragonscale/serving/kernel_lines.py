@@ -30,10 +30,10 @@ from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.plan.reader import Kernel
 from dragonscale.serving.balance import expert_slots, longest_held
 from dragonscale.serving.bench import KernelBench
-from dragonscale.serving.compiled import capacity_flops, capacity_seconds, masked_flops
+from dragonscale.serving.compiled import capacity_work, masked_flops
 from dragonscale.serving.engine_settings import EngineExperts
 from dragonscale.serving.formats import part_format
-from dragonscale.serving.lines import ServingLine
+from dragonscale.serving.iteration import ServingLine
 
 EXPERT_KERNELS = 6.0
 """Kernels of a layer of experts: routing, dealing out, two grouped matmuls, the activation between them, adding up."""
@@ -89,17 +89,8 @@ def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBe
             seconds = seconds + habits.quantise * quantise_seconds(m * many, k, name, profile)
     if first.part == "shared" and bench.phase == "decode" and bench.engine.experts.shared_beside:
         seconds = 0.0  # its weights are still read: a line is never below its bound
-    return bench.line(
-        kernel_names(kernels),
-        "matmul",
-        first.part,
-        first.part,
-        dtype=name,
-        flops=2 * m * n * k * many,
-        moved=many * n * k * FORMATS[name].weight,
-        seconds=seconds,
-        issued=issued,
-    )
+    flops, moved = 2 * m * n * k * many, many * n * k * FORMATS[name].weight
+    return bench.line(kernel_names(kernels), "matmul", first.part, first.part, name, flops, moved, seconds, issued)
 
 
 def expert_kernels(habits: EngineExperts, tables: dict[str, Grouped]) -> str:
@@ -125,43 +116,23 @@ def expert_line(
     load = route(tokens, sizes["x"], experts, chips, habits.routing)
     busy = replace(load, rows=load.rows * hot)
     each = (3 if gated else 2) * hidden * inner / slices
-    seconds: Number = 0.0
+    flops, seconds = 2 * each * tokens * sizes["x"] / chips, 0.0
     capacity = bench.engine.program.expert_capacity
-    if capacity and bench.timed:
-        seconds = capacity_seconds(kernels, tokens, bench)
+    if capacity:
+        flops, seconds = capacity_work(kernels, tokens, bench)
     elif bench.timed:
         tables = bench.profile.grouped.of(name)
         chosen = expert_kernels(habits, tables)
         if chosen == "plain":
             seconds = _plain_experts(busy, hidden, inner / slices, gated, name, bench.profile)
         else:
-            seconds = grouped_matmul_seconds(
-                tokens * hot,
-                hidden,
-                inner,
-                sizes["x"],
-                experts,
-                name,
-                bench.profile,
-                chips=chips,
-                tensor=slices,
-                routing=habits.routing,
-                gated=gated,
-                implementation=chosen,
-            )
+            shape = (tokens * hot, hidden, inner, sizes["x"], experts, name, bench.profile)
+            split = {"chips": chips, "tensor": slices, "routing": habits.routing}
+            seconds = grouped_matmul_seconds(*shape, **split, gated=gated, implementation=chosen)
             seconds = seconds - min(habits.overlap_s, tables[chosen].launch)
-    flops = capacity_flops(kernels, tokens, bench) if capacity else 2 * each * tokens * sizes["x"] / chips
-    return bench.line(
-        kernel_names(kernels),
-        "grouped matmul",
-        "experts",
-        "experts",
-        dtype=name,
-        flops=flops,
-        moved=each * FORMATS[name].weight * (experts / chips if capacity else load.active),
-        seconds=seconds * habits.slowdown,
-        issued=EXPERT_KERNELS,
-    )
+    moved = each * FORMATS[name].weight * (experts / chips if capacity else load.active)
+    parts, taken = (kernel_names(kernels), "grouped matmul", "experts", "experts"), seconds * habits.slowdown
+    return bench.line(*parts, name, flops, moved, taken, EXPERT_KERNELS)
 
 
 def _plain_experts(load: Load, hidden: Number, inner: Number, gated: bool, name: str, profile: KernelProfile) -> Number:
@@ -227,20 +198,9 @@ def decode_attention_line(
         seconds = memory_seconds(room * bench.engine.kernels.cache_moves, bench.profile)
     elif bench.timed:
         longest = longest_held(bench.mesh.size("data"), batch)
-        seconds = _decode_seconds(
-            heads, batch, keys * longest, seen.queries, _cache_format(dtype), flops * longest, moved * longest, bench
-        )
-    return bench.line(
-        kernel_names([kernel]),
-        "attention",
-        kernel.part,
-        "scores",
-        dtype="bf16",
-        flops=flops,
-        moved=moved,
-        seconds=seconds,
-        issued=2.0,
-    )
+        shape = (batch, keys * longest, heads.queries * seen.queries, heads.keys, heads.element / 2)
+        seconds = _decode_seconds(heads, shape, _cache_format(dtype), flops * longest, moved * longest, bench)
+    return bench.line(kernel_names([kernel]), "attention", kernel.part, "scores", "bf16", flops, moved, seconds, 2.0)
 
 
 def _flash(kernel: Kernel, bench: KernelBench) -> bool:
@@ -251,18 +211,14 @@ def _flash(kernel: Kernel, bench: KernelBench) -> bool:
     return plain and (bench.phase == "prefill" or bench.section.span is None)
 
 
+_CacheShape = tuple[Number, Number, Number, Number, Number]
+"""Sequences, keys, query heads, KV heads and elements of a key."""
+
+
 def _decode_seconds(
-    heads: _Heads,
-    batch: Number,
-    keys: Number,
-    queries: Number,
-    dtype: str,
-    flops: Number,
-    moved: Number,
-    bench: KernelBench,
+    heads: _Heads, shape: _CacheShape, dtype: str, flops: Number, moved: Number, bench: KernelBench
 ) -> Number:
     profile, peak = bench.profile, bench.profile.peak("bf16")
-    shape = (batch, keys, heads.queries * queries, heads.keys, heads.element / 2)
     seconds = decode_attention_seconds(*shape, dtype, profile)
     if bench.engine.kernels.even_caches and dtype == "fp8":
         seconds = minimum(seconds, decode_attention_seconds(*shape, dtype, profile, like="bf16"))
@@ -338,17 +294,7 @@ def prefill_attention_line(
             seconds = _unfused(batch, queries, seen.keys, heads, profile)
         slow, launch = bench.engine.kernels.prefill_attention, profile.attention.of(dtype).launch
         seconds = _under_engine(seconds, slow, launch, flops / profile.peak(dtype), moved, bench)
-    return bench.line(
-        kernel_names([kernel]),
-        "attention",
-        kernel.part,
-        "scores",
-        dtype=dtype,
-        flops=flops,
-        moved=moved,
-        seconds=seconds,
-        issued=2.0,
-    )
+    return bench.line(kernel_names([kernel]), "attention", kernel.part, "scores", dtype, flops, moved, seconds, 2.0)
 
 
 SQUARE_BYTES = 10.0
@@ -380,17 +326,8 @@ def recurrent_line(
         passing = sum(bench.size(array, sizes) for array in kernel.arrays if array.name != state.name)
         peak = bench.profile.peak("bf16")
         seconds = maximum(memory_seconds(states + passing * 2, bench.profile), flops / (peak * SCAN_RATE))
-    return bench.line(
-        kernel_names([kernel]),
-        "recurrence",
-        kernel.part,
-        "scores",
-        dtype="bf16",
-        flops=flops,
-        moved=states,
-        seconds=seconds * bench.engine.kernels.decode_attention,
-        issued=2.0,
-    )
+    seconds = seconds * bench.engine.kernels.decode_attention
+    return bench.line(kernel_names([kernel]), "recurrence", kernel.part, "scores", "bf16", flops, states, seconds, 2.0)
 
 
 FUSED = ("add", "bias", "route", "dispatch", "combine", "join", "pool")

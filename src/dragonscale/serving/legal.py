@@ -111,9 +111,9 @@ def format_refusal(engine: str, chip: Chip, model: Transformer, plan: ServingPla
 
 def _no_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> str:
     here, product = pairs(engine, chip), compute.removesuffix("_block")
-    near = min(
-        here, key=lambda one: (one[0] != weights, one[1] != compute, abs(bits(one[0]) - bits(weights)), here.index(one))
-    )
+    own_bits = bits(weights)
+    # `min` takes the first of equals, which are the usual ones
+    near = min(here, key=lambda one: (one[0] != weights, one[1] != compute, abs(bits(one[0]) - own_bits)))
     if near[0] != weights:
         own = own_formats(engine, chip, model)
         same = [one for one in here if bits(one[0]) == bits(weights)]
@@ -279,9 +279,8 @@ def _neighbour(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingP
     if row.wide and plan.data == 1:
         one_off |= {"data": world * plan.pipe, "tensor": 1, "expert": world * plan.pipe}
     tries: list[dict[str, object]] = [one_off] if one_off else []
-    dealt = sorted(
-        (ways for ways in range(1, world + 1) if world % ways == 0), key=lambda ways: abs(math.log(ways / plan.expert))
-    )
+    divisors = (ways for ways in range(1, world + 1) if world % ways == 0)
+    dealt = sorted(divisors, key=lambda ways: abs(math.log(ways / plan.expert)))
     tries += [one_off | {"expert": ways} for ways in dealt if sizes.experts and ways != plan.expert]
     for tensor in (size for size in range(plan.tensor - 1, 0, -1) if plan.tensor % size == 0):
         ways = [1, plan.data * tensor] if sizes.experts else [1]

@@ -8,14 +8,13 @@
 """
 
 import functools
-import tomllib
-from importlib import resources
 from typing import Any
 
 import msgspec
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
+from dragonscale.plan.settings import merge_groups, shipped_table
 from dragonscale.serving.engine import engines
 
 _OTHER = ("quantize", "quality")
@@ -63,10 +62,8 @@ class EngineLegality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     because: dict[str, str] = {}
 
 
-@functools.cache
 def _tables() -> dict[str, dict[str, Any]]:
-    text = (resources.files("dragonscale.serving") / "legality.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return shipped_table("serving", "legality.toml")
 
 
 def has_row(engine: str) -> bool:
@@ -84,14 +81,7 @@ def _row(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
         return _row(base or "generic", (*seen, name))
     table = dict(_tables()[name])
     like = table.pop("like", "")
-    return _over(_row(like, (*seen, name)), table) if like else table
-
-
-def _over(row: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """A row with changes; tables inside it are changed entry by entry."""
-    return row | {
-        key: _over(row.get(key, {}), value) if isinstance(value, dict) else value for key, value in change.items()
-    }
+    return merge_groups(_row(like, (*seen, name)), table) if like else table
 
 
 @functools.cache

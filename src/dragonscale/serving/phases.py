@@ -19,7 +19,7 @@ from typing import Any
 import numpy
 
 from dragonscale.models.program import Section
-from dragonscale.physics.collectives import Options, collective_time, wire_bytes
+from dragonscale.physics.collectives import collective_time, wire_bytes
 from dragonscale.physics.collectives.group import Group, Switches
 from dragonscale.physics.collectives.profile import expected_time, shared_profile
 from dragonscale.physics.hardware.chip import dtype_bytes
@@ -32,8 +32,8 @@ from dragonscale.serving.balance import expert_slots, hot_load
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import boxing_line, expert_volume, routing_lines, scanned_line
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import Engine, captured, filled
-from dragonscale.serving.iteration import Iteration, decode, prefill
+from dragonscale.serving.engine import captured, filled
+from dragonscale.serving.iteration import Iteration, IterationCost, ServingLine, decode, prefill
 from dragonscale.serving.kernel_lines import (
     EXPERT_KERNELS,
     AttendedSequences,
@@ -44,12 +44,10 @@ from dragonscale.serving.kernel_lines import (
     prefill_attention_line,
     recurrent_line,
 )
-from dragonscale.serving.lines import IterationCost, ServingLine
 from dragonscale.serving.plan import shared_kv
+from dragonscale.training.travel import EXACT, sent_once
 
 __all__ = ["Iteration", "IterationCost", "decode", "iteration_cost", "prefill"]
-
-EXACT = Options(exact=True)
 
 
 def iteration_cost(deployment: Deployment, iteration: Iteration, whole: bool = False) -> IterationCost:
@@ -113,7 +111,7 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
         reading = _reading(deployment, section, prompt)
         bench = deployment.bench(section, prompt)
         hot = _hot(tokens, sizes, bench)
-        cost.lines += _kernel_lines(reading, sizes, known, tokens, bench, prompt, hot)
+        cost.lines += _kernel_lines(reading, sizes, known, tokens, bench, hot)
         cost.lines += _move_lines(deployment, reading, sizes, bench, hot)
         if deployment.engine.program.scan_bytes and prompt and deployment.timed and "block" in section.name:
             cost.lines.append(scanned_line(deployment.rules(prompt, section).at_rest, bench))
@@ -138,25 +136,8 @@ def _hop_line(deployment: Deployment, tokens: Number, phase: str) -> ServingLine
     lower = taken = collective_time("permute", volume, group, EXACT).bandwidth
     if deployment.timed:
         taken = expected_time("permute", volume, group, shared_profile(deployment.network, group), EXACT)
-    return ServingLine(
-        "step",
-        phase,
-        "R",
-        "permute",
-        ("pipe",),
-        stages - 1,
-        "",
-        "",
-        "activation",
-        0.0,
-        0.0,
-        volume,
-        lower,
-        taken,
-        taken,
-        issued=2.0,
-        volume=volume,
-    )
+    names = ("step", phase, "R", "permute", ("pipe",), stages - 1, "", "", "activation")
+    return ServingLine(*names, 0.0, 0.0, volume, lower, taken, taken, issued=2.0, volume=volume)
 
 
 def _filled(deployment: Deployment, known: dict[str, Any], rows: Any) -> Any:
@@ -191,14 +172,9 @@ def _hot(tokens: Number, sizes: dict[str, Number], bench: KernelBench) -> Any:
 
 
 def _kernel_lines(
-    reading: Reading,
-    sizes: dict[str, Number],
-    known: dict[str, Any],
-    tokens: Number,
-    bench: KernelBench,
-    prompt: bool,
-    hot: Any = 1.0,
+    reading: Reading, sizes: dict[str, Number], known: dict[str, Any], tokens: Number, bench: KernelBench, hot: Any
 ) -> list[ServingLine]:
+    prompt = bench.phase == "prefill"
     lines: list[ServingLine | None] = []
     matmuls: dict[tuple[object, ...], list[Kernel]] = {}
     sequences = known["prompts"] if prompt else known["decodes"] * known["queries"]  # guesses keep a state each
@@ -271,10 +247,7 @@ def _move_lines(
         if not numpy.all(size == 1):
             group = deployment.wires.group(move.step.axes)
             if move.what == "expert" and not program.expert_capacity:
-                prompt = bench.phase == "prefill"
-                plain = dtype_bytes(deployment.plan.wire)
-                share = sent_share(move.step, group, sizes.get("x", 1), deployment.engine, prompt, plain)
-                volume = volume * share
+                volume = volume * sent_share(move.step, group, sizes.get("x", 1), bench)
             busy = hot if move.what == "expert" and move.step.kind == "all_to_all" else 1.0
             lines.append(_move_line(deployment, move, volume, group, bench, busy))
     return lines
@@ -296,29 +269,10 @@ def _move_line(
             halves = 2 * expected_time(step.kind, full / 2, group, profile, EXACT) * slow
             waited = minimum(taken, halves * (1 - hidden))
     if is_array(size):
-        alone = size <= 1
-        lower, taken, waited, sent, volume, count = (
-            where(alone, 0.0, one) for one in (lower, taken, waited, sent, volume, count)
-        )
-    return ServingLine(
-        section.name,
-        bench.phase,
-        step.before.name,
-        step.kind,
-        step.axes,
-        section.repeat,
-        move.part,
-        "",
-        "activation",
-        0.0,
-        0.0,
-        sent,
-        lower,
-        taken,
-        waited,
-        issued=count,
-        volume=volume,
-    )
+        numbers = (lower, taken, waited, sent, volume, count)
+        lower, taken, waited, sent, volume, count = (where(size <= 1, 0.0, number) for number in numbers)
+    names = (section.name, bench.phase, step.before.name, step.kind, step.axes, section.repeat, move.part)
+    return ServingLine(*names, "", "activation", 0.0, 0.0, sent, lower, taken, waited, issued=count, volume=volume)
 
 
 def _within_node(group: Group) -> bool:
@@ -359,21 +313,11 @@ def _add_host(cost: IterationCost, deployment: Deployment, known: dict[str, Any]
     cost.streaming = host.token_stream_s * known["streamed"]
 
 
-def places(group: Group) -> Number:
-    """Nodes over which a group spreads, or its chips if it stays inside one."""
-    if not isinstance(group, Switches) or not group.levels[0].degree:
-        return group.size
-    nodes = group.size * group.stride / group.levels[0].degree
-    return where(nodes > 1, nodes, group.size)
-
-
-def sent_share(step: Step, group: Group, picks: Number, engine: Engine, prompt: bool, plain: float = 2.0) -> Number:
-    """The part of the plain volume that an exchange with the experts sends, `plain` bytes for each element."""
+def sent_share(step: Step, group: Group, picks: Number, bench: KernelBench) -> Number:
+    """The part of the plain volume that an exchange with the experts sends."""
+    experts, plain = bench.engine.experts, dtype_bytes(bench.plan.wire)
     if step.kind != "all_to_all":
         return 1.0
     leaves = any(dim.name == "x" and dim.axes for dim in step.after.dims)
-    share = engine.experts.dispatch_bytes / plain if leaves else 1.0
-    if not (engine.experts.dedup and prompt):
-        return share
-    many = maximum(places(group), 1)
-    return share * many * (1 - (1 - 1 / many) ** picks) / picks
+    share = experts.dispatch_bytes / plain if leaves else 1.0
+    return share * sent_once(picks, group) if experts.dedup and bench.phase == "prefill" else share

@@ -142,15 +142,8 @@ def mesh_axes(plan: ServingPlan, kv_heads: Number) -> dict[str, Number]:
     dealt = maximum(plan.expert / plan.data, 1)
     rest = plan.tensor / dealt
     beyond = minimum(maximum(plan.tensor / kv_heads, 1), rest) if plan.spread != "copy" else where(rest > 0, 1, 1)
-    return {
-        "pipe": plan.pipe,
-        "data": plan.data,
-        "context": plan.context,
-        "width": plan.width,
-        "expert": dealt,
-        "tensor": rest / beyond,
-        "share": beyond,
-    }
+    plain = {axis: getattr(plan, axis) for axis in AXES[:-1]}
+    return plain | {"expert": dealt, "tensor": rest / beyond, "share": beyond}
 
 
 def shared_kv(dims: dict[str, Number], mesh: Mesh) -> bool:

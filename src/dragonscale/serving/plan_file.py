@@ -23,17 +23,18 @@ limits of the engine that were given, `[speculation]` what is drafted, `[prefill
 alone.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.errors import InputError, shorten
 from dragonscale.files import write_file
+from dragonscale.plan.plan_file import is_plan_path, plan_text, settings_table, words_in
 from dragonscale.references import found, kept
 from dragonscale.serving.plan import ServingPlan, given_settings, parse_serving_plan, read_setting
-from dragonscale.tables import Strict, checked, read_table, toml_value
+from dragonscale.tables import Strict, checked, read_table
 
 WORDS = ("model", "slice", "engine")
 COUNTS = ("batch", "replicas")
@@ -109,32 +110,17 @@ class SavedPlan:
 
 def load_serving_plan(path: str) -> SavedPlan:
     """A plan from a file."""
-    table = read_table(Path(path), "Plan file")
-    settings = table.get("plan")
+    table, shown = read_table(Path(path), "Plan file"), shorten(path)
     if _trains(table):
         raise InputError(
-            f"{shorten(path)} is a training plan, which `dscale train --plan` reads; a serving plan is what "
+            f"{shown} is a training plan, which `dscale train --plan` reads; a serving plan is what "
             "`dscale serve … --save FILE` writes."
         )
-    if settings is None:
-        settings = {name: value for name, value in table.items() if name not in ENTRIES}
-    elif not isinstance(settings, dict):
-        raise InputError(f"In the plan file {shorten(path)} 'plan' is not a table of settings.")
-    else:
-        for name in table:
-            if name not in ENTRIES:
-                raise unknown(f"entry of the plan file {shorten(path)} called", name, ENTRIES)
+    settings = settings_table(table, ENTRIES, shown)
     plan = ServingPlan(**{name: read_setting(name, value) for name, value in settings.items() if value != ""})
-    words = {name: table.get(name, "") for name in WORDS}
-    for name, value in words.items():
-        if not isinstance(value, str):
-            raise InputError(f"In the plan file {shorten(path)} {name} is {shorten(value)}; write it as text.")
-    words |= {name: found(words[name], path) for name in ("model", "slice")}
+    words = words_in(table, WORDS, path)
     counts = {name: _count(table.get(name, 0), name, path) for name in COUNTS}
-    own = {
-        name: checked(table.get(name, {}), record, f"[{name}] of the plan file", path)
-        for name, record in TABLES.items()
-    }
+    own = {name: checked(table.get(name, {}), one, f"[{name}] of the plan file", path) for name, one in TABLES.items()}
     own["speculation"] = msgspec.structs.replace(own["speculation"], draft=found(own["speculation"].draft, path))
     own["prefill"] = msgspec.structs.replace(own["prefill"], slice=found(own["prefill"].slice, path))
     return SavedPlan(plan, **words, **counts, **own, whole="tensor" in settings, named=frozenset(settings))
@@ -161,7 +147,7 @@ def is_plan_file(text: str) -> bool:
 
 def read_serving_plan(text: str) -> SavedPlan:
     """A plan as it is written on a command line: settings, or the file that holds them."""
-    if text.strip().endswith(".toml"):
+    if is_plan_path(text):
         return load_serving_plan(text.strip())
     named = given_settings(text)
     return SavedPlan(parse_serving_plan(text), whole="tensor" in named, named=named)
@@ -182,14 +168,9 @@ def save_serving_plan(saved: SavedPlan, path: str) -> None:
 
 def serving_plan_text(saved: SavedPlan) -> str:
     """The TOML of a plan with what it is for."""
-    lines = [f"{name} = {toml_value(getattr(saved, name))}" for name in (*WORDS, *COUNTS) if getattr(saved, name)]
-    lines += ["", "[plan]"]
-    for one in fields(saved.plan):
-        value = getattr(saved.plan, one.name)
-        if value != "":
-            lines.append(f"{one.name} = {toml_value(value)}")
+    entries = {name: getattr(saved, name) for name in (*WORDS, *COUNTS)}
+    tables = {"plan": {name: value for name, value in vars(saved.plan).items() if value != ""}}
     for name in TABLES:
         own = {key: value for key, value in msgspec.to_builtins(getattr(saved, name)).items() if value}
-        if own:
-            lines += ["", f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in own.items())]
-    return "\n".join(lines) + "\n"
+        tables |= {name: own} if own else {}
+    return plan_text(entries, tables)

@@ -38,10 +38,8 @@ class Hit:
 def hit(deployment: Deployment, prompt: int, shared: int) -> Hit:
     """A prompt of which `shared` tokens are cached."""
     shared = min(shared, prompt - 1)
-    whole, rest = (
-        float(numpy.ravel(iteration_cost(deployment, prefill(new, 1, past)).expected)[0])
-        for new, past in ((prompt, 0), (prompt - shared, shared))
-    )
+    steps = (prefill(prompt), prefill(prompt - shared, 1, shared))
+    whole, rest = (float(numpy.ravel(iteration_cost(deployment, step).expected)[0]) for step in steps)
     link = deployment.chip.host_link
     loading = float(numpy.ravel(cache_per_chip(deployment, float(shared)))[0]) / link
     return Hit(whole, rest, rest + loading)

@@ -15,21 +15,12 @@ import numpy
 
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import Iteration, IterationCost, iteration_cost
-from dragonscale.serving.steady import Habits, PromptTimes, Steady, closed_loop
+from dragonscale.serving.steady import ClosedLoop, Habits, PromptTimes, Steady, closed_loop
 
 DEGREES = ("tensor", "data", "expert", "context", "width", "pipe")
 ROUGH = (12,)
-ALIKE = (
-    "sections",
-    "decoding",
-    "readings",
-    "kv_heads",
-    "latent",
-    "recurrent",
-    "kernels",
-    "network",
-    "exchange_network",
-)
+_MODEL = ("sections", "decoding", "readings", "kv_heads", "latent", "recurrent")
+ALIKE = (*_MODEL, "kernels", "network", "exchange_network")
 """What a deployment works out for itself that is the same several times over."""
 PARTS = (0.0625, 0.25, 1.0)
 """Of a batch, how much decodes: a step is computed at these and linear in between."""
@@ -77,12 +68,10 @@ def tiled(deployment: Deployment, times: int) -> Deployment:
 
 def costs(deployment: Deployment, rows: int, iterations: list[Iteration]) -> IterationCost:
     """Some iterations of `rows` deployments in one go, one after the other."""
-    fields = {
-        name: numpy.concatenate([numpy.broadcast_to(getattr(one, name), rows) for one in iterations])
-        for name in vars(iterations[0])
-    }
+    columns = zip(*(vars(one).values() for one in iterations), strict=True)
+    wide = (numpy.concatenate([numpy.broadcast_to(value, rows) for value in column]) for column in columns)
     many = tiled(deployment, len(iterations)) if len(iterations) > 1 else deployment
-    return iteration_cost(many, Iteration(**fields))
+    return iteration_cost(many, Iteration(*wide))
 
 
 def seconds(cost: IterationCost, rows: int, count: int) -> list[Any]:
@@ -111,10 +100,8 @@ def prefill_seconds(
 
 def piecewise(knots: list[Any], values: list[Any]) -> Callable[[Any], Any]:
     """For each of many rows a function by its knots in rising order, linear between them and level beyond the ends."""
-    pairs = [
-        (low, numpy.maximum(high - low, 1e-9), left, right - left)
-        for low, high, left, right in zip(knots, knots[1:], values, values[1:], strict=False)
-    ]
+    ends = zip(knots, knots[1:], values, values[1:], strict=False)
+    pairs = [(low, numpy.maximum(high - low, 1e-9), left, right - left) for low, high, left, right in ends]
 
     def curve(at: Any) -> Any:
         found = values[0]
@@ -175,7 +162,7 @@ def served(
 
     cut = chunks_of(deployment, new, past, nobody)
     prompt = _times(deployment, cut, nobody + 4.0, nobody, keys, nobody)
-    first = closed_loop(batch, token_s, prompt, output, front, replace(habits, beside=False), ROUGH)
+    first = closed_loop(ClosedLoop(batch, token_s, prompt, output, front, replace(habits, beside=False)), ROUGH)
     if limits.beside:  # no more decode than end while the prompts of as many are prefilled
         others = numpy.clip(numpy.minimum(first.decoding - 1, (output - 1) / cut.budgets), 1.0, None)
         single, cut = cut, chunks_of(deployment, new, past, others)
@@ -185,7 +172,7 @@ def served(
         cut = replace(cut, **shown)
     else:
         prompt = replace(_times(deployment, cut, 1 + first.coming, nobody, keys, nobody), alone=prompt.alone)
-    found = closed_loop(batch, token_s, prompt, output, front, habits, guess=first)
+    found = closed_loop(ClosedLoop(batch, token_s, prompt, output, front, habits), guess=first)
     return Served(found.state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, prompt, keys))
 
 

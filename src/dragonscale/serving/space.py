@@ -118,9 +118,8 @@ def _ways(row: EngineLegality, sizes: Divisible, piece: Slice) -> Iterator[Servi
         rest = chips // pipe
         if pipe > 1 and 2 * rest <= joined and sizes.heads % (2 * rest) == 0:
             continue  # wider tensor parallelism would do
-        for data in (
-            size for size in range(1, rest + 1) if rest % size == 0 and (size == 1 or (sizes.experts and pipe == 1))
-        ):
+        several = rest if sizes.experts and pipe == 1 else 1
+        for data in (size for size in range(1, several + 1) if rest % size == 0):
             if sizes.heads % (rest // data) == 0:
                 yield from _dealt(rest // data, data, pipe, sizes.experts, row)
         if torus and pipe == 1:

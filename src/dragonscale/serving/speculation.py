@@ -152,10 +152,9 @@ def speculate(
     queries = numpy.array([0, *counts]) + 1.0
     verify = numpy.broadcast_to(iteration_cost(deployment, decode(batch, keys, queries)).expected, queries.shape)
     each = float(numpy.ravel(drafting_seconds(deployment, draft, batch, keys, verify[0]))[0])
-    return [
-        Speculated(count, count * each, float(taken), float(tokens_per_loop(draft.acceptance, count)), float(verify[0]))
-        for count, taken in zip(counts, verify[1:], strict=True)
-    ]
+    tokens = [float(tokens_per_loop(draft.acceptance, count)) for count in counts]
+    rows = zip(counts, verify[1:].tolist(), tokens, strict=True)
+    return [Speculated(count, count * each, taken, made, float(verify[0])) for count, taken, made in rows]
 
 
 def best_loop(deployment: Deployment, draft: Draft, batch: float, keys: float) -> Speculated:

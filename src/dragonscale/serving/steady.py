@@ -100,9 +100,8 @@ class PromptTimes:
     @property
     def full_s(self) -> Any:
         """Of a replica's time what a prompt takes when there is always another behind it."""
-        unused = where(
-            self.chunks > 1, 1 - self.budgets * self.together / self.chunks, 0.0
-        )  # of the last chunk's iteration
+        # of the last chunk's iteration
+        unused = where(self.chunks > 1, 1 - self.budgets * self.together / self.chunks, 0.0)
         return (self.by_count(self.together) - self.plain * unused) / self.together
 
 
@@ -130,18 +129,23 @@ class Balance:
 _NONE = Steady(*[0.0] * 10)
 
 
-def closed_loop(
-    batch: Any,
-    decode: Callable[[Any], Any],
-    prompt: PromptTimes,
-    output: float,
-    front: float,
-    habits: Habits,
-    halvings: tuple[int, ...] = HALVINGS,
-    guess: Balance | None = None,
-) -> Balance:
-    """The steady state of so many clients. `decode` gives the seconds of a step by the sequences in it."""
-    steps, single, full = output - 1.0, decode(numpy.ones_like(batch)), decode(batch)
+@dataclass(frozen=True)
+class ClosedLoop:
+    """So many clients: `decode` gives the seconds of a step by the sequences in it, `output` are the tokens of an
+    answer, `front` the seconds before the engine."""
+
+    batch: Any
+    decode: Callable[[Any], Any]
+    prompt: PromptTimes
+    output: float
+    front: float
+    habits: Habits
+
+
+def closed_loop(loop: ClosedLoop, halvings: tuple[int, ...] = HALVINGS, guess: Balance | None = None) -> Balance:
+    """The steady state of so many clients."""
+    batch, decode, prompt, front, habits = loop.batch, loop.decode, loop.prompt, loop.front, loop.habits
+    steps, single, full = loop.output - 1.0, decode(numpy.ones_like(batch)), decode(batch)
     least = front + numpy.minimum(prompt.by_count(1.0), prompt.alone) + steps * numpy.minimum(single, full)
     longest = numpy.maximum(prompt.by_count(1.0), prompt.alone) + (2 + habits.look) * full
     high, low = batch / least, batch / (front + (batch + 2) * longest * 1.5 + steps * full)
@@ -149,22 +153,22 @@ def closed_loop(
     rate = numpy.sqrt(low * high)
     for count in halvings:
         for _ in range(count):
-            found = _at_rate(rate, batch, decode, prompt, output, front, habits, found)
+            found = _at_rate(rate, loop, found)
             slow = found.state.latency * rate > batch  # these requests would need more clients than there are
             high, low = numpy.where(slow, rate, high), numpy.where(slow, low, rate)
             rate = numpy.sqrt(low * high)
         high, low = rate * 1.3, rate / 1.3
     found = replace(found, state=replace(found.state, requests=batch / found.state.latency))
-    return _full(batch, prompt, output, front, found) if habits.beside else found
+    return _full(loop, found) if habits.beside else found
 
 
-def _full(batch: Any, prompt: PromptTimes, output: float, front: float, found: Balance) -> Balance:
+def _full(loop: ClosedLoop, found: Balance) -> Balance:
     """Where there is always a prompt to prefill beside those who decode: every iteration has as much of prompts as it
     has room for, and the rest of the clients wait."""
-    state, each, steps = found.state, prompt.full_s, output - 1.0
+    prompt, state, each, steps = loop.prompt, found.state, loop.prompt.full_s, loop.output - 1.0
     iteration = each / prompt.budgets
     prefill = prompt.by_count(prompt.together)
-    queue = batch * each - front - prefill - steps * iteration
+    queue = loop.batch * each - loop.front - prefill - steps * iteration
     full = queue > prefill / 2
     met = steps * (iteration - state.decode) / numpy.maximum(state.added, 1e-12)
     rows = (("prefill", prefill), ("waiting", queue), ("under_way", 0.0), ("met", met), ("requests", 1 / each))
@@ -172,22 +176,13 @@ def _full(batch: Any, prompt: PromptTimes, output: float, front: float, found: B
     return replace(found, state=made, decoding=numpy.where(full, steps / prompt.budgets, found.decoding))
 
 
-def _at_rate(
-    rate: Any,
-    batch: Any,
-    decode: Callable[[Any], Any],
-    prompt: PromptTimes,
-    output: float,
-    front: float,
-    habits: Habits,
-    last: Balance,
-) -> Balance:
+def _at_rate(rate: Any, loop: ClosedLoop, last: Balance) -> Balance:
     """The latencies of requests of which so many come each second, from a guess of how many decode and
     come together."""
-    steps, others = output - 1.0, rate * (batch - 1) / batch
-    coming = (
-        last.coming * prompt.chunks
-    )  # to an iteration: new ones, and those of the iterations before with chunks left
+    batch, decode, prompt, habits = loop.batch, loop.decode, loop.prompt, loop.habits
+    steps, others = loop.output - 1.0, rate * (batch - 1) / batch
+    # to an iteration: new ones, and those of the iterations before with chunks left
+    coming = last.coming * prompt.chunks
     step, beside = decode(last.decoding), 1.0 if habits.beside else 0.0
     crowd = numpy.minimum(numpy.maximum(coming, 1e-9), prompt.together)
     mean = numpy.minimum(crowd / -numpy.expm1(-crowd), prompt.together)  # prompts of an iteration that has any
@@ -196,7 +191,7 @@ def _at_rate(
     added = numpy.maximum(prompt.by_count(mean) - beside * prompt.plain, 0.0) / mean
     absent = decode(numpy.maximum(last.decoding - 1, 1.0))  # a step of the others
     ending = last.apart / numpy.maximum(steps * absent, 1e-12)  # requests per second while nobody is prefilled
-    wait = _waiting(others, ending, batch, absent, whole, added, mean, prompt, front, habits)
+    wait = _waiting(loop, others, ending, absent, whole, added, mean)
     # decoding: the prompts of all others come between its steps, but for those before it or with it in the queue
     each = where(prompt.chunks > 1, added + beside * prompt.budgets * step, whole / mean)  # of a queue without gaps
     before = (wait.front_work + wait.queue + wait.found * wait.under_way) / each + own
@@ -206,7 +201,7 @@ def _at_rate(
     part = _within(spent * rate / batch, 0.0, 1.0) if habits.beside else apart
     nobody = (1 - _within(spent * rate / batch, 0.0, 1.0)) ** (batch - 1)
     prefill = nobody * prompt.alone + (1 - nobody) * whole - numpy.expm1(-wait.behind) * prompt.fills
-    state = Steady(batch, step, prefill, added, output, wait.queue, front, wait.under_way, met, rate)
+    state = Steady(batch, step, prefill, added, loop.output, wait.queue, loop.front, wait.under_way, met, rate)
     decoding, coming = 1 + (batch - 1) * part, wait.coming
     return Balance(state, (last.decoding + decoding) / 2, (last.coming + coming) / 2, (batch - 1) * apart)
 
@@ -226,28 +221,17 @@ class _Waiting:
     behind: Any
 
 
-def _waiting(
-    others: Any,
-    ending: Any,
-    batch: Any,
-    step: Any,
-    whole: Any,
-    added: Any,
-    mean: Any,
-    prompt: PromptTimes,
-    front: float,
-    habits: Habits,
-) -> _Waiting:
+def _waiting(loop: ClosedLoop, others: Any, ending: Any, step: Any, whole: Any, added: Any, mean: Any) -> _Waiting:
     """Requests end while others decode, and the next ones are there after the front end's time. A prompt that finds the
     replica decoding begins a busy period; the requests that ended in the window before are prefilled after it, and so
     are those that end beside it. With a window longer than a prefill arrivals are as good as random (M/D/1); with none,
     and prompts that stop all decoding, nobody ever waits. Where several prompts share an iteration few wait for a
     second one (a bulk queue, after Sakasegawa's M/M/c)."""
+    batch, prompt, front, habits = loop.batch, loop.prompt, loop.front, loop.habits
     beside = 1.0 if habits.beside else 0.0
     window = front + (0.5 + habits.look) * step
-    within = numpy.minimum(
-        whole, where(prompt.together > 1, front + 1e-9, window)
-    )  # others in between join it, where they may
+    # others in between join it, where they may
+    within = numpy.minimum(whole, where(prompt.together > 1, front + 1e-9, window))
     mixing = within / whole  # 1: random arrivals, 0: only as decoding goes on
     random = mixing if habits.beside else where(ending > 0, 0.0, 1.0)
     load = _within(others * (added + beside * prompt.chunks / mean * step * mixing), 0.0, 0.99)
@@ -274,9 +258,8 @@ def _waiting(
     steady = numpy.exp(-numpy.minimum(ending * front, 50.0))
     rest = steady * _phase(front / step, habits.growth) + (1 - steady) * 0.5
     mean_s = 1 / (load * prompt.chunks / whole + (1 - load) / step)  # of an iteration
-    some = where(
-        prompt.together > 1, -numpy.expm1(-others * mean_s), 0.0
-    )  # has prompts of others that are not waited for
+    # has prompts of others that are not waited for
+    some = where(prompt.together > 1, -numpy.expm1(-others * mean_s), 0.0)
     settled = habits.look * ((1 - some) * step + some * whole)
     alone = where(prompt.together > 1, 1.0, 1 / prompt.chunks) / (1 + behind)
     under_way = (1 - idle) * ((1 - found) * (rest * step + settled) + found * alone * settled)
@@ -287,9 +270,8 @@ def _waiting(
 
 
 def _within(value: Any, low: float, high: float) -> Any:
-    return numpy.minimum(
-        numpy.maximum(value, low), high
-    )  # as `numpy.clip`, which takes longer than all else on one row
+    # as `numpy.clip`, which takes longer than all else on one row
+    return numpy.minimum(numpy.maximum(value, low), high)
 
 
 def _phase(steps: Any, growth: Any) -> Any:

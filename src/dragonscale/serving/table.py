@@ -138,10 +138,8 @@ class StepTable:
         self.decoding = _products(deployment, _token_knots(most, self.ranks))
         counts = sorted({1, *(2**power for power in range(1, 16) if 2**power < self.ranks), self.ranks, self.ranks + 1})
         each = _token_knots(most)  # of each prompt, which one rank computes
-        self.prompting = CurveSheet(
-            [float(count) for count in counts],
-            [_products(deployment, each, min(count, self.ranks)) for count in counts],
-        )
+        lines = [_products(deployment, each, min(count, self.ranks)) for count in counts]
+        self.prompting = CurveSheet([float(count) for count in counts], lines)
         self.head = _head(deployment, sequences)
         self.attending = _decoding(deployment, sequences, self.longest)
         chunk = most * self.stages if limits.scheduler == "chunked" else max(most, self.longest)
@@ -150,10 +148,8 @@ class StepTable:
         probes = [iteration_cost(deployment, Iteration(**one)) for one in (token, prompt, token | prompt)]
         self.floor_decode, self.floor_prompt, self.floor_mixed = (float(numpy.ravel(one.issuing)[0]) for one in probes)
         # prompts issue other kernels than single tokens, and the gaps between kernels are counted with the sampling
-        plain, self.gaps_prompt, self.gaps_mixed = (
-            deployment.engine.kernels.gap_s * float(numpy.ravel(sum(line.issued * line.times for line in one.lines))[0])
-            for one in probes
-        )
+        issued = (float(numpy.ravel(sum(line.issued * line.times for line in one.lines))[0]) for one in probes)
+        plain, self.gaps_prompt, self.gaps_mixed = (deployment.engine.kernels.gap_s * count for count in issued)
         self.gaps_prompt, self.gaps_mixed = self.gaps_prompt - plain, self.gaps_mixed - plain
         sizes = deployment.engine.host.graph_sizes
         self.largest_graph = sizes[-1][0] * self.ranks if sizes else math.inf
@@ -204,13 +200,8 @@ class StepTable:
         """Attention of several new tokens of each sequence over that of one: the cache is read once, matmuls grow."""
         key = -(decodes * 64 + queries)
         if key not in self._lines:
-            both = (
-                iteration_cost(
-                    self.deployment, Iteration(decodes=decodes, keys=1024, queries=numpy.array([1.0, float(queries)]))
-                )
-                .terms["scores"]
-                .expected
-            )
+            step = Iteration(decodes=decodes, keys=1024, queries=numpy.array([1.0, float(queries)]))
+            both = iteration_cost(self.deployment, step).terms["scores"].expected
             self._lines[key] = StepCurve([0.0, 1.0], [float(both[1] / both[0])] * 2)
         return self._lines[key](0.0)
 
@@ -327,10 +318,8 @@ def _token_knots(most: int, ranks: int = 1) -> Any:
     """Numbers of tokens up to `most` on each rank: one by one, then on both sides of the edges of tiles, of all tokens
     and of each rank's, then in wide steps."""
     tiles = 64 * ranks  # a tile's rows on every rank; the first edge that is beyond the tokens taken one by one
-    edges = {
-        *range(EVERY, min(most, FINE) + 64, 64),
-        *range(-(-EVERY // tiles) * tiles, (min(most, FINE) + 64) * ranks, tiles),
-    }
+    fine = min(most, FINE) + 64
+    edges = {*range(EVERY, fine, 64), *range(-(-EVERY // tiles) * tiles, fine * ranks, tiles)}
     wide = range((FINE + 512) * ranks, (most + 512) * ranks, 512 * ranks)
     knots = {*range(1, EVERY + 1), *edges, *(edge + 1 for edge in edges), *wide}
     return numpy.array(_far([float(tokens) for tokens in sorted(knots)]))

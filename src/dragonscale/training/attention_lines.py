@@ -28,7 +28,7 @@ from dragonscale.physics.numbers import Number, maximum, minimum, product, where
 from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.reader import Kernel, Reading
-from dragonscale.training.pass_line import LAUNCHES, Costing, PassLine, attending_sizes
+from dragonscale.training.setting import LAUNCHES, PassLine, SectionPass, Setting, attending_sizes
 from dragonscale.training.timers import AttentionShape, Timer
 
 MERGED_BYTES = {"forward": 10.0, "dgrad": 6.0}
@@ -46,23 +46,22 @@ TRADE_LAUNCHES = 3.0
 """Kernels of an exchange: a copy, the all-to-all, a copy."""
 
 
-def attention_lines(
-    kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing
-) -> Iterator[PassLine]:
+def attention_lines(kernel: Kernel, own: SectionPass) -> Iterator[PassLine]:
     """One pass of attention: its kernels, and what merges their results."""
-    section, query = reading.section, kernel.arrays[0]
-    sizes = attending_sizes(sizes, reading.rules, mesh)
+    setting, reading, mesh = own.setting, own.reading, own.mesh
+    section, query, sizes = reading.section, kernel.arrays[0], attending_sizes(own.sizes, reading.rules, mesh)
     chips = mesh.size(*query.dim("t").axes)
-    hops = (chips - 1) if _by_hops(reading, costing) else 0
-    flops = attention_flops(kernel, reading, sizes, mesh, costing) if costing.detail else 0.0
-    read = 2.0 * sum(local_elements(array, sizes, mesh) for array in kernel.arrays) if costing.detail else 0.0
+    hops = (chips - 1) if _by_hops(reading, setting) else 0
+    flops = attention_flops(kernel, reading, sizes, mesh, setting) if setting.detail else 0.0
+    read = 2.0 * sum(local_elements(array, sizes, mesh) for array in kernel.arrays) if setting.detail else 0.0
     seconds, cover = 0.0, 0.0
-    if costing.timer is not None:
-        timed = _Timed(costing.timer, _shape(kernel, reading, sizes, mesh, costing), chips, kernel.phase == "dgrad")
-        seconds, cover = timed.hopping(reading.rules.ring) if _by_hops(reading, costing) else (timed.gathered(), 0.0)
+    if setting.timer is not None:
+        timed = _Timed(setting.timer, _shape(kernel, reading, sizes, mesh, setting), chips, kernel.phase == "dgrad")
+        seconds, cover = timed.hopping(reading.rules.ring) if _by_hops(reading, setting) else (timed.gathered(), 0.0)
     each = LAUNCHES.get(kernel.function, 1.0)
-    many = each * (1 + hops) if _by_hops(reading, costing) else each * where(chips > 1, 2.0, 1.0)
+    many = each * (1 + hops) if _by_hops(reading, setting) else each * where(chips > 1, 2.0, 1.0)
     name = query.name if kernel.phase == "forward" else f"d{query.name}"
+    plain_flash = setting.stack.kernels.plain_flash and setting.slice.chip.kind == "gpu"
     line = PassLine(
         section.name,
         kernel.phase,
@@ -71,79 +70,52 @@ def attention_lines(
         part="scores",
         flops=flops,
         hbm_bytes=read,
-        bound_s=flops / costing.chip.peak("bf16"),
+        bound_s=flops / setting.slice.chip.peak("bf16"),
         expected_s=seconds,
         ops=((kernel.line, flops),),
         launches=many + (hops if reading.rules.ring else 0),
         covers=cover,
-        kept=costing.stack.kernels.plain_flash and costing.chip.kind == "gpu" and line_takes_flash(section, kernel.op),
+        kept=plain_flash and line_takes_flash(section, kernel.op),
     )
     yield line
-    if _by_hops(reading, costing):
-        yield _merge_line(line, kernel, reading, sizes, mesh, costing, hops)
+    if _by_hops(reading, setting):
+        yield _copy_line(
+            line, "merged", _merged_bytes(kernel, reading, sizes, mesh, hops), MERGE_LAUNCHES * hops, setting
+        )
     if reading.rules.trades:
-        yield _trade_line(line, kernel, reading, sizes, mesh, costing)
+        # what is copied before and after heads are exchanged for the sequence
+        there = mesh.size(*(axis for axis in reading.rules.attend_heads if axis not in reading.rules.heads)) > 1
+        moved = there * TRADED_BYTES * sum(local_elements(one, sizes, mesh) for one in kernel.arrays)
+        yield _copy_line(line, "traded", moved, there * TRADE_LAUNCHES * len(kernel.arrays), setting)
 
 
-def _by_hops(reading: Reading, costing: Costing) -> bool:
+def _by_hops(reading: Reading, setting: Setting) -> bool:
     """Whether attention is one kernel for each chip's keys: round a ring, or because the stack has no other."""
-    return reading.rules.ring or (costing.stack.kernels.hops and not reading.rules.trades)
+    return reading.rules.ring or (setting.stack.kernels.hops and not reading.rules.trades)
 
 
-def _merge_line(
-    line: PassLine,
-    kernel: Kernel,
-    reading: Reading,
-    sizes: dict[str, Number],
-    mesh: Mesh,
-    costing: Costing,
-    hops: Number,
-) -> PassLine:
-    """Partial results put together after each hop but the first; backward, gradients of queries, keys and values."""
+def _merged_bytes(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, hops: Number) -> Number:
+    """Of partial results put together after each hop but the first; backward, of gradients of queries, keys and
+    values."""
     query, *keys, result = kernel.arrays
-    merged = (result,) if kernel.phase == "forward" else (query, *(reading.rules.activation(one) for one in keys))
-    elements = sum(local_elements(one, sizes, mesh) for one in merged)
-    moved = hops * MERGED_PART * MERGED_BYTES[kernel.phase] * elements
-    seconds = costing.timer.copy(moved) if costing.timer is not None else 0.0
-    return replace(
-        line,
-        what=f"{line.what} merged",
-        flops=0.0,
-        hbm_bytes=moved,
-        bound_s=0.0,
-        expected_s=seconds,
-        ops=((kernel.line, 0.0),),
-        launches=MERGE_LAUNCHES * hops,
-        covers=0.0,
-    )
+    merged = (result,) if kernel.phase == "forward" else (query, *(reading.rules.activation(key) for key in keys))
+    elements = sum(local_elements(array, sizes, mesh) for array in merged)
+    return hops * MERGED_PART * MERGED_BYTES[kernel.phase] * elements
 
 
-def _trade_line(
-    line: PassLine, kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing
-) -> PassLine:
-    """What is copied before and after heads are exchanged for the sequence."""
-    rules = reading.rules
-    there = mesh.size(*(axis for axis in rules.attend_heads if axis not in rules.heads)) > 1
-    moved = there * TRADED_BYTES * sum(local_elements(one, sizes, mesh) for one in kernel.arrays)
-    seconds = costing.timer.copy(moved) if costing.timer is not None else 0.0
-    return replace(
-        line,
-        what=f"{line.what} traded",
-        flops=0.0,
-        hbm_bytes=moved,
-        bound_s=0.0,
-        expected_s=seconds,
-        ops=((kernel.line, 0.0),),
-        launches=there * TRADE_LAUNCHES * len(kernel.arrays),
-        covers=0.0,
-    )
+def _copy_line(line: PassLine, done: str, moved: Number, launches: Number, setting: Setting) -> PassLine:
+    """Copies that go with an attention line."""
+    seconds = setting.timer.copy(moved) if setting.timer is not None else 0.0
+    nothing = {"flops": 0.0, "bound_s": 0.0, "covers": 0.0, "ops": ((line.ops[0][0], 0.0),)}
+    named = f"{line.what} {done}"
+    return replace(line, what=named, hbm_bytes=moved, expected_s=seconds, launches=launches, **nothing)
 
 
-def _shape(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing) -> AttentionShape:
+def _shape(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, setting: Setting) -> AttentionShape:
     """Whole sequences of one chip's heads; a chunk of the model's, or a document, is a sequence of its own."""
     section, local = reading.section, local_sizes(kernel.arrays, sizes, mesh)
     heads, length = local.get("n", local.get("i", 1)), sizes["t"]
-    for most in (section.chunk, costing.documents):
+    for most in (section.chunk, setting.documents):
         length = most if most is not None and most < length else length
     return AttentionShape(
         batch=local["b"] * (sizes["t"] / length),
@@ -199,14 +171,14 @@ class _Timed:
         return total, total if self.backward else (total - hop) * (self.chips > 1)
 
 
-def attention_flops(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing) -> Number:
+def attention_flops(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, setting: Setting) -> Number:
     """FLOPs of one pass of attention on a chip: of the pairs that are not masked, backward twice forward; or of the
     whole square, whose backward pass finds the scores again."""
     backward, query = kernel.phase == "dgrad", kernel.arrays[0]
     ways = mesh.size(*query.axes)
-    if not costing.stack.kernels.masked_square or kernel.function != "attend":
+    if not setting.stack.kernels.masked_square or kernel.function != "attend":
         section = replace(reading.section, dims=reading.section.dims | sizes)
-        work = Workload(sizes["b"], sizes["t"], sizes["s"], documents=costing.documents)
+        work = Workload(sizes["b"], sizes["t"], sizes["s"], documents=setting.documents)
         return op_flops(section, kernel.op, work) / ways * (2 if backward else 1)
     key, value = attention_sizes(kernel, sizes)
     heads = product(sizes[name] for name in query.names[2:-1])

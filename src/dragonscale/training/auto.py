@@ -12,28 +12,21 @@
 """
 
 import functools
-import tomllib
-from importlib import resources
-from typing import Any
 
 import msgspec
 
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice
-from dragonscale.training.legality import family, native
+from dragonscale.plan.settings import shipped_table
+from dragonscale.training.legality import UsualChoice
 
 AUTO = "auto"
 
 
-class AutoChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AutoChoice(UsualChoice, frozen=True, kw_only=True):
     """A stack, and the jobs that it is the usual one for."""
 
     stack: str
-    why: str
-    source: str
-    family: str = ""
-    names: tuple[str, ...] = ()
-    format: str = ""
     experts: bool | None = None
     parameters: float = float("inf")
     chips: float = float("inf")
@@ -58,20 +51,15 @@ class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @functools.cache
-def _tables() -> dict[str, Any]:
-    return tomllib.loads((resources.files("dragonscale.training") / "auto.toml").read_text(encoding="utf-8"))
-
-
-@functools.cache
 def auto_choices() -> tuple[AutoChoice, ...]:
     """The table, first match first."""
-    return tuple(msgspec.convert(row, AutoChoice) for row in _tables()["choices"])
+    return msgspec.convert(shipped_table("training", "auto.toml")["choices"], tuple[AutoChoice, ...])
 
 
 @functools.cache
 def production_runs() -> tuple[ProductionRuns, ...]:
     """What is known of large runs."""
-    return tuple(msgspec.convert(row, ProductionRuns) for row in _tables()["production"])
+    return msgspec.convert(shipped_table("training", "auto.toml")["production"], tuple[ProductionRuns, ...])
 
 
 def usual_choices(piece: Slice, model: Transformer, dtype: str = "bf16") -> tuple[AutoChoice, ...]:
@@ -87,11 +75,7 @@ def usual_choices(piece: Slice, model: Transformer, dtype: str = "bf16") -> tupl
     found: dict[str, AutoChoice] = {}
     others: dict[str, AutoChoice] = {}
     for one in auto_choices():
-        if one.names and chip.kin not in one.names:
-            continue
-        if one.family not in ("", family(chip)) or (one.format and not native(chip, one.format)):
-            continue
-        if one.experts not in (None, experts) or (one.dtypes and dtype not in one.dtypes):
+        if not one.suits(chip) or one.experts not in (None, experts) or (one.dtypes and dtype not in one.dtypes):
             continue
         usual = not found and parameters <= one.parameters and piece.chips <= one.chips
         (found if usual else others).setdefault(one.stack, one)

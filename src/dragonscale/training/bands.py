@@ -6,17 +6,34 @@ runs lean on those they belong to. `python -m tools.fit_bands` writes it from th
 
 >>> Band(-0.08, 0.12, 43, "dense h100 megatron").text
 '4 of 5 of the 43 published dense runs of megatron on h100 were within -8%/+12%'
+
+How a plan runs in production, where runs of that many chips were slower than the benchmarks its stack is settled on:
+
+>>> from dragonscale.physics.hardware import parse_slice
+>>> from dragonscale.models import load_model
+>>> from dragonscale.training.evaluation import make_job
+>>> from dragonscale.training.plan_file import parse_plan
+>>> def found(on, plan):
+...     job = make_job(load_model("llama3-70b"), parse_slice(on), 2048, 8192, "megatron-core")
+...     run = in_production(job, parse_plan(plan))
+...     return run and run.stack
+>>> found("h100:512", "fsdp16 tp8 pp4 z1"), found("h100:4096", "fsdp128 tp8 pp4 z1")
+(None, 'megatron-2024')
 """
 
-import functools
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import resources
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.training.evaluation import Job
+from dragonscale.physics.units import render
+from dragonscale.plan.settings import shipped_table
+from dragonscale.training.auto import production_runs
+from dragonscale.training.evaluation import Job, first, judge_one
+from dragonscale.training.plan import Plan
+from dragonscale.training.stack import load_stack
 
+Kinds = Mapping[str, Mapping[str, float]]
+"""By kind of run the low, high and number of its runs."""
 NOMINAL = 0.8
 UNNAMED = ("generic",)
 """No stack that anybody runs: every published run was judged by it too."""
@@ -71,19 +88,32 @@ class Band:
         """In a sentence."""
         if self.said:
             return self.said
-        words = [word for word in self.name.replace("moe", "MoE").split() if word != "all"]
-        model, chip, stack = [*words, "", "", ""][:3]
-        of = f" of {stack}" if stack and stack not in UNNAMED else ""
-        on = f" on {chip}" if chip not in ("", "*") else ""
-        kind = f"{model} ".lstrip()
-        unnamed = f", judged by {stack}," if stack in UNNAMED else ""
-        within = f"were within {self.low:+.0%}/{self.high:+.0%}"
-        return f"4 of 5 of the {self.runs} published {kind}runs{of}{on}{unnamed} {within}"
+        words = self.name.split()
+        unnamed = words[2] if words[2:] and words[2] in UNNAMED else ""
+        kind = kind_name(" ".join(words[:2]) if unnamed else self.name)
+        judged = f", judged by {unnamed}," if unnamed else ""
+        return f"4 of 5 of the {self.runs} published {kind}{judged} were within {self.low:+.0%}/{self.high:+.0%}"
+
+
+def kind_name(name: str) -> str:
+    """A kind in words.
+
+    >>> kind_name("moe hopper vllm"), kind_name("dense * sglang"), kind_name("all")
+    ('MoE runs of vllm on hopper', 'dense runs of sglang', 'runs')
+    """
+    model, chip, software = [*(name.replace("moe", "MoE").replace("all", "").split() or [""]), "*", ""][:3]
+    on = "" if chip == "*" else f" on {chip}"
+    return f"{model} runs".lstrip() + (f" of {software}" if software and software != "*" else "") + on
+
+
+def narrowest(names: Iterable[str], kinds: Kinds) -> str:
+    """The narrowest of some kinds that has enough runs."""
+    return next((name for name in names if kinds.get(name, {}).get("runs", 0) >= LEAST), "all")
 
 
 def kind_of(job: Job) -> RunKind:
     """The kind of a job."""
-    return RunKind(job.slice.chip.name, job.stack.name, is_moe(job))
+    return RunKind(job.slice.chip.name, job.stack.name, job.experts > 0)
 
 
 def job_band(job: Job) -> Band:
@@ -95,21 +125,41 @@ def job_band(job: Job) -> Band:
     return Band(own.low, own.high, own.left_out, f"{own.chip} {job.stack.name}", own.text)
 
 
-def is_moe(job: Job) -> bool:
-    """Whether the model has experts."""
-    return any("e" in section.dims for section in job.model.program().sections)
-
-
-@functools.cache
 def tables() -> dict[str, Any]:
     """`errors.toml`."""
-    return tomllib.loads((resources.files("dragonscale.training") / "errors.toml").read_text(encoding="utf-8"))
+    return shipped_table("training", "errors.toml")
 
 
-def band_of(kind: RunKind, among: Mapping[str, Mapping[str, float]] | None = None) -> Band:
+def band_of(kind: RunKind, among: Kinds | None = None) -> Band:
     """The band of the narrowest kind that has enough runs; it reaches to what was expected where nearly all were on one
     side of it."""
-    found = tables()["kinds"] if among is None else among
-    name = next((name for name in kind.names if found.get(name, {}).get("runs", 0) >= LEAST), "all")
-    row = found[name]
+    kinds = tables()["kinds"] if among is None else among
+    name = narrowest(kind.names, kinds)
+    row = kinds[name]
     return Band(min(row["low"], 0.0), max(row["high"], 0.0), int(row["runs"]), name)
+
+
+@dataclass(frozen=True)
+class InProduction:
+    """A plan as large runs have run: the stack that has them, whose runs they are, and what it then takes."""
+
+    stack: str
+    runs: str
+    seconds: float
+    mfu: float
+
+    @property
+    def text(self) -> str:
+        """In a clause."""
+        takes = f"with --stack {self.stack} this plan takes {render(self.seconds, 's')}, {self.mfu:.1%} MFU"
+        return f"production runs on thousands of these chips ({self.runs}) have been slower: {takes}"
+
+
+def in_production(job: Job, plan: Plan) -> InProduction | None:
+    """The plan of a dense model as large runs have run; None where nothing is known of such runs."""
+    for one in production_runs():
+        chips = job.slice.chip.kin in one.names and job.slice.chips >= one.least_chips
+        if chips and job.stack.name in one.stacks and plan.dtype in one.dtypes and not job.experts:
+            seconds = first(judge_one(replace(job, stack=load_stack(one.as_run)), plan).seconds)
+            return InProduction(one.as_run, one.runs, seconds, job.model_flops / (seconds * job.slice.flops))
+    return None

@@ -1,7 +1,7 @@
 """A plan over many sizes of the batch at once, and the sizes at which what it moves stops hiding under its compute.
 
 The number of microbatches stays as it is, so a larger batch means larger microbatches: what the book calls the batch of
-a chip. `training/crossings.py` solves the same equations over letters; here both sides are lines between sizes that
+a chip. `training/formulas.py` solves the same equations over letters; here both sides are lines between sizes that
 were judged, which takes as long as judging one plan. Below a microbatch of one sequence a plan cannot run: there the
 sides go on as the straight lines that they are, and nothing is expected.
 
@@ -65,9 +65,9 @@ class BatchCurve:
         return found
 
 
-def batch_curve(job: Job, plan: Plan, span: float = SPAN, points: int = POINTS) -> BatchCurve:
+def batch_curve(job: Job, plan: Plan) -> BatchCurve:
     """A plan with smaller and larger microbatches, as many of them as it has."""
-    every = job.batch * 2 ** numpy.linspace(-span, span, points)
+    every = job.batch * 2 ** numpy.linspace(-SPAN, SPAN, POINTS)
     least = job.batch / plan.microbatch
     runs = every >= least * (1 - 1e-9)
     sizes = numpy.array([least, 2 * least, *numpy.where(runs, every, least)])

@@ -44,14 +44,8 @@ def run_budget(
     steps = math.ceil(tokens / batch)
     seconds = steps * step_s
     hours = seconds / 3600 * chips
-    return Budget(
-        tokens,
-        steps,
-        seconds,
-        hours,
-        None if price is None else hours * price,
-        None if power is None else hours * power / 1e3,
-    )
+    cost = None if price is None else hours * price
+    return Budget(tokens, steps, seconds, hours, cost, None if power is None else hours * power / 1e3)
 
 
 def chinchilla_tokens(parameters: float) -> float:

@@ -16,19 +16,9 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.space import misfits
 
 SPLITS = ("tensor", "context", "expert", "pipe")
-WORDS = (
-    "remat",
-    "zero",
-    "microbatch",
-    "context_by",
-    "schedule",
-    "virtual",
-    "optimizer",
-    "offload",
-    "dtype",
-    "layout",
-    "etp",
-)
+STAGED = ("schedule", "virtual")
+"""Chunks and interleaving come together."""
+WORDS = ("remat", "zero", "microbatch", "context_by", *STAGED, "optimizer", "offload", "dtype", "layout", "etp")
 
 
 @dataclass(frozen=True)
@@ -67,7 +57,7 @@ def _steps(job: Job, plan: Plan, better: Plan) -> Iterator[tuple[str, Plan]]:
     for setting in WORDS:
         if getattr(plan, setting) != getattr(better, setting):
             changed = replace(plan, **{setting: getattr(better, setting)})
-            if setting in ("virtual", "schedule"):  # chunks and interleaving come together
+            if setting in STAGED:
                 changed = replace(changed, schedule=better.schedule, virtual=better.virtual)
             yield setting, changed
 

@@ -24,18 +24,17 @@ from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.plan.rules import pairs, training_rules
 from dragonscale.training.auto import AUTO, auto_choice, usual_choices
-from dragonscale.training.host_memory import hosted
+from dragonscale.training.lines import costed_section, offload_seconds
 from dragonscale.training.memory import section_bytes
-from dragonscale.training.peak_memory import fullest_rank, ranks_held
+from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
 from dragonscale.training.plan import AXES, Plan
-from dragonscale.training.setting import Setting, costed_section, offload_seconds, pass_sizes
+from dragonscale.training.setting import Setting
 from dragonscale.training.stack import Stack, change, load_stack, on_chip
-from dragonscale.training.stages import StageLayers, held_microbatches, layout_problem, stage_layers
+from dragonscale.training.stages import StageLayers, layout_problem, stage_layers
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, step_time
-from dragonscale.training.step_ledger import WIRES, Stepped, lower_bound, matmul_flops, step_lines
+from dragonscale.training.step_ledger import MATMULS, WIRES, Stepped, lower_bound, step_lines
 from dragonscale.training.timers import expected_timer
-from dragonscale.training.travel import Network
-from dragonscale.training.xla_memory import ALIVE, section_parts, xla_held
+from dragonscale.training.xla_memory import section_parts, xla_held
 
 NUMBERS = (*AXES, "microbatch", "virtual")
 
@@ -59,6 +58,11 @@ class Job:
     def tokens(self) -> int:
         """Tokens of a step."""
         return self.batch * self.sequence
+
+    @property
+    def experts(self) -> int:
+        """Experts of the layers that have most."""
+        return max((section.dims.get("e", 0) for section in self.model.program().sections), default=0)
 
     @property
     def model_flops(self) -> float:
@@ -144,34 +148,16 @@ class Verdict:
     @cached_property
     def flops(self) -> Number:
         """Matmul FLOPs of a chip in a step, recompute, head and attention included."""
-        return matmul_flops(self.ledger.lines)
-
-
-def experts_of(job: Job) -> int:
-    """Experts of the layers that have most."""
-    return max((section.dims.get("e", 0) for section in job.model.program().sections), default=0)
+        return self.ledger.total("flops", lambda line: line.kind in MATMULS)
 
 
 def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], detail: bool = True) -> Setting:
     """The setting of plans that share their words and their structure."""
     chip = job.slice.chip
     stack = on_chip(job.stack, chip.kind)
-    timer, network = expected_timer(chip, plan.dtype, stack), Network(profile_for(chip, job.transport))
-    program = job.model.program()
-    return Setting(
-        program,
-        job.slice,
-        float(job.batch),
-        job.sequence,
-        plan,
-        stack,
-        timer,
-        network,
-        folded,
-        undivided,
-        detail,
-        job.documents,
-    )
+    timer, network = expected_timer(chip, plan.dtype, stack), profile_for(chip, job.transport)
+    work = (float(job.batch), job.sequence, plan, stack, timer, network)
+    return Setting(job.model.program(), job.slice, *work, folded, undivided, detail, job.documents)
 
 
 Structure = tuple[bool, tuple[tuple[str, frozenset[tuple[str, tuple[str, ...]]]], ...]]
@@ -184,7 +170,7 @@ def structures(job: Job, numbers: dict[str, Any], etp: bool = False) -> tuple[li
     which dims the mesh does not divide."""
     count = len(numpy.atleast_1d(numbers["pipe"]))
     sizes = {name: numpy.broadcast_to(numbers[name], (count,)) for name in AXES}
-    experts = experts_of(job)
+    experts = job.experts
     columns: list[Any] = [~(((sizes["expert"] * sizes["tensor"] > experts) | etp) & bool(experts))]
     asked = [] if job.stack.state.flat else _divided(job)
     for section, name, axes, size in asked:
@@ -235,12 +221,8 @@ def judge_setting(
     microbatches = setting.batch / (mesh.size("data", "fsdp", "expert") * numbers["microbatch"])
     lines, held = {}, {}
     for section in setting.sections:
-        sizes = pass_sizes(setting, section, numbers["microbatch"], mesh)
         lines[section.name] = costed_section(setting, section, numbers["microbatch"], wires)
-        chip = setting.slice.chip
-        held[section.name] = section_bytes(
-            section, sizes, mesh, setting.plan, setting.rules(section), setting.stack, chip
-        )
+        held[section.name] = section_bytes(setting, section, numbers["microbatch"], mesh)
     bounds = section_sums(setting, lines, "bound_s")
     least = Parts(bounds, held, layers, microbatches, *bound_passes(bounds, setting.plan))
     bound = step_time(setting, numbers, least, wires, bound=True)
@@ -248,47 +230,23 @@ def judge_setting(
     if setting.timer is not None:
         sums = section_sums(setting, lines, "expected_s")
         for section in setting.sections:
-            sizes = pass_sizes(setting, section, numbers["microbatch"], mesh)
-            sums[section.name].offload = offload_seconds(setting, section, sizes, mesh)
-        parts = Parts(
-            sums, held, layers, microbatches, *layer_passes(setting, sums, held, numbers["pipe"], microbatches)
-        )
+            sums[section.name].offload = offload_seconds(setting, section, numbers["microbatch"], mesh)
+        passes = layer_passes(setting, sums, held, numbers["pipe"], microbatches)
+        parts = Parts(sums, held, layers, microbatches, *passes)
         time = step_time(setting, numbers, parts, wires)
     step = Stepped(setting, numbers, wires, lines, parts, time, bound)
-    ends = [section.name for section in setting.ends]
-    there = hosted(setting.plan, setting.stack, held, layers, ends, numbers, microbatches)
+    there = hosted(setting, held, layers, numbers, microbatches)
     return Verdict(Ledger(step_lines(step, straggle), held_lines(step), there), wires.possible, wires.axes)
 
 
 def held_lines(step: Stepped) -> list[HeldLine]:
     """What the fullest chip holds, as the stack's allocator has it."""
     setting, parts, numbers = step.setting, step.parts, step.numbers
-    ends = [section.name for section in setting.ends]
     if setting.stack.memory.allocator == "caching":
-        return fullest_rank(
-            ranks_held(setting.plan, setting.stack, parts.held, parts.layers, numbers, parts.microbatches, ends)
-        )
-    mesh = step.wires.mesh
-    found = {}
-    for section in setting.sections:
-        sizes = pass_sizes(setting, section, numbers["microbatch"], mesh)
-        found[section.name] = section_parts(setting.reading(section), sizes, mesh, setting.plan, setting.stack)
-    rules = setting.rules(setting.sections[0])
-    tokens = numbers["microbatch"] * setting.sequence / mesh.size(*rules.tokens)
-    flight = held_microbatches(setting.plan.schedule, numbers["pipe"], numbers["virtual"], parts.microbatches)
-    width = setting.program.sections[0].dims["d"]
-    return xla_held(
-        found,
-        parts.layers.fullest,
-        ends,
-        tokens,
-        width,
-        flight,
-        parts.microbatches,
-        setting.plan,
-        setting.stack,
-        setting.alive or ALIVE[setting.slice.chip.kind],
-    )
+        return fullest_rank(ranks_held(setting, parts.held, parts.layers, numbers, parts.microbatches))
+    share = (numbers["microbatch"], step.wires.mesh)
+    sizes = {section.name: section_parts(setting, section, *share) for section in setting.sections}
+    return xla_held(setting, sizes, parts.layers, numbers, parts.microbatches)
 
 
 def straggling(job: Job) -> float:
@@ -364,8 +322,5 @@ def layer_points(job: Job, ledger: Ledger) -> list[tuple[str, float, float]]:
     a step."""
     section = max(job.model.program().sections, key=lambda one: one.repeat).name
     lines = [line for line in ledger.lines if line.section == section and line.phase == "forward"]
-    matmuls = [line for line in lines if line.kind in ("matmul", "grouped matmul")]
-    return [
-        (f"{line.part} {line.what}".strip(), line.flops / line.hbm_bytes, line.flops / line.expected_s)
-        for line in matmuls
-    ]
+    matmuls = [(f"{line.part} {line.what}".strip(), line) for line in lines if line.kind in MATMULS[:-1]]
+    return [(name, line.flops / line.hbm_bytes, line.flops / line.expected_s) for name, line in matmuls]

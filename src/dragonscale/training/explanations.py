@@ -7,7 +7,6 @@ comes near what was measured is a place to look first.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dragonscale.models.transformer import Transformer
 from dragonscale.training.evaluation import Job, first, judge_one, straggling
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack, change
@@ -50,7 +49,7 @@ def slowest_behind(job: Job, expected: float, measured: float) -> float:
 
 def _others(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:
     """Suspects by name, where to look, and the job and plan that they are."""
-    for cause, look, stack in _stacks(job.stack, plan, job.model):
+    for cause, look, stack in _stacks(job, plan):
         yield cause, look, replace(job, stack=stack), plan
     if plan.remat in ("none", "selective", "matmuls"):
         yield "whole blocks recomputed after all", "the recompute flag", job, replace(plan, remat="block")
@@ -59,7 +58,8 @@ def _others(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:
     yield from _machines(job, plan)
 
 
-def _stacks(stack: Stack, plan: Plan, model: Transformer) -> Iterator[tuple[str, str, Stack]]:
+def _stacks(job: Job, plan: Plan) -> Iterator[tuple[str, str, Stack]]:
+    stack = job.stack
     hidden = {
         "weight": ("fsdp gathers and scatters not overlapped", plan.fsdp > 1 and plan.zero == 3),
         "gradient": ("the gradient reduction not overlapped", plan.data * plan.fsdp * plan.context > 1),
@@ -73,33 +73,23 @@ def _stacks(stack: Stack, plan: Plan, model: Transformer) -> Iterator[tuple[str,
             yield cause, "profile: streams", change(stack, "overlap", **{switch: 0.0})
     kernels = stack.kernels
     if kernels.flash:
-        yield (
-            "attention not fused (no flash kernel)",
-            "profile: kernel names",
-            change(stack, "kernels", flash=False),
-        )
-    wide = UNFUSED * kernels.elementwise_passes
-    yield (
-        "norms and activations not fused",
-        "profile: kernel names",
-        change(stack, "kernels", elementwise_passes=wide),
-    )
+        plain = change(stack, "kernels", flash=False)
+        yield "attention not fused (no flash kernel)", "profile: kernel names", plain
+    wide = change(stack, "kernels", elementwise_passes=UNFUSED * kernels.elementwise_passes)
+    yield "norms and activations not fused", "profile: kernel names", wide
     if stack.host.kernel_s < LAUNCH_S:
         slow = change(stack, "host", kernel_s=LAUNCH_S)
         yield "kernels launched one by one from the host", "profile: gaps", slow
-    if any("e" in section.dims for section in model.program().sections):
+    if job.experts:
         skewed = change(stack, "experts", skew=SKEW * stack.experts.skew)
         yield f"skewed routing ({SKEW:g}x on the busiest expert)", "tokens by expert", skewed
 
 
 def _machines(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:
     chip = job.slice.chip
-    paths = [
-        path
-        for path in chip.facts
-        if path.startswith("levels.") and path.endswith(".bandwidth") and ".node." not in path
-    ]
-    paths = [*paths, *(path for path in ("dcn.egress",) if path in chip.facts and job.slice.pods > 1)]
+    levels = [path for path in chip.facts if path.startswith("levels.") and path.endswith(".bandwidth")]
+    paths = [path for path in levels if ".node." not in path]
+    paths += ["dcn.egress"] if "dcn.egress" in chip.facts and job.slice.pods > 1 else []
     if job.slice.hosts > 1 and paths:
         half = chip.with_facts(**{path: float(chip.facts[path].value) * SLOW_LINK for path in paths})
         slower = replace(job, slice=replace(job.slice, chip=half))

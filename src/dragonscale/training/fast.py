@@ -1,12 +1,18 @@
 """A space of plans in few operations per plan: what plans have in common is computed once.
 
-`rows` holds each distinct mesh and microbatch once and costs its layers once; every combination of words and `virtual`
+`Rows` holds each distinct mesh and microbatch once and costs its layers once; every combination of words and `virtual`
 then puts the same layers into stages, all remat policies at a time. All of it is done by the functions that
 `dragonscale.training.evaluation.judge` is made of: no formula stands here, and a plan judged alone gives the same
 numbers.
+
+A layer's kernels depend only on the shapes that are left on a chip, its moves on the mesh, its state on neither the
+microbatch nor the remat policy. `alike` finds rows that agree in some numbers; whatever is costed for the distinct ones
+is spread back over all (`spread`). What is worked out for rows stays with them (`Rows.keep`), under a key that names
+what it depends on, as long as their block is searched.
 """
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import numpy
@@ -14,18 +20,147 @@ import numpy
 from dragonscale.models.program import Section
 from dragonscale.physics.hardware import Torus
 from dragonscale.physics.numbers import maximum
-from dragonscale.physics.sharding.placement import Wires
-from dragonscale.training.evaluation import straggling
-from dragonscale.training.host_memory import hosted
+from dragonscale.physics.sharding.placement import Wires, lay_wires
+from dragonscale.training.evaluation import Job, make_setting, straggling
+from dragonscale.training.lines import costed_section, offload_seconds
 from dragonscale.training.memory import Held, section_bytes
 from dragonscale.training.passes import LayerPass, SectionSums, sum_lines
-from dragonscale.training.peak_memory import fullest_bytes, ranks_held
+from dragonscale.training.peak_memory import fullest_bytes, hosted, ranks_held
 from dragonscale.training.plan import AXES, Plan
-from dragonscale.training.rows import SHAPE, STATE, Chosen, Rows, take
-from dragonscale.training.setting import Setting, costed_section, offload_seconds, pass_sizes
-from dragonscale.training.stages import held_microbatches
+from dragonscale.training.setting import Setting
+from dragonscale.training.stages import StageLayers, stage_layers
 from dragonscale.training.step import Parts, bound_passes, layer_passes, lower_seconds, step_time
-from dragonscale.training.xla_memory import ALIVE, section_parts, xla_held
+from dragonscale.training.xla_memory import section_parts, xla_held
+
+SHAPE = ("expert", "context", "tensor", "microbatch")
+"""What decides the shapes that are left on a chip."""
+STATE = ("fsdp", "expert", "context", "tensor", "pipe")
+"""What decides a chip's share of the state."""
+
+
+def take(value: Any, part: Any) -> Any:
+    """The rows `part` (a slice, a list of slices, or places) of every array in a record; rows are the last axis."""
+    if isinstance(value, numpy.ndarray):
+        if not value.ndim or value.shape[-1] == 1:
+            return value
+        return (
+            numpy.concatenate([value[..., one] for one in part], axis=-1)
+            if isinstance(part, list)
+            else value[..., part]
+        )
+    if isinstance(value, dict):
+        return {key: take(one, part) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(take(one, part) for one in value)
+    if is_dataclass(value) and not isinstance(value, type) and type(value).__name__ not in ("Slice", "Chip"):
+        return replace(value, **{item.name: take(getattr(value, item.name), part) for item in fields(value)})
+    return value
+
+
+def alike(numbers: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, Any]:
+    """Places of the first row of each distinct tuple of some numbers, and for each row which of them it is like.
+
+    >>> first, place = alike({"tensor": numpy.array([8, 4, 8])}, ("tensor",))
+    >>> first.tolist(), place.tolist()
+    ([1, 0], [1, 0, 1])
+    """
+    key = numpy.zeros(len(numbers[names[0]]), numpy.int64)
+    for name in names:
+        values, code = numpy.unique(numbers[name], return_inverse=True)
+        key = key * len(values) + code
+    _, first, place = numpy.unique(key, return_index=True, return_inverse=True)
+    return first, place
+
+
+@dataclass
+class Shapes:
+    """The distinct shapes that are left on a chip over all blocks of one structure: what depends on nothing else is
+    found once for all of them, and `known` holds it."""
+
+    numbers: dict[str, Any]
+    wires: Wires
+    known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def keep(self, key: tuple[Any, ...], cost: Callable[[Any, Wires], Any]) -> Any:
+        """What `cost` says of every shape, kept under a key."""
+        if key not in self.known:
+            self.known[key] = cost(self.numbers["microbatch"], self.wires)
+        return self.known[key]
+
+
+def shapes_of(job: Job, blocks: list[dict[str, Any]]) -> tuple[Shapes, list[Any]]:
+    """The shapes of some blocks, and for each block which of them its rows have."""
+    whole = {name: numpy.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    distinct, place = alike(whole, SHAPE)
+    numbers = {name: values[distinct] for name, values in whole.items()}
+    ends = numpy.cumsum([len(block["pipe"]) for block in blocks])[:-1]
+    return Shapes(numbers, lay_wires(numbers, job.slice, AXES)), numpy.split(place, ends)
+
+
+@dataclass
+class Rows:
+    """Distinct meshes and microbatches of one structure as arrays: whether experts spread over `tensor` (`folded`), and
+    the dims that these meshes do not divide. `known` holds what was worked out for them so far; `shapes`, if given, are
+    those of all blocks, and `which` of them each row has."""
+
+    job: Job
+    numbers: dict[str, Any]
+    folded: bool = True
+    undivided: dict[str, Any] = field(default_factory=dict)
+    shapes: Shapes | None = None
+    which: Any = None
+    wires: Wires = field(init=False)
+    known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.wires = lay_wires(self.numbers, self.job.slice, AXES)
+
+    def __len__(self) -> int:
+        return len(self.numbers["pipe"])
+
+    def keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What is kept under a key, made when it is first asked for."""
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
+
+    def setting(self, plan: Plan, detail: bool = False) -> Setting:
+        """The setting of these rows under the words of a plan; with `detail` for bounds too."""
+        return make_setting(self.job, plan, self.folded, self.undivided, detail)
+
+    def spread(self, names: tuple[str, ...], cost: Callable[[Any, Wires], Any], key: tuple[Any, ...] = ()) -> Any:
+        """What `cost` says of (microbatches, wires), asked once for rows that are alike in some numbers; of shapes,
+        under a key that names all else it depends on, once for all blocks."""
+        if names == SHAPE and key and self.shapes is not None:
+            return take(self.shapes.keep(key, cost), self.which)
+        distinct, place = self.keep(("alike", *names), lambda: alike(self.numbers, names))
+        wires = self.keep(("wires", *names), lambda: take(self.wires, distinct))
+        return take(cost(self.numbers["microbatch"][distinct], wires), place)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Some rows (a slice or places), with the number of chunks per rank of each: what plans of one batch have in common
+    apart from their words."""
+
+    numbers: dict[str, Any]
+    wires: Wires
+    layers: StageLayers
+    microbatches: Any
+    places: Any
+
+    def __len__(self) -> int:
+        return len(self.numbers["pipe"])
+
+
+def choose(rows: Rows, places: Any, virtual: Any, layout: str = "") -> Chosen:
+    """Rows to be judged with `virtual` chunks per rank (an array as long as the places)."""
+    numbers, wires = take((rows.numbers, rows.wires), places)
+    numbers = {name: numpy.broadcast_to(values, len(virtual)) for name, values in numbers.items()}
+    layers = stage_layers(rows.job.model.program().order, numbers["pipe"], virtual, layout)
+    copies = wires.mesh.size("data", "fsdp", "expert")
+    microbatches = float(rows.job.batch) / (copies * numbers["microbatch"])
+    return Chosen(numbers | {"virtual": virtual}, wires, layers, microbatches, places)
 
 
 @dataclass(frozen=True)
@@ -62,12 +197,12 @@ def judge_rows(
     parts = _parts(chosen, expected)
     seconds = step_time(setting, chosen.numbers, parts, chosen.wires).seconds * straggling(rows.job)
     if bounds:
-        pairs = zip(remats, bounds, strict=True)
-        seconds = maximum(
-            seconds, numpy.stack([lower_bounds(rows, replace(plan, remat=one), chosen, costs) for one, costs in pairs])
-        )
+        plans = (replace(plan, remat=remat) for remat in remats)
+        pairs = zip(plans, bounds, strict=True)
+        seconds = maximum(seconds, numpy.stack([lower_bounds(rows, one, chosen, costs) for one, costs in pairs]))
     shape = (len(remats), len(chosen))
-    held = [_rank(setting, replace(plan, remat=remat), chosen, expected, place) for place, remat in enumerate(remats)]
+    kept = [replace(setting, plan=replace(plan, remat=remat)) for remat in remats]
+    held = [_rank(one, chosen, expected, place) for place, one in enumerate(kept)]
     return Judged(numpy.broadcast_to(seconds, shape), held, chosen.wires.possible)
 
 
@@ -75,37 +210,21 @@ def _parts(chosen: Chosen, costs: Costs) -> Parts:
     return Parts(costs.sums, costs.held, chosen.layers, chosen.microbatches, costs.forward, costs.backward)
 
 
-def _rank(setting: Setting, plan: Plan, chosen: Chosen, costs: Costs, place: int) -> Any:
+def _rank(setting: Setting, chosen: Chosen, costs: Costs, place: int) -> Any:
     """Bytes of the fullest chip under one remat policy; no number of bytes will do where the host lacks memory."""
-    held, ends = _chip(setting, plan, chosen, costs, place), [section.name for section in setting.ends]
-    there = hosted(plan, setting.stack, costs.held, chosen.layers, ends, chosen.numbers, chosen.microbatches)
+    held = _chip(setting, chosen, costs, place)
+    there = hosted(setting, costs.held, chosen.layers, chosen.numbers, chosen.microbatches)
     if not there:
         return held
     return numpy.where(sum(line.bytes for line in there) > setting.slice.chip.host_memory, numpy.inf, held)
 
 
-def _chip(setting: Setting, plan: Plan, chosen: Chosen, costs: Costs, place: int) -> Any:
-    ends = [section.name for section in setting.ends]
+def _chip(setting: Setting, chosen: Chosen, costs: Costs, place: int) -> Any:
+    laid = (chosen.layers, chosen.numbers, chosen.microbatches)
     if setting.stack.memory.allocator == "caching":
         held = {name: replace(one, activations=costs.saved[place][name]) for name, one in costs.held.items()}
-        ranks = ranks_held(plan, setting.stack, held, chosen.layers, chosen.numbers, chosen.microbatches, ends)
-        return fullest_bytes(ranks)
-    tokens = chosen.numbers["microbatch"] * setting.sequence / chosen.wires.axes["context"]
-    flight = held_microbatches(plan.schedule, chosen.numbers["pipe"], chosen.numbers["virtual"], chosen.microbatches)
-    width = setting.program.sections[0].dims["d"]
-    lines = xla_held(
-        costs.saved[place],
-        chosen.layers.fullest,
-        ends,
-        tokens,
-        width,
-        flight,
-        chosen.microbatches,
-        plan,
-        setting.stack,
-        setting.alive or ALIVE[setting.slice.chip.kind],
-    )
-    return sum(line.bytes for line in lines)
+        return fullest_bytes(ranks_held(setting, held, *laid))
+    return sum(line.bytes for line in xla_held(setting, costs.saved[place], *laid))
 
 
 def lower_bounds(rows: Rows, plan: Plan, chosen: Chosen, bound: Costs) -> Any:
@@ -150,11 +269,12 @@ def _sums(rows: Rows, setting: Setting, section: Section, remats: tuple[str, ...
 
         return rows.spread(names, cost, (kind, policies, *shared))
 
+    def offload(microbatch: Any, wires: Wires) -> Any:
+        return offload_seconds(setting, section, microbatch, wires.mesh)
+
     def run() -> SectionSums:
         kernels = summed("kernels", SHAPE)
-        kernels.offload = rows.spread(
-            SHAPE, lambda microbatch, wires: _offload(setting, section, microbatch, wires), ("offload", *shared)
-        )
+        kernels.offload = rows.spread(SHAPE, offload, ("offload", *shared))
         return kernels.beside(summed("activations", (*AXES, "microbatch") if torus else SHAPE))
 
     return rows.keep(("run", *shared), run).beside(rows.keep(("moved", *stored), lambda: summed("state", AXES)))
@@ -170,11 +290,6 @@ def _words(plan: Plan, section: Section) -> tuple[object, ...]:
     return (section.name, plan.dtype, plan.sequence, plan.context_by, _fold(plan, section))
 
 
-def _offload(setting: Setting, section: Section, microbatch: Any, wires: Wires) -> Any:
-    mesh = wires.mesh
-    return offload_seconds(setting, section, pass_sizes(setting, section, microbatch, mesh), mesh)
-
-
 def _held(rows: Rows, setting: Setting, section: Section) -> Held:
     """What a chip keeps of a section: state once for each way to lay it out, workspace once for each
     shape on a chip."""
@@ -188,11 +303,7 @@ def _held(rows: Rows, setting: Setting, section: Section) -> Held:
 
 def _bytes(rows: Rows, setting: Setting, section: Section, names: tuple[str, ...]) -> Held:
     def cost(microbatch: Any, wires: Wires) -> Held:
-        mesh = wires.mesh
-        sizes = pass_sizes(setting, section, microbatch, mesh)
-        return section_bytes(
-            section, sizes, mesh, setting.plan, setting.rules(section), setting.stack, setting.slice.chip
-        )
+        return section_bytes(setting, section, microbatch, wires.mesh)
 
     plan = setting.plan
     return rows.spread(names, cost, ("bytes", plan.optimizer, plan.remat, *_words(plan, section)))
@@ -200,22 +311,22 @@ def _bytes(rows: Rows, setting: Setting, section: Section, names: tuple[str, ...
 
 def _saved(rows: Rows, setting: Setting, remat: str) -> dict[str, Any]:
     """What each section saves under a remat policy: bytes, or the parts that XLA's buffers are counted by."""
-    plan, found = replace(setting.plan, remat=remat), {}
-    here = replace(setting, plan=plan)
-    xla = setting.stack.memory.allocator == "xla"
+    here, found = replace(setting, plan=replace(setting.plan, remat=remat)), {}
     for section in setting.sections:
-        if xla:
-
-            def parts(microbatch: Any, wires: Wires, one: Section = section) -> Any:
-                mesh = wires.mesh
-                sizes = pass_sizes(here, one, microbatch, mesh)
-                return section_parts(here.reading(one), sizes, mesh, plan, setting.stack)
-
-            key = ("parts", remat, *_words(plan, section), plan.zero)
-            found[section.name] = rows.keep(key, lambda make=parts: rows.spread((*AXES, "microbatch"), make))
+        if setting.stack.memory.allocator == "xla":
+            found[section.name] = _xla_parts(rows, here, section)
         else:
             found[section.name] = _kept(rows, here, section)
     return found
+
+
+def _xla_parts(rows: Rows, setting: Setting, section: Section) -> Any:
+    def parts(microbatch: Any, wires: Wires) -> Any:
+        return section_parts(setting, section, microbatch, wires.mesh)
+
+    plan = setting.plan
+    key = ("parts", plan.remat, *_words(plan, section), plan.zero)
+    return rows.keep(key, lambda: rows.spread((*AXES, "microbatch"), parts))
 
 
 def _kept(rows: Rows, setting: Setting, section: Section) -> Any:
@@ -231,19 +342,10 @@ def _once(sums: SectionSums) -> SectionSums:
 
 def _stacked(passes: list[LayerPass]) -> LayerPass:
     """Passes under several remat policies as one, a line for each, their moves added up."""
-    if not passes[0].moves and len(passes) == 1:
-        return passes[0]
-    added = [
-        replace(one, moves={"moves": (0.0, sum((shown for _, shown in one.moves.values()), 0.0))}) for one in passes
-    ]
-    if len(added) == 1:
-        return added[0]
-    plain = {
-        item.name: _lines([getattr(one, item.name) for one in added])
-        for item in fields(LayerPass)
-        if item.name != "moves"
-    }
-    return LayerPass(**plain, moves={"moves": (0.0, _lines([one.moves["moves"][1] for one in added]))})
+    shown = [sum((exposed for _, exposed in one.moves.values()), 0.0) for one in passes]
+    names = [item.name for item in fields(LayerPass) if item.name != "moves"]
+    plain = {name: _lines([getattr(one, name) for one in passes]) for name in names}
+    return LayerPass(**plain, moves={"moves": (0.0, _lines(shown))})
 
 
 def _lines(values: list[Any]) -> Any:

@@ -2,13 +2,21 @@
 
 Feasibility does not grow evenly with the chips (heads and batches must divide), so slices are tried one by one in
 order, from the smallest that could possibly do: no slice computes faster than its peak or holds more than its memory.
+
+Batches and numbers of chips near those asked for, where what was asked for does not divide:
+
+>>> batches_near(72, 512, 0.125)[:3]
+[504, 576, 540]
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from dragonscale.errors import InputError
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.physics.hardware.slices import check_slice
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, moved
 from dragonscale.training.memory import OPTIMIZER_BYTES
@@ -16,7 +24,7 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.search import Candidate, Progress, search, shared
 from dragonscale.training.simplicity import leaves_room
-from dragonscale.training.space import Space
+from dragonscale.training.space import Space, divisors, meshes
 
 MOST_CHIPS = 65536
 USUAL = Plan()
@@ -42,6 +50,10 @@ class Fit:
     best: Candidate
     seconds: float
     cost: float | None
+
+    @property
+    def mfu(self) -> float:
+        return self.job.model_flops / (self.best.seconds * self.job.slice.flops)
 
     @property
     def roomy(self) -> bool:
@@ -101,10 +113,11 @@ def last_fitting(sizes: list[int], holds: Callable[[int], bool]) -> int | None:
     return sizes[low] if low >= 0 else None
 
 
-def _roomy(job: Job, space: Space, progress: Progress | None) -> Candidate | None:
+def _roomy(job: Job, space: Space, progress: Progress | None = None) -> Fit | None:
     """The recommended plan, if it leaves room in memory."""
     best = search(job, space, 1, progress).best
-    return best[0] if best and leaves_room(best[0].hbm_bytes, job.slice.chip.visible) else None
+    fit = Fit(job, best[0], best[0].seconds, None) if best else None
+    return fit if fit is not None and fit.roomy else None
 
 
 def largest_batch(job: Job, space: Space = QUICK, progress: Progress | None = None) -> Fit | None:
@@ -114,14 +127,20 @@ def largest_batch(job: Job, space: Space = QUICK, progress: Progress | None = No
     """
     single = replace(space, single=True, fixed=space.fixed | {"pipe": 1, "virtual": 1})
 
-    def one_pass(batch: int) -> Candidate | None:
-        return _roomy(replace(job, batch=batch), single, progress)
+    jobs = {2**power: replace(job, batch=2**power) for power in range(24)}
+    return _largest(jobs, single, progress)
 
-    batch = last_fitting([2**power for power in range(24)], lambda size: one_pass(size) is not None)
-    best = one_pass(batch) if batch is not None else None
-    if batch is None or best is None:
-        return None
-    return Fit(replace(job, batch=batch), best, best.seconds, None)
+
+def _largest(jobs: dict[int, Job], space: Space, progress: Progress | None) -> Fit | None:
+    """The plan of the largest of ascending jobs that leaves room in memory."""
+    tried: dict[int, Fit | None] = {}
+
+    def holds(size: int) -> bool:
+        tried[size] = _roomy(jobs[size], space, progress)
+        return tried[size] is not None
+
+    size = last_fitting([*jobs], holds)
+    return None if size is None else tried[size]
 
 
 def deeper(model: Transformer, layers: int) -> Transformer:
@@ -142,13 +161,70 @@ def largest_model(job: Job, space: Space = QUICK, progress: Progress | None = No
     """The deepest model of this width that trains on the slice."""
     unit = max(1, job.model.n_layers // 8)
     sizes = [unit * number for number in range(1, 513)]
+    return _largest({size: replace(job, model=deeper(job.model, size)) for size in sizes}, space, progress)
 
-    def best(layers: int) -> Candidate | None:
-        return _roomy(replace(job, model=deeper(job.model, layers)), space, progress)
 
-    layers = last_fitting(sizes, lambda size: best(size) is not None)
-    if layers is None:
+SPAN = 0.125
+"""How far a batch may be from the one asked for and still be the same to whoever trains."""
+BETTER = 0.05
+"""A neighbour is named where it is at least this much better."""
+TRIES = 2
+INNER = 8
+"""Chips that replicas need not divide: a node of them holds the model instead."""
+
+
+def batches_near(chips: int, batch: int, span: float) -> list[int]:
+    """Batches near one that more of the chips divide, those first that most do."""
+    found = set()
+    for size in divisors(chips):
+        below = batch // size * size
+        found |= {one for one in (below, below + size) if one > 0 and one != batch and abs(one / batch - 1) <= span}
+    own = math.gcd(batch, chips)
+    better = [one for one in found if math.gcd(one, chips) > own]
+    return sorted(better, key=lambda one: (-math.gcd(one, chips), abs(one - batch)))
+
+
+def better_batch(job: Job, space: Space, mfu: float) -> Fit | None:
+    """The batch near this one that makes the chips most of `BETTER` busier; None where the batch
+    divides well already."""
+    rest = job.slice.chips // math.gcd(job.batch, job.slice.chips)
+    if job.slice.chips % job.batch == 0 or (rest <= INNER and rest & (rest - 1) == 0):
         return None
-    found = best(layers)
-    assert found is not None
-    return Fit(replace(job, model=deeper(job.model, layers)), found, found.seconds, None)
+    batches = batches_near(job.slice.chips, job.batch, SPAN)[:TRIES]
+    tried = [_roomy(replace(job, batch=batch), quick(space)) for batch in batches]
+    found = [near for near in tried if near is not None and near.mfu > (1 + BETTER) * mfu]
+    return max(found, key=lambda near: near.mfu, default=None)
+
+
+def nearest_possible(job: Job, space: Space, missing: float = 1.0) -> list[Fit]:
+    """Where nothing runs: the nearest batch that has a plan, and the nearest number of chips. Where the memory is too
+    small by a factor, no batch helps, and the chips start from where all of it would hold as much."""
+    batches = sorted(batches_near(job.slice.chips, job.batch, 1.0), key=lambda batch: abs(batch - job.batch))
+    other = (replace(job, batch=batch) for batch in batches)
+    pieces = (replace(job, slice=piece) for piece in _slices_near(job.slice, missing))
+    found = [_first(jobs, space) for jobs in ((pieces,) if missing > 1 else (other, pieces))]
+    return [near for near in found if near is not None]
+
+
+def _first(jobs: Iterator[Job], space: Space) -> Fit | None:
+    possible = (job for job in jobs if len(meshes(job, space)["pipe"]))
+    tried = (_roomy(job, quick(space)) for job, _ in zip(possible, range(2 * TRIES), strict=False))
+    return next((near for near in tried if near is not None), None)
+
+
+def _slices_near(piece: Slice, missing: float = 1.0) -> list[Slice]:
+    """Slices that can be had, nearest in size first; beyond the one given where that is too small."""
+    most, least = (8 * missing * piece.chips, piece.chips + 1) if missing > 1 else (4 * piece.chips, piece.chips // 2)
+    sizes = slice_sizes(piece.chip, int(most), max(1, least), fine=missing <= 1)
+    wanted = piece.chips * missing / 2
+    near = [one for one in sizes if one.chips != piece.chips and (missing <= 1 or one.chips >= wanted)]
+    near.sort(key=lambda one: one.chips if missing > 1 else abs(one.chips - piece.chips))
+    return [one for one in near if _rentable(one)]
+
+
+def _rentable(piece: Slice) -> bool:
+    try:
+        check_slice(piece)
+    except InputError:
+        return False
+    return True

@@ -14,11 +14,10 @@ import numpy
 
 from dragonscale.plan.pareto import Front
 from dragonscale.training.evaluation import NUMBERS, Job
-from dragonscale.training.fast import Judged
+from dragonscale.training.fast import Chosen, Judged
 from dragonscale.training.legal import counts_ends, unrunnable
 from dragonscale.training.legality import family, rules
 from dragonscale.training.plan import Plan
-from dragonscale.training.rows import Chosen
 from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, leaves_room, order, points, word_points
 from dragonscale.training.stages import layout_for
 
@@ -159,9 +158,8 @@ class Keeper:
         more = len(self.shapes) - len(self.leaders)
         self.leaders += [None] * more
         self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
-        return SeenRows(
-            chosen, starts, shapes, handicap(int(chosen.numbers["context"][0]), self.job.sequence, self.slack)
-        )
+        weight = handicap(int(chosen.numbers["context"][0]), self.job.sequence, self.slack)
+        return SeenRows(chosen, starts, shapes, weight)
 
     def see(self, words: Plan, batch: SeenRows, judged: Judged, line: int) -> None:
         """Take in a batch of plans: one remat policy's line of what was judged."""

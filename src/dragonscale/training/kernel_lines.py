@@ -12,14 +12,12 @@ from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.reader import Kernel, Reading
 from dragonscale.training.attention_lines import attention_lines
-from dragonscale.training.pass_line import (
-    BLOCK_FORMATS,
-    BLOCK_SCALES,
-    LAUNCHES,
-    NARROW_PARTS,
-    Costing,
-    PassLine,
-)
+from dragonscale.training.setting import LAUNCHES, NARROW_PARTS, PassLine, SectionPass, Setting
+
+BLOCK_FORMATS = ("mxfp8", "nvfp4", "mxfp4")
+BLOCK_SCALES = 2.0
+"""Kernels of an expert's matmul in a format with block scales over those in others: beside the cast and the matmul the
+scales of both operands are laid out anew (Transformer Engine, `te_general_grouped_gemm`)."""
 
 
 @dataclass
@@ -57,90 +55,76 @@ def _matmul_of(kernel: Kernel, sizes: dict[str, Number], mesh: Mesh) -> _Matmul:
     return _Matmul(kernel, m, n, k, many, groups, [(kernel.line, 2 * m * n * k * many)], [name])
 
 
-def kernel_lines(reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing) -> Iterator[PassLine]:
+def kernel_lines(own: SectionPass) -> Iterator[PassLine]:
+    reading = own.reading
     matmuls: dict[tuple[object, ...], _Matmul] = {}
     for kernel in reading.kernels:
         if kernel.function == "matmul":
-            one = _matmul_of(kernel, sizes, mesh)
+            one = _matmul_of(kernel, own.sizes, own.mesh)
             key = (kernel.phase, kernel.part, *(array.name for array in kernel.op.inputs))
             matmuls[key].join(one) if key in matmuls else matmuls.setdefault(key, one)
         elif kernel.function in ("attend", "score"):
-            yield from attention_lines(kernel, reading, sizes, mesh, costing)
+            yield from attention_lines(kernel, own)
         else:
-            yield _elementwise_line(kernel, reading, sizes, mesh, costing)
+            yield _elementwise_line(kernel, own)
     for one in matmuls.values():
-        yield _matmul_line(one, reading, costing)
+        yield _matmul_line(one, reading, own.setting)
     if reading.section.name == "head" and reading.kernels:
-        yield from _loss_lines(reading, sizes, mesh, costing)
+        yield from _loss_lines(own)
 
 
-def _matmul_line(one: _Matmul, reading: Reading, costing: Costing) -> PassLine:
+def _matmul_line(one: _Matmul, reading: Reading, setting: Setting) -> PassLine:
     section, rules = reading.section.name, reading.rules
-    kernel, timer = one.kernel, costing.timer
+    kernel, timer = one.kernel, setting.timer
     narrow = kernel.part in NARROW_PARTS
-    scaled = narrow and costing.plan.dtype in BLOCK_FORMATS
+    scaled = narrow and setting.plan.dtype in BLOCK_FORMATS
     seconds: Number = 0.0
     if timer is not None:
         cast = timer.cast(one.m * one.k * one.batch, narrow) if kernel.phase != "wgrad" else 0.0
         if one.groups is None:
             seconds = timer.matmul(one.m, one.n, one.k, one.batch, narrow) + cast
             if kernel.part == "head":
-                seconds = seconds * costing.stack.kernels.head
+                seconds = seconds * setting.stack.kernels.head
         else:
             wide = kernel.phase == "wgrad"
             rows, other, inner = (one.k, one.m, one.n) if wide else (one.m, one.n, one.k)
             seconds = timer.grouped(rows, other, inner, one.groups, narrow) + cast
     flops, held = 0.0, 0.0
-    if costing.detail:
+    if setting.detail:
         flops = sum(done for _, done in one.ops)
         weights = one.n * one.k if one.groups is None else one.n * one.k * one.groups
         held = 2.0 * one.batch * (one.m * one.k + weights + one.m * one.n)
+    covers = kernel.part == "attention" and not (rules.ring or rules.trades or setting.stack.kernels.hops)
+    names = (section, kernel.phase, "+".join(one.names), "matmul" if one.groups is None else "grouped matmul")
     return PassLine(
-        section,
-        kernel.phase,
-        "+".join(one.names),
-        "matmul" if one.groups is None else "grouped matmul",
+        *names,
         part=kernel.part,
         flops=flops,
         hbm_bytes=held,
-        bound_s=flops / costing.peak(kernel.part) if costing.detail else 0.0,
+        bound_s=flops / setting.peak(kernel.part) if setting.detail else 0.0,
         expected_s=seconds,
         ops=tuple(one.ops),
         launches=1.0,
         experts=0.0 if one.groups is None else one.groups * (BLOCK_SCALES if scaled else 1.0),
-        covers=seconds
-        if kernel.part == "attention" and not (rules.ring or rules.trades or costing.stack.kernels.hops)
-        else 0.0,
+        covers=seconds if covers else 0.0,
     )
 
 
-def _elementwise_line(
-    kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing
-) -> PassLine:
+def _elementwise_line(kernel: Kernel, own: SectionPass) -> PassLine:
     arrays = tuple(array for array in kernel.arrays if "b" in array.names)
-    local = local_sizes(arrays, sizes, mesh)
-    moved = sum(
-        product(local[dim.name] for dim in array.dims if dim.name in local) * dtype_bytes(array.dtype or "bf16")
-        for array in arrays
-    )
+    local = local_sizes(arrays, own.sizes, own.mesh)
+    elements = (product(local[dim.name] for dim in array.dims if dim.name in local) for array in arrays)
+    moved = sum(many * dtype_bytes(array.dtype or "bf16") for many, array in zip(elements, arrays, strict=True))
     backward = kernel.phase == "dgrad"
     routing = kernel.function in ("dispatch", "combine")
     moved = moved * (1.5 if backward and not routing else 1)
     seconds: Number = 0.0
-    if costing.timer is not None:
-        seconds = costing.timer.route(moved) if routing else costing.timer.memory(moved)
+    if (timer := own.setting.timer) is not None:
+        seconds = timer.route(moved) if routing else timer.memory(moved)
     name = kernel.op.output.name if kernel.op.output is not None else kernel.function
-    return PassLine(
-        reading.section.name,
-        kernel.phase,
-        f"d{name}" if backward else name,
-        "elementwise",
-        part="elementwise",
-        hbm_bytes=moved,
-        expected_s=seconds,
-        ops=((kernel.line, 0.0),),
-        launches=LAUNCHES.get(kernel.function, 1.0),
-    )
+    names = (own.reading.section.name, kernel.phase, f"d{name}" if backward else name, "elementwise")
+    work = {"hbm_bytes": moved, "expected_s": seconds, "launches": LAUNCHES.get(kernel.function, 1.0)}
+    return PassLine(*names, part="elementwise", ops=((kernel.line, 0.0),), **work)
 
 
 LOSS_FLOPS = 3.0
@@ -148,22 +132,14 @@ LOSS_FLOPS = 3.0
 subtraction, a scale."""
 
 
-def _loss_lines(reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing) -> Iterator[PassLine]:
+def _loss_lines(own: SectionPass) -> Iterator[PassLine]:
     """The cross-entropy over this chip's logits, forward and backward."""
+    reading, setting = own.reading, own.setting
     logits = reading.section.ops[-1].output
     assert logits is not None
-    count = local_elements(reading.rules.activation(logits), sizes, mesh)
-    both = costing.timer.loss(count) if costing.timer is not None else 0.0
-    moved = count * costing.stack.kernels.loss_bytes / 2
+    count = local_elements(reading.rules.activation(logits), own.sizes, own.mesh)
+    both = setting.timer.loss(count) if setting.timer is not None else 0.0
+    moved = count * setting.stack.kernels.loss_bytes / 2
+    work = {"flops": LOSS_FLOPS * count, "hbm_bytes": moved, "expected_s": both / 2, "launches": 4.0}
     for phase in ("forward", "dgrad"):
-        yield PassLine(
-            reading.section.name,
-            phase,
-            "loss",
-            "elementwise",
-            part="elementwise",
-            flops=LOSS_FLOPS * count,
-            hbm_bytes=moved,
-            expected_s=both / 2,
-            launches=4.0,
-        )
+        yield PassLine(reading.section.name, phase, "loss", "elementwise", part="elementwise", **work)

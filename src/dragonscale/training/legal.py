@@ -17,17 +17,15 @@ or whole replicas. A plan that names both axes means what it says, which is how 
 'data=16,fsdp=1,tensor=8,zero=1'
 """
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.hardware import Chip
+from dragonscale.training.evaluation import Job
 from dragonscale.training.legality import FAMILIES, WORDS, Legality, family, native, rules
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.stages import layout_for
-
-if TYPE_CHECKING:
-    from dragonscale.training.evaluation import Job
-from dataclasses import replace
 
 _FORMATS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4", "mxfp4", "fp4", "int8", "int4")
 """What matrices are multiplied in while training, the usual one first."""
@@ -38,7 +36,7 @@ def trains_in(chip: Chip, row: Legality) -> tuple[str, ...]:
     return tuple(dtype for dtype in row.formats.get(family(chip), ()) if native(chip, dtype))
 
 
-def illegal(job: "Job", plan: Plan) -> list[str]:
+def illegal(job: Job, plan: Plan) -> list[str]:
     """Why the job's stack cannot run a plan on its chip, a clause each; empty if it can."""
     found = illegal_words(job, plan)
     row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)
@@ -49,12 +47,12 @@ def illegal(job: "Job", plan: Plan) -> list[str]:
     return found + undivided_by(job, job.stack.name, row, plan)
 
 
-def newly_illegal(job: "Job", plan: Plan, changed: Plan) -> bool:
+def newly_illegal(job: Job, plan: Plan, changed: Plan) -> bool:
     """Whether a change of a plan asks for something that the stack cannot run and the plan did not ask for."""
     return not set(illegal(job, changed)) <= set(illegal(job, plan))
 
 
-def illegal_words(job: "Job", plan: Plan) -> list[str]:
+def illegal_words(job: Job, plan: Plan) -> list[str]:
     """What of a plan's formats, axes and words the stack does not have."""
     chip, name = job.slice.chip, job.stack.name
     row = rules(name, family(chip), plan.pipe > 1)
@@ -63,7 +61,7 @@ def illegal_words(job: "Job", plan: Plan) -> list[str]:
         return [f"stack {name} does not run on {chip.title}: it runs on {runs}; take --stack auto"]
     found = _formats(chip, name, row, plan.dtype)
     found += [_no_axis(name, row, plan, axis) for axis in AXES if not _has_axis(row, plan, axis)]
-    found += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, _experts(job) > 0)]
+    found += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, job.experts > 0)]
     return found
 
 
@@ -138,11 +136,7 @@ def refused(name: str, row: Legality, plan: Plan, word: str) -> str:
     return f"stack {name} cannot run {word}={_written(value)}{where}, {only}; take {word}={take}"
 
 
-def _experts(job: "Job") -> int:
-    return max((section.dims.get("e", 0) for section in job.model.program().sections), default=0)
-
-
-def undivided_by(job: "Job", name: str, row: Legality, plan: Plan) -> list[str]:
+def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
     """Sizes that this stack wants divided otherwise than others do."""
     found: list[str] = []
     if not shares_kv(job, row, plan.tensor):
@@ -152,13 +146,13 @@ def undivided_by(job: "Job", name: str, row: Legality, plan: Plan) -> list[str]:
             why = f"tensor={plan.tensor} does not divide {kv}"
         found.append(f"stack {name} gives a tensor rank whole KV heads, and {why}")
     alone = row.whole_spread and plan.etp and plan.expert == 1
-    if _experts(job) and not row.slices_experts and not alone and plan.expert * plan.tensor > _experts(job):
+    if job.experts and not row.slices_experts and not alone and plan.expert * plan.tensor > job.experts:
         ways = f"expert={plan.expert} x tensor={plan.tensor}"
         found.append(
-            f"stack {name} does not slice experts, and {_experts(job)} are fewer than {ways}{_because(row, 'etp')}"
+            f"stack {name} does not slice experts, and {job.experts} are fewer than {ways}{_because(row, 'etp')}"
         )
     spread = plan.expert * (plan.context if plan.fold == "context" else 1)
-    if _experts(job) and row.whole_spread and plan.etp and plan.tensor > 1 and spread > 1:
+    if job.experts and row.whole_spread and plan.etp and plan.tensor > 1 and spread > 1:
         found.append(
             f"stack {name} slices experts over tensor only where no other ranks hold different ones, and {spread} do"
             f"{_because(row, 'etp')}; take etp=false"
@@ -180,7 +174,7 @@ def undivided_by(job: "Job", name: str, row: Legality, plan: Plan) -> list[str]:
     return found
 
 
-def shares_kv(job: "Job", row: Legality, tensor: int) -> bool:
+def shares_kv(job: Job, row: Legality, tensor: int) -> bool:
     """Whether the stack splits KV heads over so many tensor ranks."""
     heads = [section.dims["k"] for section in job.model.program().sections if section.dims.get("k", 0) > 1]
     return row.shared_kv or all(count % tensor == 0 for count in heads)

@@ -8,8 +8,6 @@
 """
 
 import functools
-import tomllib
-from importlib import resources
 from typing import Any
 
 import msgspec
@@ -17,7 +15,7 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
-from dragonscale.plan.measured_on import is_file
+from dragonscale.plan.settings import is_file, merge_groups, shipped_table
 from dragonscale.training.stack import load_stack, stacks
 
 FAMILIES = {"nvidia": "NVIDIA GPUs", "amd": "AMD GPUs", "tpu": "TPUs", "other": "other chips"}
@@ -79,6 +77,21 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     because: dict[str, str] = {}
 
 
+class UsualChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What people run on some chips: those of a family, with these names, or that multiply a format as it is."""
+
+    why: str
+    source: str
+    family: str = ""
+    names: tuple[str, ...] = ()
+    format: str = ""
+
+    def suits(self, chip: Chip) -> bool:
+        """Whether it is for a chip."""
+        named = not self.names or chip.kin in self.names
+        return named and self.family in ("", family(chip)) and (not self.format or native(chip, self.format))
+
+
 WORDS = ("schedule", "zero", "context_by", "remat", "optimizer", "offload", "layout", "sequence", "etp", "fold")
 """Settings of a plan that are chosen from a list."""
 
@@ -97,28 +110,15 @@ def family(chip: Chip) -> str:
     return "nvidia" if chip.kind == "gpu" and not chip.title.startswith(("Intel", "AWS")) else "other"
 
 
-@functools.cache
-def _tables() -> dict[str, dict[str, Any]]:
-    text = (resources.files("dragonscale.training") / "legality.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
 def _row(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     """A stack's row over those that it starts from; a stack without any has that of `generic`."""
-    table = _tables().get(name, {})
+    table = shipped_table("training", "legality.toml").get(name, {})
     start = table.get("like") or (load_stack(name).base if name in stacks() or is_file(name) else "")
     if start in seen:
         raise InputError(f"The stack {name!r} starts from itself in what it can run.")
     if not start and not table:
         return _row("generic")
-    return _over(_row(start, (*seen, name)) if start else {}, table)
-
-
-def _over(row: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """A row with changes; tables inside it are changed entry by entry."""
-    return row | {
-        key: _over(row.get(key, {}), value) if isinstance(value, dict) else value for key, value in change.items()
-    }
+    return merge_groups(_row(start, (*seen, name)) if start else {}, table)
 
 
 @functools.cache
@@ -126,7 +126,7 @@ def rules(stack: str, chips: str, piped: bool = False) -> Legality:
     """What a stack can run on a family of chips, with a pipeline or without."""
     row = _row(stack)
     for condition in (chips, "piped") if piped else (chips,):
-        row = _over(row, row.get(condition, {}))
+        row = merge_groups(row, row.get(condition, {}))
     kept = {name: value for name, value in row.items() if name not in (*CONDITIONS, "like")}
     return msgspec.convert(kept, Legality)
 

@@ -7,24 +7,63 @@ gated MLP. Gathers of a layer's weights, and reductions of its gradients, travel
 one whose experts are busiest.
 """
 
+from dataclasses import replace
+
+from dragonscale.models.program import Section
 from dragonscale.physics.numbers import Number
+from dragonscale.physics.sharding.layout import local_bytes
+from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.placement import Wires
-from dragonscale.plan.reader import Reading
-from dragonscale.training.attention_lines import attention_sizes
+from dragonscale.plan.reader import Move
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.kernel_lines import kernel_lines
 from dragonscale.training.move_lines import move_lines, statistics
-from dragonscale.training.pass_line import Costing, PassLine
+from dragonscale.training.setting import PassLine, SectionPass, Setting, pass_sizes
 
-__all__ = ["Costing", "PassLine", "attention_sizes", "section_lines"]
+ALL = ("kernels", "activations", "state")
 
 
-def section_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, costing: Costing) -> list[PassLine]:
-    """Every kernel and move of a pass through a section, forward and backward, once."""
-    mesh = wires.mesh
-    sizes = at_busiest(reading.section, reading.rules, sizes, mesh, costing.stack)
-    lines = list(kernel_lines(reading, sizes, mesh, costing))
-    lines += move_lines(reading, sizes, wires, costing)
-    if costing.detail and costing.statistics:
-        lines += statistics(reading, sizes, mesh)
+def costed_section(
+    setting: Setting, section: Section, microbatch: Number, wires: Wires, chosen: tuple[str, ...] = ALL
+) -> list[PassLine]:
+    """A section's lines in one microbatch, or those of kernels, of moves of activations, of moves of weights and
+    gradients."""
+    reading, sizes = setting.reading(section), pass_sizes(setting, section, microbatch, wires.mesh)
+    later = [move for move in reading.moves if _stacked(move, setting)]
+    moves = [move for move in reading.moves if _kind(move) in chosen and move not in later]
+    few = replace(reading, kernels=reading.kernels if "kernels" in chosen else (), moves=tuple(moves))
+    lines = _section_lines(SectionPass(setting, few, sizes, wires), along=setting.detail)
+    if later and "state" in chosen:
+        # Of KV heads that chips share, what is summed outside the pass has all of them.
+        few = replace(reading, kernels=(), moves=tuple(later))
+        whole = sizes | {"k": section.dims.get("k", 1)}
+        lines += _section_lines(SectionPass(setting, few, whole, wires), along=False)
     return lines
+
+
+def _section_lines(own: SectionPass, along: bool) -> list[PassLine]:
+    """Every kernel and move of a pass through a section, forward and backward, once; and what is small and goes
+    `along`."""
+    reading = own.reading
+    own = replace(own, sizes=at_busiest(reading.section, reading.rules, own.sizes, own.mesh, own.setting.stack))
+    lines = [*kernel_lines(own), *move_lines(own)]
+    return [*lines, *statistics(own)] if along else lines
+
+
+def _kind(move: Move) -> str:
+    return "activations" if move.what in ("activation", "expert") else "state"
+
+
+def _stacked(move: Move, setting: Setting) -> bool:
+    """Whether a move of all layers at once is made outside the scan over layers."""
+    scattered = setting.plan.zero == 3 and move.step.kind == "reduce_scatter"
+    outside = move.phase == "update" or (move.phase == "gradient" and not scattered)
+    return outside and setting.stack.state.sums_everywhere
+
+
+def offload_seconds(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> Number:
+    """What sending a block's input to the host takes, one way, should the plan ask for it."""
+    if "block" not in section.name:
+        return 0.0
+    entry = setting.rules(section).activation(section.ops[0].inputs[0])
+    return local_bytes(entry, pass_sizes(setting, section, microbatch, mesh), mesh) / setting.slice.chip.host_link

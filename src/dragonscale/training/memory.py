@@ -22,6 +22,7 @@ from dragonscale.plan.rules import Rules
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES, matrix_names
 from dragonscale.training.plan import Plan
+from dragonscale.training.setting import Setting, pass_sizes
 from dragonscale.training.stack import Stack, remat_of
 
 GRADIENTS_ALIVE = 0.5
@@ -80,11 +81,10 @@ def weight_shares(section: Section, mesh: Mesh, rules: Rules) -> Iterator[tuple[
             yield weight.name, used, size / mesh.size(*rules.optimizer_state(weight).axes)
 
 
-def section_bytes(
-    section: Section, sizes: dict[str, Number], mesh: Mesh, plan: Plan, rules: Rules, stack: Stack, chip: Chip
-) -> Held:
+def section_bytes(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> Held:
     """One section's state and saved activations on one chip, that with the busiest experts. `mesh` may hold arrays."""
-    sizes = at_busiest(section, rules, sizes, mesh, stack)
+    plan, stack, rules = setting.plan, setting.stack, setting.rules(section)
+    sizes = at_busiest(section, rules, pass_sizes(setting, section, microbatch, mesh), mesh, stack)
     used: Number = 0
     state: Number = 0
     orthogonal: Number = 0.0
@@ -94,7 +94,7 @@ def section_bytes(
         orthogonal = orthogonal + share * (name in names)
     shards = _sharded(state, used)
     piped = where(mesh.size("pipe") > 1, 1.0, 0.0) * (plan.zero >= 2 and stack.memory.pipe_whole)
-    width = weight_bytes(plan, stack, chip)
+    width = weight_bytes(plan, stack, setting.slice.chip)
     gathered = (1 - piped) * shards * (plan.zero == 3)
     return Held(
         weights=(1 - gathered) * used * width,

@@ -99,37 +99,20 @@ def muon_lines(setting: Setting, layers: dict[str, Any], wires: Wires) -> Iterat
     mesh, peak = wires.mesh, setting.slice.chip.peak("bf16")
     for one in owned(setting, layers, mesh):
         seconds = _iterating(setting, one)
-        yield LedgerLine(
-            one.section,
-            "update",
-            f"Newton-Schulz {one.name}",
-            "matmul",
-            term="optimizer",
-            part="optimizer",
-            flops=one.flops,
-            hbm_bytes=one.hbm_bytes,
-            bound_s=one.flops / peak,
-            expected_s=seconds,
-            exposed_s=seconds,
-        )
+        computed = {"part": "optimizer", "flops": one.flops, "hbm_bytes": one.hbm_bytes, "bound_s": one.flops / peak}
+        yield _update_line(one.section, f"Newton-Schulz {one.name}", "matmul", seconds, **computed)
         if not one.axes:
             continue
         volume = one.whole_bytes * mesh.size(*one.axes)
         travels = travel_time("all_to_all", volume, one.axes, wires, setting.network)
-        yield LedgerLine(
-            one.section,
-            "update",
-            f"momentum {one.name}",
-            "all_to_all",
-            one.axes,
-            2,
-            term="optimizer",
-            carries="statistic",
-            wire_bytes=wire_bytes("all_to_all", volume, mesh.size(*one.axes)),
-            bound_s=bound_time("all_to_all", volume, one.axes, wires),
-            expected_s=travels,
-            exposed_s=travels,
-        )
+        sent = wire_bytes("all_to_all", volume, mesh.size(*one.axes))
+        bound = bound_time("all_to_all", volume, one.axes, wires)
+        moved = {"axes": one.axes, "times": 2, "carries": "statistic", "wire_bytes": sent, "bound_s": bound}
+        yield _update_line(one.section, f"momentum {one.name}", "all_to_all", travels, **moved)
+
+
+def _update_line(section: str, what: str, kind: str, seconds: Number, **more: Any) -> LedgerLine:
+    return LedgerLine(section, "update", what, kind, term="optimizer", expected_s=seconds, exposed_s=seconds, **more)
 
 
 def muon_seconds(setting: Setting, layers: dict[str, Any], wires: Wires, bound: bool = False) -> Number:

@@ -18,7 +18,7 @@ Plans that a stack runs and its makers advise against on some chips: judged wher
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 
@@ -30,9 +30,6 @@ from dragonscale.training.legal import entry, illegal_words, nearest, refused, t
 from dragonscale.training.legality import AdvisedAgainst, Legality, family, native, rules
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.space import Kind, Space
-
-if TYPE_CHECKING:
-    from dragonscale.training.evaluation import Job
 
 _CHOICES = ("schedule", "context_by", "remat", "fold")
 _FIXED = ("optimizer", "offload", "layout", "sequence", "etp")
@@ -98,10 +95,9 @@ def _settled(job: Job, row: Legality, words: Plan) -> Plan:
     if words.dtype == usual.dtype and formats and words.dtype not in formats:
         words = replace(words, dtype=formats[0])
     wide = replace(words, pipe=2, tensor=2)
-    experts = any("e" in section.dims for section in job.model.program().sections)
     for word in _FIXED:
         value = getattr(words, word)
-        if value == getattr(usual, word) and not takes(row, wide, word, experts):
+        if value == getattr(usual, word) and not takes(row, wide, word, job.experts > 0):
             words = replace(words, **{word: nearest(row, word, value)})
     return words
 
@@ -112,9 +108,8 @@ def settled(job: Job, plan: Plan, given: frozenset[str]) -> Plan:
     formats = trains_in(job.slice.chip, row)
     if "dtype" not in given and formats and plan.dtype not in formats:
         plan = replace(plan, dtype=formats[0])
-    experts = any("e" in section.dims for section in job.model.program().sections)
     for word in ("zero", *_CHOICES, *_FIXED):
-        if word not in given and not takes(row, plan, word, experts):
+        if word not in given and not takes(row, plan, word, job.experts > 0):
             plan = replace(plan, **{word: nearest(row, word, getattr(plan, word))})
     if plan.schedule == "interleaved" and plan.virtual == 1 and "gpipe" in row.schedule and "schedule" not in given:
         plan = replace(plan, schedule="gpipe")
@@ -124,9 +119,8 @@ def settled(job: Job, plan: Plan, given: frozenset[str]) -> Plan:
 def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
     """What was taken for words that were not given, in a note."""
     names = ("dtype", "zero", *_CHOICES, *_FIXED)
-    taken = [
-        f"{name}={str(getattr(after, name)).lower()}" for name in names if getattr(before, name) != getattr(after, name)
-    ]
+    changed = [name for name in names if getattr(before, name) != getattr(after, name)]
+    taken = [f"{name}={str(getattr(after, name)).lower()}" for name in changed]
     return [f"Taken as {stack} has it there: {', '.join(taken)}."] if taken else []
 
 
@@ -184,9 +178,8 @@ def offered_alike(job: Job, table: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def advice_on(chip: Chip, row: Legality) -> tuple[AdvisedAgainst, ...]:
     """What a stack's makers advise against on a chip, of what it runs."""
-    return tuple(
-        one for one in row.advised_against if not native(chip, one.without) and not set(one.zero).isdisjoint(row.zero)
-    )
+    runs = [one for one in row.advised_against if not set(one.zero).isdisjoint(row.zero)]
+    return tuple(one for one in runs if not native(chip, one.without))
 
 
 def concerned(advice: AdvisedAgainst, numbers: dict[str, Any]) -> Any:
@@ -194,7 +187,7 @@ def concerned(advice: AdvisedAgainst, numbers: dict[str, Any]) -> Any:
     return numpy.any([numpy.asarray(numbers[axis]) > 1 for axis in advice.beside], axis=0)
 
 
-def advice_against(job: "Job", plan: Plan) -> list[str]:
+def advice_against(job: Job, plan: Plan) -> list[str]:
     """Why a plan is not recommended though it runs, a sentence each."""
     found = []
     for one in advice_on(job.slice.chip, rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)):
@@ -205,7 +198,7 @@ def advice_against(job: "Job", plan: Plan) -> list[str]:
     return found
 
 
-def not_offered(job: "Job") -> list[str]:
+def not_offered(job: Job) -> list[str]:
     """What a search leaves out by advice, a sentence each, for where it finds nothing."""
     found = []
     for one in advice_on(job.slice.chip, rules(job.stack.name, family(job.slice.chip))):

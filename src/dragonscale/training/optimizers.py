@@ -27,16 +27,9 @@ QUANTIZING = 47 / 63 / (18 / 30)
 """Seconds of an 8-bit update over those that its bytes take at a 32-bit one's rate: moments are looked up in a table
 and found in it again (Dettmers et al. 2022, table 5: 47 ms for a billion parameters where Apex's fused Adam takes 63).
 """
-UPDATE_BYTES = {
-    "adam": 30.0,
-    "adam-bf16": 22.0,
-    "adam8": 18.0 + 2 * SCALES,
-    "adafactor": 14.5,
-    "muon": 30.0,
-    "sgd": 14.0,
-}
+UPDATE_BYTES = {name: 14.0 + 2 * held for name, held in OPTIMIZER_BYTES.items()} | {"adafactor": 14.5}
 """Bytes that an update moves per parameter: the gradient and master copy read, the moments read and written, the master
-copy and the weight written."""
+copy and the weight written; Adafactor reads its sums of rows and columns more than once."""
 MATRIX_UPDATE_BYTES = 26.0
 """The same for Muon's matrices: one moment, and in bf16 what is orthogonalized, written and read back."""
 SLOWER = {"adam8": QUANTIZING}

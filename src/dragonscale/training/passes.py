@@ -15,7 +15,7 @@ from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.recompute import again_places
-from dragonscale.training.lines import PassLine
+from dragonscale.training.setting import PassLine
 from dragonscale.training.stack import Stack, remat_of
 
 Exposed = tuple[Number, Number]
@@ -90,14 +90,9 @@ class SectionSums:
 
     def beside(self, other: "SectionSums") -> "SectionSums":
         """Sums of two sets of lines that share no bucket."""
-        return SectionSums(
-            self.seconds | other.seconds,
-            self.cover | other.cover,
-            self.again | other.again,
-            self.issued | other.issued,
-            self.experts | other.experts,
-            self.offload + other.offload,
-        )
+        tables = ("seconds", "cover", "again", "issued", "experts")
+        joined = {name: getattr(self, name) | getattr(other, name) for name in tables}
+        return SectionSums(**joined, offload=self.offload + other.offload)
 
 
 def sum_lines(
@@ -114,9 +109,8 @@ def sum_lines(
             sums.issued[line.phase] = sums.issued.get(line.phase, 0.0) + line.launches
             sums.experts[line.phase] = sums.experts.get(line.phase, 0.0) + line.experts
         for remat in policies:
-            share = (
-                0.0 if is_kept(line, remat) and quantity == "expected_s" else rerun_share(line, reading, remat, stack)
-            )
+            free = is_kept(line, remat) and quantity == "expected_s"
+            share = 0.0 if free else rerun_share(line, reading, remat, stack)
             if not isinstance(share, float) or share:
                 sums.again[name, remat] = sums.again.get((name, remat), 0.0) + share * seconds
                 if not line.moves:
@@ -144,128 +138,118 @@ class LayerPass:
         return self.kernels + self.recomputed + self.host + self.copies + shown
 
 
-def _waited(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool, two_way: Number) -> dict[str, Exposed]:
-    """Activation moves of a phase, with those that recomputation repeats, as far as the stack hides them and there are
-    kernels to hide them under. What hides still takes a little of the memory's bandwidth and of the cores from these
-    kernels (contention)."""
-    expert = where(two_way, maximum(stack.overlap.expert, stack.overlap.expert_two_way), stack.overlap.expert)
-    part = {"tensor": stack.overlap.tensor, "expert": expert}
-    seconds = {name: _moved(sums, name, phase, remat) for name in WAITED}
-    keys = _hidden_keys(sums, phase, stack, remat, ring)
-    wanted = sum((part[name] * seconds[name] for name in part), 0.0)
-    room = maximum(_room(sums, phase, remat, two_way) - keys, 0.0)
-    share = minimum(1.0, room / maximum(wanted, 1e-300))
-    free = 1 - stack.overlap.contention
-    hidden = {"context": keys} | {name: free * part[name] * share * seconds[name] for name in part}
-    return {name: (seconds[name], seconds[name] - hidden[name]) for name in WAITED}
-
-
-def _hidden_keys(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool) -> Number:
-    """Seconds that keys and values on their way over `context` do not show: no more than the kernels last that they
-    travel under (their own pass's, apart from those that run again), less what the transfer takes from these kernels.
-    """
-    share = 1.0 if ring else stack.overlap.context
-    phases = ("forward",) if phase == "forward" else ("dgrad", "wgrad")
-    under = minimum(share * sums.of("context", phase), sum(sums.cover.get(name, 0.0) for name in phases))
-    if phase == "backward":
-        under = under + minimum(share * sums.again.get(("context", remat), 0.0), sums.again.get(("cover", remat), 0.0))
-    return (1 - stack.overlap.contention) * under
-
-
-def _moved(sums: SectionSums, name: str, phase: str, remat: str) -> Number:
-    again = sums.again.get((name, remat), 0.0) if phase == "backward" else 0.0
-    return sums.of(name, phase) + again
-
-
-def _kernels(sums: SectionSums, phase: str, remat: str) -> Number:
-    if phase == "forward":
-        return sums.of("kernels", "forward")
-    return sums.of("kernels", "dgrad", "wgrad") + sums.again.get(("kernels", remat), 0.0)
-
-
-def _room(sums: SectionSums, phase: str, remat: str, two_way: Number) -> Number:
-    """Seconds of kernels that moves of a phase can hide under: the phase's own; where one microbatch runs forward
-    beside another backward, the kernels of both, for the moves of both."""
-    own = _kernels(sums, phase, remat)
-    if isinstance(two_way, bool) and not two_way:
-        return own
-    moves = {one: sum((_moved(sums, name, one, remat) for name in WAITED), 0.0) for one in ("forward", "backward")}
-    both = _kernels(sums, "forward", remat) + _kernels(sums, "backward", remat)
-    shared = both * moves[phase] / maximum(moves["forward"] + moves["backward"], 1e-300)
-    return where(two_way, shared, own)
-
-
 Often = tuple[Number, Number]
 """How often weights are gathered and gradients scattered, over once a microbatch."""
 
 
-def _weights(
-    sums: SectionSums, phase: str, span: Number, stack: Stack, often: Often, reduced: tuple[str, ...] = ()
-) -> Exposed:
-    """Weights that are gathered (ZeRO-3), and gradients that are reduced with every microbatch: they hide under the
-    layer as far as it is long, and what hides still takes a little of the memory's bandwidth and of the cores."""
-    gathered, scattered = often
-    seconds = gathered * sums.of("weight", phase)
-    seconds = seconds + scattered * sum((sums.of(name, "gradient") for name in reduced), 0.0)
-    exposed = maximum(seconds - stack.overlap.weight * span, 0.0)
-    return seconds, exposed + stack.overlap.contention * minimum(seconds, stack.overlap.weight * span)
+@dataclass(frozen=True)
+class LayerRun:
+    """A layer's sums, and what decides how its moves hide: the stack, the remat policy, whether keys go round a `ring`.
+    `two_way`: another microbatch runs backward beside it (DualPipe)."""
+
+    sums: SectionSums
+    stack: Stack
+    remat: str
+    ring: bool = False
+    two_way: Number = False
+    often: Often = (1.0, 1.0)
+
+    def again(self, name: str) -> Number:
+        """Seconds of a bucket that run again."""
+        return self.sums.again.get((name, self.remat), 0.0)
+
+    def moved(self, name: str, phase: str) -> Number:
+        """Seconds of a bucket of moves in the forward or the backward pass."""
+        return self.sums.of(name, phase) + (self.again(name) if phase == "backward" else 0.0)
+
+    def kernels(self, phase: str) -> Number:
+        """Seconds of kernels in the forward or the backward pass."""
+        if phase == "forward":
+            return self.sums.of("kernels", "forward")
+        return self.sums.of("kernels", "dgrad", "wgrad") + self.again("kernels")
+
+    def room(self, phase: str) -> Number:
+        """Seconds of kernels that moves of a phase can hide under: the phase's own; where one microbatch runs forward
+        beside another backward, the kernels of both, for the moves of both."""
+        own = self.kernels(phase)
+        if isinstance(self.two_way, bool) and not self.two_way:
+            return own
+        moves = {way: sum((self.moved(name, way) for name in WAITED), 0.0) for way in ("forward", "backward")}
+        both = self.kernels("forward") + self.kernels("backward")
+        shared = both * moves[phase] / maximum(moves["forward"] + moves["backward"], 1e-300)
+        return where(self.two_way, shared, own)
+
+    def hidden_keys(self, phase: str) -> Number:
+        """Seconds that keys and values on their way over `context` do not show: no more than the kernels last that they
+        travel under (their own pass's, apart from those that run again), less what the transfer takes from these
+        kernels."""
+        sums, share = self.sums, 1.0 if self.ring else self.stack.overlap.context
+        phases = ("forward",) if phase == "forward" else ("dgrad", "wgrad")
+        under = minimum(share * sums.of("context", phase), sum(sums.cover.get(name, 0.0) for name in phases))
+        if phase == "backward":
+            under = under + minimum(share * self.again("context"), self.again("cover"))
+        return (1 - self.stack.overlap.contention) * under
+
+    def waited(self, phase: str) -> dict[str, Exposed]:
+        """Activation moves of a phase, with those that recomputation repeats, as far as the stack hides them and there
+        are kernels to hide them under. What hides still takes a little of the memory's bandwidth and of the cores from
+        these kernels (contention)."""
+        overlap = self.stack.overlap
+        expert = where(self.two_way, maximum(overlap.expert, overlap.expert_two_way), overlap.expert)
+        part = {"tensor": overlap.tensor, "expert": expert}
+        seconds = {name: self.moved(name, phase) for name in WAITED}
+        keys = self.hidden_keys(phase)
+        wanted = sum((part[name] * seconds[name] for name in part), 0.0)
+        room = maximum(self.room(phase) - keys, 0.0)
+        share = minimum(1.0, room / maximum(wanted, 1e-300))
+        free = 1 - overlap.contention
+        hidden = {"context": keys} | {name: free * part[name] * share * seconds[name] for name in part}
+        return {name: (seconds[name], seconds[name] - hidden[name]) for name in WAITED}
+
+    def weights(self, phase: str, span: Number, reduced: tuple[str, ...] = ()) -> Exposed:
+        """Weights that are gathered (ZeRO-3), and gradients that are reduced with every microbatch: they hide under the
+        layer as far as it is long, and what hides still takes a little of the memory's bandwidth and of the cores."""
+        gathered, scattered = self.often
+        overlap = self.stack.overlap
+        seconds = gathered * self.sums.of("weight", phase)
+        seconds = seconds + scattered * sum((self.sums.of(name, "gradient") for name in reduced), 0.0)
+        exposed = maximum(seconds - overlap.weight * span, 0.0)
+        return seconds, exposed + overlap.contention * minimum(seconds, overlap.weight * span)
+
+    def host(self, way: str, *phases: str) -> Number:
+        """The host's seconds to issue some phases, and the moves of a pass."""
+        sums, stack = self.sums, self.stack
+        moves = sum((name, way) in sums.seconds for name in WAITED)
+        kernels = sum(sums.issued.get(phase, 0.0) for phase in phases) + moves
+        experts = sum(sums.experts.get(phase, 0.0) for phase in phases)
+        return stack.host.kernel_s * (kernels + stack.experts.launches * experts)
 
 
-def _host(sums: SectionSums, stack: Stack, moves: int, *phases: str) -> Number:
-    """The host's seconds to issue some phases."""
-    kernels = sum(sums.issued.get(phase, 0.0) for phase in phases) + moves
-    experts = sum(sums.experts.get(phase, 0.0) for phase in phases)
-    return stack.host.kernel_s * (kernels + stack.experts.launches * experts)
-
-
-def _messages(sums: SectionSums, phase: str) -> int:
-    return sum((name, phase) in sums.seconds for name in WAITED)
-
-
-def forward_pass(
-    sums: SectionSums,
-    stack: Stack,
-    remat: str,
-    ring: bool,
-    copies: Number = 0.0,
-    two_way: Number = False,
-    often: Often = (1.0, 1.0),
-) -> LayerPass:
-    """A layer's forward pass, with the gathering of its weights and seconds of other copies. `two_way`: another
-    microbatch runs backward beside it (DualPipe)."""
-    kernels = sums.of("kernels", "forward")
-    moves = _waited(sums, "forward", stack, remat, ring, two_way)
+def forward_pass(run: LayerRun, copies: Number = 0.0) -> LayerPass:
+    """A layer's forward pass, with the gathering of its weights and seconds of other copies."""
+    kernels, moves = run.kernels("forward"), run.waited("forward")
     busy = kernels + sum(exposed for _, exposed in moves.values())
-    host = maximum(_host(sums, stack, _messages(sums, "forward"), "forward") - busy - copies, 0.0)
+    host = maximum(run.host("forward", "forward") - busy - copies, 0.0)
     span = busy + copies + host
-    return LayerPass(kernels, 0.0, 0.0, host, copies, moves | {"weight": _weights(sums, "forward", span, stack, often)})
+    return LayerPass(kernels, 0.0, 0.0, host, copies, moves | {"weight": run.weights("forward", span)})
 
 
-def backward_pass(
-    sums: SectionSums,
-    stack: Stack,
-    remat: str,
-    reduced: tuple[str, ...],
-    ring: bool,
-    copies: Number = 0.0,
-    two_way: Number = False,
-    often: Often = (1.0, 1.0),
-) -> LayerPass:
+def backward_pass(run: LayerRun, reduced: tuple[str, ...], copies: Number = 0.0) -> LayerPass:
     """A layer's backward pass, with recomputation, the gathering of weights and what is reduced with
     every microbatch."""
-    kernels = sums.of("kernels", "dgrad", "wgrad")
-    again = sums.again.get(("kernels", remat), 0.0)
-    moves = _waited(sums, "backward", stack, remat, ring, two_way)
+    sums = run.sums
+    kernels, weights = sums.of("kernels", "dgrad", "wgrad"), sums.of("kernels", "wgrad")
+    again, moves = run.again("kernels"), run.waited("backward")
     busy = kernels + again + sum(exposed for _, exposed in moves.values())
-    phases = ("dgrad", "wgrad", "forward") if remat in ("block", "offload") else ("dgrad", "wgrad")
-    messages, weights = _messages(sums, "backward"), sums.of("kernels", "wgrad")
-    host = maximum(_host(sums, stack, messages, *phases) - busy - copies, 0.0)
+    phases = ("dgrad", "wgrad", "forward") if run.remat in ("block", "offload") else ("dgrad", "wgrad")
+    host = maximum(run.host("backward", *phases) - busy - copies, 0.0)
     span = busy + copies + host
     # Where the host is slower, putting off weight matmuls saves the time to issue them, not the time they run.
-    alone = maximum(_host(sums, stack, messages, *(one for one in phases if one != "wgrad")), busy + copies - weights)
-    moves["weight"] = _weights(sums, "backward", span, stack, often, reduced)
-    if remat == "offload":
+    issuing = run.host("backward", *(phase for phase in phases if phase != "wgrad"))
+    alone = maximum(issuing, busy + copies - weights)
+    moves["weight"] = run.weights("backward", span, reduced)
+    if run.remat == "offload":
         # To the host's memory under the forward pass, and back under this one.
-        one = sums.offload
-        moves["offload"] = (2 * one, maximum(one - sums.of("kernels", "forward"), 0.0) + maximum(one - busy, 0.0))
+        way = sums.offload
+        moves["offload"] = (2 * way, maximum(way - sums.of("kernels", "forward"), 0.0) + maximum(way - busy, 0.0))
     return LayerPass(kernels, again, span - alone, host, copies, moves)

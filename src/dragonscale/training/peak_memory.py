@@ -17,43 +17,39 @@ pass is the fullest.
 What these tensors add up to is what an allocator counts as allocated. It takes more: blocks that do not fit what is
 free (fragmentation, which must fit too), and blocks that it keeps for later (which it gives back when asked). Outside
 it lie the driver's context and the network library's buffers.
+
+What a plan keeps in the host's memory: `remat=offload` sends each block's input there and back, under the passes.
+`offload=optimizer` keeps master copy and moments there: once a step a chip's share of the gradients goes down, the
+host's cores update it, and new weights come back (ZeRO-Offload, Ren et al. 2021; Megatron's --optimizer-cpu-offload).
+None of that is hidden.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.ledger import HeldLine
-from dragonscale.training.memory import Held
-from dragonscale.training.plan import Plan
-from dragonscale.training.stack import Stack, StackMemory
+from dragonscale.training.memory import Held, owned_bytes
+from dragonscale.training.setting import Setting
+from dragonscale.training.stack import StackMemory
 from dragonscale.training.stages import FOLDED, StageLayers, held_last, held_microbatches
 
 OUTSIDE = ("fragmentation", "framework")
 """Parts that no tensor has: what an allocator cannot use, and what lies outside of it."""
-MOMENTS = ("head", "layer", "end", "update")
-_SINCE = {
-    "activations": ("forward", "backward"),
-    "gradients": ("backward", "update"),
-    "logits": ("forward", "backward"),
-    "workspace": ("backward", "backward"),
-    "gathered weights": ("forward", "backward"),
-    "reducing": ("backward", "backward"),
-    "update": ("update", "update"),
+_TENSORS = {
+    "weights": ("weights of {}", "always", "always"),
+    "gradients": ("gradients of {}", "backward", "update"),
+    "optimizer": ("optimizer of {}", "always", "always"),
+    "activations": ("saved by {}", "forward", "backward"),
+    "logits": ("logits and their gradient", "forward", "backward"),
+    "workspace": ("alive inside a layer", "backward", "backward"),
+    "gathered weights": ("layers gathered at once", "forward", "backward"),
+    "reducing": ("gradients on their way", "backward", "backward"),
+    "update": ("made by the optimizer", "update", "update"),
+    "placeholders": ("empty gradients for autograd", "always", "always"),
 }
-_WHAT = {
-    "weights": "weights of {}",
-    "gradients": "gradients of {}",
-    "optimizer": "optimizer of {}",
-    "activations": "saved by {}",
-    "logits": "logits and their gradient",
-    "workspace": "alive inside a layer",
-    "gathered weights": "layers gathered at once",
-    "reducing": "gradients on their way",
-    "update": "made by the optimizer",
-    "placeholders": "empty gradients for autograd",
-}
+"""By part what it is, of a section, and from when to when it is there."""
 _THERE = {
     "head": ("early", "activations", "logits", "ends"),
     "layer": ("early", "activations", "workspace", "layers", "ends", "reducing"),
@@ -116,46 +112,33 @@ class Rank:
 
 
 def _line(part: str, section: str, size: Number) -> HeldLine:
-    return HeldLine(part, _WHAT[part].format(section), size, *_SINCE.get(part, ("always", "always")), section)
+    what, since, until = _TENSORS[part]
+    return HeldLine(part, what.format(section), size, since, until, section)
 
 
 def ranks_held(
-    plan: Plan,
-    stack: Stack,
-    held: dict[str, Held],
-    layers: StageLayers,
-    numbers: dict[str, Any],
-    microbatches: Number,
-    ends: list[str],
+    setting: Setting, held: dict[str, Held], layers: StageLayers, numbers: dict[str, Any], microbatches: Number
 ) -> tuple[Rank, Rank]:
     """What two ranks hold: the first, with the most microbatches and the embedding, and the last, with the head; under
     schedules that fold the pipeline the first has both, and under DualPipe each of them."""
-    alone = numbers["pipe"] == 1
+    plan, alone, ends = setting.plan, numbers["pipe"] == 1, [section.name for section in setting.ends]
     flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)
     few = minimum(held_last(plan.schedule, numbers["pipe"], numbers["virtual"]), microbatches)
-    early = 1.0 if stack.memory.gradient_buffer else where(microbatches > 1, 1.0, 0.0)
+    early = 1.0 if setting.stack.memory.gradient_buffer else where(microbatches > 1, 1.0, 0.0)
     both = plan.schedule in FOLDED or plan.schedule == "dualpipe"
     first = {"embed": 1} | dict.fromkeys(ends, 1 if both else alone)
     last = {"embed": 1 if plan.schedule == "dualpipe" else alone}
     last |= dict.fromkeys(ends, alone if plan.schedule in FOLDED else 1)
-    return (
-        _one_rank(plan, stack, held, layers.first, first, flight, early),
-        _one_rank(plan, stack, held, layers.last, last, where(alone, flight, few), early),
-    )
+    fuller = _one_rank(setting, held, layers.first, first, flight, early)
+    return fuller, _one_rank(setting, held, layers.last, last, where(alone, flight, few), early)
 
 
 def _one_rank(
-    plan: Plan,
-    stack: Stack,
-    held: dict[str, Held],
-    counts: dict[str, Any],
-    ends: dict[str, Any],
-    flight: Number,
-    early: Number,
+    setting: Setting, held: dict[str, Held], counts: dict[str, Any], ends: dict[str, Any], flight: Number, early: Number
 ) -> Rank:
     # DualPipe's ranks hold the layers of two stages; the ends are counted already.
-    copies = dict.fromkeys(counts, 2.0 if plan.schedule == "dualpipe" else 1.0) | dict.fromkeys(ends, 1.0)
-    memory, often = stack.memory, counts | ends
+    copies = dict.fromkeys(counts, 2.0 if setting.plan.schedule == "dualpipe" else 1.0) | dict.fromkeys(ends, 1.0)
+    memory, often = setting.stack.memory, counts | ends
     blocks = [held[kind] for kind in counts]
     state = {("weights", name): copies[name] * times * held[name].weights for name, times in often.items()}
     state |= {("optimizer", name): times * held[name].optimizer for name, times in often.items()}
@@ -170,14 +153,9 @@ def _one_rank(
         "reducing": maximum(*[one.reducing for one in blocks], 0.0),
         "update": memory.update_bytes * share,
     }
-    return Rank(
-        memory,
-        state,
-        {name: copies[name] * times * held[name].gradients for name, times in often.items()},
-        {name: flight * times * held[name].activations for name, times in counts.items()},
-        passing,
-        early,
-    )
+    gradients = {name: copies[name] * times * held[name].gradients for name, times in often.items()}
+    kept = {name: flight * times * held[name].activations for name, times in counts.items()}
+    return Rank(memory, state, gradients, kept, passing, early)
 
 
 def fullest_bytes(ranks: tuple[Rank, Rank]) -> Number:
@@ -189,9 +167,29 @@ def fullest_rank(ranks: tuple[Rank, Rank]) -> list[HeldLine]:
     """What the fuller rank holds."""
     fuller = ranks[1].total > ranks[0].total
     pairs = zip(*(rank.lines() for rank in ranks), strict=True)
-    return [
-        HeldLine(
-            first.part, first.what, where(fuller, last.bytes, first.bytes), first.since, first.until, first.section
-        )
-        for first, last in pairs
-    ]
+    return [replace(first, bytes=where(fuller, last.bytes, first.bytes)) for first, last in pairs]
+
+
+GRADIENT_BYTES, WEIGHT_BYTES = 4.0, 2.0
+"""Of a gradient as the host adds to it, and of a weight as it comes back."""
+
+
+def hosted(
+    setting: Setting, held: dict[str, Held], layers: StageLayers, numbers: dict[str, Any], microbatches: Number
+) -> list[HeldLine]:
+    """What the fullest rank has its host keep, for one chip."""
+    plan = setting.plan
+    found: list[HeldLine] = []
+    if plan.offload == "optimizer":
+        often = {**layers.fullest, "embed": 1, **{section.name: 1 for section in setting.ends}}
+        share = sum(times * held[name].parameters for name, times in often.items())
+        matrices = sum(times * held[name].matrices for name, times in often.items())
+        shards = held["embed"].shards  # every section's are, or none's
+        state = owned_bytes(plan, setting.stack, share, matrices, shards)
+        found.append(HeldLine("optimizer", "master copy and state", state))
+        found.append(HeldLine("gradients", "gradients for the update", GRADIENT_BYTES * share, "backward", "update"))
+    if plan.remat == "offload":
+        flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)
+        kept = flight * sum(times * held[name].entry for name, times in layers.fullest.items())
+        found.append(HeldLine("activations", "saved by layers", kept, "forward", "backward"))
+    return found

@@ -86,10 +86,8 @@ def _rounds(pipe: int, virtual: int, microbatches: int) -> Iterator[tuple[int, i
 
 def timeline(schedule: str, pipe: int, virtual: int, microbatches: int, backward: bool = True) -> Timeline:
     """What every rank does at each tick; without `backward`, only the forward pieces."""
-    queues = [
-        [piece for piece in order(schedule, rank, pipe, virtual, microbatches) if backward or not piece.backward]
-        for rank in range(pipe)
-    ]
+    orders = (order(schedule, rank, pipe, virtual, microbatches) for rank in range(pipe))
+    queues = [[piece for piece in own if backward or not piece.backward] for own in orders]
     done: set[tuple[bool, int, int]] = set()
     ticks: Timeline = []
     while any(queues):

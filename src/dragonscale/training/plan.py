@@ -101,27 +101,12 @@ def _written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "remat": POLICIES,
-    "schedule": SCHEDULES,
-    "optimizer": OPTIMIZERS,
-    "offload": OFFLOADS,
-    "fold": FOLDS,
-    "context_by": CONTEXTS,
-    "dtype": tuple(DTYPE_BYTES),
-}
-SHORT = {
-    "pp": "pipe",
-    "dp": "data",
-    "ep": "expert",
-    "cp": "context",
-    "tp": "tensor",
-    "mb": "microbatch",
-    "v": "virtual",
-    "vp": "virtual",
-    "z": "zero",
-    "sp": "sequence",
-}
+_CHOICES = {"remat": POLICIES, "schedule": SCHEDULES, "optimizer": OPTIMIZERS, "offload": OFFLOADS, "fold": FOLDS}
+_CHOICES |= {"context_by": CONTEXTS, "dtype": tuple(DTYPE_BYTES)}
+_SHOWN = {"pipe": "pp", "data": "dp", "fsdp": "fsdp", "expert": "ep", "context": "cp", "tensor": "tp"}
+_SHOWN |= {"microbatch": "mb", "virtual": "v"}
+SHORT = {short: name for name, short in _SHOWN.items() if name != "fsdp"}
+SHORT |= {"vp": "virtual", "z": "zero", "sp": "sequence"}
 """What tables print and people type."""
 _OLD = {"zero-bubble": "zb-h1"}
 _WORDS = {word: name for name in ("remat", "schedule", "context_by", "optimizer", "dtype") for word in _CHOICES[name]}
@@ -139,11 +124,8 @@ def read_field(name: str, value: Any) -> Any:
         return read_modules(text)
     if name in _CHOICES:
         if text not in _CHOICES[name]:
-            raise unknown(
-                f"{name} policy" if name == "remat" else name,
-                text,
-                [*_CHOICES[name], *(MODULES if name == "remat" else ())],
-            )
+            modules = MODULES if name == "remat" else ()
+            raise unknown("remat policy" if modules else name, text, [*_CHOICES[name], *modules])
         return text
     if name == "layout":
         if text not in ("even", "ends") and not re.fullmatch(r"\d{1,4}(-\d{1,4})*", text):
@@ -225,18 +207,6 @@ def settings_in_words(text: str) -> frozenset[str]:
     ['pipe', 'remat', 'tensor']
     """
     return frozenset(read_setting(part, text)[0] for part in settings_of(text))
-
-
-_SHOWN = {
-    "pipe": "pp",
-    "data": "dp",
-    "fsdp": "fsdp",
-    "expert": "ep",
-    "context": "cp",
-    "tensor": "tp",
-    "microbatch": "mb",
-    "virtual": "v",
-}
 
 
 def short_plan(plan: Plan) -> str:

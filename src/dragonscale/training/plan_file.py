@@ -20,40 +20,23 @@ itself. The rest of `[run]` is for `dscale run train`, which checks it. An entry
 refused with the nearest that is.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.errors import InputError, shorten
 from dragonscale.files import write_file
-from dragonscale.references import found, kept
-from dragonscale.tables import read_table, toml_value
+from dragonscale.plan.plan_file import is_plan_path, plan_text, settings_table, table_in, words_in
+from dragonscale.references import kept
+from dragonscale.tables import read_table
 from dragonscale.training.plan import Plan, plan_of_words, read_field, read_setting, settings_in_words
 
 WORDS = ("model", "slice", "stack", "tokens", "price", "documents")
 NUMBERS = {"skew": (1.0, 1000.0), "capacity": (0.0, 1000.0)}
 """What may be said of experts, and between which numbers it lies."""
 ENTRIES = (*WORDS, "skew", "plan", "run")
-RUN = (
-    "data",
-    "steps",
-    "batch",
-    "seq",
-    "learning_rate",
-    "warmup",
-    "final",
-    "weight_decay",
-    "clip",
-    "seed",
-    "checkpoints",
-    "every",
-    "keep",
-    "metrics",
-    "dtype",
-    "tokens",
-    "capacity",
-    "weights",
-)
+_STEPS = ("data", "steps", "batch", "seq", "learning_rate", "warmup", "final", "weight_decay", "clip", "seed")
+RUN = (*_STEPS, "checkpoints", "every", "keep", "metrics", "dtype", "tokens", "capacity", "weights")
 """The names of a `[run]` table."""
 
 
@@ -81,59 +64,22 @@ SERVES = frozenset({"engine", "replicas", "traffic", "targets", "launch", "specu
 """Entries that only a serving plan has."""
 
 
-def is_plan_path(text: object) -> bool:
-    """Whether a plan as it is written is the path of a file."""
-    return isinstance(text, str) and text.strip().endswith(".toml")
-
-
 def load_training_file(path: str | Path) -> TrainingFile:
     """A plan file, every entry of it checked."""
     path, shown = str(path).strip(), shorten(str(path).strip())
     table = read_table(Path(path), "Plan file")
-    settings = table.get("plan")
     if "run" not in table and not SERVES.isdisjoint(table):
         raise InputError(
             f"{shown} is a serving plan, which `dscale serve --plan` and `dscale simulate` read; a training plan is "
             "what `dscale train … --save FILE` writes."
         )
-    if settings is None:
-        tables = {name: value for name, value in table.items() if isinstance(value, dict)}
-        _check_names(tables, ENTRIES, f"entry of the plan file {shown} called")
-        settings = {name: value for name, value in table.items() if name not in ENTRIES}
-    else:
-        _check_names(table, ENTRIES, f"entry of the plan file {shown} called")
-    run = table.get("run", {})
-    for name, value in (("plan", settings), ("run", run)):
-        if not isinstance(value, dict):
-            raise InputError(f"In the plan file {shown} {name!r} is not a table of settings.")
-    _check_names(run, RUN, f"setting of [run] in the plan file {shown} called")
-    words = {name: _word(table.get(name, ""), name, shown) for name in WORDS}
-    words |= {name: found(words[name], path) for name in ("model", "slice")}
+    settings, run = settings_table(table, ENTRIES, shown, closed=True), table_in(table, "run", shown, RUN)
+    words = words_in(table, WORDS, path, numbers=("tokens", "documents"))
     read = dict(read_setting(f"{name}={value}", path) for name, value in settings.items())
-    return TrainingFile(
-        replace(Plan(), **{name: read_field(name, value) for name, value in read.items()}),
-        **words,
-        batch=_count(run.get("batch", 0), "batch", shown),
-        seq=_count(run.get("seq", 0), "seq", shown),
-        skew=_number(table.get("skew", 0), "skew", shown),
-        capacity=_number(run.get("capacity", 0), "capacity", shown),
-        named=frozenset(read),
-        run=run,
-    )
-
-
-def _check_names(table: dict[str, Any], known: tuple[str, ...], what: str) -> None:
-    for name in table:
-        if name not in known:
-            raise unknown(what, name, known)
-
-
-def _word(value: Any, name: str, shown: str) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool) and name in ("tokens", "documents"):
-        return f"{value:.17g}" if isinstance(value, float) else str(value)
-    if not isinstance(value, str):
-        raise InputError(f"In the plan file {shown} {name} is {shorten(value)}; write it as text.")
-    return value
+    plan = replace(Plan(), **{name: read_field(name, value) for name, value in read.items()})
+    work: dict[str, Any] = {name: _count(run.get(name, 0), name, shown) for name in ("batch", "seq")}
+    work |= {name: _number(place.get(name, 0), name, shown) for name, place in (("skew", table), ("capacity", run))}
+    return TrainingFile(plan, **words, **work, named=frozenset(read), run=run)
 
 
 def _count(value: Any, name: str, shown: str) -> int:
@@ -162,14 +108,9 @@ def save_training_file(saved: TrainingFile, path: str | Path) -> None:
 
 def training_file_text(saved: TrainingFile) -> str:
     """The TOML of a plan with all it was made for."""
-    words = {name: getattr(saved, name) for name in WORDS}
-    words["skew"] = saved.skew if saved.skew != 1 else 0
+    entries = {name: getattr(saved, name) for name in WORDS} | {"skew": saved.skew if saved.skew != 1 else 0}
     run = {"batch": saved.batch, "seq": saved.seq, "capacity": saved.capacity, **saved.run}
-    plan = {one.name: getattr(saved.plan, one.name) for one in fields(saved.plan)}
-    lines = [f"{name} = {toml_value(value)}" for name, value in words.items() if value]
-    lines += ["", "[plan]", *(f"{name} = {toml_value(value)}" for name, value in plan.items())]
-    lines += ["", "[run]", *(f"{name} = {toml_value(value)}" for name, value in run.items() if value)]
-    return "\n".join(lines) + "\n"
+    return plan_text(entries, {"plan": vars(saved.plan), "run": {name: value for name, value in run.items() if value}})
 
 
 def parse_plan(text: str) -> Plan:
@@ -178,7 +119,7 @@ def parse_plan(text: str) -> Plan:
     >>> print(parse_plan("fsdp2 tp8 pp4"))
     fsdp=2,tensor=8,pipe=4
     """
-    return load_training_file(text).plan if text.strip().endswith(".toml") else plan_of_words(text)
+    return load_training_file(text).plan if is_plan_path(text) else plan_of_words(text)
 
 
 def given_settings(text: str) -> frozenset[str]:
@@ -187,4 +128,4 @@ def given_settings(text: str) -> frozenset[str]:
     >>> sorted(given_settings("tp8 pp4 block"))
     ['pipe', 'remat', 'tensor']
     """
-    return load_training_file(text).named if text.strip().endswith(".toml") else settings_in_words(text)
+    return load_training_file(text).named if is_plan_path(text) else settings_in_words(text)

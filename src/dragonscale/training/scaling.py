@@ -69,19 +69,13 @@ class Point:
     busiest: str
 
 
-SCHEMES = {
-    "data": ("data",),
-    "fsdp": ("fsdp",),
-    "fsdp + tensor": ("fsdp", "tensor"),
-    "context": ("context",),
-    "pipe": ("pipe",),
-}
+SCHEMES = ("data", "fsdp", "fsdp + tensor", "context", "pipe")
 
 
 def scheme_plan(job: Job, scheme: str, tensor: int = 8, remat: str = "block") -> Plan | None:
     """A scheme spread over all chips of a job, or None where it cannot be: `tensor` takes up to so many ways, and each
     chip's share of the batch passes at once, so that weights are gathered as seldom as possible."""
-    axes = SCHEMES[scheme]
+    axes = scheme.split(" + ")
     chips = job.slice.chips
     sizes = {axes[0]: chips}
     if "tensor" in axes:

@@ -19,14 +19,13 @@ from typing import Any
 
 import numpy
 
-from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, experts_of, structures
-from dragonscale.training.fast import cost_rows, judge_rows, lower_bounds
+from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
+from dragonscale.training.fast import Rows, Shapes, choose, cost_rows, judge_rows, lower_bounds, shapes_of, take
 from dragonscale.training.keeper import SHAPE, Candidate, Keeper
 from dragonscale.training.legal import deals, unrunnable
 from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.offer import fallback, offered, offered_alike, offered_words, refusals
 from dragonscale.training.plan import Plan
-from dragonscale.training.rows import Rows, Shapes, choose, shapes_of, take
 from dragonscale.training.simplicity import SAME, SLACK, points
 from dragonscale.training.space import Kind, Space, deals_heads, even_chunks, kind_of, kinds_of, rows_of
 from dragonscale.training.stages import BOTH_WAYS
@@ -113,18 +112,10 @@ def _found(keeper: Keeper) -> Found:
     every, runs, verified = (keeper.ranked(place) for place in range(3))
     others = [*keeper.leading(), *keeper.tight()[:TIGHT_SHOWN]]
     best = listed(every, others, keeper.count, keeper.job.sequence)
-    return Found(
-        best,
-        keeper.front.labels,
-        keeper.searched,
-        keeper.feasible,
-        keeper.misses,
-        keeper.nearest,
-        0.0,
-        next(iter(keeper.front.labels), None),
-        next((one for one in runs if not unrunnable(one.plan)), None),
-        next(iter(verified), None),
-    )
+    fastest, checked = next(iter(keeper.front.labels), None), next(iter(verified), None)
+    own = next((one for one in runs if not unrunnable(one.plan)), None)
+    counts = (keeper.searched, keeper.feasible, keeper.misses)
+    return Found(best, keeper.front.labels, *counts, keeper.nearest, 0.0, fastest, own, checked)
 
 
 def _flattered(job: Job, kept: list[Candidate]) -> bool:
@@ -158,21 +149,15 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
             (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)
         ]
         for words in offered_words(job, space, kind, block):
-            costs = {
-                alike: cost_rows(rows, replace(words, schedule=alike), space.remat)
-                for alike in {costed_as(job, words, schedule) for schedules, _ in batches for schedule in schedules}
-            }
-            least = (
-                [cost_rows(rows, replace(words, remat=one), (one,), bound=True) for one in space.remat]
-                if bounded
-                else []
-            )
+            kinds = {costed_as(job, words, schedule) for schedules, _ in batches for schedule in schedules}
+            costs = {alike: cost_rows(rows, replace(words, schedule=alike), space.remat) for alike in kinds}
+            bounds = space.remat if bounded else ()
+            least = [cost_rows(rows, replace(words, remat=one), (one,), bound=True) for one in bounds]
             for schedules, batch in batches:
                 chosen = batch.chosen
                 floor = [one.at(chosen.places) for one in least]
-                at_places = {
-                    alike: costs[alike].at(chosen.places) for alike in {costed_as(job, words, one) for one in schedules}
-                }
+                kinds = {costed_as(job, words, schedule) for schedule in schedules}
+                at_places = {alike: costs[alike].at(chosen.places) for alike in kinds}
                 for schedule in schedules:
                     named = replace(words, schedule=schedule)
                     here = at_places[costed_as(job, words, schedule)]
@@ -197,7 +182,7 @@ def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:
 
 def costed_as(job: Job, words: Plan, schedule: str) -> str:
     """The schedule whose layers cost the same: 1F1B's, unless moves hide otherwise or travel less often."""
-    if schedule in BOTH_WAYS and experts_of(job) and job.stack.overlap.expert_two_way > job.stack.overlap.expert:
+    if schedule in BOTH_WAYS and job.experts and job.stack.overlap.expert_two_way > job.stack.overlap.expert:
         return BOTH_WAYS[0]
     return schedule if schedule == "interleaved" and words.zero == 2 else "1f1b"
 
@@ -234,10 +219,8 @@ def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[
         for names in _alike(row, space.schedule) if staged < total else ():
             places = staged + numpy.flatnonzero(allowed(names[0], row, pipe[staged:], rounds[staged:]))
             if len(places):
-                yield (
-                    names,
-                    (slice(staged, total) if len(places) == total - staged else places, numpy.ones(len(places), int)),
-                )
+                all_of_them = slice(staged, total) if len(places) == total - staged else places
+                yield names, (all_of_them, numpy.ones(len(places), int))
     if "interleaved" in space.schedule:
         yield from ((("interleaved",), picked) for picked in _dealt(job, space, row, pipe, rounds))
 
@@ -277,18 +260,17 @@ def block_size(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> int
 
 def space_size(job: Job, space: Space | None = None) -> int:
     """The number of plans that a search would judge."""
-    space = offered(job, space or Space())
-    return sum(
-        block_size(job, space, kind, block) for kind, _, block in blocks(job, rows_of(job, space), space.words.etp)
-    )
+    return _size(job, offered(job, space or Space()))
+
+
+def _size(job: Job, space: Space) -> int:
+    table = blocks(job, rows_of(job, space), space.words.etp)
+    return sum(block_size(job, space, kind, block) for kind, _, block in table)
 
 
 def whole_size(job: Job, asked: Space) -> int:
     """The number of plans that were asked for, those too that the stack cannot run."""
-    every = replace(asked, force=True)
-    return sum(
-        block_size(job, every, kind, block) for kind, _, block in blocks(job, rows_of(job, every), every.words.etp)
-    )
+    return _size(job, replace(asked, force=True))
 
 
 LIMITED = ("dualpipe",)

@@ -1,34 +1,50 @@
-"""What plans of one batch have in common, and a section's lines under it."""
+"""What plans of one batch have in common, and what a kernel or a move in one microbatch is."""
 
 import functools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.models.program import Program, Section
+from dragonscale.physics.collectives.profile import Profile
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import Number, maximum
-from dragonscale.physics.sharding.layout import local_bytes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.gradients import read_training
-from dragonscale.plan.reader import Move, Reading
+from dragonscale.plan.ledger import LedgerLine
+from dragonscale.plan.reader import Reading
 from dragonscale.plan.rules import Rules, training_rules
-from dragonscale.training.lines import Costing, PassLine, section_lines
 from dragonscale.training.plan import Plan
-from dragonscale.training.stack import Stack
+from dragonscale.training.stack import Alive, Stack
 from dragonscale.training.timers import Timer
-from dragonscale.training.travel import Network
-from dragonscale.training.xla_memory import Alive
 
 Undivided = frozenset[tuple[str, tuple[str, ...]]]
+NARROW_PARTS = ("attention", "mlp", "experts", "shared")
+"""Parts whose matmuls run in the plan's dtype; the head, the router and an indexer stay in bf16."""
+LAUNCHES = {"route": 12.0, "dispatch": 8.0, "combine": 8.0, "attend": 2.0}
+"""Kernels that a line stands for, where it is more than one: choosing experts, counting and sorting tokens."""
+
+
+@dataclass(frozen=True)
+class PassLine(LedgerLine):
+    """A line in one microbatch. `ops` are the places of the ops it computes, with their FLOPs; `launches` counts
+    kernels, `experts` those of a grouped matmul; `covers` is how long keys and values may travel over `context` under
+    it. `kept`: a flash kernel whose sums are kept for its gradient, so that only `block` runs it again."""
+
+    ops: tuple[tuple[int, Number], ...] = ()
+    launches: Number = 0.0
+    experts: Number = 0.0
+    covers: Number = 0.0
+    kept: bool = False
 
 
 @dataclass(frozen=True)
 class Setting:
     """What is the same for every plan of a batch: the model, the machine, the work, and the choices that are words
     (`plan`). `folded` spreads experts over `tensor`; `undivided` are the dims of each section that the mesh does not
-    divide; `documents` is the mean length of those that a sequence is packed with; `alive` are letters for the copies
-    that XLA keeps, where formulas are asked for."""
+    divide. Without a `timer` nothing is expected; `detail` asks for FLOPs, bytes and bounds too. `documents` is the
+    mean length of those that a sequence is packed with; `alive` are letters for the copies that XLA keeps, where
+    formulas are asked for."""
 
     program: Program
     slice: Slice
@@ -37,7 +53,7 @@ class Setting:
     plan: Plan
     stack: Stack
     timer: Timer | None
-    network: Network
+    network: Profile | None
     folded: bool = True
     undivided: dict[str, Undivided] = field(default_factory=dict)
     detail: bool = True
@@ -57,12 +73,9 @@ class Setting:
         """A section under the rules."""
         return read_training(section, self.rules(section))
 
-    @property
-    def costing(self) -> Costing:
-        """What lines are costed with."""
-        return Costing(
-            self.plan, self.stack, self.slice.chip, self.timer, self.network, self.detail, documents=self.documents
-        )
+    def peak(self, part: str) -> Number:
+        """FLOP/s of a part's matmuls at best."""
+        return self.slice.chip.peak(self.plan.dtype if part in NARROW_PARTS else "bf16")
 
     @property
     def ends(self) -> tuple[Section, ...]:
@@ -76,6 +89,21 @@ class Setting:
         return (*self.program.sections[:-1], *self.ends)
 
 
+@dataclass(frozen=True)
+class SectionPass:
+    """One section under a setting: how it is read, its sizes in one microbatch, and the wires of its mesh."""
+
+    setting: Setting
+    reading: Reading
+    sizes: dict[str, Number]
+    wires: Wires
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh that the wires are of."""
+        return self.wires.mesh
+
+
 @functools.lru_cache(maxsize=256)
 def _rules(words: tuple[Any, ...], sums_everywhere: bool, undivided: Undivided) -> Rules:
     return replace(training_rules(*words), sums_everywhere=sums_everywhere, undivided=undivided)
@@ -85,11 +113,8 @@ def pass_sizes(setting: Setting, section: Section, microbatch: Number, mesh: Mes
     """Dims with the microbatch. KV heads are shared where there are fewer than tensor shards: each
     chip works on one."""
     tokens = float(setting.sequence) if isinstance(setting.sequence, int) else setting.sequence
-    sizes: dict[str, Number] = section.dims | {
-        "b": microbatch * mesh.size("data", "fsdp", "expert"),
-        "t": tokens,
-        "s": tokens,
-    }
+    sequences = microbatch * mesh.size("data", "fsdp", "expert")
+    sizes: dict[str, Number] = section.dims | {"b": sequences, "t": tokens, "s": tokens}
     if "k" in sizes:
         whole = ("k", ("tensor",)) in setting.undivided.get(section.name, ())
         sizes["k"] = 1 if whole else maximum(sizes["k"], mesh.size("tensor"))
@@ -98,41 +123,8 @@ def pass_sizes(setting: Setting, section: Section, microbatch: Number, mesh: Mes
     return sizes
 
 
-ALL = ("kernels", "activations", "state")
-
-
-def costed_section(
-    setting: Setting, section: Section, microbatch: Number, wires: Wires, chosen: tuple[str, ...] = ALL
-) -> list[PassLine]:
-    """A section's lines in one microbatch, or those of kernels, of moves of activations, of moves of weights and
-    gradients."""
-    reading, sizes = setting.reading(section), pass_sizes(setting, section, microbatch, wires.mesh)
-    later = [move for move in reading.moves if _stacked(move, setting)]
-    moves = [move for move in reading.moves if _kind(move) in chosen and move not in later]
-    few = replace(reading, kernels=reading.kernels if "kernels" in chosen else (), moves=tuple(moves))
-    lines = section_lines(few, sizes, wires, setting.costing)
-    if later and "state" in chosen:
-        # Of KV heads that chips share, what is summed outside the pass has all of them.
-        few = replace(reading, kernels=(), moves=tuple(later))
-        costing = replace(setting.costing, statistics=False)
-        lines += section_lines(few, sizes | {"k": section.dims.get("k", 1)}, wires, costing)
-    return lines
-
-
-def _kind(move: Move) -> str:
-    return "activations" if move.what in ("activation", "expert") else "state"
-
-
-def _stacked(move: Move, setting: Setting) -> bool:
-    """Whether a move of all layers at once is made outside the scan over layers."""
-    scattered = setting.plan.zero == 3 and move.step.kind == "reduce_scatter"
-    outside = move.phase == "update" or (move.phase == "gradient" and not scattered)
-    return outside and setting.stack.state.sums_everywhere
-
-
-def offload_seconds(setting: Setting, section: Section, sizes: dict[str, Number], mesh: Mesh) -> Number:
-    """What sending a block's input to the host takes, one way, should the plan ask for it."""
-    if "block" not in section.name:
-        return 0.0
-    entry = setting.rules(section).activation(section.ops[0].inputs[0])
-    return local_bytes(entry, sizes, mesh) / setting.slice.chip.host_link
+def attending_sizes(sizes: dict[str, Number], rules: Rules, mesh: Mesh) -> dict[str, Number]:
+    """Dims while attention runs: KV heads are copied where heads are dealt to more chips than there are of them."""
+    if not rules.trades or "k" not in sizes:
+        return sizes
+    return sizes | {"k": maximum(sizes["k"], mesh.size(*rules.attend_heads))}

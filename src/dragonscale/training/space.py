@@ -8,13 +8,13 @@ divides a replica's share of the batch, every number of chunks per rank.
 """
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.training.evaluation import Job, experts_of
+from dragonscale.training.evaluation import Job
 from dragonscale.training.legal import deals, shares_kv
 from dragonscale.training.legality import family, rules
 from dragonscale.training.plan import AXES, FOLDS, POLICIES, SCHEDULES, Plan, read_field, read_setting, settings_of
@@ -43,13 +43,13 @@ class Space:
     named: frozenset[str] = frozenset()
 
 
-def parse_space(text: str, space: Space | None = None) -> Space:
+def parse_space(text: str) -> Space:
     """A space with some settings pinned: `tensor=8,remat=block|selective,dtype=fp8`.
 
     >>> parse_space("tensor=8, remat=block|none").remat
     ('block', 'none')
     """
-    found: dict[str, Any] = {item.name: getattr(space or Space(), item.name) for item in fields(Space)}
+    found: dict[str, Any] = dict(vars(Space()))
     for part in settings_of(text):
         name, written = read_setting(part, text)
         found["named"] |= {name}
@@ -148,7 +148,7 @@ def deals_heads(job: Job, words: Plan, numbers: dict[str, Any]) -> Any:
 
 def _unspread(job: Job, plan: Plan) -> list[str]:
     """Why experts cannot be spread as a plan asks."""
-    experts = experts_of(job)
+    experts = job.experts
     if plan.etp and not experts:
         return ["the model has no experts for etp=true to slice"]
     sliced = plan.etp or plan.expert * plan.tensor > experts
@@ -158,11 +158,8 @@ def _unspread(job: Job, plan: Plan) -> list[str]:
         who = f"the stack {job.stack.name} does not spread" if experts else "the model has no"
         return [f"{who} experts over context (fold=context)" if experts else f"{who} experts to spread over context"]
     ways = plan.expert * plan.context * (1 if sliced else plan.tensor)
-    return (
-        [f"{experts} experts do not divide over the {ways} chips that fold=context spreads them over"]
-        if experts % ways
-        else []
-    )
+    undealt = f"{experts} experts do not divide over the {ways} chips that fold=context spreads them over"
+    return [undealt] if experts % ways else []
 
 
 LEAST_TOKENS = 1024
@@ -265,7 +262,7 @@ class Kind:
 def kinds_of(job: Job, table: dict[str, Any], etp: bool = False) -> Any:
     """A number for the kind of each row; `kind_of` is the kind."""
     state = (table["fsdp"] * table["expert"] * table["context"] > 1).astype(int)
-    whole = sliced(job, table) | (etp & bool(experts_of(job)))
+    whole = sliced(job, table) | (etp & bool(job.experts))
     return 8 * state + 4 * _folds(job, table, whole) + 2 * whole + (table["context"] > 1)
 
 
@@ -276,15 +273,15 @@ def kind_of(number: int) -> Kind:
 
 def _folds(job: Job, table: dict[str, Any], sliced: Any) -> Any:
     """Where whole experts can spread over `context` too."""
-    if not experts_of(job) or not job.stack.experts.folds:
+    if not job.experts or not job.stack.experts.folds:
         return numpy.zeros(len(table["context"]), bool)
     ways = table["expert"] * table["context"] * numpy.where(sliced, 1, table["tensor"])
-    return (table["context"] > 1) & (experts_of(job) % ways == 0)
+    return (table["context"] > 1) & (job.experts % ways == 0)
 
 
 def sliced(job: Job, table: dict[str, Any]) -> Any:
     """Where there are more chips in `expert` and `tensor` than experts."""
-    experts = experts_of(job)
+    experts = job.experts
     return (table["expert"] * table["tensor"] > experts) & bool(experts)
 
 

@@ -8,15 +8,12 @@ compiles. A stack may also be a file (`mine.toml`, as `dscale calibrate --stack`
 """
 
 import functools
-import tomllib
-from importlib import resources
 from typing import Any, Literal
 
 import msgspec
 
-from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.plan.measured_on import MeasuredOn, check_measured, file_table, is_file
-from dragonscale.plan.settings import made, read_settings, with_settings
+from dragonscale.errors import unknown
+from dragonscale.plan.settings import MeasuredOn, is_file, on_kind, record_of_file, shipped_records
 from dragonscale.tables import file_version
 
 
@@ -221,7 +218,25 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tpu: tuple[str, ...] = ()
 
 
-GROUPS = ("overlap", "kernels", "experts", "recompute", "state", "memory", "host")
+class Alive(msgspec.Struct, frozen=True):
+    """How many copies of a part are alive at the peak: of logits (in bf16) and of the head's weights around the head;
+    of a layer's weights, its FFN's hidden dims, a block of scores (in fp32), the residual stream, and the rows sent to
+    experts in a layer's backward pass."""
+
+    logits: float
+    head: float
+    weights: float
+    hidden: float
+    scores: float
+    residual: float
+    rows: float
+
+
+ALIVE = {
+    "gpu": Alive(logits=3.3, head=1.9, weights=2.1, hidden=1.4, scores=3.2, residual=5.3, rows=7.7),
+    "tpu": Alive(logits=3.4, head=0.25, weights=1.2, hidden=2.9, scores=2.05, residual=2.8, rows=3.1),
+}
+"""By kind of chip, as `xla_memory` counts them."""
 
 
 def change(stack: Stack, group: str, **values: Any) -> Stack:
@@ -248,49 +263,20 @@ def on_chip(stack: Stack, kind: str) -> Stack:
     >>> on_chip(load_stack("dragonscale"), "tpu").host.layer_s
     0.0
     """
-    if kind != "tpu" or not stack.tpu:
-        return stack
-    groups = read_settings(stack.tpu, "host.layer_s=0")
-    where = f"What differs on TPUs under the stack {shorten(stack.name)} cannot be read"
-    return msgspec.structs.replace(with_settings(stack, groups, where), tpu=())
+    return on_kind(stack, kind, "stack", "host.layer_s=0")
 
 
 @functools.cache
 def stacks() -> dict[str, Stack]:
     """The stacks that are known, by name; one with a `base` starts from that one's switches, to any depth."""
-    tables = _tables()
-    return {name: msgspec.convert({**_merged(tables, name), "name": name}, Stack) for name in tables}
-
-
-def _tables() -> dict[str, dict[str, Any]]:
-    return tomllib.loads((resources.files("dragonscale.training") / "stacks.toml").read_text(encoding="utf-8"))
-
-
-def _merged(tables: dict[str, dict[str, Any]], name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A stack's table over that of its base."""
-    if name in seen or name not in tables:
-        raise InputError(f"The stack {name!r} that {seen[-1]!r} starts from is not there, or starts from itself.")
-    table = dict(tables[name])
-    start = _merged(tables, table["base"], (*seen, name)) if table.get("base") else {}
-    groups = {group: start.get(group, {}) | table.get(group, {}) for group in GROUPS}
-    return {**start, **table, **groups}
+    return shipped_records("training", "stacks.toml", Stack)
 
 
 @functools.lru_cache(maxsize=32)
 def _from_file(path: str, _version: tuple[int, ...] | None) -> Stack:
-    """A user's stack, as the file is now: what was measured of its base is not measured of it."""
-    table = {"base": "dragonscale", "measured": (), **file_table(path, "stack")}
-    if not isinstance(table["base"], str) or table["base"] not in stacks():
-        raise unknown("software stack", str(table["base"]), stacks(), f"{path} says it as the base of its stack.")
-    where = f"The stack of {shorten(path)} cannot be read"
-    try:
-        merged = _merged({**_tables(), path: table}, path)
-    except TypeError as error:
-        raise InputError(f"{where}: {error}.") from None
-    found = made({**merged, "name": path}, Stack, where)
-    check_measured(found.measured, where)
-    on_chip(found, "tpu")  # which tells a wrong setting
-    return found
+    stack = record_of_file(path, "stack", stacks(), "software stack")
+    on_chip(stack, "tpu")  # which tells a wrong setting
+    return stack
 
 
 def load_stack(name: str) -> Stack:

@@ -12,17 +12,20 @@ from dragonscale.models.program import Program
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.placement import Wires
-from dragonscale.training.host_memory import WEIGHT_BYTES, host_update_seconds
-from dragonscale.training.lines import PassLine
 from dragonscale.training.memory import Held
 from dragonscale.training.muon import muon_seconds
 from dragonscale.training.optimizers import MATRIX_UPDATE_BYTES, SLOWER, UPDATE_BYTES
-from dragonscale.training.passes import WAITED, LayerPass, SectionSums, backward_pass, forward_pass, sum_lines
+from dragonscale.training.passes import WAITED, LayerPass, LayerRun, SectionSums, backward_pass, forward_pass, sum_lines
+from dragonscale.training.peak_memory import WEIGHT_BYTES
 from dragonscale.training.plan import Plan
-from dragonscale.training.setting import Setting
+from dragonscale.training.setting import PassLine, Setting
 from dragonscale.training.stack import Stack
 from dragonscale.training.stages import BOTH_WAYS, FOLDED, StageLayers, bubble
 from dragonscale.training.travel import bound_time, travel_time
+
+HOST_UPDATE = 40e9
+"""Bytes of state that the host's cores move for each of its chips in a second. Order of magnitude chosen: half of the
+614 GB/s that two sockets with eight channels of DDR5-4800 have (DGX H100), shared by eight chips."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,10 @@ def layer_passes(
         remat = plan.remat if "block" in name else "none"
         if "block" in name:  # layers are scanned
             copied = copied + timer.copy(held[name].activations * stack.memory.kept_moves / 2) + stack.host.layer_s
-        forward[name] = forward_pass(one, stack, remat, plan.ring, copied, two_way, often)
-        backward[name] = backward_pass(
-            one, stack, remat, reduced_often(plan), plan.ring, copied + added, two_way, often
+        run = LayerRun(one, stack, remat, plan.ring, two_way, often)
+        forward[name], backward[name] = (
+            forward_pass(run, copied),
+            backward_pass(run, reduced_often(plan), copied + added),
         )
     return forward, backward
 
@@ -125,25 +129,22 @@ def step_time(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wi
     both = {name: parts.forward[name].seconds + parts.backward[name].seconds for name in parts.sums}
     last = sum(both[section.name] for section in setting.ends)
 
-    def busy(counts: dict[str, Any]) -> Number:
+    def of_rank(counts: dict[str, Any]) -> Number:
         return sum(counts[kind] * both[kind] for kind in counts)
 
     alone = numbers["pipe"] == 1
-    one_end, other_end = busy(layers.first) + both["embed"], busy(layers.last) + last
+    one_end, other_end = of_rank(layers.first) + both["embed"], of_rank(layers.last) + last
     if plan.schedule in FOLDED:  # the first rank has both ends
-        one_end, other_end = one_end + last, busy(layers.last)
+        one_end, other_end = one_end + last, of_rank(layers.last)
     elif plan.schedule == "dualpipe":  # both outer ranks run either end, for half of the microbatches each
         one_end = other_end = (one_end + other_end) / 2
-    ends = maximum(one_end, other_end, busy(layers.fullest))
+    ends = maximum(one_end, other_end, of_rank(layers.fullest))
     if setting.stack.balanced or bound:
         whole = sum(number * both[kind] for kind, number in layer_counts(setting.program).items())
-        largest = (
-            maximum(*[both[kind] for kind in layers.fullest])
-            if len(layers.fullest) > 1
-            else next(iter(both[kind] for kind in layers.fullest))
-        )
+        each = [both[kind] for kind in layers.fullest]
+        largest = maximum(*each) if len(each) > 1 else each[0]
         ends = minimum(ends, (whole + both["embed"] + last) / numbers["pipe"] + largest)
-    slowest = where(alone, busy(layers.first) + both["embed"] + last, ends)
+    slowest = where(alone, of_rank(layers.first) + both["embed"] + last, ends)
     counts = layers.fullest
     per_f = sum(counts[kind] * parts.forward[kind].seconds for kind in counts)
     per_b = sum(counts[kind] * parts.backward[kind].seconds for kind in counts)
@@ -151,13 +152,12 @@ def step_time(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wi
     many = parts.microbatches
     waiting = bubble(plan.schedule, numbers["pipe"], numbers["virtual"], per_f, per_b, per_w)
     uneven = many * maximum(slowest - (per_f + per_b), 0.0)
-    sends = send_seconds(setting, numbers, many, wires, many * (per_f + per_b), bound)
+    busy = many * (per_f + per_b)
+    sends = send_seconds(setting, numbers, many, wires, busy, bound)
     if bound:
-        return StepTime(
-            many * (per_f + per_b), uneven, waiting, (sends[0], 0.0), (reduction_seconds(setting, parts), 0.0), 0.0
-        )
+        return StepTime(busy, uneven, waiting, (sends[0], 0.0), (reduction_seconds(setting, parts), 0.0), 0.0)
     reduced = _reduction(setting, parts, numbers, per_f, per_b)
-    return StepTime(many * (per_f + per_b), uneven, waiting, sends, reduced, update_seconds(setting, parts, wires))
+    return StepTime(busy, uneven, waiting, sends, reduced, update_seconds(setting, parts, wires))
 
 
 def lower_seconds(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wires) -> Number:
@@ -173,9 +173,8 @@ def lower_seconds(setting: Setting, numbers: dict[str, Any], parts: Parts, wires
     def moved(name: str, *phases: str) -> Number:
         again = [one.again.get((name, remat), 0.0) if "block" in kind else 0.0 for kind, one in parts.sums.items()]
         once = [one.of(name, *phases) for one in parts.sums.values()]
-        return parts.microbatches * sum(
-            often[kind] * (a + b) for kind, a, b in zip(parts.sums, once, again, strict=True)
-        )
+        each = zip(parts.sums, once, again, strict=True)
+        return parts.microbatches * sum(often[kind] * (first + more) for kind, first, more in each)
 
     wired = [moved(name, "forward", "backward") for name in WAITED]
     reduced = [scattered * moved(name, "gradient") for name in reduced_often(setting.plan)]
@@ -234,15 +233,9 @@ def reduced_once(plan: Plan) -> tuple[str, ...]:
 def reduction_seconds(setting: Setting, parts: Parts, *names: str) -> Number:
     """Seconds of what travels once a step: gradients to where their state lies, updated weights back."""
     chosen = names or (*reduced_once(setting.plan), "update")
-    phases = {"update": "update"}
-    return sum(
-        (
-            number * parts.sums[kind].of(name, phases.get(name, "gradient"))
-            for kind, number in _once(setting, parts)
-            for name in chosen
-        ),
-        0.0,
-    )
+    phases = [(name, "update" if name == "update" else "gradient") for name in chosen]
+    each = ((number, parts.sums[kind]) for kind, number in _once(setting, parts))
+    return sum((number * sums.of(*phase) for number, sums in each for phase in phases), 0.0)
 
 
 def _reduction(
@@ -287,6 +280,7 @@ def state_seconds(setting: Setting, parts: Parts) -> Number:
     assert setting.timer is not None
     if setting.plan.offload == "optimizer":
         share, _ = updated_parameters(parts)
-        return host_update_seconds(setting.plan, setting.slice.chip, setting.stack, share) + setting.stack.host.step_s
+        moved = share * (setting.stack.state.gradient_bytes + WEIGHT_BYTES) / setting.slice.chip.host_link
+        return moved + share * UPDATE_BYTES[setting.plan.optimizer] / HOST_UPDATE + setting.stack.host.step_s
     moved = updated_bytes(setting, parts) * setting.stack.state.update_passes
     return setting.timer.copy(moved) * SLOWER.get(setting.plan.optimizer, 1.0) + setting.stack.host.step_s

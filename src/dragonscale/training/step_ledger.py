@@ -17,10 +17,10 @@ from dragonscale.physics.numbers import Number, maximum, where
 from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.plan.timeline import TimelinePass, timeline
-from dragonscale.training.lines import PassLine, attention_sizes
+from dragonscale.training.attention_lines import attention_sizes
 from dragonscale.training.muon import muon_lines
 from dragonscale.training.passes import LayerPass, bucket, is_kept, rerun_share
-from dragonscale.training.setting import Setting
+from dragonscale.training.setting import PassLine, Setting
 from dragonscale.training.step import (
     Parts,
     StepTime,
@@ -126,13 +126,8 @@ def _booked(line: PassLine, **changes: Any) -> LedgerLine:
 
 def _plain(line: PassLine, often: Number, run: LayerPass | None) -> LedgerLine:
     phase = "backward" if line.phase in ("dgrad", "wgrad") else line.phase
-    return _booked(
-        line,
-        phase=phase,
-        times=line.times * often,
-        term=term_of(line),
-        exposed_s=line.expected_s * _ratio(line, run),
-    )
+    exposed = line.expected_s * _ratio(line, run)
+    return _booked(line, phase=phase, times=line.times * often, term=term_of(line), exposed_s=exposed)
 
 
 def _rerun(
@@ -147,19 +142,10 @@ def _rerun(
         key, value = attention_sizes(kernel, section.dims)
         together = (tokens <= ATTENTION_BLOCK) | (tokens % ATTENTION_BLOCK != 0)
         flops = where(together, flops * value / (key + value), flops)
-    seconds = line.expected_s * share
-    return _booked(
-        line,
-        phase="recompute",
-        times=line.times * often,
-        term=term_of(line) if line.moves else "recompute",
-        flops=flops,
-        hbm_bytes=line.hbm_bytes * share,
-        wire_bytes=line.wire_bytes * share,
-        bound_s=line.bound_s * share,
-        expected_s=seconds,
-        exposed_s=seconds * _ratio(line, run),
-    )
+    shared = {name: getattr(line, name) * share for name in ("hbm_bytes", "wire_bytes", "bound_s", "expected_s")}
+    shared["exposed_s"] = shared["expected_s"] * _ratio(line, run)
+    term = term_of(line) if line.moves else "recompute"
+    return _booked(line, phase="recompute", times=line.times * often, term=term, flops=flops, **shared)
 
 
 def _stack(line: PassLine, layers: Number) -> PassLine:
@@ -183,33 +169,12 @@ def _overheads(
     for phase, run in (("forward", forward), ("backward", backward)):
         if run is None:
             continue
-        yield LedgerLine(
-            name, phase, "issuing kernels", "host", (), often, term="host", expected_s=run.host, exposed_s=run.host
-        )
-        yield LedgerLine(
-            name,
-            phase,
-            "weights and gradients",
-            "copy",
-            (),
-            often,
-            term="weight and gradient copies",
-            expected_s=run.copies,
-            exposed_s=run.copies,
-        )
+        waits = {"issuing kernels": ("host", "host", run.host, run.host)}
+        waits["weights and gradients"] = ("copy", "weight and gradient copies", run.copies, run.copies)
         if remat == "offload" and "offload" in run.moves:
-            seconds, exposed = run.moves["offload"]
-            yield LedgerLine(
-                name,
-                phase,
-                "saved activations",
-                "host transfer",
-                (),
-                often,
-                term="host offload",
-                expected_s=seconds,
-                exposed_s=exposed,
-            )
+            waits["saved activations"] = ("host transfer", "host offload", *run.moves["offload"])
+        for what, (kind, term, seconds, exposed) in waits.items():
+            yield LedgerLine(name, phase, what, kind, (), often, term=term, expected_s=seconds, exposed_s=exposed)
 
 
 def _wait(term: str, what: str, seconds: Number, bound: Number) -> LedgerLine:
@@ -223,45 +188,21 @@ def _besides(step: Stepped) -> Iterator[LedgerLine]:
     uneven = where(alone, 0.0, time.uneven) if time is not None else 0.0
     least = where(alone, 0.0, bound.uneven) if bound is not None else 0.0
     yield _wait("uneven stages", "stages with the embedding, the head or more layers", uneven, least)
-    yield _wait(
-        "pipeline bubble",
-        "the pipeline filling and draining",
-        time.waiting if time else 0.0,
-        bound.waiting if bound else 0.0,
-    )
+    waited = (time.waiting if time else 0.0, bound.waiting if bound else 0.0)
+    yield _wait("pipeline bubble", "the pipeline filling and draining", *waited)
     pipe, virtual = step.numbers["pipe"], step.numbers["virtual"]
     size = send_bytes(setting, step.numbers["microbatch"], step.wires.mesh)
     often = 2 * virtual * parts.microbatches * (pipe > 1)
     every, exposed = time.sends if time is not None else (0.0, 0.0)
     safe = maximum(often, 1)
-    yield LedgerLine(
-        "step",
-        "forward",
-        "R",
-        "permute",
-        ("pipe",),
-        often,
-        term="pipeline sends",
-        carries="activation",
-        wire_bytes=size,
-        bound_s=bound_time("permute", size, ("pipe",), step.wires),
-        expected_s=every / safe,
-        exposed_s=exposed / safe,
-    )
+    least = bound_time("permute", size, ("pipe",), step.wires)
+    names = ("step", "forward", "R", "permute", ("pipe",), often, "", "pipeline sends", "activation")
+    yield LedgerLine(*names, 0.0, 0.0, size, least, every / safe, exposed / safe)
     moved = updated_bytes(setting, parts)
     seconds = state_seconds(setting, parts) if time is not None else 0.0
-    yield LedgerLine(
-        "step",
-        "update",
-        "optimizer state",
-        "optimizer",
-        term="optimizer",
-        hbm_bytes=moved,
-        flops=UPDATE_FLOPS * updated_parameters(parts)[0],
-        bound_s=moved / setting.slice.chip.hbm.bandwidth,
-        expected_s=seconds,
-        exposed_s=seconds,
-    )
+    names = ("step", "update", "optimizer state", "optimizer", (), 1, "", "optimizer", "")
+    flops, least = UPDATE_FLOPS * updated_parameters(parts)[0], moved / setting.slice.chip.hbm.bandwidth
+    yield LedgerLine(*names, flops, moved, 0.0, least, seconds, seconds)
     yield from muon_lines(setting, parts.layers.fullest, step.wires)
 
 
@@ -280,17 +221,10 @@ def term_of(line: PassLine) -> str:
 MATMULS = ("matmul", "grouped matmul", "attention")
 
 
-def matmul_flops(lines: list[LedgerLine]) -> Number:
-    """Matmul FLOPs of a chip in a step, recompute, head and attention included."""
-    return sum((line.total("flops") for line in lines if line.kind in MATMULS), 0.0)
-
-
 SHOWN = 8
 """Microbatches that are drawn one by one; the rest of them are one slice."""
-_BEFORE, _AFTER = (
-    ("pipeline bubble",),
-    ("gradient reduction", "optimizer", "stragglers", "uneven stages", "bound at datasheet rates"),
-)
+_BEFORE = ("pipeline bubble",)
+_AFTER = ("gradient reduction", "optimizer", "stragglers", "uneven stages", "bound at datasheet rates")
 
 
 def step_timeline(ledger: Ledger, microbatches: float, title: str) -> dict[str, Any]:
@@ -316,7 +250,5 @@ def _of(lines: list[LedgerLine], terms: tuple[str, ...]) -> tuple[LedgerLine, ..
 
 
 def _both(forward: list[LedgerLine], backward: list[LedgerLine], name: str, share: float) -> list[TimelinePass]:
-    return [
-        TimelinePass(f"{name}: forward", tuple(forward), share),
-        TimelinePass(f"{name}: backward", tuple(backward), share),
-    ]
+    both = (("forward", forward), ("backward", backward))
+    return [TimelinePass(f"{name}: {way}", tuple(lines), share) for way, lines in both]

@@ -14,7 +14,7 @@ from dragonscale.training.evaluation import Job
 from dragonscale.training.inverse import MOST_CHIPS, least_chips, run_seconds
 from dragonscale.training.keeper import Candidate
 from dragonscale.training.scaling import slice_sizes
-from dragonscale.training.search import Progress, search, shared
+from dragonscale.training.search import Found, Progress, search, shared
 from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.space import Space
 
@@ -72,6 +72,11 @@ def compare(
     progress: Progress | None = None,
 ) -> list[Tried]:
     """Every slice, and of every chip the slice that holds the job, best first; those without a plan last."""
+
+    def in_time(one: Tried) -> bool:
+        seconds = None if one.best is None else run_seconds(one.job, one.best.seconds, tokens)
+        return seconds is not None and (deadline is None or seconds <= deadline)
+
     found: list[Tried] = []
     some = list(targets)
     jobs = {place: job_on(piece or slice_sizes(chip, MOST_CHIPS)[0]) for place, (chip, piece) in enumerate(some)}
@@ -85,37 +90,21 @@ def compare(
             why = f"even at its peak ${floor:.4f} for a million tokens"
             found.append(Tried(jobs[place], None, floor, why, searched=False))
             continue
-        pieces = (
-            [piece]
-            if piece is not None
-            else slice_sizes(chip, MOST_CHIPS, least_chips(jobs[place], chip, deadline, tokens, space.words))
-        )
-
-        def in_time(one: Tried) -> bool:
-            return one.best is not None and (
-                deadline is None or run_seconds(one.job, one.best.seconds, tokens) <= deadline
-            )
-
-        tried = list(_tried(job_on, pieces, space, slack, in_time, shared(progress, done, len(order))))
+        pieces = [piece] if piece is not None else []
+        if piece is None:
+            pieces = slice_sizes(chip, MOST_CHIPS, least_chips(jobs[place], chip, deadline, tokens, space.words))
+        bar = shared(progress, done, len(order))
+        tried = list(_tried(((job, search(job, space, 1, bar, slack)) for job in map(job_on, pieces)), in_time))
         enough = [one for one in tried if in_time(one)]
         why = "no plan fits" if all(one.best is None for one in tried) else "none of its slices is in time"
         found.append(min(enough, key=lambda one: _rank(one, rank)) if enough else Tried(jobs[place], None, floor, why))
     return sorted(found, key=lambda one: _rank(one, rank))
 
 
-def _tried(
-    job_on: Callable[[Slice], Job],
-    pieces: list[Slice],
-    space: Space,
-    slack: float,
-    enough: Callable[["Tried"], bool],
-    progress: Progress | None,
-) -> Iterator[Tried]:
+def _tried(searches: Iterable[tuple[Job, Found]], enough: Callable[[Tried], bool]) -> Iterator[Tried]:
     """The recommended plan of one slice after the other, smallest first, until larger ones cannot be cheaper."""
     fitting = 0
-    for piece in pieces:
-        job = job_on(piece)
-        found = search(job, space, 1, progress, slack)
+    for job, found in searches:
         one = Tried(job, found.best[0] if found.best else None, None)
         yield one
         fits = enough(one) and one.roomy

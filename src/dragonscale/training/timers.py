@@ -1,7 +1,6 @@
 """How long a kernel takes, as an efficiency profile and a stack's habits have it."""
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware import Chip
@@ -18,27 +17,6 @@ from dragonscale.physics.kernels.profile import Tables
 from dragonscale.physics.kernels.profile_file import profile_version
 from dragonscale.physics.numbers import Number, maximum
 from dragonscale.training.stack import Stack
-
-
-class Timer(Protocol):
-    """Seconds to expect of one kernel on one chip. `narrow` says whether a matmul runs in the plan's
-    dtype or in bf16."""
-
-    def matmul(self, m: Number, n: Number, k: Number, batch: Number, narrow: bool) -> Number: ...
-
-    def grouped(self, rows: Number, n: Number, k: Number, groups: Number, narrow: bool) -> Number: ...
-
-    def attention(self, shape: "AttentionShape", backward: bool) -> Number: ...
-
-    def memory(self, moved: Number) -> Number: ...
-
-    def route(self, moved: Number) -> Number: ...
-
-    def cast(self, elements: Number, narrow: bool) -> Number: ...
-
-    def loss(self, logits: Number) -> Number: ...
-
-    def copy(self, moved: Number) -> Number: ...
 
 
 @dataclass(frozen=True)
@@ -95,8 +73,9 @@ def power_factor(chip: Chip, measured: Chip) -> float:
 
 
 @dataclass(frozen=True)
-class KernelTimer:
-    """Kernels as a chip's efficiency profile and the stack's habits have them."""
+class Timer:
+    """Seconds to expect of one kernel on one chip, as its efficiency profile and the stack's habits have them. `narrow`
+    says whether a matmul runs in the plan's dtype or in bf16."""
 
     profile: KernelProfile
     dtype: str
@@ -125,18 +104,8 @@ class KernelTimer:
         if self.stack.kernels.plain_flash and not (shape.plain and self.gpu):
             return self._blocks(shape, backward)
         size = (shape.head_dim + shape.v_head_dim) / 2
-        forward = attention_seconds(
-            shape.batch,
-            shape.queries,
-            shape.keys,
-            shape.heads,
-            shape.kv_heads,
-            size,
-            "bf16",
-            self.profile,
-            causal=shape.causal,
-            window=shape.window,
-        )
+        sizes = (shape.batch, shape.queries, shape.keys, shape.heads, shape.kv_heads, size)
+        forward = attention_seconds(*sizes, "bf16", self.profile, causal=shape.causal, window=shape.window)
         ratio = self.profile.attention.of("bf16").backward if backward else 1.0
         slow = self.stack.kernels.attention / (LEGACY if self.stack.kernels.legacy_attention and self.modern else 1.0)
         return forward * ratio * slow
@@ -181,29 +150,21 @@ class KernelTimer:
         return moved / self._rate
 
 
-def expected_timer(chip: Chip, dtype: str, stack: Stack) -> KernelTimer:
+def expected_timer(chip: Chip, dtype: str, stack: Stack) -> Timer:
     """The timer that an expectation uses on a chip."""
     library = stack.kernels.library
-    key = (
-        library,
-        profile_version(chip),
-        chip.name,
-        chip.like,
-        chip.power,
-        tuple(chip.matrix.items()),
-        chip.hbm,
-        tuple(chip.structure.items()),
-    )
+    rates = (chip.power, tuple(chip.matrix.items()), chip.hbm, tuple(chip.structure.items()))
+    key = (library, profile_version(chip), chip.name, chip.like, *rates)
     if key not in _PROFILES:
         if len(_PROFILES) >= KEPT:
             _PROFILES.clear()
         _PROFILES[key] = _sustained(chip, library)
     gpu = chip.kind == "gpu"
-    profile = _heated(_PROFILES[key], stack.kernels.throttle)
-    return KernelTimer(profile, dtype, stack, gpu and chip.released >= HOPPER, gpu)
+    profile = heated(_PROFILES[key], stack.kernels.throttle)
+    return Timer(profile, dtype, stack, gpu and chip.released >= HOPPER, gpu)
 
 
-def _heated(profile: KernelProfile, part: float) -> KernelProfile:
+def heated(profile: KernelProfile, part: float) -> KernelProfile:
     """The same kernels on a chip that is kept busy."""
     if part == 1.0:
         return profile

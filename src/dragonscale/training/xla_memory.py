@@ -9,8 +9,7 @@ fitted, for each compiler, on compiled programs (`docs/verify.md` says on which 
 """
 
 from dataclasses import dataclass
-
-import msgspec
+from typing import Any
 
 from dragonscale.models.activations import saved_tensors
 from dragonscale.models.attention import ATTENTION_BLOCK
@@ -20,35 +19,16 @@ from dragonscale.physics.numbers import Number, maximum, product, where
 from dragonscale.physics.sharding.layout import local_elements
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.ledger import HeldLine
-from dragonscale.plan.reader import Reading
 from dragonscale.plan.rules import Rules
 from dragonscale.training.expert_load import expert_room
 from dragonscale.training.memory import state_bytes, weight_shares
 from dragonscale.training.optimizers import matrix_names
 from dragonscale.training.plan import Plan
-from dragonscale.training.stack import Stack
+from dragonscale.training.setting import Setting, pass_sizes
+from dragonscale.training.stack import ALIVE
+from dragonscale.training.stages import StageLayers, held_microbatches
 
 BF16, FP32 = 2.0, 4.0
-
-
-class Alive(msgspec.Struct, frozen=True):
-    """How many copies of a part are alive at the peak: of logits (in bf16) and of the head's weights around the head;
-    of a layer's weights, its FFN's hidden dims, a block of scores (in fp32), the residual stream, and the rows sent to
-    experts in a layer's backward pass."""
-
-    logits: float
-    head: float
-    weights: float
-    hidden: float
-    scores: float
-    residual: float
-    rows: float
-
-
-ALIVE = {
-    "gpu": Alive(logits=3.3, head=1.9, weights=2.1, hidden=1.4, scores=3.2, residual=5.3, rows=7.7),
-    "tpu": Alive(logits=3.4, head=0.25, weights=1.2, hidden=2.9, scores=2.05, residual=2.8, rows=3.1),
-}
 
 
 @dataclass(frozen=True)
@@ -67,20 +47,13 @@ class SectionParts:
     logits: Number
 
 
-def section_parts(reading: Reading, sizes: dict[str, Number], mesh: Mesh, plan: Plan, stack: Stack) -> SectionParts:
+def section_parts(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> SectionParts:
     """The parts of one section."""
-    section, rules = reading.section, reading.rules
+    plan, stack, rules = setting.plan, setting.stack, setting.rules(section)
+    sizes = pass_sizes(setting, section, microbatch, mesh)
     room = expert_room(section, rules, sizes, mesh, stack)
     shares = list(weight_shares(section, mesh, rules))
-    shared = sum(
-        (
-            _table(section, array, rules, mesh)
-            for op in section.ops
-            for array in op.weights
-            if array.name in section.shared
-        ),
-        0.0,
-    )
+    shared = [array for op in section.ops for array in op.weights if array.name in section.shared]
     logits = section.ops[-1].output
     routed = next((op.output for op in section.ops if op.function == "dispatch"), None)
 
@@ -96,7 +69,7 @@ def section_parts(reading: Reading, sizes: dict[str, Number], mesh: Mesh, plan: 
         used=sum((used for _, used, _ in shares), 0.0),
         state=sum((state for _, _, state in shares), 0.0),
         matrices=sum((state for name, _, state in shares if name in matrix_names(section, plan)), 0.0),
-        tied=shared if section.name == "head" else 0.0,
+        tied=sum((_table(section, array, rules, mesh) for array in shared), 0.0) if section.name == "head" else 0.0,
         saved=sum((elements(array) for array in _saved(section, plan)), 0.0) * BF16 if "block" in section.name else 0.0,
         hidden=sum((elements(array) for array in acts), 0.0) * BF16,
         scores=maximum(0.0, *(_score_block(op.inputs[0], rules, sizes, mesh) for op in blocks))
@@ -135,38 +108,29 @@ def _score_block(query: Array, rules: Rules, sizes: dict[str, Number], mesh: Mes
 
 
 def xla_held(
-    parts: dict[str, SectionParts],
-    counts: dict[str, Number],
-    ends: list[str],
-    tokens: Number,
-    width: Number,
-    flight: Number,
-    microbatches: Number,
-    plan: Plan,
-    stack: Stack,
-    alive: Alive,
+    setting: Setting, parts: dict[str, SectionParts], layers: StageLayers, numbers: dict[str, Any], microbatches: Number
 ) -> list[HeldLine]:
-    """The peak by part: what lies there all the time, and the larger of the two workspaces. `tokens` are those of a
-    microbatch on one chip, `width` the model's."""
+    """The peak by part: what lies there all the time, and the larger of the two workspaces."""
+    plan, stack, counts = setting.plan, setting.stack, layers.fullest
+    alive, ends = setting.alive or ALIVE[setting.slice.chip.kind], [section.name for section in setting.ends]
+    tokens = numbers["microbatch"] * setting.sequence / numbers["context"]  # of a microbatch on one chip
+    flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)
+    width = setting.program.sections[0].dims["d"]
     times = {**counts, "embed": 1, **dict.fromkeys(ends, 1)}
-    used = sum(parts[name].used * often for name, often in times.items())
-    state = sum(parts[name].state * often for name, often in times.items())
-    matrices = sum(parts[name].matrices * often for name, often in times.items())
+    used, state, matrices = (
+        sum(getattr(parts[name], part) * often for name, often in times.items())
+        for part in ("used", "state", "matrices")
+    )
     sharded = plan.zero == 3
     blocks = [parts[name] for name in counts]
     head = parts[ends[0]]
     share = state if plan.zero >= 2 else used
+    saved = flight * sum(parts[name].saved * often for name, often in counts.items())
     lines = [
         HeldLine("weights and optimizer", "master copy and optimizer state", state_bytes(plan, stack, state, matrices)),
         HeldLine("tokens", "tokens and targets", 2 * 4.0 * tokens * microbatches),
         HeldLine("compute copy", "weights in bf16", 0.0 if sharded else used * BF16),
-        HeldLine(
-            "saved activations",
-            "saved by layers",
-            flight * sum(parts[name].saved * often for name, often in counts.items()),
-            "forward",
-            "backward",
-        ),
+        HeldLine("saved activations", "saved by layers", saved, "forward", "backward"),
         HeldLine("gradients added up", "gradients of earlier microbatches", where(microbatches > 1, share * FP32, 0.0)),
     ]
     # Where the stack's loss is its own, by what it holds; of our own program's, as many copies as the compiler has.
@@ -185,10 +149,8 @@ def xla_held(
         "rows of experts": alive.rows * largest("rows"),
     }
     outer = sum(around.values()) >= sum(inside.values())
-    lines += [
-        HeldLine(name, name, where(outer, size, 0.0), "forward", "backward", "head") for name, size in around.items()
-    ]
-    lines += [
-        HeldLine(name, name, where(outer, 0.0, size), "backward", "backward", "layer") for name, size in inside.items()
-    ]
+    for name, size in around.items():
+        lines.append(HeldLine(name, name, where(outer, size, 0.0), "forward", "backward", "head"))
+    for name, size in inside.items():
+        lines.append(HeldLine(name, name, where(outer, 0.0, size), "backward", "backward", "layer"))
     return lines

@@ -29,9 +29,8 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.formulas import lettered_iteration
 from dragonscale.serving.frontier import Config
-from dragonscale.serving.iteration import Iteration
+from dragonscale.serving.iteration import Iteration, IterationCost
 from dragonscale.serving.ledger import iteration_ledger
-from dragonscale.serving.lines import IterationCost
 from dragonscale.serving.phases import iteration_cost
 from dragonscale.serving.steady import steady_state
 

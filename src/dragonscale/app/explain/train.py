@@ -18,9 +18,8 @@ from dragonscale.physics.formula import expression
 from dragonscale.physics.hardware import Slice, dtype_bytes
 from dragonscale.physics.units import render
 from dragonscale.plan.letters import Letters
-from dragonscale.training.crossings import Crossing, crossings
 from dragonscale.training.evaluation import Job, Verdict, judge_one
-from dragonscale.training.formulas import formula_verdict
+from dragonscale.training.formulas import Crossing, crossings, formula_verdict
 from dragonscale.training.legal import read_ranks
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan

@@ -14,7 +14,7 @@ from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, ExpectedError, MemoryUse, ServeReport, StepTerm
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at
-from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind, band_of, fitted_kernels, is_moe, kind_name
+from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind, band_of, fitted_kernels, is_moe
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
@@ -24,6 +24,7 @@ from dragonscale.serving.launch import engine_on
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prompting import chunks_of
+from dragonscale.training.bands import kind_name
 
 STEP_SCORES, PROMPT_SCORES = "decode attention (KV reads)", "attention (QK, softmax, PV)"
 """What attention itself is called: a decode step reads the cache, a prompt multiplies."""

@@ -6,16 +6,14 @@ from dragonscale.app.train.advice import advice_text, bound_by, bound_text, help
 from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import render
-from dragonscale.training.bands import job_band
+from dragonscale.training.bands import in_production, job_band
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, on_other_stacks, problems
-from dragonscale.training.inverse import quick
+from dragonscale.training.inverse import Fit, better_batch, nearest_possible, quick
 from dragonscale.training.keeper import unverifiable
 from dragonscale.training.legal import illegal, unrunnable
-from dragonscale.training.neighbours import Near, better_batch, nearest_possible
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, settlements
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.production import in_production
 from dragonscale.training.search import Candidate, Found, Progress, search
 from dragonscale.training.simplicity import CONTEXT_GAIN, FULL, SHORT, leaves_room, points
 from dragonscale.training.space import Space, misfits
@@ -258,7 +256,7 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
     ]
 
 
-def _works(job: Job, near: Near) -> str:
+def _works(job: Job, near: Fit) -> str:
     with_plan = f"{short_plan(near.best.plan)}, MFU {near.mfu:.1%}"
     if near.job.batch != job.batch:
         tokens = f"--batch {near.job.batch}seq, {near.job.tokens:,} tokens"

@@ -40,7 +40,8 @@ from dragonscale.listener import Listener
 from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.physics.hardware.driver_names import nearest_chip
 from dragonscale.physics.units import render
-from dragonscale.serving.bands import ServedBand, ServedKind, band_of, is_moe, kind_name
+from dragonscale.serving.bands import ServedBand, ServedKind, band_of, is_moe
+from dragonscale.training.bands import kind_name
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
 from dragonscale.training.evaluation import Job, judge_one
 from dragonscale.training.plan import Plan, short_plan

@@ -26,8 +26,7 @@ import numpy
 from dragonscale.errors import InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice
-from dragonscale.plan.measured_on import MeasuredOn
-from dragonscale.plan.settings import read_settings
+from dragonscale.plan.settings import MeasuredOn, read_settings
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import Engine, adjust
 from dragonscale.serving.phases import decode, iteration_cost, prefill

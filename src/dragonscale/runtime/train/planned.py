@@ -14,7 +14,6 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, load_chip, parse_slice
 from dragonscale.physics.hardware.driver_names import chip_named
 from dragonscale.runtime.train.settings import Order
-from dragonscale.training.bands import is_moe
 from dragonscale.training.evaluation import Job, first, judge_one, problems
 from dragonscale.training.stack import change, load_stack
 
@@ -93,7 +92,7 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
 
 def _expanded(job: Job) -> tuple[str, ...]:
     """That the step is of other matmuls than the plan's."""
-    if not is_moe(job) or job.stack.experts.capacity or job.slice.chip.kind != "gpu":
+    if not job.experts or job.stack.experts.capacity or job.slice.chip.kind != "gpu":
         return ()
     return (
         "With --capacity 0 no token is dropped, and XLA on a GPU multiplies every row by all experts; the planned step "

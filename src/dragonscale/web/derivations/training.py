@@ -17,8 +17,8 @@ from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine
-from dragonscale.training.crossings import crossings
 from dragonscale.training.evaluation import Job
+from dragonscale.training.formulas import crossings
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.step_ledger import WIRES
 from dragonscale.web.amounts import amount, share

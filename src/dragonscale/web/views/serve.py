@@ -18,7 +18,7 @@ from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.plan.timeline import TimelinePass, timeline
 from dragonscale.serving.formats import part_format
-from dragonscale.serving.lines import ServingLine
+from dragonscale.serving.iteration import ServingLine
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.sheets.charts.mesh import AxisMove
 from dragonscale.web.amounts import amount, count

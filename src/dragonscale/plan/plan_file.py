@@ -1,0 +1,66 @@
+"""Plans as TOML files: what those of training and of serving have in common, and what is wrong in one sentence.
+
+A file has a table `[plan]` of settings, or is such a table itself; beside it stand what the plan was made for (words
+and counts) and other tables. What is not known is refused with the nearest that is.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.references import found
+from dragonscale.tables import toml_value
+
+
+def is_plan_path(text: object) -> bool:
+    """Whether a plan as it is written is the path of a file."""
+    return isinstance(text, str) and text.strip().endswith(".toml")
+
+
+def _check_names(table: Iterable[str], known: Sequence[str], what: str) -> None:
+    for name in table:
+        if name not in known:
+            raise unknown(what, name, known)
+
+
+def settings_table(
+    table: Mapping[str, Any], entries: Sequence[str], shown: str, closed: bool = False
+) -> dict[str, Any]:
+    """The settings of a plan file, as they are written; where it has no table for them and is `closed`, other tables
+    are refused."""
+    named = [name for name, value in table.items() if "plan" in table or (closed and isinstance(value, dict))]
+    _check_names(named, entries, f"entry of the plan file {shown} called")
+    if "plan" in table:
+        return table_in(table, "plan", shown)
+    return {name: value for name, value in table.items() if name not in entries}
+
+
+def table_in(table: Mapping[str, Any], name: str, shown: str, known: Sequence[str] = ()) -> dict[str, Any]:
+    """One of the tables of a plan file, with no names but those that are known."""
+    value = table.get(name, {})
+    if not isinstance(value, dict):
+        raise InputError(f"In the plan file {shown} {name!r} is not a table of settings.")
+    _check_names(value if known else (), known, f"setting of [{name}] in the plan file {shown} called")
+    return value
+
+
+def words_in(table: Mapping[str, Any], names: Iterable[str], path: str, numbers: Sequence[str] = ()) -> dict[str, str]:
+    """What a plan was made for, in words; `numbers` may be written as such. Models and chips of a user's own are looked
+    for beside the file."""
+    words: dict[str, str] = {}
+    for name in names:
+        value = table.get(name, "")
+        if isinstance(value, int | float) and not isinstance(value, bool) and name in numbers:
+            value = f"{value:.17g}" if isinstance(value, float) else str(value)
+        if not isinstance(value, str):
+            raise InputError(f"In the plan file {shorten(path)} {name} is {shorten(value)}; write it as text.")
+        words[name] = found(value, path) if name in ("model", "slice") else value
+    return words
+
+
+def plan_text(entries: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """The TOML of a plan: entries that say something, then tables as they are."""
+    lines = [f"{name} = {toml_value(value)}" for name, value in entries.items() if value]
+    for title, table in tables.items():
+        lines += ["", f"[{title}]", *(f"{name} = {toml_value(value)}" for name, value in table.items())]
+    return "\n".join(lines) + "\n"
