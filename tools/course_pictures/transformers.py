@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dragonscale.app.charts.model_charts import draw
+from dragonscale.app.charts.pictures import draw_models
 from dragonscale.app.models_report import model_report
 from dragonscale.models import load_model
 from dragonscale.models.activations import activation_bytes
@@ -15,7 +15,7 @@ POLICIES = {"none": "no recompute", "matmuls": "matmuls kept", "block": "only in
 
 
 def _flops() -> Chart:
-    return draw("flops", None, model_report(load_model("llama3-70b"), 8192))
+    return draw_models(model_report(load_model("llama3-70b"), 8192), "flops")
 
 
 def _attention() -> Chart:

@@ -4,7 +4,7 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.app.charts.chip_charts import draw
+from dragonscale.app.charts.pictures import draw_chips
 from dragonscale.app.chips_report import (
     ChipReport,
     ChipsReport,
@@ -20,7 +20,6 @@ from dragonscale.app.questions.facts import ChipsQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
-from dragonscale.sheets.charts.chart import Chart
 from dragonscale.sheets.sheet import Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, records, sheet, table
 
 
@@ -189,11 +188,7 @@ def layout_sheet(report: LayoutReport, _detail: bool) -> Sheet:
     )
 
 
-def _draw(report: ChipReport | ChipsReport, kind: str) -> Chart:
-    return draw(kind, None, report)
-
-
-bind(ChipsReport, Face(chips_sheet, _draw))
-bind(ChipReport, Face(chip_sheet, _draw))
+bind(ChipsReport, Face(chips_sheet, draw_chips))
+bind(ChipReport, Face(chip_sheet, draw_chips))
 bind(SliceReport, Face(slice_sheet))
 bind(LayoutReport, Face(layout_sheet))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dragonscale.app.charts.collective import draw
+from dragonscale.app.charts.pictures import draw_collective
 from dragonscale.app.collective_report import (
     CollectiveReport,
     RingFacts,
@@ -12,7 +12,6 @@ from dragonscale.app.collective_report import (
     collective_report,
     find_kind,
     read_options,
-    size_sweep,
     transfer_report,
 )
 from dragonscale.app.given import axes_of, target_of, written_target
@@ -28,7 +27,6 @@ from dragonscale.physics.notation import parse_array
 from dragonscale.physics.numbers import product
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.units import parse
-from dragonscale.sheets.charts.chart import Chart
 from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, sheet, table
 
 
@@ -198,10 +196,5 @@ def transfer_sheet(sent: TransferReport, _detail: bool) -> Sheet:
     )
 
 
-def _draw(report: CollectiveReport, kind: str) -> Chart:
-    asked = report.asked
-    return draw(kind, size_sweep(asked.kind, asked.axes, asked.mesh, asked.options), report)
-
-
-bind(CollectiveReport, Face(collective_sheet, _draw))
+bind(CollectiveReport, Face(collective_sheet, draw_collective))
 bind(TransferReport, Face(transfer_sheet))

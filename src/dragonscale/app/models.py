@@ -2,7 +2,7 @@
 
 import shlex
 
-from dragonscale.app.charts.model_charts import draw
+from dragonscale.app.charts.pictures import draw_models
 from dragonscale.app.given import unnamed
 from dragonscale.app.models_report import ModelReport, ModelsReport, model_report, models_report
 from dragonscale.app.questions.facts import ModelsQuestion
@@ -13,7 +13,6 @@ from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware import dtype_bytes
-from dragonscale.sheets.charts.chart import Chart
 from dragonscale.sheets.sheet import (
     Block,
     Column,
@@ -152,9 +151,5 @@ def parts_table(report: ModelReport) -> Grid:
     return table(columns, rows)
 
 
-def _draw(report: ModelReport | ModelsReport, kind: str) -> Chart:
-    return draw(kind, report.asked, report)
-
-
-bind(ModelReport, Face(model_sheet, _draw))
-bind(ModelsReport, Face(models_sheet, _draw))
+bind(ModelReport, Face(model_sheet, draw_models))
+bind(ModelsReport, Face(models_sheet, draw_models))

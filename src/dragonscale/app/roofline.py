@@ -1,6 +1,6 @@
 """`dscale roofline`: the time of each resource, the bounds, and where another takes over."""
 
-from dragonscale.app.charts.roofline import draw
+from dragonscale.app.charts.pictures import draw_roofline
 from dragonscale.app.given import maybe_target, sizes_of
 from dragonscale.app.questions.operations import RooflineQuestion
 from dragonscale.app.record import Face, bind
@@ -122,4 +122,4 @@ def _curve(report: RooflineReport) -> Grid:
     return records(report.samples, columns)
 
 
-bind(RooflineReport, Face(roofline_sheet, lambda report, kind: draw(kind, report.asked, report)))
+bind(RooflineReport, Face(roofline_sheet, draw_roofline))

@@ -2,7 +2,7 @@
 
 import math
 
-from dragonscale.app.charts.shard import draw
+from dragonscale.app.charts.pictures import draw_shard
 from dragonscale.app.given import maybe_target, mesh_of, sizes_of, written_target
 from dragonscale.app.questions.operations import ShardQuestion
 from dragonscale.app.record import Face, bind
@@ -128,4 +128,4 @@ def _move(row: MoveRow) -> list[str]:
     return [step, f"{amount(row.bytes, 'bytes')}{first_order}", seconds]
 
 
-bind(ShardReport, Face(shard_sheet, lambda report, kind: draw(kind, None, report)))
+bind(ShardReport, Face(shard_sheet, draw_shard))

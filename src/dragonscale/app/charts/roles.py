@@ -7,16 +7,17 @@ Compute comes first, then what HBM takes, then the network by mesh axis, then wa
 >>> time_role("mlp matmuls"), time_role("vision matmuls"), time_role("gradient reduction"), time_role("something new")
 ('compute', 'compute:3', 'data', 'overhead')
 
-Which chart was asked for, and what is said where there is nothing to draw.
+And what is said where there is nothing to draw.
 """
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dragonscale.errors import InputError, unknown
-from dragonscale.sheets.charts.stacks import StackPart
+from dragonscale.errors import InputError
+from dragonscale.sheets.charts.amounts import amount
+from dragonscale.sheets.charts.stacks import PartStack, StackPart
 
 _TABLE: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("roles.toml").read_text(encoding="utf-8"))
 TIME, MEMORY = _TABLE["time"], _TABLE["memory"]
@@ -61,23 +62,17 @@ def memory_parts(rows: Iterable[tuple[str, float]]) -> tuple[StackPart, ...]:
     return tuple(sorted(parts, key=lambda part: _place(part, _MEMORY_ORDER)))
 
 
+def memory_stack(name: str, rows: Iterable[tuple[str, float]], used: float, limit: float) -> PartStack:
+    """A bar of what is held (name, bytes), with how much that is of what there is."""
+    return PartStack(name, memory_parts(rows), f"{amount(used, 'bytes')} of {amount(limit, 'bytes')}")
+
+
 def _place(part: StackPart, order: list[str]) -> float:
     """Where a part stands; what the table does not name comes after what has its colour, or last."""
     if part.name in order:
         return order.index(part.name)
     alike = [place for place, name in enumerate(order) if TIME.get(name, MEMORY.get(name)) == part.role]
     return alike[-1] + 0.5 if alike else len(order)
-
-
-def chosen_kind(kind: str, kinds: Sequence[str]) -> str:
-    """A kind of chart by its name; the first without one.
-
-    >>> chosen_kind("", ("time", "memory"))
-    'time'
-    """
-    if kind and kind not in kinds:
-        raise unknown("chart", kind, kinds)
-    return kind or kinds[0]
 
 
 def nothing_to_draw(why: str) -> InputError:

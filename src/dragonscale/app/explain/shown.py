@@ -1,7 +1,7 @@
 """`dscale explain …` laid out (each quantity with its formula and the numbers put in, then what was solved) and drawn
 (the times behind an answer as bars)."""
 
-from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
+from dragonscale.app.charts.roles import nothing_to_draw
 from dragonscale.app.explain.formulas import Explanation, FormulaLine
 from dragonscale.sheets.charts import Bar, Chart, bars
 from dragonscale.sheets.sheet import Block, Prose, Sheet, Title
@@ -27,9 +27,8 @@ def _line(line: FormulaLine) -> list[str]:
     return [f"{line.name} = {line.value}", f"    = {line.formula}", *numbers]
 
 
-def draw(explanation: Explanation, kind: str) -> Chart:
+def draw(explanation: Explanation, kind: str) -> Chart:  # noqa: ARG001  there is one kind
     """Every line that is a time, in the order of the explanation; crossovers in words below the title."""
-    chosen_kind(kind, explanation.CHARTS)
     rows = [
         Bar(line.name.split(" = ")[0], line.value_si, _role(line.name))
         for line in explanation.lines

@@ -2,27 +2,10 @@
 memory and mesh."""
 
 from dragonscale.app.charts.moves import serving_splits
-from dragonscale.app.charts.roles import (
-    chosen_kind,
-    memory_parts,
-    nothing_to_draw,
-    served_memory,
-    time_parts,
-    time_role,
-)
+from dragonscale.app.charts.roles import memory_stack, nothing_to_draw, served_memory, time_parts, time_role
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, StepTerm
-from dragonscale.sheets.charts import (
-    AxisMove,
-    Chart,
-    LineSeries,
-    MeshAxis,
-    PartStack,
-    RuleLine,
-    line_chart,
-    memory_bars,
-    mesh_chart,
-    time_bars,
-)
+from dragonscale.sheets import charts
+from dragonscale.sheets.charts import AxisMove, Chart, LineSeries, MeshAxis, PartStack, RuleLine
 from dragonscale.sheets.charts.amounts import amount
 from dragonscale.sheets.charts.axes import log_axis
 
@@ -38,10 +21,9 @@ _SHORT = {"pipe": "pp", "data": "dp", "expert": "ep", "context": "cp", "width": 
 
 def draw(report: ServeReport, kind: str) -> Chart:
     """The chart that was asked for."""
-    wanted = chosen_kind(kind, tuple(KINDS))
     if not report.configs:
         raise nothing_to_draw("no configuration fits")
-    return KINDS[wanted](report)
+    return KINDS[kind](report)
 
 
 def _requests(report: ServeReport) -> str:
@@ -81,7 +63,7 @@ def frontier_chart(report: ServeReport) -> Chart:
     tpot = report.workload.tpot_s
     rules = [RuleLine(1 / tpot, f"TPOT {amount(tpot, 's')}")] if tpot and x.low < 1 / tpot < x.high else []
     title = f"{report.model}: speed of a user against throughput of a chip"
-    return line_chart(series, x, y, title, _requests(report), rules, numbered=best)
+    return charts.line_chart(series, x, y, title, _requests(report), rules, numbered=best)
 
 
 def _terms(rows: list[StepTerm], name: str, remark: str) -> PartStack:
@@ -92,36 +74,30 @@ def decode_chart(report: ServeReport) -> Chart:
     """A decode step of the configurations whose terms are known."""
     known = [one for one in report.configs if one.terms]
     stacks = [_terms(one.terms, _named(one), f"{amount(one.decode_step_s, 's')} a step") for one in known]
-    return time_bars(stacks, f"{report.model}: a decode step", _requests(report), "time of a decode step")
+    return charts.time_bars(stacks, f"{report.model}: a decode step", _requests(report), "time of a decode step")
 
 
 def prefill_chart(report: ServeReport) -> Chart:
     """A prompt by itself, all its chunks together."""
-    known = [one for one in report.configs if one.prefill_terms]
-    stacks = [_terms(one.prefill_terms, _named(one), _alone(one)) for one in known]
-    return time_bars(
-        stacks, f"{report.model}: prefill of a prompt", _requests(report), "time of a prompt that runs alone"
-    )
-
-
-def _alone(one: ConfigReport) -> str:
-    return amount(sum(row.expected_s for row in one.prefill_terms), "s")
+    stacks: list[PartStack] = []
+    for one in report.configs:
+        if terms := one.prefill_terms:
+            stacks.append(_terms(terms, _named(one), amount(sum(row.expected_s for row in terms), "s")))
+    title = f"{report.model}: prefill of a prompt"
+    return charts.time_bars(stacks, title, _requests(report), "time of a prompt that runs alone")
 
 
 def memory_chart(report: ServeReport) -> Chart:
     """What fills a chip, against what it has."""
     stacks: list[PartStack] = []
     for one in report.configs:
-        if one.memory is None:
-            continue
-        use = one.memory
-        rows = served_memory(use) | {"free for KV cache": use.free_bytes, "unused": use.left_alone_bytes}
-        told = f"{amount(one.hbm_bytes, 'bytes')} of {amount(one.hbm_limit_bytes, 'bytes')}"
-        stacks.append(PartStack(_named(one), memory_parts(rows.items()), told))
+        if (use := one.memory) is not None:
+            rows = served_memory(use) | {"free for KV cache": use.free_bytes, "unused": use.left_alone_bytes}
+            stacks.append(memory_stack(_named(one), rows.items(), one.hbm_bytes, one.hbm_limit_bytes))
     if not stacks:
         raise nothing_to_draw("no configuration says what fills its memory")
     limit = report.configs[0].hbm_limit_bytes
-    return memory_bars(stacks, limit, f"{report.model}: memory of a chip", _requests(report))
+    return charts.memory_bars(stacks, limit, f"{report.model}: memory of a chip", _requests(report))
 
 
 def mesh_picture(report: ServeReport) -> Chart:
@@ -135,7 +111,7 @@ def mesh_picture(report: ServeReport) -> Chart:
         splits = serving_splits(name, best.expert)
         axes.append(MeshAxis(name, getattr(best, name), time_role(_WIRES[name]), splits, moves))
     subtitle = f"{report.model}: one replica, batch {best.batch:,}; what each chip sends in a decode step"
-    return mesh_chart(axes, f"{_named(best)}", subtitle, best.copy_slice.partition(":")[0])
+    return charts.mesh_chart(axes, f"{_named(best)}", subtitle, best.copy_slice.partition(":")[0])
 
 
 KINDS = {

@@ -13,6 +13,7 @@ from dragonscale.app.questions.flag import fields_of, written
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.record import Face, bind, shared
 from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets, percentile_of
+from dragonscale.app.simulate.simulate_charts import draw
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_records import (
     Analytic,
@@ -275,10 +276,4 @@ def _sheet(report: SimulateReport, detail: bool) -> Sheet:
     return Sheet((*sheet.blocks, NextStep(command, why))) if command else sheet
 
 
-def _draw(report: SimulateReport, kind: str) -> Any:
-    from dragonscale.app.simulate.simulate_charts import draw
-
-    return draw(report, kind)
-
-
-bind(SimulateReport, Face(_sheet, _draw, timeline=save_run))
+bind(SimulateReport, Face(_sheet, draw, timeline=save_run))
