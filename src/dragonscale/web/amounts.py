@@ -5,7 +5,7 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -67,6 +67,9 @@ _ENDINGS = {
     "flops_per_token": "FLOP",
     "flops": "FLOP",
     "usd_per_h": "USD/h",
+    "usd_per_mtok": "USD",
+    "cost_usd": "USD",
+    "mfu": "share",
     "power_w": "W",
     "_s": "s",
     "seconds": "s",
@@ -85,12 +88,18 @@ def quantity(key: str, value: float | str | None, why: str = "") -> Amount:
         return amount(None, unit, text=value)
     if unit == "FLOP/byte":  # what says so beside it needs no unit
         return amount(value, unit, why, "" if value is None else f"{value:,.4g}")
-    return count(value, why) if unit == "count" else amount(value, unit, why)
+    if unit in ("count", "share"):
+        return (count if unit == "count" else share)(value, why)
+    return amount(value, unit, why)
 
 
-def quantities(record: object, fields: Mapping[str, str], why: str) -> dict[str, Amount]:
-    """Fields of a record under names of the page's own; a `why` that ends in a colon goes on with the field's name."""
-    return {
-        name: quantity(field, getattr(record, field), f"{why}{field}" if why.endswith(":") else why)
-        for name, field in fields.items()
-    }
+def quantities(record: object, fields: Mapping[str, str], why: str | Callable[[str], str]) -> dict[str, Amount]:
+    """Fields of a record under names of the page's own. A `why` that ends in a colon goes on with the field's name, and
+    one that is a function is asked by it."""
+
+    def id_of(field: str) -> str:
+        if not isinstance(why, str):
+            return why(field)
+        return f"{why}{field}" if why.endswith(":") else why
+
+    return {name: quantity(field, getattr(record, field), id_of(field)) for name, field in fields.items()}
