@@ -70,6 +70,7 @@ _ENDINGS = {
     "usd_per_mtok": "USD",
     "cost_usd": "USD",
     "mfu": "share",
+    "_share": "share",
     "power_w": "W",
     "_s": "s",
     "seconds": "s",
