@@ -21,7 +21,7 @@ OFTEN = 100
 """Steps of progress that are told, at most."""
 
 
-class _Told(Listener):
+class PageListener(Listener):
     """Sends how far an answer is."""
 
     def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
@@ -77,14 +77,14 @@ class PageRequest:
         found = memory.get(key)
         if found is None:
             question = question_of(command, fields, self.dropped)
-            found = _answered(command, question, _Told(self.send), short)
+            found = _answered(command, question, PageListener(self.send), short)
             memory.put(key, found)
         return found
 
     @property
     def listener(self) -> Listener:
         """Tells the reader how far something is; it ends the work where nobody waits for it any more."""
-        return _Told(self.send)
+        return PageListener(self.send)
 
     def text(self, name: str, default: str = "") -> str:
         """A word of the request beyond its fields."""

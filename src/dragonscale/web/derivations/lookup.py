@@ -15,16 +15,8 @@ from dragonscale.web.derivations.pieces import Piece, chip_source, chip_sources,
 from dragonscale.web.derivations.table import Numbers
 from dragonscale.web.page_request import PageRequest
 
-_TOTALS = [
-    "matrix.bf16",
-    "memory.hbm.capacity",
-    "memory.hbm.bandwidth",
-    "ici.link",
-    "levels.node.bandwidth",
-    "levels.leaf.bandwidth",
-    "price",
-    "power",
-]
+_RATES = ["matrix.bf16", "memory.hbm.capacity", "memory.hbm.bandwidth", "ici.link"]
+_TOTALS = [*_RATES, "levels.node.bandwidth", "levels.leaf.bandwidth", "price", "power"]
 """Facts of a chip that those of a slice are made of."""
 
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
 from starlette.responses import Response
 
 from dragonscale.web.server.settings import LOOPBACK_NAMES, PageSettings, read_address
+from dragonscale.web.server.turns import error_line
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -80,8 +80,7 @@ class Refusal(Exception):
     @property
     def answer(self) -> Response:
         """The sentence as the page reads it."""
-        body = msgspec.json.encode({"error": {"kind": self.kind, "text": self.sentence}}) + b"\n"
-        return Response(body, self.status, self.headers, "application/json")
+        return Response(error_line(self.kind, self.sentence), self.status, self.headers, "application/json")
 
 
 class PageGate:

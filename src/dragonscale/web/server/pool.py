@@ -20,7 +20,7 @@ import msgspec
 from dragonscale.web.server import processes
 from dragonscale.web.server.lanes import QUICK, SLOW
 from dragonscale.web.server.settings import PageSettings
-from dragonscale.web.server.turns import Crowded, FairQueue, Turn
+from dragonscale.web.server.turns import Crowded, FairQueue, Turn, error_line
 from dragonscale.workers import WAITS, Worker
 
 TRIES = 3
@@ -41,11 +41,6 @@ TOO_LONG = (
 CONTESTED = "This question was stopped after {:g} s, because others wait; ask again later, or on the command line."
 TOO_LARGE = "This question took more than {:.0f} GB of memory and was stopped; ask for less, or on the command line."
 TOO_MUCH = "The answer is longer than {:.0f} MB; ask for fewer panels."
-
-
-def error_line(kind: str, sentence: str) -> bytes:
-    """The last line of an answer that failed."""
-    return msgspec.json.encode({"error": {"kind": kind, "text": sentence}}) + b"\n"
 
 
 class PageWorker(Worker):

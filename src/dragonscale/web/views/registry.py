@@ -17,9 +17,13 @@ from dragonscale.web.view_names import COMMANDS
 
 def sheet_panel(asked: PageRequest) -> dict[str, Any]:
     """The sheet of the answer, with everything that stands behind it where `detail` is asked."""
-    record = asked.record
+    return sheet_data(asked.record, asked.more.get("detail") is True)
+
+
+def sheet_data(record: Any, detail: bool) -> dict[str, Any]:
+    """The blocks of an answer's sheet, and how its question was read."""
     notes = [text for text in record.notes_beside if text not in getattr(record, "notes", ())]
-    return {"blocks": blocks_of(record.sheet(asked.more.get("detail") is True)), "notes": notes}
+    return {"blocks": blocks_of(record.sheet(detail)), "notes": notes}
 
 
 def record_panel(asked: PageRequest) -> dict[str, Any]:
