@@ -56,26 +56,18 @@ def dollars(value: float | None, why: str = "") -> Amount:
 
 
 _ENDINGS = {
-    "flops_per_byte": "FLOP/byte",
-    "flops_per_s": "FLOP/s",
-    "bytes_per_s": "bytes/s",
-    "bytes_per_chip": "bytes",
-    "bytes_per_token": "bytes",
-    "bytes_per_sequence": "bytes",
-    "bytes": "bytes",
-    "flops_per_chip": "FLOP",
-    "flops_per_token": "FLOP",
-    "flops": "FLOP",
-    "usd_per_h": "USD/h",
-    "usd_per_mtok": "USD",
-    "cost_usd": "USD",
-    "mfu": "share",
-    "_share": "share",
-    "power_w": "W",
-    "_s": "s",
-    "seconds": "s",
+    "FLOP/byte": ("flops_per_byte",),
+    "FLOP/s": ("flops_per_s",),
+    "bytes/s": ("bytes_per_s",),
+    "bytes": ("bytes_per_chip", "bytes_per_token", "bytes_per_sequence", "bytes"),
+    "FLOP": ("flops_per_chip", "flops_per_token", "flops"),
+    "USD/h": ("usd_per_h",),
+    "USD": ("usd_per_mtok", "cost_usd"),
+    "share": ("mfu", "_share"),
+    "W": ("power_w",),
+    "s": ("_s", "seconds"),
 }
-"""Units by how the keys of records end; what ends otherwise is counted."""
+"""Units by how the keys of records end, the first that fits; what ends otherwise is counted."""
 
 
 def quantity(key: str, value: float | str | None, why: str = "") -> Amount:
@@ -84,7 +76,7 @@ def quantity(key: str, value: float | str | None, why: str = "") -> Amount:
     >>> quantity("link_bytes_per_s", 9e10)["text"], quantity("hosts", 16)["text"], quantity("flops", "2*B*D")["text"]
     ('90GB/s', '16', '2*B*D')
     """
-    unit = next((unit for ending, unit in _ENDINGS.items() if key.endswith(ending)), "count")
+    unit = next((unit for unit, endings in _ENDINGS.items() if key.endswith(endings)), "count")
     if isinstance(value, str):
         return amount(None, unit, text=value)
     if unit == "FLOP/byte":  # what says so beside it needs no unit

@@ -2,20 +2,12 @@
 
 from collections.abc import Iterable
 
+from dragonscale.app.charts.roles import SPLITS
 from dragonscale.plan.ledger import LedgerLine
 from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis
 
-ORDER = ("pipe", "data", "fsdp", "expert", "context", "width", "tensor")
+ORDER = tuple(SPLITS)
 """From the outermost axis of a mesh to the innermost, whose chips are nearest."""
-SPLITS = {
-    "pipe": "layers",
-    "data": "the batch",
-    "fsdp": "the batch; weights, gradients, optimizer",
-    "expert": "experts",
-    "context": "the sequence",
-    "width": "hidden dims",
-    "tensor": "heads, hidden dims, vocabulary",
-}
 SMALLEST = 1e-4
 """What is less of the largest move is not told: a few statistics of norms."""
 _CARRIED = {"weight": "weights", "activation": "activations", "gradient": "gradients", "statistic": "statistics"}
@@ -52,7 +44,5 @@ def _role(name: str) -> str:
 
 def _moves(axis: str, sums: dict[tuple[str, str], list[float]]) -> tuple[AxisMove, ...]:
     most = max((found[0] for found in sums.values()), default=0.0)
-    rows = [
-        AxisMove(words, *found) for (own, words), found in sums.items() if own == axis and found[0] > SMALLEST * most
-    ]
-    return tuple(sorted(rows, key=lambda row: -row.bytes))
+    rows = [AxisMove(words, *found) for (own, words), found in sums.items() if own == axis]
+    return tuple(sorted((row for row in rows if row.bytes > SMALLEST * most), key=lambda row: -row.bytes))

@@ -20,8 +20,7 @@ from dragonscale.sheets.charts.amounts import amount
 from dragonscale.sheets.charts.stacks import PartStack, StackPart
 
 _TABLE: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("roles.toml").read_text(encoding="utf-8"))
-TIME, MEMORY = _TABLE["time"], _TABLE["memory"]
-_SERVED = _TABLE["served"]
+TIME, MEMORY, SPLITS, _SERVED = (_TABLE[name] for name in ("time", "memory", "splits", "served"))
 _TIME_ORDER, _MEMORY_ORDER = list(TIME), list(MEMORY)
 
 

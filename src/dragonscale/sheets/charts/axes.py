@@ -89,7 +89,7 @@ def powers(low: float, high: float, most: int = 10) -> list[float]:
 
 Row = dict[str, Any]
 LayerRows = defaultdict[str, list[Row]]
-"""LayerRows of several layers, by what they are."""
+"""Rows of several layers, by what they are."""
 
 
 @dataclass(frozen=True)

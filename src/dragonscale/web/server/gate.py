@@ -8,9 +8,11 @@ sites, which `origin` and `sec-fetch-site` show; or it can let its own name poin
 import ipaddress
 import re
 import time
+import tomllib
 import traceback
 from collections import OrderedDict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,21 +21,8 @@ from starlette.responses import Response
 from dragonscale.web.server.settings import LOOPBACK_NAMES, PageSettings, read_address
 from dragonscale.web.server.turns import error_line
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    "font-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-)
-_OFF = "accelerometer camera display-capture geolocation gyroscope magnetometer microphone midi payment usb serial hid"
-HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"permissions-policy", ", ".join(f"{name}=()" for name in _OFF.split()).encode()),
-)
+_TABLE: dict[str, str] = tomllib.loads(Path(__file__).with_name("headers.toml").read_text(encoding="utf-8"))
+HEADERS = tuple((name.encode(), value.encode()) for name, value in _TABLE.items())
 """Sent with every response."""
 _TAB = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ADDRESSES = 4096

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from dragonscale.sheets.sheet import Block, Grid, Sheet
+from dragonscale.sheets.sheet import Block, Grid, Sheet, cell_text
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.view_names import COMMANDS
 
@@ -47,14 +47,9 @@ def _told(block: Block) -> dict[str, Any]:
     if not isinstance(block, Grid):
         return asdict(block)
     bars = [column.bar for column in block.columns]
-    rows = [[value if bar else _cell(value) for value, bar in zip(row, bars, strict=True)] for row in block.rows]
+    rows = [[value if bar else cell_text(value) for value, bar in zip(row, bars, strict=True)] for row in block.rows]
     columns = [asdict(column) for column in block.columns]
     return {"columns": columns, "rows": rows, "title": block.title, "foot": block.foot}
-
-
-def _cell(value: Any) -> str:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return "–" if value is None else f"{value:,}" if whole else str(value)
 
 
 def panels_of(view: str) -> dict[str, Callable[[Any], Any]]:

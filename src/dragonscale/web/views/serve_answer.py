@@ -155,8 +155,7 @@ def _sizes(report: ServeReport, one: ConfigReport | None) -> Card:
     return {
         "batch": one.batch if one else None,
         "max_batch": one.max_batch if one else None,
-        "prompt": work.prompt,
-        "output": work.output,
+        **fields(work, "prompt output"),
         "chips": next(iter(named), None) or (one.copies * one.chips if one else None),
         "chip": chip.name,
         "slices": [[chips, name] for chips, name in sorted(slices.items())],
