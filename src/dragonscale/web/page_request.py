@@ -7,13 +7,13 @@ from typing import Any
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.listener import Listener
-from dragonscale.web.kept import RecordMemory, given, record_key
+from dragonscale.web.kept import Remembered, given, record_key
 from dragonscale.web.view_names import view_names
 from dragonscale.web.words import question_of
 
-KEPT = RecordMemory(48)
+KEPT = Remembered[str, Any](48)
 """Records that this process remembers."""
-KEPT_BRIEF = RecordMemory(16)
+KEPT_BRIEF = Remembered[str, Any](16)
 """The same for positions of a slider, which are many and cheap: they must not push a search out."""
 WATCHED = 64
 """Replicas of a simulated fleet that are watched one by one."""

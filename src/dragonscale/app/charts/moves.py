@@ -35,11 +35,8 @@ def mesh_axes(degrees: dict[str, int], lines: Iterable[LedgerLine]) -> list[Mesh
         found = sums.setdefault((axes[0], words), [0.0, 0.0, 0.0])
         for place, name in enumerate(("wire_bytes", "expected_s", "exposed_s")):
             found[place] += float(line.total(name))
-    return [MeshAxis(name, degrees[name], _role(name), SPLITS[name], _moves(name, sums)) for name in order]
-
-
-def _role(name: str) -> str:
-    return {"width": "tensor:1"}.get(name, name)
+    roles = {name: "tensor:1" if name == "width" else name for name in order}
+    return [MeshAxis(name, degrees[name], roles[name], SPLITS[name], _moves(name, sums)) for name in order]
 
 
 def _moves(axis: str, sums: dict[tuple[str, str], list[float]]) -> tuple[AxisMove, ...]:

@@ -34,11 +34,6 @@ def time_role(name: str) -> str:
     return "tensor:2" if "collectives" in name else "overhead"
 
 
-def memory_role(name: str) -> str:
-    """The colour of a part of memory."""
-    return MEMORY.get(name, "workspace:2")
-
-
 def time_parts(rows: Iterable[tuple[str, float, float]]) -> tuple[StackPart, ...]:
     """Terms (name, exposed, hidden) as parts of a bar, in the order of the stack."""
     parts = [StackPart(name, shown, time_role(name), hidden) for name, shown, hidden in rows if shown > 0 or hidden > 0]
@@ -57,7 +52,7 @@ def served_memory(use: Any) -> dict[str, float]:
 
 def memory_parts(rows: Iterable[tuple[str, float]]) -> tuple[StackPart, ...]:
     """What is held (name, bytes) as parts of a bar, in the order of the stack."""
-    parts = [StackPart(name, size, memory_role(name)) for name, size in rows if size > 0]
+    parts = [StackPart(name, size, MEMORY.get(name, "workspace:2")) for name, size in rows if size > 0]
     return tuple(sorted(parts, key=lambda part: _place(part, _MEMORY_ORDER)))
 
 

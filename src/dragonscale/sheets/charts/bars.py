@@ -35,7 +35,7 @@ def bars(
     groups = list(dict.fromkeys(row.group for row in rows))
     thick = THICK if len(groups) < 2 else THIN
     left = max((text_width(name, LABEL) for name in shown.values()), default=0.0) + 14
-    said = [_said(row, dimension) for row in rows]
+    said = [amount(row.value, dimension) + (f" ({row.remark})" if row.remark else "") for row in rows]
     right = max((text_width(text, LABEL) for text in said), default=0.0) + 14
     inside = max(width - left - right, 260.0)
     x = zero_axis(axis, dimension, [row.value for row in rows], room=0.0, grid=False)
@@ -59,7 +59,3 @@ def bars(
         return framed(title, view, subtitle)
     parts = [StackPart(group, 0.0, SERIES[number % len(SERIES)]) for number, group in enumerate(groups)]
     return framed(title, {"vconcat": [legend_line(parts, inside), view], "spacing": 12, "resolve": APART}, subtitle)
-
-
-def _said(row: Bar, dimension: str) -> str:
-    return amount(row.value, dimension) + (f" ({row.remark})" if row.remark else "")

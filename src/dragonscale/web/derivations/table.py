@@ -6,6 +6,7 @@ which a unit renders a quantity (`{one.step_s:s}`). What is made of the lines of
 class, which the table names too: what a path ends at is called where it is one.
 """
 
+import contextlib
 import functools
 import string
 import tomllib
@@ -217,7 +218,7 @@ class Derived:
             steps=steps,
             compared=compared,
             error=self.at(spec.error) if spec.error else "",
-            sources=[*sources, *self._chip_sources(), *self._sources()],
+            sources=[*sources, *self._sources()],
             docs=self.at(spec.docs) if isinstance(spec.docs, str) else spec.docs,
             more=spec.more,
         )
@@ -234,21 +235,15 @@ class Derived:
 
     def _row_value(self, path: str) -> Any:
         """Of records of several kinds, some have no such field."""
-        try:
+        with contextlib.suppress(AttributeError) if self.spec.known else contextlib.nullcontext():
             return self.at(path)
-        except AttributeError:
-            if self.spec.known:
-                return None
-            raise
-
-    def _chip_sources(self) -> list[Piece]:
-        paths = self.at(self.spec.chip) if isinstance(self.spec.chip, str) else self.spec.chip
-        return chip_sources(self.at("of.chip"), map(self.told, paths)) if paths else []
+        return None
 
     def _sources(self) -> list[Piece]:
-        if isinstance(self.spec.sources, str):
-            return self.at(self.spec.sources)
-        return [{"text": self.told(text), "url": ""} for text in self.spec.sources]
+        """The sources of the chip's facts, then the number's own."""
+        paths, own = (self.at(it) if isinstance(it, str) else it for it in (self.spec.chip, self.spec.sources))
+        of_chip = chip_sources(self.at("of.chip"), map(self.told, paths)) if paths else []
+        return [*of_chip, *({"text": self.told(text), "url": ""} if isinstance(text, str) else text for text in own)]
 
     def formula(self) -> Piece:
         if self.spec.lettered:

@@ -10,7 +10,6 @@ import re
 import time
 import tomllib
 import traceback
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from dragonscale.web.kept import Remembered
 from dragonscale.web.server.settings import LOOPBACK_NAMES, PageSettings, read_address
 from dragonscale.web.server.turns import error_line
 
@@ -39,18 +39,15 @@ class Pace:
 
     def __init__(self, per_s: float, at_once: float) -> None:
         self.per_s, self.at_once = per_s, at_once
-        self.left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self.left = Remembered[str, tuple[float, float]](_ADDRESSES)
 
     def take(self, address: str, amount: float, now: float | None = None) -> bool:
         """Whether the address may; if so, it has so much less."""
         now = time.monotonic() if now is None else now
-        left, then = self.left.get(address, (self.at_once, now))
+        left, then = self.left.get(address) or (self.at_once, now)
         left = min(self.at_once, left + (now - then) * self.per_s)
         allowed = left >= amount
-        self.left[address] = (left - amount if allowed else left, now)
-        self.left.move_to_end(address)
-        while len(self.left) > _ADDRESSES:
-            self.left.popitem(last=False)
+        self.left.put(address, (left - amount if allowed else left, now))
         return allowed
 
 

@@ -11,12 +11,12 @@ import contextlib
 import os
 import shutil
 import time
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from dragonscale.web.kept import Remembered
 from dragonscale.web.server import processes
 from dragonscale.web.server.lanes import QUICK, SLOW
 from dragonscale.web.server.settings import PageSettings
@@ -146,7 +146,7 @@ class WorkerPool:
         self.folder = processes.private_folder()
         self.queue = FairQueue(settings)
         self.workers = [PageWorker(self, index) for index in range(settings.workers)]
-        self.tabs: OrderedDict[tuple[str, str], PageWorker] = OrderedDict()
+        self.tabs = Remembered[tuple[str, str], PageWorker](TABS)
         self.changed, self.closing = asyncio.Event(), False
         self.answered = self.stopped = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -204,11 +204,7 @@ class WorkerPool:
         return min(free, key=lambda one: one.used_at)  # the one idle for longest has least to forget
 
     def _begin(self, turn: Turn, worker: PageWorker) -> None:
-        place = (turn.address, turn.tab)
-        self.tabs[place] = worker
-        self.tabs.move_to_end(place)
-        while len(self.tabs) > TABS:
-            self.tabs.popitem(last=False)
+        self.tabs.put((turn.address, turn.tab), worker)
         turn.worker = worker
         worker.begin(turn)
 

@@ -23,8 +23,8 @@ def targets_panel(asked: PageRequest) -> dict[str, Any]:
     """Software that runs plans of this kind, the plan's own first; what launches it; what tests it."""
     of = _of(asked)
     record = asked.ask(of, asked.fields)
-    name = _software(record, of)
-    own = software_for(name, KINDS[of]) if name else None
+    names = [plan.stack for plan in record.plans] if of == "train" else [one.engine for one in record.configs]
+    own = software_for(names[0], KINDS[of]) if names else None
     every = sorted(of_kind(KINDS[of]), key=lambda one: own is None or one.name != own.name)
     return {
         "own": own.name if own is not None else "",
@@ -68,12 +68,6 @@ def export_fields(asked: PageRequest) -> dict[str, Any]:
     words |= {name: str(getattr(record.workload, name)) for name in ("prompt", "output")}
     words |= {"rate": asked.fields["rate"]} if asked.fields.get("rate") else {}
     return {"to": to, **words}
-
-
-def _software(record: Any, of: str) -> str:
-    if of == "train":
-        return record.plans[0].stack if record.plans else ""
-    return record.configs[0].engine if record.configs else ""
 
 
 def _of(asked: PageRequest) -> str:

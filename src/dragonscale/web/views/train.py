@@ -45,13 +45,14 @@ def answer_panel(asked: PageRequest) -> Card:
     report, one = first_plan(asked)
     work = report.workload
     size = f"{render(work.parameters, 'count')} parameters"
+    feasible = f"{report.feasible:,} of {report.searched:,} plans are"
     common = {
         **fields(report, "model slice"),
         **fields(work, "stack stack_why dtype"),
         "on": typed_slice(asked, report.slice),
         "parameters": amount(work.parameters, "count", "model:parameters", size),
         "batch": {"tokens": work.batch_tokens, "sequences": work.sequences, "seq": work.seq},
-        "searched": _searched(report),
+        "searched": f"{feasible} feasible, searched in {render(report.search_s, 's')}." if report.searched > 1 else "",
         "slices": [_slice_row(row) | {"on": typed_slice(asked, row.slice)} for row in report.slices],
         "neighbours": [_neighbour(asked, near) for near in report.neighbours],
         "notes": notes_of(report),
@@ -85,12 +86,6 @@ def _sentence(report: TrainReport, one: PlanReport, plan: str) -> str:
 
 def _band(one: PlanReport) -> str:
     return f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}"
-
-
-def _searched(report: TrainReport) -> str:
-    if report.searched <= 1:
-        return ""
-    return f"{report.feasible:,} of {report.searched:,} plans are feasible, searched in {render(report.search_s, 's')}."
 
 
 def _tight(one: PlanReport) -> str:
@@ -205,6 +200,10 @@ def against_panel(asked: PageRequest) -> Card:
     report: TrainReport = asked.ask("train", searched, brief=False)
     best, measured = report.better, report.measured
     plan = typed_plan(best.plan) if best else ""
+    suspects = [
+        {**fields(one, "cause look"), "step": amount(one.step_s, "s", "measured"), "explains": f"{one.explains:.0%}"}
+        for one in (measured.suspects if measured else ())
+    ]
     changes = [
         {
             **fields(change, "setting plan"),
@@ -220,13 +219,8 @@ def against_panel(asked: PageRequest) -> Card:
         "text": report.comparison or f"None of {report.searched:,} plans is feasible.",
         "best": best and {"plan": plan, **quantities(best, STEP, partial(elsewhere, {"plan": plan}))},
         "changes": changes,
-        "measured": measured and {"text": measured.text, "suspects": [_suspect(one) for one in measured.suspects]},
+        "measured": measured and {"text": measured.text, "suspects": suspects},
     }
-
-
-def _suspect(one: Any) -> Card:
-    step = amount(one.step_s, "s", "measured")
-    return {**fields(one, "cause look"), "step": step, "explains": f"{one.explains:.0%}"}
 
 
 def mesh_panel(asked: PageRequest) -> Card:
