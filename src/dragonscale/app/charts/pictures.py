@@ -56,8 +56,8 @@ def roofs_by_peak(peaks: Iterable[tuple[str, float]], bandwidth: float) -> list[
 
 def _formats_chart(chip: ChipReport) -> Chart:
     """Every format of one chip over its HBM."""
-    rates = [fact for fact in chip.facts if fact.unit == "FLOP/s" and isinstance(fact.value, float)]
-    peaks = [(fact.path.removeprefix("matrix.").replace(".", " "), float(fact.value)) for fact in rates]
+    rates = [(fact.path.removeprefix("matrix."), fact.value) for fact in chip.facts if fact.unit == "FLOP/s"]
+    peaks = [(name.replace(".", " "), rate) for name, rate in rates if isinstance(rate, float)]
     over = f"over HBM at {amount(chip.hbm_bytes_per_s, 'bytes/s')}, datasheet rates"
     roofs = roofs_by_peak(peaks, chip.hbm_bytes_per_s)
     return charts.roofline_chart(roofs, [], f"{chip.title}: roofs by format", over)

@@ -79,8 +79,7 @@ def _row(report: CompareReport, of: str, name: str) -> Card:
     for place, side in enumerate(report.sides):
         own = side.figure(name)
         why = f"{place}:{WHY[of][name]}" if name in WHY[of] else ""
-        known = place and first is not None and own is not None
-        mark = _mark(first, own, _for_tokens(report, side, name)) if known else _NONE
+        mark = _mark(first, own, _for_tokens(report, side, name)) if place else _NONE
         cells.append({"number": _amount(own, why), "band": _band(own), **mark})
     shown = {(STEP, "serve"): "decode step"}.get((name, of), name)
     return {"name": shown, "less": name in LESS, "cells": cells}
@@ -95,9 +94,9 @@ def _for_tokens(report: CompareReport, side: Side, name: str) -> float:
     return first.tokens / side.tokens if name == STEP and report.kind == "training" and side.tokens else 1.0
 
 
-def _mark(first: Figure, own: Figure, times: float) -> dict[str, str]:
+def _mark(first: Figure | None, own: Figure | None, times: float) -> dict[str, str]:
     """Better or worse than the first, by how much, and whether that is beyond the bands."""
-    if not first.value or own.value is None or first.name == "batch":
+    if first is None or own is None or not first.value or own.value is None or first.name == "batch":
         return _NONE
     change = own.value * times / first.value - 1
     if abs(change) < SAME:
