@@ -3,7 +3,6 @@
 Nothing is kept here: the reader's browser remembers what was solved.
 
 >>> from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.cards import fields
 >>> asked = PageRequest.read({"view": "learn", "panels": ["course"]}, lambda _: None)
 >>> course_panel(asked)["chapters"][0]["chapter"]
 'rooflines'
