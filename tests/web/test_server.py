@@ -18,7 +18,7 @@ pytest.importorskip("uvicorn", reason="`dscale web` needs the extra `web`.")
 
 from dragonscale.errors import InputError
 from dragonscale.web.answers import answer
-from dragonscale.web.server.app import PAGE
+from dragonscale.web.server.files import PAGE, PageFiles
 from dragonscale.web.server.page_serving import listen
 from dragonscale.web.server.settings import PageSettings
 from tests.web.server_under_test import JSON, Served, server_under_test
@@ -156,14 +156,15 @@ def test_connections_are_kept_and_pipelined_requests_are_answered(server: Served
 
 def test_the_first_load_is_small() -> None:
     """What opening the page loads: index.html, what it names, and what modules import when they load."""
-    seen, wanted = set[str](), ["/index.html"]
+    files, seen, wanted = PageFiles(), set[str](), ["/index.html"]
     while wanted:
         name = wanted.pop()
-        assert (PAGE / name[1:]).is_file(), f"{name} is loaded but not there"
-        if name in seen:
+        one = files.file(name)
+        if name in seen or one is None:
+            assert one is not None, f"{name} is loaded but not there"
             continue
         seen.add(name)
-        text, folder = (PAGE / name[1:]).read_text(encoding="utf-8", errors="replace"), Path(name).parent
+        text, folder = one.body.decode("utf-8", "replace"), Path(name).parent
         if name.endswith(".html"):
             found = re.findall(r'(?:src|href)="([^":#]+)"', text)
         else:
@@ -174,7 +175,7 @@ def test_the_first_load_is_small() -> None:
             )
         wanted += [os.path.normpath(folder / path) for path in found]
     assert {"/index.html", "/style.css", "/js/main.js", "/js/backend.js", "/js/vendor/htm-preact.js"} <= seen
-    sizes = {name: len(gzip.compress((PAGE / name[1:]).read_bytes())) for name in seen}
+    sizes = {name: len(one.packed or one.body) for name in seen if (one := files.file(name))}
     assert sum(sizes.values()) < FIRST_LOAD, sorted(sizes.items(), key=lambda item: -item[1])[:5]
 
 

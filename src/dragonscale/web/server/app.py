@@ -5,23 +5,20 @@ hands their lines on as they come.
 """
 
 import asyncio
-import mimetypes
 import zlib
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
 
 from dragonscale.prompt_http import WRONG_PATH
 from dragonscale.web.kept import key_of
+from dragonscale.web.server.files import PageFiles, accepts_gzip
 from dragonscale.web.server.gate import PageGate, Refusal, tab_of, too_fast
 from dragonscale.web.server.jobs import JobDesk
 from dragonscale.web.server.lanes import has_slow_panel, lane_of
@@ -32,38 +29,23 @@ from dragonscale.web.server.turns import Crowded, Turn
 READ = 8
 """Times the largest body that are read and thrown away, so that whoever sends too much is told so."""
 LINES = "application/x-ndjson"
-PAGE = Path(__file__).parents[1] / "page"
-DOCS = Path(__file__).parents[4] / "docs"
-"""The pages of the documentation, as text, where the package runs from a checkout; derivations link to them."""
-mimetypes.add_type("text/plain", ".md")
-mimetypes.add_type("text/javascript", ".js")
-
-
-class PageFiles(StaticFiles):
-    """Files as they are on the disk now: a reload asks by their tags, but loads only what changed."""
-
-    def file_response(self, *file: Any, **more: Any) -> Response:
-        answer = super().file_response(*file, **more)
-        answer.headers["cache-control"] = "no-cache"
-        return answer
 
 
 class PageApp:
     """The routes."""
 
-    def __init__(self, settings: PageSettings, pool: WorkerPool, jobs: JobDesk) -> None:
+    def __init__(self, settings: PageSettings, pool: WorkerPool, jobs: JobDesk, files: PageFiles | None = None) -> None:
         self.settings, self.pool, self.jobs = settings, pool, jobs
+        self.files = files or PageFiles()
 
     def routes(self) -> list[BaseRoute]:
         """Every path; what is none of the first is a file of the page, or nothing."""
-        pages = [Mount("/docs", PageFiles(directory=DOCS))] if (DOCS / "web.md").is_file() else []
         return [
             Route("/api/ask", self._ask, methods=["POST"]),
             Route("/api/jobs", self._begin_job, methods=["POST"]),
             Route("/api/jobs/{id}", self._job, methods=["GET", "DELETE"]),
             Route("/health", self._health, methods=["GET"]),
-            *pages,
-            Mount("/", GZipMiddleware(PageFiles(directory=PAGE, html=True), compresslevel=4)),
+            Mount("/", self.files),
         ]
 
     async def _health(self, _: Request) -> Response:
@@ -145,21 +127,11 @@ async def lines_of(turn: Turn) -> AsyncIterator[bytes]:
         yield line
 
 
-def accepts_gzip(accepted: str) -> bool:
-    """Whether a client takes gzip.
-
-    >>> accepts_gzip("br, gzip;q=0.5"), accepts_gzip("gzip;q=0")
-    (True, False)
-    """
-    words = [word.partition(";") for word in accepted.lower().replace(" ", "").split(",")]
-    return next((quality.rstrip("0.") != "q=" for name, _, quality in words if name in ("gzip", "*")), False)
-
-
 class LineStream(StreamingResponse):
     """Lines as they come, compressed where that is taken, until they end or the client is gone; then `after`."""
 
     def __init__(self, lines: AsyncIterator[bytes], request: Request, after: Callable[[], None] = lambda: None) -> None:
-        packed = accepts_gzip(request.headers.get("accept-encoding", ""))
+        packed = accepts_gzip(dict(request.scope["headers"]))
         more = {"content-encoding": "gzip", "vary": "accept-encoding"} if packed else {}
         fixed = {"cache-control": "no-store", "x-accel-buffering": "no", **more}
         super().__init__(_packed(lines) if packed else lines, headers=fixed, media_type=LINES)
