@@ -10,7 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dragonscale.physics.hardware import load_chip, parse_target
+from dragonscale.listener import Listener
+from dragonscale.physics.hardware import load_chip
 from dragonscale.sheets.charts import Chart
 from tools.course_pictures import course_pictures
 
@@ -19,18 +20,14 @@ MODEL, SLICE, BATCH, SEQUENCE = "llama3-70b", "h100:512", "4Mi", "8192"
 
 
 @cache
-def _training() -> tuple[Any, Any]:
-    from dragonscale.app.train.ask_train import answer
-    from dragonscale.app.train.train_question import TrainQuestion, read_question
+def _training() -> Any:
+    from dragonscale.app.train.ask_train import TrainQuestion, ask
 
-    asked = read_question(TrainQuestion(MODEL, SLICE, BATCH, SEQUENCE))
-    return asked, answer(asked)
+    return ask(TrainQuestion(MODEL, SLICE, BATCH, SEQUENCE), Listener())
 
 
 def _train(kind: str) -> Chart:
-    from dragonscale.app.train.train_charts import draw
-
-    return draw(kind, *_training())
+    return _training().plot(kind)
 
 
 def _compare() -> Chart:
@@ -82,46 +79,40 @@ def _simulate(kind: str) -> Chart:
 
 
 def _roofline() -> Chart:
-    from dragonscale.app.roofline import draw
+    from dragonscale.app.charts.pictures import draw_roofline
     from dragonscale.app.roofline_report import roofline_report
 
-    chip = load_chip("v5e")
-    return draw(roofline_report("bf16[B,8192] @ bf16[8192,28672]", chip), "roofline")
+    return draw_roofline(roofline_report("bf16[B,8192] @ bf16[8192,28672]", load_chip("v5e")), "roofline")
 
 
 def _collective() -> Chart:
-    from dragonscale.app import collective_report as reports
-    from dragonscale.app.collective import CollectiveAsked, draw
+    from dragonscale.app.collective import CollectiveQuestion, ask
 
-    chip, piece = parse_target("v5e:8x16")
-    mesh = reports.collective_mesh(chip, piece, None)
-    options = reports.read_options(mesh.size("X"), False, False, 1.0, None)
-    report = reports.collective_report("all_gather", 34e6, ("X",), mesh, options, "v5e:8x16")
-    return draw(report.came_from(CollectiveAsked("all_gather", mesh, ("X",), options), []), "size")
+    return ask(CollectiveQuestion("all_gather", on="v5e:8x16", size="34MB", axis="X"), Listener()).plot()
 
 
 def _shard(kind: str) -> Chart:
-    from dragonscale.app.shard import draw
+    from dragonscale.app.charts.pictures import draw_shard
     from dragonscale.app.shard_report import shard_report
     from dragonscale.physics.sharding.mesh import make_mesh
 
     mesh = make_mesh({"X": 4, "Y": 8}, load_chip("v5p"), None)
     sizes = {"I": 8192, "J": 8192, "K": 28672}
-    return draw(shard_report("A[I_X, J] @ B[J_X, K_Y] -> C[I_X, K_Y]", mesh, "v5p", sizes), kind)
+    return draw_shard(shard_report("A[I_X, J] @ B[J_X, K_Y] -> C[I_X, K_Y]", mesh, "v5p", sizes), kind)
 
 
 def _chips() -> Chart:
-    from dragonscale.app.chips import draw
+    from dragonscale.app.charts.pictures import draw_chips
     from dragonscale.app.chips_report import chips_report
 
-    return draw(chips_report(), "roofs")
+    return draw_chips(chips_report(), "roofs")
 
 
 def _model() -> Chart:
-    from dragonscale.app.models import draw, model_report
+    from dragonscale.app.models import draw_models, model_report
     from dragonscale.models import load_model
 
-    return draw(model_report(load_model("llama3-70b"), 8192), "parameters")
+    return draw_models(model_report(load_model("llama3-70b"), 8192), "parameters")
 
 
 PICTURES: dict[str, Callable[[], Chart]] = {

@@ -41,6 +41,17 @@ class Infeasible(InputError):
     """What was asked for is understood and not available: it names what is missing and by how much."""
 
 
+REFUSED = (InputError, RecursionError, MemoryError)
+"""What is told in a sentence wherever it comes up."""
+
+
+def sentence_of(error: BaseException) -> str:
+    """What is said where a question cannot be answered."""
+    if isinstance(error, RecursionError):
+        return "The input is nested too deeply to be read."
+    return "This machine's memory is too small for the question." if isinstance(error, MemoryError) else str(error)
+
+
 def shorten(text: object, limit: int = 60) -> str:
     """Quote user input for a message without flooding the terminal.
 

@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app import chips, models, roofline, shard
-from dragonscale.app import collective_report as collectives
-from dragonscale.app.charts import validate
+from dragonscale.app.charts import pictures
 from dragonscale.app.chips_report import chips_report
-from dragonscale.app.collective import CollectiveAsked
+from dragonscale.app.collective import CollectiveQuestion, ask
 from dragonscale.app.explain import ask_explain as explained
 from dragonscale.app.explain.physics import explain_roofline
-from dragonscale.app.models import model_report
+from dragonscale.app.models import draw_models, model_report
 from dragonscale.app.roofline_report import roofline_report
 from dragonscale.app.shard_report import shard_report
 from dragonscale.app.sweep.sweep_charts import sweep_chart
@@ -20,8 +18,9 @@ from dragonscale.app.verify.verify_sheet import verify_chart
 from dragonscale.errors import InputError
 from dragonscale.evidence.score import Scored, report_of
 from dragonscale.evidence.verify.records import AxisLine, Request, VerifyLine, VerifyReport
+from dragonscale.listener import Listener
 from dragonscale.models import load_model
-from dragonscale.physics.hardware import load_chip, parse_target
+from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.sharding.mesh import make_mesh
 from dragonscale.sheets.charts import Chart
 
@@ -49,21 +48,18 @@ def said(chart: Chart) -> str:
 
 def test_a_roofline_names_its_samples_and_its_ridge() -> None:
     chip = load_chip("v5e")
-    text = said(roofline.draw(roofline_report(MATMUL, chip), "roofline"))
+    text = said(pictures.draw_roofline(roofline_report(MATMUL, chip), "roofline"))
     assert "B=64" in text
     assert "compute binds from 240 FLOPs per byte" in text
-    one = said(roofline.draw(roofline_report(MATMUL, chip, {"B": 64}), "roofline"))
+    one = said(pictures.draw_roofline(roofline_report(MATMUL, chip, {"B": 64}), "roofline"))
     assert "TFLOP/s at 63.4 FLOPs/byte" in one
     with pytest.raises(InputError, match="nothing to draw"):
-        roofline.draw(roofline_report(MATMUL, None), "roofline")
+        pictures.draw_roofline(roofline_report(MATMUL, None), "roofline")
 
 
 def test_a_collective_says_where_latency_ends() -> None:
-    chip, piece = parse_target("v5e:8x16")
-    mesh = collectives.collective_mesh(chip, piece, None)
-    options = collectives.read_options(8, False, False, 1.0, None)
-    report = collectives.collective_report("all_gather", 34e6, ("X",), mesh, options, "v5e:8x16")
-    text = said(report.came_from(CollectiveAsked("all_gather", mesh, ("X",), options), []).plot())
+    report = ask(CollectiveQuestion("all_gather", on="v5e:8x16", size="34MB", axis="X"), Listener())
+    text = said(report.plot())
     assert "latency-bound below 360 kB" in text
     assert "34 MB: 661 µs" in text
 
@@ -71,16 +67,17 @@ def test_a_collective_says_where_latency_ends() -> None:
 def test_a_sharded_einsum_has_bars_and_a_mesh() -> None:
     mesh = make_mesh({"X": 4, "Y": 8}, load_chip("v5p"), None)
     report = shard_report("A[I_X, J] @ B[J_X, K_Y] -> C[I_X, K_Y]", mesh, "v5p", {"I": 8192, "J": 8192, "K": 28672})
-    assert "all-gather over X" in said(shard.draw(report, "bars"))
-    text = said(shard.draw(report, "mesh"))
+    assert "all-gather over X" in said(pictures.draw_shard(report, "bars"))
+    text = said(pictures.draw_shard(report, "mesh"))
     assert "X 4" in text
     assert "backward" in text
 
 
 def test_chips_and_models() -> None:
-    assert "v5p: 459 TFLOP/s" in said(chips.draw(chips_report(), "roofs"))
-    assert "2.5 PFLOP/s" in said(chips.draw(chips_report(), "flops"))
-    assert re.search(r"mlp \| attention", said(models.draw(model_report(load_model("llama3-70b"), 8192), "parameters")))
+    assert "v5p: 459 TFLOP/s" in said(pictures.draw_chips(chips_report(), "roofs"))
+    assert "2.5 PFLOP/s" in said(pictures.draw_chips(chips_report(), "flops"))
+    model = model_report(load_model("llama3-70b"), 8192)
+    assert re.search(r"mlp \| attention", said(draw_models(model, "parameters")))
 
 
 def test_an_explanation_has_its_times() -> None:
@@ -100,10 +97,10 @@ def test_a_verification_stands_beside_its_plan() -> None:
 
 def test_scores_lie_about_the_band() -> None:
     rows = [Scored("a", "s", 10.0, 10.5, "h100"), Scored("b", "s", 20.0, 30.0, "v5p")]
-    text = said(validate.draw("", "training", report_of(rows, [], "chip")))
+    text = said(pictures.draw_scores(report_of(rows, [], "chip"), "training"))
     assert "50% within 10%, 50% within 20% of 2 rows" in text
     with pytest.raises(InputError, match="no row was scored"):
-        validate.draw("", "training", report_of([], ["no step time"]))
+        pictures.draw_scores(report_of([], ["no step time"]), "training")
 
 
 def test_a_sweep_is_lines_or_a_heat_map() -> None:

@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from dragonscale.course.closed_forms.rules_of_thumb import state_bytes
+from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.models.activations import activation_bytes
 from dragonscale.models.flops import Workload
@@ -15,18 +16,14 @@ MODEL, SLICE, BATCH, SEQUENCE = "llama3-70b", "v5p:16x16x32", "4Mi", "4096"
 
 
 @cache
-def _answer() -> tuple[Any, Any]:
-    from dragonscale.app.train.ask_train import answer
-    from dragonscale.app.train.train_question import TrainQuestion, read_question
+def _answer() -> Any:
+    from dragonscale.app.train.ask_train import TrainQuestion, ask
 
-    asked = read_question(TrainQuestion(MODEL, SLICE, BATCH, SEQUENCE))
-    return asked, answer(asked)
+    return ask(TrainQuestion(MODEL, SLICE, BATCH, SEQUENCE), Listener())
 
 
 def _train(kind: str) -> Chart:
-    from dragonscale.app.train.train_charts import draw
-
-    return draw(kind, *_answer())
+    return _answer().plot(kind)
 
 
 def _held() -> Chart:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dragonscale.app.models import draw, model_report
+from dragonscale.app.models import draw_models, model_report
 from dragonscale.models import load_model
 from dragonscale.models.activations import activation_bytes
 from dragonscale.models.flops import Workload, forward_flops
@@ -14,7 +14,7 @@ POLICIES = {"none": "no recompute", "matmuls": "matmuls kept", "block": "only in
 
 
 def _flops() -> Chart:
-    return draw(model_report(load_model("llama3-70b"), 8192), "flops")
+    return draw_models(model_report(load_model("llama3-70b"), 8192), "flops")
 
 
 def _attention() -> Chart:

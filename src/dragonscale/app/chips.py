@@ -1,20 +1,17 @@
 """`dscale chips`: all chips, one with its sources, a slice, or the places of a tiled array's elements."""
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from dragonscale.app import chips_report as reports
-from dragonscale.app.charts.roles import nothing_to_draw
+from dragonscale.app.charts.pictures import draw_chips
 from dragonscale.app.given import maybe_target
 from dragonscale.app.grids import grid, summary
 from dragonscale.app.questions.facts import ChipsQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
-from dragonscale.sheets.charts import Bar, Chart, Roof, bars, roofline_chart
-from dragonscale.sheets.charts.amounts import amount as marked
 from dragonscale.sheets.sheet import Column, NextStep, Prose, Sheet, Title, amount, facts, sheet, table
 
 
@@ -144,71 +141,7 @@ def layout_sheet(report: reports.LayoutReport, _detail: bool) -> Sheet:
     )
 
 
-MOST_ROOFS = 8
-"""Roofs that one picture can tell apart; of more the newest are drawn."""
-ALIKE = 1.13
-"""Roofs within this factor are drawn as one."""
-
-
-def draw(report: reports.ChipReport | reports.ChipsReport, kind: str) -> Chart:
-    """One chip or all of them."""
-    chips = [report] if isinstance(report, reports.ChipReport) else report.chips
-    if not chips:
-        raise nothing_to_draw("no chip is named")
-    if kind == "roofs":
-        return roofs_chart(chips)
-    fields = {
-        "flops": ("bf16 peak", "bf16_flops_per_s", "FLOP/s"),
-        "hbm": ("HBM", "hbm_bytes", "bytes"),
-        "bandwidth": ("HBM bandwidth", "hbm_bytes_per_s", "bytes/s"),
-    }
-    title, field, dimension = fields[kind]
-    role = "compute" if kind == "flops" else "hbm"
-    rows = [Bar(one.title, getattr(one, field), role) for one in chips]
-    return bars(
-        rows, f"{title} of {len(chips)} chips" if len(chips) > 1 else f"{title} of {chips[0].title}", "", dimension
-    )
-
-
-def roofs_chart(chips: Sequence[reports.ChipReport]) -> Chart:
-    """bf16 over HBM of several chips, or every format of one."""
-    if len(chips) == 1:
-        [one] = chips
-        peaks = {fact.path: fact.value for fact in one.facts if fact.unit == "FLOP/s" and isinstance(fact.value, float)}
-        found: dict[float, list[str]] = {}
-        for path, value in peaks.items():
-            found.setdefault(float(value), []).append(path.removeprefix("matrix.").replace(".", " "))
-        roofs = [Roof(", ".join(names), peak, one.hbm_bytes_per_s) for peak, names in found.items()]
-        roofs = sorted(roofs, key=lambda roof: -roof.peak)[:MOST_ROOFS]
-        return roofline_chart(
-            roofs,
-            [],
-            f"{one.title}: roofs by format",
-            f"over HBM at {marked(one.hbm_bytes_per_s, 'bytes/s')}, datasheet rates",
-        )
-    groups: list[list[reports.ChipReport]] = []
-    for one in sorted(chips, key=lambda one: (-one.bf16_flops_per_s, -one.hbm_bytes_per_s)):
-        alike = next((group for group in groups if _alike(group[0], one)), None)
-        groups.append([one]) if alike is None else alike.append(one)
-    newest = sorted(groups, key=lambda group: max(one.released for one in group))[-MOST_ROOFS:]
-    roofs = [
-        Roof(", ".join(one.name for one in group), group[0].bf16_flops_per_s, group[0].hbm_bytes_per_s)
-        for group in groups
-        if group in newest
-    ]
-    told = "" if len(groups) <= MOST_ROOFS else f"; the {MOST_ROOFS} newest"
-    return roofline_chart(
-        roofs, [], "Roofs of chips, bf16 over HBM", f"datasheet rates of the first of each group{told}"
-    )
-
-
-def _alike(one: reports.ChipReport, other: reports.ChipReport) -> bool:
-    """Whether two roofs could not be told apart in a picture."""
-    ratios = one.bf16_flops_per_s / other.bf16_flops_per_s, one.hbm_bytes_per_s / other.hbm_bytes_per_s
-    return all(1 / ALIKE < ratio < ALIKE for ratio in ratios)
-
-
-bind(reports.ChipsReport, Face(chips_sheet, draw))
-bind(reports.ChipReport, Face(chip_sheet, draw))
+bind(reports.ChipsReport, Face(chips_sheet, draw_chips))
+bind(reports.ChipReport, Face(chip_sheet, draw_chips))
 bind(reports.SliceReport, Face(slice_sheet))
 bind(reports.LayoutReport, Face(layout_sheet))

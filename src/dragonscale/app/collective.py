@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dragonscale.app import collective_report as reports
-from dragonscale.app.charts.roles import nothing_to_draw
+from dragonscale.app.charts.pictures import draw_collective
 from dragonscale.app.given import axes_of, target_of, written_target
 from dragonscale.app.grids import grid, summary
 from dragonscale.app.questions.explain import ExplainCollectiveQuestion
@@ -19,9 +19,6 @@ from dragonscale.physics.notation import parse_array
 from dragonscale.physics.numbers import product
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.units import parse
-from dragonscale.sheets.charts import Chart, LineSeries, Mark, RuleLine, line_chart
-from dragonscale.sheets.charts.amounts import amount as marked
-from dragonscale.sheets.charts.axes import log_axis
 from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, sheet, table
 
 
@@ -176,30 +173,5 @@ def transfer_sheet(sent: reports.TransferReport, _detail: bool) -> Sheet:
     )
 
 
-_NAMES = {"bound": "lower bound", "bandwidth": "bandwidth alone", "latency": "latency alone"}
-_ROLES = {"bound": "compute", "bandwidth": "fsdp", "latency": "hbm"}
-
-
-def draw(report: reports.CollectiveReport, _kind: str) -> Chart:
-    """Time against size, with the regimes of latency and of bandwidth."""
-    asked = report.asked
-    curves = reports.size_sweep(asked.kind, asked.axes, asked.mesh, asked.options)
-    if "bound" not in curves:
-        raise nothing_to_draw("one chip sends nothing")
-    # The terms are thin beside their bound, which covers the larger of them; both are dashed below it.
-    order = [name for name in ("bandwidth", "latency", "bound") if name in curves]
-    lowest = min(seconds for _, seconds in curves["bound"])
-    series = [LineSeries(_NAMES[name], tuple(curves[name]), _ROLES[name], dashed=name != "bound") for name in order]
-    x = log_axis("bytes of the whole array", "bytes", [size for size, _ in curves["bound"]], room=0.0)
-    y = log_axis("time", "s", [lowest / 2, *(seconds for _, seconds in curves["bound"])])
-    turn = report.latency_bound_below_bytes
-    rules = [RuleLine(turn, f"latency-bound below {marked(turn, 'bytes')}", "muted")] if x.low < turn < x.high else []
-    marks = [Mark(report.bytes, report.lower_s, f"{marked(report.bytes, 'bytes')}: {marked(report.lower_s, 's')}")]
-    marks = [mark for mark in marks if x.low <= mark.x <= x.high and y.low <= mark.y <= y.high]
-    over = ", ".join(report.axes)
-    title = f"{report.collective.replace('_', '-')} over {over} ({report.chips:,} chips)"
-    return line_chart(series, x, y, title, f"on {report.on}, at datasheet rates", rules, marks)
-
-
-bind(reports.CollectiveReport, Face(collective_sheet, draw))
+bind(reports.CollectiveReport, Face(collective_sheet, draw_collective))
 bind(reports.TransferReport, Face(transfer_sheet))

@@ -316,7 +316,7 @@ def parts_table(report: ModelReport) -> laid.Grid:
     return table(columns, rows)
 
 
-def draw(report: ModelReport | ModelsReport, kind: str) -> Chart:
+def draw_models(report: ModelReport | ModelsReport, kind: str) -> Chart:
     """One model by part, or all presets by size."""
     if not isinstance(report, ModelReport):
         rows = sorted(report.models, key=lambda row: -row.parameters)
@@ -343,5 +343,5 @@ def _active(row: ModelRow) -> str:
     return marked(row.active_parameters, "count") if row.active_parameters < 0.8 * row.parameters else ""
 
 
-bind(ModelReport, Face(model_sheet, draw))
-bind(ModelsReport, Face(models_sheet, draw))
+bind(ModelReport, Face(model_sheet, draw_models))
+bind(ModelsReport, Face(models_sheet, draw_models))

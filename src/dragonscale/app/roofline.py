@@ -1,17 +1,15 @@
 """`dscale roofline`: the time of each resource, the bounds, and where another takes over."""
 
-from dragonscale.app.charts.roles import nothing_to_draw
+from dragonscale.app.charts.pictures import draw_roofline
 from dragonscale.app.given import maybe_target, sizes_of
 from dragonscale.app.grids import grid
 from dragonscale.app.questions.operations import RooflineQuestion
 from dragonscale.app.record import Face, bind
-from dragonscale.app.roofline_report import RooflineReport, chart_points, roofline_report, spelled
+from dragonscale.app.roofline_report import RooflineReport, roofline_report, spelled
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.hardware.chip import dtype_bytes
-from dragonscale.sheets.charts import Chart, Roof, RoofPoint, roofline_chart
-from dragonscale.sheets.charts.amounts import amount as marked
 from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, sheet, table
 
 
@@ -124,22 +122,4 @@ def _curve(report: RooflineReport) -> Grid:
     return records(report.samples, columns)
 
 
-def draw(report: RooflineReport, _kind: str) -> Chart:
-    """The roof of the memory that was asked for, and the points below it."""
-    if report.peak_flops_per_s is None or report.bandwidth_bytes_per_s is None:
-        raise nothing_to_draw("a roofline is drawn for a chip; say which with --on")
-    level = {"hbm": "HBM", "pcie": "PCIe", "dcn": "DCN"}.get(report.memory, report.memory.upper())
-    roof = Roof(level, report.peak_flops_per_s, report.bandwidth_bytes_per_s)
-    ops = [RoofPoint(*point) for point in chart_points(report) if point[1] > 0 and point[2] > 0]
-    if len(ops) == 1:  # the title names it already
-        [one] = ops
-        ops = [
-            RoofPoint(
-                f"{marked(one.rate, 'FLOP/s')} at {marked(one.intensity, 'number')} FLOPs/byte", one.intensity, one.rate
-            )
-        ]
-    unit = "" if report.unit == "matrix" else f", {report.unit} unit"
-    return roofline_chart([roof], ops, report.expression, f"one {report.chip_title}, {report.compute_dtype}{unit}")
-
-
-bind(RooflineReport, Face(roofline_sheet, draw))
+bind(RooflineReport, Face(roofline_sheet, draw_roofline))

@@ -97,5 +97,4 @@ def _cell(value: Any, column: blocks.Column) -> str:
             '<td><div class="bar" style="width:10em"><span '
             f'style="width:{share:.1f}%;background:{_colour(0)}"></span></div></td>'
         )
-    shown = "–" if value is None else f"{value:,}" if isinstance(value, int) else value
-    return f'<td class="{("right " * column.right + column.tone).strip()}">{_text(shown)}</td>'
+    return f'<td class="{("right " * column.right + column.tone).strip()}">{_text(blocks.cell_text(value))}</td>'

@@ -186,6 +186,16 @@ def amount(value: Any, dimension: str) -> str:
     return value if isinstance(value, str) or not dimension else render(float(value), dimension)
 
 
+def cell_text(value: Any) -> str:
+    """A cell as a reader sees it.
+
+    >>> cell_text(12345), cell_text(None), cell_text("fsdp8")
+    ('12,345', '–', 'fsdp8')
+    """
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return "–" if value is None else f"{value:,}" if whole else str(value)
+
+
 def folded(parts: Sequence[BarPart], dimension: str, most: int = 8) -> tuple[BarPart, ...]:
     """At most so many parts, so that each has a look of its own: the smallest become the rest.
 

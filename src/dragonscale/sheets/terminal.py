@@ -69,24 +69,13 @@ def _block(one: blocks.Block, width: int, colour: bool) -> str:
 def wrapped(text: str, width: int, start: str = "", indent: str = "") -> str:
     """Prose of at most the width, and never so wide that it cannot be read; its own line breaks are kept, and
     what a line goes on with is set in further than the line."""
-    lines = [
-        textwrap.fill(
-            line,
-            min(width, READABLE),
-            initial_indent=start if not place else indent,
-            subsequent_indent=indent + _further(line),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for place, line in enumerate(text.split("\n"))
-    ]
+    lines, wrap = [], textwrap.TextWrapper(min(width, READABLE), break_long_words=False, break_on_hyphens=False)
+    for place, line in enumerate(text.split("\n")):
+        inward = len(line) - len(line.lstrip())
+        wrap.initial_indent = indent if place else start
+        wrap.subsequent_indent = indent + (" " * (inward + 2) if inward else "")
+        lines.append(wrap.fill(line))
     return "\n".join(lines)
-
-
-def _further(line: str) -> str:
-    """Where a line that is set in goes on."""
-    inward = len(line) - len(line.lstrip())
-    return " " * (inward + 2) if inward else ""
 
 
 def _fact(label: str, text: str, tone: str, room: int, width: int, colour: bool) -> str:
@@ -138,21 +127,13 @@ def _columns_of(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
 def _table(one: blocks.Grid, width: int, colour: bool) -> str:
     kept, bars = _fitting(one, width)
     lines = [painted(wrapped(one.title, width), "title", colour)] if one.title else []
     columns = [one.columns[place] for place in kept]
     cells = [[_drawn(row[place], one.columns[place], bars) for place in kept] for row in one.rows]
-    widths = [
-        max([_columns_of(column.title), *(_columns_of(row[place]) for row in cells)], default=0)
-        for place, column in enumerate(columns)
-    ]
+    texts = [[column.title, *(row[place] for row in cells)] for place, column in enumerate(columns)]
+    widths = [max(map(_columns_of, own)) for own in texts]
     spare = width - sum(widths) - len(GAP) * (len(widths) - 1)
     if spare < 0:
         widths = _squeezed(columns, widths, -spare)
@@ -228,7 +209,7 @@ def _broken(word: str, room: int) -> list[str]:
 
 def _drawn(value: Any, column: blocks.Column, cells: int) -> str:
     if not column.bar:
-        return _cell(value)
+        return blocks.cell_text(value)
     full = round(max(0.0, min(1.0, value or 0.0)) * cells)
     return "█" * full + "·" * (cells - full)
 
@@ -237,7 +218,6 @@ def _row(texts: Sequence[str], columns: Sequence[blocks.Column], widths: Sequenc
     shown = []
     for text, column, room in zip(texts, columns, widths, strict=True):
         pad = " " * max(0, room - _columns_of(text))
-        shown.append(
-            pad + painted(text, column.tone, colour) if column.right else painted(text, column.tone, colour) + pad
-        )
+        toned = painted(text, column.tone, colour)
+        shown.append(pad + toned if column.right else toned + pad)
     return GAP.join(shown)

@@ -5,7 +5,7 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -56,22 +56,18 @@ def dollars(value: float | None, why: str = "") -> Amount:
 
 
 _ENDINGS = {
-    "flops_per_byte": "FLOP/byte",
-    "flops_per_s": "FLOP/s",
-    "bytes_per_s": "bytes/s",
-    "bytes_per_chip": "bytes",
-    "bytes_per_token": "bytes",
-    "bytes_per_sequence": "bytes",
-    "bytes": "bytes",
-    "flops_per_chip": "FLOP",
-    "flops_per_token": "FLOP",
-    "flops": "FLOP",
-    "usd_per_h": "USD/h",
-    "power_w": "W",
-    "_s": "s",
-    "seconds": "s",
+    "FLOP/byte": ("flops_per_byte",),
+    "FLOP/s": ("flops_per_s",),
+    "bytes/s": ("bytes_per_s",),
+    "bytes": ("bytes_per_chip", "bytes_per_token", "bytes_per_sequence", "bytes"),
+    "FLOP": ("flops_per_chip", "flops_per_token", "flops"),
+    "USD/h": ("usd_per_h",),
+    "USD": ("usd_per_mtok", "cost_usd"),
+    "share": ("mfu", "_share"),
+    "W": ("power_w",),
+    "s": ("_s", "seconds"),
 }
-"""Units by how the keys of records end; what ends otherwise is counted."""
+"""Units by how the keys of records end, the first that fits; what ends otherwise is counted."""
 
 
 def quantity(key: str, value: float | str | None, why: str = "") -> Amount:
@@ -80,17 +76,23 @@ def quantity(key: str, value: float | str | None, why: str = "") -> Amount:
     >>> quantity("link_bytes_per_s", 9e10)["text"], quantity("hosts", 16)["text"], quantity("flops", "2*B*D")["text"]
     ('90GB/s', '16', '2*B*D')
     """
-    unit = next((unit for ending, unit in _ENDINGS.items() if key.endswith(ending)), "count")
+    unit = next((unit for unit, endings in _ENDINGS.items() if key.endswith(endings)), "count")
     if isinstance(value, str):
         return amount(None, unit, text=value)
     if unit == "FLOP/byte":  # what says so beside it needs no unit
         return amount(value, unit, why, "" if value is None else f"{value:,.4g}")
-    return count(value, why) if unit == "count" else amount(value, unit, why)
+    if unit in ("count", "share"):
+        return (count if unit == "count" else share)(value, why)
+    return amount(value, unit, why)
 
 
-def quantities(record: object, fields: Mapping[str, str], why: str) -> dict[str, Amount]:
-    """Fields of a record under names of the page's own; a `why` that ends in a colon goes on with the field's name."""
-    return {
-        name: quantity(field, getattr(record, field), f"{why}{field}" if why.endswith(":") else why)
-        for name, field in fields.items()
-    }
+def quantities(record: object, fields: Mapping[str, str], why: str | Callable[[str], str]) -> dict[str, Amount]:
+    """Fields of a record under names of the page's own. A `why` that ends in a colon goes on with the field's name, and
+    one that is a function is asked by it."""
+
+    def id_of(field: str) -> str:
+        if not isinstance(why, str):
+            return why(field)
+        return f"{why}{field}" if why.endswith(":") else why
+
+    return {name: quantity(field, getattr(record, field), id_of(field)) for name, field in fields.items()}

@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dragonscale.errors import Infeasible, InputError, printable, shorten, unknown
+from dragonscale.errors import REFUSED, Infeasible, printable, sentence_of, shorten, unknown
 from dragonscale.faces.cli.mcp.results import plain
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.registry import panels_of
@@ -45,22 +45,17 @@ def answer(request: Mapping[str, Any], send: Send) -> None:
                 raise unknown(f"panel of {asked.view}", name, panels)
             send({"panel": name, "data": plain(panels[name](asked))})
         send({"done": True, "seconds": time.perf_counter() - begun})
-    except Infeasible as error:
-        send(_failed("infeasible", str(error)))
-    except InputError as error:
-        send(_failed("input", str(error)))
-    except RecursionError:
-        send(_failed("input", "The input is nested too deeply to be read."))
-    except MemoryError:
-        send(_failed("limit", "This machine's memory is too small for the question."))
+    except REFUSED as error:
+        kinds = {Infeasible: "infeasible", MemoryError: "limit"}
+        send(failed(kinds.get(type(error), "input"), sentence_of(error)))
     except OSError as error:
-        send(_failed("limit", f"Something that the question needs cannot be had here: {error.strerror or error}."))
+        send(failed("limit", f"Something that the question needs cannot be had here: {error.strerror or error}."))
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
-        said = f"{type(error).__name__}: {error}"
-        told = f"The planner failed at this question, which is a fault of its own ({shorten(said, 200)})."
-        send(_failed("fault", told))
+        fault = shorten(f"{type(error).__name__}: {error}", 200)
+        send(failed("fault", f"The planner failed at this question, which is a fault of its own ({fault})."))
 
 
-def _failed(kind: str, sentence: str) -> dict[str, Any]:
+def failed(kind: str, sentence: str) -> dict[str, Any]:
+    """The last message of an answer that failed."""
     return {"error": {"kind": kind, "text": printable(sentence)}}

@@ -1,16 +1,19 @@
 """Records that a process remembers, and their names: a second panel of one question costs its own work only.
 
 A server's workers each remember their own. The server gives a question to the worker that has its record, so both name
-records alike (`record_key`), and a worker says after each answer which it still has (`RecordMemory.keys`).
+records alike (`record_key`), and a worker says after each answer which it still has (`Remembered.keys`).
 """
 
 import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from dragonscale.web.view_names import OF_FIELDS
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 def record_key(command: str, fields: Mapping[str, Any], dropped: Mapping[str, str], brief: bool = False) -> str:
@@ -47,10 +50,10 @@ def key_of(request: Mapping[str, Any]) -> str:
     return record_key(view, fields, dropped)
 
 
-class RecordMemory:
-    """The records that were used last.
+class Remembered(Generic[Key, Value]):
+    """What was used last, by its name.
 
-    >>> memory = RecordMemory(2)
+    >>> memory = Remembered[str, str](2)
     >>> for name in "aba":
     ...     memory.put(name, name) if memory.get(name) is None else None
     >>> memory.put("c", "c")
@@ -60,22 +63,22 @@ class RecordMemory:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._records: OrderedDict[str, Any] = OrderedDict()
+        self._records: OrderedDict[Key, Value] = OrderedDict()
 
-    def get(self, key: str) -> Any:
-        """A record, which counts as used; None where it is not remembered."""
+    def get(self, key: Key) -> Value | None:
+        """What was put, which counts as used; None where it is not remembered."""
         if key in self._records:
             self._records.move_to_end(key)
         return self._records.get(key)
 
-    def put(self, key: str, record: Any) -> None:
-        """Remember a record, and drop the one that was not used for longest."""
+    def put(self, key: Key, record: Value) -> None:
+        """Remember it, and drop what was not used for longest."""
         self._records[key] = record
         self._records.move_to_end(key)
         while len(self._records) > self.most:
             self._records.popitem(last=False)
 
-    def keys(self) -> list[str]:
+    def keys(self) -> list[Key]:
         """The names of what is remembered."""
         return list(self._records)
 

@@ -7,13 +7,13 @@ from typing import Any
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.listener import Listener
-from dragonscale.web.kept import RecordMemory, given, record_key
+from dragonscale.web.kept import Remembered, given, record_key
 from dragonscale.web.view_names import view_names
 from dragonscale.web.words import question_of
 
-KEPT = RecordMemory(48)
+KEPT = Remembered[str, Any](48)
 """Records that this process remembers."""
-KEPT_BRIEF = RecordMemory(16)
+KEPT_BRIEF = Remembered[str, Any](16)
 """The same for positions of a slider, which are many and cheap: they must not push a search out."""
 WATCHED = 64
 """Replicas of a simulated fleet that are watched one by one."""
@@ -21,7 +21,7 @@ OFTEN = 100
 """Steps of progress that are told, at most."""
 
 
-class _Told(Listener):
+class PageListener(Listener):
     """Sends how far an answer is."""
 
     def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
@@ -77,14 +77,14 @@ class PageRequest:
         found = memory.get(key)
         if found is None:
             question = question_of(command, fields, self.dropped)
-            found = _answered(command, question, _Told(self.send), short)
+            found = _answered(command, question, PageListener(self.send), short)
             memory.put(key, found)
         return found
 
     @property
     def listener(self) -> Listener:
         """Tells the reader how far something is; it ends the work where nobody waits for it any more."""
-        return _Told(self.send)
+        return PageListener(self.send)
 
     def text(self, name: str, default: str = "") -> str:
         """A word of the request beyond its fields."""

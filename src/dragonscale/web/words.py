@@ -25,26 +25,8 @@ from dragonscale.models.huggingface import load_config
 if TYPE_CHECKING:
     from dragonscale.simulation.trace_files import TraceText
 
-_ENDINGS = (
-    "toml",
-    "json",
-    "jsonl",
-    "csv",
-    "gguf",
-    "safetensors",
-    "yaml",
-    "yml",
-    "py",
-    "sh",
-    "txt",
-    "gz",
-    "zip",
-    "pb",
-    "hlo",
-)
-_FILE = re.compile(
-    rf"(^|[\s,=+@:])(~|\.{{1,2}})(/|$)|\\|(^|[\s,=+@:])/|//|/.*/|\.({'|'.join(_ENDINGS)})(\W|$)", re.IGNORECASE
-)
+_ENDINGS = "toml|json|jsonl|csv|gguf|safetensors|yaml|yml|py|sh|txt|gz|zip|pb|hlo"
+_FILE = re.compile(rf"(^|[\s,=+@:])(~|\.{{1,2}})(/|$)|\\|(^|[\s,=+@:])/|//|/.*/|\.({_ENDINGS})(\W|$)", re.IGNORECASE)
 _RATE = re.compile(r"\d+(\.\d+)?\s*[A-Za-z$]*/\s*[a-z]+")
 """`20/s`, `800GB/s`, `2.5/h`: what has a slash and is no path."""
 _JOBS = ("verify",)
@@ -78,8 +60,8 @@ def question_of(command: str, fields: Mapping[str, Any], dropped: Mapping[str, s
     for field, value in fields.items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and looks_like_file(text):
-                told = f"{field} is {shorten(text)}, which looks like a file"
-                raise InputError(f"{told}; the page reads none: drop the file on it instead.")
+                instead = "the page reads none: drop the file on it instead."
+                raise InputError(f"{field} is {shorten(text)}, which looks like a file; {instead}")
     question = every[name].question(fields)
     if "trace" in fields:
         vars(question)["trace"] = dropped_trace(fields["trace"], dropped or {})

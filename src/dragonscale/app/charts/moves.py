@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 
-from dragonscale.app.charts.roles import TABLE
+from dragonscale.app.charts.roles import SPLITS, TABLE
 from dragonscale.plan.ledger import LedgerLine
 from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis
 
-SPLITS = TABLE["splits"]
 ORDER = tuple(SPLITS)
 """From the outermost axis of a mesh to the innermost, whose chips are nearest."""
 SMALLEST = 1e-4
@@ -35,16 +34,11 @@ def mesh_axes(degrees: dict[str, int], lines: Iterable[LedgerLine]) -> list[Mesh
         found = sums.setdefault((axes[0], words), [0.0, 0.0, 0.0])
         for place, name in enumerate(("wire_bytes", "expected_s", "exposed_s")):
             found[place] += float(line.total(name))
-    return [MeshAxis(name, degrees[name], _role(name), SPLITS[name], _moves(name, sums)) for name in order]
-
-
-def _role(name: str) -> str:
-    return {"width": "tensor:1"}.get(name, name)
+    roles = {name: "tensor:1" if name == "width" else name for name in order}
+    return [MeshAxis(name, degrees[name], roles[name], SPLITS[name], _moves(name, sums)) for name in order]
 
 
 def _moves(axis: str, sums: dict[tuple[str, str], list[float]]) -> tuple[AxisMove, ...]:
     most = max((found[0] for found in sums.values()), default=0.0)
-    rows = [
-        AxisMove(words, *found) for (own, words), found in sums.items() if own == axis and found[0] > SMALLEST * most
-    ]
-    return tuple(sorted(rows, key=lambda row: -row.bytes))
+    rows = [AxisMove(words, *found) for (own, words), found in sums.items() if own == axis]
+    return tuple(sorted((row for row in rows if row.bytes > SMALLEST * most), key=lambda row: -row.bytes))

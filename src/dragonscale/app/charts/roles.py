@@ -7,20 +7,20 @@ Compute comes first, then what HBM takes, then the network by mesh axis, then wa
 >>> time_role("mlp matmuls"), time_role("vision matmuls"), time_role("gradient reduction"), time_role("something new")
 ('compute', 'compute:3', 'data', 'overhead')
 
-Which chart was asked for, and what is said where there is nothing to draw.
+And what is said where there is nothing to draw.
 """
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dragonscale.errors import InputError, unknown
-from dragonscale.sheets.charts.stacks import StackPart
+from dragonscale.errors import InputError
+from dragonscale.sheets.charts.amounts import amount
+from dragonscale.sheets.charts.stacks import PartStack, StackPart
 
 TABLE: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("roles.toml").read_text(encoding="utf-8"))
-TIME, MEMORY = TABLE["time"], TABLE["memory"]
-_SERVED = TABLE["served"]
+TIME, MEMORY, SPLITS, _SERVED = (TABLE[name] for name in ("time", "memory", "splits", "served"))
 _TIME_ORDER, _MEMORY_ORDER = list(TIME), list(MEMORY)
 
 
@@ -32,11 +32,6 @@ def time_role(name: str) -> str:
     if name.endswith("matmuls"):
         return "compute:3"
     return "tensor:2" if "collectives" in name else "overhead"
-
-
-def memory_role(name: str) -> str:
-    """The colour of a part of memory."""
-    return MEMORY.get(name, "workspace:2")
 
 
 def time_parts(rows: Iterable[tuple[str, float, float]]) -> tuple[StackPart, ...]:
@@ -57,8 +52,13 @@ def served_memory(use: Any) -> dict[str, float]:
 
 def memory_parts(rows: Iterable[tuple[str, float]]) -> tuple[StackPart, ...]:
     """What is held (name, bytes) as parts of a bar, in the order of the stack."""
-    parts = [StackPart(name, size, memory_role(name)) for name, size in rows if size > 0]
+    parts = [StackPart(name, size, MEMORY.get(name, "workspace:2")) for name, size in rows if size > 0]
     return tuple(sorted(parts, key=lambda part: _place(part, _MEMORY_ORDER)))
+
+
+def memory_stack(name: str, rows: Iterable[tuple[str, float]], used: float, limit: float) -> PartStack:
+    """A bar of what is held (name, bytes), with how much that is of what there is."""
+    return PartStack(name, memory_parts(rows), f"{amount(used, 'bytes')} of {amount(limit, 'bytes')}")
 
 
 def _place(part: StackPart, order: list[str]) -> float:
@@ -67,17 +67,6 @@ def _place(part: StackPart, order: list[str]) -> float:
         return order.index(part.name)
     alike = [place for place, name in enumerate(order) if TIME.get(name, MEMORY.get(name)) == part.role]
     return alike[-1] + 0.5 if alike else len(order)
-
-
-def chosen_kind(kind: str, kinds: Sequence[str]) -> str:
-    """A kind of chart by its name; the first without one.
-
-    >>> chosen_kind("", ("time", "memory"))
-    'time'
-    """
-    if kind and kind not in kinds:
-        raise unknown("chart", kind, kinds)
-    return kind or kinds[0]
 
 
 def nothing_to_draw(why: str) -> InputError:

@@ -30,16 +30,10 @@ def slice_wiring(piece: Slice) -> str:
         return f"{nodes:,} nodes of {network.levels[0].degree} chips under {tiers} switches"
     size = " x ".join(map(str, piece.shape))
     closed = [wraps for wraps, long in zip(piece.wrap, piece.shape, strict=True) if long > 1]
-    links = (
-        "with wraparound links"
-        if closed and all(closed)
-        else "with wraparound links on some axes"
-        if any(closed)
-        else "without wraparound links"
-    )
-    one = (
-        f"a {len(piece.shape)}D {'torus' if any(closed) else 'mesh'} of {size} chips {links if closed else ''}".strip()
-    )
+    links = "with wraparound links" if any(closed) else "without wraparound links"
+    links += " on some axes" if any(closed) and not all(closed) else ""
+    kind = f"{len(piece.shape)}D {'torus' if any(closed) else 'mesh'}"
+    one = f"a {kind} of {size} chips {links if closed else ''}".strip()
     return one if piece.pods == 1 else f"{piece.pods} pods over the data-centre network, each {one}"
 
 

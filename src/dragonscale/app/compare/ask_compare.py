@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from dragonscale.app.compare.compare_charts import draw
 from dragonscale.app.compare.compare_records import CompareReport, Side
 from dragonscale.app.compare.compare_sheet import compare_sheet
 from dragonscale.app.compare.sides import DOLLARS, TOKENS, difference, keyed, seconds_of, serving_side, training_side
@@ -295,10 +296,4 @@ def _value(side: Side, name: str) -> float:
     return 0.0 if found is None or found.value is None else found.value
 
 
-def _draw(report: CompareReport, kind: str) -> Any:
-    from dragonscale.app.compare.compare_charts import draw
-
-    return draw(report, kind)
-
-
-bind(CompareReport, Face(compare_sheet, _draw))
+bind(CompareReport, Face(compare_sheet, draw))

@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from dragonscale.app.asked_chips import asked_chips, profile_notes
-from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
+from dragonscale.app.charts.roles import nothing_to_draw
 from dragonscale.app.collective import read_question as read_collective
 from dragonscale.app.collective import read_volume
 from dragonscale.app.explain import physics
@@ -43,9 +43,8 @@ def _line(line: FormulaLine) -> list[str]:
     return [f"{line.name} = {line.value}", f"    = {line.formula}", *numbers]
 
 
-def draw(explanation: Explanation, kind: str) -> Chart:
+def draw(explanation: Explanation, _kind: str) -> Chart:
     """Every line that is a time, in the order of the explanation; crossovers in words below the title."""
-    chosen_kind(kind, explanation.CHARTS)
     rows = [
         Bar(line.name.split(" = ")[0], line.value_si, _role(line.name))
         for line in explanation.lines

@@ -2,7 +2,6 @@
 file that `dscale simulate` takes as it is, ledgers, timelines."""
 
 import shlex
-from typing import Any
 
 from dragonscale.app.given import check_named, unnamed
 from dragonscale.app.questions.flag import written
@@ -10,6 +9,7 @@ from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.app.serve.answer import answer
 from dragonscale.app.serve.config import deployment_of, iterations
+from dragonscale.app.serve.serve_charts import draw
 from dragonscale.app.serve.serve_question import ServeAsked, read_question
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.app.serve.serve_sheet import serve_sheet
@@ -143,12 +143,6 @@ def _sheet(report: ServeReport, detail: bool) -> Sheet:
     return Sheet((*sheet.blocks, NextStep(command, f"Next, under traffic{targets}:")))
 
 
-def _draw(report: ServeReport, kind: str) -> Any:
-    from dragonscale.app.serve.serve_charts import draw
-
-    return draw(report, kind)
-
-
 def _ledger(report: ServeReport) -> Ledger:
     return iteration_ledgers(report)["decode"]
 
@@ -161,4 +155,4 @@ def _verify(report: ServeReport) -> Record:
     return verified(serving_question(report.asked, report))
 
 
-bind(ServeReport, Face(_sheet, _draw, _save, timeline=save_iterations, verify=_verify, ledger=_ledger))
+bind(ServeReport, Face(_sheet, draw, _save, timeline=save_iterations, verify=_verify, ledger=_ledger))

@@ -2,22 +2,22 @@
 memory and mesh."""
 
 from dragonscale.app.charts.moves import serving_splits
-from dragonscale.app.charts.roles import chosen_kind, memory_parts, nothing_to_draw, time_parts, time_role
+from dragonscale.app.charts.roles import memory_stack, nothing_to_draw, time_parts, time_role
 from dragonscale.app.serve.config import WIRES
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, StepTerm
 from dragonscale.sheets import charts
+from dragonscale.sheets.charts import AxisMove, Chart, LineSeries, MeshAxis, PartStack, RuleLine
 from dragonscale.sheets.charts.amounts import amount
 from dragonscale.sheets.charts.axes import log_axis
 
 _SHORT = {"pipe": "pp", "data": "dp", "expert": "ep", "context": "cp", "width": "width", "tensor": "tp"}
 
 
-def draw(report: ServeReport, kind: str) -> charts.Chart:
+def draw(report: ServeReport, kind: str) -> Chart:
     """The chart that was asked for."""
-    wanted = chosen_kind(kind, tuple(KINDS))
     if not report.configs:
         raise nothing_to_draw("no configuration fits")
-    return KINDS[wanted](report)
+    return KINDS[kind](report)
 
 
 def _requests(report: ServeReport) -> str:
@@ -36,10 +36,10 @@ def _yield(one: ConfigReport) -> str:
     return f"{one.output_tokens_per_s_per_chip:,.0f} tokens/s per chip, {one.tokens_per_s_per_user:,.3g} per user{cost}"
 
 
-def frontier_chart(report: ServeReport) -> charts.Chart:
+def frontier_chart(report: ServeReport) -> Chart:
     """Tokens per second of a user against those of a chip: a line for each chip, the best configurations named."""
     series = [
-        charts.LineSeries(
+        LineSeries(
             chip if len(report.frontier_by_chip) > 1 else f"best on {chip}",
             tuple(sorted((one.tokens_per_s_per_user, one.output_tokens_per_s_per_chip) for one in points)),
             dots=True,
@@ -55,64 +55,54 @@ def frontier_chart(report: ServeReport) -> charts.Chart:
     x = log_axis("output tokens/s of one user", "number", [one[0] for one in points])
     y = log_axis("output tokens/s per chip", "number", [one[1] for one in points])
     tpot = report.workload.tpot_s
-    rules = [charts.RuleLine(1 / tpot, f"TPOT {amount(tpot, 's')}")] if tpot and x.low < 1 / tpot < x.high else []
+    rules = [RuleLine(1 / tpot, f"TPOT {amount(tpot, 's')}")] if tpot and x.low < 1 / tpot < x.high else []
     title = f"{report.model}: speed of a user against throughput of a chip"
     return charts.line_chart(series, x, y, title, _requests(report), rules, numbered=best)
 
 
-def _terms(rows: list[StepTerm], name: str, remark: str) -> charts.PartStack:
-    return charts.PartStack(name, time_parts((row.name, row.expected_s, 0.0) for row in rows), remark)
+def _terms(rows: list[StepTerm], name: str, remark: str) -> PartStack:
+    return PartStack(name, time_parts((row.name, row.expected_s, 0.0) for row in rows), remark)
 
 
-def decode_chart(report: ServeReport) -> charts.Chart:
+def decode_chart(report: ServeReport) -> Chart:
     """A decode step of the configurations whose terms are known."""
     known = [one for one in report.configs if one.terms]
     stacks = [_terms(one.terms, _named(one), f"{amount(one.decode_step_s, 's')} a step") for one in known]
     return charts.time_bars(stacks, f"{report.model}: a decode step", _requests(report), "time of a decode step")
 
 
-def prefill_chart(report: ServeReport) -> charts.Chart:
+def prefill_chart(report: ServeReport) -> Chart:
     """A prompt by itself, all its chunks together."""
-    known = [one for one in report.configs if one.prefill_terms]
-    stacks = [_terms(one.prefill_terms, _named(one), _alone(one)) for one in known]
-    return charts.time_bars(
-        stacks, f"{report.model}: prefill of a prompt", _requests(report), "time of a prompt that runs alone"
-    )
-
-
-def _alone(one: ConfigReport) -> str:
-    return amount(sum(row.expected_s for row in one.prefill_terms), "s")
-
-
-def memory_chart(report: ServeReport) -> charts.Chart:
-    """What fills a chip, against what it has."""
-    stacks: list[charts.PartStack] = []
+    stacks: list[PartStack] = []
     for one in report.configs:
-        if one.memory is None:
-            continue
-        use = one.memory
-        told = f"{amount(one.hbm_bytes, 'bytes')} of {amount(one.hbm_limit_bytes, 'bytes')}"
-        stacks.append(charts.PartStack(_named(one), memory_parts(use.parts().items()), told))
+        if terms := one.prefill_terms:
+            stacks.append(_terms(terms, _named(one), amount(sum(row.expected_s for row in terms), "s")))
+    title = f"{report.model}: prefill of a prompt"
+    return charts.time_bars(stacks, title, _requests(report), "time of a prompt that runs alone")
+
+
+def memory_chart(report: ServeReport) -> Chart:
+    """What fills a chip, against what it has."""
+    stacks: list[PartStack] = []
+    for one in report.configs:
+        if (use := one.memory) is not None:
+            stacks.append(memory_stack(_named(one), use.parts().items(), one.hbm_bytes, one.hbm_limit_bytes))
     if not stacks:
         raise nothing_to_draw("no configuration says what fills its memory")
     limit = report.configs[0].hbm_limit_bytes
     return charts.memory_bars(stacks, limit, f"{report.model}: memory of a chip", _requests(report))
 
 
-def mesh_picture(report: ServeReport) -> charts.Chart:
+def mesh_picture(report: ServeReport) -> Chart:
     """The mesh of one replica of the best configuration, with what goes over its axes in a decode step."""
     best = report.configs[0]
     terms = {row.name: row for row in best.terms}
-    axes: list[charts.MeshAxis] = []
+    axes: list[MeshAxis] = []
     for name in ("pipe", "data", "context", "width", "tensor"):
         term = terms.get(WIRES[name])
-        moves = (
-            (charts.AxisMove(f"{term.name}, a decode step", term.bytes, term.expected_s),)
-            if term and term.bytes
-            else ()
-        )
+        moves = (AxisMove(f"{term.name}, a decode step", term.bytes, term.expected_s),) if term and term.bytes else ()
         splits = serving_splits(name, best.expert)
-        axes.append(charts.MeshAxis(name, getattr(best, name), time_role(WIRES[name]), splits, moves))
+        axes.append(MeshAxis(name, getattr(best, name), time_role(WIRES[name]), splits, moves))
     subtitle = f"{report.model}: one replica, batch {best.batch:,}; what each chip sends in a decode step"
     return charts.mesh_chart(axes, f"{_named(best)}", subtitle, best.copy_slice.partition(":")[0])
 

@@ -14,6 +14,7 @@ from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.record import Face, bind, shared
 from dragonscale.app.simulate import simulate_records as records
 from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets, percentile_of
+from dragonscale.app.simulate.simulate_charts import draw
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_sheet import simulate_sheet
 from dragonscale.app.simulate.verdict import verdict
@@ -270,10 +271,4 @@ def _sheet(report: records.SimulateReport, detail: bool) -> Sheet:
     return Sheet((*sheet.blocks, NextStep(command, why))) if command else sheet
 
 
-def _draw(report: records.SimulateReport, kind: str) -> Any:
-    from dragonscale.app.simulate.simulate_charts import draw
-
-    return draw(report, kind)
-
-
-bind(records.SimulateReport, Face(_sheet, _draw, timeline=save_run))
+bind(records.SimulateReport, Face(_sheet, draw, timeline=save_run))

@@ -1,6 +1,6 @@
 """Charts of a simulated run: distributions of latencies, and the fleet over time."""
 
-from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
+from dragonscale.app.charts.roles import nothing_to_draw
 from dragonscale.app.simulate.simulate_records import SimulateReport
 from dragonscale.sheets.charts import Chart, LineSeries, RuleLine, line_chart, together
 from dragonscale.sheets.charts.amounts import amount
@@ -14,8 +14,7 @@ _LATENCIES = {"queue_s": "queueing", "ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s"
 
 def draw(report: SimulateReport, kind: str) -> Chart:
     """The chart that was asked for."""
-    makers = {"latency": latency_chart, "occupancy": occupancy_chart}
-    return makers[chosen_kind(kind, tuple(makers))](report, report.result)
+    return (latency_chart if kind == "latency" else occupancy_chart)(report, report.result)
 
 
 def _fleet(report: SimulateReport) -> str:
@@ -26,11 +25,9 @@ def _fleet(report: SimulateReport) -> str:
 
 def latency_chart(report: SimulateReport, result: SimulationResult) -> Chart:
     """Distribution functions of latencies, with targets as vertical rules."""
-    series = []
-    for name, title in _LATENCIES.items():
-        points = tuple((seconds, share) for seconds, share in result.curves.get(name, []) if seconds > SHORTEST)
-        if points:
-            series.append(LineSeries(title, points))
+    curves = {title: result.curves.get(name, []) for name, title in _LATENCIES.items()}
+    drawn = {title: tuple(point for point in points if point[0] > SHORTEST) for title, points in curves.items()}
+    series = [LineSeries(title, points) for title, points in drawn.items() if points]
     if not series:
         raise nothing_to_draw("no request has ended")
     limits = [(name, limit) for name, limit in report.slo.items() if limit > 0]

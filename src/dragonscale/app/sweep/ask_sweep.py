@@ -31,7 +31,7 @@ from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.train import SweepQuestion, TrainQuestion
 from dragonscale.app.questions.verify import VerifyQuestion
 from dragonscale.app.record import Face, bind
-from dragonscale.app.sweep.sweep_charts import check_columns
+from dragonscale.app.sweep.sweep_charts import check_columns, draw
 from dragonscale.app.sweep.sweep_records import COMMANDS, Entry, SweepReport, open_answers
 from dragonscale.app.sweep.sweep_sheet import flat_rows, save_table, sweep_sheet, verify_score
 from dragonscale.app.sweep.workers import cores, interruptible, on_ray, pooled
@@ -161,10 +161,4 @@ def ask(question: SweepQuestion, listener: Listener) -> SweepReport:
     return report.came_from(question, listener.notes)
 
 
-def _draw(report: SweepReport, kind: str) -> Any:
-    from dragonscale.app.sweep.sweep_charts import draw
-
-    return draw(report, kind)
-
-
-bind(SweepReport, Face(sweep_sheet, _draw, table=save_table))
+bind(SweepReport, Face(sweep_sheet, draw, table=save_table))

@@ -4,14 +4,13 @@ two as a heat map."""
 from collections.abc import Sequence
 from typing import Any
 
-from dragonscale.app.charts.roles import chosen_kind, nothing_to_draw
+from dragonscale.app.charts.roles import nothing_to_draw
 from dragonscale.app.sweep.sweep_records import Entry, SweepReport
 from dragonscale.app.sweep.sweep_sheet import ANSWERED, COLUMNS
 from dragonscale.errors import unknown
 from dragonscale.sheets.charts import Bar, Chart, LineSeries, bars, heat_map, line_chart
 from dragonscale.sheets.charts.axes import Axis, log_axis, zero_axis
 
-KINDS = ("auto", "lines", "heat", "bars")
 Row = dict[str, Any]
 LONG = 12
 """Values of a parameter up to which a heat map has room for its columns."""
@@ -20,7 +19,7 @@ LONG = 12
 def draw(report: SweepReport, kind: str) -> Chart:
     """What `--columns` names: the column to draw, or several words `value x y`; without them what varies."""
     asked = report.asked.columns if report.asked is not None else ""
-    return sweep_chart(report.lines, asked, chosen_kind(kind, KINDS), f"Sweep of {report.grid}")
+    return sweep_chart(report.lines, asked, kind, f"Sweep of {report.grid}")
 
 
 def sweep_chart(rows: list[Row], asked: str, kind: str, title: str) -> Chart:

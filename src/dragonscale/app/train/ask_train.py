@@ -3,7 +3,6 @@ against what was expected of it); and what can be made of the answer."""
 
 import shlex
 from dataclasses import replace
-from typing import Any
 
 from dragonscale.app.given import check_named, unnamed
 from dragonscale.app.prices import price_rows
@@ -12,6 +11,7 @@ from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.app.train import slices
 from dragonscale.app.train.plans import best_report, plan_report, single_report, stack_row
+from dragonscale.app.train.train_charts import draw
 from dragonscale.app.train.train_question import TrainAsked, read_question
 from dragonscale.app.train.train_records import Measured, PlanReport, SettingChange, SuspectRow, TrainReport
 from dragonscale.app.train.train_sheet import train_sheet
@@ -257,12 +257,6 @@ def _sheet(report: TrainReport, detail: bool) -> Sheet:
     return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
 
 
-def _draw(report: TrainReport, kind: str) -> Any:
-    from dragonscale.app.train.train_charts import draw
-
-    return draw(kind, report.asked, report)
-
-
 def _ledger(report: TrainReport) -> Ledger:
     report.first("none has a ledger")
     return slices.first_verdict(report.asked, report).ledger
@@ -293,4 +287,4 @@ def _verify(report: TrainReport) -> Record:
     return verified(training_question(report.asked, report))
 
 
-bind(TrainReport, Face(_sheet, _draw, _save, timeline=_save_step, verify=_verify, ledger=_ledger))
+bind(TrainReport, Face(_sheet, draw, _save, timeline=_save_step, verify=_verify, ledger=_ledger))

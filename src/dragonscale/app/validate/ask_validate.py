@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from dragonscale.app.charts.validate import draw
+from dragonscale.app.charts.pictures import draw_scores
 from dragonscale.app.questions import validate
 from dragonscale.app.questions.flag import written
 from dragonscale.app.record import Face, bind
@@ -81,5 +81,5 @@ def _score(kind: str, question: validate.ScoreQuestion, listener: Listener) -> V
 
 
 ask_inference, ask_collectives, ask_kernels, ask_memory = (partial(_score, kind) for kind in _SCORED)
-bind(Validation, Face(score_sheet, draw=lambda answer, kind: draw(kind, answer.kind, answer.scores), rows=save_scores))
+bind(Validation, Face(score_sheet, lambda answer, _: draw_scores(answer.scores, answer.kind), rows=save_scores))
 bind(RunScore, Face(run_sheet, rows=save_measures))

@@ -23,8 +23,7 @@ from dragonscale.app.questions.validate import ServingScoreQuestion, TrainingSco
 from dragonscale.app.simulate.ask_simulate import run_simulation
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_records import Latency, SimulateReport
-from dragonscale.app.train.ask_train import understood
-from dragonscale.app.train.ask_train import against_measured
+from dragonscale.app.train.ask_train import against_measured, understood
 from dragonscale.app.train.plans import plan_report
 from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.app.train.train_records import Measured, PlanReport
@@ -41,8 +40,8 @@ from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.physics.hardware.driver_names import nearest_chip
 from dragonscale.physics.units import render
 from dragonscale.serving.bands import ServedBand, ServedKind, band_of, is_moe
-from dragonscale.training.bands import kind_name
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
+from dragonscale.training.bands import kind_name
 from dragonscale.training.evaluation import Job, judge_one
 from dragonscale.training.plan import Plan, short_plan
 

@@ -30,11 +30,10 @@ from dragonscale.evidence.profiles.records import DeviceTime, ProfileReading, Re
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.steps import LONG, SHORT, FoundSteps, find_steps
 from dragonscale.evidence.profiles.waste import wasted
-from dragonscale.evidence.xla.call_graph import BRANCHES
+from dragonscale.evidence.xla.call_graph import BRANCHES, UNKNOWN, executions
 from dragonscale.evidence.xla.hlo_text import Module
 from dragonscale.evidence.xla.op_work import sending_rate
 from dragonscale.evidence.xla.opcodes import CONTROL, UNTIMED
-from dragonscale.evidence.xla.call_graph import UNKNOWN, executions
 from dragonscale.physics.hardware import Chip, Slice
 
 _STEPS = 2000

@@ -22,10 +22,10 @@ from dragonscale.evidence.xla.memory import DEVICE, parse_oom
 from dragonscale.files import write_file
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.runtime.place import exchanges, mesh_of, serving_sizes
-from dragonscale.runtime.numerics import numerics_of
-from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.decode import serving_mesh, serving_step
+from dragonscale.runtime.expert_exchange import Mixing
+from dragonscale.runtime.numerics import numerics_of
+from dragonscale.runtime.place import exchanges, mesh_of, serving_sizes
 from dragonscale.runtime.train.settings import Order, RunSettings, check
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.serving.plan import parse_serving_plan

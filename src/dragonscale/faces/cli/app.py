@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from dragonscale.errors import INFEASIBLE, WRONG_INPUT, Infeasible, InputError, printable, shorten, unknown
+from dragonscale import errors
+from dragonscale.errors import INFEASIBLE, REFUSED, WRONG_INPUT, Infeasible, InputError, sentence_of
 from dragonscale.faces.cli.help import command_help, family_help, overview
 from dragonscale.faces.cli.shell import run_command
 from dragonscale.faces.cli.table import COMMANDS
@@ -31,7 +32,11 @@ def run(arguments: list[str]) -> int:
         return 0
     except OSError as error:
         _silence()
-        place = f"{shorten(str(error.filename))} cannot be used" if error.filename else "The answer cannot be printed"
+        place = (
+            f"{errors.shorten(str(error.filename))} cannot be used"
+            if error.filename
+            else "The answer cannot be printed"
+        )
         return _refuse(f"{place}: {error.strerror or error}.")
     return code
 
@@ -40,14 +45,8 @@ def _told(arguments: list[str]) -> int:
     """The exit code of a line, bad news told in a sentence."""
     try:
         return _run(arguments)
-    except Infeasible as error:
-        return _refuse(str(error), INFEASIBLE)
-    except InputError as error:
-        return _refuse(str(error))
-    except RecursionError:
-        return _refuse("The input is nested too deeply to be read.")
-    except MemoryError:
-        return _refuse("This machine's memory is too small for the question.")
+    except REFUSED as error:
+        return _refuse(sentence_of(error), INFEASIBLE if isinstance(error, Infeasible) else WRONG_INPUT)
 
 
 def _run(arguments: list[str]) -> int:
@@ -66,8 +65,8 @@ def _run(arguments: list[str]) -> int:
         if kinds and (not rest[1:] or rest[1] in HELP):
             return _help(arguments[:1])
         if kinds:
-            raise unknown(f"`dscale {arguments[0]}` of", rest[1], kinds)
-        raise unknown("command", arguments[0], sorted({name.split()[0] for name in COMMANDS}))
+            raise errors.unknown(f"`dscale {arguments[0]}` of", rest[1], kinds)
+        raise errors.unknown("command", arguments[0], sorted({name.split()[0] for name in COMMANDS}))
     if any(word in HELP for word in rest[: rest.index("--") if "--" in rest else None]):
         return _help(command.name.split())
     return run_command(command, rest)
@@ -113,5 +112,5 @@ def _help(arguments: Sequence[str]) -> int:
 
 def _refuse(sentence: str, code: int = WRONG_INPUT) -> int:
     with contextlib.suppress(OSError):  # nobody listens
-        print(f"dscale: {printable(sentence)}", file=sys.stderr, flush=True)
+        print(f"dscale: {errors.printable(sentence)}", file=sys.stderr, flush=True)
     return code

@@ -71,7 +71,7 @@ def command_help(command: Command[Any, Any], width: int, colour: bool) -> str:
         rows = [field for field in fields if field.group == group and not field.place]
         lines += ["", painted(group, "title", colour)] if rows else []
         for field in rows:
-            shown = _spelled(field)
+            shown = field.flag if field.switch else f"{field.flag} {field.value}"
             lines += _entry(painted(shown, "key", colour), len(shown), _told(field), 26, width)
     lines += ["", painted("Examples", "title", colour)]
     lines += [f"  {painted(f'`{example}`', '', colour).strip('`')}" for example in command.examples]
@@ -84,10 +84,6 @@ def docs_page(name: str) -> str:
     """The address of a page of the docs where they are beside the package, as in a clone; none elsewhere."""
     path = Path(__file__).resolve().parents[3] / "docs" / f"{name}.md"
     return path.as_uri() if name and path.is_file() else ""
-
-
-def _spelled(field: Field[Any, Any]) -> str:
-    return field.flag if field.switch else f"{field.flag} {field.value}"
 
 
 def _told(field: Field[Any, Any]) -> str:

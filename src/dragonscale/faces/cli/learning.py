@@ -66,7 +66,8 @@ def _ask_one(problem: Problem, seed: int, progress: Progress, path: Path, say: S
             print(HELP)
         elif word in ("h", "hint"):
             hints += 1
-            _hint(made, hints)
+            every = made.posed.hints
+            print(every[hints - 1] if hints <= len(every) else "There are no more hints; s shows the solution.")
         elif word in ("s", "solution"):
             _show(made, say, solution=True)
             return progress
@@ -85,11 +86,6 @@ def _show(made: Variant, say: Say, solution: bool = False) -> None:
     print()
 
 
-def _hint(made: Variant, place: int) -> None:
-    hints = made.posed.hints
-    print(hints[place - 1] if place <= len(hints) else "There are no more hints; s shows the solution.")
-
-
 def _judged(made: Variant, typed: str, progress: Progress, path: Path, say: Say) -> tuple[bool, Progress]:
     """An answer judged and kept; what cannot be read is told and costs nothing."""
     try:
@@ -100,11 +96,8 @@ def _judged(made: Variant, typed: str, progress: Progress, path: Path, say: Say)
     after = answered(progress, made.problem.id, made.seed, verdict.right)
     write_progress(path, after)
     if verdict.right:
-        say(
-            replace(
-                problem_report(made, verdict, typed, hint=False, solution=False), next="", ask="", title="", options=[]
-            )
-        )
+        report = problem_report(made, verdict, typed, hint=False, solution=False)
+        say(replace(report, next="", ask="", title="", options=[]))
         print()
     else:
         print(verdict.told)

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from dragonscale.app.record import Record
 
 
+_ENDINGS = {
+    "html": ("page", (".html", ".htm"), ".html"),
+    "timeline": ("timeline", (".json", ".json.gz"), ".json or .json.gz"),
+    "table": ("table", TABLES, ".csv or .md"),
+}
+"""What a file is, and how its name may end."""
+
+
 def run_command(command: Command[Any, Any], arguments: Sequence[str]) -> int:
     """Answer one command line: print first, write after, so that no file that fails costs the answer."""
     given = read_arguments(command.fields(), with_defaults(command, arguments), command.name)
@@ -53,19 +61,12 @@ def _check(output: Output, command: Command[Any, Any]) -> None:
         from dragonscale.sheets.charts.chart import check_chart
 
         check_chart(output.plot)
-    if output.html and not output.html.lower().endswith((".html", ".htm")):
-        raise InputError(f"--html is {shorten(output.html)}; the name of a page should end in .html.")
-    if (
-        output.timeline
-        and not output.timeline.lower().endswith((".json", ".json.gz"))
-        and not output.timeline.startswith("/dev/")
-    ):
-        raise InputError(
-            f"--timeline is {shorten(output.timeline)}; the name of a timeline should end in .json or .json.gz."
-        )
-    for path in filter(None, output.table.split(",")):
-        if not path.lower().endswith(TABLES):
-            raise InputError(f"--table is {shorten(path)}; the name of a table should end in .csv or .md.")
+    named = [("html", output.html), ("timeline", output.timeline), *(("table", one) for one in output.table.split(","))]
+    for name, path in named:
+        what, endings, shown = _ENDINGS[name]
+        stream = name == "timeline" and path.startswith("/dev/")
+        if path and not path.lower().endswith(endings) and not stream:
+            raise InputError(f"--{name} is {shorten(path)}; the name of a {what} should end in {shown}.")
     if output.color not in CHOICES:
         raise unknown("--color", output.color, CHOICES)
     if output.width is not None and not 40 <= output.width <= 1000:

@@ -40,15 +40,11 @@ from dragonscale.faces.command import PLANNING, command
 
 _PLAN_FLAGS = ("explain", "verify", "save", "timeline")
 """What one can do with the best plan."""
+_TRAIN_CHARTS = ("time", "memory", "mesh", "roofline", "scaling", "answer")
+_SWEEP_CHARTS = ("auto", "lines", "heat", "bars")
 
 
-@command(
-    TrainQuestion,
-    PLANNING,
-    "training",
-    ("explain", "verify", "save", "timeline"),
-    ("time", "memory", "mesh", "roofline", "scaling", "answer"),
-)
+@command(TrainQuestion, PLANNING, "training", _PLAN_FLAGS, _TRAIN_CHARTS)
 def train():
     """How to split a training run over chips, how long a step takes, what bounds it, what it costs.
 
@@ -67,13 +63,7 @@ def train():
     return ask
 
 
-@command(
-    ServeQuestion,
-    PLANNING,
-    "serving",
-    ("explain", "verify", "save", "timeline"),
-    ("frontier", "decode", "prefill", "memory", "mesh"),
-)
+@command(ServeQuestion, PLANNING, "serving", _PLAN_FLAGS, ("frontier", "decode", "prefill", "memory", "mesh"))
 def serve():
     """How to serve a model: which chips, sharding, batch and engine; how fast tokens are, what they cost.
 
@@ -112,14 +102,7 @@ def simulate():
     return ask
 
 
-@command(
-    SweepQuestion,
-    PLANNING,
-    "howto/sweep-on-a-cluster",
-    ("explain", "table"),
-    ("auto", "lines", "heat", "bars"),
-    tool=False,
-)
+@command(SweepQuestion, PLANNING, "howto/sweep-on-a-cluster", ("explain", "table"), _SWEEP_CHARTS, tool=False)
 def sweep():
     """Many questions at once, on all cores or a Ray cluster: resumable, one bad entry never stops the rest.
 

@@ -1,6 +1,7 @@
 """Axes that know where a value lies in pixels, so that labels can be placed before anything is drawn."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,40 +43,26 @@ class Axis:
             return self.low * (self.high / self.low) ** share
         return self.low + (self.high - self.low) * share
 
-    def encoding(self, field: str, other: str = "", **more: Any) -> dict[str, Any]:
-        """Vega-Lite's channel for a field on this axis; `other` names the field of the far end of a bar."""
+    def channel(self, field: str) -> dict[str, Any]:
+        """Vega-Lite's channel for a field on this axis."""
         scale: dict[str, Any] = {"domain": [self.low, self.high], "nice": False, "zero": False}
-        if self.log:
-            scale |= {"type": "log"}
+        scale |= {"type": "log"} if self.log else {}
         drawn: dict[str, Any] | None = None
         if self.title:
             # A linear axis has one unit throughout; a logarithmic one changes it on the way.
             label = tick_expression(self.dimension, 0.0 if self.log else max(abs(self.low), abs(self.high)))
             drawn = {"labelExpr": label, "grid": self.grid, "title": self.title}
             drawn |= {"values": list(self.ticks)} if self.ticks else {"tickCount": self.count}
-        channel = {"field": field, "type": "quantitative", "scale": scale, "axis": drawn, **more}
-        return {"channel": channel, "other": {"field": other}} if other else {"channel": channel}
+        return {"field": field, "type": "quantitative", "scale": scale, "axis": drawn}
 
 
-def along(axis: Axis, field: str, other: str = "") -> dict[str, Any]:
-    """The x (and x2) of a layer."""
-    found = axis.encoding(field, other)
-    return {"x": found["channel"]} | ({"x2": found["other"]} if other else {})
-
-
-def upward(axis: Axis, field: str, other: str = "") -> dict[str, Any]:
-    """The y (and y2) of a layer."""
-    found = axis.encoding(field, other)
-    if found["channel"]["axis"] is not None:
-        # The title stands above the axis, where it is read without turning the head.
+def upward(axis: Axis, field: str) -> dict[str, Any]:
+    """The y of a layer; its title stands above the axis, where it is read without turning the head."""
+    channel = axis.channel(field)
+    if channel["axis"] is not None:
         above = {"titleAngle": 0, "titleAlign": "left", "titleBaseline": "bottom", "titleX": 2, "titleY": -8}
-        found["channel"]["axis"] |= above
-    return {"y": found["channel"]} | ({"y2": found["other"]} if other else {})
-
-
-def pixels(length: float) -> Axis:
-    """An axis that is not drawn and counts pixels."""
-    return Axis("", "number", 0.0, length)
+        channel["axis"] |= above
+    return channel
 
 
 def log_axis(title: str, dimension: str, values: Iterable[float], ticks: int = 9, room: float = 0.06) -> Axis:
@@ -101,6 +88,8 @@ def powers(low: float, high: float, most: int = 10) -> list[float]:
 
 
 Row = dict[str, Any]
+LayerRows = defaultdict[str, list[Row]]
+"""Rows of several layers, by what they are."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +109,9 @@ def layered(layers: Sequence[ChartLayer], width: float, height: float) -> dict[s
     colour = {"field": "paint", "type": "nominal", "scale": scale, "legend": None}
     drawn = []
     for layer in layers:
-        if not layer.rows:
-            continue
-        painted = {"color": colour} if "paint" in layer.rows[0] else {}
-        drawn.append({"data": {"values": list(layer.rows)}, "mark": layer.mark, "encoding": layer.encoding | painted})
+        if layer.rows:
+            encoding = layer.encoding | ({"color": colour} if "paint" in layer.rows[0] else {})
+            drawn.append({"data": {"values": list(layer.rows)}, "mark": layer.mark, "encoding": encoding})
     return {"width": width, "height": height, "layer": drawn}
 
 
@@ -165,8 +153,8 @@ class Picture:
 
     def layer(self, mark: dict[str, Any], rows: Sequence[Row], x: str = "x", y: str = "y", **more: Any) -> ChartLayer:
         """Marks at fields of the rows; `x2` and `y2` name the fields of their far ends."""
-        ends = along(self.x, x, more.pop("x2", "")) | upward(self.y, y, more.pop("y2", ""))
-        return ChartLayer(mark, rows, ends | more)
+        ends = {end: {"field": more.pop(end)} for end in ("x2", "y2") if end in more}
+        return ChartLayer(mark, rows, {"x": self.x.channel(x), "y": upward(self.y, y)} | ends | more)
 
     def boxes(self, rows: Sequence[Row], more: dict[str, Any] | None = None, **mark: Any) -> ChartLayer:
         """Rectangles between `from` and `to`, `top` and `bottom`."""
@@ -192,4 +180,4 @@ class Picture:
 
 def pane(width: float, height: float, x: Axis | None = None) -> Picture:
     """A picture whose places are pixels, from the top; across it may have an axis."""
-    return Picture(x or pixels(width), Axis("", "number", height, 0), width, height)
+    return Picture(x or Axis("", "number", 0.0, width), Axis("", "number", height, 0), width, height)

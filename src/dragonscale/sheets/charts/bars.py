@@ -30,20 +30,17 @@ def bars(
     rows: Sequence[Bar], title: str, subtitle: str = "", dimension: str = "number", axis: str = "", width: int = WIDTH
 ) -> Chart:
     """A bar for each row, in the order given; rows of one name stand together, coloured by their group."""
-    names = list(dict.fromkeys(row.name for row in rows))
-    shown = dict(zip(names, distinct(names, 52), strict=True))
+    every = list(dict.fromkeys(row.name for row in rows))
+    shown = dict(zip(every, distinct(every, 52), strict=True))
     groups = list(dict.fromkeys(row.group for row in rows))
     thick = THICK if len(groups) < 2 else THIN
     left = max((text_width(name, LABEL) for name in shown.values()), default=0.0) + 14
-    said = [_said(row, dimension) for row in rows]
+    said = [amount(row.value, dimension) + (f" ({row.remark})" if row.remark else "") for row in rows]
     right = max((text_width(text, LABEL) for text in said), default=0.0) + 14
     inside = max(width - left - right, 260.0)
     x = zero_axis(axis, dimension, [row.value for row in rows], room=0.0, grid=False)
-    drawn: list[Row] = []
-    texts: list[Row] = []
-    heads: list[Row] = []
-    top = 0.0
-    for name in names:
+    drawn, texts, heads, top = list[Row](), list[Row](), list[Row](), 0.0
+    for name in every:
         own = [(row, text) for row, text in zip(rows, said, strict=True) if row.name == name]
         heads.append({"x": 0.0, "y": top + thick * len(own) / 2, "text": shown[name]})
         for row, text in own:
@@ -55,18 +52,10 @@ def bars(
         top += GAP
     height = max(top - GAP, thick) + (8 if axis else 0)
     here = pane(inside, height, x)
-    view = here.view(
-        [
-            here.boxes(drawn, tooltip("name", "amount"), cornerRadius=2),
-            here.texts(heads, align="right", dx=-10, color="@ink"),
-            here.texts(texts, dx=8, color="@ink"),
-        ]
-    )
+    boxes = here.boxes(drawn, tooltip("name", "amount"), cornerRadius=2)
+    names = here.texts(heads, align="right", dx=-10, color="@ink")
+    view = here.view([boxes, names, here.texts(texts, dx=8, color="@ink")])
     if len(groups) < 2:
         return framed(title, view, subtitle)
     parts = [StackPart(group, 0.0, SERIES[number % len(SERIES)]) for number, group in enumerate(groups)]
     return framed(title, {"vconcat": [legend_line(parts, inside), view], "spacing": 12, "resolve": APART}, subtitle)
-
-
-def _said(row: Bar, dimension: str) -> str:
-    return amount(row.value, dimension) + (f" ({row.remark})" if row.remark else "")

@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -138,11 +139,7 @@ def encoded(spec: dict[str, Any], suffix: str) -> bytes:
 
 def picture(spec: dict[str, Any]) -> str:
     """The chart as SVG, or nothing where vl-convert is not installed."""
-    try:
-        import vl_convert
-    except ImportError:
-        return ""
-    return counted_anew(vl_convert.vegalite_to_svg(printable(spec), vl_version=VEGALITE))
+    return encoded(spec, ".svg").decode() if find_spec("vl_convert") else ""
 
 
 def counted_anew(svg: str) -> str:
@@ -153,11 +150,11 @@ def counted_anew(svg: str) -> str:
     '<g clip-path="url(#clip1)"/><clipPath id="clip2"/><clipPath id="clip1"/>'
     """
     numbers: dict[str, int] = {}
-    return re.sub(
-        r"(?<=[#\"])(clip|gradient_)\d+\b",
-        lambda match: f"{match[1]}{numbers.setdefault(match[0], len(numbers) + 1)}",
-        svg,
-    )
+
+    def counted(match: re.Match[str]) -> str:
+        return f"{match[1]}{numbers.setdefault(match[0], len(numbers) + 1)}"
+
+    return re.sub(r"(?<=[#\"])(clip|gradient_)\d+\b", counted, svg)
 
 
 def printable(spec: Any) -> Any:

@@ -40,14 +40,10 @@ def heat_map(
         {"x": across[a], "y": down[b], "value": value, "text": "–" if value is None else texts[value]}
         for a, b, value in rows
     ]
-    wide = max(
-        [
-            CELL[0],
-            *(text_width(cell["text"], LABEL) + 18 for cell in cells),
-            *(text_width(name, LABEL) + 14 for name in across.values()),
-        ]
-    )
-    place = {"x": _place("x", x, list(across.values()), 0), "y": _place("y", y, list(down.values()), None)}
+    numbers, heads = [cell["text"] for cell in cells], across.values()
+    widths = [text_width(text, LABEL) + 18 for text in numbers] + [text_width(name, LABEL) + 14 for name in heads]
+    wide = max([CELL[0], *widths])
+    place = {"x": _place("x", x, list(across.values())), "y": _place("y", y, list(down.values()))}
     key = {"title": None, "values": domain, "labelExpr": _ends(domain, dimension), "gradientLength": 80}
     colour = {"field": "value", "type": "quantitative", "scale": {"scheme": SCHEME, "domain": domain}, "legend": key}
     dark = {"condition": {"test": f"datum.value >= {middle!r}", "value": "#000000"}, "value": "#FFFFFF"}
@@ -86,10 +82,10 @@ def _texts(values: Sequence[float], dimension: str) -> dict[float, str]:
     for digits in (4, 5):
         if len(set(texts.values())) == len(texts):
             break
-        texts = {
-            value: f"{value:.{digits - 3}%}" if dimension == "share" else amount(value, dimension, digits)
-            for value in values
-        }
+        if dimension == "share":
+            texts = {value: f"{value:.{digits - 3}%}" for value in values}
+        else:
+            texts = {value: amount(value, dimension, digits) for value in values}
     return texts
 
 
@@ -99,12 +95,8 @@ def _ends(domain: Sequence[float], dimension: str) -> str:
     return f"datum.value <= {sum(domain) / 2!r} ? '{low}' : '{high}'"
 
 
-def _place(field: str, title: str, order: list[str], angle: int | None) -> dict[str, Any]:
-    turned = {} if angle is None else {"labelAngle": angle}
-    above = (
-        {"titleAngle": 0, "titleAlign": "right", "titleY": -8, "titleX": -8, "titleBaseline": "bottom"}
-        if field == "y"
-        else {}
-    )
-    axis = {"title": title, "domain": False, "ticks": False, "grid": False} | turned | above
+def _place(field: str, title: str, order: list[str]) -> dict[str, Any]:
+    above = {"titleAngle": 0, "titleAlign": "right", "titleY": -8, "titleX": -8, "titleBaseline": "bottom"}
+    turned = above if field == "y" else {"labelAngle": 0}
+    axis = {"title": title, "domain": False, "ticks": False, "grid": False} | turned
     return {"field": field, "type": "nominal", "sort": order, "scale": {"domain": order}, "axis": axis}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.sheets.charts.axes import APART, Axis, ChartLayer, Picture, Row, pane, tooltip, upward
+from dragonscale.sheets.charts.axes import APART, Axis, ChartLayer, LayerRows, Picture, Row, pane, tooltip, upward
 from dragonscale.sheets.charts.chart import HEIGHT, Chart, framed
 from dragonscale.sheets.charts.placing import Box, Segment, place_labels, spread
 from dragonscale.sheets.charts.stacks import StackPart, legend_line
@@ -114,8 +114,7 @@ def line_view(
 def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture, segments: list[Segment]) -> list[ChartLayer]:
     """Numbers in circles at their points; where one would cover another it stands beside its point,
     with a line to it."""
-    layers: list[ChartLayer] = []
-    taken: list[Box] = []
+    layers, taken = list[ChartLayer](), list[Box]()
     for number, (x, y, name) in enumerate(numbered, 1):
         at = here.at(x, y)
         box = (at[0] - BADGE, at[1] - BADGE, at[0] + BADGE, at[1] + BADGE)
@@ -145,9 +144,8 @@ def numbered_list(names: Sequence[str], width: float) -> dict[str, Any]:
         for place, name in enumerate(names)
     ]
     here = pane(width, lines * 24)
-    return here.view(
-        [here.texts(rows, fontWeight="bold", color="@ink"), here.texts(rows, text="name", dx=24, color="@ink")]
-    )
+    names_beside = here.texts(rows, text="name", dx=24, color="@ink")
+    return here.view([here.texts(rows, fontWeight="bold", color="@ink"), names_beside])
 
 
 def _segments(one: LineSeries, here: Picture) -> list[Segment]:
@@ -169,8 +167,7 @@ def _rule_segment(rule: RuleLine, here: Picture) -> Segment:
 def _rules(rules: Sequence[RuleLine], here: Picture) -> tuple[list[ChartLayer], list[Box]]:
     """Rules with their names, which go into rows above the picture so that none covers another."""
     title = (0.0, -24.0, text_width(here.y.title, LABEL) + 12, -6.0)
-    layers: list[ChartLayer] = []
-    taken: list[Box] = []
+    layers, taken = list[ChartLayer](), list[Box]()
     # From right to left, each name to the right of its rule: no rule then crosses the name of another.
     for rule in sorted(rules, key=lambda rule: -rule.value):
         mark = {"type": "rule", "color": f"@{rule.role}", "strokeWidth": 1.8, "strokeDash": [6, 4]}
@@ -178,7 +175,7 @@ def _rules(rules: Sequence[RuleLine], here: Picture) -> tuple[list[ChartLayer], 
         if rule.across:
             _, top = here.at(here.x.low, rule.value)
             box = (here.width - wide, top - 18, here.width, top - 2)
-            layers.append(ChartLayer(mark, [{"y": rule.value}], upward(here.y, "y")))
+            layers.append(ChartLayer(mark, [{"y": rule.value}], {"y": upward(here.y, "y")}))
         else:
             left, _ = here.at(rule.value, here.y.low)
             top = -24.0
@@ -208,23 +205,21 @@ def _marks(
     sizes = [(text_width(mark.name, LABEL), LABEL + 2.0) for mark in marks]
     frame = (0.0, -4.0, here.width + 120, here.height)
     placed = place_labels(at, sizes, frame, segments, taken)
-    texts: list[Row] = []
-    leads: list[Row] = []
-    boxes: list[Box] = []
+    rows, boxes = LayerRows(list), list[Box]()
     for spot, mark, (left, _), (wide, tall) in zip(placed, marks, at, sizes, strict=True):
         if spot is None:
             continue
-        texts.append(here.label(spot.x, spot.y, mark.name))
+        rows["texts"].append(here.label(spot.x, spot.y, mark.name))
         boxes.append((spot.x, spot.y - tall / 2, spot.x + wide, spot.y + tall / 2))
         if spot.far:
             edge = spot.x - 3 if spot.x > left else spot.x + wide + 3
             x1, y1 = here.value(edge, spot.y)
-            leads.append({"x": mark.x, "y": mark.y, "x1": x1, "y1": y1})
+            rows["leads"].append({"x": mark.x, "y": mark.y, "x1": x1, "y1": y1})
     dots = [{"x": mark.x, "y": mark.y, "name": mark.name, "paint": mark.role} for mark in marks if mark.dot]
     return [
-        here.leads(leads, color="@muted", strokeWidth=1),
+        here.leads(rows["leads"], color="@muted", strokeWidth=1),
         here.dots(dots, 110, tooltip("name"), stroke="@background", strokeWidth=1.5),
-        here.texts(texts, color="@ink"),
+        here.texts(rows["texts"], color="@ink"),
     ], boxes
 
 
@@ -239,34 +234,27 @@ def _ends(series: Sequence[LineSeries], here: Picture) -> tuple[list[ChartLayer]
         return [], set(), []
     tops = spread([top for _, top in ending.values()], LABEL + 5, 6, here.height - 6)
     column = max(left for left, _ in ending.values()) + 30
-    texts: list[Row] = []
-    leads: list[Row] = []
-    last: list[Box] = []
+    rows, last = LayerRows(list), list[Box]()
     for (number, (left, top)), moved in zip(ending.items(), tops, strict=True):
         name = series[number].name
-        texts.append(here.label(column + 4, moved, name))
-        leads.append(here.lead((left + 5, top), (column, moved), paint=series[number].role))
+        rows["texts"].append(here.label(column + 4, moved, name))
+        rows["leads"].append(here.lead((left + 5, top), (column, moved), paint=series[number].role))
         last.append((left + 5, min(top, moved) - 2, column, max(top, moved) + 2))
         last.append((column, moved - 9, column + text_width(name, LABEL) + 8, moved + 9))
-    return [here.leads(leads, strokeWidth=1.4), here.texts(texts, color="@ink")], set(ending), last
+    return [here.leads(rows["leads"], strokeWidth=1.4), here.texts(rows["texts"], color="@ink")], set(ending), last
 
 
 def _beside(
     series: Sequence[LineSeries], here: Picture, segments: list[Segment], taken: list[Box]
 ) -> tuple[list[ChartLayer], list[StackPart]]:
     """Names beside the lines that end inside, and those that find no room."""
-    texts: list[Row] = []
-    missing: list[StackPart] = []
-    boxes = list(taken)
+    texts, missing, boxes, frame = list[Row](), list[StackPart](), list(taken), (0.0, 0.0, here.width, here.height)
     for one in series:
         size = (text_width(one.name, LABEL), LABEL + 2.0)
         known = [here.at(x, y) for x, y in one.points if here.inside(x, y)]
-        for part in (0.999, 0.62, 0.5, 0.75, 0.38, 0.25, 0.86, 0.12, 0.0):
-            spot = None
-            if known:
-                anchor = known[min(int(part * len(known)), len(known) - 1)]
-                frame = (0.0, 0.0, here.width, here.height)
-                [spot] = place_labels([anchor], [size], frame, segments, boxes, gap=7.0)
+        for part in (0.999, 0.62, 0.5, 0.75, 0.38, 0.25, 0.86, 0.12, 0.0) if known else ():
+            anchor = known[min(int(part * len(known)), len(known) - 1)]
+            [spot] = place_labels([anchor], [size], frame, segments, boxes, gap=7.0)
             if spot is not None and not spot.far:
                 texts.append(here.label(spot.x, spot.y, one.name))
                 boxes.append((spot.x, spot.y - 8, spot.x + size[0], spot.y + 8))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.sheets.charts.amounts import amount
-from dragonscale.sheets.charts.axes import APART, Row, pane
+from dragonscale.sheets.charts.axes import APART, LayerRows, Row, pane
 from dragonscale.sheets.charts.chart import WIDTH, Chart, framed
 from dragonscale.sheets.charts.text import text_width, wrapped
 from dragonscale.sheets.charts.theme import LABEL, SMALL
@@ -166,13 +166,7 @@ def _moved(one: AxisFrame, dx: float, dy: float) -> AxisFrame:
 
 def axis_table(axes: Sequence[MeshAxis], width: float) -> dict[str, Any]:
     """Each axis with what it splits and moves, outermost first."""
-    swatches: list[Row] = []
-    heads: list[Row] = []
-    words: list[Row] = []
-    names: list[Row] = []
-    sizes: list[Row] = []
-    times: list[Row] = []
-    at = 8.0
+    rows, at = LayerRows(list), 8.0
     moves = [move for one in axes for move in one.moves]
     said = max((text_width(move.name, LABEL) for move in moves), default=0.0)
     told = max((text_width(_time(move), LABEL) for move in moves if move.seconds), default=0.0)
@@ -180,43 +174,42 @@ def axis_table(axes: Sequence[MeshAxis], width: float) -> dict[str, Any]:
     second = first + told + 24
     width = max(width, second)
     for one in axes:
-        swatches.append({"from": 0.0, "to": 15.0, "top": at - 7.5, "bottom": at + 7.5, "paint": one.role})
-        heads.append({"x": 24.0, "y": at, "text": f"{one.name} {one.degree:,}"})
+        rows["swatches"].append({"from": 0.0, "to": 15.0, "top": at - 7.5, "bottom": at + 7.5, "paint": one.role})
+        rows["heads"].append({"x": 24.0, "y": at, "text": f"{one.name} {one.degree:,}"})
         start = 24 + text_width(f"{one.name} {one.degree:,}", LABEL + 1, bold=True) + 12
         lines = wrapped(f"splits {one.splits}", SMALL, width - start) if one.splits else []
         for line in lines:
-            words.append({"x": start, "y": at, "text": line})
+            rows["words"].append({"x": start, "y": at, "text": line})
             at += LINE
         at += LINE if not lines else 2
         for move in one.moves:
-            names.append({"x": 24.0, "y": at, "text": move.name})
-            sizes.append({"x": first, "y": at, "text": amount(move.bytes, "bytes")})
+            rows["names"].append({"x": 24.0, "y": at, "text": move.name})
+            rows["sizes"].append({"x": first, "y": at, "text": amount(move.bytes, "bytes")})
             if move.seconds:
-                times.append({"x": second, "y": at, "text": _time(move)})
+                rows["times"].append({"x": second, "y": at, "text": _time(move)})
             at += LINE
         at += 12
     if not axes:
-        heads.append({"x": 0.0, "y": at, "text": "one chip: nothing is split"})
+        rows["heads"].append({"x": 0.0, "y": at, "text": "one chip: nothing is split"})
         at += LINE
     here = pane(width, at)
     return here.view(
         [
-            here.boxes(swatches),
-            here.texts(heads, fontWeight="bold", fontSize=LABEL + 1, color="@ink"),
-            here.texts(words, fontSize=SMALL, color="@muted"),
-            here.texts(names, color="@ink"),
-            here.texts(sizes, align="right", color="@ink"),
-            here.texts(times, align="right", color="@ink"),
+            here.boxes(rows["swatches"]),
+            here.texts(rows["heads"], fontWeight="bold", fontSize=LABEL + 1, color="@ink"),
+            here.texts(rows["words"], fontSize=SMALL, color="@muted"),
+            here.texts(rows["names"], color="@ink"),
+            here.texts(rows["sizes"], align="right", color="@ink"),
+            here.texts(rows["times"], align="right", color="@ink"),
         ]
     )
 
 
 def _time(move: AxisMove) -> str:
     assert move.seconds
-    if move.exposed is None:
-        return amount(move.seconds, "s")
-    if move.exposed < 0.005 * move.seconds:
-        return f"{amount(move.seconds, 's')}, all hidden"
-    if move.exposed > 0.995 * move.seconds:
-        return f"{amount(move.seconds, 's')}, all exposed"
-    return f"{amount(move.seconds, 's')}, {amount(move.exposed, 's')} exposed"
+    seconds, exposed = amount(move.seconds, "s"), move.exposed
+    if exposed is None:
+        return seconds
+    if exposed < 0.005 * move.seconds:
+        return f"{seconds}, all hidden"
+    return f"{seconds}, {'all' if exposed > 0.995 * move.seconds else amount(exposed, 's')} exposed"

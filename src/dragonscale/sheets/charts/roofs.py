@@ -59,8 +59,7 @@ def roofline_chart(roofs: Sequence[Roof], ops: Sequence[RoofPoint], title: str, 
     x, y = _axes(roofs, ops)
     here = Picture(x, y, INSIDE, HEIGHT)
     several = len(roofs) > 1
-    lines: list[Row] = []
-    segments: list[Segment] = []
+    lines, segments = list[Row](), list[Segment]()
     for number, roof in enumerate(roofs):
         points = sorted({x.low, min(max(roof.ridge, x.low), x.high), x.high})
         drawn = [{"x": one, "y": roof.at(one), "roof": roof.name, "paint": _paint(number, several)} for one in points]
@@ -121,35 +120,31 @@ def _merged(ops: Sequence[RoofPoint], here: Picture) -> list[RoofPoint]:
 
 def _roof_labels(roofs: Sequence[Roof], here: Picture, several: bool) -> tuple[list[Row], list[Box]]:
     """What each roof is, along its line, and the room that takes."""
-    said: list[Row] = []
-    taken: list[Box] = []
-    for number, roof in enumerate(roofs):
-        if several:
-            continue
+    said, taken = list[Row](), list[Box]()
+    for roof in () if several else roofs:
         left, top = here.at(roof.ridge, roof.peak)
         flat = f"peak {amount(roof.peak, 'FLOP/s')}"
         said.append(here.label(left - 14, top, flat, angle=0, align="right"))
         taken.append((left - 16 - text_width(flat, SMALL), top - 10, left - 12, top + 10))
         start, end = here.at(here.x.low, roof.at(here.x.low)), here.at(roof.ridge, roof.peak)
         angle = math.degrees(math.atan2(end[1] - start[1], end[0] - start[0]))
-        part = 0.42
-        middle = start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part
+        middle = [first + (last - first) * 0.42 for first, last in zip(start, end, strict=True)]
         away = 13.0
         sine, cosine = math.sin(math.radians(angle)), math.cos(math.radians(angle))
         slanted = f"{roof.name} {amount(roof.bandwidth, 'bytes/s')}"
         place = middle[0] + away * sine, middle[1] - away * cosine
         said.append(here.label(*place, slanted, angle=angle, align="center"))
-        half = text_width(slanted, SMALL) / 2 * cosine
-        rise = text_width(slanted, SMALL) / 2 * abs(sine)
+        long = text_width(slanted, SMALL) / 2
+        half, rise = long * cosine, long * abs(sine)
         taken.append((middle[0] - half - 14, middle[1] - rise - 20, middle[0] + half, middle[1] + rise))
-        if number == 0:
-            foot = here.at(roof.ridge, here.y.low)
-            text = f"compute binds from {amount(roof.ridge, 'number')} FLOPs per byte"
-            fits = foot[0] + 8 + text_width(text, SMALL) < here.width
-            side = foot[0] + (8 if fits else -8)
-            said.append(here.label(side, foot[1] - 12, text, angle=0, align="left" if fits else "right"))
-            edge = foot[0] + 8 if fits else foot[0] - 8 - text_width(text, SMALL)
-            taken.append((edge, foot[1] - 22, edge + text_width(text, SMALL), foot[1]))
+        text = f"compute binds from {amount(roof.ridge, 'number')} FLOPs per byte"
+        (left, bottom), long = here.at(roof.ridge, here.y.low), text_width(text, SMALL)
+        fits = left + 8 + long < here.width
+        said.append(
+            here.label(left + (8 if fits else -8), bottom - 12, text, angle=0, align="left" if fits else "right")
+        )
+        edge = left + 8 if fits else left - 8 - long
+        taken.append((edge, bottom - 22, edge + long, bottom))
     return said, taken
 
 
@@ -158,8 +153,7 @@ def _roof_names(roofs: Sequence[Roof], here: Picture) -> list[ChartLayer]:
     ends = [here.at(here.x.high, roof.at(here.x.high)) for roof in roofs]
     tops = spread([top for _, top in ends], LABEL + 5, 8, here.height - 8)
     names = distinct([roof.name for roof in roofs], 40)
-    texts: list[Row] = []
-    leads: list[Row] = []
+    texts, leads = list[Row](), list[Row]()
     for number, (roof, name, (left, top), moved) in enumerate(zip(roofs, names, ends, tops, strict=True)):
         told = f"{name}: {amount(roof.peak, 'FLOP/s')}"
         told += f", {amount(roof.bandwidth, 'bytes/s')}" if len({one.bandwidth for one in roofs}) > 1 else ""
@@ -183,8 +177,7 @@ def _op_labels(
         sizes = [(text_width(name, LABEL), LABEL + 2) for name in names]
         clear = place_labels(at, sizes, frame, segments, taken)
         placed = [one or other for one, other in zip(clear, place_labels(at, sizes, frame), strict=True)]
-    texts: list[Row] = []
-    leads: list[Row] = []
+    texts, leads = list[Row](), list[Row]()
     for spot, (left, top), name in zip(placed, at, names, strict=True):
         found = spot or PlacedLabel(left + 8, top - 10, False)
         texts.append(here.label(found.x, found.y, name))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.sheets.charts.amounts import amount
-from dragonscale.sheets.charts.axes import APART, ChartLayer, Picture, Row, pane, tooltip, zero_axis
+from dragonscale.sheets.charts.axes import APART, ChartLayer, LayerRows, Picture, Row, pane, tooltip, zero_axis
 from dragonscale.sheets.charts.chart import WIDTH, Chart, framed
 from dragonscale.sheets.charts.text import distinct, text_width
 from dragonscale.sheets.charts.theme import LABEL, SMALL, unlike
@@ -71,10 +71,9 @@ def stacked_bars(
 ) -> Chart:
     """Bars of parts, one below the other, and their legend. Without an axis a single bar's legend runs
     along in lines."""
-    known = [
-        replace(one, name=name) for one, name in zip(stacks, distinct([one.name for one in stacks], 90), strict=True)
-    ]
-    known = _recoloured(_with_others(known))
+    names = distinct([one.name for one in stacks], 90)
+    named = [replace(one, name=name) for one, name in zip(stacks, names, strict=True)]
+    known = _recoloured(_with_others(named))
     x = zero_axis(axis, dimension, [limit, *(one.total for one in known), *(_hidden(one) for one in known)], grid=False)
     hides = any(part.hidden > 0 for one in known for part in one.parts)
     step = HEAD + BAR + (LANE + 4 if hides else 0) + GAP
@@ -86,9 +85,8 @@ def stacked_bars(
     elif axis:
         table = legend_table(known, dimension, width)
     else:
-        table = legend_line(
-            [replace(part, name=_told(part, dimension)) for part in known[0].parts], width, hides, limit > 0
-        )
+        parts = [replace(part, name=_told(part, dimension)) for part in known[0].parts]
+        table = legend_line(parts, width, hides, limit > 0)
     return framed(title, {"vconcat": [content, table], "spacing": 18, "resolve": APART}, subtitle)
 
 
@@ -115,12 +113,11 @@ def _with_others(stacks: Sequence[PartStack]) -> list[PartStack]:
     found = []
     for one in stacks:
         few = [part for part in one.parts if part.name in small]
-        other = StackPart(
-            f"other ({len(small)})", sum(part.value for part in few), "overhead:2", sum(p.hidden for p in few)
-        )
-        kept = tuple(part for part in one.parts if part.name not in small)
-        free = tuple(part for part in kept if part.role == "free")
-        found.append(replace(one, parts=(*(part for part in kept if part.role != "free"), other, *free)))
+        size, hidden = sum(part.value for part in few), sum(part.hidden for part in few)
+        other = StackPart(f"other ({len(small)})", size, "overhead:2", hidden)
+        large = [part for part in one.parts if part.name not in small]
+        used, free = ([part for part in large if (part.role == "free") == is_free] for is_free in (False, True))
+        found.append(replace(one, parts=(*used, other, *free)))
     return found
 
 
@@ -153,43 +150,39 @@ def stack_order(stacks: Sequence[PartStack]) -> list[str]:
 
 def _layers(stacks: Sequence[PartStack], here: Picture, step: float, limit: float, dimension: str) -> list[ChartLayer]:
     order = [part.name for part in _parts(stacks)]
-    bars: list[Row] = []
-    lanes: list[Row] = []
-    shares: list[Row] = []
-    heads: list[Row] = []
+    rows = LayerRows(list)
     for number, one in enumerate(stacks):
         top = step * number + HEAD
         end, after = 0.0, 0.0
-        heads.append({"x": 0.0, "y": top - 13, "text": one.name, "remark": one.remark, "end": here.x.high})
+        rows["heads"].append({"x": 0.0, "y": top - 13, "text": one.name, "remark": one.remark, "end": here.x.high})
         for part in sorted(one.parts, key=lambda part: order.index(part.name)):
             told = {"part": part.name, "amount": amount(part.value, dimension), "bar": one.name, "paint": part.role}
             if part.value > 0:
-                bars.append(told | {"from": end, "to": end + part.value, "top": top, "bottom": top + BAR})
+                rows["bars"].append(told | {"from": end, "to": end + part.value, "top": top, "bottom": top + BAR})
                 text = amount(part.value / one.total, "share")
                 if text_width(text, LABEL) + 10 < here.x.share(part.value) * here.width and part.role != "free":
-                    shares.append(
-                        {"x": end + part.value / 2, "y": top + BAR / 2, "text": text, "paint": f"on:{part.role}"}
-                    )
+                    middle = {"x": end + part.value / 2, "y": top + BAR / 2}
+                    rows["shares"].append(middle | {"text": text, "paint": f"on:{part.role}"})
                 end += part.value
             if part.hidden > 0:
                 lane = {"from": after, "to": after + part.hidden, "top": top + BAR + 3, "bottom": top + BAR + 3 + LANE}
-                lanes.append(told | lane | {"amount": f"{amount(part.hidden, dimension)} hidden"})
+                rows["lanes"].append(told | lane | {"amount": f"{amount(part.hidden, dimension)} hidden"})
                 after += part.hidden
     edge, told = {"stroke": "@background", "strokeWidth": 1.5}, tooltip("bar", "part", "amount")
     large = {"color": "@ink", "fontSize": LABEL + 1}
-    remarked = [row for row in heads if row["remark"]]
+    remarked = [row for row in rows["heads"] if row["remark"]]
     layers = [
-        here.boxes(bars, told, **edge),
-        here.boxes(lanes, told, **edge, fillOpacity=0.42),
-        here.texts(shares, align="center"),
-        here.texts(heads, fontWeight="bold", **large),
+        here.boxes(rows["bars"], told, **edge),
+        here.boxes(rows["lanes"], told, **edge, fillOpacity=0.42),
+        here.texts(rows["shares"], align="center"),
+        here.texts(rows["heads"], fontWeight="bold", **large),
         here.texts(remarked, "end", "remark", align="right", **large),
     ]
     if limit:  # the line that no bar should cross, beside every bar
         tops = [step * number + HEAD for number in range(len(stacks))]
-        rows = [{"x": limit, "top": top - 1, "bottom": top + BAR + 5} for top in tops]
+        ends = [{"x": limit, "top": top - 1, "bottom": top + BAR + 5} for top in tops]
         rule = {"type": "rule", "color": "@limit", "strokeWidth": 3}
-        layers.append(here.layer(rule, rows, y="top", y2="bottom"))
+        layers.append(here.layer(rule, ends, y="top", y2="bottom"))
     return layers
 
 
@@ -205,30 +198,24 @@ def legend_table(stacks: Sequence[PartStack], dimension: str, width: float) -> d
     wide = max(text_width(name, LABEL) for name in names) + 26
     ends = [wide + 66, wide + 118] + ([wide + 188] if hides else [])
     between = min(ends[-1] + 46, (width - ends[-1])) if columns == 2 else 0.0
-    swatches: list[Row] = []
-    left: list[Row] = []
-    right: list[Row] = []
-    dim: list[Row] = []
+    rows = LayerRows(list)
     for number, (part, name) in enumerate(zip(parts, names, strict=True)):
         x0, at = number // lines * between, (number % lines + 0.5) * ROW + head
-        swatches.append({"from": x0, "to": x0 + 15, "top": at - 7.5, "bottom": at + 7.5, "paint": part.role})
-        left.append({"x": x0 + 24, "y": at, "text": name})
-        right.append({"x": x0 + ends[0], "y": at, "text": amount(part.value, dimension)})
-        dim.append({"x": x0 + ends[1], "y": at, "text": amount(part.value / total, "share") if total else ""})
+        swatch = {"from": x0, "to": x0 + 15, "top": at - 7.5, "bottom": at + 7.5, "paint": part.role}
+        rows["swatches"].append(swatch)
+        rows["names"].append({"x": x0 + 24, "y": at, "text": name})
+        rows["amounts"].append({"x": x0 + ends[0], "y": at, "text": amount(part.value, dimension)})
+        share = amount(part.value / total, "share") if total else ""
+        rows["dim"].append({"x": x0 + ends[1], "y": at, "text": share})
         if part.hidden > 0.0005 * total:
-            dim.append({"x": x0 + ends[2], "y": at, "text": amount(part.hidden, dimension)})
+            rows["dim"].append({"x": x0 + ends[2], "y": at, "text": amount(part.hidden, dimension)})
         if hides and number % lines == 0:
             titles = zip(ends, ("exposed", "share", "hidden"), strict=True)
-            dim += [{"x": x0 + end, "y": head / 2 - 2, "text": text} for end, text in titles]
+            rows["dim"] += [{"x": x0 + end, "y": head / 2 - 2, "text": text} for end, text in titles]
     here = pane(width, lines * ROW + head)
-    return here.view(
-        [
-            here.boxes(swatches),
-            here.texts(left, color="@ink"),
-            here.texts(right, color="@ink", align="right"),
-            here.texts(dim, color="@muted", align="right"),
-        ]
-    )
+    numbers = here.texts(rows["amounts"], color="@ink", align="right")
+    dim = here.texts(rows["dim"], color="@muted", align="right")
+    return here.view([here.boxes(rows["swatches"]), here.texts(rows["names"], color="@ink"), numbers, dim])
 
 
 def legend_line(parts: Sequence[StackPart], width: float, hides: bool = False, limited: bool = False) -> dict[str, Any]:
@@ -239,9 +226,7 @@ def legend_line(parts: Sequence[StackPart], width: float, hides: bool = False, l
         entries.append(("thin and lighter: hidden (overlapped)", "overhead", 0.42))
     if limited:
         entries.append(("HBM limit", "limit", 1.0))
-    swatches: list[Row] = []
-    texts: list[Row] = []
-    x0, line = 0.0, 0
+    swatches, texts, x0, line = list[Row](), list[Row](), 0.0, 0
     for name, role, opacity in entries:
         wide = text_width(name, LABEL) + 50
         if x0 + wide - 20 > width and x0:

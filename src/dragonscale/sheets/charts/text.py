@@ -4,30 +4,12 @@ Widths are the advance widths of Arial, which Helvetica and Liberation Sans shar
 a few percent wider or narrower, which margins allow for.
 """
 
-_WIDTHS = {
-    191: "'",
-    222: "ijl",
-    260: "|",
-    278: " !,./:;I[\\]ft",
-    333: "()-`r",
-    355: '"',
-    389: "*",
-    469: "^",
-    500: "Jckvsxyz·",
-    556: "#$0123456789?L_abdeghnopqu…",
-    584: "+<=>~×",
-    611: "FTZ",
-    667: "&ABEKPSVXY",
-    722: "CDHNRUw",
-    778: "GOQ",
-    833: "Mm",
-    889: "%",
-    944: "W",
-    1000: "—→",
-    1015: "@",
-}
+import tomllib
+from pathlib import Path
+
+_WIDTHS = tomllib.loads(Path(__file__).with_name("widths.toml").read_text(encoding="utf-8"))
+_WIDTH = {character: int(width) for width, characters in _WIDTHS.items() for character in characters}
 """Thousandths of the font's size for each character."""
-_WIDTH = {character: width for width, characters in _WIDTHS.items() for character in characters}
 
 
 def text_width(text: str, size: float, bold: bool = False) -> float:

@@ -91,12 +91,8 @@ def readable_on(colour: str) -> str:
     return "#FFFFFF" if 1.05 / (light + 0.05) >= (light + 0.05) / 0.05 else "#000000"
 
 
-def _themes() -> tuple[Theme, Theme, dict[str, Any]]:
-    table = tomllib.loads(Path(__file__).with_name("theme.toml").read_text(encoding="utf-8"))
-    return Theme("light", **table["light"]), Theme("dark", **table["dark"]), table["config"]
-
-
-LIGHT, DARK, _CONFIG = _themes()
+_TABLE = tomllib.loads(Path(__file__).with_name("theme.toml").read_text(encoding="utf-8"))
+LIGHT, DARK = Theme("light", **_TABLE["light"]), Theme("dark", **_TABLE["dark"])
 THEMES = {"light": LIGHT, "dark": DARK}
 
 
@@ -138,4 +134,4 @@ def resolved(spec: Any, theme: Theme) -> Any:
 
 def config(theme: Theme) -> dict[str, Any]:
     """What Vega-Lite calls a configuration, in a theme's colours. TOML has no null: a view has no frame."""
-    return resolved(_CONFIG, theme) | {"view": {"stroke": None}}
+    return resolved(_TABLE["config"], theme) | {"view": {"stroke": None}}

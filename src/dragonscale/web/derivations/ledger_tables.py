@@ -6,21 +6,14 @@ from operator import attrgetter
 
 from dragonscale.plan.ledger import HeldLine, LedgerLine
 from dragonscale.training.evaluation import Job
-from dragonscale.web.amounts import Amount, amount
+from dragonscale.web.amounts import Amount, amount, quantity
 from dragonscale.web.derivations.letters import letter_table
 from dragonscale.web.derivations.pieces import Piece, table
 
 MOST = 24
 """Lines that a table shows."""
 COLUMNS = ("what", "when", "times", "FLOPs", "HBM", "sent", "bound", "expected", "exposed")
-_WORK = {
-    "flops": "FLOP",
-    "hbm_bytes": "bytes",
-    "wire_bytes": "bytes",
-    "bound_s": "s",
-    "expected_s": "s",
-    "exposed_s": "s",
-}
+_WORK = ("flops", "hbm_bytes", "wire_bytes", "bound_s", "expected_s", "exposed_s")
 
 
 def line_table(lines: Sequence[LedgerLine], title: str = "Lines of the ledger") -> Piece:
@@ -32,8 +25,8 @@ def line_table(lines: Sequence[LedgerLine], title: str = "Lines of the ledger") 
 
 def _line(line: LedgerLine) -> list[object]:
     over = f" over {'+'.join(line.axes)}" if line.axes else ""
-    totals = [(float(line.total(name)), unit) for name, unit in _WORK.items()]
-    work = [amount(value, unit) if value else "–" for value, unit in totals]
+    totals = {name: float(line.total(name)) for name in _WORK}
+    work = [quantity(name, total) if total else "–" for name, total in totals.items()]
     what = f"{line.what} ({line.kind.replace('_', '-')}{over})"
     return [what, f"{line.section}, {line.phase}", f"{float(line.times):,.6g}", *work]
 
@@ -41,13 +34,12 @@ def _line(line: LedgerLine) -> list[object]:
 def held_table(lines: Iterable[HeldLine], total: Amount | None = None) -> Piece:
     """Tensors on a chip, the largest first."""
     every = sorted(lines, key=lambda line: -float(line.bytes))
-    rows = [[line.what, line.section or "–", amount(float(line.bytes), "bytes"), _while(line)] for line in every[:MOST]]
+    rows = []
+    for line in every[:MOST]:
+        since = "always" if line.since == line.until == "always" else f"{line.since} to {line.until}"
+        rows.append([line.what, line.section or "–", amount(float(line.bytes), "bytes"), since])
     more = f"{len(every) - MOST} smaller tensors are left out." if len(every) > MOST else ""
     return table("Tensors", ("tensor", "of", "bytes", "held"), rows, more) | {"total": total}
-
-
-def _while(line: HeldLine) -> str:
-    return "always" if line.since == line.until == "always" else f"{line.since} to {line.until}"
 
 
 def constants_table(job: Job, term: str) -> list[Piece]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from dragonscale.app.chips_report import chip_report
@@ -14,59 +15,30 @@ from dragonscale.web.derivations.pieces import Piece, chip_source, chip_sources,
 from dragonscale.web.derivations.table import Numbers
 from dragonscale.web.page_request import PageRequest
 
-_TOTALS = [
-    "matrix.bf16",
-    "memory.hbm.capacity",
-    "memory.hbm.bandwidth",
-    "ici.link",
-    "levels.node.bandwidth",
-    "levels.leaf.bandwidth",
-    "price",
-    "power",
-]
+_RATES = ["matrix.bf16", "memory.hbm.capacity", "memory.hbm.bandwidth", "ici.link"]
+_TOTALS = [*_RATES, "levels.node.bandwidth", "levels.leaf.bandwidth", "price", "power"]
 """Facts of a chip that those of a slice are made of."""
 
 
-def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> "LookedUp":  # noqa: ARG001
-    """Facts of the chip or the model that the fields name."""
-    return LookedUp(asked, fields)
-
-
-@dataclass(frozen=True)
-class LookedUp:
+def numbers_of(
+    asked: PageRequest, _: str, fields: Mapping[str, Any], number: str
+) -> "ChipNumbers | SliceNumbers | ModelNumbers":
     """A chip, a slice or a model, as a number's id says: `chip:power@h100`, `slice:chips`, `model:parameters`."""
+    kind, path = number.partition(":")[::2]
+    name, own = path.partition("@")[2], str(fields.get("name", "") or "")
+    if kind == "chip":
+        chip, source = _chip_of(name or own), str(fields.get("source", "") or "")
+        return ChipNumbers(chip.reading(source) if source else chip)
+    if kind == "slice":
+        return SliceNumbers(asked.ask("chips", {"name": asked.text("slice") or own}, brief=False))
+    if kind == "model":
+        return ModelNumbers.named(asked, fields, name)
+    raise unknown("kind of fact called", kind, ("chip", "slice", "model"))
 
-    asked: PageRequest
-    fields: Mapping[str, Any]
 
-    def _kind(self, number: str) -> "ChipNumbers | SliceNumbers | ModelNumbers":
-        kind, _, path = number.partition(":")
-        name = path.partition("@")[2]
-        if kind == "chip":
-            return ChipNumbers(self._chip(name))
-        if kind == "slice":
-            return SliceNumbers(self.asked.ask("chips", {"name": self._slice()}, brief=False))
-        if kind == "model":
-            return ModelNumbers.named(self.asked, self.fields, name)
-        raise unknown("kind of fact called", kind, ("chip", "slice", "model"))
-
-    def facts(self, number: str) -> Piece:
-        return self._kind(number).facts(number)
-
-    def formula(self, number: str) -> Piece:
-        return self._kind(number).formula(number)
-
-    def crossovers(self, number: str) -> list[str]:  # noqa: ARG002 - a fact has none
-        return []
-
-    def _chip(self, name: str) -> Chip:
-        found = name or str(self.fields.get("name", "") or "")
-        chip = load_chip(found.partition(":")[0].partition("*")[0])
-        source = str(self.fields.get("source", "") or "")
-        return chip.reading(source) if source else chip
-
-    def _slice(self) -> str:
-        return self.asked.text("slice") or str(self.fields.get("name", "") or "")
+def _chip_of(text: str) -> Chip:
+    """The chip of a slice or a chip as it is written."""
+    return load_chip(text.partition(":")[0].partition("*")[0])
 
 
 @dataclass(frozen=True)
@@ -85,7 +57,15 @@ class ChipNumbers(Numbers):
     """What follows from facts, and from which."""
 
     def names(self) -> dict[str, Any]:
-        return {"of": self, "chip": self.chip}
+        peak, bandwidth = self.chip.peak("bf16"), self.chip.bandwidth("hbm")
+        made = SimpleNamespace(
+            peak=peak,
+            bandwidth=bandwidth,
+            critical_intensity=peak / bandwidth,
+            usd_per_exaflop=(self.chip.price or 0.0) / 3600 / peak * 1e18,
+            flops_per_watt=peak / (self.chip.power or float("inf")),
+        )
+        return {"of": self, "chip": self.chip, "made": made}
 
     def key(self, number: str) -> str:
         return number.partition(":")[2].partition("@")[0]
@@ -99,31 +79,10 @@ class ChipNumbers(Numbers):
     def formula(self, number: str) -> Piece:
         return super().formula(number) if self.key(number) in self.MADE_OF else formulas([])
 
-    @property
     def rows(self) -> list[Piece]:
         known = {path: self.chip.facts[path] for path in self.paths if path in self.chip.facts}
         name = self.chip.name
         return [row(path, amount(fact.value, fact.dimension, f"chip:{path}@{name}")) for path, fact in known.items()]
-
-    @property
-    def peak(self) -> float:
-        return self.chip.peak("bf16")
-
-    @property
-    def bandwidth(self) -> float:
-        return self.chip.bandwidth("hbm")
-
-    @property
-    def critical_intensity(self) -> float:
-        return self.peak / self.bandwidth
-
-    @property
-    def usd_per_exaflop(self) -> float:
-        return (self.chip.price or 0.0) / 3600 / self.peak * 1e18
-
-    @property
-    def flops_per_watt(self) -> float:
-        return self.peak / (self.chip.power or float("inf"))
 
     def _fact(self, path: str, number: str) -> Piece:
         chip = self.chip
@@ -137,12 +96,12 @@ class ChipNumbers(Numbers):
         note = f" {fact.note[:1].upper()}{fact.note[1:]}." if fact.note else ""
         others = [other for other in fact.also if isinstance(other.value, float)]
         rows = [row(f"{other.source}", amount(other.value, other.dimension), other.note) for other in others]
-        known, shown = isinstance(fact.value, float), amount(None, "count", text=str(fact.value))
+        known = isinstance(fact.value, float)
         more = [{"text": chip.sources.get(other.source, other.source), "url": ""} for other in fact.also]
         return facts(
             path,
             f"{path} of the {chip.title}{per}{way}.{note}",
-            amount(fact.value, fact.dimension, number) if known else shown,
+            amount(fact.value, fact.dimension, number) if known else amount(None, "count", text=str(fact.value)),
             steps=[step("What other sources say", rows)] if rows else [],
             sources=[*([found] if found else []), *more],
             docs=("chips", ""),
@@ -167,7 +126,7 @@ class ChipNumbers(Numbers):
 
 
 @dataclass(frozen=True)
-class SliceNumbers:
+class SliceNumbers(Numbers):
     """What a slice adds up to, and what a chip has of one of its axes or tiers."""
 
     report: Any
@@ -191,7 +150,7 @@ class SliceNumbers:
             shown = quantity(path, value, number)
             rows = [row("chips", count(report.chips)), row("of one chip", quantity(path, value / report.chips))]
             sentence = f"Of all {report.chips:,} chips of {report.slice}."
-        chip = load_chip(report.slice.partition(":")[0].partition("*")[0])  # its `chip` is a title
+        chip = _chip_of(report.slice)  # its `chip` is a title
         return facts(
             f"{report.slice}: {path.replace('_', ' ')}",
             sentence,

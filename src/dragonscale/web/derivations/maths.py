@@ -77,12 +77,8 @@ class FormulaReader:
         return ["mrow", *sides] if len(sides) > 1 else sides[0]
 
     def sum(self) -> Tree:
-        parts: list[Tree] = []
-        if self.next_is("-"):
-            parts.append(["mo", "−"])
-        else:
-            self.next_is("+")
-        parts.append(self.product())
+        begun = self.next_is("-", "+")
+        parts: list[Tree] = [*([["mo", "−"]] if begun == "-" else []), self.product()]
         while sign := self.next_is("+", "-"):
             parts += [["mo", "+" if sign == "+" else "−"], self.product()]
         return ["mrow", *parts] if len(parts) > 1 else parts[0]
@@ -91,9 +87,7 @@ class FormulaReader:
         above, below = [self.power()], list[Tree]()
         while sign := self.next_is("*", "/"):
             (above if sign == "*" else below).append(self.power())
-        if not below:
-            return _times(above)
-        return ["mfrac", _times([_bare(one) for one in above] if len(above) == 1 else above), _below(below)]
+        return ["mfrac", _times(above, True), _times(below, True)] if below else _times(above)
 
     def power(self) -> Tree:
         base = self.atom()
@@ -136,17 +130,11 @@ class FormulaReader:
         return ["mrow", ["mi", _WORDS.get(name, name)], ["mo", "("], *inside, ["mo", ")"]]
 
 
-def _times(parts: list[Tree]) -> Tree:
+def _times(parts: list[Tree], bare: bool = False) -> Tree:
+    """Factors with dots between them; one alone needs no brackets above or below a bar."""
     if len(parts) == 1:
-        return parts[0]
-    found: list[Tree] = [parts[0]]
-    for one in parts[1:]:
-        found += [["mo", "·"], one]
-    return ["mrow", *found]
-
-
-def _below(parts: list[Tree]) -> Tree:
-    return _bare(parts[0]) if len(parts) == 1 else _times(parts)
+        return _bare(parts[0]) if bare else parts[0]
+    return ["mrow", parts[0], *(tree for part in parts[1:] for tree in (["mo", "·"], part))]
 
 
 def _bare(tree: Tree) -> Tree:

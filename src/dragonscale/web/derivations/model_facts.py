@@ -1,5 +1,6 @@
 """Counts of a model: parameters, FLOPs, caches, by part, as readings of its einsums."""
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -52,7 +53,27 @@ class ModelNumbers(Numbers):
         return cls(asked, fields, text, not name, model, report)
 
     def names(self) -> dict[str, Any]:
-        return {"of": self, "report": self.report, "model": self.model}
+        report, (heads, kv_heads) = self.report, heads_of(self.model)
+        meet = functools.partial(overtaken_at, self.model, self.fields.get("full") is not True)
+
+        def rows(parts: Mapping[str, float], unit: str, why: str = "") -> list[Piece]:
+            linked = f"model:{why}:" if self.linked and why else ""
+            known = {name: part for name, part in parts.items() if part}
+            return [row(name, amount(part, unit, linked and linked + name)) for name, part in known.items()]
+
+        counted = SimpleNamespace(
+            active=report.six_n_flops_per_token / 6,
+            heads=heads or 0,
+            kv_heads=kv_heads or 0,
+            context=self.model.context or 0,
+            overtaken_at=meet,
+            overtaken=lambda: meet() or 0,
+            rule=RULE * self.model.d_model,
+            parameter_rows=rows(report.parameters_by_part, "count", "parameters"),
+            active_rows=rows(report.active_parameters_by_part, "count"),
+            flops_rows=rows(report.forward_flops_per_token_by_part, "FLOP", "flops"),
+        )
+        return {"of": self, "report": report, "model": self.model, "counted": counted}
 
     def key(self, number: str) -> str:
         path = number.partition(":")[2].partition("@")[0]
@@ -68,7 +89,6 @@ class ModelNumbers(Numbers):
         path = number.partition(":")[2].partition("@")[0]
         return Numbers.formula(replace(self, path=path), number)
 
-    @property
     def explained(self) -> Piece:
         """The formulas of `dscale explain model` that a number is in."""
         if self.text in self.asked.dropped:
@@ -97,47 +117,3 @@ class ModelNumbers(Numbers):
         unit = "size" if unit == "count" else unit
         title = f"{kind.replace('_', ' ')}: {part}"
         return SimpleNamespace(title=title, part=part, value=table[part], unit=unit, rows=rows if whole else [])
-
-    def _rows(self, parts: Mapping[str, float], unit: str, why: str) -> list[Piece]:
-        why = why if self.linked else ""
-        return [row(key, amount(one, unit, f"{why}{key}" if why else "")) for key, one in parts.items() if one]
-
-    @property
-    def parameter_rows(self) -> list[Piece]:
-        return self._rows(self.report.parameters_by_part, "count", "model:parameters:")
-
-    @property
-    def active_rows(self) -> list[Piece]:
-        return self._rows(self.report.active_parameters_by_part, "count", "")
-
-    @property
-    def flops_rows(self) -> list[Piece]:
-        return self._rows(self.report.forward_flops_per_token_by_part, "FLOP", "model:flops:")
-
-    @property
-    def active(self) -> float:
-        return self.report.six_n_flops_per_token / 6
-
-    @property
-    def heads(self) -> int:
-        return heads_of(self.model)[0] or 0
-
-    @property
-    def kv_heads(self) -> int:
-        return heads_of(self.model)[1] or 0
-
-    @property
-    def context(self) -> int:
-        return self.model.context or 0
-
-    @property
-    def overtaken_at(self) -> float | None:
-        return overtaken_at(self.model, self.fields.get("full") is not True)
-
-    @property
-    def overtaken(self) -> float:
-        return self.overtaken_at or 0
-
-    @property
-    def rule(self) -> int:
-        return RULE * self.model.d_model

@@ -1,6 +1,7 @@
 """Numbers of one operation: a roofline, a collective, a sharded einsum. `dscale explain` has their formulas already."""
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ from dragonscale.app.explain.formulas import Explanation
 from dragonscale.app.given import maybe_target
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
-from dragonscale.web.amounts import Amount, count
+from dragonscale.web.amounts import count
 from dragonscale.web.derivations.pieces import Piece, chip_sources, formulas, row
 from dragonscale.web.derivations.profiles import network_sentence
 from dragonscale.web.derivations.table import Numbers, shown
@@ -50,12 +51,12 @@ class OperationNumbers(Numbers):
         raise unknown(self.what, number, [f"{self.of}:{name}" for name in self.table.numbers])
 
     def parts(self) -> Mapping[str, Callable[[str], Any]]:
-        rows = {"resource": ("resources", "name"), "crossover": ("crossovers", "variable"), "tier": ("tiers", "tier")}
+        keys = {"resource": "name", "crossover": "variable", "tier": "tier"}
 
-        def named(rows: str, key: str) -> Callable[[str], Any]:
-            return lambda name: next(one for one in getattr(self.record, rows) if getattr(one, key) == name)
+        def named(kind: str, name: str) -> Any:
+            return next(row for row in getattr(self.record, f"{kind}s") if getattr(row, keys[kind]) == name)
 
-        return {kind: named(*where) for kind, where in rows.items()}
+        return {kind: functools.partial(named, kind) for kind in keys}
 
     def explained(self) -> Explanation | None:
         """The formulas; None where the question has none (a transfer between two chips, sizes that explain does not
@@ -82,22 +83,18 @@ class OperationNumbers(Numbers):
         on = str(self.asks.get("on", "") or "")
         return maybe_target(on, None)[0] if on else None
 
-    @property
     def docs(self) -> tuple[str, str]:
         return ("rooflines", "") if self.of == "roofline" else ("collectives", "inside")
 
-    @property
     def sources(self) -> list[Piece]:
         used = _FACTS if self.of == "collective" else _FACTS[:2]
         return (chip_sources(self.chip, used) if self.chip is not None else []) or [_OWN]
 
-    @property
     def network_text(self) -> str:
         return f" {network_sentence(self.chip)[0]}" if self.chip is not None else ""
 
-    @property
     def network_sources(self) -> list[Piece]:
-        return [*self.sources, *(network_sentence(self.chip)[1] if self.chip is not None else [])]
+        return [*self.sources(), *(network_sentence(self.chip)[1] if self.chip is not None else [])]
 
 
 @dataclass(frozen=True)
@@ -115,21 +112,11 @@ class ShardNumbers(OperationNumbers):
     def parts(self) -> Mapping[str, Callable[[str], Any]]:
         return {way: lambda rest, way=way: self._line(way, rest.split(":")) for way in ("forward", "backward")}
 
-    @property
-    def forward_many(self) -> int:
-        return len(self.record.forward_collectives)
-
-    @property
-    def backward_many(self) -> int:
-        return len(self.record.backward_collectives)
-
-    @property
-    def forward_moves(self) -> list[Piece]:
-        return _moved(self.record.forward_collectives)
-
-    @property
-    def backward_moves(self) -> list[Piece]:
-        return _moved(self.record.backward_collectives)
+    def names(self) -> dict[str, Any]:
+        forward, backward = self.record.forward_collectives, self.record.backward_collectives
+        many = {"forward_many": len(forward), "backward_many": len(backward)}
+        moves = SimpleNamespace(**many, forward_moves=_moved(forward), backward_moves=_moved(backward))
+        return super().names() | {"moves": moves}
 
     def _line(self, which: str, path: list[str]) -> SimpleNamespace:
         line = getattr(self.record, which)[int(path[0])]
@@ -141,9 +128,10 @@ class ShardNumbers(OperationNumbers):
         whys = ":".join(("shard", which, *path[:2]))
         if name == "picture":
             text = ":".join(path[3:])
-            drawn = stages_of(way, self.record.mesh, self.record.sizes, {}, whys)
-            known = next((one for one in _amounts(drawn) if one.get("why") == f"{whys}:picture:{text}"), None)
-            value = "as drawn" if known is None else known["value"] if known["why"] else known["text"]
+            stages = stages_of(way, self.record.mesh, self.record.sizes, {}, whys)
+            arrays = [array for stage in stages for array in stage["arrays"]]
+            known = next((one["bytes"] for one in arrays if one["bytes"]["why"] == f"{whys}:picture:{text}"), None)
+            value = "as drawn" if known is None else known["value"]
             sentence = "Bytes that a chip holds of this array."
             return SimpleNamespace(title=text, sentence=sentence, value=value, unit="bytes", rows=[])
         times = {"compute": way.math_s, "HBM": way.hbm_s, "network": way.comms_s}
@@ -186,16 +174,7 @@ def _move(one: Any, name: str) -> SimpleNamespace:
     return SimpleNamespace(title=title, sentence=sentence, value=getattr(one, name), unit=unit, rows=rows)
 
 
-def _amounts(data: Any) -> Iterator[Amount]:
-    if isinstance(data, dict):
-        if "why" in data:
-            yield data
-        data = list(data.values())
-    for one in data if isinstance(data, list | tuple) else ():
-        yield from _amounts(one)
-
-
-def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> OperationNumbers:
+def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any], _: str) -> OperationNumbers:
     """The answer and its explanation."""
     asks = {name: value for name, value in fields.items() if name in _TAKES[of]}
     kind = ShardNumbers if of == "shard" else OperationNumbers

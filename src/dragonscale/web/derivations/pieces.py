@@ -45,6 +45,15 @@ def step(title: str, rows: Iterable[Piece], total: Amount | None = None, text: s
     return {"title": title, "text": text, "rows": list(rows), "total": total}
 
 
+Compared = tuple[Piece, list[Piece]]
+"""What stands beside a number with why it differs, and the sources of that."""
+
+
+def compared(text: str, sources: list[Piece], rows: Iterable[Piece] = ()) -> Compared:
+    """Why a number differs from what stands in the rows."""
+    return {"rows": list(rows), "text": text}, sources
+
+
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], text: str = "") -> Piece:
     """Lines of a ledger: texts and amounts."""
     return {"title": title, "text": text, "columns": list(columns), "lines": [list(one) for one in rows]}

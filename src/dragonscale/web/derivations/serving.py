@@ -34,7 +34,7 @@ from dragonscale.serving.steady import Steady
 from dragonscale.web.amounts import amount
 from dragonscale.web.derivations.ledger_tables import held_table, line_table
 from dragonscale.web.derivations.letters import letters_of
-from dragonscale.web.derivations.pieces import Piece, formulas, row
+from dragonscale.web.derivations.pieces import Compared, Piece, compared, formulas, row
 from dragonscale.web.derivations.profiles import USED, kernel_sentence, network_sentence
 from dragonscale.web.derivations.table import Numbers
 from dragonscale.web.page_request import PageRequest
@@ -54,7 +54,6 @@ _PARTS = {
     "unused": ("left_alone_bytes", ""),
 }
 """Parts of a chip's memory: the field of its use, and what it is where its tensors do not say."""
-Compared = tuple[Piece, list[Piece]]
 
 
 @dataclass(frozen=True)
@@ -122,38 +121,31 @@ class ServeNumbers(Numbers):
     def prefill(self) -> "_Phase":
         return _Phase(self, "prefill")
 
-    @property
     def where(self) -> str:
         return f"{self.one.plan} on {self.one.copy_slice} by {self.one.engine}, {self.one.batch:,} requests in flight"
 
-    @property
     def networks(self) -> Compared:
-        text, sources = network_sentence(self.chip)
-        return {"rows": [], "text": text}, sources
+        return compared(*network_sentence(self.chip))
 
-    @property
     def prompt_kernels(self) -> Compared:
-        text, sources = kernel_sentence(self.chip, "", ("matmul", "attention"))
-        return {"rows": [], "text": text}, sources
+        return compared(*kernel_sentence(self.chip, "", ("matmul", "attention")))
 
     # how sure
 
-    @property
     def error(self) -> str:
         return error_text(self.report, self.one)
 
-    def _banded(self, value: float, low: float | None, high: float | None) -> str:
-        if low is None or high is None:
-            return self.error
-        return f"{render(low, 's')} to {render(high, 's')} around {render(value, 's')}: {self.error}"
-
-    @property
     def ttft_band(self) -> str:
-        return self._banded(self.one.ttft_s, self.one.ttft_low_s, self.one.ttft_high_s)
+        return self._banded("ttft")
 
-    @property
     def tpot_band(self) -> str:
-        return self._banded(self.one.tpot_s, self.one.tpot_low_s, self.one.tpot_high_s)
+        return self._banded("tpot")
+
+    def _banded(self, name: str) -> str:
+        value, low, high = (getattr(self.one, f"{name}{end}_s") for end in ("", "_low", "_high"))
+        if low is None or high is None:
+            return self.error()
+        return f"{render(low, 's')} to {render(high, 's')} around {render(value, 's')}: {self.error()}"
 
     # what a request waits for
 
@@ -169,26 +161,20 @@ class ServeNumbers(Numbers):
             note="a step over the tokens it yields" if drafts else "a step gives each sequence a token",
         )
 
-    @property
     def peak(self) -> float:
         return self.chip.peak("bf16")
 
-    @property
     def peak_rows(self) -> list[Piece]:
         return [row(name, amount(rate, "FLOP/s")) for name, rate in self.chip.matrix.items()]
 
-    @property
     def peak_facts(self) -> list[str]:
         return [f"matrix.{name}" for name in self.chip.matrix]
 
     # memory
 
-    @property
     def memory_rows(self) -> list[Piece]:
-        use, held = self.one.memory, list(_PARTS.items())[:4]
-        return [
-            row(name, amount(float(getattr(use, key)), "bytes", f"memory:{name}")) for name, (key, _) in held if use
-        ]
+        use, held = self.one.memory, list(_PARTS.items())[:4] if self.one.memory else []
+        return [row(name, amount(float(getattr(use, key)), "bytes", f"memory:{name}")) for name, (key, _) in held]
 
     def lettered(self, found: LetteredPhase) -> list[Piece]:
         work = {
@@ -220,17 +206,14 @@ class _Phase:
             raise InputError("One output token has no decode step: it is the prefill's.")
         return found[self.name]
 
-    @property
     def rows(self) -> list[Piece]:
         exposed = sorted(self.bill.by("term", "exposed_s").items(), key=lambda pair: -float(pair[1]))
         return [row(name, amount(float(one), "s", f"{self.kind}:{name}")) for name, one in exposed if float(one) > 0]
 
-    @property
     def bound_rows(self) -> list[Piece]:
         bound = {term.name: term.roofline_s for term in self.terms if term.roofline_s > 0}
         return [row(name, amount(one, "s", f"{self.kind}:{name}")) for name, one in bound.items()]
 
-    @property
     def differs(self) -> Compared:
         """Bound and expectation side by side, why they differ, and the sources of that."""
         one, chip = self.of.one, self.of.chip
@@ -241,12 +224,9 @@ class _Phase:
             row("expected", amount(self.seconds, "s"), f"{self.seconds / bound:.2f} times that" if bound else ""),
         ]
         best = [row("at best (all overlaps)", amount(one.lower_s, "s", "lower_s"))] if self.decodes else []
-        networks, more = self.of.networks if self.of.deployment.plan.chips > 1 else ({"text": ""}, [])
+        networks, more = network_sentence(chip) if self.of.deployment.plan.chips > 1 else ("", [])
         own = f"The engine {one.engine} adds the host's work, launch gaps and sampling."
-        return {"rows": [*best, *rows], "text": " ".join(filter(None, (kernels, networks["text"], own)))}, [
-            *sources,
-            *more,
-        ]
+        return compared(" ".join(filter(None, (kernels, networks, own))), [*sources, *more], [*best, *rows])
 
     @functools.cached_property
     def lettered(self) -> list[tuple[float, LetteredPhase]]:
@@ -267,7 +247,6 @@ class _Phase:
             terms[wire_name(axes)] = terms.get(wire_name(axes), 0) + wire.lower
         return terms
 
-    @property
     def formulas(self) -> Piece:
         return self.say(lambda name: f"{name}, at datasheet rates", lambda _: True)
 
@@ -297,16 +276,13 @@ class _Term:
             float(ledger.by("term", key)[name]) for key in ("exposed_s", "expected_s", "bound_s")
         )
 
-    @property
     def work(self) -> str:
         term = next((term for term in self.phase.terms if term.name == self.name), None)
         return f", {render(term.bytes, 'bytes')} and {render(term.flops, 'FLOP')}" if term is not None else ""
 
-    @property
     def tables(self) -> list[Piece]:
         return [line_table(self.lines)]
 
-    @property
     def compared(self) -> Compared:
         moves = any(line.moves for line in self.lines)
         chip, times = self.of.chip, self.bound_s and self.expected_s and self.expected_s / self.bound_s
@@ -317,9 +293,8 @@ class _Term:
             row("exposed", amount(self.exposed_s, "s", f"{self.phase.kind}:{self.name}")),
             row("hidden under other work", amount(max(self.expected_s - self.exposed_s, 0.0), "s")),
         ]
-        return {"rows": rows, "text": text}, sources
+        return compared(text, sources, rows)
 
-    @property
     def formulas(self) -> Piece:
         none = "This term has no bound: it is what the engine's constants add."
         return self.phase.say(lambda _: "seconds at datasheet rates", lambda name: name == self.name, none)
@@ -338,11 +313,9 @@ class _Held:
         self.lines = [line for line in held if line.part == name]
         self.sentence = told.format(f"{of.one.batch:,}") or f"Bytes of {name} on a chip: {len(self.lines)} tensors."
 
-    @property
     def tables(self) -> list[Piece]:
         return [held_table(self.lines, amount(self.bytes, "bytes", f"memory:{self.name}"))] if self.lines else []
 
-    @property
     def formulas(self) -> Piece:
         if self.of.report.asked.ask.output <= 1:
             return formulas([])
@@ -358,11 +331,11 @@ class _Sent:
     def __init__(self, of: ServeNumbers, name: str) -> None:
         self.of, self.name = of, name
         bills = bills_of(of.report)
-        self.lines = {phase: self._own(bills[phase]) for phase in ("decode", "prefill") if phase in bills}
-        self.lines = {phase: lines for phase, lines in self.lines.items() if lines}
+        every = {phase: self._own(bills[phase]) for phase in ("decode", "prefill") if phase in bills}
+        self.lines = {phase: lines for phase, lines in every.items() if lines}
         if not self.lines:
-            every = {axis for book in bills.values() for line in book.lines for axis in line.axes}
-            raise unknown("mesh axis that something is sent over called", name, every)
+            axes = {axis for book in bills.values() for line in book.lines for axis in line.axes}
+            raise unknown("mesh axis that something is sent over called", name, axes)
         self.bytes = next(filter(None, (self._total(phase, "wire_bytes") for phase in self.lines)), 0.0)
 
     def _own(self, ledger: Ledger) -> list[LedgerLine]:
@@ -377,22 +350,17 @@ class _Sent:
         words = {"decode": "decode step", "prefill": "prompt"}
         return {phase: words[phase] for phase in self.lines if self._total(phase, "wire_bytes")}
 
-    @property
     def rows(self) -> list[Piece]:
-        sent = [
-            row(f"in a {it}", amount(self._total(phase, "wire_bytes"), "bytes")) for phase, it in self.sending.items()
-        ]
-        return sent + [
-            row(f"{words}, {phase}", amount(self._total(phase, key), "s"))
-            for phase in self.sending
-            for key, words in (("expected_s", "expected"), ("exposed_s", "exposed"))
-        ]
+        totals = [(f"in a {it}", self._total(phase, "wire_bytes"), "bytes") for phase, it in self.sending.items()]
+        for phase in self.sending:
+            totals += [
+                (f"{words}, {phase}", self._total(phase, f"{words}_s"), "s") for words in ("expected", "exposed")
+            ]
+        return [row(name, amount(total, unit)) for name, total, unit in totals]
 
-    @property
     def tables(self) -> list[Piece]:
         return [line_table(self.lines[phase], f"Moves of a {it}") for phase, it in self.sending.items()]
 
-    @property
     def formulas(self) -> Piece:
         lines, letters = list[FormulaLine](), list[Piece]()
         for phase in (self.of.decode, self.of.prefill) if self.of.report.asked.ask.output > 1 else (self.of.prefill,):
@@ -414,13 +382,12 @@ class _Limit:
         self.limit, self.title = limits[name], name.capitalize()
         self.counts = self.limit.counts or name
 
-    @property
     def formulas(self) -> Piece:
         one = self.limit
         return formulas([FormulaLine(one.name, one.formula, one.formula, f"{one.value:,.6g}", one.value, "count")])
 
 
-def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> ServeNumbers:
+def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any], _: str) -> ServeNumbers:
     """The first configuration of an answer."""
     record = asked.ask(of, fields, brief=False)
     if not record.configs:

@@ -39,7 +39,6 @@ class SimulatedNumbers(Numbers):
     def parts(self) -> Mapping[str, Callable[[str], Any]]:
         return {"latency": self._latency, "replica": self._replica}
 
-    @property
     def sources(self) -> list[Piece]:
         report = self.report
         fleet = "; ".join(f"{pool.replicas} x {pool.plan} on {pool.slice} by {pool.engine}" for pool in report.fleet)
@@ -49,11 +48,9 @@ class SimulatedNumbers(Numbers):
         )
         return [{"text": text, "url": ""}]
 
-    @property
     def tokens_per_chip(self) -> float | None:
         return self.report.rates.output_tokens_per_s_per_chip if self.report.chips else None
 
-    @property
     def dollars(self) -> float | None:
         return self.report.rates.cost_usd_per_mtok if self.report.usd_per_h else None
 
@@ -79,7 +76,7 @@ class SimulatedNumbers(Numbers):
         return SimpleNamespace(title=title, value=values[first], unit=unit, text=texts[first], rows=rows)
 
 
-def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> SimulatedNumbers:
+def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any], _: str) -> SimulatedNumbers:
     """The simulation that was shown."""
     return SimulatedNumbers(asked.ask(of, fields, brief=False))
 

@@ -2,14 +2,16 @@
 formula over letters, how sure it is and where it comes from.
 
 A row of the table names values by where they stand (`one.step_s`), and texts are templates over the same names, in
-which a unit renders a quantity (`{one.step_s:s}`). What is made of the lines of a ledger is a property of the view's
-class, which the table names too.
+which a unit renders a quantity (`{one.step_s:s}`). What is made of the lines of a ledger is a method of the view's
+class, which the table names too: what a path ends at is called where it is one.
 """
 
+import contextlib
 import functools
 import string
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
@@ -101,8 +103,16 @@ def number_tables() -> dict[str, ViewTable]:
     return msgspec.convert(raw, dict[str, ViewTable])
 
 
+def _value(at_path: Any) -> Any:
+    return at_path() if callable(at_path) else at_path
+
+
 class _Template(string.Formatter):
     """Texts in which a unit is a format: `{one.step_s:s}`."""
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        at_path, first = super().get_field(field_name, args, kwargs)
+        return _value(at_path), first
 
     def format_field(self, value: Any, format_spec: str) -> str:
         return render(value, format_spec) if format_spec in UNITS else super().format_field(value, format_spec)
@@ -173,18 +183,19 @@ class Numbers:
         return Derived(number, table.numbers[kind], table.letters, self.names() | {"it": parts[kind](rest)})
 
 
+@dataclass(frozen=True)
 class Derived:
     """A row of a table with the objects that it is about."""
 
-    def __init__(
-        self, number: str, spec: NumberSpec, letters: Mapping[str, LetterSpec], names: Mapping[str, Any]
-    ) -> None:
-        self.number, self.spec, self.letters, self.names = number, spec, letters, names
+    number: str
+    spec: NumberSpec
+    letters: Mapping[str, LetterSpec]
+    names: Mapping[str, Any]
 
     def at(self, path: str) -> Any:
         """What stands at a path."""
         first, _, rest = path.partition(".")
-        return attrgetter(rest)(self.names[first]) if rest else self.names[first]
+        return _value(attrgetter(rest)(self.names[first]) if rest else self.names[first])
 
     def told(self, text: str, **more: Any) -> str:
         return _TEMPLATE.vformat(text, (), {**self.names, **more}) if "{" in text else text
@@ -207,7 +218,7 @@ class Derived:
             steps=steps,
             compared=compared,
             error=self.at(spec.error) if spec.error else "",
-            sources=[*sources, *self._chip_sources(), *self._sources()],
+            sources=[*sources, *self._sources()],
             docs=self.at(spec.docs) if isinstance(spec.docs, str) else spec.docs,
             more=spec.more,
         )
@@ -224,38 +235,31 @@ class Derived:
 
     def _row_value(self, path: str) -> Any:
         """Of records of several kinds, some have no such field."""
-        try:
+        with contextlib.suppress(AttributeError) if self.spec.known else contextlib.nullcontext():
             return self.at(path)
-        except AttributeError:
-            if self.spec.known:
-                return None
-            raise
-
-    def _chip_sources(self) -> list[Piece]:
-        paths = self.at(self.spec.chip) if isinstance(self.spec.chip, str) else self.spec.chip
-        return chip_sources(self.at("of.chip"), map(self.told, paths)) if paths else []
+        return None
 
     def _sources(self) -> list[Piece]:
-        if isinstance(self.spec.sources, str):
-            return self.at(self.spec.sources)
-        return [{"text": self.told(text), "url": ""} for text in self.spec.sources]
+        """The sources of the chip's facts, then the number's own."""
+        paths, own = (self.at(it) if isinstance(it, str) else it for it in (self.spec.chip, self.spec.sources))
+        of_chip = chip_sources(self.at("of.chip"), map(self.told, paths)) if paths else []
+        return [*of_chip, *({"text": self.told(text), "url": ""} if isinstance(text, str) else text for text in own)]
 
     def formula(self) -> Piece:
         if self.spec.lettered:
             return self.at(self.spec.lettered)
         values = [(one, self.at(one.value)) for one in self.spec.formulas]
         lines = [self._line(one, float(value)) for one, value in values if value is not None]
-        notes = [
-            *map(self.told, self.spec.notes),
-            *([self.spec.otherwise] if self.spec.otherwise and not lines else []),
-        ]
+        notes = [*map(self.told, self.spec.notes)]
+        notes += [self.spec.otherwise] if self.spec.otherwise and not lines else []
         used = [name for line in lines for name in letters_in(line.formula)]
         return formulas(lines, (self._letter(name) for name in dict.fromkeys(used)), notes=notes)
 
     def _line(self, spec: FormulaSpec, value: float) -> FormulaLine:
         """The formula, and the same with its letters' numbers in."""
         known = {name: self.at(self.letters[name].value) for name in letters_in(spec.formula)}
-        put_in = LETTER.sub(lambda name: _plain(known[name[0]]) if name[0] in known else name[0], spec.formula)
+        numbers = {name: f"{float(number):.6g}" for name, number in known.items()}
+        put_in = LETTER.sub(lambda name: numbers.get(name[0], name[0]), spec.formula)
         text = self.told(spec.text) or (f"{value:,.4g}" if spec.unit == "count" else render(value, spec.unit, 4))
         return FormulaLine(spec.name, spec.formula, put_in, text, value, spec.unit)
 
@@ -263,7 +267,3 @@ class Derived:
         spec = self.letters[name]
         value = float(self.at(spec.value))
         return letter(name, render(value, spec.unit) if spec.unit else f"{value:,.6g}", spec.what, spec.origin)
-
-
-def _plain(value: float) -> str:
-    return f"{float(value):.6g}"

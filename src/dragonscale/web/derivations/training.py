@@ -16,22 +16,20 @@ from dragonscale.app.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render
-from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine
+from dragonscale.plan.ledger import HeldLine, LedgerLine
 from dragonscale.training.evaluation import Job
 from dragonscale.training.formulas import crossings
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan import short_plan
 from dragonscale.training.step_ledger import WIRES
-from dragonscale.web.amounts import amount, share
+from dragonscale.web.amounts import amount
 from dragonscale.web.derivations.ledger_tables import constants_table, held_table, line_table
 from dragonscale.web.derivations.letters import letters_of
-from dragonscale.web.derivations.pieces import Piece, formulas, row, step, titled
+from dragonscale.web.derivations.pieces import Compared, Piece, compared, formulas, row, step, titled
 from dragonscale.web.derivations.profiles import kernel_sentence, network_sentence
 from dragonscale.web.derivations.table import Numbers
 from dragonscale.web.page_request import PageRequest
 
 DAY = 86400.0
-Compared = tuple[Piece, list[Piece]]
-"""What stands beside a number with why it differs, and the sources of that."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +64,8 @@ class TrainNumbers(Numbers):
         return {"of": self, **about, "run": run, "flops": flops, "memory": memory}
 
     def parts(self) -> Mapping[str, Callable[[str], Any]]:
-        of = functools.partial
-        return {
-            "efficiency": self._efficiency,
-            "term": of(_Term, self),
-            "memory": of(_Held, self),
-            "sent": of(_Sent, self),
-        }
+        kinds = {"term": _Term, "memory": _Held, "sent": _Sent}
+        return {"efficiency": self._efficiency} | {name: functools.partial(of, self) for name, of in kinds.items()}
 
     @functools.cached_property
     def job(self) -> Job:
@@ -82,45 +75,30 @@ class TrainNumbers(Numbers):
     def chip(self) -> Chip:
         return self.job.slice.chip
 
-    @property
-    def plan(self) -> Plan:
-        return self.one.plan
-
-    @functools.cached_property
-    def ledger(self) -> Ledger:
-        return self.report.ledger
-
     @functools.cached_property
     def letters(self) -> StepFormulas:
-        return StepFormulas.of(self.job, self.plan)
+        return StepFormulas.of(self.job, self.one.plan)
 
     # the step
 
-    @property
     def where(self) -> str:
-        return f"{short_plan(self.plan)} on {self.job.slice} with {self.job.stack.name}"
+        return f"{short_plan(self.one.plan)} on {self.job.slice} with {self.job.stack.name}"
 
-    @property
     def band(self) -> str:
         return f"{self.one.band}: {render(self.one.step_low_s, 's')} to {render(self.one.step_high_s, 's')} here."
 
-    @property
     def facts_used(self) -> list[str]:
-        return [f"matrix.{self.plan.dtype}", "memory.hbm.bandwidth", "ici.link", "levels.node.bandwidth"]
+        return [f"matrix.{self.one.plan.dtype}", "memory.hbm.bandwidth", "ici.link", "levels.node.bandwidth"]
 
-    @property
     def kernels(self) -> tuple[str, list[Piece]]:
         return kernel_sentence(self.chip, self.job.stack.kernels.library)
 
-    @property
     def networks(self) -> Compared:
-        text, sources = network_sentence(self.chip, self.job.transport)
-        return {"rows": [], "text": text}, sources
+        return compared(*network_sentence(self.chip, self.job.transport))
 
-    @property
     def differs(self) -> Compared:
         """Bound and expectation side by side, why they differ, and the sources of that."""
-        one, overlap, (kernels, sources) = self.one, self.job.stack.overlap, self.kernels
+        one, overlap, (kernels, sources) = self.one, self.job.stack.overlap, self.kernels()
         rows = [
             row("at best (all overlaps, datasheet rates)", amount(one.lower_s, "s", "lower_s")),
             row("expected", amount(one.step_s, "s", "step_s")),
@@ -128,7 +106,7 @@ class TrainNumbers(Numbers):
         ]
         if not one.sent_bytes:
             return {"rows": rows, "text": kernels}, sources
-        networks, more = self.networks
+        networks, more = self.networks()
         hides = (
             f"What the stack {self.job.stack.name} hides under compute: {overlap.weight:.0%} of weight gathers and "
             f"scatters, {overlap.gradient:.0%} of the gradients' sum, {overlap.tensor:.0%} of tensor collectives; the "
@@ -139,18 +117,15 @@ class TrainNumbers(Numbers):
     def _term_rows(self, seconds: Mapping[str, Any]) -> list[Piece]:
         return [row(name, amount(float(one), "s", f"term:{name}")) for name, one in seconds.items() if float(one) > 0]
 
-    @property
     def exposed_rows(self) -> list[Piece]:
         return self._term_rows({term.name: term.exposed_s for term in self.one.terms})
 
-    @property
     def bound_rows(self) -> list[Piece]:
         return self._term_rows({term.name: term.lower_s for term in self.one.terms})
 
-    @property
     def bound_steps(self) -> list[Piece]:
         """Compute, and each kind of move: the largest of them is the bound."""
-        bound, apart = self.ledger.by("term", "bound_s"), (*WIRES, "optimizer")
+        bound, apart = self.report.ledger.by("term", "bound_s"), (*WIRES, "optimizer")
         compute = {name: float(one) for name, one in bound.items() if name not in apart}
         wires = {name: one for name, one in bound.items() if name in apart}
         total = amount(self.one.lower_s, "s", "lower_s")
@@ -160,22 +135,16 @@ class TrainNumbers(Numbers):
             step("Each kind of move, and the update", self._term_rows(wires), total, largest),
         ]
 
-    @property
     def step_formulas(self) -> Piece:
-        bound = self.letters.verdict.ledger.by("term", "bound_s")
+        bound, seconds = self.letters.verdict.ledger.by("term", "bound_s"), self.one.step_s
         order = [term.name for term in self.one.terms if term.name in bound and float(bound[term.name]) > 0]
         exposed = [term for term in self.one.terms if term.exposed_s > 0]
-        total = FormulaLine(
-            "step = what is exposed of each term",
-            " + ".join(f"'{term.name}'" for term in exposed),
-            " + ".join(f"{term.exposed_s:.4g}" for term in exposed),
-            render(self.one.step_s, "s", 4),
-            self.one.step_s,
-            "s",
-        )
-        return self.lettered(
-            [total, *(self.letters.say(f"{one}, at datasheet rates", bound[one], "s") for one in order)]
-        )
+        names, numbers = [f"'{term.name}'" for term in exposed], [f"{term.exposed_s:.4g}" for term in exposed]
+        put_in, shown = " + ".join(numbers), render(seconds, "s", 4)
+        what = "step = what is exposed of each term"
+        total = FormulaLine(what, " + ".join(names), put_in, shown, seconds, "s")
+        bounds = [self.letters.say(f"{name}, at datasheet rates", bound[name], "s") for name in order]
+        return self.lettered([total, *bounds])
 
     def lettered(self, lines: list[FormulaLine], otherwise: str = "") -> Piece:
         """Formulas of the ledger with their letters, or what is said where there are none."""
@@ -185,7 +154,7 @@ class TrainNumbers(Numbers):
     def crossovers(self, number: str) -> list[str]:
         """Where the step, or one of its kinds of moves, becomes bound by the network instead of compute."""
         term = number.partition(":")[2] if number.startswith("term:") else ""
-        wires = any(line.moves for line in self.ledger.lines if line.term == term)
+        wires = any(line.moves for line in self.report.ledger.lines if line.term == term)
         if number not in ("step_s", "lower_s", "upper_s", "mfu") and not wires:
             return []
         return [text for name, text in self._solved if term in ("", name)]
@@ -193,8 +162,8 @@ class TrainNumbers(Numbers):
     @functools.cached_property
     def _solved(self) -> list[tuple[str, str]]:
         """Crossovers in the batch, by term and in words."""
-        solved = crossings(self.letters.verdict, self.letters.letters, ["batch"], self.plan)
-        exposed, stack = self.ledger.by("term", "exposed_s"), self.job.stack.name
+        solved = crossings(self.letters.verdict, self.letters.letters, ["batch"], self.one.plan)
+        exposed, stack = self.report.ledger.by("term", "exposed_s"), self.job.stack.name
         return [(one.term, f"{crossing_sentence(one, float(exposed.get(one.term, 0.0)), stack)}.") for one in solved]
 
     # what follows from the step
@@ -204,18 +173,14 @@ class TrainNumbers(Numbers):
         part = float(text)
         return SimpleNamespace(part=part, first=self.one.tokens_per_s_per_chip / part if part else 0.0)
 
-    @property
     def best_gain(self) -> float:
         if not self.one.helps:
             raise InputError("Nothing was found that would help this plan.")
         return self.one.helps[0].gain
 
-    @property
     def help_rows(self) -> list[Piece]:
-        return [
-            row(one.change, share(one.gain, "helps") | {"text": f"{one.gain:+.0%}"}, one.needs)
-            for one in self.one.helps
-        ]
+        gains = [amount(help.gain, "share", "helps", f"{help.gain:+.0%}") for help in self.one.helps]
+        return [row(help.change, gain, help.needs) for help, gain in zip(self.one.helps, gains, strict=True)]
 
     @property
     def measured(self) -> Any:
@@ -223,25 +188,24 @@ class TrainNumbers(Numbers):
             raise InputError("No measured step was given.")
         return self.report.measured
 
-    @property
     def suspect_rows(self) -> list[Piece]:
         return [row(one.cause, amount(one.step_s, "s", "measured"), one.look) for one in self.measured.suspects]
 
     # memory
 
-    @property
     def memory_rows(self) -> list[Piece]:
         held = [part for part in self.one.memory if part.bytes > 0]
         return [row(part.name, amount(part.bytes, "bytes", f"memory:{part.name}")) for part in held]
 
-    @property
-    def memory_formulas(self) -> Piece:
-        held = [
-            (HELD.get(part, part), size) for part, size in self.letters.verdict.ledger.memory.items() if float(size) > 0
-        ]
-        return self.lettered([self.letters.say(name, size, "bytes") for name, size in held])
+    def held_sizes(self) -> list[tuple[str, Any]]:
+        """Parts of memory over letters."""
+        held = self.letters.verdict.ledger.memory.items()
+        return [(HELD.get(part, part), size) for part, size in held]
 
-    @property
+    def memory_formulas(self) -> Piece:
+        sizes = [(name, size) for name, size in self.held_sizes() if float(size) > 0]
+        return self.lettered([self.letters.say(name, size, "bytes") for name, size in sizes])
+
     def limit_facts(self) -> list[str]:
         visible = "memory.hbm.visible" if "memory.hbm.visible" in self.chip.facts else "memory.hbm.capacity"
         return [visible, "memory.hbm.capacity"]
@@ -255,16 +219,14 @@ class _Term:
         if name not in terms:
             raise unknown("term of this plan called", name, terms)
         self.of, self.name, self.term, self.title = of, name, terms[name], titled(name)
-        self.lines: list[LedgerLine] = [line for line in of.ledger.lines if line.term == name]
+        self.lines: list[LedgerLine] = [line for line in of.report.ledger.lines if line.term == name]
         self.moves = any(line.moves for line in self.lines)
         self.kind = "moves between chips" if self.moves else "kernels"
         self.many = f"{len(self.lines)} line{'s' * (len(self.lines) != 1)}"
 
-    @property
     def tables(self) -> list[Piece]:
         return [*constants_table(self.of.job, self.name), line_table(self.lines)]
 
-    @property
     def compared(self) -> Compared:
         term, why = self.term, f"term:{self.name}"
         hidden = max(term.expected_s - term.exposed_s, 0.0)
@@ -277,13 +239,12 @@ class _Term:
             row("exposed: the step waits for it", amount(term.exposed_s, "s", why)),
             row("hidden under compute", amount(hidden, "s", why)),
         ]
-        networks, second = self.of.networks
-        text, sources = (networks["text"], second) if self.moves else self.of.kernels
+        networks, second = self.of.networks()
+        text, sources = (networks["text"], second) if self.moves else self.of.kernels()
         if hidden > 0:
             text += f" The stack {self.of.job.stack.name} runs {render(hidden, 's')} of it under compute."
         return {"rows": rows, "text": text}, sources
 
-    @property
     def formulas(self) -> Piece:
         say, ledger = self.of.letters.say, self.of.letters.verdict.ledger
         totals = [
@@ -302,19 +263,15 @@ class _Held:
         if name not in parts:
             raise unknown("part of this plan's memory called", name, parts)
         self.of, self.name, self.bytes, self.title = of, name, parts[name], titled(name)
-        self.lines: list[HeldLine] = [line for line in of.ledger.held if HELD.get(line.part, line.part) == name]
+        self.lines: list[HeldLine] = [line for line in of.report.ledger.held if HELD.get(line.part, line.part) == name]
         self.many = f"{len(self.lines)} tensor{'s' * (len(self.lines) != 1)}"
 
-    @property
     def tables(self) -> list[Piece]:
         return [held_table(self.lines, amount(self.bytes, "bytes", f"memory:{self.name}"))]
 
-    @property
     def formulas(self) -> Piece:
-        held = self.of.letters.verdict.ledger.memory.items()
-        lines = [
-            self.of.letters.say(self.name, size, "bytes") for part, size in held if HELD.get(part, part) == self.name
-        ]
+        own = [(name, size) for name, size in self.of.held_sizes() if name == self.name]
+        lines = [self.of.letters.say(name, size, "bytes") for name, size in own]
         return self.of.lettered(lines, "It is not sized by letters of the plan.")
 
 
@@ -323,32 +280,29 @@ class _Sent:
 
     def __init__(self, of: TrainNumbers, name: str) -> None:
         self.of, self.name = of, name
-        self.lines = [
-            line for line in of.ledger.lines if line.moves and name in ("+".join(sorted(line.axes)), *line.axes)
-        ]
+        moves = [line for line in of.report.ledger.lines if line.moves]
+        self.lines = [line for line in moves if name in ("+".join(sorted(line.axes)), *line.axes)]
         if not self.lines:
             raise unknown("mesh axis that something is sent over called", name, of.one.sent_bytes)
         self.many = len(self.lines)
         self.bytes = sum(float(line.total("wire_bytes")) for line in self.lines)
 
-    @property
     def tables(self) -> list[Piece]:
         degrees = vars(self.of.one.plan)
-        axes = [axis for axis in mesh_axes(degrees, self.of.ledger.lines) if axis.name == self.name]
+        axes = [axis for axis in mesh_axes(degrees, self.of.report.ledger.lines) if axis.name == self.name]
         sums = []
         for move in (move for axis in axes for move in axis.moves):
             values = ("bytes", move.bytes, "bytes"), ("expected", move.seconds, "s"), ("exposed", move.exposed, "s")
             sums.append(step(move.name, [row(name, amount(value, unit)) for name, value, unit in values]))
         return [*sums, line_table(self.lines)]
 
-    @property
     def formulas(self) -> Piece:
         say, sent = self.of.letters.say, self.of.letters.verdict.ledger.sent_bytes.items()
         own = [("+".join(axes), size) for axes, size in sent if self.name in ("+".join(axes), *axes)]
         return self.of.lettered([say(f"bytes sent over {axes}", size, "bytes") for axes, size in own])
 
 
-def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any]) -> TrainNumbers:
+def numbers_of(asked: PageRequest, of: str, fields: Mapping[str, Any], _: str) -> TrainNumbers:
     """The first plan of an answer."""
     record = asked.ask(of, fields, brief=False)
     if not record.plans:

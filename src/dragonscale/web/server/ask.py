@@ -5,6 +5,7 @@ import os
 import sys
 import webbrowser
 from importlib.util import find_spec
+from typing import Any
 
 from dragonscale.app.questions.faces import WebQuestion
 from dragonscale.errors import InputError
@@ -20,15 +21,9 @@ def ask(question: WebQuestion, listener: Listener) -> None:
 
     if question.workers is not None and not 1 <= question.workers <= 256:
         raise InputError(f"--workers is {question.workers}; it takes 1 to 256.")
-    settings = PageSettings(
-        host=question.host,
-        port=question.port,
-        workers=question.workers or default_workers(),
-        offline=question.offline,
-        names=tuple(name.strip().lower() for name in question.allow_host.split(",") if name.strip()),
-        proxy=question.proxy,
-        log=question.log,
-    )
+    names = tuple(name.strip().lower() for name in question.allow_host.split(",") if name.strip())
+    given: dict[str, Any] = {name: getattr(question, name) for name in ("host", "port", "offline", "proxy", "log")}
+    settings = PageSettings(workers=question.workers or default_workers(), names=names, **given)
     with listen(settings) as own:
         address = url_of(settings.host, own.getsockname()[1])
         listener.log(f"The page is at {address} (Ctrl-C stops it); {settings.workers} workers are starting …")

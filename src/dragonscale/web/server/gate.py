@@ -8,32 +8,21 @@ sites, which `origin` and `sec-fetch-site` show; or it can let its own name poin
 import ipaddress
 import re
 import time
+import tomllib
 import traceback
-from collections import OrderedDict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
 from starlette.responses import Response
 
+from dragonscale.web.kept import Remembered
 from dragonscale.web.server.settings import LOOPBACK_NAMES, PageSettings, read_address
+from dragonscale.web.server.turns import error_line
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-    "font-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-)
-_OFF = "accelerometer camera display-capture geolocation gyroscope magnetometer microphone midi payment usb serial hid"
-HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"permissions-policy", ", ".join(f"{name}=()" for name in _OFF.split()).encode()),
-)
+_TABLE: dict[str, str] = tomllib.loads(Path(__file__).with_name("headers.toml").read_text(encoding="utf-8"))
+HEADERS = tuple((name.encode(), value.encode()) for name, value in _TABLE.items())
 """Sent with every response."""
 _TAB = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ADDRESSES = 4096
@@ -50,18 +39,15 @@ class Pace:
 
     def __init__(self, per_s: float, at_once: float) -> None:
         self.per_s, self.at_once = per_s, at_once
-        self.left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self.left = Remembered[str, tuple[float, float]](_ADDRESSES)
 
     def take(self, address: str, amount: float, now: float | None = None) -> bool:
         """Whether the address may; if so, it has so much less."""
         now = time.monotonic() if now is None else now
-        left, then = self.left.get(address, (self.at_once, now))
+        left, then = self.left.get(address) or (self.at_once, now)
         left = min(self.at_once, left + (now - then) * self.per_s)
         allowed = left >= amount
-        self.left[address] = (left - amount if allowed else left, now)
-        self.left.move_to_end(address)
-        while len(self.left) > _ADDRESSES:
-            self.left.popitem(last=False)
+        self.left.put(address, (left - amount if allowed else left, now))
         return allowed
 
 
@@ -80,8 +66,7 @@ class Refusal(Exception):
     @property
     def answer(self) -> Response:
         """The sentence as the page reads it."""
-        body = msgspec.json.encode({"error": {"kind": self.kind, "text": self.sentence}}) + b"\n"
-        return Response(body, self.status, self.headers, "application/json")
+        return Response(error_line(self.kind, self.sentence), self.status, self.headers, "application/json")
 
 
 class PageGate:

@@ -11,39 +11,33 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dragonscale.errors import Infeasible, InputError, printable, shorten
-from dragonscale.listener import Listener
+from dragonscale.errors import Infeasible, InputError, shorten
+from dragonscale.faces.cli.mcp.results import plain
+from dragonscale.faces.commands import COMMANDS
 from dragonscale.pasted import without_files
+from dragonscale.web.answers import failed
+from dragonscale.web.page_request import PageListener
+from dragonscale.web.server.processes import JOBS
+from dragonscale.web.views.registry import sheet_data
+from dragonscale.web.words import dropped_model, question_of
 
-KINDS = {"verify": "verify"}
-"""What can be a job, and its command."""
 REFUSED = ("options", "timeout", "memory", "cache")
 """Fields that are the server's to set: options of a compiler name files."""
 
 
-class JobListener(Listener):
-    """Sends what the asker should know while it waits."""
-
-    def __init__(self, send: Any) -> None:
-        super().__init__()
-        self.send = send
-
-    def wait(self, text: str) -> None:
-        self.send({"note": text})
+class JobListener(PageListener):
+    """Sends what the asker should know while it waits, notes too."""
 
     def note(self, text: str) -> None:
         super().note(text)
         self.send({"note": text})
-
-    def step(self, done: int, total: int) -> None:
-        if total > 0:
-            self.send({"progress": min(done / total, 1.0)})
 
 
 def main() -> None:
@@ -60,42 +54,33 @@ def main() -> None:
     try:
         _answer(request, send)
     except Infeasible as error:
-        send(_failed("infeasible", str(error)))
+        send(failed("infeasible", str(error)))
     except InputError as error:
-        send(_failed("input", str(error)))
+        send(failed("input", str(error)))
     except (RecursionError, MemoryError, OSError) as error:
-        send(_failed("limit", f"The job cannot be done on this machine ({type(error).__name__})."))
+        send(failed("limit", f"The job cannot be done on this machine ({type(error).__name__})."))
     except Exception as error:
-        import traceback
-
         traceback.print_exc()
-        said = shorten(f"{type(error).__name__}: {error}", 200)
-        send(_failed("fault", f"The job failed, which is a fault of the planner ({said})."))
+        fault = shorten(f"{type(error).__name__}: {error}", 200)
+        send(failed("fault", f"The job failed, which is a fault of the planner ({fault})."))
     os._exit(0)
 
 
 def _answer(request: Mapping[str, Any], send: Any) -> None:
-    from dragonscale.faces.cli.mcp.results import plain
-    from dragonscale.faces.commands import COMMANDS
-    from dragonscale.web.views.registry import blocks_of
-
-    command = KINDS[request["kind"]]
+    command = JOBS[request["kind"]]
     question = job_question(command, request["fields"], request["dropped"])
     vars(question).update(timeout=request["timeout"], memory=request["memory"])
     dropped = question.model != request["fields"].get("model")  # its config is a file by now
     # the user of this machine may have calibrated profiles, which are files too
     with contextlib.nullcontext() if dropped or request["loopback"] else without_files():
         record = COMMANDS[command].answer(question, JobListener(send))
-    notes = [text for text in record.notes_beside if text not in getattr(record, "notes", ())]
-    send({"panel": "sheet", "data": plain({"blocks": blocks_of(record.sheet(True)), "notes": notes})})
+    send({"panel": "sheet", "data": plain(sheet_data(record, True))})
     send({"panel": "record", "data": plain(record.to_dict())})
     send({"done": True})
 
 
 def job_question(command: str, fields: Mapping[str, Any], dropped: Mapping[str, str]) -> Any:
     """The question of a job, from fields that were typed."""
-    from dragonscale.web.words import dropped_model, question_of
-
     given = {name: value for name, value in fields.items() if value not in ("", None, [], False)}
     for name in REFUSED:
         if name in given:
@@ -106,10 +91,6 @@ def job_question(command: str, fields: Mapping[str, Any], dropped: Mapping[str, 
         Path("config.json").write_text(dropped[model], encoding="utf-8")
         vars(question)["model"] = str(Path("config.json").absolute())
     return question
-
-
-def _failed(kind: str, sentence: str) -> dict[str, Any]:
-    return {"error": {"kind": kind, "text": printable(sentence)}}
 
 
 def _end_with_server() -> None:

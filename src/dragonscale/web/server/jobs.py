@@ -22,11 +22,10 @@ import msgspec
 
 from dragonscale.errors import unknown
 from dragonscale.web.server.gate import Refusal
-from dragonscale.web.server.job import KINDS
-from dragonscale.web.server.pool import STOPPING, error_line
-from dragonscale.web.server.processes import private_folder
+from dragonscale.web.server.pool import STOPPING
+from dragonscale.web.server.processes import JOBS, absolute_path, private_folder
 from dragonscale.web.server.settings import PageSettings
-from dragonscale.web.server.turns import Crowded
+from dragonscale.web.server.turns import Crowded, error_line
 
 TICK = 1.0
 """Seconds between two words to whoever hears a job that says nothing."""
@@ -116,8 +115,8 @@ class JobDesk:
 
     def _order(self, request: Mapping[str, Any]) -> dict[str, Any]:
         kind, fields, dropped = request.get("kind"), request.get("fields", {}), request.get("dropped", {})
-        if kind not in KINDS:
-            raise Refusal(400, str(unknown("kind of job", kind, KINDS)), "input")
+        if kind not in JOBS:
+            raise Refusal(400, str(unknown("kind of job", kind, JOBS)), "input")
         texts = isinstance(dropped, dict) and all(isinstance(one, str) for one in dropped.values())
         if not isinstance(fields, dict) or not texts:
             raise Refusal(400, "A job has `fields` and `dropped`, objects.", "input")
@@ -200,11 +199,9 @@ class JobDesk:
 def job_environment(settings: PageSettings, folder: str) -> dict[str, str]:
     """The variables of a job: those of the server, which compilers need, but where workers may not ask the Hub, jobs
     may not either, and nothing of the owner's login is there."""
-    found = {**os.environ, "TMPDIR": folder}
-    if "PYTHONPATH" in found:  # the job stands elsewhere
-        found["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, found["PYTHONPATH"].split(os.pathsep)))
+    variables = absolute_path({**os.environ, "TMPDIR": folder})
     if not settings.hub:
-        found = {name: value for name, value in found.items() if name not in LOGINS} | {"HF_HUB_OFFLINE": "1"}
+        variables = {name: value for name, value in variables.items() if name not in LOGINS} | {"HF_HUB_OFFLINE": "1"}
     if not settings.loopback:
-        found |= dict.fromkeys(("HF_HOME", "HF_HUB_CACHE", "XDG_CONFIG_HOME"), folder)
-    return found
+        variables |= dict.fromkeys(("HF_HOME", "HF_HUB_CACHE", "XDG_CONFIG_HOME"), folder)
+    return variables

@@ -11,16 +11,16 @@ import contextlib
 import os
 import shutil
 import time
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from dragonscale.web.kept import Remembered
 from dragonscale.web.server import processes
 from dragonscale.web.server.lanes import QUICK, SLOW
 from dragonscale.web.server.settings import PageSettings
-from dragonscale.web.server.turns import Crowded, FairQueue, Turn
+from dragonscale.web.server.turns import Crowded, FairQueue, Turn, error_line
 from dragonscale.workers import WAITS, Worker
 
 TRIES = 3
@@ -41,11 +41,6 @@ TOO_LONG = (
 CONTESTED = "This question was stopped after {:g} s, because others wait; ask again later, or on the command line."
 TOO_LARGE = "This question took more than {:.0f} GB of memory and was stopped; ask for less, or on the command line."
 TOO_MUCH = "The answer is longer than {:.0f} MB; ask for fewer panels."
-
-
-def error_line(kind: str, sentence: str) -> bytes:
-    """The last line of an answer that failed."""
-    return msgspec.json.encode({"error": {"kind": kind, "text": sentence}}) + b"\n"
 
 
 class PageWorker(Worker):
@@ -151,7 +146,7 @@ class WorkerPool:
         self.folder = processes.private_folder()
         self.queue = FairQueue(settings)
         self.workers = [PageWorker(self, index) for index in range(settings.workers)]
-        self.tabs: OrderedDict[tuple[str, str], PageWorker] = OrderedDict()
+        self.tabs = Remembered[tuple[str, str], PageWorker](TABS)
         self.changed, self.closing = asyncio.Event(), False
         self.answered = self.stopped = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -209,11 +204,7 @@ class WorkerPool:
         return min(free, key=lambda one: one.used_at)  # the one idle for longest has least to forget
 
     def _begin(self, turn: Turn, worker: PageWorker) -> None:
-        place = (turn.address, turn.tab)
-        self.tabs[place] = worker
-        self.tabs.move_to_end(place)
-        while len(self.tabs) > TABS:
-            self.tabs.popitem(last=False)
+        self.tabs.put((turn.address, turn.tab), worker)
         turn.worker = worker
         worker.begin(turn)
 

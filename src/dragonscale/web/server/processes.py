@@ -16,6 +16,8 @@ import msgspec
 
 from dragonscale.web.server.settings import PageSettings
 
+JOBS = {"verify": "verify"}
+"""What can be a job, and its command."""
 ASKED, DROPPED = b"a", b"d"
 READY, MESSAGE, ENDED = b"r", b"m", b"e"
 
@@ -41,9 +43,7 @@ def environment(settings: PageSettings, folder: str) -> dict[str, str]:
     if settings.hub:
         proxies = ("https_proxy", "http_proxy", "no_proxy")
         kept += (*proxies, *map(str.upper, proxies), "HF_ENDPOINT", "HF_TOKEN")
-    found = {name: os.environ[name] for name in kept if name in os.environ}
-    if "PYTHONPATH" in found:  # the worker stands elsewhere
-        found["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, found["PYTHONPATH"].split(os.pathsep)))
+    found = absolute_path({name: os.environ[name] for name in kept if name in os.environ})
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     homes = dict.fromkeys(("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), folder)
     found |= threads | homes | {"PYTHONUNBUFFERED": "1"}
@@ -52,6 +52,12 @@ def environment(settings: PageSettings, folder: str) -> dict[str, str]:
         found |= {"XDG_CONFIG_HOME": str(config_folder()), "HF_HUB_CACHE": str(cache), "HF_HOME": str(home)}
     found |= {"HF_HUB_DISABLE_TELEMETRY": "1"} if settings.hub else {"HF_HUB_OFFLINE": "1"}
     return found
+
+
+def absolute_path(variables: dict[str, str]) -> dict[str, str]:
+    """Variables whose PYTHONPATH means the same folders from anywhere: processes stand in folders of their own."""
+    folders = [os.path.abspath(folder) for folder in variables.get("PYTHONPATH", "").split(os.pathsep)]
+    return variables | ({"PYTHONPATH": os.pathsep.join(folders)} if "PYTHONPATH" in variables else {})
 
 
 def private_folder(what: str = "web") -> str:

@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from dragonscale.errors import InputError
 from dragonscale.web.server.lanes import QUICK, SLOW
 from dragonscale.web.server.settings import PageSettings
@@ -26,6 +28,11 @@ from dragonscale.workers import Mailbox
 
 SWEPT = 10.0
 """Seconds between two sweeps of addresses."""
+
+
+def error_line(kind: str, sentence: str) -> bytes:
+    """The last line of an answer that failed."""
+    return msgspec.json.encode({"error": {"kind": kind, "text": sentence}}) + b"\n"
 
 
 class Crowded(InputError):

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,20 +27,8 @@ from dragonscale.web.views.registry import panels_of
 
 SOON = 0.3
 """Seconds that an unwanted answer has to send something, before it is interrupted."""
-WARM = (
-    {
-        "view": "train",
-        "fields": {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": 4096, "plan": "fsdp8", "alone": True},
-        "panels": ["answer", "time", "memory", "mesh"],
-        "brief": True,
-    },
-    {
-        "view": "serve",
-        "fields": {"model": "llama3-8b", "on": "h100:1", "plan": "tp1", "batch": 16},
-        "panels": ["record"],
-    },
-)
-"""PageRequest before a worker counts as ready: most of the first answer's time is imports and tables."""
+WARM = msgspec.toml.decode(Path(__file__).with_name("warm.toml").read_bytes())["requests"]
+"""Asked before a worker counts as ready: most of the first answer's time is imports and tables."""
 
 
 class WorkerWire:

@@ -28,10 +28,8 @@ MOST_CHIPS = 256
 def mesh_picture(mesh: Mapping[str, int], roles: Sequence[str]) -> dict[str, Any]:
     """The mesh as chips in rows (its first axis) and columns (the others)."""
     chips = math.prod(mesh.values())
-    axes = [
-        {"name": name, "size": size, "role": roles[place % len(roles)]}
-        for place, (name, size) in enumerate(mesh.items())
-    ]
+    coloured = zip(mesh.items(), itertools.cycle(roles), strict=False)
+    axes = [{"name": name, "size": size, "role": role} for (name, size), role in coloured]
     shown = positions(mesh) if chips <= MOST_CHIPS else []
     return {
         "axes": axes,
@@ -43,9 +41,8 @@ def mesh_picture(mesh: Mapping[str, int], roles: Sequence[str]) -> dict[str, Any
 
 def positions(mesh: Mapping[str, int]) -> list[dict[str, int]]:
     """Every chip by its place along each axis, in the mesh's order."""
-    return [
-        dict(zip(mesh, place, strict=True)) for place in itertools.product(*(range(size) for size in mesh.values()))
-    ]
+    places = itertools.product(*(range(size) for size in mesh.values()))
+    return [dict(zip(mesh, place, strict=True)) for place in places]
 
 
 def array_picture(
@@ -58,21 +55,19 @@ def array_picture(
     rows, cols = (dims[0], dims[1]) if len(dims) > 1 else (None, dims[0] if dims else None)
     across = math.prod(mesh[axis] for axis in cols.axes) if cols else 1
     known = all(dim.name in sizes for dim in array.dims)
-    small = math.prod(mesh.values()) <= MOST_CHIPS
-    held = (
-        [_block(rows, place, wires) * across + _block(cols, place, wires) for place in positions(mesh)] if small else []
-    )
+    shown = positions(mesh) if math.prod(mesh.values()) <= MOST_CHIPS else []
+    copied = list(replicated_over(array, wires))
     return {
         "text": text,
         "name": array.name or text,
         "rows": _side(rows, mesh, sizes, roles),
         "cols": _side(cols, mesh, sizes, roles),
         "others": [str(dim) for dim in array.dims if dim not in dims],
-        "copied": list(replicated_over(array, wires)),
-        "copies": math.prod(mesh[axis] for axis in replicated_over(array, wires)),
+        "copied": copied,
+        "copies": math.prod(mesh[axis] for axis in copied),
         "partial": list(array.partial),
         "summands": math.prod(mesh[axis] for axis in array.partial),
-        "held": held,
+        "held": [_block(rows, place, wires) * across + _block(cols, place, wires) for place in shown],
         "shape": " × ".join(f"{size:,}" for size in local_shape(array, dict(sizes), wires)) if known else "",
         "bytes": quantity("bytes", float(local_bytes(array, dict(sizes), wires)) if known else "", why),
     }
@@ -107,31 +102,13 @@ def stages_of(
     def drawn(text: str) -> dict[str, Any]:
         return array_picture(text, mesh, sizes, roles, f"{why}:picture:{text}")
 
-    def moved(when: str) -> list[dict[str, Any]]:
-        return [
-            {
-                "kind": "move",
-                "title": f"{row.collective.replace('_', '-')} over {', '.join(row.axes)}",
-                "axes": row.axes,
-                "role": roles.get(row.axes[0], ""),
-                "move": at,
-                "arrays": [drawn(row.array), drawn(row.result)],
-            }
-            for at, row in enumerate(way.collectives)
-            if row.when == when
-        ]
-
-    found = moved("before")
+    stages: dict[str, list[dict[str, Any]]] = {"before": [], "matmul": [], "after": []}
+    for at, row in enumerate(way.collectives):
+        title = f"{row.collective.replace('_', '-')} over {', '.join(row.axes)}"
+        how = {"kind": "move", "title": title, "axes": row.axes, "role": roles.get(row.axes[0], ""), "move": at}
+        stages[row.when].append(how | {"arrays": [drawn(row.array), drawn(row.result)]})
     if way.computes:
         line = parse_einsum(way.local)
-        arrays = [drawn(str(one)) for one in (*line.operands, line.output)]
-        found.append(
-            {
-                "kind": "matmul",
-                "title": "each chip multiplies what it has",
-                "axes": [],
-                "role": "compute",
-                "arrays": arrays,
-            }
-        )
-    return found + moved("after")
+        how = {"kind": "matmul", "title": "each chip multiplies what it has", "axes": [], "role": "compute"}
+        stages["matmul"].append(how | {"arrays": [drawn(str(array)) for array in (*line.operands, line.output)]})
+    return [stage for part in stages.values() for stage in part]

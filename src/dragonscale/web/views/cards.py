@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dragonscale.plan.ledger import Ledger
+from dragonscale.plan.ledger import HeldLine, Ledger
 from dragonscale.sheets.charts.line_charts import LineSeries
 from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis, mesh_frames
 from dragonscale.sheets.charts.stacks import StackPart
@@ -103,6 +103,20 @@ def bar_parts(parts: Iterable[StackPart], unit: str, why: str, lines: Mapping[st
     ]
 
 
+def bounded(parts: Sequence[StackPart], why: str, bounds: Mapping[str, Any], lines: Mapping[str, Any]) -> list[Card]:
+    """Terms of a step as parts of a bar, each with what is hidden of it and its bound."""
+    cards = bar_parts(parts, "s", why, lines)
+    for part, card in zip(parts, cards, strict=True):
+        term, bound = f"{why}:{part.name}", float(bounds.get(part.name, 0.0))
+        card |= {"hidden": amount(part.hidden, "s", term), "bound": amount(bound, "s", term)}
+    return cards
+
+
+def held_row(held: HeldLine) -> Card:
+    """A tensor on a chip."""
+    return {"what": held.what, "section": held.section, "bytes": amount(float(held.bytes), "bytes")}
+
+
 def line_rows(ledger: Ledger) -> dict[str, list[Card]]:
     """Kernels and moves by the term of the bill that they are counted under, the longest first."""
     rows: dict[str, list[Card]] = {}
@@ -135,10 +149,6 @@ def mesh_card(axes: Sequence[MeshAxis], where: str, lies: Mapping[str, str]) -> 
 def move_card(move: AxisMove, axis: str) -> Card:
     """A collective over an axis."""
     why, seconds, exposed = f"sent:{axis}", move.seconds or 0.0, move.exposed or 0.0
-    return {
-        "name": move.name,
-        "bytes": amount(move.bytes, "bytes", why),
-        "seconds": amount(seconds, "s", why),
-        "exposed": amount(exposed, "s", why),
-        "hidden": exposed <= HIDDEN * seconds,
-    }
+    times = {"seconds": amount(seconds, "s", why), "exposed": amount(exposed, "s", why)}
+    hidden = exposed <= HIDDEN * seconds
+    return {"name": move.name, "bytes": amount(move.bytes, "bytes", why), **times, "hidden": hidden}

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from dragonscale.app.questions.flag import Field
 from dragonscale.faces.cli.completion.offers import known_lists
 from dragonscale.faces.cli.mcp.tools import property_of, tools
 from dragonscale.models import count_parameters, load_model
@@ -14,20 +15,11 @@ from dragonscale.physics.hardware import chip_names, load_chip
 from dragonscale.physics.units import render
 from dragonscale.sheets.charts.theme import DARK, LIGHT, MEMORY_ROLES, TIME_ROLES, Theme
 from dragonscale.web.page_request import PageRequest
+from dragonscale.web.view_names import COMMANDS
+from dragonscale.web.views.cards import fields
 
-COMMANDS = (
-    "train",
-    "serve",
-    "simulate",
-    "roofline",
-    "shard",
-    "collective",
-    "chips",
-    "models",
-    "compare",
-    "verify",
-    "export",
-)
+FORMS = (*COMMANDS, "verify", "export")
+"""Commands whose fields the page's forms have."""
 
 
 def catalogue_panel(_: PageRequest) -> dict[str, Any]:
@@ -41,44 +33,25 @@ def _catalogue() -> dict[str, Any]:
     return {
         "version": version("dragonscale"),
         "docs": (Path(__file__).parents[4] / "docs" / "web.md").is_file(),
-        "models": list(known["models"]),
+        **{name: list(known[name]) for name in ("models", "stacks", "engines", "dtypes", "slices")},
         "presets": _presets(),
-        "stacks": list(known["stacks"]),
-        "engines": list(known["engines"]),
-        "dtypes": list(known["dtypes"]),
-        "slices": list(known["slices"]),
         "chips": [_chip(name) for name in chip_names()],
-        "fields": {
-            name: [
-                {
-                    "name": field.name,
-                    "flag": field.flag,
-                    "group": field.group,
-                    "place": field.place,
-                    "switch": field.switch,
-                    "needed": field.required or field.needed,
-                    "value": field.value,
-                    **property_of(field),
-                }
-                for field in every[name].fields()
-            ]
-            for name in COMMANDS
-            if name in every
-        },
+        "fields": {name: [_field(field) for field in every[name].fields()] for name in FORMS if name in every},
         "colours": {theme.name: _colours(theme) for theme in (LIGHT, DARK)},
     }
 
 
+def _field(field: Field[Any, Any]) -> dict[str, Any]:
+    """A field as a form shows it."""
+    needed = {"needed": field.required or field.needed}
+    return fields(field, "name flag group place switch value") | needed | property_of(field)
+
+
 def _presets() -> list[dict[str, str]]:
     """The models to choose from, each with its size and family; one whose file states no size is counted."""
-    return [
-        {"name": name, "family": family, "parameters": render(size or _counted(name), "count")}
-        for name, family, size in preset_lines()
-    ]
-
-
-def _counted(name: str) -> int:
-    return count_parameters(load_model(name)).total
+    sizes = {name: size or count_parameters(load_model(name)).total for name, _, size in preset_lines()}
+    presets = [(name, family, render(sizes[name], "count")) for name, family, _ in preset_lines()]
+    return [{"name": name, "family": family, "parameters": size} for name, family, size in presets]
 
 
 def _chip(name: str) -> dict[str, Any]:

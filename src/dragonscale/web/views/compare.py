@@ -24,12 +24,11 @@ MOST = 4
 """Columns that fit beside each other."""
 LESS = {STEP, "TTFT", "TPOT", DOLLARS, "days", "cost", "memory"}
 """Figures of which less is better; of "batch" neither is."""
-_BOTH = {"memory": "hbm_bytes"}
 _TIMES = {"TTFT": "ttft_s", "TPOT": "tpot_s", DOLLARS: "cost_usd_per_mtok"}
 _RUN = {"MFU": "mfu", "days": "days", "cost": "cost_usd"}
 WHY = {
-    "train": {STEP: "step_s", TOKENS: "tokens_per_s_per_chip", **_RUN, **_BOTH},
-    "serve": {STEP: "decode_step_s", TOKENS: "output_tokens_per_s_per_chip", **_TIMES, **_BOTH},
+    "train": {STEP: "step_s", TOKENS: "tokens_per_s_per_chip", **_RUN},
+    "serve": {STEP: "decode_step_s", TOKENS: "output_tokens_per_s_per_chip", **_TIMES},
 }
 """Derivations of the figures, by the ids of their tabs."""
 OTHERS = ("h100", "b200", "h200", "v5p", "v6e", "tpu7x", "mi300x", "a100", "gb200")
@@ -59,22 +58,18 @@ def sides_panel(asked: PageRequest) -> Card:
     names = list(dict.fromkeys(one.name for side in report.sides for one in side.figures))
     return {
         "kind": of,
-        "model": report.model,
-        "workload": report.workload,
-        "winner": report.winner,
-        "notes": report.notes,
-        "sides": [_head(side, column) for side, column in zip(report.sides, columns, strict=True)],
+        **fields(report, "model workload winner notes"),
+        "sides": [
+            fields(side, "key label slice software chips feasible bound_by problems")
+            | {"plan": side.plan or "none fits", "fields": column}
+            for side, column in zip(report.sides, columns, strict=True)
+        ],
         "rows": [_row(report, of, name) for name in names] + [_memory_row(report)],
         "time": _time(report),
         "memory": _memory(report),
         "settings": _settings(report),
         "sentences": [one.text for one in report.differences],
     }
-
-
-def _head(side: Side, asked: Mapping[str, Any]) -> Card:
-    own = fields(side, "key label slice software chips feasible bound_by problems")
-    return own | {"plan": side.plan or "none fits", "fields": dict(asked)}
 
 
 def _row(report: CompareReport, of: str, name: str) -> Card:
@@ -84,11 +79,7 @@ def _row(report: CompareReport, of: str, name: str) -> Card:
     for place, side in enumerate(report.sides):
         own = side.figure(name)
         why = f"{place}:{WHY[of][name]}" if name in WHY[of] else ""
-        mark = (
-            _mark(first, own, _for_tokens(report, side, name))
-            if place and first is not None and own is not None
-            else _NONE
-        )
+        mark = _mark(first, own, _for_tokens(report, side, name)) if place else _NONE
         cells.append({"number": _amount(own, why), "band": _band(own), **mark})
     shown = {(STEP, "serve"): "decode step"}.get((name, of), name)
     return {"name": shown, "less": name in LESS, "cells": cells}
@@ -103,26 +94,20 @@ def _for_tokens(report: CompareReport, side: Side, name: str) -> float:
     return first.tokens / side.tokens if name == STEP and report.kind == "training" and side.tokens else 1.0
 
 
-def _mark(first: Figure, own: Figure, times: float) -> dict[str, str]:
+def _mark(first: Figure | None, own: Figure | None, times: float) -> dict[str, str]:
     """Better or worse than the first, by how much, and whether that is beyond the bands."""
-    if not first.value or own.value is None or first.name == "batch":
+    if first is None or own is None or not first.value or own.value is None or first.name == "batch":
         return _NONE
     change = own.value * times / first.value - 1
     if abs(change) < SAME:
         return {"mark": "same", "text": "the same"}
-    better = (change < 0) == (first.name in LESS)
-    words = (
-        f"{change:+.0%} {'better' if better else 'worse'}"
-        if abs(change) < 1
-        else f"{change + 1:.2g}x, {'better' if better else 'worse'}"
-    )
+    mark = "better" if (change < 0) == (first.name in LESS) else "worse"
+    words = f"{change:+.0%} {mark}" if abs(change) < 1 else f"{change + 1:.2g}x, {mark}"
     ends = (first.low, first.high, own.low, own.high)
-    if None in ends:
-        return {"mark": "better" if better else "worse", "text": words.replace("-", "−")}
-    low, high, least, most = (float(end or 0.0) for end in ends)
-    apart = most * times < low or high < least * times
-    sure = "beyond the error" if apart else "within the error"
-    return {"mark": "better" if better else "worse", "text": f"{words}, {sure}".replace("-", "−")}
+    if None not in ends:
+        low, high, least, most = (float(end or 0.0) for end in ends)
+        words += f", {'beyond' if most * times < low or high < least * times else 'within'} the error"
+    return {"mark": mark, "text": words.replace("-", "−")}
 
 
 def _amount(own: Figure | None, why: str) -> Amount:
@@ -153,18 +138,14 @@ def _band(own: Figure | None) -> str:
 
 def _memory_row(report: CompareReport) -> Card:
     """What the fullest chip holds, and of how much."""
-    first = Figure("memory", report.sides[0].hbm_bytes or None, "bytes")
-    cells = []
+    first, cells = report.sides[0].hbm_bytes, []
     for place, side in enumerate(report.sides):
-        own = Figure("memory", side.hbm_bytes or None, "bytes")
+        own = side.hbm_bytes
         # more memory in use is neither good nor bad while it fits
-        mark = (
-            {"mark": "", "text": f"{own.value / first.value - 1:+.0%}".replace("-", "−")}
-            if place and first.value and own.value
-            else _NONE
-        )
+        text = f"{own / first - 1:+.0%}".replace("-", "−") if place and first and own else ""
         limit = f"of {render(side.hbm_limit_bytes, 'bytes')}" if side.hbm_limit_bytes else ""
-        cells.append({"number": _amount(own, f"{place}:hbm_bytes"), "band": limit, **mark})
+        number = amount(own, "bytes", f"{place}:hbm_bytes") if own else amount(None, "count")
+        cells.append({"number": number, "band": limit, "mark": "", "text": text})
     return {"name": "memory", "less": True, "cells": cells}
 
 
@@ -212,11 +193,9 @@ def suggest_panel(asked: PageRequest) -> Card:
         if chip.name == piece.chip.name:
             continue
         for many, why in ((piece.chips, "as many chips"), (_as_fast(piece, chip), "about as many FLOP/s")):
-            other = _slice(chip, many)
-            if other is not None:
-                found.setdefault(
-                    str(other), {"on": str(other), "chip": chip.title, "why": why, "chips": f"{other.chips:,}"}
-                )
+            if (other := _slice(chip, many)) is not None:
+                card = {"on": str(other), "chip": chip.title, "why": why, "chips": f"{other.chips:,}"}
+                found.setdefault(str(other), card)
     return {"slices": list(found.values())}
 
 

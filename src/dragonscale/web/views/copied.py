@@ -23,6 +23,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dragonscale.app.questions.flag import Field, Items, Text, Thing
@@ -45,24 +46,38 @@ def texts_panel(asked: PageRequest) -> dict[str, Any]:
     return {"cli": command_line(of, given), "python": python_text(of, given), "toml": written, "file": file}
 
 
+def _recommending(asked: PageRequest, of: str, what: str, none: str) -> Any:
+    """The answer that has a plan to be saved or compiled."""
+    if of not in _GRIDS:
+        raise InputError(f"An answer of {of} has no plan to {what}; train and serve have.")
+    record = asked.ask(of, asked.fields)
+    if not (record.plans if of == "train" else record.configs):
+        raise InputError(f"Nothing fits, so there is {none}.")
+    return record
+
+
+def recommended_words(of: str, record: Any) -> dict[str, str]:
+    """The first plan of an answer, where it runs and with which batch, as commands take them."""
+    if of == "train":
+        work = record.workload
+        words = {"plan": short_plan(record.plans[0].plan), "on": record.slice}
+        return words | {"batch": f"{work.sequences}seq", "seq": str(work.seq)}
+    best = record.configs[0]
+    return {"plan": best.plan, "on": best.copy_slice, "batch": str(best.batch)}
+
+
 def plan_panel(asked: PageRequest) -> dict[str, Any]:
     """The plan that the answer recommends as the file that `--save` writes."""
     of, given, file = _asked(asked)
-    if of not in _GRIDS:
-        raise InputError(f"An answer of {of} has no plan to save; train and serve have.")
-    record = asked.ask(of, asked.fields)
+    record = _recommending(asked, of, "save", "no plan to save")
     if of == "train":
         from dragonscale.app.train.ask_train import recommended
         from dragonscale.training.plan_file import training_file_text as text_of
     else:
         from dragonscale.app.serve.ask_serve import recommended
         from dragonscale.serving.plan_file import serving_plan_text as text_of
-    if not (record.plans if of == "train" else record.configs):
-        raise InputError("Nothing fits, so there is no plan to save.")
     saved: Any = recommended(record.asked, record)
     if file is not None:
-        from dataclasses import replace
-
         saved = replace(saved, model=f"./{given['model']}")
     use = "dscale train --plan plan.toml --alone" if of == "train" else "dscale simulate plan.toml"
     return {"name": "plan.toml", "text": text_of(saved), "use": use, "file": file}
@@ -71,29 +86,18 @@ def plan_panel(asked: PageRequest) -> dict[str, Any]:
 def verify_panel(asked: PageRequest) -> dict[str, Any]:
     """The fields of `dscale verify` for the plan that the answer recommends, and the command."""
     of, given, _ = _asked(asked)
-    if of not in _GRIDS:
-        raise InputError(f"An answer of {of} has no plan to compile; train and serve have.")
-    record = asked.ask(of, asked.fields)
-    if not (record.plans if of == "train" else record.configs):
-        raise InputError("Nothing fits, so there is nothing to compile.")
-    work = record.workload
+    record = _recommending(asked, of, "compile", "nothing to compile")
+    if of == "train" and not record.plans[0].verifiable:
+        raise InputError("Our own program does not run this plan yet, so the compiler cannot witness it.")
+    work, fields = record.workload, {"plan": "", "model": asked.fields.get("model", "")}
+    fields |= recommended_words(of, record)
     if of == "train":
-        best = record.plans[0]
-        if not best.verifiable:
-            raise InputError("Our own program does not run this plan yet, so the compiler cannot witness it.")
-        plan, on = short_plan(best.plan), record.slice
-        words = {"batch": f"{work.sequences}seq", "seq": str(work.seq), "program": "train", "stack": best.stack}
+        fields |= {"program": "train", "stack": record.plans[0].stack}
     else:
-        best = record.configs[0]
-        plan, on = best.plan, best.copy_slice
-        words = {"batch": str(best.batch), "seq": str(work.prompt + work.output), "program": "decode"}
-    fields = {"plan": plan, "model": asked.fields.get("model", ""), "on": on, **words}
-    return {"fields": fields, "cli": _verify_line(fields | {"model": given.get("model", "")})}
-
-
-def _verify_line(fields: Mapping[str, str]) -> str:
-    flags = [word for name, value in fields.items() if name != "plan" and value for word in (f"--{name}", value)]
-    return shlex.join(["dscale", "verify", fields["plan"], *flags])
+        fields |= {"seq": str(work.prompt + work.output), "program": "decode"}
+    flags = (fields | {"model": given.get("model", "")}).items()
+    line = [word for name, value in flags if name != "plan" and value for word in (f"--{name}", value)]
+    return {"fields": fields, "cli": shlex.join(["dscale", "verify", fields["plan"], *line])}
 
 
 def _asked(asked: PageRequest) -> tuple[str, dict[str, Any], dict[str, str] | None]:

@@ -11,9 +11,9 @@ from dragonscale.errors import InputError, unknown
 from dragonscale.exports.target import of_kind, software_for
 from dragonscale.listener import Listener
 from dragonscale.pasted import without_files
-from dragonscale.training.plan import short_plan
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.copied import command_line
+from dragonscale.web.views.cards import fields
+from dragonscale.web.views.copied import command_line, recommended_words
 from dragonscale.web.words import question_of
 
 KINDS = {"train": "training", "serve": "serving"}
@@ -23,33 +23,29 @@ def targets_panel(asked: PageRequest) -> dict[str, Any]:
     """Software that runs plans of this kind, the plan's own first; what launches it; what tests it."""
     of = _of(asked)
     record = asked.ask(of, asked.fields)
-    name = _software(record, of)
-    own = software_for(name, KINDS[of]) if name else None
+    names = [plan.stack for plan in record.plans] if of == "train" else [one.engine for one in record.configs]
+    own = software_for(names[0], KINDS[of]) if names else None
     every = sorted(of_kind(KINDS[of]), key=lambda one: own is None or one.name != own.name)
     return {
         "own": own.name if own is not None else "",
-        "software": [{"name": one.name, "title": one.title, "version": one.version} for one in every],
-        "launchers": [{"name": one.name, "title": one.title} for one in of_kind("launcher")],
-        "loads": [{"name": one.name, "title": one.title} for one in of_kind("load")] if of == "serve" else [],
+        "software": [fields(one, "name title version") for one in every],
+        "launchers": [fields(one, "name title") for one in of_kind("launcher")],
+        "loads": [fields(one, "name title") for one in of_kind("load")] if of == "serve" else [],
     }
 
 
 def files_panel(asked: PageRequest) -> dict[str, Any]:
     """The files for a target, with what is expected of them and what differs."""
-    fields = export_fields(asked)
-    question = question_of("export", fields)
+    words = export_fields(asked)
+    question = question_of("export", words)
     with without_files():
         report = ask(question, Listener())
     return {
-        "target": report.target,
-        "version": report.version,
-        "launcher": report.launcher,
-        "expected": report.expected,
+        **fields(report, "target version launcher expected notes"),
         "files": [{"name": name, "text": text} for name, text in report.files.items()],
         "differences": [f"{row.planned} cannot be said there; {row.instead}: {row.why}" for row in report.differences],
-        "notes": report.notes,
         "bundle": report.text(),
-        "cli": command_line("export", fields),
+        "cli": command_line("export", words),
     }
 
 
@@ -63,38 +59,15 @@ def export_fields(asked: PageRequest) -> dict[str, Any]:
         )
     record = asked.ask(of, asked.fields)
     words = {name: asked.fields[name] for name in ("model", "price", "tokens") if asked.fields.get(name)}
+    if not (record.plans if of == "train" else record.configs):
+        raise InputError(f"There is no {'plan' if of == 'train' else 'configuration'} to export.")
     if of == "train":
-        if not record.plans:
-            raise InputError("There is no plan to export.")
-        work, one = record.workload, record.plans[0]
-        words |= {
-            "plan": short_plan(one.plan),
-            "on": record.slice,
-            "batch": f"{work.sequences}seq",
-            "seq": str(work.seq),
-            "stack": one.stack,
-        }
-    else:
-        if not record.configs:
-            raise InputError("There is no configuration to export.")
-        best, work = record.configs[0], record.workload
-        words.pop("tokens", None)
-        words |= {
-            "plan": best.plan,
-            "on": best.copy_slice,
-            "batch": str(best.batch),
-            "engine": best.engine,
-            "prompt": str(work.prompt),
-            "output": str(work.output),
-        }
-        words |= {"rate": asked.fields["rate"]} if asked.fields.get("rate") else {}
+        return {"to": to, **words, **recommended_words(of, record), "stack": record.plans[0].stack}
+    words.pop("tokens", None)
+    words |= recommended_words(of, record) | {"engine": record.configs[0].engine}
+    words |= {name: str(getattr(record.workload, name)) for name in ("prompt", "output")}
+    words |= {"rate": asked.fields["rate"]} if asked.fields.get("rate") else {}
     return {"to": to, **words}
-
-
-def _software(record: Any, of: str) -> str:
-    if of == "train":
-        return record.plans[0].stack if record.plans else ""
-    return record.configs[0].engine if record.configs else ""
 
 
 def _of(asked: PageRequest) -> str:

@@ -25,6 +25,7 @@ from dragonscale.pasted import without_files
 from dragonscale.serving.plan_file import SavedPlan
 from dragonscale.training.plan_file import TrainingFile
 from dragonscale.web.page_request import PageRequest
+from dragonscale.web.views.cards import fields
 from dragonscale.web.words import looks_like_file
 
 LONGEST = 100_000
@@ -46,21 +47,16 @@ def read_panel(asked: PageRequest) -> dict[str, Any]:
     with without_files():
         found = read_plan(text, Given(beside["model"], beside["on"]))
         report = report_of(found)
-        view, fields = _question(found)
-    fields |= {name: word for name, word in beside.items() if word and not fields.get(name)}
+        view, question = _question(found)
+    question |= {name: word for name, word in beside.items() if word and not question.get(name)}
     return {
         "view": view,
-        "fields": fields,
-        "software": report.software,
-        "version": report.version,
+        "fields": question,
+        **fields(report, "software version notes ignored unplanned unknown"),
         "plan": report.plan_text,
         "settings": report.plan,
         "headline": report.headline(),
-        "missing": [name for name in _NEEDED[view] if not fields.get(name)],
-        "notes": report.notes,
-        "ignored": report.ignored,
-        "unplanned": report.unplanned,
-        "unknown": report.unknown,
+        "missing": [name for name in _NEEDED[view] if not question.get(name)],
     }
 
 
@@ -76,37 +72,24 @@ def _question(found: Imported) -> tuple[str, dict[str, Any]]:
 
 def _served(file: SavedPlan) -> dict[str, Any]:
     """A serving plan's file as fields."""
-    names = [
-        name for name in file.plan.__dataclass_fields__ if not file.named or name in file.named or name == "tensor"
-    ]
-    settings = {name: getattr(file.plan, name) for name in names}
-    if not file.whole:
-        settings.pop("tensor", None)
-    plain = type(file.plan)()
-    kept = {
-        name: value
-        for name, value in settings.items()
-        if value != "" and (name in _FORMATS or value != getattr(plain, name))
-    }
-    text = ",".join(
-        f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in kept.items()
-    )
-    drafts, limits, traffic = file.speculation, file.launch, file.traffic
+    plain, words = type(file.plan)(), list[str]()
+    for name in file.plan.__dataclass_fields__:
+        value = getattr(file.plan, name)
+        named = file.whole if name == "tensor" else not file.named or name in file.named
+        if named and value != "" and (name in _FORMATS or value != getattr(plain, name)):
+            words.append(f"{name}={str(value).lower() if isinstance(value, bool) else value}")
+    text = ",".join(words)
+    drafts, traffic = file.speculation, file.traffic
     return {
-        "model": file.model,
+        **fields(file, "model engine"),
         "on": file.slice,
-        "engine": file.engine,
         "plan": text or f"tensor={file.plan.tensor}",
         "batch": str(file.batch or ""),
         "prompt": str(traffic.prompt or ""),
         "output": str(traffic.output or ""),
-        "cached": traffic.cached,
-        "rate": traffic.rate,
-        "ttft": file.targets.ttft,
-        "tpot": file.targets.tpot,
-        "max_seqs": limits.max_seqs,
-        "token_budget": limits.token_budget,
-        "memory_fraction": limits.memory_fraction,
+        **fields(traffic, "cached rate"),
+        **fields(file.targets, "ttft tpot"),
+        **fields(file.launch, "max_seqs token_budget memory_fraction"),
         "accept": drafts.acceptance,
         "drafts": drafts.drafts if drafts.acceptance else None,
         "draft": drafts.draft if drafts.acceptance else "",

@@ -18,6 +18,7 @@ from dragonscale.course.judging import judge
 from dragonscale.course.variants import variant
 from dragonscale.errors import InputError, unknown
 from dragonscale.web.page_request import PageRequest
+from dragonscale.web.views.cards import fields
 
 LONGEST = 200
 """Characters of an answer."""
@@ -26,18 +27,12 @@ _FIELDS = ("name", "seed", "answer", "hint", "solution")
 
 def course_panel(_: PageRequest) -> dict[str, Any]:
     """Every chapter with the problems it has."""
-    return {
-        "chapters": [
-            {
-                "chapter": one.slug,
-                "title": one.title,
-                "about": one.about,
-                "page": _page(one.page),
-                "problems": [{"id": problem.id, "title": problem.title} for problem in problems_of(one.slug)],
-            }
-            for one in CHAPTERS
-        ]
-    }
+    chapters = []
+    for one in CHAPTERS:
+        problems = [fields(problem, "id title") for problem in problems_of(one.slug)]
+        named = {"chapter": one.slug, "page": _page(one.page), "problems": problems}
+        chapters.append(fields(one, "title about") | named)
+    return {"chapters": chapters}
 
 
 def problem_panel(asked: PageRequest) -> dict[str, Any]:

@@ -12,16 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.app.models import (
-    RECOMPUTED,
-    RULE,
-    ModelReport,
-    ModelsReport,
-    cache_over,
-    flops_over,
-    models_report,
-    overtaken_at,
-)
+from dragonscale.app import models as reports
+from dragonscale.app.models import RECOMPUTED, RULE, ModelReport
 from dragonscale.errors import InputError
 from dragonscale.models import count_parameters, load_model
 from dragonscale.models.catalogue import is_preset, preset_lines
@@ -31,7 +23,7 @@ from dragonscale.models.names import safe_name
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.units import render
-from dragonscale.web.amounts import amount, count, share
+from dragonscale.web.amounts import amount, count, quantities, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, line, log_axis, mark, notes_of, pairs, rule
 from dragonscale.web.words import dropped_model, looks_like_file, question_of
@@ -49,24 +41,22 @@ def table_panel(_: PageRequest) -> Card:
 
 @functools.cache
 def _rows() -> list[Card]:
-    report: ModelsReport = models_report()
     families = {name: family for name, family, _ in preset_lines()}
     rows: list[Card] = []
-    for one in report.models:
-        model, at = load_model(one.name), f"@{one.name}"
+    for preset in reports.models_report().models:
+        model = load_model(preset.name)
         heads, kv_heads = heads_of(model)
-        moe = one.active_parameters < 0.8 * one.parameters
+        why = f"model:{{}}@{preset.name}".format
         cells = {
-            "parameters": amount(one.parameters, "count", f"model:parameters{at}"),
-            "active": amount(one.active_parameters, "count", f"model:active_parameters{at}"),
-            "layers": count(one.n_layers, f"model:n_layers{at}"),
-            "d_model": count(one.d_model, f"model:d_model{at}"),
-            "heads": count(heads, f"model:heads{at}"),
-            "kv_heads": count(kv_heads, f"model:kv_heads{at}"),
-            "kv": amount(one.kv_bytes_per_token, "bytes", f"model:kv_bytes_per_token{at}"),
-            "context": count(model.context, f"model:context{at}"),
+            "parameters": amount(preset.parameters, "count", why("parameters")),
+            "active": amount(preset.active_parameters, "count", why("active_parameters")),
+            **quantities(preset, {"layers": "n_layers", "d_model": "d_model", "kv": "kv_bytes_per_token"}, why),
+            "heads": count(heads, why("heads")),
+            "kv_heads": count(kv_heads, why("kv_heads")),
+            "context": count(model.context, why("context")),
         }
-        rows.append({"name": one.name, "family": families.get(one.name, ""), "moe": moe, "cells": cells})
+        moe = preset.active_parameters < 0.8 * preset.parameters
+        rows.append({"name": preset.name, "family": families.get(preset.name, ""), "moe": moe, "cells": cells})
     return rows
 
 
@@ -89,7 +79,7 @@ def model_panel(asked: PageRequest) -> Card:
     report = _one(asked)
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
     weights = {name: report.parameters * dtype_bytes(name) for name in FORMATS}
-    activations = report.activation_bytes_per_token.items()
+    activations = _sizes("policy", "bytes", report.activation_bytes_per_token, "activation_bytes_per_token")
     return {
         **fields(report, "name advice sequence"),
         "shape": shape,
@@ -100,13 +90,7 @@ def model_panel(asked: PageRequest) -> Card:
         "weights": _sizes("format", "bytes", weights, "weight_bytes"),
         "stored": _sizes("format", "bytes", report.stored_bytes, "stored_bytes"),
         "extra": _sizes("part", "count", report.extra_parameters, "extra"),
-        "activations": [
-            {
-                "policy": RECOMPUTED.get(name, name),
-                "bytes": amount(size, "bytes", f"model:activation_bytes_per_token:{name}"),
-            }
-            for name, size in activations
-        ],
+        "activations": [row | {"policy": RECOMPUTED.get(row["policy"], row["policy"])} for row in activations],
         "notes": notes_of(report),
     }
 
@@ -118,25 +102,17 @@ def _sizes(name: str, unit: str, sizes: Mapping[str, float], why: str) -> list[C
 
 def _parts(parts: dict[str, Any], total: float, unit: str, why: str) -> Card:
     """Parts as a bar, the largest first."""
-    names = {"scores": "attention (QK, PV)"}
-    spare = iter(SPARE)
-    rows = sorted(((name, float(value)) for name, value in parts.items() if value), key=lambda part: -part[1])
-    return {
-        "total": amount(total, unit, why.rstrip(":")),
-        "parts": [
-            {
-                "name": names.get(name, name),
-                "role": ROLES.get(name) or next(spare, "overhead"),
-                "shown": amount(value, unit, f"{why}{name}"),
-                "share": share(value / total if total else 0.0, f"{why}{name}"),
-            }
-            for name, value in rows
-        ],
-    }
+    names, spare, rows = {"scores": "attention (QK, PV)"}, iter(SPARE), list[Card]()
+    for name, value in sorted(parts.items(), key=lambda part: -float(part[1])):
+        if value:
+            role = ROLES.get(name) or next(spare, "overhead")
+            whole = amount(value, unit, f"{why}{name}"), share(value / total if total else 0.0, f"{why}{name}")
+            rows.append({"name": names.get(name, name), "role": role, "shown": whole[0], "share": whole[1]})
+    return {"total": amount(total, unit, why.rstrip(":")), "parts": rows}
 
 
 def _lengths(model: Transformer, causal: bool) -> tuple[list[float], float | None]:
-    meet = overtaken_at(model, causal)
+    meet = reports.overtaken_at(model, causal)
     longest = max(model.context or 0, 1 << 17, 2 * RULE * model.d_model, min(4 * (meet or 0), 1 << 24))
     return [2.0**7 * (longest / 2.0**7) ** (place / 72) for place in range(73)], meet
 
@@ -164,8 +140,8 @@ _TOKENS = log_axis("tokens of a sequence", "count")
 
 def _cache_chart(model: Transformer, report: ModelReport, lengths: list[float]) -> Card:
     """The cache of a sequence beside the model's weights."""
-    kv = cache_over(model, lengths, report.kv_dtype)
-    reserved = cache_over(model, lengths, report.kv_dtype, hybrid=False)
+    kv = reports.cache_over(model, lengths, report.kv_dtype)
+    reserved = reports.cache_over(model, lengths, report.kv_dtype, hybrid=False)
     held = report.parameters * dtype_bytes("bf16")
     series = [line(f"cache in {report.kv_dtype}", "cache", pairs(lengths, kv))]
     if reserved != kv:
@@ -184,7 +160,7 @@ def _cache_chart(model: Transformer, report: ModelReport, lengths: list[float]) 
 
 def _flops_chart(model: Transformer, causal: bool, lengths: list[float], meet: float | None) -> Card:
     """The forward FLOPs of a token: attention's dot products beside the matmuls."""
-    parts = flops_over(model, lengths, causal)
+    parts = reports.flops_over(model, lengths, causal)
     scores = parts.pop("scores", [0.0] * len(lengths))
     wide = [parts[name] for name in parts if name in ("mlp", "moe", "experts", "shared", "router")]
     mlp = [sum(one) for one in zip(*wide, strict=True)]
@@ -208,8 +184,7 @@ def _flops_chart(model: Transformer, causal: bool, lengths: list[float], meet: f
 
 def program_panel(asked: PageRequest) -> Card:
     """The model as named einsums."""
-    report = _one(asked)
-    return {"program": report.program}
+    return fields(_one(asked), "program")
 
 
 LONGEST = 6000
@@ -242,12 +217,8 @@ def config_panel(asked: PageRequest) -> dict[str, Any]:
     small = _smaller(whole)
     kept = small if _same(model, small) else whole
     written = json.dumps(kept, separators=(",", ":"), ensure_ascii=False)
-    return {
-        "name": _name(given, whole),
-        "text": written,
-        "in_address": len(written) <= LONGEST,
-        "characters": len(written),
-    }
+    size = {"in_address": len(written) <= LONGEST, "characters": len(written)}
+    return {"name": _name(given, whole), "text": written, **size}
 
 
 def _name(given: str, whole: Mapping[str, Any]) -> str:
@@ -262,11 +233,9 @@ def _name(given: str, whole: Mapping[str, Any]) -> str:
 
 def _smaller(given: Mapping[str, Any]) -> dict[str, Any]:
     """Without the fields that change no count, at every depth."""
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        if name in _KEPT or not is_inert(name, value):
-            found[name] = _smaller(value) if isinstance(value, Mapping) and name != "quantization_config" else value
-    return found
+    kept = {name: value for name, value in given.items() if name in _KEPT or not is_inert(name, value)}
+    deeper = {name for name, value in kept.items() if isinstance(value, Mapping)} - {"quantization_config"}
+    return {name: _smaller(value) if name in deeper else value for name, value in kept.items()}
 
 
 def _same(model: Transformer, small: Mapping[str, Any]) -> bool:

@@ -8,13 +8,32 @@ about.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from dragonscale.app.given import sizes_of
+from dragonscale.errors import InputError
+from dragonscale.web.page_request import PageRequest
+from dragonscale.web.words import question_of
 
 _QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
 _NAMED = re.compile(r"(?:mesh axis|the index|the dim|dtype) (\w+)")
 LARGEST = 20
 """Sizes of a letter's slider go up to two to this power."""
+
+
+def notation_card(
+    asked: PageRequest, parse: Callable[[str], Any], check: Callable[[PageRequest], object], most: int | None = None
+) -> dict[str, Any]:
+    """The letters of the question's expression with their sliders; or what is wrong with it, and where."""
+    given = str(asked.fields.get("expression", ""))
+    try:
+        question = question_of(asked.view, asked.fields)
+        line, sizes = parse(given), sizes_of(question.sizes)
+        check(asked)
+    except InputError as error:
+        return {"wrong": str(error), "at": marked(given, str(error)), "letters": []}
+    return {"wrong": "", "at": None, "letters": letters(line.indices[:most], line.sizes, sizes)}
 
 
 def marked(expression: str, sentence: str) -> list[int] | None:
@@ -29,21 +48,12 @@ def marked(expression: str, sentence: str) -> list[int] | None:
     return None
 
 
-def letters(
-    names: Sequence[str], fixed: Mapping[str, int], sizes: Mapping[str, int], most: int = LARGEST
-) -> list[dict[str, Any]]:
+def letters(names: Sequence[str], fixed: Mapping[str, int], sizes: Mapping[str, int]) -> list[dict[str, Any]]:
     """A slider for each letter that the expression leaves open: powers of two, and those halfway between."""
-    stops = sorted({step << power for power in range(most) for step in (1, 2, 3)})
-    return [
-        {
-            "name": name,
-            "size": sizes.get(name),
-            "text": _text(sizes.get(name)),
-            "stops": [{"size": stop, "text": _text(stop)} for stop in stops if stop <= 1 << most],
-        }
-        for name in names
-        if name not in fixed
-    ]
+    sorted_stops = sorted({step << power for power in range(LARGEST) for step in (1, 2, 3)})
+    stops = [{"size": stop, "text": _text(stop)} for stop in sorted_stops if stop <= 1 << LARGEST]
+    open_letters = [(name, sizes.get(name)) for name in names if name not in fixed]
+    return [{"name": name, "size": size, "text": _text(size), "stops": stops} for name, size in open_letters]
 
 
 def _text(size: int | None) -> str:

@@ -10,16 +10,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from dragonscale.sheets.sheet import Block, Grid, Sheet
+from dragonscale.sheets.sheet import Block, Grid, Sheet, cell_text
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.view_names import COMMANDS
 
 
 def sheet_panel(asked: PageRequest) -> dict[str, Any]:
     """The sheet of the answer, with everything that stands behind it where `detail` is asked."""
-    record = asked.record
+    return sheet_data(asked.record, asked.more.get("detail") is True)
+
+
+def sheet_data(record: Any, detail: bool) -> dict[str, Any]:
+    """The blocks of an answer's sheet, and how its question was read."""
     notes = [text for text in record.notes_beside if text not in getattr(record, "notes", ())]
-    return {"blocks": blocks_of(record.sheet(asked.more.get("detail") is True)), "notes": notes}
+    return {"blocks": blocks_of(record.sheet(detail)), "notes": notes}
 
 
 def record_panel(asked: PageRequest) -> dict[str, Any]:
@@ -43,14 +47,9 @@ def _told(block: Block) -> dict[str, Any]:
     if not isinstance(block, Grid):
         return asdict(block)
     bars = [column.bar for column in block.columns]
-    rows = [[value if bar else _cell(value) for value, bar in zip(row, bars, strict=True)] for row in block.rows]
+    rows = [[value if bar else cell_text(value) for value, bar in zip(row, bars, strict=True)] for row in block.rows]
     columns = [asdict(column) for column in block.columns]
     return {"columns": columns, "rows": rows, "title": block.title, "foot": block.foot}
-
-
-def _cell(value: Any) -> str:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return "–" if value is None else f"{value:,}" if whole else str(value)
 
 
 def panels_of(view: str) -> dict[str, Callable[[Any], Any]]:

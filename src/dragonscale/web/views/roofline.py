@@ -10,7 +10,6 @@ from typing import Any
 from dragonscale.app.given import maybe_target, sizes_of
 from dragonscale.app.roofline import ask
 from dragonscale.app.roofline_report import RooflineReport, Sample, roofline_curve, spelled
-from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.changes import with_changes
@@ -19,7 +18,7 @@ from dragonscale.physics.units import render
 from dragonscale.web.amounts import amount, quantity
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import TABLES, Card, fields, figures_of, known, line, log_axis, mark, rule
-from dragonscale.web.views.notation import letters, marked
+from dragonscale.web.views.notation import notation_card
 from dragonscale.web.words import question_of
 
 POINTS = 97
@@ -34,14 +33,7 @@ def _record(asked: PageRequest) -> RooflineReport:
 
 def notation_panel(asked: PageRequest) -> Card:
     """The letters of the expression with their sliders; or what is wrong with it, and where."""
-    given = str(asked.fields.get("expression", ""))
-    try:
-        question = question_of("roofline", asked.fields)
-        operation, sizes = parse_operation(given), sizes_of(question.sizes)
-        _record(asked)
-    except InputError as error:
-        return {"wrong": str(error), "at": marked(given, str(error)), "letters": []}
-    return {"wrong": "", "at": None, "letters": letters(operation.indices, operation.sizes, sizes)}
+    return notation_card(asked, parse_operation, _record)
 
 
 def answer_panel(asked: PageRequest) -> Card:
@@ -71,15 +63,13 @@ def answer_panel(asked: PageRequest) -> Card:
 def _sentence(report: RooflineReport) -> str:
     if report.lower_s is None:
         return report.advice or report.headline()
-    return (
-        f"{render(report.lower_s, 's')} at best on one {report.chip_title}, bound by {spelled(report.bound_by or '')}."
-    )
+    bound = spelled(report.bound_by or "")
+    return f"{render(report.lower_s, 's')} at best on one {report.chip_title}, bound by {bound}."
 
 
 def _of_peak(report: RooflineReport) -> str:
-    if report.attainable_flops_per_s is None or not report.peak_flops_per_s:
-        return ""
-    return f"{report.attainable_flops_per_s / report.peak_flops_per_s:.1%} of the peak"
+    reached, peak = report.attainable_flops_per_s, report.peak_flops_per_s
+    return "" if reached is None or not peak else f"{reached / peak:.1%} of the peak"
 
 
 def roof_panel(asked: PageRequest) -> Card:
@@ -87,12 +77,10 @@ def roof_panel(asked: PageRequest) -> Card:
     report = _record(asked)
     if report.peak_flops_per_s is None or report.bandwidth_bytes_per_s is None:
         return {"roofs": [], "points": []}
-    points = _trail(asked)
-    if report.intensity_flops_per_byte and report.attainable_flops_per_s:
-        point = _point(
-            "this operation", report.intensity_flops_per_byte, report.attainable_flops_per_s, report.bound_by or ""
-        )
-        points = [one for one in points if not 0.6 < one["intensity"] / point["intensity"] < 1.6] + [point]
+    points, at, rate = _trail(asked), report.intensity_flops_per_byte, report.attainable_flops_per_s
+    if at and rate:
+        points = [point for point in points if not 0.6 < point["intensity"] / at < 1.6]
+        points.append(_point("this operation", at, rate, report.bound_by or ""))
     name = f"{report.compute_dtype} over {spelled(report.memory)}"
     critical = "critical_intensity_flops_per_byte"
     return {
@@ -102,20 +90,14 @@ def roof_panel(asked: PageRequest) -> Card:
     }
 
 
-def _trail(asked: PageRequest) -> list[dict[str, Any]]:
+def _trail(asked: PageRequest) -> list[Card]:
     """Where the operation would lie at other sizes of the letter that is varied, as far as it climbs the roof."""
-    varied = _varied(asked)
-    if varied is None:
-        return []
-    points: list[dict[str, Any]] = []
-    for one in varied.at([4.0**power for power in range(10)]):
-        if not points or one.attainable_flops_per_s > 1.2 * points[-1]["rate"]:
-            name, role = (
-                f"{varied.letter} = {one.value:,.0f}",
-                "hbm:2" if one.bound_by == varied.question.memory else "compute:2",
-            )
-            point = _point(name, one.intensity_flops_per_byte, one.attainable_flops_per_s, one.bound_by)
-            points.append(point | {"role": role})
+    varied, points = _varied(asked), list[Card]()
+    for sample in varied.at([4.0**power for power in range(10)]) if varied else ():
+        if varied and (not points or sample.attainable_flops_per_s > 1.2 * points[-1]["rate"]):
+            place = sample.intensity_flops_per_byte, sample.attainable_flops_per_s
+            role = "hbm:2" if sample.bound_by == varied.question.memory else "compute:2"
+            points.append(_point(f"{varied.letter} = {sample.value:,.0f}", *place, sample.bound_by) | {"role": role})
     return points
 
 
@@ -137,15 +119,17 @@ class _Varied:
     def at(self, values: Sequence[float]) -> list[Sample]:
         one = self.question
         counting = {"weights_only": one.weights_only, "per_element": one.per_element}
-        others = {name: size for name, size in self.sizes.items() if name != self.letter}
-        return roofline_curve(one.expression, self.chip, others, self.letter, values, one.memory, **counting)
+        return roofline_curve(one.expression, self.chip, self.others, self.letter, values, one.memory, **counting)
+
+    @property
+    def others(self) -> dict[str, int]:
+        return {name: size for name, size in self.sizes.items() if name != self.letter}
 
 
 def _varied(asked: PageRequest) -> _Varied | None:
     """The letter that `over` of the request names, or the first that is open; None where it cannot be varied alone."""
     question = question_of("roofline", asked.fields)
-    operation, sizes = parse_operation(question.expression), sizes_of(question.sizes)
-    names = _letters(operation)
+    names, sizes = _letters(question.expression), sizes_of(question.sizes)
     letter = asked.text("over") or next((name for name in names if name not in sizes), names[0] if names else "")
     chip, _ = maybe_target(with_changes(question.on, question.set))
     if letter not in names or chip is None or any(name != letter and name not in sizes for name in names):
@@ -153,7 +137,8 @@ def _varied(asked: PageRequest) -> _Varied | None:
     return _Varied(letter, names, sizes, chip, question)
 
 
-def _letters(operation: Any) -> list[str]:
+def _letters(expression: str) -> list[str]:
+    operation = parse_operation(expression)
     return [name for name in operation.indices if name not in operation.sizes]
 
 
@@ -161,11 +146,10 @@ def curve_panel(asked: PageRequest) -> Card:
     """Time over one letter, the others as given; crossovers are rules."""
     varied = _varied(asked)
     if varied is None:
-        open_letters = _letters(parse_operation(str(asked.fields.get("expression", ""))))
-        return {"letter": "", "letters": open_letters, "series": []}
+        return {"letter": "", "letters": _letters(str(asked.fields.get("expression", ""))), "series": []}
     letter, here = varied.letter, varied.sizes.get(varied.letter)
     samples = varied.at([2.0 ** (20 * place / (POINTS - 1)) for place in range(POINTS)])
-    others = ",".join(f"{name}={size}" for name, size in varied.sizes.items() if name != letter)
+    others = ",".join(f"{name}={size}" for name, size in varied.others.items())
     solved: RooflineReport = asked.ask("roofline", {**asked.fields, "sizes": others}, brief=False)
     marks: list[Card] = []
     if here:

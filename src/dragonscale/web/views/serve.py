@@ -21,9 +21,19 @@ from dragonscale.serving.formats import part_format
 from dragonscale.serving.iteration import ServingLine
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.sheets.charts.mesh import AxisMove
-from dragonscale.web.amounts import amount, count
+from dragonscale.web.amounts import amount, count, quantities
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.cards import HIDDEN, Card, bar_parts, figure, line_rows, mesh_card, move_card
+from dragonscale.web.views.cards import (
+    HIDDEN,
+    Card,
+    bar_parts,
+    bounded,
+    figure,
+    held_row,
+    line_rows,
+    mesh_card,
+    move_card,
+)
 from dragonscale.web.views.serve_answer import answer_panel
 from dragonscale.web.views.serve_curves import batches_panel, frontier_panel
 from dragonscale.web.views.tracks import tracks_of
@@ -32,12 +42,17 @@ AGREES = 1e-3
 """Lines are shown under a part of memory where they add up to it as nearly as this."""
 
 
+def _bills(asked: PageRequest) -> tuple[ServeReport, ConfigReport, dict[str, Ledger]] | None:
+    """The ledgers of a decode step and of a prompt of the first configuration; one output token has no decode step."""
+    report: ServeReport = asked.record
+    return (report, report.configs[0], bills_of(report)) if report.configs else None
+
+
 def time_panel(asked: PageRequest) -> Card:
     """Two bars: a decode step and a prompt that runs alone, exposed and hidden seconds by term, each with its lines."""
-    report: ServeReport = asked.record
-    if not report.configs:
+    if (billed := _bills(asked)) is None:
         return {"bars": []}
-    one, bills = report.configs[0], bills_of(report)
+    report, one, bills = billed
     bars = [_step_bar(report, one, bills["decode"])] if "decode" in bills else []
     return {"bars": [*bars, _prompt_bar(report, one, bills["prefill"])]}
 
@@ -48,9 +63,7 @@ def _step_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> Card:
         "name": "decode",
         "title": "A decode step",
         "about": f"{one.batch:,} sequences of {context}, on each chip of a replica{_beside_prompts(one)}",
-        "total": amount(one.decode_step_s, "s", "decode_step_s"),
-        "lower": amount(one.lower_s, "s", "lower_s"),
-        "roofline": amount(one.roofline_s, "s", "roofline_s"),
+        **quantities(one, {"total": "decode_step_s", "lower": "lower_s", "roofline": "roofline_s"}, str),
         "parts": _time_parts(ledger, "term"),
     }
 
@@ -80,11 +93,7 @@ def _prompt_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> Card:
 def _time_parts(ledger: Ledger, why: str) -> list[Card]:
     shown, expected, bound = (ledger.by("term", name) for name in ("exposed_s", "expected_s", "bound_s"))
     parts = time_parts((name, float(shown[name]), max(float(expected[name] - shown[name]), 0.0)) for name in shown)
-    cards = bar_parts(parts, "s", why, line_rows(ledger))
-    for part, card in zip(parts, cards, strict=True):
-        whole = f"{why}:{part.name}"
-        card |= {"hidden": amount(part.hidden, "s", whole), "bound": amount(float(bound[part.name]), "s", whole)}
-    return cards
+    return bounded(parts, why, bound, line_rows(ledger))
 
 
 def memory_panel(asked: PageRequest) -> Card:
@@ -97,8 +106,7 @@ def memory_panel(asked: PageRequest) -> Card:
     lines = _held_rows(held_bill(read, one, deployment_of(read, one)), held)
     free = [("free for KV cache", use.free_bytes), ("left by the engine", use.left_alone_bytes)]
     return {
-        "used": amount(one.hbm_bytes, "bytes", "hbm_bytes"),
-        "limit": amount(one.hbm_limit_bytes, "bytes", "hbm_limit_bytes"),
+        **quantities(one, {"used": "hbm_bytes", "limit": "hbm_limit_bytes"}, str),
         "parts": bar_parts(memory_parts(held.items()), "bytes", "memory", lines),
         "rest": [{"name": name, "shown": amount(size, "bytes", f"memory:{name}")} for name, size in free if size > 0],
         "fits": _fits(one, use, report.workload.prompt + report.workload.output),
@@ -112,11 +120,7 @@ def _held_rows(ledger: Ledger, parts: dict[str, float]) -> dict[str, list[Card]]
     for name, size in parts.items():
         own = sorted((held for held in ledger.held if held.part == name), key=lambda held: -float(held.bytes))
         if size > 0 and abs(sum(float(held.bytes) for held in own) / size - 1) < AGREES:
-            rows[name] = [
-                {"what": held.what, "section": held.section, "bytes": amount(float(held.bytes), "bytes")}
-                for held in own
-                if held.bytes
-            ]
+            rows[name] = [held_row(held) for held in own if held.bytes]
     return rows
 
 
@@ -139,37 +143,24 @@ SEEN = 2e-3
 """Operations of a smaller share of an iteration are not drawn."""
 
 
-def _bills(asked: PageRequest) -> tuple[ServeReport, ConfigReport, dict[str, Ledger]] | None:
-    """The ledgers of a decode step and of a prompt of the first configuration; one output token has no decode step."""
-    report: ServeReport = asked.record
-    return (report, report.configs[0], bills_of(report)) if report.configs else None
-
-
 def mesh_panel(asked: PageRequest) -> Card:
     """The mesh of one replica, outermost axis first, with the collectives of a decode step and of a prompt over each
     axis."""
-    found = _bills(asked)
-    if found is None:
+    if (billed := _bills(asked)) is None:
         return {"axes": [], "frames": [], "dots": []}
-    report, one, bills = found
+    report, one, bills = billed
     piece = deployment_of(report.asked, one).piece
     degrees = {name: getattr(one, name) for name in AXES}
     laid = axis_wiring({name: degree for name, degree in degrees.items() if degree > 1}, piece)
     every = {phase: {axis.name: axis for axis in mesh_axes(degrees, book.lines)} for phase, book in bills.items()}
-    axes = [
-        replace(axis, moves=(), splits=serving_splits(axis.name, one.expert))
-        for axis in next(iter(every.values())).values()
-    ]
+    first = next(iter(every.values())).values()
+    axes = [replace(axis, moves=(), splits=serving_splits(axis.name, one.expert)) for axis in first]
     card = mesh_card(axes, one.copy_slice, laid)
     for axis in card["axes"]:
         for phase, own in every.items():
             axis["moves"] += [_move(move, axis["name"], phase) for move in own[axis["name"]].moves]
-    return card | {
-        "copies": one.copies,
-        "wiring": slice_wiring(piece),
-        "chip": piece.chip.title,
-        "chips": count(one.chips),
-    }
+    shape = {"wiring": slice_wiring(piece), "chip": piece.chip.title, "chips": count(one.chips)}
+    return card | {"copies": one.copies, **shape}
 
 
 def _move(move: AxisMove, axis: str, phase: str) -> Card:
@@ -182,10 +173,9 @@ def _move(move: AxisMove, axis: str, phase: str) -> Card:
 def roofline_panel(asked: PageRequest) -> Card:
     """The kernels of a decode step and of a prompt under the chip's roof: FLOPs a byte, and FLOP/s as they are expected
     to run."""
-    found = _bills(asked)
-    if found is None:
+    if (billed := _bills(asked)) is None:
         return {"roofs": [], "points": []}
-    report, one, bills = found
+    report, one, bills = billed
     deployment = deployment_of(report.asked, one)
     chip = deployment.chip
     points = [point for phase, ledger in bills.items() for point in _points(ledger, phase, one.batch)]
@@ -207,28 +197,25 @@ def _points(ledger: Ledger, phase: str, batch: int) -> Iterable[Card]:
     sums: dict[tuple[str, str], list[float]] = {}
     terms: dict[tuple[str, str], str] = {}
     for line in ledger.lines:
-        if float(line.flops) <= 0 or float(line.hbm_bytes) <= 0 or line.moves:
-            continue
-        key = (line.section, line.what)
-        terms[key] = line.term
-        own = sums.setdefault(key, [0.0] * 5)
-        for place, value in enumerate(_measures(line)):
-            own[place] += value
+        if float(line.flops) > 0 and float(line.hbm_bytes) > 0 and not line.moves:
+            key = (line.section, line.what)
+            terms[key] = line.term
+            own = sums.get(key, [0.0] * 5)
+            sums[key] = [total + value for total, value in zip(own, _measures(line), strict=True)]
+    kind, role, when = ("term", "hbm", f"batch {batch:,}") if phase == "decode" else ("prefill", "compute", "a prompt")
     for (section, what), (flops, moved, seconds, compute, memory) in sums.items():
-        if seconds < SEEN * whole:
-            continue
-        told = f"{'batch ' + format(batch, ',') if phase == 'decode' else 'a prompt'}, {render(seconds, 's')}"
-        yield {
-            "name": f"{phase} {what}",
-            "phase": phase,
-            "section": section,
-            "intensity": flops / moved,
-            "rate": flops / seconds,
-            "bound": "compute" if compute > memory else "memory",
-            "role": "compute" if phase == "prefill" else "hbm",
-            "text": f"{terms[section, what]}; {told}",
-            "why": f"{'term' if phase == 'decode' else 'prefill'}:{terms[section, what]}",
-        }
+        if seconds >= SEEN * whole:
+            yield {
+                "name": f"{phase} {what}",
+                "phase": phase,
+                "section": section,
+                "intensity": flops / moved,
+                "rate": flops / seconds,
+                "bound": "compute" if compute > memory else "memory",
+                "role": role,
+                "text": f"{terms[section, what]}; {when}, {render(seconds, 's')}",
+                "why": f"{kind}:{terms[section, what]}",
+            }
 
 
 def _measures(line: LedgerLine) -> tuple[float, float, float, float, float]:
@@ -239,23 +226,15 @@ def _measures(line: LedgerLine) -> tuple[float, float, float, float, float]:
 
 def timeline_panel(asked: PageRequest) -> Card:
     """A prompt and then a decode step, as a chip runs them: what it does after what, and what travels beside it."""
-    found = _bills(asked)
-    if found is None:
+    if (billed := _bills(asked)) is None:
         return {"tracks": [], "total": amount(None, "s")}
-    _, one, bills = found
+    _, one, bills = billed
     names = {"prefill": "a prompt", "decode": f"a decode step of {one.batch:,}"}
-    passes = [
-        TimelinePass(names[phase], tuple(bills[phase].lines)) for phase in ("prefill", "decode") if phase in bills
-    ]
+    passes = [TimelinePass(name, tuple(bills[phase].lines)) for phase, name in names.items() if phase in bills]
     total = sum(float(book.total("exposed_s")) for book in bills.values())
-    return {
-        "tracks": tracks_of(timeline(passes, "")),
-        "total": amount(total, "s"),
-        "about": (
-            f"A chip of {one.copy_slice}: a prompt that runs alone, then a decode step; layers of a kind are drawn "
-            "together."
-        ),
-    }
+    about = f"A chip of {one.copy_slice}: a prompt that runs alone, then a decode step"
+    drawn = f"{about}; layers of a kind are drawn together."
+    return {"tracks": tracks_of(timeline(passes, "")), "total": amount(total, "s"), "about": drawn}
 
 
 PANELS = {

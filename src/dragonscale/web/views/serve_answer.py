@@ -2,25 +2,17 @@
 ask next."""
 
 from functools import partial
-from typing import Any
 
 from dragonscale.app.serve.advice import beyond, near_misses
 from dragonscale.app.serve.ask_serve import next_command
 from dragonscale.app.serve.formats import known_engine
-from dragonscale.app.serve.serve_records import (
-    ConfigReport,
-    ServeReport,
-    ServeRequest,
-    config_text,
-    formats_text,
-    plan_text,
-)
+from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, config_text, formats_text, plan_text
 from dragonscale.app.serve.serve_sheet import error_text, fleet_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
 from dragonscale.serving.legality import caches
 from dragonscale.serving.space import slices_of
-from dragonscale.web.amounts import amount, count, dollars, elsewhere
+from dragonscale.web.amounts import amount, count, dollars, elsewhere, quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, fields, figure
 from dragonscale.web.views.tracks import fields_of_command
@@ -32,9 +24,8 @@ def answer_panel(asked: PageRequest) -> Card:
     """The recommended configuration, whether it meets the targets, and the others."""
     report: ServeReport = asked.record
     if not report.configs:
-        told = [text for text in (*report.notes, report.advice) if text]
-        said = told[0] if told else report.headline()
-        none: Card = {"feasible": False, "meets": False, "sentence": said, "notes": told[1:], "configs": []}
+        sentence, *notes = [text for text in (*report.notes, report.advice) if text] or [report.headline()]
+        none: Card = {"feasible": False, "meets": False, "sentence": sentence, "notes": notes, "configs": []}
         return none | {"sizes": _sizes(report, None)}
     one = report.configs[0]
     bound, change = report.bound_and_change
@@ -66,13 +57,16 @@ def answer_panel(asked: PageRequest) -> Card:
 def _sentence(report: ServeReport, one: ConfigReport) -> str:
     """What to run and what it gives; where nothing meets the targets, what is nearest and by how much
     it misses them."""
-    tokens = _band(
-        f"{one.output_tokens_per_s_per_chip:,.0f}", one.tokens_low, one.tokens_high, lambda value: f"{value:,.0f}"
-    )
-    names = ("ttft", "tpot") if report.workload.output > 1 else ("ttft",)
-    times = [f"{name.upper()} {_timed(*_banded(one, name))}" for name in names]
+    tokens = f"{one.output_tokens_per_s_per_chip:,.0f}"
+    if one.tokens_low is not None and one.tokens_high is not None:
+        tokens += f" ({one.tokens_low:,.0f} to {one.tokens_high:,.0f})"
+    times = []
+    for name, _, value, low, high in _times(report, one):
+        band = f" ({_band(low, high)})" if low is not None and high is not None else ""
+        times.append(f"{name.upper()} {render(value, 's')}{band}")
     what = f"{config_text(one)} serves {report.model} on {one.slice}: {', '.join(times)}, {tokens} tokens/s per chip."
-    targets = _targets(report.workload)
+    work = (("TTFT", report.workload.ttft_s), ("TPOT", report.workload.tpot_s))
+    targets = " and ".join(f"{name} within {render(value, 's')}" for name, value in work if value)
     if not targets:
         return what
     if one.meets_slo:
@@ -82,62 +76,49 @@ def _sentence(report: ServeReport, one: ConfigReport) -> str:
     return f"{what} It misses the SLO: {' and '.join(one.violations)}."
 
 
-def _timed(value: float, low: float | None, high: float | None) -> str:
-    return _band(render(value, "s"), low, high, lambda bound: render(bound, "s"))
+def _times(report: ServeReport, one: ConfigReport) -> list[tuple[str, float | None, float, float | None, float | None]]:
+    """Name, target, time and its band; one output token has no time of the others."""
+    names = ("ttft", "tpot") if report.workload.output > 1 else ("ttft",)
+    banded = [[getattr(one, f"{name}{end}_s") for end in ("", "_low", "_high")] for name in names]
+    targets = [getattr(report.workload, f"{name}_s") for name in names]
+    return [(name, target, *times) for name, target, times in zip(names, targets, banded, strict=True)]
 
 
-def _band(text: str, low: float | None, high: float | None, told: Any) -> str:
-    return text if low is None or high is None else f"{text} ({told(low)} to {told(high)})"
-
-
-def _targets(work: ServeRequest) -> str:
-    pairs = (("TTFT", work.ttft_s), ("TPOT", work.tpot_s))
-    return " and ".join(f"{name} within {render(value, 's')}" for name, value in pairs if value)
+def _band(low: float, high: float) -> str:
+    return f"{render(low, 's')} to {render(high, 's')}"
 
 
 def _figures(report: ServeReport, one: ConfigReport) -> list[Card]:
     """The headline numbers, each with its target or its band."""
     work, requests = report.workload, one.requests_per_s * one.copies
-    times = [("TTFT", "ttft"), ("TPOT", "tpot")] if work.output > 1 else [("TTFT", "ttft")]
     figures = []
-    for label, name in times:
-        target, (value, low, high) = getattr(work, f"{name}_s"), _banded(one, name)
-        met = _met(value, high, target)
-        figures.append(figure(label, amount(value, "s", f"{name}_s"), _about(target, low, high), met=met))
+    for name, target, value, low, high in _times(report, one):
+        # None where nothing was asked, or where the band has the target inside
+        met = None if not target or beyond(value, high, target) else value <= target
+        about = _about(target, low, high)
+        figures.append(figure(name.upper(), amount(value, "s", f"{name}_s"), about, met=met))
     users = f"{one.tokens_per_s_per_user:,.3g} per user" if one.tokens_per_s_per_user else ""
     tokens = count(one.output_tokens_per_s_per_chip, "output_tokens_per_s_per_chip")
     served = amount(requests, "count/s", "requests_per_s", f"{requests:,.3g}")
-    figures.append(figure("output tokens/s per chip", tokens, users, met=None))
-    figures.append(figure("requests/s", served, f"on {one.slice}", met=None))
+    figures += [figure("output tokens/s per chip", tokens, users), figure("requests/s", served, f"on {one.slice}")]
     if one.cost_usd_per_mtok is not None:
         each = f"${one.cost_usd_per_mtok_input or 0:,.2f} input, ${one.cost_usd_per_mtok_output or 0:,.2f} output alone"
-        cost = dollars(one.cost_usd_per_mtok, "cost_usd_per_mtok")
-        figures.append(figure("per million output tokens", cost, each, met=None))
+        figures.append(figure("per million output tokens", dollars(one.cost_usd_per_mtok, "cost_usd_per_mtok"), each))
     if one.replicas is not None and one.fleet_chips is not None:
         hour = "" if one.fleet_usd_per_h is None else f", ${one.fleet_usd_per_h:,.0f}/h"
         about = f"for {work.rate_per_s or 0:,.3g} requests/s: {one.fleet_chips:,} chips{hour}"
-        figures.append(figure("replicas", count(one.replicas, "replicas"), about, met=None))
+        figures.append(figure("replicas", count(one.replicas, "replicas"), about))
     limit = f"of {render(one.hbm_limit_bytes, 'bytes')} a chip"
-    return [*figures, figure("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), limit, met=None)]
-
-
-def _banded(one: ConfigReport, name: str) -> tuple[float, float | None, float | None]:
-    """A time with its band."""
-    value, low, high = (getattr(one, f"{name}{end}_s") for end in ("", "_low", "_high"))
-    return value, low, high
+    figures.append(figure("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), limit))
+    return [{"met": None, **row} for row in figures]
 
 
 def _about(target: float | None, low: float | None, high: float | None) -> str:
-    band = f"{render(low, 's')} to {render(high, 's')}" if low is not None and high is not None else ""
-    inside = low is not None and high is not None and target is not None and low < target < high
-    return "; ".join(
-        filter(None, (f"asked for: {render(target, 's')}" if target else "", band, "inside the band" if inside else ""))
-    )
-
-
-def _met(value: float, high: float | None, target: float | None) -> bool | None:
-    """None where nothing was asked, or where the band has the target inside."""
-    return None if not target or beyond(value, high, target) else value <= target
+    told = [f"asked for: {render(target, 's')}"] if target else []
+    if low is not None and high is not None:
+        told.append(_band(low, high))
+        told += ["inside the band"] if target is not None and low < target < high else []
+    return "; ".join(told)
 
 
 def _fields(asked: PageRequest, report: ServeReport, one: ConfigReport) -> dict[str, str]:
@@ -156,9 +137,8 @@ def _row(asked: PageRequest, report: ServeReport, one: ConfigReport) -> Card:
         **fields(one, "slice engine bound_by"),
         "formats": formats_text(one),
         "batch": count(one.batch),
-        "ttft": amount(one.ttft_s, "s", why("ttft_s")),
+        **quantities(one, {"ttft": "ttft_s", "tokens": "output_tokens_per_s_per_chip"}, why),
         "tpot": amount(one.tpot_s or None, "s", why("tpot_s")),
-        "tokens": count(one.output_tokens_per_s_per_chip, why("output_tokens_per_s_per_chip")),
         "cost": dollars(one.cost_usd_per_mtok, why("cost_usd_per_mtok")),
         "chips": count(one.fleet_chips or one.copies * one.chips),
         "meets": one.meets_slo,
@@ -170,16 +150,13 @@ def _sizes(report: ServeReport, one: ConfigReport | None) -> Card:
     """What the sliders stand at, and where they can go."""
     work, read = report.workload, report.asked
     chip = read.targets[0][0] if one is None else parse_target(one.copy_slice)[0]
-    asked_chips = next(
-        (piece.chips for own, piece in read.targets if piece is not None and own.name == chip.name), None
-    )
+    named = [piece.chips for own, piece in read.targets if piece is not None and own.name == chip.name]
     slices = {piece.chips: str(piece) for piece in reversed(slices_of(chip, MOST_CHIPS))}
     return {
         "batch": one.batch if one else None,
         "max_batch": one.max_batch if one else None,
-        "prompt": work.prompt,
-        "output": work.output,
-        "chips": asked_chips or (one.copies * one.chips if one else None),
+        **fields(work, "prompt output"),
+        "chips": next(iter(named), None) or (one.copies * one.chips if one else None),
         "chip": chip.name,
         "slices": [[chips, name] for chips, name in sorted(slices.items())],
         "several": len(read.targets) > 1,

@@ -1,6 +1,8 @@
 """What else a serving question could be answered with: every configuration by latency and throughput, and one plan over
 its batch."""
 
+import itertools
+
 from dragonscale.app.serve.config import deployment_of
 from dragonscale.app.serve.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, degrees_text
@@ -13,6 +15,9 @@ from dragonscale.web.views.cards import TABLES, Card, line, log_axis, mark, pair
 ROLES = ("compute", "hbm", "tensor", "data", "expert", "pipe", "context", "fsdp")
 LOWEST = 0.03
 """The part of the shortest step below which a resource's seconds are not drawn."""
+_ABOUT = (
+    "Solid: as expected. Dashed: each resource alone at datasheet rates; a step cannot be shorter than the highest."
+)
 _RESOURCES: dict[str, str] = TABLES["serve"]["resources"]
 
 
@@ -27,11 +32,8 @@ def frontier_panel(asked: PageRequest) -> Card:
     one = report.configs[0]
     curves = plan_curves(report.asked, one)
     tpot = report.workload.tpot_s
-    points = [
-        _point(asked, config, ROLES[place % len(ROLES)], one)
-        for place, plan in enumerate(curves.plans)
-        for config in plan
-    ]
+    plans = zip(itertools.cycle(ROLES), curves.plans, strict=False)
+    points = [_point(asked, config, role, one) for role, plan in plans for config in plan]
     if not any(point["chosen"] for point in points):
         points.append(_chosen(asked, one))
     left = f"; {curves.left_out} more plans are not drawn" if curves.left_out else ""
@@ -50,14 +52,14 @@ def _point(asked: PageRequest, config: Config, role: str, one: ConfigReport) -> 
     money = "" if cost is None else f", ${cost:,.2f} per million"
     misses = "" if config.meets else ", misses the SLO"
     chosen = (str(config.piece), str(config.plan), config.batch) == (one.copy_slice, one.plan, one.batch)
-    fields = {"on": _where(asked, config), "plan": str(config.plan), "batch": str(config.batch)}
-    times = _times(float(config.state.ttft), tpot)
+    # the slice to ask for: the one that was named, where the plan is of a part of it
+    given = str(asked.fields.get("on", ""))
+    where = given if given.startswith(f"{config.piece.chip.name}:") and "," not in given else str(config.piece)
+    fields = {"on": where, "plan": str(config.plan), "batch": str(config.batch)}
+    about = f"{_times(float(config.state.ttft), tpot)}{money}{misses}"
     name = f"{config.piece} {degrees_text(config.plan)}"
-    return _drawn(name, config.batch, 1 / tpot, config.tokens_per_chip, f"{times}{money}{misses}", fields) | {
-        "role": role,
-        "chosen": chosen,
-        "meets": config.meets,
-    }
+    point = _drawn(name, config.batch, 1 / tpot, config.tokens_per_chip, about, fields)
+    return point | {"role": role, "chosen": chosen, "meets": config.meets}
 
 
 def _times(ttft: float, tpot: float) -> str:
@@ -68,19 +70,10 @@ def _drawn(group: str, batch: int, x: float, y: float, about: str, fields: dict[
     return {"x": x, "y": y, "name": f"{group}, batch {batch:,}", "group": group, "about": about, "fields": fields}
 
 
-def _where(asked: PageRequest, config: Config) -> str:
-    """The slice to ask for: the one that was named, where the plan is of a part of it."""
-    given = str(asked.fields.get("on", ""))
-    return given if given.startswith(f"{config.piece.chip.name}:") and "," not in given else str(config.piece)
-
-
 def _chosen(asked: PageRequest, one: ConfigReport) -> Card:
     fields = {"on": str(asked.fields.get("on", "") or one.slice), "plan": one.plan, "batch": str(one.batch)}
-    rates, group = (
-        (one.tokens_per_s_per_user, one.output_tokens_per_s_per_chip),
-        f"{one.copy_slice} {degrees_text(one)}",
-    )
-    point = _drawn(group, one.batch, *rates, _times(one.ttft_s, one.tpot_s), fields)
+    rates, times = (one.tokens_per_s_per_user, one.output_tokens_per_s_per_chip), _times(one.ttft_s, one.tpot_s)
+    point = _drawn(f"{one.copy_slice} {degrees_text(one)}", one.batch, *rates, times, fields)
     return point | {"role": ROLES[0], "chosen": True, "meets": one.meets_slo}
 
 
@@ -112,10 +105,7 @@ def batches_panel(asked: PageRequest) -> Card:
         "rules": _rules(report, one, curves),
         "marks": [here, *_crossed(critical.value if critical else None, curves)],
         "crossings": _crossings(report, one, curves),
-        "about": (
-            "Solid: as expected. Dashed: each resource alone at datasheet rates; a step cannot be shorter than the "
-            "highest."
-        ),
+        "about": _ABOUT,
     }
 
 
@@ -146,13 +136,12 @@ def _crossings(report: ServeReport, one: ConfigReport, curves: BatchCurves) -> l
         if not found or found[-1]["bound_by"] != config.bound_by:
             found.append({"bound_by": config.bound_by, "from": count(config.batch), "here": False})
         found[-1]["here"] = found[-1]["here"] or config.batch == one.batch
-    spans = [
-        {"text": f"from {row['from']['text']}: bound by {row['bound_by']}", "number": row["from"], "here": row["here"]}
-        for row in found
-    ]
-    limits = [row for row in report.limits if row.name in ("critical batch", "largest batch")]
-    return spans + [
-        {"text": f"{row.name}: {row.counts}", "formula": row.formula, "number": count(row.value, f"limit:{row.name}")}
-        | {"here": False}
-        for row in limits
-    ]
+    cards: list[Card] = []
+    for row in found:
+        text = f"from {row['from']['text']}: bound by {row['bound_by']}"
+        cards.append({"text": text, "number": row["from"], "here": row["here"]})
+    for row in report.limits:
+        if row.name in ("critical batch", "largest batch"):
+            number = count(row.value, f"limit:{row.name}")
+            cards.append({"text": f"{row.name}: {row.counts}", "formula": row.formula, "number": number, "here": False})
+    return cards

@@ -1,22 +1,19 @@
 """The view `shard`: a sharded einsum as typed, the collectives that it needs, every way to do it, and which chip holds
 what."""
 
-from dragonscale.app.given import sizes_of
-from dragonscale.app.shard import AXES
-from dragonscale.app.shard_report import LineReport, MoveRow, ShardReport, StrategyRow
-from dragonscale.errors import InputError
+from dragonscale.app.charts.pictures import AXES, axis_roles
+from dragonscale.app.shard_report import LineReport, ShardReport, StrategyRow
 from dragonscale.physics.notation import parse_einsum
 from dragonscale.physics.units import render
 from dragonscale.web.amounts import count, quantities, quantity
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.array_picture import mesh_picture, stages_of
-from dragonscale.web.views.cards import TABLES, Card, fields, figure
-from dragonscale.web.views.notation import letters, marked
-from dragonscale.web.words import question_of
+from dragonscale.web.views.cards import TABLES, Card, fields, figure, figures_of
+from dragonscale.web.views.notation import notation_card
 
 _TABLE = TABLES["shard"]
 MOST = 24
-"""Letters and axes of an expression that get a slider each."""
+"""Letters of an expression that get a slider each."""
 
 
 def _record(asked: PageRequest) -> ShardReport:
@@ -25,46 +22,24 @@ def _record(asked: PageRequest) -> ShardReport:
 
 def notation_panel(asked: PageRequest) -> Card:
     """The letters of the expression with their sliders; or what is wrong with it, and where."""
-    given = str(asked.fields.get("expression", ""))
-    try:
-        question = question_of("shard", asked.fields)
-        line, sizes = parse_einsum(given), sizes_of(question.sizes)
-        _record(asked)
-        return {"wrong": "", "at": None, "letters": letters(line.indices[:MOST], line.sizes, sizes)}
-    except InputError as error:
-        return {"wrong": str(error), "at": marked(given, str(error)), "letters": []}
+    return notation_card(asked, parse_einsum, _record, MOST)
 
 
 def answer_panel(asked: PageRequest) -> Card:
     """What is needed in a sentence, and the cheapest way's numbers."""
     report = _record(asked)
-    best, why = report.best, "shard:forward:0:0"
-    times = [one.lower_s for one in best]
-    total = (
-        sum(one for one in times if isinstance(one, float))
-        if times and all(isinstance(one, float) for one in times)
-        else None
-    )
+    times = [way.lower_s for way in report.best]
+    total = sum(time for time in times if isinstance(time, float)) if all(isinstance(t, float) for t in times) else 0.0
     lead = f"{render(total, 's')} at best{', forward' if report.backward else ''}. " if total else ""
-    one = best[0]
-    figures = [
-        figure("sent by each chip", quantity("bytes", one.wire_bytes_per_chip, f"{why}:wire_bytes_per_chip")),
-        figure("FLOPs of each chip", quantity("flops", one.flops_per_chip, f"{why}:flops_per_chip")),
-        figure(
-            "read and written",
-            quantity("bytes", one.hbm_bytes_per_chip, f"{why}:hbm_bytes_per_chip"),
-            "of each chip's HBM",
-        ),
-        figure("collectives", count(len(report.forward_collectives), "shard:forward_collectives"), "forward"),
-    ]
-    if report.backward:
-        many = count(len(report.backward_collectives), "shard:backward_collectives")
-        figures.append(figure("collectives", many, "backward"))
+    figures = figures_of(report.best[0], _TABLE["answer"]["figures"], "shard:forward:0:0")
+    for way in ("forward", "backward") if report.backward else ("forward",):
+        moves = f"{way}_collectives"
+        figures.append(figure("collectives", count(len(getattr(report, moves)), f"shard:{moves}"), way))
     return {
         "sentence": lead + report.advice,
         **fields(report, "on expression"),
         "figures": figures,
-        "bound_by": one.bound_by,
+        "bound_by": report.best[0].bound_by,
         "notes": list(report.notes_beside),
         "mesh": mesh_picture(report.mesh, AXES),
     }
@@ -73,7 +48,7 @@ def answer_panel(asked: PageRequest) -> Card:
 def passes_panel(asked: PageRequest) -> Card:
     """Each einsum of the forward and the backward pass: arrays, and the ways to do it with their steps drawn."""
     report = _record(asked)
-    roles = {name: AXES[place % len(AXES)] for place, name in enumerate(report.mesh)}
+    roles = axis_roles(report)
     passes = {"forward": report.forward, "backward": report.backward}
     return {
         "mesh": mesh_picture(report.mesh, AXES),
@@ -91,16 +66,15 @@ def _line(line: LineReport, why: str, report: ShardReport, roles: dict[str, str]
         "einsum": line.einsum,
         "case": line.book_case if computes else 0,
         "arrays": [
-            {"array": row.array, "shape": " × ".join(map(_size, row.local_shape))}
+            {
+                "array": row.array,
+                "shape": " × ".join(f"{size:,}" if isinstance(size, int) else size for size in row.local_shape),
+            }
             | quantities(row, _TABLE["array"], f"{why}:array:{at}:")
             for at, row in enumerate(line.arrays)
         ],
         "ways": [_way(way, f"{why}:{at}", report, roles) for at, way in enumerate(line.strategies)],
     }
-
-
-def _size(size: int | str) -> str:
-    return f"{size:,}" if isinstance(size, int) else str(size)
 
 
 def _way(way: StrategyRow, why: str, report: ShardReport, roles: dict[str, str]) -> Card:
@@ -114,14 +88,14 @@ def _way(way: StrategyRow, why: str, report: ShardReport, roles: dict[str, str])
             for name, value in seconds.items()
             if value is not None
         ],
-        "moves": [_move(row, f"{why}:move:{at}:") for at, row in enumerate(way.collectives)],
+        "moves": [
+            fields(row, "when axes array result")
+            | {"collective": row.collective.replace("_", "-")}
+            | quantities(row, _TABLE["move"], f"{why}:move:{at}:")
+            for at, row in enumerate(way.collectives)
+        ],
         "stages": stages_of(way, report.mesh, report.sizes, roles, why),
     }
-
-
-def _move(row: MoveRow, why: str) -> Card:
-    named = {"collective": row.collective.replace("_", "-")}
-    return fields(row, "when axes array result") | named | quantities(row, _TABLE["move"], why)
 
 
 PANELS = {"notation": notation_panel, "answer": answer_panel, "passes": passes_panel}

@@ -17,9 +17,9 @@ from dragonscale.app.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.watch import MOMENTS
-from dragonscale.web.amounts import amount, count, dollars, share
+from dragonscale.web.amounts import amount, count, dollars, quantities, share
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.cards import TABLES, Card, axis, figure, line, log_axis, rule
+from dragonscale.web.views.cards import TABLES, Card, axis, fields, figure, line, log_axis, rule
 from dragonscale.web.views.tracks import fields_of_command
 
 SHORTEST = 1e-4
@@ -35,9 +35,9 @@ def answer_panel(asked: PageRequest) -> Card:
     _, verdict, tone = verdict_fact(report)
     grows = report.load is not None and report.load.grows
     pools = " and ".join(f"{pool.replicas} x {pool.slice} ({pool.plan}, {pool.engine})" for pool in report.fleet)
-    rate = f"{report.rates.arrived_per_s:.3g} requests/s" if report.load is not None else "its traffic"
+    arrived, found = report.rates.arrived_per_s, report.capacity
+    rate = f"{arrived:.3g} requests/s" if report.load is not None else "its traffic"
     command, why = next_command(report)
-    found = report.capacity
     return {
         "feasible": bool(report.requests.finished),
         "meets": report.meets_slo,
@@ -51,31 +51,19 @@ def answer_panel(asked: PageRequest) -> Card:
         "capacity": capacity_text(report, found) if found is not None and found.requests_per_s is not None else "",
         "figures": _figures(report),
         "next": {"text": why, "command": command, "fields": fields_of_command(command)} if command else None,
-        "sizes": {
-            "replicas": report.fleet[0].replicas,
-            "rate": report.rates.arrived_per_s,
-            "seconds": report.simulated_s,
-            "kv_tokens": report.fleet[0].kv_tokens,
-        },
+        "sizes": {**fields(report.fleet[0], "replicas kv_tokens"), "rate": arrived, "seconds": report.simulated_s},
     }
 
 
 def _said(report: SimulateReport, verdict: str) -> str:
     """The verdict as the end of a sentence, with the latencies where it does not tell them."""
-    begun = next(
-        (
-            verb
-            for word, verb in (("done", " is "), ("overloaded", " is "), ("no request", ": "))
-            if verdict.startswith(word)
-        ),
-        " ",
-    )
+    verbs = (("done", " is "), ("overloaded", " is "), ("no request", ": "), ("", " "))
+    begun = next(verb for word, verb in verbs if verdict.startswith(word))
     if not report.requests.finished or report.meets_slo is not None:
         return f"{begun}{verdict}"
     at = f"p{report.percentile}"
-    times = ", ".join(
-        f"{LATENCIES[name][0]} {render(getattr(report.latency[name], at), 's')}" for name in ("ttft_s", "tpot_s")
-    )
+    seconds = [(LATENCIES[name][0], getattr(report.latency[name], at)) for name in ("ttft_s", "tpot_s")]
+    times = ", ".join(f"{title} {render(value, 's')}" for title, value in seconds)
     return f"{begun}{verdict}; {times} at {at}"
 
 
@@ -97,16 +85,16 @@ def _figures(report: SimulateReport) -> list[Card]:
     batches = f"batches of {report.mean_batch:,.3g} on average"
     waits = f"{report.mean_waiting:,.3g} requests wait on average"
     figures += [
-        figure("goodput", goodput, f"{rates.good_share:.1%} of requests{targets}", met=None),
-        figure("output tokens/s per chip", tokens, f"{rates.output_tokens_per_s:,.0f} of the fleet", met=None),
-        figure("busy", share(report.utilisation, "utilisation"), batches, met=None),
-        figure("KV cache in use", share(report.kv_occupancy, "kv_occupancy"), waits, met=None),
+        figure("goodput", goodput, f"{rates.good_share:.1%} of requests{targets}"),
+        figure("output tokens/s per chip", tokens, f"{rates.output_tokens_per_s:,.0f} of the fleet"),
+        figure("busy", share(report.utilisation, "utilisation"), batches),
+        figure("KV cache in use", share(report.kv_occupancy, "kv_occupancy"), waits),
     ]
     if rates.cost_usd_per_mtok is not None:
         cost = dollars(rates.cost_usd_per_mtok, "cost_usd_per_mtok")
         chips = f"{report.chips:,.4g} chips, ${report.usd_per_h or 0:,.2f}/h"
-        figures.append(figure("per million output tokens", cost, chips, met=None))
-    return figures
+        figures.append(figure("per million output tokens", cost, chips))
+    return [{"met": None, **row} for row in figures]
 
 
 def percentiles_panel(asked: PageRequest) -> Card:
@@ -117,27 +105,21 @@ def percentiles_panel(asked: PageRequest) -> Card:
         for name, (title, role) in LATENCIES.items()
     ]
     targets = [(*LATENCIES[name], limit) for name, limit in report.slo.items()]
+    rows = [_latency_row(name, report.latency[name]) for name in LATENCIES if name in report.latency]
     return {
         "series": [one for one in series if one["points"]],
         "rules": [rule(limit, f"{title} target {render(limit, 's')}", role) for title, role, limit in targets],
         "x": log_axis("time", "s"),
         "y": axis("share of requests", "share", **{"from": 0, "upto": 1}),
         "columns": ["", "mean", *PERCENTILES, "max"],
-        "rows": [
-            _latency_row(name, report.latency[name])
-            for name in LATENCIES
-            if name in report.latency and report.requests.finished
-        ],
+        "rows": rows if report.requests.finished else [],
     }
 
 
 def _latency_row(name: str, one: Latency) -> dict[str, Any]:
     cells = [amount(getattr(one, key), "s", f"latency:{name}:{key}") for key in ("mean", *PERCENTILES, "max")]
-    sure = (
-        ""
-        if one.p99_low is None or one.p99_high is None
-        else f"p99 {render(one.p99_low, 's')} to {render(one.p99_high, 's')}"
-    )
+    low, high = one.p99_low, one.p99_high
+    sure = "" if low is None or high is None else f"p99 {render(low, 's')} to {render(high, 's')}"
     return {"name": LATENCIES[name][0], "cells": cells, "about": sure}
 
 
@@ -150,11 +132,8 @@ def over_time_panel(asked: PageRequest) -> Card:
         return {"moments": [], "fleet": {}, "replicas": []}
     moments = [(place + 0.5) * result.seconds / MOMENTS for place in range(MOMENTS)]
     fleet = {name: _at(result.series.get(name, []), moments) for name in _FLEET}
-    rows = [
-        _replica_track(result, one.index, one.pool)
-        for one in report.replicas
-        if f"running:{one.index}" in result.watched
-    ]
+    seen = [replica for replica in report.replicas if f"running:{replica.index}" in result.watched]
+    rows = [_replica_track(result, replica.index, replica.pool) for replica in seen]
     tokens = [sum(row["tokens"][place] for row in rows) for place in range(MOMENTS)] if rows else []
     all_seen = len(rows) == len(report.replicas)
     return {
@@ -170,12 +149,9 @@ def over_time_panel(asked: PageRequest) -> Card:
 
 
 def _replica_track(result: SimulationResult, index: int, pool: str) -> Card:
-    def track(name: str, digits: int | None = None) -> list[float]:
-        return [round(value, digits) for _, value in result.watched[f"{name}:{index}"]]
-
     name = f"replica {index}" + (" (prefill)" if pool == "prefill" else "")
-    running, waiting = ([int(value) for _, value in result.watched[f"{it}:{index}"]] for it in ("running", "waiting"))
-    tracks = {"running": running, "waiting": waiting, "pages": track("pages", 3), "tokens": track("tokens")}
+    rounded: dict[str, Any] = {"running": int, "waiting": int, "pages": lambda share: round(share, 3), "tokens": round}
+    tracks = {key: [cut(value) for _, value in result.watched[f"{key}:{index}"]] for key, cut in rounded.items()}
     return {"index": index, "pool": pool, "name": name, **tracks}
 
 
@@ -193,35 +169,28 @@ def _short(value: float) -> float:
 def _rates(result: SimulationResult) -> dict[str, list[list[float]]]:
     """Requests that came and that ended, a second, between the looks at the books."""
     books = {"arriving": (result.checkpoints, "arrived"), "ending": (result.departures, "finished")}
-    found: dict[str, list[list[float]]] = {}
+    rates: dict[str, list[list[float]]] = {name: [] for name in books}
     for name, (looks, key) in books.items():
-        pairs = [(early, late) for early, late in itertools.pairwise(looks) if late.seconds > early.seconds]
-        found[name] = [
-            [
-                _short((early.seconds + late.seconds) / 2),
-                _short((getattr(late, key) - getattr(early, key)) / (late.seconds - early.seconds)),
-            ]
-            for early, late in pairs
-        ]
-    return found
+        for early, late in itertools.pairwise(looks):
+            if (long := late.seconds - early.seconds) > 0:
+                rate = (getattr(late, key) - getattr(early, key)) / long
+                rates[name].append([_short((early.seconds + late.seconds) / 2), _short(rate)])
+    return rates
 
 
 def replicas_panel(asked: PageRequest) -> Card:
     """The load of each replica."""
     report: SimulateReport = asked.record
-    return {
-        "columns": ["replica", "busy", "mean batch", "output tokens"],
-        "rows": [
-            {
-                "name": str(one.index),
-                "pool": one.pool,
-                "busy": share(one.busy_share, "replica:busy_share"),
-                "batch": amount(one.mean_batch, "count", "replica:mean_batch", f"{one.mean_batch:,.3g}"),
-                "tokens": count(one.output_tokens, "replica:output_tokens"),
-            }
-            for one in report.replicas
-        ],
-    }
+    rows = [
+        {
+            "name": str(one.index),
+            "pool": one.pool,
+            "batch": amount(one.mean_batch, "count", "replica:mean_batch", f"{one.mean_batch:,.3g}"),
+            **quantities(one, {"busy": "busy_share", "tokens": "output_tokens"}, "replica:"),
+        }
+        for one in report.replicas
+    ]
+    return {"columns": ["replica", "busy", "mean batch", "output tokens"], "rows": rows}
 
 
 PANELS = {

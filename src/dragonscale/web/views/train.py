@@ -19,20 +19,23 @@ from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import layer_points
 from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.step_ledger import step_timeline
-from dragonscale.web.amounts import amount, count, elsewhere, share
+from dragonscale.web.amounts import amount, count, elsewhere, quantities, share
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.cards import Card, bar_parts, fields, figure, line_rows, mesh_card, notes_of
+from dragonscale.web.views import train_plan
+from dragonscale.web.views.cards import (
+    Card,
+    bar_parts,
+    bounded,
+    fields,
+    figure,
+    held_row,
+    line_rows,
+    mesh_card,
+    notes_of,
+)
 from dragonscale.web.views.tracks import tracks_of
 from dragonscale.web.views.train_curves import batches_panel, best_batches_panel, scaling_panel
-from dragonscale.web.views.train_plan import (
-    first_plan,
-    job_of,
-    only_too_large,
-    region_of,
-    sliders_panel,
-    typed_plan,
-    typed_slice,
-)
+from dragonscale.web.views.train_plan import STEP, first_plan, job_of, only_too_large, typed_plan, typed_slice
 
 DAY = 86400.0
 
@@ -41,14 +44,15 @@ def answer_panel(asked: PageRequest) -> Card:
     """The answer in a sentence with its band, the figures under it, and the other plans."""
     report, one = first_plan(asked)
     work = report.workload
-    parameters = count(work.parameters, "model:parameters")
+    size = f"{render(work.parameters, 'count')} parameters"
+    feasible = f"{report.feasible:,} of {report.searched:,} plans are"
     common = {
         **fields(report, "model slice"),
         **fields(work, "stack stack_why dtype"),
         "on": typed_slice(asked, report.slice),
-        "parameters": parameters | {"text": f"{render(work.parameters, 'count')} parameters"},
+        "parameters": amount(work.parameters, "count", "model:parameters", size),
         "batch": {"tokens": work.batch_tokens, "sequences": work.sequences, "seq": work.seq},
-        "searched": _searched(report),
+        "searched": f"{feasible} feasible, searched in {render(report.search_s, 's')}." if report.searched > 1 else "",
         "slices": [_slice_row(row) | {"on": typed_slice(asked, row.slice)} for row in report.slices],
         "neighbours": [_neighbour(asked, near) for near in report.neighbours],
         "notes": notes_of(report),
@@ -57,10 +61,8 @@ def answer_panel(asked: PageRequest) -> Card:
         no_plan = report.notes[0] if report.notes else f"{report.headline()}."
         return common | {"feasible": False, "sentence": no_plan, "problems": [], "figures": [], "plans": []}
     plan = typed_plan(one.plan)
-    helps = [
-        {"change": one.change, "gain": share(one.gain, "helps") | {"text": f"{one.gain:+.0%}"}, "needs": one.needs}
-        for one in one.helps
-    ]
+    gains = [amount(help.gain, "share", "helps", f"{help.gain:+.0%}") for help in one.helps]
+    helps = [{**fields(help, "change needs"), "gain": gain} for help, gain in zip(one.helps, gains, strict=True)]
     return common | {
         **fields(one, "feasible chips stack bound_by advice problems"),
         "sentence": _sentence(report, one, plan),
@@ -68,7 +70,7 @@ def answer_panel(asked: PageRequest) -> Card:
         "settings": vars(one.plan),
         "divides": one.plan.replicas * one.plan.microbatch,
         "band": f"{one.band.rstrip('.')}.",
-        "region": region_of(one) if one.feasible else None,
+        "region": train_plan.region_of(one) if one.feasible else None,
         "helps": helps,
         "figures": _figures(one) if one.feasible else _no_figures(one),
         "plans": [_other(other, one) for other in report.plans],
@@ -86,12 +88,6 @@ def _band(one: PlanReport) -> str:
     return f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}"
 
 
-def _searched(report: TrainReport) -> str:
-    if report.searched <= 1:
-        return ""
-    return f"{report.feasible:,} of {report.searched:,} plans are feasible, searched in {render(report.search_s, 's')}."
-
-
 def _tight(one: PlanReport) -> str:
     """The mark of a plan that leaves no room in memory."""
     return ", tight" if one.feasible and not leaves_room(one.hbm_bytes, one.hbm_limit_bytes) else ""
@@ -102,34 +98,28 @@ def _other(other: PlanReport, first: PlanReport) -> Card:
     slower = other.step_s / first.step_s - 1 if first.step_s else 0.0
     plan = typed_plan(other.plan)
     why = str if other is first else partial(elsewhere, {"plan": plan})
-    memory = amount(other.hbm_bytes, "bytes", why("hbm_bytes"))
+    times = quantities(other, STEP, why) if other.feasible else {"step": amount(None, "s"), "mfu": share(None)}
+    memory = f"{render(other.hbm_bytes, 'bytes')}{_tight(other)}"
     return {
         "plan": plan,
-        "step": amount(other.step_s if other.feasible else None, "s", why("step_s")),
+        **times,
         "slower": f"{slower:+.1%}",
-        "mfu": share(other.mfu if other.feasible else None, why("mfu")),
-        "memory": memory | {"text": f"{memory['text']}{_tight(other)}"},
+        "memory": amount(other.hbm_bytes, "bytes", why("hbm_bytes"), memory),
         **fields(other, "runnable verifiable bound_by"),
     }
 
 
 def _neighbour(asked: PageRequest, near: Neighbour) -> Card:
     there = {"on": typed_slice(asked, near.slice), "batch": f"{near.sequences}seq", "plan": near.plan}
-    step = amount(near.step_s, "s", elsewhere(there, "step_s"))
-    return there | {"mfu": share(near.mfu, elsewhere(there, "mfu")), "step": step}
+    return there | quantities(near, STEP, partial(elsewhere, there))
 
 
 def _slice_row(row: SliceRow) -> Card:
     there = {"on": row.slice, "plan": row.plan or ""}
-    return {
-        **fields(row, "stack plan note"),
-        "chips": count(row.chips),
-        "step": amount(row.step_s, "s", elsewhere(there, "step_s")),
-        "mfu": share(row.mfu, elsewhere(there, "mfu")),
-        "usd_per_mtok": amount(row.usd_per_mtok, "USD"),
-        "days": amount(row.days, "count", text="" if row.days is None else f"{row.days:.3g}"),
-        "cost": amount(row.cost_usd, "USD"),
-    }
+    money = {"chips": "chips", "usd_per_mtok": "usd_per_mtok", "cost": "cost_usd"}
+    days = amount(row.days, "count", text="" if row.days is None else f"{row.days:.3g}")
+    numbers = quantities(row, STEP, partial(elsewhere, there)) | quantities(row, money, "")
+    return {**fields(row, "stack plan note"), **numbers, "days": days}
 
 
 def _figures(one: PlanReport) -> list[Card]:
@@ -141,17 +131,17 @@ def _figures(one: PlanReport) -> list[Card]:
     tokens = count(one.tokens_per_s_per_chip, "tokens_per_s_per_chip")
     figures = [
         figure("step", amount(one.step_s, "s", "step_s"), _band(one), more=bounds),
-        figure("MFU", share(one.mfu, "mfu"), f"of the {one.mfu_peak}", more=[]),
-        figure("tokens/s per chip", tokens, f"on {one.chips:,} chips", more=[]),
-        figure("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), _of_memory(one), more=[]),
+        figure("MFU", share(one.mfu, "mfu"), f"of the {one.mfu_peak}"),
+        figure("tokens/s per chip", tokens, f"on {one.chips:,} chips"),
+        figure("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), _of_memory(one)),
     ]
     if one.days is not None:
         days = amount(one.days * DAY, "s", "days", f"{one.days:,.3g} days")
-        figures.append(figure("run", days, f"{one.steps:,} steps" if one.steps else "", more=[]))
+        figures.append(figure("run", days, f"{one.steps:,} steps" if one.steps else ""))
     if one.cost_usd is not None:
         hours = f"{one.chip_hours:,.4g} chip hours" if one.chip_hours else ""
-        figures.append(figure("cost", amount(one.cost_usd, "USD", "cost_usd", f"${one.cost_usd:,.0f}"), hours, more=[]))
-    return figures
+        figures.append(figure("cost", amount(one.cost_usd, "USD", "cost_usd", f"${one.cost_usd:,.0f}"), hours))
+    return [{"more": [], **row} for row in figures]
 
 
 def _of_memory(one: PlanReport) -> str:
@@ -162,10 +152,8 @@ def _no_figures(one: PlanReport) -> list[Card]:
     """A plan that cannot run takes no time; what it would hold is told where memory is all that it lacks."""
     memory = amount(one.hbm_bytes if only_too_large(one) else None, "bytes", "hbm_bytes")
     times = {"step": "s", "MFU": "share", "tokens/s per chip": "count"}
-    return [
-        *(figure(label, amount(None, unit), more=[]) for label, unit in times.items()),
-        figure("memory", memory, _of_memory(one), more=[]),
-    ]
+    figures = [figure(label, amount(None, unit), more=[]) for label, unit in times.items()]
+    return [*figures, figure("memory", memory, _of_memory(one), more=[])]
 
 
 def time_panel(asked: PageRequest) -> Card:
@@ -174,18 +162,12 @@ def time_panel(asked: PageRequest) -> Card:
     if one is None or not one.feasible:
         return {"parts": []}
     bounds = {term.name: term.lower_s for term in one.terms}
-    parts = term_parts(one.terms)
-    cards = bar_parts(parts, "s", "term", {} if asked.brief else line_rows(report.ledger))
-    for part, card in zip(parts, cards, strict=True):
-        why = f"term:{part.name}"
-        card |= {"hidden": amount(part.hidden, "s", why), "share": share(part.value / one.step_s)}
-        card |= {"bound": amount(bounds.get(part.name, 0.0), "s", why)}
+    lines = {} if asked.brief else line_rows(report.ledger)
+    cards = bounded(term_parts(one.terms), "term", bounds, lines)
     return {
-        "total": amount(one.step_s, "s", "step_s"),
-        "lower": amount(one.lower_s, "s", "lower_s"),
-        "upper": amount(one.upper_s, "s", "upper_s"),
+        **quantities(one, {"total": "step_s", "lower": "lower_s", "upper": "upper_s"}, str),
         "hidden": amount(sum(max(term.expected_s - term.exposed_s, 0.0) for term in one.terms), "s"),
-        "parts": cards,
+        "parts": [card | {"share": share(card["shown"]["value"] / one.step_s)} for card in cards],
     }
 
 
@@ -196,8 +178,7 @@ def memory_panel(asked: PageRequest) -> Card:
         return {"parts": []}
     parts = memory_parts((row.name, row.bytes) for row in one.memory)
     return {
-        "used": amount(one.hbm_bytes, "bytes", "hbm_bytes"),
-        "limit": amount(one.hbm_limit_bytes, "bytes", "hbm_limit_bytes"),
+        **quantities(one, {"used": "hbm_bytes", "limit": "hbm_limit_bytes"}, str),
         "parts": bar_parts(parts, "bytes", "memory", {} if asked.brief else _held_rows(report.ledger)),
     }
 
@@ -206,8 +187,7 @@ def _held_rows(ledger: Ledger) -> dict[str, list[Card]]:
     """Tensors on a chip by their part of memory, the largest first."""
     rows: dict[str, list[Card]] = {}
     for held in sorted(ledger.held, key=lambda held: -float(held.bytes)):
-        row = {"what": held.what, "section": held.section, "bytes": amount(float(held.bytes), "bytes")}
-        rows.setdefault(HELD.get(held.part, held.part), []).append(row | {"since": held.since, "until": held.until})
+        rows.setdefault(HELD.get(held.part, held.part), []).append(held_row(held) | fields(held, "since until"))
     return rows
 
 
@@ -218,30 +198,29 @@ def against_panel(asked: PageRequest) -> Card:
         return {"text": "", "changes": []}
     searched = {name: value for name, value in asked.fields.items() if name != "alone"}
     report: TrainReport = asked.ask("train", searched, brief=False)
-    best, plan = report.better, typed_plan(report.better.plan) if report.better else ""
-    there, measured = partial(elsewhere, {"plan": plan}), report.measured
+    best, measured = report.better, report.measured
+    plan = typed_plan(best.plan) if best else ""
+    suspects = [
+        {**fields(one, "cause look"), "step": amount(one.step_s, "s", "measured"), "explains": f"{one.explains:.0%}"}
+        for one in (measured.suspects if measured else ())
+    ]
+    changes = [
+        {
+            **fields(change, "setting plan"),
+            "from": str(change.old),
+            "to": str(change.new),
+            "step": amount(change.step_s, "s", elsewhere({"plan": change.plan}, "step_s")),
+            "gain": f"{change.gain:+.1%}",
+            "better": change.gain > 0,
+        }
+        for change in report.changes
+    ]
     return {
         "text": report.comparison or f"None of {report.searched:,} plans is feasible.",
-        "best": best
-        and {"plan": plan, "step": amount(best.step_s, "s", there("step_s")), "mfu": share(best.mfu, there("mfu"))},
-        "changes": [
-            {
-                **fields(one, "setting plan"),
-                "from": str(one.old),
-                "to": str(one.new),
-                "step": amount(one.step_s, "s", elsewhere({"plan": one.plan}, "step_s")),
-                "gain": f"{one.gain:+.1%}",
-                "better": one.gain > 0,
-            }
-            for one in report.changes
-        ],
-        "measured": measured and {"text": measured.text, "suspects": [_suspect(one) for one in measured.suspects]},
+        "best": best and {"plan": plan, **quantities(best, STEP, partial(elsewhere, {"plan": plan}))},
+        "changes": changes,
+        "measured": measured and {"text": measured.text, "suspects": suspects},
     }
-
-
-def _suspect(one: Any) -> Card:
-    step = amount(one.step_s, "s", "measured")
-    return {**fields(one, "cause look"), "step": step, "explains": f"{one.explains:.0%}"}
 
 
 def mesh_panel(asked: PageRequest) -> Card:
@@ -326,7 +305,7 @@ PANELS = {
     "time": time_panel,
     "memory": memory_panel,
     "mesh": mesh_panel,
-    "sliders": sliders_panel,
+    "sliders": train_plan.sliders_panel,
     "roofline": roofline_panel,
     "timeline": timeline_panel,
     "trace": trace_panel,

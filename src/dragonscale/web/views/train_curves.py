@@ -24,10 +24,10 @@ from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import search, shared
-from dragonscale.web.amounts import amount, elsewhere, share
+from dragonscale.web.amounts import elsewhere, quantities, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, axis, drawn, line, log_axis, mark, rule
-from dragonscale.web.views.train_plan import busiest, first_plan, job_of, region_of, typed_plan, typed_slice
+from dragonscale.web.views.train_plan import STEP, busiest, first_plan, job_of, region_of, typed_plan, typed_slice
 
 TOKENS = log_axis("tokens per step", "count", binary=True)
 REACH = (4, 3)
@@ -52,6 +52,8 @@ def batches_panel(asked: PageRequest) -> Card:
     crossed = curve.crossovers()
     most = max(float(curve.compute_s[-1]), *(float(seconds[-1]) for seconds in curve.wires_s.values()), one.step_s)
     words = [crossover_text(cross, job.sequence) for cross in crossed]
+    places = [(cross.sequences * job.sequence, time_role(cross.term)) for cross in crossed]
+    rules = [rule(at, text, role) for (at, role), text in zip(places, words, strict=True)]
     return {
         "x": TOKENS,
         "y": log_axis("time of a step", "s", upto=8 * most),  # room above the lines for what the rules say
@@ -60,10 +62,7 @@ def batches_panel(asked: PageRequest) -> Card:
             *wires,
             over_tokens("expected step", "ink", curve.expected_s, dashed=False),
         ],
-        "rules": [
-            rule(cross.sequences * job.sequence, text, time_role(cross.term))
-            for cross, text in zip(crossed, words, strict=True)
-        ],
+        "rules": rules,
         "marks": [mark(float(job.tokens), one.step_s, render(one.step_s, "s"))],
         "words": words + _ever(curve, crossed),
         "plan": typed_plan(plan),
@@ -73,24 +72,17 @@ def batches_panel(asked: PageRequest) -> Card:
 
 def crossover_text(cross: BatchCrossover, sequence: int) -> str:
     """A crossover in words."""
-    tokens = render(cross.sequences * sequence, "count")
+    tokens = f"{render(cross.sequences * sequence, 'count')} tokens"
     hides = "hide" if cross.term.endswith("s") else "hides"
-    return (
-        f"{cross.term} {hides} {'from' if cross.hides == 'above' else 'up to'} {tokens} "
-        f"tokens{' on' * (cross.hides == 'above')}"
-    )
+    return f"{cross.term} {hides} {f'from {tokens} on' if cross.hides == 'above' else f'up to {tokens}'}"
 
 
 def _ever(curve: BatchCurve, crossed: list[BatchCrossover]) -> list[str]:
     """What hides whatever the batch, or never does."""
     known = {cross.term for cross in crossed}
-    ever = {
-        term: bool((seconds <= curve.compute_s).all()) for term, seconds in curve.wires_s.items() if term not in known
-    }
-    return [
-        f"{term} could {'always' if hides else 'never'} hide under compute, whatever the batch"
-        for term, hides in ever.items()
-    ]
+    others = [(term, seconds) for term, seconds in curve.wires_s.items() if term not in known]
+    ever = [(term, "always" if (seconds <= curve.compute_s).all() else "never") for term, seconds in others]
+    return [f"{term} could {when} hide under compute, whatever the batch" for term, when in ever]
 
 
 def _held(job: Job, plan: Plan) -> str:
@@ -98,8 +90,7 @@ def _held(job: Job, plan: Plan) -> str:
     rounds = "one microbatch" if many == 1 else f"{many:,.4g} microbatches"
     return (
         f"The same mesh with smaller and larger microbatches, {rounds} a step as now. Dashed: at datasheet rates, "
-        "each by itself. "
-        f"The expected step begins where a microbatch is one sequence."
+        "each by itself. The expected step begins where a microbatch is one sequence."
     )
 
 
@@ -124,8 +115,7 @@ class BatchPoint:
             "tokens": float(self.job.tokens),
             **there,
             "mfu": self.one.mfu,
-            "part": share(self.one.mfu, elsewhere(there, "mfu")),
-            "step": amount(self.one.step_s, "s", elsewhere(there, "step_s")),
+            **quantities(self.one, {"part": "mfu", "step": "step_s"}, functools.partial(elsewhere, there)),
             "divides": plan.replicas * plan.microbatch,
             "bound": region["bound"],
             "role": bound_role(self.one),
@@ -180,9 +170,8 @@ def _best_data(found: dict[int, BatchPoint], missing: list[int], whole: int) -> 
     rows = [point.row() for point in points]
     series = [line("best plan", "ink", [(row["tokens"], row["mfu"]) for row in rows], dots=False)]
     for bound in dict.fromkeys(row["bound"] for row in rows):
-        mine = [row for row in rows if row["bound"] == bound]
-        roles = [row["role"] for row in mine]
-        dots = [(row["tokens"], row["mfu"]) for row in mine]
+        dots = [(row["tokens"], row["mfu"]) for row in rows if row["bound"] == bound]
+        roles = [row["role"] for row in rows if row["bound"] == bound]
         series.append(line(f"{bound}-bound", max(roles, key=roles.count), dots, dots=True, line=False))
     crossed = best_crossovers(points)[-1:]
     bound_text = "the best plan is communication-bound"
@@ -247,8 +236,7 @@ def _scaling_row(row: ScalingRow, chips: int) -> Card:
         "chips": row.chips,
         "here": row.chips == chips,
         "plan": plan,
-        "step": amount(row.step_s, "s", there("step_s")),
-        "mfu": share(row.mfu, there("mfu")),
+        **quantities(row, STEP, there),
         "efficiency": share(row.efficiency, there(f"efficiency:{row.efficiency or 0:.6g}")),
         "bound_by": row.bound_by or "no plan fits",
     }

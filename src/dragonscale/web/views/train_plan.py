@@ -1,7 +1,6 @@
 """What every panel of a training question needs: the report, its first plan, the job they are about; and the stops of
 the form's sliders."""
 
-import bisect
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,8 @@ from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.step_ledger import WIRES
 from dragonscale.web.page_request import PageRequest
 
+STEP = {"step": "step_s", "mfu": "mfu"}
+"""What stands beside a plan wherever it is listed."""
 MOST_CHIPS = 65536
 SEQUENCES = tuple(2**power * step // 2 for power in range(1, 15) for step in (2, 3))
 """Powers of two and one and a half times those, which are searched for the best plan (`views/train_curves.py`)."""
@@ -68,11 +69,8 @@ def typed_slice(asked: PageRequest, text: str) -> str:
         return text
     name, _, topology = text.rpartition(":")
     typed = str(asked.fields.get("on", ""))
-    own = (
-        typed.partition(":")[0]
-        if "," not in typed and name.startswith(typed.partition(":")[0])
-        else name.partition("+")[0]
-    )
+    chip = typed.partition(":")[0]
+    own = chip if "," not in typed and name.startswith(chip) else name.partition("+")[0]
     return f"{own}:{topology}"
 
 
@@ -94,13 +92,8 @@ def region_of(one: PlanReport) -> dict[str, Any]:
     takes = "take" if name.endswith("s") else "takes"
     both = f"At datasheet rates {name} {takes} {render(seconds, 's')} and compute {render(compute, 's')}"
     waits = f"{exposed / one.step_s:.0%} of the expected step waits for the network" if one.step_s else ""
-    if seconds > compute:
-        return {
-            "bound": "communication",
-            "title": "Communication-bound",
-            "text": f"{both}, too little to hide it; {waits}.",
-        }
-    return {"bound": "compute", "title": "Compute-bound", "text": f"{both}, enough to hide it; {waits}."}
+    bound, enough = ("communication", "too little") if seconds > compute else ("compute", "enough")
+    return {"bound": bound, "title": f"{bound.capitalize()}-bound", "text": f"{both}, {enough} to hide it; {waits}."}
 
 
 def sliders_panel(asked: PageRequest) -> dict[str, Any]:
@@ -118,24 +111,18 @@ def sliders_panel(asked: PageRequest) -> dict[str, Any]:
     except Infeasible:
         share, slices = 0, {}
     batches = _with(work.sequences, [share * many for many in SHARES] if share else SEQUENCES)
+    seq, chips = work.seq, sorted(slices.items())
     return {
-        "batch": [
-            {"value": many, "text": _batch(many, work.seq), "typed": typed_batch(many, work.seq)} for many in batches
-        ],
-        "seq": [{"value": many, "text": f"{many:,} tokens"} for many in _with(work.seq, LENGTHS)],
-        "chips": [
-            {"value": many, "on": slices[many], "text": f"{slices[many]}, {many:,} chips"} for many in sorted(slices)
-        ],
+        "batch": [{"value": many, "text": _batch(many, seq), "typed": typed_batch(many, seq)} for many in batches],
+        "seq": [{"value": many, "text": f"{many:,} tokens"} for many in _with(seq, LENGTHS)],
+        "chips": [{"value": many, "on": on, "text": f"{on}, {many:,} chips"} for many, on in chips],
         "plan": {"usual": vars(Plan()), "choices": CHOICES},
         "at": {"batch": work.sequences, "seq": work.seq, "chips": own},
     }
 
 
 def _with(own: int, stops: Iterable[int]) -> list[int]:
-    found = sorted(set(stops))
-    if own not in found:
-        bisect.insort(found, own)
-    return found
+    return sorted({own, *stops})
 
 
 def typed_batch(sequences: int, length: int) -> str:

@@ -15,25 +15,25 @@ from dragonscale.web.page_request import PageRequest
 from dragonscale.web.view_names import OF_FIELDS
 from dragonscale.web.views.compare import columns_of
 
-Derivations = Callable[[PageRequest, str, Mapping[str, Any]], Derivation]
+Derivations = Callable[[PageRequest, str, Mapping[str, Any], str], Derivation]
 
 
 def facts_panel(asked: PageRequest) -> Piece:
     """What it is, how it is put together, how sure it is."""
-    found, number = _derivation(asked)
-    return {"id": _number(asked)} | found.facts(number)
+    derivation, number = _derivation(asked)
+    return {"id": _number(asked)} | derivation.facts(number)
 
 
 def formula_panel(asked: PageRequest) -> Piece:
     """The formulas, the numbers put in, and each letter."""
-    found, number = _derivation(asked)
-    return {"id": _number(asked)} | found.formula(number)
+    derivation, number = _derivation(asked)
+    return {"id": _number(asked)} | derivation.formula(number)
 
 
 def crossovers_panel(asked: PageRequest) -> Piece:
     """Where the answer changes, solved from the same formulas; it takes longest, so it comes last."""
-    found, number = _derivation(asked)
-    return {"id": _number(asked), "crossovers": found.crossovers(number)}
+    derivation, number = _derivation(asked)
+    return {"id": _number(asked), "crossovers": derivation.crossovers(number)}
 
 
 def _number(asked: PageRequest) -> str:
@@ -58,7 +58,7 @@ def _derivation(asked: PageRequest) -> tuple[Derivation, str]:
         fields |= {"alone": True} if of == "train" and "plan" in changes else {}
     if number.startswith(("model:", "chip:")) and of in ("train", "serve", "simulate") and number != "chip:peak":
         fields, of = {"model": fields.get("model", "")}, "models"
-    return _derivations(of)(asked, of, fields), number
+    return _derivations(of)(asked, of, fields, number), number
 
 
 def _derivations(of: str) -> Derivations:

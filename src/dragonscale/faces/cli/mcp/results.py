@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.errors import InputError, printable, unknown
+from dragonscale.errors import REFUSED, printable, sentence_of, unknown
 from dragonscale.faces.cli.mcp.tools import DETAIL, WHOLE, PlannerTool
 from dragonscale.listener import Listener
 from dragonscale.sheets.sheet import Prose, Sheet
@@ -96,17 +96,12 @@ def answered(every: Mapping[str, PlannerTool], name: str, given: Mapping[str, An
         report = every[name].call(given, listener)
         text = text_result(report, given.get(DETAIL) is True)
         return ToolReply(text, structured_result(report, given.get(WHOLE) is True))
-    except InputError as error:
-        sentence = str(error)
-    except RecursionError:
-        sentence = "The input is nested too deeply to be read."
-    except MemoryError:
-        sentence = "This machine's memory is too small for the question."
+    except REFUSED as error:
+        sentence = sentence_of(error)
     except OSError as error:
         sentence = f"{error.filename or 'A file'} cannot be used: {error.strerror or error}."
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
-        sentence = (
-            f"The planner failed at this question, which is a fault of its own ({type(error).__name__}: {error})."
-        )
+        fault = f"{type(error).__name__}: {error}"
+        sentence = f"The planner failed at this question, which is a fault of its own ({fault})."
     return ToolReply(printable(sentence))

@@ -40,7 +40,8 @@ class PlannerTool:
     @property
     def description(self) -> str:
         """What it answers, and a line that asks it, from which the way that values are written can be seen."""
-        shown = next((example for example in self.command.examples if not _writes(example)), "")
+        flags = [f" --{name} " for name in ("save", "out", "plot", "html", "timeline", "table")]
+        shown = next((one for one in self.command.examples if not any(flag in one for flag in flags)), "")
         return f"{self.command.about} On the command line: `{shown}`." if shown else self.command.about
 
     def fields(self) -> tuple[Field[Any, Any], ...]:
@@ -78,18 +79,11 @@ class PlannerTool:
 
 def _taken(field: Field[Any, Any], value: Any) -> Any:
     """A value as a question takes it: things are named by text here, never given as objects of JSON."""
-    if isinstance(field, Thing | Items) and not _is_text(value):
+    several = value if isinstance(value, list) else [value]
+    text = all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in several)
+    if isinstance(field, Thing | Items) and not text:
         raise InputError(f"{field.name} takes text, or a list of texts: {field.about}")
     return str(value) if isinstance(field, Thing) and isinstance(value, int | float) else value
-
-
-def _is_text(value: Any) -> bool:
-    several = value if isinstance(value, list) else [value]
-    return all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in several)
-
-
-def _writes(example: str) -> bool:
-    return any(f" --{name} " in example for name in ("save", "out", "plot", "html", "timeline", "table"))
 
 
 def property_of(field: Field[Any, Any]) -> dict[str, Any]:
