@@ -1,16 +1,13 @@
-"""What the expressions of problems may name: the functions of the modules here, the closed forms, what other modules
-have under the names of `names.toml`, and a few of Python's.
+"""What the expressions of problems may call: public names of the modules here, the closed forms, and a few of Python's.
 
 `chips.py` has chips, meshes and collectives, `models.py` models, what runs them and compiled programs; the closed forms
-are those of the calculator. A module is loaded when one of its names is called for: a list of problems needs none of
-them, and what runs models needs NumPy.
+are those of the calculator.
 """
 
 import math
-from importlib import import_module, resources
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
-
-import msgspec
 
 from dragonscale.errors import unknown
 
@@ -23,8 +20,6 @@ _PYTHON = {
     )
     for function in functions
 }
-_NAMES = msgspec.toml.decode((resources.files(__name__) / "names.toml").read_bytes(), type=dict[str, tuple[str, ...]])
-_HOME = {name: home for home, names in _NAMES.items() for name in names}
 
 
 def look_up(name: str) -> Any:
@@ -35,12 +30,23 @@ def look_up(name: str) -> Any:
     """
     if name in _PYTHON:
         return _PYTHON[name]
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    known = {*_PYTHON, *_HOME}
-    for home in ("functions.chips", "closed_forms", "functions.models"):
-        module = import_module(f"dragonscale.course.{home}")
-        known |= {own for own in dir(module) if not own.startswith("_")}
-        if name in known:
-            return getattr(module, name)
-    raise unknown("name", name, known)
+    if not name.startswith("_"):
+        for module in _modules():
+            if name in dir(module):
+                return getattr(module, name)
+    public = (known for module in _modules() for known in dir(module) if not known.startswith("_"))
+    raise unknown("name", name, {*_PYTHON, *public})
+
+
+def _modules() -> Iterator[ModuleType]:
+    """The modules that have names for problems. Each is loaded where those before it do not have a name: a list of
+    problems needs none of them, and what runs models needs NumPy."""
+    from dragonscale.course.functions import chips
+
+    yield chips
+    from dragonscale.course import closed_forms
+
+    yield closed_forms
+    from dragonscale.course.functions import models
+
+    yield models

@@ -4,17 +4,41 @@ A problem takes a chip's own default facts (`load_chip`). One that works a resul
 the book's round figures of every chip that the book has (`book_chip`), states them, and checks with `--source book`.
 """
 
+# ruff: noqa: F401  what is imported here may stand in a problem
+
+from dataclasses import replace
 from functools import cache
 
+from dragonscale.course.closed_forms.chip_parts import WARP, available_flops
 from dragonscale.course.closed_forms.rooflines import axis_bandwidth, wire_intensity
-from dragonscale.course.words import a, amount, count, number
+from dragonscale.course.words import a, amount, count, number, some
 from dragonscale.errors import InputError
-from dragonscale.physics.collectives import Options, Ring, Switches
+from dragonscale.physics.collectives import EXACT, Options, Ring, Rings, Switches, collective_time, wire_bytes
+from dragonscale.physics.collectives.cost import BOOK
+from dragonscale.physics.collectives.transfer import shard_held
 from dragonscale.physics.hardware import Chip, Slice, Torus, dtype_bytes, load_chip, parse_slice
-from dragonscale.physics.notation import Array, parse_einsum
-from dragonscale.physics.rooflines import Cost, Rates, Roofline, einsum_cost, rates_of, roofline
-from dragonscale.physics.sharding import Mesh, local_bytes, local_shape, strategies
-from dragonscale.physics.sharding.algebra import Strategy
+from dragonscale.physics.hardware.chip import Level
+from dragonscale.physics.hardware.fat_tree import TreeSwitch, load_switch, node_tier
+from dragonscale.physics.hardware.slices import chips_to_hold
+from dragonscale.physics.kernels.dtypes import FORMATS, format_name
+from dragonscale.physics.notation import Array, parse_array, parse_einsum
+from dragonscale.physics.rooflines import (
+    Cost,
+    Rates,
+    Roofline,
+    array_bytes,
+    attainable,
+    einsum_cost,
+    rates_of,
+    roofline,
+)
+from dragonscale.physics.rooflines.expression import flops_per_element, parse_operation
+from dragonscale.physics.sharding import Mesh, local_bytes, local_shape, replicated_over, strategies
+from dragonscale.physics.sharding.algebra import Strategy, backward, derive
+from dragonscale.physics.sharding.layout import block_of, total_bytes
+from dragonscale.physics.sharding.mesh import make_mesh, natural_mesh
+from dragonscale.physics.sharding.partition_spec import partition_spec_text
+from dragonscale.physics.units import parse
 
 
 @cache

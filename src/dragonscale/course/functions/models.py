@@ -1,19 +1,33 @@
 """Models, training, serving and compiled programs as problems name them."""
 
+# ruff: noqa: F401  what is imported here may stand in a problem
+
 from typing import Any
 
-from dragonscale.course.closed_forms.decode_floor import decode_times
+from dragonscale.course.closed_forms.crossovers import power_splits
+from dragonscale.course.closed_forms.decode_floor import decode_times, linear_cost
+from dragonscale.course.closed_forms.rooflines import axis_bandwidth
+from dragonscale.course.closed_forms.rules_of_thumb import DAY, YEAR
+from dragonscale.course.closed_forms.serving_splits import latency_bound_bytes
 from dragonscale.course.closed_forms.speculation import loop_seconds, seconds_for
 from dragonscale.course.words import count, number
-from dragonscale.models import Attention, Layer, Mlp, Moe, Transformer, cache_bytes, count_parameters
-from dragonscale.models.flops import Workload, training_flops
+from dragonscale.evidence.xla.device_groups import group_shape
+from dragonscale.evidence.xla.layouts import padded_bytes, read_arrays
+from dragonscale.evidence.xla.op_work import op_bound, work_of_text
+from dragonscale.evidence.xla.shardings import read_sharding
+from dragonscale.models import Attention, Layer, Mlp, Moe, Transformer, cache_bytes, count_parameters, parameters
+from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.letters import simple
 from dragonscale.models.load import load_model
-from dragonscale.models.lora import adapter_parameters
+from dragonscale.models.lora import adapted_parameters, adapter_parameters
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import Chip
+from dragonscale.physics.kernels.routing import route
 from dragonscale.physics.rooflines import rates_of
+from dragonscale.serving.space import smallest_slice
 from dragonscale.serving.speculation import tokens_per_loop
+from dragonscale.serving.table import port_bandwidth
+from dragonscale.training.pipeline_order import timeline
 
 
 def params_of(model: str) -> float:
