@@ -172,8 +172,9 @@ def find_limits(deployment: Deployment, batch: float, context: float, prompt: fl
     ranks = even.axis_sizes.get("data", 1)
     decoding = SolvedIteration(even, decode(batch, context - 1))
     prompting = SolvedIteration(even, prefill(prompt, ranks))
-    batches = (*_plateau(decoding), _largest_batch(decoding))
-    return [*_limits(decoding, axis, "decode"), *batches, *_limits(prompting, axis, "prefill")]
+    # In this order: the letters of a phase are known once its limits are solved.
+    found = [*_limits(decoding, axis, "decode"), *_plateau(decoding), _largest_batch(decoding)]
+    return [*found, *_limits(prompting, axis, "prefill")]
 
 
 def heaviest(solved: SolvedIteration) -> ServingLine:
