@@ -20,7 +20,7 @@ from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prefix import rooms
 from dragonscale.serving.space import Formats, Lot, parts_of, slices_of, splits, stack
 from dragonscale.serving.speculation import Draft
-from dragonscale.serving.steady import ClosedLoop, Habits, PromptTimes, closed_loop, steady_state
+from dragonscale.serving.steady import Habits, PromptTimes, SteadyLoop, closed_loop, steady_state
 
 MODEL = load_model("llama3-70b")
 ASK = Ask(2048, 512)
@@ -152,7 +152,7 @@ def test_prompts_that_fill_every_iteration_are_a_queue() -> None:
     decoding goes at its pace."""
     ones, keep = numpy.ones(1), {"alone": numpy.full(1, 0.5), "plain": numpy.full(1, 0.02), "budgets": numpy.ones(1)}
     prompt = PromptTimes(lambda _count: 0.5 * ones, chunks=ones, together=ones, **keep)
-    loop = ClosedLoop(numpy.full(1, 64.0), lambda n: 0.02 + 0 * n, prompt, 33, 0.01, Habits(1.0, True))
+    loop = SteadyLoop(numpy.full(1, 64.0), lambda n: 0.02 + 0 * n, prompt, 33, 0.01, Habits(1.0, True))
     found = closed_loop(loop).state
     assert found.requests[0] == pytest.approx(2.0, rel=1e-6)
     assert found.tpot[0] == pytest.approx(0.5, rel=1e-6)

@@ -9,7 +9,7 @@ import pytest
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.training.evaluation import NUMBERS, Job, as_numbers, first, judge, judge_one, make_job, problems
-from dragonscale.training.fast import Rows, choose, cost_rows, judge_rows
+from dragonscale.training.fast import PlanRows, choose, cost_rows, judge_rows
 from dragonscale.training.plan import AXES, POLICIES, Plan
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import batches_of, blocks, search, space_size
@@ -126,7 +126,7 @@ def test_a_plan_alone_is_the_same_in_a_million(model: str, on: str, batch: int, 
     checked = 0
     pieces = list(blocks(job, rows_of(job, space)))
     for kind, (folded, undivided), block in (pieces[place] for place in {0, len(pieces) // 2, len(pieces) - 1}):
-        rows = Rows(job, block, folded, dict(undivided))
+        rows = PlanRows(job, block, folded, dict(undivided))
         for names, picked in batches_of(job, space, block):
             chosen = choose(rows, *picked)
             options = kind.words(space)

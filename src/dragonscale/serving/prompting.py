@@ -15,7 +15,7 @@ import numpy
 
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import Iteration, IterationCost, iteration_cost
-from dragonscale.serving.steady import ClosedLoop, Habits, PromptTimes, Steady, closed_loop
+from dragonscale.serving.steady import Habits, PromptTimes, Steady, SteadyLoop, closed_loop
 
 DEGREES = ("tensor", "data", "expert", "context", "width", "pipe")
 ROUGH = (12,)
@@ -162,7 +162,7 @@ def served(
 
     cut = chunks_of(deployment, new, past, nobody)
     prompt = _times(deployment, cut, nobody + 4.0, nobody, keys, nobody)
-    first = closed_loop(ClosedLoop(batch, token_s, prompt, output, front, replace(habits, beside=False)), ROUGH)
+    first = closed_loop(SteadyLoop(batch, token_s, prompt, output, front, replace(habits, beside=False)), ROUGH)
     if limits.beside:  # no more decode than end while the prompts of as many are prefilled
         others = numpy.clip(numpy.minimum(first.decoding - 1, (output - 1) / cut.budgets), 1.0, None)
         single, cut = cut, chunks_of(deployment, new, past, others)
@@ -172,7 +172,7 @@ def served(
         cut = replace(cut, **shown)
     else:
         prompt = replace(_times(deployment, cut, 1 + first.coming, nobody, keys, nobody), alone=prompt.alone)
-    found = closed_loop(ClosedLoop(batch, token_s, prompt, output, front, habits), guess=first)
+    found = closed_loop(SteadyLoop(batch, token_s, prompt, output, front, habits), guess=first)
     return Served(found.state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, prompt, keys))
 
 

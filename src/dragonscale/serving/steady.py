@@ -130,7 +130,7 @@ _NONE = Steady(*[0.0] * 10)
 
 
 @dataclass(frozen=True)
-class ClosedLoop:
+class SteadyLoop:
     """So many clients: `decode` gives the seconds of a step by the sequences in it, `output` are the tokens of an
     answer, `front` the seconds before the engine."""
 
@@ -142,7 +142,7 @@ class ClosedLoop:
     habits: Habits
 
 
-def closed_loop(loop: ClosedLoop, halvings: tuple[int, ...] = HALVINGS, guess: Balance | None = None) -> Balance:
+def closed_loop(loop: SteadyLoop, halvings: tuple[int, ...] = HALVINGS, guess: Balance | None = None) -> Balance:
     """The steady state of so many clients."""
     batch, decode, prompt, front, habits = loop.batch, loop.decode, loop.prompt, loop.front, loop.habits
     steps, single, full = loop.output - 1.0, decode(numpy.ones_like(batch)), decode(batch)
@@ -162,7 +162,7 @@ def closed_loop(loop: ClosedLoop, halvings: tuple[int, ...] = HALVINGS, guess: B
     return _full(loop, found) if habits.beside else found
 
 
-def _full(loop: ClosedLoop, found: Balance) -> Balance:
+def _full(loop: SteadyLoop, found: Balance) -> Balance:
     """Where there is always a prompt to prefill beside those who decode: every iteration has as much of prompts as it
     has room for, and the rest of the clients wait."""
     prompt, state, each, steps = loop.prompt, found.state, loop.prompt.full_s, loop.output - 1.0
@@ -176,7 +176,7 @@ def _full(loop: ClosedLoop, found: Balance) -> Balance:
     return replace(found, state=made, decoding=numpy.where(full, steps / prompt.budgets, found.decoding))
 
 
-def _at_rate(rate: Any, loop: ClosedLoop, last: Balance) -> Balance:
+def _at_rate(rate: Any, loop: SteadyLoop, last: Balance) -> Balance:
     """The latencies of requests of which so many come each second, from a guess of how many decode and
     come together."""
     batch, decode, prompt, habits = loop.batch, loop.decode, loop.prompt, loop.habits
@@ -221,7 +221,7 @@ class _Waiting:
     behind: Any
 
 
-def _waiting(loop: ClosedLoop, others: Any, ending: Any, step: Any, whole: Any, added: Any, mean: Any) -> _Waiting:
+def _waiting(loop: SteadyLoop, others: Any, ending: Any, step: Any, whole: Any, added: Any, mean: Any) -> _Waiting:
     """Requests end while others decode, and the next ones are there after the front end's time. A prompt that finds the
     replica decoding begins a busy period; the requests that ended in the window before are prefilled after it, and so
     are those that end beside it. With a window longer than a prefill arrivals are as good as random (M/D/1); with none,

@@ -28,7 +28,7 @@ from dragonscale.physics.numbers import Number, maximum, minimum, product, where
 from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.reader import Kernel, Reading
-from dragonscale.training.setting import LAUNCHES, PassLine, SectionPass, Setting, attending_sizes
+from dragonscale.training.setting import LAUNCHES, PassLine, PlacedSection, Setting, attending_sizes
 from dragonscale.training.timers import AttentionShape, Timer
 
 MERGED_BYTES = {"forward": 10.0, "dgrad": 6.0}
@@ -46,7 +46,7 @@ TRADE_LAUNCHES = 3.0
 """Kernels of an exchange: a copy, the all-to-all, a copy."""
 
 
-def attention_lines(kernel: Kernel, own: SectionPass) -> Iterator[PassLine]:
+def attention_lines(kernel: Kernel, own: PlacedSection) -> Iterator[PassLine]:
     """One pass of attention: its kernels, and what merges their results."""
     setting, reading, mesh = own.setting, own.reading, own.mesh
     section, query, sizes = reading.section, kernel.arrays[0], attending_sizes(own.sizes, reading.rules, mesh)

@@ -98,7 +98,7 @@ def shapes_of(job: Job, blocks: list[dict[str, Any]]) -> tuple[Shapes, list[Any]
 
 
 @dataclass
-class Rows:
+class PlanRows:
     """Distinct meshes and microbatches of one structure as arrays: whether experts spread over `tensor` (`folded`), and
     the dims that these meshes do not divide. `known` holds what was worked out for them so far; `shapes`, if given, are
     those of all blocks, and `which` of them each row has."""
@@ -153,7 +153,7 @@ class Chosen:
         return len(self.numbers["pipe"])
 
 
-def choose(rows: Rows, places: Any, virtual: Any, layout: str = "") -> Chosen:
+def choose(rows: PlanRows, places: Any, virtual: Any, layout: str = "") -> Chosen:
     """Rows to be judged with `virtual` chunks per rank (an array as long as the places)."""
     numbers, wires = take((rows.numbers, rows.wires), places)
     numbers = {name: numpy.broadcast_to(values, len(virtual)) for name, values in numbers.items()}
@@ -190,7 +190,7 @@ class Judged:
 
 
 def judge_rows(
-    rows: Rows, plan: Plan, remats: tuple[str, ...], chosen: Chosen, expected: Costs, bounds: list[Costs]
+    rows: PlanRows, plan: Plan, remats: tuple[str, ...], chosen: Chosen, expected: Costs, bounds: list[Costs]
 ) -> Judged:
     """Chosen rows under some words and each of some remat policies, from what `cost_rows` found for them."""
     setting = rows.setting(plan)
@@ -227,12 +227,12 @@ def _chip(setting: Setting, chosen: Chosen, costs: Costs, place: int) -> Any:
     return sum(line.bytes for line in xla_held(setting, costs.saved[place], *laid))
 
 
-def lower_bounds(rows: Rows, plan: Plan, chosen: Chosen, bound: Costs) -> Any:
+def lower_bounds(rows: PlanRows, plan: Plan, chosen: Chosen, bound: Costs) -> Any:
     """The lower bounds of chosen rows."""
     return lower_seconds(rows.setting(plan), chosen.numbers, _parts(chosen, bound), chosen.wires)
 
 
-def cost_rows(rows: Rows, plan: Plan, remats: tuple[str, ...], bound: bool = False) -> Costs:
+def cost_rows(rows: PlanRows, plan: Plan, remats: tuple[str, ...], bound: bool = False) -> Costs:
     """What all rows cost under some words and each of some remat policies, whatever the schedule:
     expected, or at best."""
     setting = rows.setting(plan, detail=bound)
@@ -252,7 +252,7 @@ def cost_rows(rows: Rows, plan: Plan, remats: tuple[str, ...], bound: bool = Fal
     return Costs({name: _once(one) if not bound else one for name, one in sums.items()}, forward, backward, held, saved)
 
 
-def _sums(rows: Rows, setting: Setting, section: Section, remats: tuple[str, ...], bound: bool) -> SectionSums:
+def _sums(rows: PlanRows, setting: Setting, section: Section, remats: tuple[str, ...], bound: bool) -> SectionSums:
     """A section's sums: kernels once for each shape on a chip, moves of activations too (under switches, where the axes
     that carry them lie the same whatever is above them), moves of weights once for each mesh. Kernels and activations
     serve all ZeRO stages."""
@@ -290,7 +290,7 @@ def _words(plan: Plan, section: Section) -> tuple[object, ...]:
     return (section.name, plan.dtype, plan.sequence, plan.context_by, _fold(plan, section))
 
 
-def _held(rows: Rows, setting: Setting, section: Section) -> Held:
+def _held(rows: PlanRows, setting: Setting, section: Section) -> Held:
     """What a chip keeps of a section: state once for each way to lay it out, workspace once for each
     shape on a chip."""
     plan = setting.plan
@@ -301,7 +301,7 @@ def _held(rows: Rows, setting: Setting, section: Section) -> Held:
     return replace(state, **passing)
 
 
-def _bytes(rows: Rows, setting: Setting, section: Section, names: tuple[str, ...]) -> Held:
+def _bytes(rows: PlanRows, setting: Setting, section: Section, names: tuple[str, ...]) -> Held:
     def cost(microbatch: Any, wires: Wires) -> Held:
         return section_bytes(setting, section, microbatch, wires.mesh)
 
@@ -309,7 +309,7 @@ def _bytes(rows: Rows, setting: Setting, section: Section, names: tuple[str, ...
     return rows.spread(names, cost, ("bytes", plan.optimizer, plan.remat, *_words(plan, section)))
 
 
-def _saved(rows: Rows, setting: Setting, remat: str) -> dict[str, Any]:
+def _saved(rows: PlanRows, setting: Setting, remat: str) -> dict[str, Any]:
     """What each section saves under a remat policy: bytes, or the parts that XLA's buffers are counted by."""
     here, found = replace(setting, plan=replace(setting.plan, remat=remat)), {}
     for section in setting.sections:
@@ -320,7 +320,7 @@ def _saved(rows: Rows, setting: Setting, remat: str) -> dict[str, Any]:
     return found
 
 
-def _xla_parts(rows: Rows, setting: Setting, section: Section) -> Any:
+def _xla_parts(rows: PlanRows, setting: Setting, section: Section) -> Any:
     def parts(microbatch: Any, wires: Wires) -> Any:
         return section_parts(setting, section, microbatch, wires.mesh)
 
@@ -329,7 +329,7 @@ def _xla_parts(rows: Rows, setting: Setting, section: Section) -> Any:
     return rows.keep(key, lambda: rows.spread((*AXES, "microbatch"), parts))
 
 
-def _kept(rows: Rows, setting: Setting, section: Section) -> Any:
+def _kept(rows: PlanRows, setting: Setting, section: Section) -> Any:
     """Bytes of activations that a layer keeps under the plan's remat policy."""
     key = ("saved", setting.plan.remat, *_words(setting.plan, section))
     return rows.keep(key, lambda: _bytes(rows, setting, section, SHAPE).activations)

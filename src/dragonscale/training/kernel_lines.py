@@ -12,7 +12,7 @@ from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.reader import Kernel, Reading
 from dragonscale.training.attention_lines import attention_lines
-from dragonscale.training.setting import LAUNCHES, NARROW_PARTS, PassLine, SectionPass, Setting
+from dragonscale.training.setting import LAUNCHES, NARROW_PARTS, PassLine, PlacedSection, Setting
 
 BLOCK_FORMATS = ("mxfp8", "nvfp4", "mxfp4")
 BLOCK_SCALES = 2.0
@@ -55,7 +55,7 @@ def _matmul_of(kernel: Kernel, sizes: dict[str, Number], mesh: Mesh) -> _Matmul:
     return _Matmul(kernel, m, n, k, many, groups, [(kernel.line, 2 * m * n * k * many)], [name])
 
 
-def kernel_lines(own: SectionPass) -> Iterator[PassLine]:
+def kernel_lines(own: PlacedSection) -> Iterator[PassLine]:
     reading = own.reading
     matmuls: dict[tuple[object, ...], _Matmul] = {}
     for kernel in reading.kernels:
@@ -110,7 +110,7 @@ def _matmul_line(one: _Matmul, reading: Reading, setting: Setting) -> PassLine:
     )
 
 
-def _elementwise_line(kernel: Kernel, own: SectionPass) -> PassLine:
+def _elementwise_line(kernel: Kernel, own: PlacedSection) -> PassLine:
     arrays = tuple(array for array in kernel.arrays if "b" in array.names)
     local = local_sizes(arrays, own.sizes, own.mesh)
     elements = (product(local[dim.name] for dim in array.dims if dim.name in local) for array in arrays)
@@ -132,7 +132,7 @@ LOSS_FLOPS = 3.0
 subtraction, a scale."""
 
 
-def _loss_lines(own: SectionPass) -> Iterator[PassLine]:
+def _loss_lines(own: PlacedSection) -> Iterator[PassLine]:
     """The cross-entropy over this chip's logits, forward and backward."""
     reading, setting = own.reading, own.setting
     logits = reading.section.ops[-1].output

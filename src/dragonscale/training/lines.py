@@ -18,7 +18,7 @@ from dragonscale.plan.reader import Move
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.kernel_lines import kernel_lines
 from dragonscale.training.move_lines import move_lines, statistics
-from dragonscale.training.setting import PassLine, SectionPass, Setting, pass_sizes
+from dragonscale.training.setting import PassLine, PlacedSection, Setting, pass_sizes
 
 ALL = ("kernels", "activations", "state")
 
@@ -32,16 +32,16 @@ def costed_section(
     later = [move for move in reading.moves if _stacked(move, setting)]
     moves = [move for move in reading.moves if _kind(move) in chosen and move not in later]
     few = replace(reading, kernels=reading.kernels if "kernels" in chosen else (), moves=tuple(moves))
-    lines = _section_lines(SectionPass(setting, few, sizes, wires), along=setting.detail)
+    lines = _section_lines(PlacedSection(setting, few, sizes, wires), along=setting.detail)
     if later and "state" in chosen:
         # Of KV heads that chips share, what is summed outside the pass has all of them.
         few = replace(reading, kernels=(), moves=tuple(later))
         whole = sizes | {"k": section.dims.get("k", 1)}
-        lines += _section_lines(SectionPass(setting, few, whole, wires), along=False)
+        lines += _section_lines(PlacedSection(setting, few, whole, wires), along=False)
     return lines
 
 
-def _section_lines(own: SectionPass, along: bool) -> list[PassLine]:
+def _section_lines(own: PlacedSection, along: bool) -> list[PassLine]:
     """Every kernel and move of a pass through a section, forward and backward, once; and what is small and goes
     `along`."""
     reading = own.reading

@@ -12,7 +12,7 @@ from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.numbers import Number, maximum
 from dragonscale.physics.sharding.layout import local_bytes, local_elements
 from dragonscale.plan.reader import Move, Reading
-from dragonscale.training.setting import PassLine, SectionPass, Setting, attending_sizes
+from dragonscale.training.setting import PassLine, PlacedSection, Setting, attending_sizes
 from dragonscale.training.stack import Stack
 from dragonscale.training.travel import bound_time, sent_once, travel_time
 
@@ -20,7 +20,7 @@ STATISTIC_BYTES = 4.0
 """Sums, maxima and the router's weights travel in fp32, in the same messages as what they belong to."""
 
 
-def move_lines(own: SectionPass) -> Iterator[PassLine]:
+def move_lines(own: PlacedSection) -> Iterator[PassLine]:
     setting, reading, sizes, wires = own.setting, own.reading, own.sizes, own.wires
     bundles: dict[tuple[object, ...], list[tuple[Move, Number, Number]]] = {}
     still: set[tuple[str, tuple[str, ...]]] = set()
@@ -76,7 +76,7 @@ def _width(move: Move, setting: Setting) -> float:
     return state.activation_bytes / 2
 
 
-def _move_line(move: Move, volume: Number, sent: Number, own: SectionPass, times: Number = 1) -> PassLine:
+def _move_line(move: Move, volume: Number, sent: Number, own: PlacedSection, times: Number = 1) -> PassLine:
     kind, axes = move.step.kind, move.step.axes
     bound = bound_time(kind, volume, axes, own.wires) if own.setting.detail else 0.0
     seconds = travel_time(kind, volume, axes, own.wires, own.setting.network)
@@ -90,7 +90,7 @@ def _line(move: Move, reading: Reading) -> PassLine:
     return PassLine(*names, part=move.part, carries=carries, ops=((move.place, 0.0),))
 
 
-def _bundle_lines(several: list[tuple[Move, Number, Number]], own: SectionPass) -> Iterator[PassLine]:
+def _bundle_lines(several: list[tuple[Move, Number, Number]], own: PlacedSection) -> Iterator[PassLine]:
     """Moves that travel as one message: its seconds are shared out by bytes, or given to the first where only sums are
     kept."""
     volume = sum(part for _, part, _ in several)
@@ -104,7 +104,7 @@ def _bundle_lines(several: list[tuple[Move, Number, Number]], own: SectionPass) 
         yield replace(_line(move, own.reading), wire_bytes=sent, bound_s=bound, expected_s=seconds)
 
 
-def _ring_lines(move: Move, own: SectionPass) -> Iterator[PassLine]:
+def _ring_lines(move: Move, own: PlacedSection) -> Iterator[PassLine]:
     """Keys and values round a ring instead of a gather: all but one of the pieces pass each chip; their gradients go
     all the way home. The positions of the keys travel along."""
     reading, sizes, mesh, step = own.reading, own.sizes, own.mesh, move.step
@@ -123,7 +123,7 @@ def _ring_lines(move: Move, own: SectionPass) -> Iterator[PassLine]:
         yield replace(line, what="positions", carries="statistic", wire_bytes=tokens * 4, bound_s=0.0, expected_s=0.0)
 
 
-def statistics(own: SectionPass) -> Iterator[PassLine]:
+def statistics(own: PlacedSection) -> Iterator[PassLine]:
     """Small things that go with the tokens: the router's weights of the rows sent to experts, and the sums of a softmax
     over a split vocabulary (each token's maximum and two sums forward, one sum of their gradients backward)."""
     rules, section, sizes, mesh = own.reading.rules, own.reading.section, own.sizes, own.mesh

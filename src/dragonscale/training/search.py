@@ -20,7 +20,7 @@ from typing import Any
 import numpy
 
 from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
-from dragonscale.training.fast import Rows, Shapes, choose, cost_rows, judge_rows, lower_bounds, shapes_of, take
+from dragonscale.training.fast import PlanRows, Shapes, choose, cost_rows, judge_rows, lower_bounds, shapes_of, take
 from dragonscale.training.keeper import SHAPE, Candidate, Keeper
 from dragonscale.training.legal import deals, unrunnable
 from dragonscale.training.legality import Legality, family, rules
@@ -130,7 +130,7 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
         groups.setdefault(group, []).append(place)
     for (plan, kind), mine in groups.items():
         folded, undivided = kinds[kind]
-        rows = Rows(job, take(numbers, numpy.array(mine)), folded, dict(undivided))
+        rows = PlanRows(job, take(numbers, numpy.array(mine)), folded, dict(undivided))
         chosen = choose(rows, slice(0, len(rows)), rows.numbers["virtual"], plan.layout)
         least = lower_bounds(rows, plan, chosen, cost_rows(rows, plan, (plan.remat,), bound=True))
         if numpy.any(least > numpy.array([kept[place].seconds for place in mine]) * (1 + 1e-9)):
@@ -143,7 +143,7 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
     table = list(blocks(job, rows_of(job, space), space.words.etp))
     total = before + sum(block_size(job, space, kind, block) for kind, _, block in table)
     for (kind, (folded, undivided), block), (shapes, which) in zip(table, _shapes(job, table), strict=True):
-        rows = Rows(job, block, folded, dict(undivided), shapes, which)
+        rows = PlanRows(job, block, folded, dict(undivided), shapes, which)
         named = space.words.layout if space.words.layout != "even" else "" if keeper.layers else "even"
         batches = [
             (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)

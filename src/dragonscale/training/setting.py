@@ -90,7 +90,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class SectionPass:
+class PlacedSection:
     """One section under a setting: how it is read, its sizes in one microbatch, and the wires of its mesh."""
 
     setting: Setting

@@ -8,7 +8,7 @@ import msgspec
 
 from dragonscale.app.export.plans import GivenPlan, given_plan
 from dragonscale.app.export.serving import judged_serving
-from dragonscale.app.export.training import Judged, judged_training
+from dragonscale.app.export.training import JudgedPlan, judged_training
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.record import Face, Record, bind
@@ -139,7 +139,7 @@ def launched(run: Run, software: Target, launcher: Target | None, made: WrittenF
 
 
 def _report(
-    judged: Judged, software: Target, launcher: Target | None, load: Target | None, made: WrittenFiles
+    judged: JudgedPlan, software: Target, launcher: Target | None, load: Target | None, made: WrittenFiles
 ) -> ExportReport:
     run = judged.run
     rows = [DifferenceRow(one.setting, one.planned, one.instead, one.why) for one in made.differences]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.app.export.plans import GivenPlan
-from dragonscale.app.export.training import Judged, command
+from dragonscale.app.export.training import JudgedPlan, command
 from dragonscale.app.questions.export import ExportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.serve import ServeQuestion
@@ -29,7 +29,7 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, SavedTraffic, read_serving_plan
 
 
-def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> Judged:
+def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> JudgedPlan:
     """The plan judged under the target's engine; `as_run` is the plan that the target runs instead of the one given."""
     assert isinstance(given.file, SavedPlan)
     file = _with_flags(given.file, question)
@@ -48,7 +48,7 @@ def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, a
         expected += prefill.expected
         numbers["ttft_s"] = ttft
     run = _run(question, asked, file, best, engine, role, expected, prefill)
-    return Judged(run, numbers)
+    return JudgedPlan(run, numbers)
 
 
 def _pool(question: ExportQuestion, file: SavedPlan, engine: str) -> tuple[ServingRun, float]:

@@ -27,14 +27,14 @@ from dragonscale.training.stack import stacks
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedPlan:
     """A run to write down, and what is expected of it."""
 
     run: TrainingRun | ServingRun
     numbers: dict[str, float | None]
 
 
-def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> Judged:
+def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> JudgedPlan:
     """The plan judged under the target's stack; `as_run` is the plan that the target runs instead of the one given."""
     assert isinstance(given.file, TrainingFile)
     file = with_flags(given.file, question)
@@ -70,7 +70,7 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
         command(question),
         numbers["step_s"] or 0.0,
     )
-    return Judged(run, numbers)
+    return JudgedPlan(run, numbers)
 
 
 def _question(question: ExportQuestion, file: TrainingFile, stack: str) -> TrainQuestion:

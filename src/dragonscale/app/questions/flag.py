@@ -175,7 +175,7 @@ class Amount(str):
         return absent if absent is not REQUIRED and not self.strip() else parse(self, self.unit, self.flag)
 
 
-class Tokens(Amount):
+class TokenCount(Amount):
     """The length of a sequence, a prompt or an output as it was typed."""
 
     def tokens(self, listener: Listener) -> int:
@@ -215,11 +215,11 @@ class Bytes(_Quantity):
 class Length(_Quantity):
     """A length in tokens, such as 8192 or 32k."""
 
-    kept = Tokens
+    kept = TokenCount
 
     if TYPE_CHECKING:
 
-        def __get__(self, instance: object | None, owner: type) -> Tokens: ...
+        def __get__(self, instance: object | None, owner: type) -> TokenCount: ...
 
 
 class Several(Field[str | list[str] | tuple[str, ...] | None, str]):

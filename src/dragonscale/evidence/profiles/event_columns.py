@@ -18,7 +18,7 @@ import numpy as np
 
 from dragonscale.evidence.profiles.intervals import looked_up
 from dragonscale.evidence.profiles.protobuf import EIGHT, FOUR, PIECE, VARINT, Broken, CutOff, Message, varint
-from dragonscale.evidence.profiles.xspace import Line, Plane
+from dragonscale.evidence.profiles.xspace import Plane, PlaneLine
 
 _WINDOW = 1 << 20
 _MOST_EVENT = 1 << 26
@@ -68,7 +68,7 @@ class Wanted:
         return looked_up(self._numbers, self._of, labels, 0)
 
 
-def events(line: Line, wanted: Wanted, lookup: Lookup) -> Iterator[Columns]:
+def events(line: PlaneLine, wanted: Wanted, lookup: Lookup) -> Iterator[Columns]:
     """The events of a line, some tens of thousands at a time. A lookup below zero drops the event."""
     reader = _Reader(line, wanted, lookup)
     data, (at, end) = line.plane.data, line.span
@@ -181,7 +181,7 @@ class Words:
 class _Reader:
     """Reads windows of one line."""
 
-    def __init__(self, line: Line, wanted: Wanted, lookup: Lookup) -> None:
+    def __init__(self, line: PlaneLine, wanted: Wanted, lookup: Lookup) -> None:
         self.line, self.wanted, self.lookup = line, wanted, lookup
         self.slow: dict[tuple[int, tuple[bytes, ...]], int] = {}
         self.fast: dict[int, int] = {}

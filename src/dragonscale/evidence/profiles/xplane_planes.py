@@ -21,7 +21,7 @@ from dragonscale.evidence.profiles.intervals import looked_up
 from dragonscale.evidence.profiles.protobuf import Message
 from dragonscale.evidence.profiles.recording import OpText, Recorder, Rows, Track, TrackKind
 from dragonscale.evidence.profiles.xplane_ops import APART, GRAPH, line_kind, op_text, settled_kind
-from dragonscale.evidence.profiles.xspace import EntryText, Line, Plane, StatValue, read_line
+from dragonscale.evidence.profiles.xspace import EntryText, Plane, PlaneLine, StatValue, read_line
 
 _PLANE = re.compile(r"/device:(TPU|GPU):(\d+)(.*)")
 _MOST_ROWS = 300_000
@@ -79,7 +79,7 @@ class DevicePlane:
         kind = line_kind(name, self.kind == "gpu", bool(self.part))
         return None if self.part and kind != "async" else kind
 
-    def _name_programs(self, lines: list[Line]) -> None:
+    def _name_programs(self, lines: list[PlaneLine]) -> None:
         """Programs that the file does not hold still have names: those of the modules that ran."""
         if any(line.name == "XLA Modules" for line in lines):
             for number in self.plane.table:
@@ -87,7 +87,7 @@ class DevicePlane:
                 if match:
                     self.programs.call(int(match[2][:20]), match[1])
 
-    def _line(self, line: Line, wanted: Wanted, device: int, kind: TrackKind) -> None:
+    def _line(self, line: PlaneLine, wanted: Wanted, device: int, kind: TrackKind) -> None:
         name = f"{self.part} {line.name}".strip()
         track = self.record.track(device, name, kind)
         rows: list[OpRow] = []
@@ -192,7 +192,7 @@ class HostPlane:
         order = np.argsort(ids, kind="stable")
         return ids[order], starts[order]
 
-    def _line(self, line: Line, wanted: Wanted) -> None:
+    def _line(self, line: PlaneLine, wanted: Wanted) -> None:
         rows, sampled = Rows(5), dict[int, tuple[int, float]]()
 
         def lookup(number: int, apart: tuple[bytes, ...]) -> int:
@@ -220,7 +220,7 @@ class HostPlane:
                 if len(self.record.memory) < _MOST_SAMPLES:
                     self.record.sample(device, int(columns.start[place]), size)
 
-    def _row(self, line: Line, entry: EntryText, stats: dict[str, StatValue]) -> _Row | None:
+    def _row(self, line: PlaneLine, entry: EntryText, stats: dict[str, StatValue]) -> _Row | None:
         if isinstance(stats.get("hlo_op"), str):
             return self._cpu_op(line, entry, stats)
         if isinstance(stats.get("bytes_allocated"), int):
@@ -235,7 +235,7 @@ class HostPlane:
         least = _BRIEF_FRAME if name.startswith("$") else 0 if launches else _BRIEF
         return _Row(self.record.op(OpText(name.split("#")[0])), self._track(-1, line.name, "host"), -1, least, launches)
 
-    def _cpu_op(self, line: Line, entry: EntryText, stats: dict[str, StatValue]) -> _Row:
+    def _cpu_op(self, line: PlaneLine, entry: EntryText, stats: dict[str, StatValue]) -> _Row:
         """An op of XLA's CPU backend; without a device's number it is the first device's."""
         ordinal = stats.get("device_ordinal")
         index = ordinal if isinstance(ordinal, int) and 0 <= ordinal < 1 << 16 else 0

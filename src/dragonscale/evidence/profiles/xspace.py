@@ -116,7 +116,7 @@ def _values(data: Buffer, entries: list[Span]) -> dict[int, Span]:
 
 
 @dataclass
-class Line:
+class PlaneLine:
     """A line of a plane, before its events are read."""
 
     plane: Plane
@@ -126,7 +126,7 @@ class Line:
     """When its clock starts, in nanoseconds."""
 
 
-def read_line(plane: Plane, span: Span) -> Line:
+def read_line(plane: Plane, span: Span) -> PlaneLine:
     """A line's name and the start of its clock; they stand before its events, in every file that XLA writes."""
     name, shown, at = "", "", 0
     for number, _, value in fields(plane.data, *span):
@@ -140,4 +140,4 @@ def read_line(plane: Plane, span: Span) -> Line:
             break
     if abs(at) > 1 << 62:
         raise Broken("a line whose clock starts at no time")
-    return Line(plane, span, name or shown, at)
+    return PlaneLine(plane, span, name or shown, at)

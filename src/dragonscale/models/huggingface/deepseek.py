@@ -4,14 +4,14 @@ shortcuts."""
 from dataclasses import replace
 
 from dragonscale.models.ffn import BesideMoe, Mlp, Moe
-from dragonscale.models.huggingface.parts import Config, Reader, paired
+from dragonscale.models.huggingface.parts import ModelConfig, Reader, paired
 from dragonscale.models.latent import CompressedAttention
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section, parsed
 from dragonscale.models.transformer import Transformer, mtp_sections
 
 
-def glm_dsa(f: Config) -> Transformer:
+def glm_dsa(f: ModelConfig) -> Transformer:
     """GLM 5: an indexer, which some layers share with the one before, and a multi-token module without tables of its
     own."""
     heads, dim, top = (f.count(name) for name in ("index_n_heads", "index_head_dim", "index_topk"))
@@ -25,7 +25,7 @@ def glm_dsa(f: Config) -> Transformer:
     return f.decoder(layers, extras=mtp_sections([Layer(own, moe)], f.d_model(), f.count("vocab_size"), modules))
 
 
-def _indexers(f: Config) -> list[str]:
+def _indexers(f: ModelConfig) -> list[str]:
     """Which layers choose keys themselves: a list, a pattern of F and S, or one of every few."""
     pattern = f.text("index_topk_pattern")
     freq, offset = f.natural("index_topk_freq") or 1, f.given.get("index_skip_topk_offset", 2)
@@ -43,7 +43,7 @@ def _indexers(f: Config) -> list[str]:
 _RATIO_KINDS = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
 
 
-def deepseek_v4(f: Config) -> Transformer:
+def deepseek_v4(f: ModelConfig) -> Transformer:
     """DeepSeek V4: a window and a compressed past, hash-routed first layers, several residual streams."""
     n_layers, streams = f.n_layers(), f.count("hc_mult")
     ratios = _ratios(f, n_layers)
@@ -63,7 +63,7 @@ def deepseek_v4(f: Config) -> Transformer:
     return f.decoder(layers, extras=(*extras, *_tables(f, by_hash, sum(hashed))))
 
 
-def _tables(f: Config, moe: Moe, layers: int) -> tuple[Section, ...]:
+def _tables(f: ModelConfig, moe: Moe, layers: int) -> tuple[Section, ...]:
     """The fixed tables of hash routing: whole numbers in the files, no parameters of the model."""
     if not layers:
         return ()
@@ -71,7 +71,7 @@ def _tables(f: Config, moe: Moe, layers: int) -> tuple[Section, ...]:
     return (Section("tables", parsed(["router: T[b,t,x] = lookup(; W_hash:int32[v,x])"]), dims, layers),)
 
 
-def _ratios(f: Config, n_layers: int) -> list[int]:
+def _ratios(f: ModelConfig, n_layers: int) -> list[int]:
     """How many tokens each layer's pooled keys stand for, 0 for a window alone."""
     rates = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
     inner = f.inner("compress_rates")
@@ -86,7 +86,7 @@ def _ratios(f: Config, n_layers: int) -> list[int]:
     return [rates.get(kind, 0) for kind in kinds]
 
 
-def _compressed(f: Config, ratio: int) -> CompressedAttention:
+def _compressed(f: ModelConfig, ratio: int) -> CompressedAttention:
     names = ("num_attention_heads", "head_dim", "q_lora_rank", "o_lora_rank", "o_groups", "sliding_window")
     sizes = [f.count(name) for name in names]
     heads, dim, top = (f.count(name) for name in ("index_n_heads", "index_head_dim", "index_topk"))
@@ -94,7 +94,7 @@ def _compressed(f: Config, ratio: int) -> CompressedAttention:
     return CompressedAttention(*sizes, ratio=ratio or None, **indexer)
 
 
-def longcat(f: Config) -> Transformer:
+def longcat(f: ModelConfig) -> Transformer:
     """LongCat-Flash: two latent attentions and two MLPs in a layer, and experts beside them, some of which do nothing.
 
     Each of its layers is two of ours: the experts start from the first half's input and join at the end of the second.

@@ -3,19 +3,19 @@
 from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention, CrossAttention
 from dragonscale.models.ffn import AltUp, LayerInput, Mlp, MlpAndMoe, Moe
-from dragonscale.models.huggingface.parts import Config, Reader, all_but_every
+from dragonscale.models.huggingface.parts import ModelConfig, Reader, all_but_every
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 
 
-def helium(f: Config) -> Transformer:
+def helium(f: ModelConfig) -> Transformer:
     """Helium: no bias on the output projection, whose input must be as wide as the model."""
     mixer = f.attention(qkv_bias=f.flag("attention_bias"))
     f.must_be("head_dim", f.d_model() // mixer.n_heads)
     return f.decoder([Layer(mixer, f.mlp(bias=f.flag("mlp_bias")))] * f.n_layers())
 
 
-def gemma4(f: Config) -> Transformer:
+def gemma4(f: ModelConfig) -> Transformer:
     """Gemma 4: wider heads in the full layers, the last layers on earlier ones' keys, an input for every layer, and in
     one model experts beside the MLP."""
     n_layers, borrowed = f.n_layers(), f.natural("num_kv_shared_layers")
@@ -40,14 +40,14 @@ def gemma4(f: Config) -> Transformer:
     return f.decoder(layers, layer_input=width, layer_vocab=f.natural("vocab_size_per_layer_input"))
 
 
-def qwen(f: Config) -> Transformer:
+def qwen(f: ModelConfig) -> Transformer:
     """The first Qwen: biases on queries, keys and values; its `intermediate_size` counts gate and value together."""
     n_heads = f.count("num_attention_heads")
     mixer = Attention(n_heads, n_heads, f.count("kv_channels"), qkv_bias=True)
     return f.decoder([Layer(mixer, Mlp(f.count("intermediate_size") // 2))] * f.n_layers())
 
 
-def chatglm(f: Config) -> Transformer:
+def chatglm(f: ModelConfig) -> Transformer:
     """ChatGLM 2 and 3 and GLM-4-9B as first released."""
     bias, n_heads = f.flag("add_bias_linear"), f.count("num_attention_heads")
     kv = f.count("multi_query_group_num") if f.flag("multi_query_attention") else n_heads
@@ -58,12 +58,12 @@ def chatglm(f: Config) -> Transformer:
     return f.decoder([layer] * f.n_layers("num_layers"), **frame)
 
 
-def _plain(f: Config, size: str = "", bias: bool = True) -> Mlp:
+def _plain(f: ModelConfig, size: str = "", bias: bool = True) -> Mlp:
     """An MLP without a gate, four times as wide as the model unless a field says otherwise."""
     return Mlp((f.optional(size) if size else None) or 4 * f.d_model(), gated=False, bias=bias)
 
 
-def gpt_neo(f: Config) -> Transformer:
+def gpt_neo(f: ModelConfig) -> Transformer:
     """GPT-Neo: no biases on queries, keys and values; the local layers' window is read from `attention_types`."""
     n_layers, window = f.n_layers("num_layers"), f.optional("window_size")
     kinds = f.value("attention_layers") or _unrolled(f.value("attention_types"), n_layers)
@@ -85,7 +85,7 @@ def _unrolled(types: object, n_layers: int) -> list[str]:
     return ["local" if number % 2 else "global" for number in range(n_layers)]
 
 
-def opt(f: Config) -> Transformer:
+def opt(f: ModelConfig) -> Transformer:
     """OPT: learnt positions (two of them spare), a narrow embedding and norms after in the 350M one."""
     d, n_layers = f.d_model(), f.n_layers()
     bias, affine = f.flag("enable_bias"), f.flag("layer_norm_elementwise_affine")
@@ -109,7 +109,7 @@ def opt(f: Config) -> Transformer:
     )
 
 
-def falcon(f: Config) -> Transformer:
+def falcon(f: ModelConfig) -> Transformer:
     """Falcon: one KV head (7B) or groups of them (40B, 180B), side by side with one norm or two, or in
     sequence (RW)."""
     n_layers = f.n_layers("num_hidden_layers", "n_layer")
@@ -129,7 +129,7 @@ def falcon(f: Config) -> Transformer:
     return f.decoder([layer] * n_layers, final_norm_bias=True)
 
 
-def mpt(f: Config) -> Transformer:
+def mpt(f: ModelConfig) -> Transformer:
     """MPT: no biases anywhere, layer norms without them either."""
     inner = f.inner("attn_config")
     if inner is not None:
@@ -145,7 +145,7 @@ SPARE_ROWS = 8
 """Rows of the embedding beyond the vocabulary, for the image's tokens (transformers' MllamaTextModel)."""
 
 
-def mllama(f: Config) -> Transformer:
+def mllama(f: ModelConfig) -> Transformer:
     """Llama 3.2 Vision: a LLaMA with layers of cross-attention between, whose keys and values are made of the image
     once."""
     listed = f.numbers("cross_attention_layers")
@@ -156,7 +156,7 @@ def mllama(f: Config) -> Transformer:
     return f.decoder(layers, embed_rows=f.count("vocab_size") + SPARE_ROWS)
 
 
-def gemma3n(f: Config) -> Transformer:
+def gemma3n(f: ModelConfig) -> Transformer:
     """Gemma 3n: alternating updates, keys and values of earlier layers in the last ones, an input for each layer.
     Activations that are mostly zero are counted as if they were not."""
     n_layers, borrowed = f.n_layers(), f.natural("num_kv_shared_layers")
@@ -170,7 +170,7 @@ def gemma3n(f: Config) -> Transformer:
     return f.decoder(layers, layer_input=width, layer_vocab=f.count("vocab_size_per_layer_input"), altup=streams - 1)
 
 
-def _widths(f: Config) -> list[int]:
+def _widths(f: ModelConfig) -> list[int]:
     """Each layer's hidden size: one for all, or a list."""
     n_layers = f.n_layers()
     if not isinstance(f.value("intermediate_size"), list):

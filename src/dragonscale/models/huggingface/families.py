@@ -10,7 +10,7 @@ from typing import Any
 
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface import deepseek, dense, hybrid, moe, statespace
-from dragonscale.models.huggingface.parts import RULES, Config, Reader, all_but_every
+from dragonscale.models.huggingface.parts import RULES, ModelConfig, Reader, all_but_every
 from dragonscale.models.layer import Component, Layer
 from dragonscale.models.transformer import Transformer, mtp_sections
 from dragonscale.tables import beside
@@ -20,7 +20,7 @@ _ROWS: dict[str, Row] = beside(__file__, "families.toml")
 PLAIN: list[str] = _ROWS.pop("kin")["plain"]
 
 
-def _value(f: Config, text: Any) -> Any:
+def _value(f: ModelConfig, text: Any) -> Any:
     """A row's value: itself, a word or true where a flag is on (else None), or a number of the config."""
     if not isinstance(text, str):
         return text
@@ -34,13 +34,13 @@ def _value(f: Config, text: Any) -> Any:
     return (f.natural(*names.split("|")) or int(otherwise)) if known else f.count(*names.split("|"))
 
 
-def _options(f: Config, given: Row) -> Row:
+def _options(f: ModelConfig, given: Row) -> Row:
     """The options that are on."""
     found = {name: _value(f, text) for name, text in given.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _mixer(f: Config, row: Row, window: int | None = None) -> Component:
+def _mixer(f: ModelConfig, row: Row, window: int | None = None) -> Component:
     if "latent" in row:
         return f.latent_attention(**_options(f, row["latent"]))
     options = _options(f, row.get("full_heads", row.get("attention", {})))
@@ -49,26 +49,26 @@ def _mixer(f: Config, row: Row, window: int | None = None) -> Component:
     return f.full_heads(**options) if "full_heads" in row else f.attention(**options)
 
 
-def _mlp(f: Config, row: Row) -> Mlp:
+def _mlp(f: ModelConfig, row: Row) -> Mlp:
     options = _options(f, {"d_ff": "#intermediate_size"} | row.get("mlp", {}))
     return Mlp(options.pop("d_ff") or 4 * f.d_model(), **options)
 
 
-def _experts(f: Config, row: Row) -> Moe:
+def _experts(f: ModelConfig, row: Row) -> Moe:
     options = _options(f, {"d_ff": "#moe_intermediate_size"} | row["moe"])
     if "shared" in options:
         options["shared_d_ff"] = options.pop("shared") * options["d_ff"]
     return f.routed(**options)
 
 
-def _spans(f: Config, row: Row, n_layers: int) -> list[int | None]:
+def _spans(f: ModelConfig, row: Row, n_layers: int) -> list[int | None]:
     rule = _value(f, row.get("window"))
     if rule is None:
         return [None] * n_layers
     return RULES[rule](f, n_layers) if isinstance(rule, str) else f.windows(n_layers, all_but_every(rule))
 
 
-def _sparse(f: Config, row: Row, n_layers: int) -> list[bool]:
+def _sparse(f: ModelConfig, row: Row, n_layers: int) -> list[bool]:
     """Which layers have experts: by a list in the config, or from a layer on, every so many."""
     if "sparse" not in row:
         return ["moe" in row] * n_layers
@@ -80,7 +80,7 @@ def _sparse(f: Config, row: Row, n_layers: int) -> list[bool]:
     return [number >= rule["from"] and number % rule["every"] == 0 for number in range(n_layers)]
 
 
-def _read_row(row: Row, f: Config) -> Transformer:
+def _read_row(row: Row, f: ModelConfig) -> Transformer:
     """The model that a config describes, as its family's row says to read it."""
     n_layers = f.n_layers(*row.get("layers", ()))
     experts = _experts(f, row) if "moe" in row else None
@@ -97,7 +97,7 @@ def _read_row(row: Row, f: Config) -> Transformer:
     return f.decoder(layers, **frame)
 
 
-def _read(row: Row, form: Reader, f: Config) -> Transformer:
+def _read(row: Row, form: Reader, f: ModelConfig) -> Transformer:
     f.check(row | {"must": _options(f, row.get("must", {}))})
     return form(f)
 

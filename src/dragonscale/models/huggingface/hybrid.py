@@ -2,7 +2,7 @@
 
 from dragonscale.models.ffn import Mlp
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.parts import LINEAR, Config, Reader, paired
+from dragonscale.models.huggingface.parts import LINEAR, ModelConfig, Reader, paired
 from dragonscale.models.layer import Layer
 from dragonscale.models.mamba import DeltaAttention, LightningAttention, ShortConv
 from dragonscale.models.transformer import Transformer, mtp_sections
@@ -10,7 +10,7 @@ from dragonscale.models.transformer import Transformer, mtp_sections
 CONV = ("conv", "full_attention")
 
 
-def _qwen_hybrid(f: Config, sparse: bool) -> Transformer:
+def _qwen_hybrid(f: ModelConfig, sparse: bool) -> Transformer:
     """Gated delta net in most layers and gated softmax attention in the rest."""
     step, n_layers = f.natural("full_attention_interval") or 4, f.n_layers()
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: (i + 1) % step == 0)
@@ -27,7 +27,7 @@ def _qwen_hybrid(f: Config, sparse: bool) -> Transformer:
     return f.decoder(layers, extras=mtp_sections([Layer(full, ffn)], f.d_model(), f.count("vocab_size"), modules))
 
 
-def kimi_linear(f: Config) -> Transformer:
+def kimi_linear(f: ModelConfig) -> Transformer:
     """Kimi Linear: delta attention with a decay per channel, latent attention in one layer of four."""
     n_layers, full = f.n_layers(), f.latent_attention()
     inner = f.inner("linear_attn_config") or Fields({}, {}, f.what, f.findings)
@@ -46,7 +46,7 @@ def kimi_linear(f: Config) -> Transformer:
     return f.decoder(paired([full if each else linear for each in softmax], ffns))
 
 
-def minimax(f: Config) -> Transformer:
+def minimax(f: ModelConfig) -> Transformer:
     """MiniMax-Text-01 and M1: lightning attention with softmax attention in one layer of eight."""
     n_layers = f.n_layers()
     listed = f.numbers("attn_type_list")
@@ -59,7 +59,7 @@ def minimax(f: Config) -> Transformer:
     return f.decoder([Layer(full if each else linear, moe) for each in softmax])
 
 
-def lfm2(f: Config) -> Transformer:
+def lfm2(f: ModelConfig) -> Transformer:
     """LFM2: short convolutions with attention here and there; the MLP's size is rounded from a given one."""
     n_layers, d = f.n_layers(), f.d_model()
     listed = f.numbers("full_attn_idxs")
@@ -77,7 +77,7 @@ def lfm2(f: Config) -> Transformer:
     return f.decoder(layers, tied=tied)
 
 
-def lfm2_moe(f: Config) -> Transformer:
+def lfm2_moe(f: ModelConfig) -> Transformer:
     """LFM2 MoE: short convolutions, a few dense layers first."""
     n_layers, dense = f.n_layers(), f.natural("num_dense_layers")
     softmax = f.either("layer_types", n_layers, CONV, lambda _: False)
@@ -90,7 +90,7 @@ def lfm2_moe(f: Config) -> Transformer:
     return f.decoder(layers)
 
 
-def olmo_hybrid(f: Config) -> Transformer:
+def olmo_hybrid(f: ModelConfig) -> Transformer:
     """OLMo Hybrid: delta nets before norms, softmax attention with norms after."""
     n_layers, d = f.n_layers(), f.d_model()
     heads = f.count("num_attention_heads")
@@ -107,7 +107,7 @@ def olmo_hybrid(f: Config) -> Transformer:
     return f.decoder(layers)
 
 
-def bailing_hybrid(f: Config) -> Transformer:
+def bailing_hybrid(f: ModelConfig) -> Transformer:
     """Ling 3: delta attention with a decay per channel, gated latent attention in one layer of six."""
     n_layers, step = f.n_layers(), f.count("layer_group_size")
     f.must_be("q_lora_rank", None)

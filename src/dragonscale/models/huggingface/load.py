@@ -37,7 +37,7 @@ from dragonscale.models.assumed import Assumed, assumed_fields, told_assumed
 from dragonscale.models.huggingface.families import FAMILIES
 from dragonscale.models.huggingface.fields import SIZES, Fields, Findings, few, is_inert
 from dragonscale.models.huggingface.kin import kin_of, told
-from dragonscale.models.huggingface.parts import Config
+from dragonscale.models.huggingface.parts import ModelConfig
 from dragonscale.models.huggingface.quantization import read_quantization, stored_dtype, weight_dtypes
 from dragonscale.models.huggingface.towers import TOWERS
 from dragonscale.models.names import safe_name
@@ -159,7 +159,7 @@ def _read_as(
     given: Mapping[str, Any], family: str, findings: Findings, defaults: Mapping[str, Any]
 ) -> tuple[Transformer, int]:
     """A text model as a family's, and how many fields that matter were understood."""
-    fields = Config(given, defaults, f"The {given.get('model_type', family)} config", findings)
+    fields = ModelConfig(given, defaults, f"The {given.get('model_type', family)} config", findings)
     fields.skip("model_type", "quantization_config", "torch_dtype", "dtype", "expert_dtype")
     model = FAMILIES[family](fields)
     fields.settle(text_only=True)

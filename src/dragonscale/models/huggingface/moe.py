@@ -4,12 +4,12 @@ from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention, ExpertAttention, IndexedAttention, Indexer
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.parts import SLIDING, SPARSE, Config, Reader, paired
+from dragonscale.models.huggingface.parts import SLIDING, SPARSE, ModelConfig, Reader, paired
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 
 
-def dbrx(f: Config) -> Transformer:
+def dbrx(f: ModelConfig) -> Transformer:
     """DBRX: its attention and experts are described in objects of their own; layer norms without biases."""
     attn = f.inner("attn_config") or Fields({}, {}, f"attn_config of {f.what}", f.findings)
     ffn = f.inner("ffn_config") or Fields({}, {}, f"ffn_config of {f.what}", f.findings)
@@ -24,7 +24,7 @@ def dbrx(f: Config) -> Transformer:
     return f.decoder([layer] * f.n_layers("n_layers"))
 
 
-def hunyuan_moe(f: Config) -> Transformer:
+def hunyuan_moe(f: ModelConfig) -> Transformer:
     """Hunyuan A13B: experts in every layer beside one shared MLP of the same size."""
     for name, value in (("use_qk_norm", True), ("use_mixed_mlp_moe", True), ("num_shared_expert", 1)):
         given = f.given.get(name)
@@ -46,7 +46,7 @@ def _same_for_all(f: Fields, name: str) -> int:
     return f.natural(name)
 
 
-def ernie_moe(f: Config) -> Transformer:
+def ernie_moe(f: ModelConfig) -> Transformer:
     """ERNIE 4.5 MoE: experts between two layer numbers, biases of their own for the shared experts and the head."""
     n_layers, bias = f.n_layers(), f.flag("use_bias")
     first, step = f.natural("moe_layer_start_index"), f.natural("moe_layer_interval") or 1
@@ -62,7 +62,7 @@ def ernie_moe(f: Config) -> Transformer:
     return f.decoder(layers, head_bias=bias)
 
 
-def mimo_v2(f: Config) -> Transformer:
+def mimo_v2(f: ModelConfig) -> Transformer:
     """MiMo V2 Flash: windowed layers have sinks and twice the KV heads of the full ones."""
     n_layers = f.n_layers()
     window = f.optional("sliding_window")
@@ -75,7 +75,7 @@ def mimo_v2(f: Config) -> Transformer:
     return f.decoder(paired([local if near else full for near in windowed], ffns))
 
 
-def llama4(f: Config) -> Transformer:
+def llama4(f: ModelConfig) -> Transformer:
     """Llama 4's language model: chunked attention where positions rotate, full where they do not; experts on every
     `interleave_moe_layer_step`-th layer, with a shared expert as large as a routed one."""
     n_layers, chunk = f.n_layers(), f.optional("attention_chunk_size")
@@ -96,7 +96,7 @@ def llama4(f: Config) -> Transformer:
     return f.decoder(layers)
 
 
-def laguna(f: Config) -> Transformer:
+def laguna(f: ModelConfig) -> Transformer:
     """Laguna: a gate per head, more heads in the windowed layers."""
     n_layers = f.n_layers()
     spans = f.windows(n_layers, lambda _: False)
@@ -112,7 +112,7 @@ def laguna(f: Config) -> Transformer:
     return f.decoder(paired(mixers, [moe if each else f.mlp() for each in f.sparse_from(1)]))
 
 
-def jetmoe(f: Config) -> Transformer:
+def jetmoe(f: ModelConfig) -> Transformer:
     """JetMoE: experts for the heads of the attention as well as for the MLP, the same number of each."""
     experts, chosen = f.count("num_local_experts"), f.count("num_experts_per_tok")
     heads, size = f.count("num_key_value_heads"), f.count("kv_channels")
@@ -131,7 +131,7 @@ INDEX = {
 """The released file's names, inside `sparse_attention_config`, and those of transformers."""
 
 
-def minimax_m3(f: Config) -> Transformer:
+def minimax_m3(f: ModelConfig) -> Transformer:
     """MiniMax M3: full attention in a few layers, blocks of keys chosen by an indexer in the rest."""
     n_layers = f.n_layers()
     inner = f.inner("sparse_attention_config")
@@ -151,17 +151,17 @@ def minimax_m3(f: Config) -> Transformer:
     return f.decoder(paired([near if each else full for each in chosen], [moe if each else dense for each in sparse]))
 
 
-def _index(f: Config, inner: Fields | None, old: str, flat: str) -> int:
+def _index(f: ModelConfig, inner: Fields | None, old: str, flat: str) -> int:
     return (inner.optional(old) if inner is not None else None) or f.count(flat)
 
 
-def _at(f: Config, listed: list[int] | None, number: int, otherwise: int) -> int:
+def _at(f: ModelConfig, listed: list[int] | None, number: int, otherwise: int) -> int:
     if listed is not None and len(listed) <= number:
         raise InputError(f"{f.what} has lists of kinds of layers that are shorter than its {f.n_layers()} layers.")
     return otherwise if listed is None else listed[number]
 
 
-def _listed(f: Config, first: int) -> list[int]:
+def _listed(f: ModelConfig, first: int) -> list[int]:
     """The layers with experts: `moe_layers_enum`, numbers with commas between; without it all from `first` on."""
     value = f.value("moe_layers_enum")
     if value is None:
@@ -172,7 +172,7 @@ def _listed(f: Config, first: int) -> list[int]:
     return [int(part) for part in parts]
 
 
-def step3(f: Config) -> Transformer:
+def step3(f: ModelConfig) -> Transformer:
     """Step 3: one KV head, queries through `share_q_dim` with a norm (multi-matrix factorisation), a shared expert."""
     size = f.count("head_dim")
     mixer = Attention(f.count("num_attention_heads"), 1, size, q_rank=f.optional("share_q_dim") or size)
@@ -182,7 +182,7 @@ def step3(f: Config) -> Transformer:
     return f.decoder(layers, context=f.optional("max_seq_len", "max_position_embedding"))
 
 
-def step35(f: Config) -> Transformer:
+def step35(f: ModelConfig) -> Transformer:
     """Step 3.5 and 3.7 Flash: three windowed layers of four, with more heads; a gate per head; norms of queries and
     keys."""
     n_layers = f.n_layers()

@@ -16,7 +16,7 @@ SPARSE = ("dense", "sparse")
 """Kinds of layers, as configs list them."""
 
 
-class Config(Fields):
+class ModelConfig(Fields):
     """The fields of a language model, and the parts of it that they describe."""
 
     def d_model(self) -> int:
@@ -115,7 +115,7 @@ class Config(Fields):
         return Transformer(layers=tuple(layers), **(frame | options))
 
 
-Reader = Callable[[Config], Transformer]
+Reader = Callable[[ModelConfig], Transformer]
 
 
 def _stretched(stated: int | None, scaling: object) -> int | None:
@@ -144,33 +144,33 @@ def all_but_every(step: int) -> Callable[[int], bool]:
     return lambda number: step > 0 and (number + 1) % step != 0
 
 
-def _qwen(f: Config, n_layers: int, moe: bool = False) -> list[int | None]:
+def _qwen(f: ModelConfig, n_layers: int, moe: bool = False) -> list[int | None]:
     """With `use_sliding_window`, from layer `max_window_layers` on; in Qwen 2's MoE on every other layer before it."""
     used, first = f.flag("use_sliding_window"), f.natural("max_window_layers")
     spans = f.windows(n_layers, lambda i: used and (i % 2 == 0 and i < first if moe else i >= first))
     return spans if used else [None] * n_layers
 
 
-def _from_layer(f: Config, n_layers: int) -> list[int | None]:
+def _from_layer(f: ModelConfig, n_layers: int) -> list[int | None]:
     first = f.natural("max_window_layers")
     return f.windows(n_layers, lambda number: number >= first)
 
 
-def _without_rope(f: Config, n_layers: int) -> list[int | None]:
+def _without_rope(f: ModelConfig, n_layers: int) -> list[int | None]:
     """SmolLM 3: where a window is used, the layers that do not rotate have it."""
     used, step = f.flag("use_sliding_window"), f.natural("no_rope_layer_interval")
     rotates = f.numbers("no_rope_layers") or [int((i + 1) % step != 0) if step else 1 for i in range(n_layers)]
     return f.windows(n_layers, lambda number: used and number < len(rotates) and not rotates[number])
 
 
-def _pattern(f: Config, n_layers: int) -> list[int | None]:
+def _pattern(f: ModelConfig, n_layers: int) -> list[int | None]:
     """EXAONE's `sliding_window_pattern`: a string of kinds, or how many layers it spans."""
     pattern = f.value("sliding_window_pattern")
     step = len(pattern) if isinstance(pattern, str) else f.natural("sliding_window_pattern")
     return f.windows(n_layers, all_but_every(step))
 
 
-RULES: dict[str, Callable[[Config, int], list[int | None]]] = {
+RULES: dict[str, Callable[[ModelConfig, int], list[int | None]]] = {
     "everywhere": lambda f, n_layers: [f.optional("sliding_window")] * n_layers,
     "where_used": lambda f, n_layers: (
         [f.optional("sliding_window") if f.flag("use_sliding_window") else None] * n_layers

@@ -3,13 +3,13 @@ Falcon-H1, Zamba 2)."""
 
 from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.huggingface.parts import LINEAR, Config, Reader
+from dragonscale.models.huggingface.parts import LINEAR, ModelConfig, Reader
 from dragonscale.models.layer import Both, Component, Layer
 from dragonscale.models.mamba import BlockThenMixer, Mamba, Mamba2, SharedBlock
 from dragonscale.models.transformer import Transformer, mtp_sections
 
 
-def jamba(f: Config) -> Transformer:
+def jamba(f: ModelConfig) -> Transformer:
     """Jamba: Mamba with norms of its own, one attention in eight, experts in every other layer."""
     d, n_layers = f.d_model(), f.n_layers()
     period, offset = f.count("attn_layer_period"), f.natural("attn_layer_offset")
@@ -27,7 +27,7 @@ def jamba(f: Config) -> Transformer:
     return f.decoder(layers)
 
 
-def _mamba2(f: Config, norm: bool, inner: int | None = None, out_bias: bool | None = None) -> Mamba2:
+def _mamba2(f: ModelConfig, norm: bool, inner: int | None = None, out_bias: bool | None = None) -> Mamba2:
     """The Mamba-2 of Bamba, Granite 4 and Falcon-H1."""
     heads = f.count("mamba_n_heads")
     inner = inner or f.count("mamba_expand") * f.d_model()
@@ -40,7 +40,7 @@ def _mamba2(f: Config, norm: bool, inner: int | None = None, out_bias: bool | No
     return Mamba2(heads, size, state, groups, kernel, conv_bias, bias, bias if out_bias is None else out_bias, norm)
 
 
-def bamba(f: Config) -> Transformer:
+def bamba(f: ModelConfig) -> Transformer:
     """Bamba: attention in the layers listed, Mamba-2 in the rest."""
     listed = f.numbers("attn_layer_indices") or []
     bias = f.flag("mlp_bias")
@@ -49,7 +49,7 @@ def bamba(f: Config) -> Transformer:
     return f.decoder(layers)
 
 
-def granite_hybrid(f: Config) -> Transformer:
+def granite_hybrid(f: ModelConfig) -> Transformer:
     """Granite 4: Mamba-2 in nine layers of ten, a shared MLP, and experts in the larger ones."""
     aliases = {"mamba": LINEAR[0], "attention": LINEAR[1]}
     allowed = (*LINEAR, *aliases)
@@ -66,7 +66,7 @@ def granite_hybrid(f: Config) -> Transformer:
     return f.decoder(layers)
 
 
-def falcon_h1(f: Config) -> Transformer:
+def falcon_h1(f: ModelConfig) -> Transformer:
     """Falcon-H1: attention and Mamba-2 side by side in every layer."""
     inner, norm = f.optional("mamba_d_ssm"), f.flag("mamba_rms_norm")
     mixer = Both(f.biased_attention(), _mamba2(f, norm, inner, f.flag("projectors_bias")))
@@ -77,7 +77,7 @@ def falcon_h1(f: Config) -> Transformer:
 _PATTERN = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp"}
 
 
-def nemotron_h(f: Config) -> Transformer:
+def nemotron_h(f: ModelConfig) -> Transformer:
     """Nemotron-H and Nemotron 3: every layer is one thing alone, Mamba-2, attention, an MLP or experts."""
     pattern = f.text("hybrid_override_pattern")
     aliases = {"mamba": "linear_attention", "attention": "full_attention"}
@@ -100,7 +100,7 @@ def nemotron_h(f: Config) -> Transformer:
     return f.decoder(layers, extras=extras)
 
 
-def _nemotron_parts(f: Config) -> dict:  # pyright: ignore[reportMissingTypeArgument]
+def _nemotron_parts(f: ModelConfig) -> dict:  # pyright: ignore[reportMissingTypeArgument]
     """How to read each kind of layer, when there is one."""
 
     def experts() -> Moe:
@@ -117,14 +117,14 @@ def _nemotron_parts(f: Config) -> dict:  # pyright: ignore[reportMissingTypeArgu
     }
 
 
-def _plain_mamba2(f: Config, heads: str, size: str, state: str) -> Mamba2:
+def _plain_mamba2(f: ModelConfig, heads: str, size: str, state: str) -> Mamba2:
     """Mamba-2 with one flag for all biases of its projections."""
     groups, kernel = f.count("mamba_n_groups", "n_groups"), f.count("mamba_d_conv", "conv_kernel")
     conv_bias, bias = f.flag("mamba_conv_bias", "use_conv_bias"), f.flag("use_bias")
     return Mamba2(f.count(heads), f.count(size), f.count(state), groups, kernel, conv_bias, bias, bias)
 
 
-def mamba1(f: Config) -> Transformer:
+def mamba1(f: ModelConfig) -> Transformer:
     """Mamba and Falcon-Mamba: nothing but the mixer."""
     d = f.d_model()
     rank = -(-d // 16) if f.value("time_step_rank") in (None, "auto") else f.count("time_step_rank")
@@ -134,7 +134,7 @@ def mamba1(f: Config) -> Transformer:
     return f.decoder([Layer(mixer, None)] * f.n_layers("num_hidden_layers", "n_layer"))
 
 
-def mamba2(f: Config) -> Transformer:
+def mamba2(f: ModelConfig) -> Transformer:
     """Mamba-2 alone."""
     mixer = _plain_mamba2(f, "num_heads", "head_dim", "state_size")
     return f.decoder([Layer(mixer, None)] * f.n_layers())
@@ -143,7 +143,7 @@ def mamba2(f: Config) -> Transformer:
 _ZAMBA_KINDS = {"mamba": "linear_attention", "m": "linear_attention", "g": "hybrid"}
 
 
-def zamba2(f: Config) -> Transformer:
+def zamba2(f: ModelConfig) -> Transformer:
     """Zamba 2: Mamba-2 layers, some with a Transformer block before them whose weights they share in turn."""
     d, n_layers = f.d_model(), f.n_layers()
     inner, heads = f.count("mamba_expand") * d, f.count("n_mamba_heads")
