@@ -62,7 +62,7 @@ def test_one_server_with_constant_service_waits_as_m_d_1(load: float) -> None:
     assert result.latency["e2e_s"].mean.value == pytest.approx(wait.value + 1)
 
 
-@pytest.mark.parametrize(("servers", "load"), [(1, 0.6), (4, 0.8), (16, 0.9)])
+@pytest.mark.parametrize(("servers", "load"), [(1, 0.6), (4, 0.8), pytest.param(16, 0.9, marks=pytest.mark.slow)])
 def test_slots_with_exponential_service_wait_as_m_m_c(servers: int, load: float) -> None:
     """Slots of a batch whose steps take the same time whatever is in them are servers with one queue."""
     step_s, steps = 2.0**-10, 1000

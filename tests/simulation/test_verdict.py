@@ -47,7 +47,7 @@ def asked(question: SimulateQuestion) -> SimulateReport:
     return run_simulation(read_question(question))[0]
 
 
-SLOW = ("prefixes on the host", "a small cache")
+SLOW = ("prefixes on the host", "a small cache", "lognormal lengths")
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,8 @@ def test_the_front_is_that_of_all_plans(small: Job) -> None:
 
 CASES = [
     ("llama3-70b", "h100:256", 256, 8192, "generic"),
-    ("llama3-70b", "v5p:4x4x8", 256, 8192, "maxtext"),
-    ("mixtral-8x7b", "h100:64", 128, 4096, "megatron-core"),
+    pytest.param("llama3-70b", "v5p:4x4x8", 256, 8192, "maxtext", marks=pytest.mark.slow),
+    pytest.param("mixtral-8x7b", "h100:64", 128, 4096, "megatron-core", marks=pytest.mark.slow),
     pytest.param("deepseek-v3", "h800:256", 512, 4096, "generic", marks=pytest.mark.slow),
     ("gpt2-xl", "h100:64", 1152, 1024, "dragonscale"),
     ("mixtral-8x7b", "h100:64", 128, 4096, "dragonscale"),
