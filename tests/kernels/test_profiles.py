@@ -9,6 +9,8 @@ from dragonscale.physics.kernels.dtypes import FORMATS, format_name
 from dragonscale.physics.kernels.profile_file import make_profile, profile_files, read_profile, tables_of
 
 FITTED = ("h100", "h200", "b200")
+GENERIC = ("l40s", "rtx4090", "rtx5090")
+"""GPUs that no measured one stands for."""
 
 
 @pytest.mark.parametrize("name", sorted(profile_files()))
@@ -44,6 +46,7 @@ def test_fractions_are_fractions(name: str) -> None:
 def test_every_chip_has_a_profile(name: str) -> None:
     profile = kernel_profile_for(load_chip(name))
     assert profile.measured == (name in FITTED)
+    assert (profile.name == "generic-gpu") == (name in GENERIC), "name it under `stands_for` of the nearest profile"
     for dtype in FORMATS:
         if dtype != "fp32" and (dtype != "tf32" or "tf32" in profile.chip.matrix):
             assert 0 < matmul_seconds(512, 512, 512, dtype, profile) < 1

@@ -25,7 +25,7 @@ def _price(replica: ReplicaState, sequence: Sequence, near: int) -> int:
 def _room(replica: ReplicaState, need: int) -> int:
     """Pages that an admission may take, `need` of which the next step wants."""
     room = replica.pages.room - need
-    return room - replica.spare if replica.batch.members or replica.prefilling else room
+    return room - replica.watermark_pages if replica.batch.members or replica.prefilling else room
 
 
 def can_admit(replica: ReplicaState, sequence: Sequence) -> bool:

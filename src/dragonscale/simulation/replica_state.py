@@ -44,7 +44,7 @@ class ReplicaState:
         self.times, self.scheduler = pool.times, scheduler
         self.static, self.beside, self.queries = scheduler.kind == "static", scheduler.beside, scheduler.queries
         self.whole = (scheduler.reserve == "whole" or self.static) and not prefills
-        self.spare = int(scheduler.watermark * pool.pages)
+        self.watermark_pages = int(scheduler.watermark * pool.pages)
         self.waiting: deque[Sequence] = deque()
         self.queued = 0  # tokens to prefill of the requests that wait
         self.queue_from = 0.0

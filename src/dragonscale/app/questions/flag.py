@@ -131,6 +131,11 @@ class Field(Generic[Given, Kept]):
     def spellings(self) -> tuple[str, ...]:
         return (self.flag, *self.also)
 
+    @property
+    def called(self) -> str:
+        """What a refusal calls it: the flag, or the word at its place."""
+        return self.value if self.place else self.flag
+
     def but(self, **changed: Any) -> Self:
         """The same field with some words changed."""
         other = copy.copy(self)
@@ -143,8 +148,7 @@ class Field(Generic[Given, Kept]):
         raise NotImplementedError
 
     def _refused(self, value: object, wanted: str) -> InputError:
-        name = self.value if self.place else self.flag
-        return InputError(f"{name} is {shorten(value)}; it takes {wanted}.")
+        return InputError(f"{self.called} is {shorten(value)}; it takes {wanted}.")
 
 
 class Text(Field[str | float | None, str]):
@@ -192,7 +196,7 @@ class _Quantity(Text):
 
     def taken(self, value: Any) -> Amount:
         amount = self.kept(super().taken(value))
-        amount.unit, amount.flag = self.unit, self.flag
+        amount.unit, amount.flag = self.unit, self.called
         return amount
 
     if TYPE_CHECKING:
@@ -264,7 +268,7 @@ class Whole(Field[int | None, Any]):
         if isinstance(value, str):
             if value.strip().startswith("-"):
                 raise self._refused(value, "a whole number of 0 or more")
-            return parse_count(value, self.flag)
+            return parse_count(value, self.called)
         if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
             raise self._refused(value, "a whole number")
         return int(value)
@@ -349,7 +353,7 @@ def check_limits(question: Question) -> None:
     for field in fields_of(type(question)):
         (least, most), value = field.limits, getattr(question, field.name)
         if isinstance(value, int | float) and not least <= value <= most:
-            raise InputError(f"{field.flag} is {shorten(value)}; it is from {least:g} to {most:,}.")
+            raise InputError(f"{field.called} is {shorten(value)}; it is from {least:g} to {most:,}.")
 
 
 def written(thing: Any) -> str:
