@@ -126,8 +126,15 @@ def _back_elementwise(op: Op, walk: Walk) -> None:
     walk.run(op, op.function, arrays, "dgrad")
 
 
-_READERS = {"einsum": _back_einsum, "lookup": _back_lookup, "join": _back_join}
-_READERS |= dict.fromkeys(("attend", "score"), _back_attention) | dict.fromkeys(("dispatch", "combine"), _back_routing)
+_READERS = {
+    "einsum": _back_einsum,
+    "lookup": _back_lookup,
+    "join": _back_join,
+    "attend": _back_attention,
+    "score": _back_attention,
+    "dispatch": _back_routing,
+    "combine": _back_routing,
+}
 
 
 def _reduce(op: Op, weight: Array, walk: Walk) -> None:

@@ -281,6 +281,15 @@ def _read_elementwise(op: Op, walk: Walk) -> None:
     walk.put(result, op)
 
 
-_READERS = {"einsum": _read_einsum, "dispatch": _read_dispatch, "combine": _read_combine, "join": _read_join}
-_READERS |= {"lookup": _read_lookup} | dict.fromkeys(("attend", "score"), _read_attention)
-_READERS |= dict.fromkeys(("add", "bias", "act"), _read_linear)
+_READERS = {
+    "einsum": _read_einsum,
+    "dispatch": _read_dispatch,
+    "combine": _read_combine,
+    "join": _read_join,
+    "lookup": _read_lookup,
+    "attend": _read_attention,
+    "score": _read_attention,
+    "add": _read_linear,
+    "bias": _read_linear,
+    "act": _read_linear,
+}

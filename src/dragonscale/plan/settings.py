@@ -130,9 +130,11 @@ def shipped_records(room: str, name: str, record: type[Settable]) -> dict[str, S
     """The stacks or engines that are known, by name; one with a `base` starts from that one's, at any depth."""
     tables = shipped_table(room, name)
 
-    def settled(name: str) -> dict[str, Any]:
+    def settled(name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
+        if name in above or name not in tables:
+            raise InputError(f"{name!r}, which {above[-1]!r} starts from, is not there, or starts from itself.")
         table = tables[name]
-        return merge_groups(settled(table["base"]), table) if table.get("base") else table
+        return merge_groups(settled(table["base"], (*above, name)), table) if table.get("base") else table
 
     return {name: msgspec.convert(settled(name) | {"name": name}, record) for name in tables}
 

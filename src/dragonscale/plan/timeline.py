@@ -12,10 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.files import write_file
-from dragonscale.plan.ledger import QUANTITIES, LedgerLine
+from dragonscale.plan.ledger import LedgerLine
 
 CHIP, MICRO = 1, 1e6
 """The process of the trace, and microseconds in a second."""
+_FACTS = {
+    "flops": "flops",
+    "hbm_bytes": "hbm_bytes",
+    "sent_bytes": "wire_bytes",
+    "bound_s": "bound_s",
+    "expected_s": "expected_s",
+    "exposed_s": "exposed_s",
+}
+"""What a slice of the timeline tells of its line, by the line's own name of it."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +66,8 @@ def timeline(passes: Iterable[TimelinePass], title: str) -> dict[str, Any]:
 def _draw(line: LedgerLine, share: float, now: float, tracks: dict[str, int], events: list[dict[str, Any]]) -> float:
     exposed, expected = (float(line.total(name)) * share for name in ("exposed_s", "expected_s"))
     facts = {"phase": line.phase, "kind": line.kind, "term": line.term, "times": float(line.times) * share}
-    for quantity in QUANTITIES[1:]:
-        facts[quantity.replace("wire", "sent")] = float(line.total(quantity)) * share
+    for fact, quantity in _FACTS.items():
+        facts[fact] = float(line.total(quantity)) * share
     name = f"{line.kind} {line.what}" if line.what else line.kind
     if line.moves and line.axes and expected > 0:
         where = "+".join(line.axes)

@@ -65,5 +65,20 @@ class KernelBench:
         memory = moved / self.profile.bandwidth
         least = maximum(compute, memory)
         taken = maximum(seconds, least) if self.timed else least
-        names = (self.section.name, self.phase, what, kind, (), self.section.repeat, part, term, "")
-        return ServingLine(*names, flops, moved, 0.0, least, taken, taken, compute, memory, issued)
+        return ServingLine(
+            self.section.name,
+            self.phase,
+            what,
+            kind,
+            times=self.section.repeat,
+            part=part,
+            term=term,
+            flops=flops,
+            hbm_bytes=moved,
+            bound_s=least,
+            expected_s=taken,
+            exposed_s=taken,
+            compute_s=compute,
+            memory_s=memory,
+            issued=issued,
+        )

@@ -86,5 +86,14 @@ def capacity(deployment: Deployment) -> Capacity:
         usable, kept = hbm * memory.share + maximum(working - kept, 0.0), maximum(kept - working, 0.0)
     else:
         usable = hbm * memory.share
-    held = (hbm, usable, weights, working, kept)
-    return Capacity(*held, slope, near - slope * far, memory.page, deployment.mesh.size("data"))
+    return Capacity(
+        hbm=hbm,
+        usable=usable,
+        weights=weights,
+        working=working,
+        reserve=kept,
+        per_token=slope,
+        fixed=near - slope * far,
+        page=memory.page,
+        places=deployment.mesh.size("data"),
+    )

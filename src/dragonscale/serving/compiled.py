@@ -88,12 +88,14 @@ def routing_lines(section: Section, tokens: Number, bench: KernelBench) -> Itera
     if numpy.all(size == 1) or not any(op.function == "dispatch" for op in section.ops):
         return
     rows = capacity_rows(tokens, bench)
-    kind, names = ("all_to_all", ("P",)) if bench.exchange else ("all_gather", ("experts", "P"))
+    kind, sent = ("all_to_all", ("P",)) if bench.exchange else ("all_gather", ("experts", "P"))
     volume = tokens * section.dims["x"] * 4.0
     volume = rows * section.dims["e"] * 4.0 * size if bench.exchange else volume
-    for name in names:
-        names = (section.name, bench.phase, name, kind, ("data",), section.repeat, "experts", "", "statistic")
-        yield ServingLine(*names, wire_bytes=wire_bytes(kind, volume, size), volume=volume, issued=1.0)
+    for what in sent:
+        where = (section.name, bench.phase, what, kind, ("data",), section.repeat)
+        yield ServingLine(
+            *where, "experts", carries="statistic", wire_bytes=wire_bytes(kind, volume, size), volume=volume, issued=1.0
+        )
 
 
 def scanned_line(laid: Callable[[Array], Array], bench: KernelBench) -> ServingLine:

@@ -28,7 +28,7 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flash: bool = True
     """Whether prefill attention keeps the scores on the chip; otherwise they are written out."""
     plain_flash: bool = False
-    """Whether its flash kernels are for GPUs and take plain attention only (`models.flash_rule`), windows not while
+    """Whether its flash kernels are for GPUs and take plain attention only (`models.attention`), windows not while
     decoding: other prompts attend in blocks of scores in fp32, for each of which `block_bytes` are moved, and other
     caches are moved `cache_moves` times a step."""
     block_bytes: float = 24.0

@@ -211,9 +211,26 @@ def _judged(
         heavy, step_s, drafted, chunks, size, least = others
         between = ask.tpot is not None and ask.output > 1  # an answer of one token has no time between tokens
         meets = (ask.ttft is None or own.ttft <= ask.ttft) and (not between or own.tpot <= ask.tpot)
-        step = (int(own.batch), own, own.prefill, step_s, least, heavy, per_token, bound)
-        cut = (drafted, int(chunks), int(size), engine.name, pack)
-        found.append(Config(lot.pieces[place], plans[place], *step, int(most[place]), meets, *cut))
+        config = Config(
+            lot.pieces[place],
+            plans[place],
+            batch=int(own.batch),
+            state=own,
+            prefill_s=own.prefill,
+            decode_s=step_s,
+            lower_s=least,
+            hbm_bytes=heavy,
+            kv_bytes_per_token=per_token,
+            bound_by=bound,
+            most=int(most[place]),
+            meets=meets,
+            drafts=drafted,
+            chunks=int(chunks),
+            chunk_tokens=int(size),
+            engine=engine.name,
+            packed=pack,
+        )
+        found.append(config)
     return found
 
 

@@ -2,7 +2,7 @@
 
 An iteration prefills chunks of prompts, advances decoding sequences by a token, or both. All new tokens go through the
 matmuls together; attention is apart for prompts and for single tokens; the head only sees the last token of each. What
-is shown of an iteration (bounds, terms, the expectation) are groupings of its lines, see `lines.py`.
+is shown of an iteration (bounds, terms, the expectation) are groupings of its lines, see `iteration.py`.
 
 What of a token travels to its experts and back.
 
@@ -136,8 +136,9 @@ def _hop_line(deployment: Deployment, tokens: Number, phase: str) -> ServingLine
     lower = taken = collective_time("permute", volume, group, EXACT).bandwidth
     if deployment.timed:
         taken = expected_time("permute", volume, group, shared_profile(deployment.network, group), EXACT)
-    names = ("step", phase, "R", "permute", ("pipe",), stages - 1, "", "", "activation")
-    return ServingLine(*names, 0.0, 0.0, volume, lower, taken, taken, issued=2.0, volume=volume)
+    times = {"bound_s": lower, "expected_s": taken, "exposed_s": taken}
+    line = ServingLine("step", phase, "R", "permute", ("pipe",), stages - 1, carries="activation", **times)
+    return replace(line, wire_bytes=volume, volume=volume, issued=2.0)
 
 
 def _filled(deployment: Deployment, known: dict[str, Any], rows: Any) -> Any:
@@ -272,7 +273,8 @@ def _move_line(
         numbers = (lower, taken, waited, sent, volume, count)
         lower, taken, waited, sent, volume, count = (where(size <= 1, 0.0, number) for number in numbers)
     names = (section.name, bench.phase, step.before.name, step.kind, step.axes, section.repeat, move.part)
-    return ServingLine(*names, "", "activation", 0.0, 0.0, sent, lower, taken, waited, issued=count, volume=volume)
+    times = {"bound_s": lower, "expected_s": taken, "exposed_s": waited}
+    return ServingLine(*names, carries="activation", wire_bytes=sent, volume=volume, issued=count, **times)
 
 
 def _within_node(group: Group) -> bool:

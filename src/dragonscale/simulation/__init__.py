@@ -1,4 +1,3 @@
-# ruff: noqa: F401  what is imported here is what the package offers
 """What a fleet of serving replicas does under traffic: discrete events, one iteration of an engine at a time.
 
 >>> from dragonscale.simulation import ClosedLoop, Scheduler, Fleet, Fixed, LinearTimes, Pool, simulate
@@ -9,13 +8,26 @@
 (80, 0.42)
 """
 
-from dragonscale.simulation.distributions import AtOnce, Diurnal, Fixed, Gamma, Lognormal, Poisson, Uniform
+from dragonscale.simulation.distributions import AtOnce, Diurnal, Empirical, Fixed, Gamma, Lognormal, Poisson, Uniform
 from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool, Scheduler
-from dragonscale.simulation.histogram import Histogram, Summary
+from dragonscale.simulation.histogram import Estimate, Histogram, Summary
 from dragonscale.simulation.linear import LinearTimes
 from dragonscale.simulation.perfetto import save_trace
 from dragonscale.simulation.request import SimulatedRequest
-from dragonscale.simulation.result import ServedRequest, SimulationOptions, SimulationResult
+from dragonscale.simulation.result import (
+    Outcome,
+    ReplicaUse,
+    ServedRequest,
+    SimulationOptions,
+    SimulationResult,
+    Throughput,
+)
 from dragonscale.simulation.simulate import simulate
 from dragonscale.simulation.trace_files import read_trace, trace_format, trace_lengths
 from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, Replay, TrafficSource
+
+__all__ = ["AtOnce", "Autoscale", "ClosedLoop", "Diurnal", "Empirical", "Estimate", "Failure", "Fixed", "Fleet"]
+__all__ += ["Gamma", "Histogram", "LinearTimes", "Lognormal", "OpenLoop", "Outcome", "Poisson", "Pool", "Prefixes"]
+__all__ += ["Replay", "ReplicaUse", "Scheduler", "ServedRequest", "SimulatedRequest", "SimulationOptions"]
+__all__ += ["SimulationResult", "Summary", "Throughput", "TrafficSource", "Uniform", "read_trace", "save_trace"]
+__all__ += ["simulate", "trace_format", "trace_lengths"]

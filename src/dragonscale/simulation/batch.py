@@ -1,14 +1,15 @@
-"""When decoding sequences need their next pages.
+"""The decoding batch of a replica, as a function of steps.
+
+A counter of decode steps is the batch's clock. A member says when it joined and how many steps it will take, and is not
+touched in between: the tokens of the whole batch are a line in the clock, `offset + pace * step`, a heap holds the step
+at which each member ends, and `EvenGrowth` or `UnevenGrowth` knows when members need pages. So any number of equal
+steps costs the same.
+
+When decoding sequences need their next pages.
 
 A sequence that gains one token a step needs a page every `page` steps, so the batch is summed up by the remainder of
 the steps at which its members do: pages over any number of steps cost no look at a single sequence. With speculation
 each sequence has its own pace, and a heap holds the step of everyone's next page.
-
-The decoding batch of a replica, as a function of steps.
-
-A counter of decode steps is the batch's clock. A member says when it joined and how many steps it will take, and is not
-touched in between: the tokens of the whole batch are a line in the clock, `offset + pace * step`, a heap holds the step
-at which each member ends, and `growth` knows when members need pages. So any number of equal steps costs the same.
 
 How many verify steps a sequence takes when drafts are accepted token by token with given probabilities.
 

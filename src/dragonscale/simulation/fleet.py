@@ -1,4 +1,9 @@
-"""Engines: in which order an iteration takes prompts and decoding sequences.
+"""A fleet: pools of equal replicas behind a router, what may happen to them, and how they are scaled.
+
+One pool does everything, unless the fleet has a `prefill` pool: then prompts are prefilled there and their caches are
+sent to the main pool, which decodes (disaggregation).
+
+Engines: in which order an iteration takes prompts and decoding sequences.
 
 All engines but `static` are one scheduler with two switches. *Chunked*: may a prompt be cut to fill an iteration's
 token budget, or is it prefilled whole? *Mixed*: do decoding sequences get their token in the same iteration as prompts,
@@ -14,11 +19,6 @@ places, as padding. A prompt that is longer than the budget of an engine that do
 
 >>> Scheduler("chunked").beside, Scheduler("continuous").beside
 (True, False)
-
-A fleet: pools of equal replicas behind a router, what may happen to them, and how they are scaled.
-
-One pool does everything, unless the fleet has a `prefill` pool: then prompts are prefilled there and their caches are
-sent to the main pool, which decodes (disaggregation).
 """
 
 from dataclasses import dataclass, field

@@ -1,11 +1,8 @@
-"""How a run is made and measured.
-
-What is counted while a run goes on: latencies of requests, gaps between tokens, and what became of everyone.
+"""What a run was like: the options it is made with, what is counted while it goes on (latencies of requests, gaps
+between tokens, what became of everyone), and the records of its result.
 
 Requests outside the measured part of the run (a warm-up at the beginning, a drain at the end) are served and accounted
 for but leave no latency behind.
-
-What a run was like, as records.
 """
 
 from dataclasses import dataclass, field

@@ -101,7 +101,8 @@ def kind_name(name: str) -> str:
     >>> kind_name("moe hopper vllm"), kind_name("dense * sglang"), kind_name("all")
     ('MoE runs of vllm on hopper', 'dense runs of sglang', 'runs')
     """
-    model, chip, software = [*(name.replace("moe", "MoE").replace("all", "").split() or [""]), "*", ""][:3]
+    words = [word.replace("moe", "MoE") for word in name.split() if word != "all"]
+    model, chip, software = [*(words or [""]), "*", ""][:3]
     on = "" if chip == "*" else f" on {chip}"
     return f"{model} runs".lstrip() + (f" of {software}" if software and software != "*" else "") + on
 

@@ -322,5 +322,7 @@ def layer_points(job: Job, ledger: Ledger) -> list[tuple[str, float, float]]:
     a step."""
     section = max(job.model.program().sections, key=lambda one: one.repeat).name
     lines = [line for line in ledger.lines if line.section == section and line.phase == "forward"]
-    matmuls = [(f"{line.part} {line.what}".strip(), line) for line in lines if line.kind in MATMULS[:-1]]
+    matmuls = [
+        (f"{line.part} {line.what}".strip(), line) for line in lines if line.kind in ("matmul", "grouped matmul")
+    ]
     return [(name, line.flops / line.hbm_bytes, line.flops / line.expected_s) for name, line in matmuls]

@@ -1,14 +1,14 @@
 """A space of plans in few operations per plan: what plans have in common is computed once.
 
-`Rows` holds each distinct mesh and microbatch once and costs its layers once; every combination of words and `virtual`
-then puts the same layers into stages, all remat policies at a time. All of it is done by the functions that
+`PlanRows` holds each distinct mesh and microbatch once and costs its layers once; every combination of words and
+`virtual` then puts the same layers into stages, all remat policies at a time. All of it is done by the functions that
 `dragonscale.training.evaluation.judge` is made of: no formula stands here, and a plan judged alone gives the same
 numbers.
 
 A layer's kernels depend only on the shapes that are left on a chip, its moves on the mesh, its state on neither the
 microbatch nor the remat policy. `alike` finds rows that agree in some numbers; whatever is costed for the distinct ones
-is spread back over all (`spread`). What is worked out for rows stays with them (`Rows.keep`), under a key that names
-what it depends on, as long as their block is searched.
+is spread back over all (`spread`). What is worked out for rows stays with them (`PlanRows.keep`), under a key that
+names what it depends on, as long as their block is searched.
 """
 
 from collections.abc import Callable

@@ -63,7 +63,7 @@ class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether attention is one kernel; otherwise `square_bytes` are moved for each score."""
     square_bytes: float = 9.0
     plain_flash: bool = False
-    """Whether its flash kernel is one for GPUs that takes only plain attention (`models.flash_rule`); what it does not
+    """Whether its flash kernel is one for GPUs that takes only plain attention (`models.attention`); what it does not
     take runs in blocks of scores in fp32, for each of which so many bytes are moved forward and backward."""
     block_bytes: float = 24.0
     block_backward_bytes: float = 60.0

@@ -196,13 +196,14 @@ def _besides(step: Stepped) -> Iterator[LedgerLine]:
     every, exposed = time.sends if time is not None else (0.0, 0.0)
     safe = maximum(often, 1)
     least = bound_time("permute", size, ("pipe",), step.wires)
-    names = ("step", "forward", "R", "permute", ("pipe",), often, "", "pipeline sends", "activation")
-    yield LedgerLine(*names, 0.0, 0.0, size, least, every / safe, exposed / safe)
+    times = {"bound_s": least, "expected_s": every / safe, "exposed_s": exposed / safe}
+    sends = LedgerLine("step", "forward", "R", "permute", ("pipe",), often, term="pipeline sends", **times)
+    yield replace(sends, carries="activation", wire_bytes=size)
     moved = updated_bytes(setting, parts)
     seconds = state_seconds(setting, parts) if time is not None else 0.0
-    names = ("step", "update", "optimizer state", "optimizer", (), 1, "", "optimizer", "")
-    flops, least = UPDATE_FLOPS * updated_parameters(parts)[0], moved / setting.slice.chip.hbm.bandwidth
-    yield LedgerLine(*names, flops, moved, 0.0, least, seconds, seconds)
+    work = {"flops": UPDATE_FLOPS * updated_parameters(parts)[0], "hbm_bytes": moved}
+    times = {"bound_s": moved / setting.slice.chip.hbm.bandwidth, "expected_s": seconds, "exposed_s": seconds}
+    yield LedgerLine("step", "update", "optimizer state", "optimizer", term="optimizer", **work, **times)
     yield from muon_lines(setting, parts.layers.fullest, step.wires)
 
 

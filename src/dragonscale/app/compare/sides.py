@@ -45,9 +45,22 @@ def _side(
     memory: list[records.HeldPart],
 ) -> records.Side:
     """A side that runs; `names` are its plan, slice and software."""
+    plan, on, software = names
     known = [figure for figure in figures if figure.value is not None]
-    filled = one.hbm_bytes, one.hbm_limit_bytes, one.bound_by
-    return records.Side("", "", *names, one.chips, True, tokens, known, terms, memory, *filled, {})
+    return records.Side(
+        plan=plan,
+        slice=on,
+        software=software,
+        chips=one.chips,
+        feasible=True,
+        tokens=tokens,
+        figures=known,
+        terms=terms,
+        memory=memory,
+        hbm_bytes=one.hbm_bytes,
+        hbm_limit_bytes=one.hbm_limit_bytes,
+        bound_by=one.bound_by,
+    )
 
 
 def _dollars(report: TrainReport, one: PlanReport) -> float | None:
@@ -83,8 +96,7 @@ def serving_side(report: ServeReport, place: int = 0) -> records.Side:
 
 def _nothing(where: str, software: str, why: list[str]) -> records.Side:
     """A side that has no plan."""
-    problems = [text for text in why if text]
-    return records.Side("", "", "", where, software, 0, False, 0, [], [], [], 0.0, 0.0, "", {}, problems)
+    return records.Side(slice=where, software=software, problems=[text for text in why if text])
 
 
 def keyed(sides: list[records.Side]) -> list[records.Side]:

@@ -275,7 +275,9 @@ def _named(deployment: Deployment, cost: IterationCost, phase: str, scores: str)
     for line in at(cost.ledger(phase), 0).lines:
         term = wire_name(line.axes) if line.moves else names.get(line.term, line.term)
         axes = tuple(dict.fromkeys(_TENSOR.get(axis, axis) for axis in line.axes if sizes.get(axis, 1) > 1))
-        if float(line.total("expected_s")) > 0 and (axes or not line.moves):
+        # What is sent counts though nobody waits for it.
+        counts = float(line.total("expected_s")) > 0 or line.moves
+        if counts and (axes or not line.moves):
             found.append(replace(line, term=term, axes=axes, phase=phase))
     return Ledger(found)
 

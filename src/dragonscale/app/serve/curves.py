@@ -1,8 +1,8 @@
 """What a configuration would be with other batches, and what every other configuration of the same question would be.
 
 `batch_curves` follows one plan over its batch: the expected step, the time per token, and the seconds of each resource
-at datasheet rates, whose crossings are the ones that `limits.py` solves. `plan_curves` are all plans that were judged,
-each over its batches.
+at datasheet rates, whose crossings are the ones that `serving/crossovers.py` solves. `plan_curves` are all plans that
+were judged, each over its batches.
 """
 
 import math

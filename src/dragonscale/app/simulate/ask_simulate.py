@@ -237,9 +237,22 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityRep
     served = min(rate, found.rate or rate) if found.confirmed is None else rate
     cost = None if hourly is None or not served else float(usd_per_million(served * output, 1, hourly))
     ttft, tpot = (run and percentile_of(run.result, name, asked.percentile) for name in ("ttft_s", "tpot_s"))
-    good = (rates.goodput_requests_per_s, rates.good_share) if rates is not None else (None, None)
-    fleet = replicas, prefills, chips, hourly, cost, ttft, tpot
-    return records.CapacityReport(found.rate, *good, found.limit, asked.percentile, *fleet, found.runs, found.requests)
+    return records.CapacityReport(
+        requests_per_s=found.rate,
+        goodput_requests_per_s=rates and rates.goodput_requests_per_s,
+        good_share=rates and rates.good_share,
+        limited_by=found.limit,
+        percentile=asked.percentile,
+        replicas=replicas,
+        prefill_replicas=prefills,
+        chips=chips,
+        usd_per_h=hourly,
+        usd_per_mtok=cost,
+        ttft_s=ttft,
+        tpot_s=tpot,
+        runs=found.runs,
+        requests_per_run=found.requests,
+    )
 
 
 def _latency(summary: Summary) -> records.Latency:

@@ -186,9 +186,24 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     deadline, (packed, document) = _deadline(question, piece), _documents(question, sequence)
     read = *model.notes, *told, *changed, length, note, document, *where.read, _beyond(model, sequence), warning
     notes = [text for text in (*read, _dropping(question, model), *where.notes) if text]
-    job = model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed
-    named, slack = (where.named, where.everywhere), read_part(question.slack, "--slack", SLACKS, 0.0, 0.5)
-    return TrainAsked(question, *job, *named, slack, _measured(question, plan))
+    return TrainAsked(
+        question,
+        model,
+        chip,
+        piece,
+        sequences,
+        sequence,
+        tokens,
+        plan,
+        space,
+        deadline=deadline,
+        notes=notes,
+        documents=packed,
+        targets=where.named,
+        everywhere=where.everywhere,
+        slack=read_part(question.slack, "--slack", SLACKS, 0.0, 0.5),
+        measured=_measured(question, plan),
+    )
 
 
 def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:

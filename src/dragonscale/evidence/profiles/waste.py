@@ -24,13 +24,17 @@ from dragonscale.evidence.xla.op_work import work_of_text
 
 PADDING = "padding of tiles"
 EXPERTS = "experts multiplied with tokens that were not sent to them"
+CASTS = "casts between dtypes"
+STACKS = "slices of stacked arrays, copied"
+FILLS = "arrays filled with a constant"
+LAYOUTS = "layouts changed, arrays joined or padded"
+COPIED = (CASTS, STACKS, FILLS, LAYOUTS)
 _WORDS = {
-    "casts between dtypes": re.compile(r"(?i)convert|to_copy|(?<!broad)(?<!bit)(?<!no)cast"),
-    "slices of stacked arrays, copied": re.compile(r"(?i)dynamic[-_](update[-_])?slice|memcpy|scan"),
-    "arrays filled with a constant": re.compile(r"(?i)broadcast|memset|fill|zeros"),
+    CASTS: re.compile(r"(?i)convert|to_copy|(?<!broad)(?<!bit)(?<!no)cast"),
+    STACKS: re.compile(r"(?i)dynamic[-_](update[-_])?slice|memcpy|scan"),
+    FILLS: re.compile(r"(?i)broadcast|memset|fill|zeros"),
 }
 """What a copy is for, by its name and text; the first that fits, else its layout is changed."""
-COPIED = CASTS, STACKS, FILLS, LAYOUTS = *_WORDS, "layouts changed, arrays joined or padded"
 _SMALL = 1e-4
 """Ops with less than this share of the step are not looked at for padding."""
 _MOST_EXPERTS = 1024

@@ -11,7 +11,7 @@ A collective is written in many ways, and each must be counted once, where it st
   on, and
   `async-collective-done` ends it. Each holds a *copy* of the same collective; only the start's counts;
 - on TPU a reduce-scatter as a fusion that holds an all-reduce and takes a slice of it (`all-reduce-scatter`);
-- `send` and `recv` as two halves of one, see `transfers`.
+- `send` and `recv` as two halves of one.
 
 Around it stands where it comes from, what can hide it, and what the compiler chose for it.
 """

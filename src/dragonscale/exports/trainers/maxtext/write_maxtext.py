@@ -1,7 +1,7 @@
 """MaxText: a YAML file over its `base.yml`, and one process on each host that trains by it.
 
-A plan's axes lie on MaxText's mesh axes (`mesh`), its recomputation is a policy of named tensors (`policies`), and the
-model is one of MaxText's configs or a decoder with sizes (`model`). What remains is arithmetic: MaxText counts the
+A plan's axes lie on MaxText's mesh axes, its recomputation is a policy of named tensors (`maxtext_words`), and the
+model is one of MaxText's configs or a decoder with sizes. What remains is arithmetic: MaxText counts the
 batch by device and forward pass (`per_device_batch_size`, a fraction where several devices share a sequence). Without a
 pipeline the microbatches of a step are `gradient_accumulation_steps`; with one they are `num_pipeline_microbatches` of
 a single pass.

@@ -1,5 +1,5 @@
 """torchtitan: a command `torchtitan.train --module … --config …` with a flag for each setting, and a small Python file
-where flags do not reach (`config`).
+where flags do not reach.
 
 How a plan is said there:
 
