@@ -4,6 +4,8 @@ BIN := .venv/bin
 READY := .venv/ready
 BROWSER := .venv/browser
 SITE := .venv/site
+# Modules stay compiled, whatever the environment says: tests start many processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup lock golden mutants demo test test-slow bench docs validation refits lint format release-check
 

@@ -37,21 +37,21 @@ class Side(msgspec.Struct):
     """One of the things compared. `label` says in what it differs from the others; `tokens` are those that its step
     trains on, or that a decode step gives."""
 
-    key: str = ""
-    label: str = ""
-    plan: str = ""
-    slice: str = ""
-    software: str = ""
-    chips: int = 0
-    feasible: bool = False
-    tokens: float = 0
-    figures: list[Figure] = []
-    terms: list[SideTerm] = []
-    memory: list[HeldPart] = []
-    hbm_bytes: float = 0.0
-    hbm_limit_bytes: float = 0.0
-    bound_by: str = ""
-    settings: dict[str, Any] = {}
+    key: str
+    label: str
+    plan: str
+    slice: str
+    software: str
+    chips: int
+    feasible: bool
+    tokens: float
+    figures: list[Figure]
+    terms: list[SideTerm]
+    memory: list[HeldPart]
+    hbm_bytes: float
+    hbm_limit_bytes: float
+    bound_by: str
+    settings: dict[str, Any]
     problems: list[str] = []
     measured_s: float | None = None
     measured: str = ""

@@ -48,6 +48,8 @@ def _side(
     plan, on, software = names
     known = [figure for figure in figures if figure.value is not None]
     return records.Side(
+        key="",
+        label="",
         plan=plan,
         slice=on,
         software=software,
@@ -60,6 +62,7 @@ def _side(
         hbm_bytes=one.hbm_bytes,
         hbm_limit_bytes=one.hbm_limit_bytes,
         bound_by=one.bound_by,
+        settings={},
     )
 
 
@@ -96,7 +99,24 @@ def serving_side(report: ServeReport, place: int = 0) -> records.Side:
 
 def _nothing(where: str, software: str, why: list[str]) -> records.Side:
     """A side that has no plan."""
-    return records.Side(slice=where, software=software, problems=[text for text in why if text])
+    return records.Side(
+        key="",
+        label="",
+        plan="",
+        slice=where,
+        software=software,
+        chips=0,
+        feasible=False,
+        tokens=0,
+        figures=[],
+        terms=[],
+        memory=[],
+        hbm_bytes=0.0,
+        hbm_limit_bytes=0.0,
+        bound_by="",
+        settings={},
+        problems=[text for text in why if text],
+    )
 
 
 def keyed(sides: list[records.Side]) -> list[records.Side]:
