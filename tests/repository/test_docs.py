@@ -6,6 +6,7 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,14 @@ from tools.refresh_docs import ROOT, examples, pages, refreshed
 SITE = sorted((ROOT / "docs").rglob("*.md"))
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in pages() if examples(page.read_text())], ids=lambda page: str(page.relative_to(ROOT))
-)
+def example_pages() -> list[Any]:
+    """Pages with commands. Those of the book's results are slow: `tests/book` holds every result, in less time."""
+    shown = [page for page in pages() if examples(page.read_text())]
+    slow = {page: [pytest.mark.slow] * page.name.endswith("-results.md") for page in shown}
+    return [pytest.param(page, marks=slow[page], id=str(page.relative_to(ROOT))) for page in shown]
+
+
+@pytest.mark.parametrize("page", example_pages())
 def test_examples(page: Path) -> None:
     """All of a page in one folder, in order: a later command may read what an earlier one wrote."""
     shown = page.read_text()
@@ -61,8 +67,9 @@ def test_python_examples_run(page: Path, capsys: pytest.CaptureFixture[str]) -> 
 SCRIPTS = [path for path in sorted((ROOT / "examples").glob("*.py")) if "__main__" in path.read_text()]
 
 
-LONG = ("train_tiny.py", "train_and_serve.py")
-"""Scripts that really train, for most of a minute; `tests/runtime` runs the same trainer in less."""
+LONG = ("train_tiny.py", "train_and_serve.py", "train_llama3.py", "serve_llama3.py")
+"""Scripts that really train, for most of a minute (`tests/runtime` runs the same trainer in less), and those that ask
+what `demo.py` and the pages of the course ask."""
 
 
 @pytest.mark.parametrize(
