@@ -189,8 +189,23 @@ def test_a_given_plan_is_judged_against_the_best(capsys: pytest.CaptureFixture[s
     assert alone["searched"] == 1
 
 
+def test_what_was_measured_may_be_an_mfu_or_a_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = [*ASKED, "--plan", "fsdp=16", "--alone", "--json"]
+    given = json.loads(printed(plan, capsys))["plans"][0]
+    rate, mfu = given["tokens_per_s_per_chip"], given["mfu"]
+    for text in (f"{mfu:.6%}", f"{rate:.3f} tok/s", f"{rate:.3f} tokens/s/GPU", f"{16 * rate:.3f} tok/s"):
+        measured = json.loads(printed([*plan, "--measured", text], capsys))["measured"]
+        assert measured["ratio"] == pytest.approx(1.0, rel=1e-4), text
+        assert measured["mfu"] == pytest.approx(mfu, rel=1e-4)
+        assert f"({mfu:.1%} MFU)" in measured["text"]
+
+
+def test_one_plan_is_listed_where_one_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(json.loads(printed([*ASKED, *QUICK, "--json", "--top", "1"], capsys))["plans"]) == 1
+
+
 @pytest.mark.parametrize(
-    ("factor", "expected"), [(1.0, "nothing has to be explained"), (3.0, "probably"), (0.1, "datasheet allows")]
+    ("factor", "expected"), [(1.0, "no gap to explain"), (3.0, "probably"), (0.1, "datasheet allows")]
 )
 def test_a_measured_step_is_explained(factor: float, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     plan = [*ASKED, "--plan", "fsdp=16,remat=block", "--alone"]
@@ -259,6 +274,7 @@ WRONG = {
     "slack in words": ([*ASKED, "--slack", "little"], "from 0 to 50%"),
     "too much slack": ([*ASKED, "--slack", "80%"], "from 0 to 50%"),
     "measured without plan": ([*ASKED, "--measured", "8.2s"], "needs the plan"),
+    "measured at no MFU": ([*ASKED, "--plan", "fsdp=16", "--measured", "0%"], "an MFU (38%)"),
     "measured without unit": ([*ASKED, "--plan", "fsdp=16", "--measured", "8.2"], "no unit"),
     "several with plan": (
         ["train", "llama3-8b", "--on", "h100:8,h100:16", *ASKED[4:], "--plan", "fsdp=8"],

@@ -311,6 +311,8 @@ def listed(ranked: list[Candidate], leaders: list[Candidate], count: int, sequen
     shown, spare = ranked[:1], []
     seen = Counter([shape_of(ranked[0].plan)])
     for one in sorted([*ranked[1:], *leaders], key=simpler_first):
+        if len(shown) >= count:
+            break
         if any(twins(one, other) for other in (*shown, *spare)):
             continue
         shape = shape_of(one.plan)
@@ -319,7 +321,5 @@ def listed(ranked: list[Candidate], leaders: list[Candidate], count: int, sequen
             shown.append(one)
         elif len(spare) < count:
             spare.append(one)
-        if len(shown) >= count:
-            break
     rest = [*shown[1:], *spare[: count - len(shown)]] if len(shown) < count else shown[1:]
     return [shown[0], *sorted(rest, key=lambda one: one.seconds)]

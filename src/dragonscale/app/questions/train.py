@@ -32,8 +32,9 @@ class TrainQuestion(Question):
     config) against the best."""
     alone: Switch = Switch(group=flag.PLAN)
     """Judge --plan alone, without looking for a better one."""
-    measured: Text = Text("", "TIME", flag.PLAN)
-    """With --plan: the step that was measured (8.2s). Where did the rest go?"""
+    measured: Text = Text("", "STEP", flag.PLAN)
+    """With --plan: what was measured of it, as a time (8.2s), an MFU (38%) or a rate (11k tok/s). Where did the rest
+    go?"""
     fix: Text = Text("", "PLAN", flag.PLAN)
     """Settings the plans must have, such as tp8,zero=1|3,schedule=1f1b."""
     remat: Text = Text("", "NAMES", flag.PLAN, also=("--recompute",))

@@ -12,7 +12,7 @@ from dragonscale.app.record import Face, Record, bind
 from dragonscale.app.train import slices
 from dragonscale.app.train.plans import best_report, plan_report, single_report, stack_row
 from dragonscale.app.train.train_charts import draw
-from dragonscale.app.train.train_question import TrainAsked, read_question
+from dragonscale.app.train.train_question import TrainAsked, measured_seconds, read_question
 from dragonscale.app.train.train_records import Measured, PlanReport, SettingChange, SuspectRow, TrainReport
 from dragonscale.app.train.train_sheet import train_sheet
 from dragonscale.errors import shorten
@@ -110,14 +110,15 @@ def against_measured(job: Job, plan: Plan, given: PlanReport, seconds: float) ->
     ]
     rows = rows[:SUSPECTS] if rest > 0 and not within else []
     band = f"{render(given.step_low_s, 's')} to {render(given.step_high_s, 's')}"
-    start = f"Measured {render(seconds, 's')} is {ratio:.2f}x the {render(given.step_s, 's')} expected"
+    own = f"{render(seconds, 's')} ({given.mfu / ratio:.1%} MFU)"
+    start = f"Measured {own} is {ratio:.2f}x the {render(given.step_s, 's')} expected"
     if seconds < given.lower_s:
         text = (
             f"{start}, and below the {render(given.lower_s, 's')} that the datasheet allows: check what was timed, "
             "and the batch."
         )
     elif within:
-        text = f"{start}, within the band of {band}: nothing has to be explained."
+        text = f"{start}, within the band of {band}: no gap to explain."
     elif rest < 0:
         text = (
             f"{start}, faster than the band of {band}: this software does something better than the stack "
@@ -129,10 +130,7 @@ def against_measured(job: Job, plan: Plan, given: PlanReport, seconds: float) ->
             "profile decides."
         )
         if job.slice.hosts > 1:
-            text += (
-                f" A slowest machine {slowest_behind(job, given.step_s, seconds):.0%} behind the others would do it "
-                "as well."
-            )
+            text += f" A straggler {slowest_behind(job, given.step_s, seconds):.0%} slower would also explain it."
     return Measured(seconds, given.step_s, ratio, within, given.mfu / ratio, rows, text)
 
 
@@ -210,12 +208,13 @@ def _answer(asked: TrainAsked, progress: Progress | None) -> TrainReport:
 
 def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainReport:
     """A given plan, against the best and against what was measured of it."""
-    job = asked.job()
+    job, measured = asked.job(), asked.question.measured.strip()
+    seconds = measured_seconds(measured, job) if measured else None
     report = single_report(job, plan, asked.tokens, asked.question.force)
     if not asked.question.alone:
         against_best(asked, job, plan, report, progress)
-    if asked.measured is not None:
-        report.measured = against_measured(job, plan, report.plans[0], asked.measured)
+    if seconds is not None:
+        report.measured = against_measured(job, plan, report.plans[0], seconds)
     return report
 
 

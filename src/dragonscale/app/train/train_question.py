@@ -5,6 +5,7 @@ the sequence. A flag beside it wins, and where it says something else, that is n
 written out and a flag that contradicts it are both of one command line: that is refused.
 """
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -151,7 +152,6 @@ class TrainAsked:
     targets: dict[str, tuple[Chip, Slice | None]] = field(default_factory=dict)
     everywhere: bool = False
     slack: float = SLACK
-    measured: float | None = None
 
     def job(self, piece: Slice | None = None) -> Job:
         where = piece or self.piece
@@ -202,7 +202,6 @@ def read_question(question: TrainQuestion) -> TrainAsked:
         targets=where.named,
         everywhere=where.everywhere,
         slack=read_part(question.slack, "--slack", SLACKS, 0.0, 0.5),
-        measured=_measured(question, plan),
     )
 
 
@@ -211,6 +210,10 @@ def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:
     if plan is None:
         if question.alone:
             raise InputError("--alone judges a plan by itself; give the plan with --plan tp8,fsdp8.")
+        if question.measured.strip():
+            raise InputError(
+                "--measured is the step of a run, and needs the plan that ran: give --plan tensor=8,fsdp=64 too."
+            )
         return
     searching = ["--fix"] if question.alone and question.fix.strip() else []
     searching += ["--remat"] if question.alone and "," in question.remat else []  # one policy is the plan's own
@@ -219,16 +222,28 @@ def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:
         raise InputError(f"--plan is judged as it is, and {searching[0]} is for a search; leave one of them out.")
 
 
-def _measured(question: TrainQuestion, plan: Plan | None) -> float | None:
-    if not question.measured.strip():
-        return None
-    if plan is None:
-        raise InputError(
-            "--measured is the step of a run, and needs the plan that ran: give --plan tensor=8,fsdp=64 too."
-        )
-    seconds = parse(question.measured, "s", "the measured step")
+_RATE = re.compile(r"(?i)\s*([\d.,]+\s*[kMG]?)\s*tok(?:en)?s?\s*/\s*s(?:ec)?\s*(/\s*(?:chip|[gt]pu|device))?\s*")
+
+
+def measured_seconds(text: str, job: Job) -> float:
+    """The seconds of a measured step: a time, an MFU of the plan's bf16 peak, or tokens per second. These are of one
+    chip, as people report them; what no chip could do is of the whole run.
+
+    >>> from dragonscale.training.evaluation import make_job
+    >>> job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), 64, 8192)
+    >>> [f"{measured_seconds(text, job):.3g}" for text in ("8.2s", "38%", "8k tok/s", "8k tok/s/GPU", "64k tok/s")]
+    ['8.2', '8.97', '8.19', '8.19', '8.19']
+    """
+    least = job.model_flops / job.slice.flops
+    if text.strip().endswith("%"):
+        seconds = least / (parse(text.strip()[:-1], "count", "the measured MFU") / 100 or math.nan)
+    elif rate := _RATE.fullmatch(text):
+        every = job.tokens / (parse(rate[1], "count", "the measured rate") or math.nan)
+        seconds = every / job.slice.chips if rate[2] or every / job.slice.chips > least else every
+    else:
+        seconds = parse(text, "s", "the measured step")
     if not 0 < seconds < 1e7:
-        raise InputError(f"--measured is {shorten(question.measured)}; a step takes some time, such as 8.2s.")
+        raise InputError(f"--measured is {shorten(text)}; write a time (8.2s), an MFU (38%) or a rate (11k tok/s).")
     return seconds
 
 
