@@ -47,12 +47,9 @@ def _side(
     """A side that runs; `names` are its plan, slice and software."""
     plan, on, software = names
     known = [figure for figure in figures if figure.value is not None]
-    return records.Side(
-        key="",
-        label="",
+    return msgspec.structs.replace(
+        _empty(on, software),
         plan=plan,
-        slice=on,
-        software=software,
         chips=one.chips,
         feasible=True,
         tokens=tokens,
@@ -62,7 +59,6 @@ def _side(
         hbm_bytes=one.hbm_bytes,
         hbm_limit_bytes=one.hbm_limit_bytes,
         bound_by=one.bound_by,
-        settings={},
     )
 
 
@@ -99,24 +95,14 @@ def serving_side(report: ServeReport, place: int = 0) -> records.Side:
 
 def _nothing(where: str, software: str, why: list[str]) -> records.Side:
     """A side that has no plan."""
-    return records.Side(
-        key="",
-        label="",
-        plan="",
-        slice=where,
-        software=software,
-        chips=0,
-        feasible=False,
-        tokens=0,
-        figures=[],
-        terms=[],
-        memory=[],
-        hbm_bytes=0.0,
-        hbm_limit_bytes=0.0,
-        bound_by="",
-        settings={},
-        problems=[text for text in why if text],
-    )
+    return msgspec.structs.replace(_empty(where, software), problems=[text for text in why if text])
+
+
+def _empty(where: str, software: str) -> records.Side:
+    """A side of which only the slice and the software are known."""
+    nothing = {"key": "", "label": "", "plan": "", "bound_by": "", "figures": [], "terms": [], "memory": []}
+    zero = {"chips": 0, "tokens": 0, "feasible": False, "hbm_bytes": 0.0, "hbm_limit_bytes": 0.0, "settings": {}}
+    return records.Side(slice=where, software=software, **nothing, **zero)
 
 
 def keyed(sides: list[records.Side]) -> list[records.Side]:

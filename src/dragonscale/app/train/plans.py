@@ -57,8 +57,7 @@ def plan_report(
     full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job)
     slowest, known = _slow_end(job, plan, step * (1 + band.high), band.text)
     useful = [] if full or brief else helps(job, plan, verdict, others or ())
-    peak, own = chip.peak("bf16"), chip.peak(plan.dtype)
-    half = "bf16" if chip.format("bf16") == "native" else "fp16"
+    peak, own, half = chip.peak("bf16"), chip.peak(plan.dtype), "bf16" if chip.format("bf16") == "native" else "fp16"
     advice = bound = ""
     if full and not brief:
         advice = bound = memory_advice(job, plan, memory, verdict)
