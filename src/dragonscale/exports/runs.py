@@ -231,7 +231,7 @@ def kept_of(run: Run) -> dict[str, Any]:
     """What of a plan file a target has no word for."""
     file = run.file
     if isinstance(run, TrainingRun):
-        names = ("model", "slice", "stack", "tokens", "price", "documents", "skew", "capacity")
+        names = ("model", "slice", "stack", "numerics", "tokens", "price", "documents", "skew", "capacity")
         return {name: getattr(file, name) for name in names}
     tables = {name: msgspec.to_builtins(getattr(file, name)) for name in TABLES}
     said = {name: {key: value for key, value in own.items() if value} for name, own in tables.items()}
@@ -269,7 +269,7 @@ def _checked(kept: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-_WORDS = ("model", "slice", "stack", "engine", "tokens", "price", "documents")
+_WORDS = ("model", "slice", "stack", "numerics", "engine", "tokens", "price", "documents")
 _KINDS: dict[str, type] = {
     **dict.fromkeys(_WORDS, str),
     **dict.fromkeys(("batch", "replicas"), int),

@@ -141,11 +141,15 @@ def shipped_records(room: str, name: str, record: type[Settable]) -> dict[str, S
 
 def on_kind(record: Settable, kind: str, what: str, example: str) -> Settable:
     """A stack's or an engine's settings on a kind of chip: those of its list `tpu` differ on TPUs."""
-    differs: tuple[str, ...] = getattr(record, "tpu", ())
-    if kind != "tpu" or not differs:
+    if kind != "tpu" or not getattr(record, "tpu", ()):
         return record
-    where = f"What differs on TPUs under the {what} {shorten(getattr(record, 'name', ''))} cannot be read"
-    return msgspec.structs.replace(with_settings(record, read_settings(differs, example), where), tpu=())
+    return msgspec.structs.replace(with_listed(record, "tpu", what, example), tpu=())
+
+
+def with_listed(record: Settable, name: str, what: str, example: str) -> Settable:
+    """A stack or an engine with the settings of one of its own lists."""
+    where = f"The list {name} of the {what} {shorten(getattr(record, 'name', ''))} cannot be read"
+    return with_settings(record, read_settings(getattr(record, name), example), where)
 
 
 def record_of_file(path: str, what: str, known: Mapping[str, Settable], title: str) -> Settable:

@@ -29,7 +29,7 @@ from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.setting import Setting
-from dragonscale.training.stack import Stack, change, load_stack, on_chip
+from dragonscale.training.stack import Stack, change, in_numerics, load_stack, numerics_for, on_chip
 from dragonscale.training.stages import StageLayers, layout_problem, stage_layers
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, step_time
 from dragonscale.training.step_ledger import MATMULS, WIRES, Stepped, lower_bound, step_lines
@@ -53,6 +53,8 @@ class Job:
     auto: str = ""
     """Where the stack was not named: why this one was taken."""
     documents: int | None = None
+    numerics: str = "benchmark"
+    """In what gradients are added and reduced (`stack.NUMERICS`); `stack` is as that has it."""
 
     @property
     def tokens(self) -> int:
@@ -73,13 +75,25 @@ class Job:
 
 
 def make_job(
-    model: Transformer, piece: Slice, batch: int, sequence: int, stack: str = "generic", dtype: str = "bf16"
+    model: Transformer,
+    piece: Slice,
+    batch: int,
+    sequence: int,
+    stack: str = "generic",
+    dtype: str = "bf16",
+    numerics: str = "benchmark",
 ) -> Job:
     """A job with its software stack by name; `auto` is what people run there for models trained in that dtype."""
-    if stack != AUTO:
-        return Job(model, piece, batch, sequence, load_stack(stack))
-    choice = auto_choice(piece, model, dtype)
-    return Job(model, piece, batch, sequence, load_stack(choice.stack), auto=choice.why)
+    numerics = numerics_for(numerics, dtype)
+    choice = auto_choice(piece, model, dtype) if stack == AUTO else None
+    runs = in_numerics(load_stack(choice.stack if choice else stack), numerics)
+    return Job(model, piece, batch, sequence, runs, auto=choice.why if choice else "", numerics=numerics)
+
+
+def with_numerics(job: Job, numerics: str) -> Job:
+    """The same job with gradients added and reduced otherwise."""
+    other = replace(job, numerics=numerics)
+    return replace(other, stack=as_asked(other, job.stack.name))
 
 
 def moved(job: Job, piece: Slice, dtype: str = "bf16") -> Job:
@@ -93,8 +107,8 @@ def moved(job: Job, piece: Slice, dtype: str = "bf16") -> Job:
 
 
 def as_asked(job: Job, name: str) -> Stack:
-    """Another stack, with what a job asks of its experts."""
-    stack, known = load_stack(name), load_stack(job.stack.name).experts
+    """Another stack, with what a job asks of its experts and its numerics."""
+    stack, known = in_numerics(load_stack(name), job.numerics), load_stack(job.stack.name).experts
     asked = {one: value for one, value in asdict(job.stack.experts).items() if value != getattr(known, one)}
     if "skew" in asked:
         asked["skew"] = asked["skew"] / known.skew * stack.experts.skew

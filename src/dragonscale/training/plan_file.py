@@ -3,7 +3,8 @@
 
     model = "llama3-8b"       # or a path: relative to this file, or absolute
     slice = "h100:8"
-    stack = "torchtitan"
+    stack = "megatron-core"
+    numerics = "benchmark"    # gradients as in the stack's published benchmarks; without it as in production
     tokens = "15T"            # of the whole run
     price = "2.5/h"
 
@@ -31,7 +32,7 @@ from dragonscale.references import kept
 from dragonscale.tables import read_table
 from dragonscale.training.plan import Plan, plan_of_words, read_field, read_setting, settings_in_words
 
-WORDS = ("model", "slice", "stack", "tokens", "price", "documents")
+WORDS = ("model", "slice", "stack", "numerics", "tokens", "price", "documents")
 NUMBERS = {"skew": (1.0, 1000.0), "capacity": (0.0, 1000.0)}
 """What may be said of experts, and between which numbers it lies."""
 ENTRIES = (*WORDS, "skew", "plan", "run")
@@ -49,6 +50,7 @@ class TrainingFile:
     model: str = ""
     slice: str = ""
     stack: str = ""
+    numerics: str = ""
     tokens: str = ""
     price: str = ""
     documents: str = ""

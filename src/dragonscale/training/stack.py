@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from dragonscale.errors import unknown
-from dragonscale.plan.settings import MeasuredOn, is_file, on_kind, record_of_file, shipped_records
+from dragonscale.plan.settings import MeasuredOn, is_file, on_kind, record_of_file, shipped_records, with_listed
 from dragonscale.tables import file_version
 
 
@@ -200,7 +200,8 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A stack's switches by group. `balanced`: whether the last pipeline stage may have fewer layers to make room for
     the head. `further_tokens`: whether modules that predict further tokens (MTP) are trained too. `measured` says on
     which chips its constants were settled on whole steps, and how far off it was on others; `tpu` has switches that
-    differ on TPUs (`host.layer_s=0`). What it can run at all is in `legality.toml`."""
+    differ on TPUs (`host.layer_s=0`), `production` those of runs in the software's own defaults where its published
+    benchmarks add and reduce gradients in fewer bits. What it can run at all is in `legality.toml`."""
 
     name: str = "generic"
     why: str = ""
@@ -216,6 +217,7 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     further_tokens: bool = True
     measured: tuple[MeasuredOn, ...] = ()
     tpu: tuple[str, ...] = ()
+    production: tuple[str, ...] = ()
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -266,6 +268,28 @@ def on_chip(stack: Stack, kind: str) -> Stack:
     return on_kind(stack, kind, "stack", "host.layer_s=0")
 
 
+NUMERICS = ("production", "benchmark")
+"""In what gradients are added and reduced: as the software does unless it is told otherwise, or as in the runs that its
+constants were settled on."""
+
+
+def in_numerics(stack: Stack, numerics: str) -> Stack:
+    """A stack's switches as a run of its kind has them.
+
+    >>> [in_numerics(load_stack("megatron-core"), one).state.reduce_bytes for one in NUMERICS]
+    [4.0, 2.0]
+    """
+    if numerics != "production" or not stack.production:
+        return stack
+    return with_listed(stack, "production", "stack", "state.reduce_bytes=4.0")
+
+
+def numerics_for(numerics: str, dtype: str) -> str:
+    """What was asked for, production without a word; half precision is always added up in itself (Megatron's default
+    is fp32 under --bf16 alone)."""
+    return "benchmark" if dtype == "fp16" else numerics or "production"
+
+
 @functools.cache
 def stacks() -> dict[str, Stack]:
     """The stacks that are known, by name; one with a `base` starts from that one's switches, to any depth."""
@@ -275,7 +299,7 @@ def stacks() -> dict[str, Stack]:
 @functools.lru_cache(maxsize=32)
 def _from_file(path: str, _version: tuple[int, ...] | None) -> Stack:
     stack = record_of_file(path, "stack", stacks(), "software stack")
-    on_chip(stack, "tpu")  # which tells a wrong setting
+    on_chip(in_numerics(stack, "production"), "tpu")  # which tells a wrong setting
     return stack
 
 

@@ -135,8 +135,9 @@ def _serves(question: CompareQuestion, plans: list[Contender]) -> bool:
     asked = any((question.prompt, question.output, question.engine, question.ttft, question.tpot))
     files = [Path(one.plan) for one in plans if str(one.plan).endswith(".toml")]
     saved = [not _SERVING.isdisjoint(read_table(path, "Plan file")) for path in files]
-    if any((question.seq, question.tokens, question.stack)) and (asked or any(saved)):
-        raise InputError("--seq, --tokens and --stack are of training, --prompt, --output and --engine of serving.")
+    if any((question.seq, question.tokens, question.stack, question.numerics)) and (asked or any(saved)):
+        ours = "--seq, --tokens, --stack and --numerics are of training"
+        raise InputError(f"{ours}, --prompt, --output and --engine of serving.")
     if len(set(saved)) > 1:
         raise InputError("One plan file is of training and another of serving; compare plans of one kind.")
     return asked or any(saved)
@@ -219,7 +220,7 @@ def _given(question: CompareQuestion, names: tuple[str, ...], one: Contender, so
 
 
 def _train(question: CompareQuestion, one: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    given = _given(question, ("seq", "tokens"), one, "stack")
+    given = _given(question, ("seq", "tokens", "numerics"), one, "stack")
     whole = job | given | {"measured": one.measured, "alone": bool(one.plan)}
     return ask_train(TrainQuestion(**whole, top=1), listener)
 

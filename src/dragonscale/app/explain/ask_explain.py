@@ -99,7 +99,8 @@ def ask_train(question: questions.ExplainTrainQuestion, listener: Listener) -> E
     from dragonscale.app.explain.train import explain_train, explained_job
 
     on, plan = asked_chips(question.on, question.set, question.profile), written(question.plan)
-    job, split = explained_job(plan, question.model, on, question.batch, question.seq, question.stack, question.dtype)
+    names = ("batch", "seq", "stack", "dtype", "numerics")
+    job, split = explained_job(plan, question.model, on, **{name: getattr(question, name) for name in names})
     for text in profile_notes([job.slice.chip]):
         listener.note(text)
     return explain_train(job, split, question.line, question.solve, question.wire).came_from(job, listener.notes)

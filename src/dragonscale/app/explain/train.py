@@ -238,9 +238,12 @@ def _formats(found: StepFormulas) -> list[str]:
     return [f"Matmuls in {plan.dtype}. Between chips travel {', '.join(told)}{also}."] if told else []
 
 
-def explained_job(plan: str, model: Any, on: Any, batch: str, seq: str, stack: str, dtype: str) -> tuple[Job, Plan]:
+def explained_job(
+    plan: str, model: Any, on: Any, batch: str, seq: str, stack: str, dtype: str, numerics: str = ""
+) -> tuple[Job, Plan]:
     """The job and the plan of `dscale explain train`."""
-    asked = read_question(TrainQuestion(model=model, on=on, batch=batch, seq=seq, stack=stack, dtype=dtype))
+    words = {"batch": batch, "seq": seq, "stack": stack, "dtype": dtype, "numerics": numerics}
+    asked = read_question(TrainQuestion(model=model, on=on, **words))
     if asked.piece is None:
         needs = "Formulas are those of a plan on a slice"
         raise InputError(f"{needs}; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64.")

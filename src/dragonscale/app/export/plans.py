@@ -85,5 +85,6 @@ def with_flags(file: TrainingFile, question: ExportQuestion) -> TrainingFile:
         "slice": written(question.on),
         "tokens": question.tokens.strip(),
         "price": question.price.strip(),
+        "numerics": question.numerics.strip(),
     }
     return replace(file, **{name: value for name, value in words.items() if value})

@@ -92,6 +92,7 @@ def _question(question: ExportQuestion, file: TrainingFile, stack: str) -> Train
         plan=text,
         alone=True,
         stack=stack,
+        numerics=file.numerics,
         force=question.force,
     )
 
@@ -181,7 +182,20 @@ def _numbers(found: PlanReport) -> dict[str, float | None]:
 def command(question: ExportQuestion) -> str:
     """The command that makes the export again."""
     words = ["dscale export", shlex.quote(written(question.plan)), "--to", question.to]
-    for name in ("model", "on", "batch", "seq", "tokens", "prompt", "output", "rate", "stack", "engine", "price"):
+    for name in (
+        "model",
+        "on",
+        "batch",
+        "seq",
+        "tokens",
+        "prompt",
+        "output",
+        "rate",
+        "stack",
+        "numerics",
+        "engine",
+        "price",
+    ):
         value = written(getattr(question, name))
         words += [f"--{name}", shlex.quote(value)] if value else []
     return " ".join(words)

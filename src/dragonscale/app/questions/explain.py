@@ -49,6 +49,7 @@ class ExplainTrainQuestion(Question):
     set: Several = shared.SET
     profile: Text = shared.PROFILE
     stack: Text = shared.STACK
+    numerics: Text = shared.NUMERICS
     dtype: Text = shared.DTYPE
     wire: Text = Text("", "DTYPE", SOFTWARE, offers="dtypes")
     """Format of activations between chips; the stack's without it (bf16)."""

@@ -33,6 +33,7 @@ class ExportQuestion(Question):
     """Serving: requests that come (20/s)."""
     stack: Text = shared.STACK.but(default="")
     """The stack of a plan that names none; told by the target without it."""
+    numerics: Text = shared.NUMERICS
     engine: Text = shared.ENGINE.but()
     """The engine of a plan that names none; told by the target without it."""
     price: Text = shared.PRICE

@@ -30,6 +30,9 @@ SEQ = Text(value="TOKENS")
 """Tokens of a sequence (8192, 32k)."""
 STACK = Text("auto", "STACK", flag.SOFTWARE, offers="stacks")
 """The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: what people run there."""
+NUMERICS = Text("", "HOW", flag.SOFTWARE, offers=("production", "benchmark"))
+"""How gradients are added and reduced: production, as the software does by default (fp32 under Megatron; assumed
+without a word), or benchmark, as in its published records (bf16)."""
 ENGINE = Text("", "ENGINE", flag.SOFTWARE, offers="engines")
 """The software: vllm, sglang, sglang-ep, trtllm, vllm-tpu, generic …; auto: what people run there."""
 DTYPE = Text("bf16", "DTYPE", flag.SOFTWARE, offers="dtypes")

@@ -42,6 +42,7 @@ class TrainQuestion(Question):
     slack: Text = Text("1%", "PART", flag.PLAN)
     """How much slower than the fastest a simpler plan may be (0: the fastest that leaves room in memory)."""
     stack: Text = shared.STACK
+    numerics: Text = shared.NUMERICS
     dtype: Text = shared.DTYPE.but(default="")
     """Format of matmuls: bf16 without it, fp8 …"""
     force: Switch = shared.FORCE
@@ -107,6 +108,7 @@ class CompareQuestion(Question):
     profile: Text = shared.PROFILE
     stack: Text = shared.STACK.but(default="")
     """Training software, or several to compare: megatron,torchtitan …"""
+    numerics: Text = shared.NUMERICS
     engine: Text = shared.ENGINE.but()
     """Serving software, or several to compare: vllm,sglang …"""
     dtype: Text = shared.DTYPE.but(default="")

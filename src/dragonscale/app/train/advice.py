@@ -15,12 +15,12 @@ from dataclasses import replace
 from dragonscale.app.train.train_records import Help, MemoryRow, StackRow, TermRow
 from dragonscale.plan.ledger import COLLECTIVES, Ledger
 from dragonscale.training.codesign import knobs, on_chip, raised
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, with_numerics
 from dragonscale.training.legal import newly_illegal
 from dragonscale.training.offer import advice_against
 from dragonscale.training.plan import Plan
 from dragonscale.training.space import misfits
-from dragonscale.training.stack import change
+from dragonscale.training.stack import NUMERICS, change
 from dragonscale.training.step_ledger import WIRES
 
 IDLE = (*COLLECTIVES, "wait", "host", "host transfer")
@@ -126,6 +126,24 @@ def help_text(found: list[Help]) -> str:
     each = (f"{one.change} {one.gain:+.0%}{f' (needs {one.needs})' if one.needs else ''}" for one in found)
     start = "nothing that fits the memory; " if all(one.needs for one in found) else ""
     return f"{start}{'; '.join(each)}." if found else ""
+
+
+def gradients_text(job: Job, plan: Plan, verdict: Verdict) -> str:
+    """In what gradients are added and reduced, and what the other way would change; nothing where a stack has one."""
+    way = next(one for one in NUMERICS if one != job.numerics)
+    other = with_numerics(job, way)
+    if other.stack == job.stack or plan.dtype == "fp16":
+        return ""
+    after, (own, others) = judge_one(other, plan), (_format(one) for one in (job, other))
+    gain, held = first(verdict.seconds) / first(after.seconds) - 1, first(after.hbm_bytes)
+    pace = f"{abs(gain):.1%} {'faster' if gain > 0 else 'slower'}"
+    fits = "" if held <= other.slice.chip.visible else ", which does not fit"
+    why = "the software's default" if way == "benchmark" else "as in published benchmarks"
+    return f"added and reduced in {own}, {why}; --numerics {way}: in {others}, {pace}, {held / 1e9:.1f}GB{fits}"
+
+
+def _format(job: Job) -> str:
+    return {2: "bf16", 4: "fp32"}.get(int(job.stack.state.reduce_bytes), f"{job.stack.state.reduce_bytes:g} bytes")
 
 
 def memory_advice(job: Job, plan: Plan, memory: list[MemoryRow], verdict: Verdict) -> str:

@@ -228,6 +228,7 @@ def next_command(asked: TrainAsked, report: TrainReport) -> str:
     model = shlex.quote(written(asked.question.model))
     job = f"--on {slices.written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
     stack = f" --stack {asked.question.stack}" if asked.question.stack != "auto" else ""
+    stack += f" --numerics {asked.question.numerics}" if asked.question.numerics and command != "verify" else ""
     if not best.feasible and asked.plan is not None:
         return f"dscale train {model} {job}{stack}"
     return f'dscale {command} "{short_plan(best.plan)}" --model {model} {job}{stack}'
@@ -241,6 +242,7 @@ def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
         model=report.model if question.largest == "model" else written(question.model),
         slice=slices.written_slice(asked, report),
         stack=report.plans[0].stack,
+        numerics=question.numerics,
         tokens=question.tokens.strip(),
         price=question.price.strip(),
         documents=question.documents.strip(),

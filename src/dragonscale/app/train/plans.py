@@ -2,7 +2,7 @@
 best of a search, what is said of sizes that do not divide, and the same job with other stacks."""
 
 from dragonscale.app.train import train_records as records
-from dragonscale.app.train.advice import advice_text, bound_by, bound_text, helps, memory_advice
+from dragonscale.app.train.advice import advice_text, bound_by, bound_text, gradients_text, helps, memory_advice
 from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import render
@@ -29,7 +29,9 @@ HELD = {
 def workload_of(job: Job, words: Plan, tokens: float | None) -> records.TrainWorkload:
     """What is trained, in numbers."""
     sizes = job.tokens, job.batch, job.sequence, tokens, count_parameters(job.model).total
-    return records.TrainWorkload(*sizes, words.dtype, words.optimizer, job.stack.name, job.documents, job.auto)
+    return records.TrainWorkload(
+        *sizes, words.dtype, words.optimizer, job.stack.name, job.documents, job.auto, job.numerics
+    )
 
 
 RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
@@ -90,6 +92,7 @@ def plan_report(
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
         advice=advice,
         helps=useful,
+        gradients="" if brief else gradients_text(job, plan, verdict),
         verifiable=not unverifiable(plan),
         mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)",
         peak_flops=peak,

@@ -30,7 +30,7 @@ from dragonscale.training.plan import Plan, read_field
 from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import CHOICES, Space, parse_space
-from dragonscale.training.stack import change, load_stack
+from dragonscale.training.stack import NUMERICS, change, load_stack
 
 _UNSAID: dict[str, tuple[Any, ...]] = {"stack": ("auto", ""), "skew": (1.0,), "capacity": (0.0,)}
 """What a flag holds where nobody gave it; nothing for all others."""
@@ -79,7 +79,7 @@ def _with_count(question: Any, saved: TrainingFile) -> Any:
 
 def said_by(saved: TrainingFile) -> dict[str, Any]:
     """What a file says, by the names of flags."""
-    same = ("tokens", "price", "stack", "documents", "skew", "capacity")
+    same = ("tokens", "price", "stack", "numerics", "documents", "skew", "capacity")
     sizes = {"batch": saved.batch and f"{saved.batch}seq", "seq": saved.seq and str(saved.seq)}
     values = {"model": saved.model, "on": saved.slice, **sizes, **{name: getattr(saved, name) for name in same}}
     return {name: value for name, value in values.items() if value}
@@ -156,11 +156,13 @@ class TrainAsked:
     def job(self, piece: Slice | None = None) -> Job:
         where = piece or self.piece
         assert where is not None
-        words = self.plan or self.space.words
-        job = make_job(self.model, where, self.sequences, self.sequence, self.question.stack, words.dtype)
-        asked = {"capacity": self.question.capacity} if self.question.capacity else {}
-        skew = job.stack.experts.skew * self.question.skew
-        return replace(job, stack=change(job.stack, "experts", skew=skew, **asked), documents=self.documents)
+        words, asked = self.plan or self.space.words, self.question
+        job = make_job(
+            self.model, where, self.sequences, self.sequence, asked.stack, words.dtype, asked.numerics or NUMERICS[0]
+        )
+        room = {"capacity": asked.capacity} if asked.capacity else {}
+        skew = job.stack.experts.skew * asked.skew
+        return replace(job, stack=change(job.stack, "experts", skew=skew, **room), documents=self.documents)
 
 
 def read_question(question: TrainQuestion) -> TrainAsked:
@@ -330,6 +332,8 @@ def _whole(number: int, text: str) -> int:
 def _check_words(question: TrainQuestion) -> None:
     if question.stack != AUTO:
         load_stack(question.stack)
+    if question.numerics and question.numerics not in NUMERICS:
+        raise unknown("way to add gradients called", question.numerics, NUMERICS)
     if not 1 <= question.skew <= 1000:
         raise InputError(f"--skew is {question.skew}; it is the busiest expert's tokens over the mean, at least 1.")
     if question.capacity and not 0.1 <= question.capacity <= 1000:

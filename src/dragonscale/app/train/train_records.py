@@ -26,6 +26,8 @@ class TrainWorkload(msgspec.Struct):
     """Mean tokens of the documents that a sequence is packed with; None where it is one."""
     stack_why: str = ""
     """Why this stack, where none was named."""
+    numerics: str = ""
+    """How gradients are added and reduced: production or benchmark."""
 
 
 class TermRow(msgspec.Struct):
@@ -89,6 +91,8 @@ class PlanReport(msgspec.Struct, dict=True):
     mfu_of_dtype: float | None = None
     """The same of the peak of the plan's own format, where that is another."""
     helps: list["Help"] = []
+    gradients: str = ""
+    """In what gradients are added and reduced where a stack has two ways, and what the other would change."""
 
     def __repr__(self) -> str:
         return f"<PlanReport: {self.told()}>"

@@ -266,6 +266,7 @@ def read_run(
         steps = 0
     stack = source.kept_word("stack") or stack
     file = training_file(source, given.on(piece), plan, batch, seq, model, stack, steps)
+    file = replace(file, numerics=TERMS.choice("numerics", read.values))
     if capacity := read.take("--moe-expert-capacity-factor"):
         file = replace(file, capacity=_capacity(capacity))
     weighty = () if target == "megatron-bridge" else heavy(read)

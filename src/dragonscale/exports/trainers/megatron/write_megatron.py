@@ -27,7 +27,7 @@ from dragonscale.exports.trainers.megatron.model import SCRIPT, STEPS, check_typ
 from dragonscale.exports.written import PlanDifference, WrittenFiles
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.stack import Stack, load_stack, remat_of
+from dragonscale.training.stack import Stack, in_numerics, load_stack, numerics_for, remat_of
 from dragonscale.training.stages import chunk_sizes
 
 TERMS = load_terms("megatron")
@@ -48,7 +48,8 @@ class MegatronRun:
 
     @property
     def stack(self) -> Stack:
-        return load_stack(self.run.file.stack or "megatron-core")
+        file = self.run.file
+        return in_numerics(load_stack(file.stack or "megatron-core"), numerics_for(file.numerics, self.plan.dtype))
 
     @property
     def experts(self) -> int:
