@@ -411,7 +411,10 @@ def test_a_plan_without_room_is_marked_and_not_recommended(capsys: pytest.Captur
     ("asked", "why"),
     [
         ("llama3.2-1b --on h200:1 --batch 8seq --seq 4096 --stack dragonscale", "is simpler"),
-        ("llama3.2-3b --on h100:8 --batch 128seq --seq 1024 --stack megatron-core", "has more memory to spare"),
+        (
+            "llama3.2-3b --on h100:8 --batch 128seq --seq 1024 --stack megatron-core --numerics benchmark",
+            "has more memory to spare",
+        ),
     ],
 )
 def test_of_two_reasons_against_a_faster_plan_the_right_one_is_told(

@@ -178,8 +178,7 @@ def test_what_is_not_said_is_asked_for() -> None:
 
 
 def test_the_stack_is_read_from_the_flags() -> None:
-    assert _read("").file.stack == "megatron-fp32"  # gradients are summed in fp32 unless a flag says otherwise
-    assert _read("--grad-reduce-in-bf16").file.stack == "megatron-core"
+    assert _read("").file.stack == "megatron-core"
     assert _read("--moe-token-dispatcher-type alltoall").file.stack == "megatron-alltoall"
 
 

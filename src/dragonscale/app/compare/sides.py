@@ -21,7 +21,7 @@ def training_side(report: TrainReport, place: int = 0) -> records.Side:
     one, work = report.plans[place], report.workload
     figures = [
         records.Figure(STEP, one.step_s, "s", one.step_low_s, one.step_high_s),
-        records.Figure("MFU", one.mfu, "part"),
+        records.Figure("MFU", one.own_mfu, "part"),
         records.Figure(TOKENS, one.tokens_per_s_per_chip, "count"),
         records.Figure(DOLLARS, _dollars(report, one), "USD"),
         records.Figure("days", one.days, "count"),

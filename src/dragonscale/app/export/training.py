@@ -161,7 +161,7 @@ def expectation(found: PlanReport) -> str:
     """What is expected, with its band."""
     between = f"{render(found.step_low_s, 's')} to {render(found.step_high_s, 's')} in four of five runs of this kind"
     return (
-        f"{render(found.step_s, 's')} a step ({between}), MFU {found.mfu:.1%}, {render(found.hbm_bytes, 'bytes')} of "
+        f"{render(found.step_s, 's')} a step ({between}), {found.mfu_text}, {render(found.hbm_bytes, 'bytes')} of "
         f"{render(found.hbm_limit_bytes, 'bytes')} of HBM, with stack {found.stack}."
     )
 

@@ -79,19 +79,19 @@ def against_best(asked: TrainAsked, job: Job, plan: Plan, report: TrainReport, p
 def comparison(given: PlanReport, best: PlanReport, changes: list[SettingChange], found: Found) -> str:
     """How far a plan is from the recommended one, and what brings most of it."""
     if not given.feasible:
-        start = f"This plan cannot run; {best.mfu:.1%} MFU is there"
+        start = f"This plan cannot run; {best.mfu_text} is there"
         fits = [one for one in changes if one.gain > -1]
         one = f" It runs with {fits[0].setting}={fits[0].new} ({render(fits[0].step_s, 's')})." if fits else ""
         return f"{start}, with {short_plan(best.plan)}.{one}"
     gain = given.step_s / best.step_s - 1
     if given.plan == best.plan:
-        return f"{given.mfu:.1%} MFU: it is the best of {found.searched:,} plans."
+        return f"{given.mfu_text}: it is the best of {found.searched:,} plans."
     if gain <= 0.005:
         return (
-            f"{given.mfu:.1%} MFU, and nothing better among {found.searched:,} plans: {short_plan(best.plan)} has "
-            f"{best.mfu:.1%}."
+            f"{given.mfu_text}, and nothing better among {found.searched:,} plans: {short_plan(best.plan)} has "
+            f"{best.own_mfu:.1%}."
         )
-    text = f"{given.mfu:.1%} MFU; {best.mfu:.1%} is there ({gain:+.1%} tokens/s), with {short_plan(best.plan)}"
+    text = f"{given.mfu_text}; {best.own_mfu:.1%} is there ({gain:+.1%} tokens/s), with {short_plan(best.plan)}"
     first = next((one for one in changes if one.gain > 0.005), None)
     if first is None:
         return f"{text}; no single change brings any of it."
@@ -110,7 +110,7 @@ def against_measured(job: Job, plan: Plan, given: PlanReport, seconds: float) ->
     ]
     rows = rows[:SUSPECTS] if rest > 0 and not within else []
     band = f"{render(given.step_low_s, 's')} to {render(given.step_high_s, 's')}"
-    own = f"{render(seconds, 's')} ({given.mfu / ratio:.1%} MFU)"
+    own = f"{render(seconds, 's')} ({given.own_mfu / ratio:.1%} MFU)"
     start = f"Measured {own} is {ratio:.2f}x the {render(given.step_s, 's')} expected"
     if seconds < given.lower_s:
         text = (
@@ -209,7 +209,7 @@ def _answer(asked: TrainAsked, progress: Progress | None) -> TrainReport:
 def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainReport:
     """A given plan, against the best and against what was measured of it."""
     job, measured = asked.job(), asked.question.measured.strip()
-    seconds = measured_seconds(measured, job) if measured else None
+    seconds = measured_seconds(measured, job, plan.dtype) if measured else None
     report = single_report(job, plan, asked.tokens, asked.question.force)
     if not asked.question.alone:
         against_best(asked, job, plan, report, progress)

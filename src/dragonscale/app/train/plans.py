@@ -59,7 +59,8 @@ def plan_report(
     full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job)
     slowest, known = _slow_end(job, plan, step * (1 + band.high), band.text)
     useful = [] if full or brief else helps(job, plan, verdict, others or ())
-    peak, own, half = chip.peak("bf16"), chip.peak(plan.dtype), "bf16" if chip.format("bf16") == "native" else "fp16"
+    peak, half = chip.peak("bf16"), "bf16" if chip.format("bf16") == "native" else "fp16"
+    mfu = job.model_flops / (step * job.slice.flops)
     advice = bound = ""
     if full and not brief:
         advice = bound = memory_advice(job, plan, memory, verdict)
@@ -72,7 +73,7 @@ def plan_report(
         step_s=step,
         lower_s=first(verdict.lower),
         upper_s=first(verdict.upper),
-        mfu=job.model_flops / (step * job.slice.flops),
+        mfu=mfu,
         tokens_per_s_per_chip=job.tokens / step / job.slice.chips,
         hbm_bytes=first(verdict.hbm_bytes),
         hbm_limit_bytes=chip.visible,
@@ -96,9 +97,15 @@ def plan_report(
         verifiable=not unverifiable(plan),
         mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)",
         peak_flops=peak,
-        mfu_of_dtype=job.model_flops / (step * job.slice.chips * own) if own != peak else None,
+        mfu_of_dtype=of_own_peak(job, plan, mfu),
         **{name: getattr(budget, name, None) for name in RUN_KEYS},
     ).read_off(job, verdict, bound if useful else advice)
+
+
+def of_own_peak(job: Job, plan: Plan, mfu: float) -> float | None:
+    """An MFU of the bf16 peak as one of the peak of the plan's own format; None where that is the same."""
+    usual, own = job.slice.chip.peak("bf16"), job.slice.chip.peak(plan.dtype)
+    return mfu * usual / own if own != usual else None
 
 
 def _slow_end(job: Job, plan: Plan, seconds: float, known: str) -> tuple[float, str]:
@@ -253,13 +260,21 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
             for one in found
         ]
     report.neighbours = [
-        records.Neighbour(str(near.job.slice), near.job.batch, short_plan(near.best.plan), near.best.seconds, near.mfu)
+        records.Neighbour(
+            str(near.job.slice),
+            near.job.batch,
+            short_plan(near.best.plan),
+            near.best.seconds,
+            near.mfu,
+            of_own_peak(near.job, near.best.plan, near.mfu),
+        )
         for near in found
     ]
 
 
 def _works(job: Job, near: Fit) -> str:
-    with_plan = f"{short_plan(near.best.plan)}, MFU {near.mfu:.1%}"
+    own = of_own_peak(near.job, near.best.plan, near.mfu)
+    with_plan = f"{short_plan(near.best.plan)}, MFU {near.mfu if own is None else own:.1%}"
     if near.job.batch != job.batch:
         tokens = f"--batch {near.job.batch}seq, {near.job.tokens:,} tokens"
         return f"The nearest batch with a plan is {near.job.batch:,} sequences ({tokens}): {with_plan}."
@@ -277,7 +292,8 @@ def stack_row(job: Job, best: Candidate) -> records.StackRow:
     """A stack with its recommended plan."""
     mfu = job.model_flops / (best.seconds * job.slice.flops)
     tight = not leaves_room(best.hbm_bytes, job.slice.chip.visible)
-    return records.StackRow(job.stack.name, short_plan(best.plan), best.seconds, mfu, tight)
+    own = of_own_peak(job, best.plan, mfu)
+    return records.StackRow(job.stack.name, short_plan(best.plan), best.seconds, mfu, tight, own)
 
 
 def other_stacks(job: Job, space: Space, slack: float) -> list[records.StackRow]:
@@ -293,7 +309,7 @@ def other_stacks(job: Job, space: Space, slack: float) -> list[records.StackRow]
 def other_plans_note(others: list[records.StackRow]) -> list[str]:
     """What is said where the usual stack has no plan and another one has."""
     return [
-        f"With --stack {one.stack} there is a plan: {one.plan}, {render(one.step_s, 's')} a step, MFU {one.mfu:.1%}"
+        f"With --stack {one.stack} there is a plan: {one.plan}, {render(one.step_s, 's')} a step, MFU {one.own_mfu:.1%}"
         f"{', which leaves little memory' if one.tight else ''}."
         for one in others
     ]

@@ -33,7 +33,7 @@ def _subtitle(report: TrainReport) -> str:
 
 
 def _stack(plan: PlanReport, name: str = "") -> PartStack:
-    told = f"{amount(plan.step_s, 's')}, {plan.mfu:.1%} MFU"
+    told = f"{amount(plan.step_s, 's')}, {plan.mfu_text}"
     return PartStack(name or short_plan(plan.plan), term_parts(plan.terms), told)
 
 
@@ -89,7 +89,7 @@ def scaling_chart(asked: TrainAsked, report: TrainReport) -> Chart:
 
 def scaling_lines(rows: Sequence[ScalingRow]) -> tuple[LineSeries, LineSeries, list[Mark]]:
     """The ideal, the best plan of each slice, and its MFU at each point: in files and on the page."""
-    known = [(row.chips, row.step_s, row.mfu) for row in rows if row.step_s is not None]
+    known = [(row.chips, row.step_s, row.own_mfu) for row in rows if row.step_s is not None]
     # Small slices may have to recompute more, so the first point is not always the most efficient one.
     work, at = min(((chips * seconds, chips) for chips, seconds, _ in known), default=(0.0, 0))
     ideal = tuple((chips, work / chips) for chips, _, _ in known)

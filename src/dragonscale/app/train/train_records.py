@@ -30,6 +30,11 @@ class TrainWorkload(msgspec.Struct):
     """How gradients are added and reduced: production or benchmark."""
 
 
+def _own_mfu(row: Any) -> float | None:
+    """The MFU that people are told: of the peak of the format that matmuls are in."""
+    return row.mfu if row.mfu_of_dtype is None else row.mfu_of_dtype
+
+
 class TermRow(msgspec.Struct):
     """A line of the bill. `exposed_s` is the part of `expected_s` that the step waits for; exposed
     parts add up to it."""
@@ -90,6 +95,7 @@ class PlanReport(msgspec.Struct, dict=True):
     peak_flops: float = 0.0
     mfu_of_dtype: float | None = None
     """The same of the peak of the plan's own format, where that is another."""
+    own_mfu = property(_own_mfu)
     helps: list["Help"] = []
     gradients: str = ""
     """In what gradients are added and reduced where a stack has two ways, and what the other would change."""
@@ -99,8 +105,25 @@ class PlanReport(msgspec.Struct, dict=True):
 
     def told(self) -> str:
         """The plan, its step and its MFU."""
-        ends = f"{render(self.step_s, 's')} a step, MFU {self.mfu:.1%}" if self.feasible else "infeasible"
+        ends = f"{render(self.step_s, 's')} a step, {self.mfu_text}" if self.feasible else "infeasible"
         return f"{short_plan(self.plan)}, {ends}"
+
+    @property
+    def mfu_text(self) -> str:
+        """Its MFU, and of what where that is not the bf16 peak."""
+        return f"{self.own_mfu:.1%} MFU" + (f" ({self.plan.dtype} peak)" if self.mfu_of_dtype is not None else "")
+
+    @property
+    def own_peak_flops(self) -> float:
+        """The peak that this is a part of."""
+        return self.peak_flops if self.mfu_of_dtype is None else self.peak_flops * self.mfu / self.mfu_of_dtype
+
+    @property
+    def of_peak(self) -> str:
+        """Of what its MFU is a part, with the part of the bf16 peak where that is another."""
+        if self.mfu_of_dtype is None:
+            return f"of the {self.mfu_peak}"
+        return f"of the {self.plan.dtype} peak ({self.own_peak_flops / 1e12:,.4g} TFLOP/s); {self.mfu:.1%} of bf16's"
 
     @property
     def job(self) -> Job | None:
@@ -171,6 +194,8 @@ class Neighbour(msgspec.Struct):
     plan: str
     step_s: float
     mfu: float
+    mfu_of_dtype: float | None = None
+    own_mfu = property(_own_mfu)
 
 
 class StackRow(msgspec.Struct):
@@ -182,6 +207,8 @@ class StackRow(msgspec.Struct):
     mfu: float
     tight: bool = False
     """Whether no plan leaves room in memory with it."""
+    mfu_of_dtype: float | None = None
+    own_mfu = property(_own_mfu)
 
 
 class SliceRow(msgspec.Struct):
@@ -202,6 +229,8 @@ class SliceRow(msgspec.Struct):
     """The same slice with the other stacks that people run there, where none was named."""
     tight: bool = False
     """Whether no plan leaves room in memory there."""
+    mfu_of_dtype: float | None = None
+    own_mfu = property(_own_mfu)
 
 
 class FrontRow(msgspec.Struct):
@@ -225,6 +254,8 @@ class ScalingRow(msgspec.Struct):
     efficiency: float | None
     mfu: float | None
     bound_by: str | None
+    mfu_of_dtype: float | None = None
+    own_mfu = property(_own_mfu)
 
 
 class BatchRow(msgspec.Struct):
@@ -235,6 +266,8 @@ class BatchRow(msgspec.Struct):
     tokens_per_s_per_chip: float
     mfu: float
     bound_by: str
+    mfu_of_dtype: float | None = None
+    own_mfu = property(_own_mfu)
 
 
 class ChangeRow(msgspec.Struct):

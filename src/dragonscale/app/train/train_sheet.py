@@ -78,13 +78,11 @@ def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
     """What to run, in ten lines."""
     given = report.better is not None or report.searched <= 1
     head = facts(("given" if given else "plan", short_plan(first.plan), "key"), *_problems(first))
-    own = f" ({first.mfu_of_dtype:.1%} of the {first.plan.dtype} peak)" if first.mfu_of_dtype is not None else ""
     _, memory, tone = _memory(first)
     rest = grids.summary(
         "train-facts",
         first,
         split=split_text(first.plan),
-        own=own,
         memory=memory,
         tone=tone,
         run=run_text(report, first) if first.days is not None else None,

@@ -106,12 +106,12 @@ def _train_score(asked: TrainAsked, job: Job, plan: Plan, log: TrainingLog, step
 
 def _times(given: PlanReport, compared: Measured, step: SettledStep) -> list[MeasureRow]:
     low, high = given.step_low_s, given.step_high_s
-    rate = given.tokens_per_s_per_chip
+    rate, mfu = given.tokens_per_s_per_chip, given.own_mfu
     fewest, most = given.step_s / high, given.step_s / low
     spread = (step.low, step.high) if step.counted > 2 else None
     return [
         measure("step", "s", step.seconds, given.step_s, (low, high), spread),
-        measure("MFU", "share", compared.mfu, given.mfu, (given.mfu * fewest, given.mfu * most)),
+        measure("MFU", "share", mfu / compared.ratio, mfu, (mfu * fewest, mfu * most)),
         measure("tokens/s a chip", "count", rate / compared.ratio, rate, (rate * fewest, rate * most)),
     ]
 

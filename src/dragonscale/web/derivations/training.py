@@ -87,8 +87,11 @@ class TrainNumbers(Numbers):
     def band(self) -> str:
         return f"{self.one.band}: {render(self.one.step_low_s, 's')} to {render(self.one.step_high_s, 's')} here."
 
+    def peak_used(self) -> list[str]:
+        return [f"matrix.{self.one.plan.dtype}"]
+
     def facts_used(self) -> list[str]:
-        return [f"matrix.{self.one.plan.dtype}", "memory.hbm.bandwidth", "ici.link", "levels.node.bandwidth"]
+        return [*self.peak_used(), "memory.hbm.bandwidth", "ici.link", "levels.node.bandwidth"]
 
     def kernels(self) -> tuple[str, list[Piece]]:
         return kernel_sentence(self.chip, self.job.stack.kernels.library)
@@ -155,7 +158,7 @@ class TrainNumbers(Numbers):
         """Where the step, or one of its kinds of moves, becomes bound by the network instead of compute."""
         term = number.partition(":")[2] if number.startswith("term:") else ""
         wires = any(line.moves for line in self.report.ledger.lines if line.term == term)
-        if number not in ("step_s", "lower_s", "upper_s", "mfu") and not wires:
+        if number not in ("step_s", "lower_s", "upper_s", "own_mfu") and not wires:
             return []
         return [text for name, text in self._solved if term in ("", name)]
 

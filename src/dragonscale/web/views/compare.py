@@ -25,7 +25,7 @@ MOST = 4
 LESS = {STEP, "TTFT", "TPOT", DOLLARS, "days", "cost", "memory"}
 """Figures of which less is better; of "batch" neither is."""
 _TIMES = {"TTFT": "ttft_s", "TPOT": "tpot_s", DOLLARS: "cost_usd_per_mtok"}
-_RUN = {"MFU": "mfu", "days": "days", "cost": "cost_usd"}
+_RUN = {"MFU": "own_mfu", "days": "days", "cost": "cost_usd"}
 WHY = {
     "train": {STEP: "step_s", TOKENS: "tokens_per_s_per_chip", **_RUN},
     "serve": {STEP: "decode_step_s", TOKENS: "output_tokens_per_s_per_chip", **_TIMES},

@@ -58,7 +58,7 @@ def export_fields(asked: PageRequest) -> dict[str, Any]:
             "`dscale export` with its path (Copy as CLI gives both)."
         )
     record = asked.ask(of, asked.fields)
-    words = {name: asked.fields[name] for name in ("model", "price", "tokens") if asked.fields.get(name)}
+    words = {name: asked.fields[name] for name in ("model", "price", "tokens", "numerics") if asked.fields.get(name)}
     if not (record.plans if of == "train" else record.configs):
         raise InputError(f"There is no {'plan' if of == 'train' else 'configuration'} to export.")
     if of == "train":

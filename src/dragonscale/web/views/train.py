@@ -64,7 +64,7 @@ def answer_panel(asked: PageRequest) -> Card:
     gains = [amount(help.gain, "share", "helps", f"{help.gain:+.0%}") for help in one.helps]
     helps = [{**fields(help, "change needs"), "gain": gain} for help, gain in zip(one.helps, gains, strict=True)]
     return common | {
-        **fields(one, "feasible chips stack bound_by advice problems"),
+        **fields(one, "feasible chips stack bound_by advice problems gradients"),
         "sentence": _sentence(report, one, plan),
         "plan": plan,
         "settings": vars(one.plan),
@@ -80,7 +80,7 @@ def answer_panel(asked: PageRequest) -> Card:
 def _sentence(report: TrainReport, one: PlanReport, plan: str) -> str:
     if not one.feasible:
         return f"{plan} cannot train {report.model} on {report.slice}: {'; '.join(one.problems)}."
-    times = f"{render(one.step_s, 's')} a step ({_band(one)}), {one.mfu:.1%} MFU"
+    times = f"{render(one.step_s, 's')} a step ({_band(one)}), {one.mfu_text}"
     return f"{plan} trains {report.model} on {report.slice}: {times}."
 
 
@@ -131,7 +131,7 @@ def _figures(one: PlanReport) -> list[Card]:
     tokens = count(one.tokens_per_s_per_chip, "tokens_per_s_per_chip")
     figures = [
         figure("step", amount(one.step_s, "s", "step_s"), _band(one), more=bounds),
-        figure("MFU", share(one.mfu, "mfu"), f"of the {one.mfu_peak}"),
+        figure("MFU", share(one.own_mfu, "own_mfu"), one.of_peak),
         figure("tokens/s per chip", tokens, f"on {one.chips:,} chips"),
         figure("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), _of_memory(one)),
     ]

@@ -16,7 +16,7 @@ from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.step_ledger import WIRES
 from dragonscale.web.page_request import PageRequest
 
-STEP = {"step": "step_s", "mfu": "mfu"}
+STEP = {"step": "step_s", "mfu": "own_mfu"}
 """What stands beside a plan wherever it is listed."""
 MOST_CHIPS = 65536
 SEQUENCES = tuple(2**power * step // 2 for power in range(1, 15) for step in (2, 3))

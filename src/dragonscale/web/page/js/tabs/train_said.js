@@ -43,7 +43,7 @@ export const TrainSaid = memo(({ said, given, moving, busy, onTake }) => {
   return html`<div class="train-said">
       <${Sentence} text=${said.sentence} feasible=${said.feasible} />
       <${Region} region=${said.region} />
-      <p class="advice">${at} ${said.feasible && said.band} ${moving && !given ? "While it moves, the best plan that is known near this size is judged; the search runs when it rests." : said.searched}</p>
+      <p class="advice">${at} ${said.feasible && said.band} ${said.gradients ? `Gradients are ${said.gradients}.` : ""} ${moving && !given ? "While it moves, the best plan that is known near this size is judged; the search runs when it rests." : said.searched}</p>
       ${!said.feasible && !given && (moving || busy) && html`<p class="advice" role="status">${moving ? "A plan is searched for when the slider rests." : "Searching for a plan that runs …"}</p>`}
     </div>
     <${Figures} figures=${said.figures.length ? said.figures : []} />
