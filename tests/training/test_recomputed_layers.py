@@ -1,4 +1,4 @@
-"""Some layers of a plan recomputed, or what they save in the host's memory: between none and all, and as many as fit."""
+"""Some layers of a plan recomputed, or what they save in the host's memory: between none and all, as many as fit."""
 
 from dataclasses import replace
 
