@@ -131,6 +131,17 @@ def test_selective_recompute_is_said_by_modules() -> None:
             "data=16,pipe=4,zero=0,layout=6-10-10-6",
         ),
         ("--recompute-activations --use-distributed-optimizer", "fsdp=64,zero=1,remat=core_attn"),
+        (
+            "--pipeline-model-parallel-size 4 --recompute-granularity full --recompute-method block "
+            "--recompute-num-layers 5",
+            "data=16,pipe=4,zero=0,remat=block:5",
+        ),
+        (
+            "--pipeline-model-parallel-size 4 --recompute-granularity full --recompute-method block "
+            "--recompute-num-layers 8",
+            "data=16,pipe=4,zero=0,remat=block",
+        ),
+        ("--cpu-offloading-num-layers 20 --use-torch-fsdp2", "fsdp=64,zero=3,offload=activations:20"),
         ("--use-torch-fsdp2", "fsdp=64,zero=3"),
         ("--fp8-format e4m3 --fp8-recipe mxfp8", "data=64,zero=0,dtype=mxfp8"),
         ("--context-parallel-size 4", "data=16,context=4,zero=0,context_by=ring"),
@@ -203,6 +214,30 @@ def test_a_recipe_is_python_that_says_the_plan() -> None:
     assert back.file.model == "gpt3-175b"
 
 
+SOME_LAYERS = [
+    ("tensor=8,pipe=4,virtual=2,fsdp=2,zero=1,schedule=interleaved,remat=block:5", ("full", "block", "5")),
+    ("fsdp=64,zero=3,offload=activations:20", (None, None, None)),
+    ("fsdp=64,zero=1,remat=block", ("full", "uniform", "1")),
+]
+
+
+@pytest.mark.parametrize(("plan", "flags"), SOME_LAYERS)
+@pytest.mark.parametrize("target", [megatron, megatron_bridge])
+def test_layers_that_are_recomputed_or_offloaded_are_written_and_read(target, plan, flags) -> None:
+    run = _run("llama3-70b", "gb200:64", plan)
+    said = _flags(run)
+    assert tuple(said.get(f"--recompute-{name}") for name in ("granularity", "method", "num-layers")) == flags
+    made = target.write(run)
+    files = {**made.files, "run.sh": " ".join(str(word) for word in made.programs[0].words)}
+    text = files[megatron_bridge.write_megatron_bridge.FILE if target is megatron_bridge else "run.sh"]
+    assert read_plan(text, Given("llama3-70b", "gb200:64")).file.plan == parse_plan(plan)
+    assert ("NCCL_NET_GDR_C2C" in made.programs[0].env) == ("activations" in plan)
+    if target is megatron_bridge:
+        assert ("cpu_offloading = True" in text) == ("activations" in plan)
+        unset = text.replace("cpu_offloading = True", "cpu_offloading = False")
+        assert read_plan(unset, Given("llama3-70b", "gb200:64")).file.plan.offload == "none"
+
+
 def test_a_recipe_that_was_edited_counts_as_it_is() -> None:
     text = megatron_bridge.write(_run("llama3-70b", "h100:64", "tensor=8,fsdp=8,zero=1")).files[
         megatron_bridge.write_megatron_bridge.FILE
@@ -248,6 +283,8 @@ def test_what_changes_time_or_memory_is_told_with_what_is_judged() -> None:
         ("qwen3-30b-a3b", "expert=8,zero=1", "cuda_graph_modules = ['attn', 'moe_router', 'moe_preprocess']"),
         ("qwen3-30b-a3b", "expert=8,zero=1,remat=moe", "cuda_graph_modules = ['attn']"),
         ("llama3-8b", "fsdp=8,zero=1,remat=block", ""),
+        ("llama3-8b", "fsdp=8,zero=1,remat=block:5", ""),
+        ("llama3-8b", "fsdp=8,zero=1,offload=activations:5", ""),
         ("llama3-8b", "fsdp=8,zero=3", ""),
     ],
 )

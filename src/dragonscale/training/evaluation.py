@@ -27,11 +27,19 @@ from dragonscale.training.auto import AUTO, auto_choice, usual_choices
 from dragonscale.training.lines import costed_section, offload_seconds
 from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
-from dragonscale.training.plan import AXES, Plan
+from dragonscale.training.plan import AXES, Plan, layers_of
 from dragonscale.training.setting import Setting
 from dragonscale.training.stack import Stack, change, in_numerics, load_stack, numerics_for, on_chip
 from dragonscale.training.stages import StageLayers, layout_problem, stage_layers
-from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, step_time
+from dragonscale.training.step import (
+    Parts,
+    bound_passes,
+    layer_passes,
+    rerun_policy,
+    section_sums,
+    shared_passes,
+    step_time,
+)
 from dragonscale.training.step_ledger import MATMULS, WIRES, Stepped, lower_bound, step_lines
 from dragonscale.training.timers import expected_timer
 from dragonscale.training.xla_memory import section_parts, xla_held
@@ -169,6 +177,8 @@ def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], 
     """The setting of plans that share their words and their structure."""
     chip = job.slice.chip
     stack = on_chip(job.stack, chip.kind)
+    if stack.memory.allocator == "xla" and layers_of(plan.remat):
+        plan = replace(plan, remat="block")  # a scan over layers treats all of them alike
     timer, network = expected_timer(chip, plan.dtype, stack), profile_for(chip, job.transport)
     work = (float(job.batch), job.sequence, plan, stack, timer, network)
     return Setting(job.model.program(), job.slice, *work, folded, undivided, detail, job.documents)
@@ -233,19 +243,21 @@ def judge_setting(
     """The ledger of plans whose wires are laid; without a timer, their bounds alone."""
     mesh = wires.mesh
     microbatches = setting.batch / (mesh.size("data", "fsdp", "expert") * numbers["microbatch"])
-    lines, held = {}, {}
+    lines, held, share = {}, {}, rerun_policy(setting, layers, numbers)[1]
     for section in setting.sections:
         lines[section.name] = costed_section(setting, section, numbers["microbatch"], wires)
         held[section.name] = section_bytes(setting, section, numbers["microbatch"], mesh)
     bounds = section_sums(setting, lines, "bound_s")
-    least = Parts(bounds, held, layers, microbatches, *bound_passes(bounds, setting.plan))
+    least = shared_passes(setting, share, lambda one: bound_passes(bounds, one.plan))
+    least = Parts(bounds, held, layers, microbatches, *least)
     bound = step_time(setting, numbers, least, wires, bound=True)
     parts, time = replace(least, forward={}, backward={}), None
     if setting.timer is not None:
         sums = section_sums(setting, lines, "expected_s")
         for section in setting.sections:
             sums[section.name].offload = offload_seconds(setting, section, numbers["microbatch"], mesh)
-        passes = layer_passes(setting, sums, held, numbers["pipe"], microbatches)
+        rounds = (numbers["pipe"], microbatches)
+        passes = shared_passes(setting, share, lambda one: layer_passes(one, sums, held, *rounds))
         parts = Parts(sums, held, layers, microbatches, *passes)
         time = step_time(setting, numbers, parts, wires)
     step = Stepped(setting, numbers, wires, lines, parts, time, bound)

@@ -71,7 +71,7 @@ def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | No
     optimizer state."""
     steps = run_seconds(job, 1.0, tokens)
     by_time = steps * job.model_flops / (deadline * chip.peak(words.dtype)) if deadline else 1.0
-    state = OPTIMIZER_BYTES[words.optimizer] if words.offload == "none" else 0.0
+    state = OPTIMIZER_BYTES[words.optimizer] if words.offload != "optimizer" else 0.0
     by_memory = count_parameters(job.model).total * (2 + state) / chip.visible
     return max(1, int(max(by_time, by_memory)))
 

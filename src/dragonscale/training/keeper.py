@@ -17,7 +17,7 @@ from dragonscale.training.evaluation import NUMBERS, Job
 from dragonscale.training.fast import Chosen, Judged
 from dragonscale.training.legal import counts_ends, unrunnable
 from dragonscale.training.legality import family, rules
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import SOME_LAYERS, Plan
 from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, leaves_room, order, points, word_points
 from dragonscale.training.stages import layout_for
 
@@ -27,7 +27,7 @@ POINT = 0.002
 """What a point of simplicity counts, as a part of the time, when one plan stands for its shape."""
 MOST = 8192
 """Rows of a pool before it is thinned."""
-WORD, WEIGHED, SECONDS, HELD, POINTS, ROUNDS = 0, 9, 10, 11, 12, 13
+WORD, WEIGHED, SECONDS, HELD, POINTS, ROUNDS, LAYERS = 0, 9, 10, 11, 12, 13, 14
 """The rows of a pool's table; the numbers of the plans stand between."""
 
 
@@ -79,6 +79,7 @@ class NearPlans:
         rounds = numpy.broadcast_to(chosen.microbatches, len(chosen))[kept]
         columns = [len(self.words), *numbers.values(), weighed[near], seconds[kept], held[kept]]
         columns += [points(words, numbers, sequence) + layout_points(words, numbers, self.layers), rounds]
+        columns += [chosen.numbers[SOME_LAYERS][kept] if SOME_LAYERS in chosen.numbers else 0]
         self.rows.append(numpy.stack([numpy.broadcast_to(column, len(kept)).astype(float) for column in columns]))
         self.words.append(words)
         self.size += len(kept)
@@ -99,7 +100,7 @@ class NearPlans:
 
     def table(self) -> Any:
         """Everything kept, a column for each plan."""
-        return numpy.concatenate(self.rows, axis=1) if self.rows else numpy.empty((ROUNDS + 1, 0))
+        return numpy.concatenate(self.rows, axis=1) if self.rows else numpy.empty((LAYERS + 1, 0))
 
     def ranked(self, limit: float, slack: float) -> list[Candidate]:
         """The plans near the fastest, the recommended ones first, then those that are fast."""
@@ -114,6 +115,7 @@ class NearPlans:
 
     def _candidate(self, row: Any) -> Candidate:
         numbers = {name: int(value) for name, value in zip(NUMBERS, row[1:WEIGHED], strict=True)}
+        numbers |= {SOME_LAYERS: int(row[LAYERS])} if row[LAYERS] else {}
         return Candidate(dealt(self.words[int(row[WORD])], numbers, self.layers), float(row[SECONDS]), float(row[HELD]))
 
 
@@ -167,8 +169,9 @@ class Keeper:
         seconds, held = judged.seconds[line], numpy.broadcast_to(judged.hbm_bytes[line], size)
         laid, fits = numpy.broadcast_to(judged.possible, size), held <= limit
         runs, verified = takers(words, chosen)
-        self.searched += size
-        self._count(laid, fits)
+        if words.remat != SOME_LAYERS:  # how many layers follows from memory: a variant, no plan of its own
+            self.searched += size
+            self._count(laid, fits)
         good = laid & fits
         places = numpy.flatnonzero(good)
         self.feasible += len(places)
@@ -246,9 +249,11 @@ class Keeper:
 
 
 def dealt(words: Plan, numbers: dict[str, int], layers: int) -> Plan:
-    """A plan of the search, with the layout that its layers were dealt by."""
+    """A plan of the search, with the layout that its layers were dealt by and how many of them are recomputed."""
     layout = layout_for(layers, numbers["pipe"], numbers["virtual"]) if words.layout == "even" else words.layout
-    return replace(words, **numbers, layout=layout)
+    plain = {name: value for name, value in numbers.items() if name != SOME_LAYERS}
+    remat = f"block:{numbers[SOME_LAYERS]}" if SOME_LAYERS in numbers else words.remat
+    return replace(words, **plain, layout=layout, remat=remat)
 
 
 def layout_points(words: Plan, numbers: dict[str, Any], layers: int) -> Any:

@@ -24,7 +24,7 @@ from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.hardware import Chip
 from dragonscale.training.evaluation import Job
 from dragonscale.training.legality import FAMILIES, WORDS, Legality, family, native, rules
-from dragonscale.training.plan import AXES, Plan
+from dragonscale.training.plan import AXES, Plan, layers_of, without_layers
 from dragonscale.training.stages import layout_for
 
 _FORMATS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4", "mxfp4", "fp4", "int8", "int4")
@@ -107,6 +107,8 @@ def entry(word: str, value: Any) -> Any:
     """A choice of a word as the table names it."""
     if word == "remat" and is_modules(value):
         return "modules"
+    if word in ("remat", "offload"):
+        return without_layers(value)
     return "by stage" if word == "layout" and value not in ("even", "ends") else value
 
 
@@ -165,6 +167,10 @@ def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
             f"stack {name} has equal stages, and {layers} layers do not divide over pipe={plan.pipe}{chunks}; "
             f"take pipe={near}"
         )
+    if layers_of(plan.offload) and plan.remat != "none":
+        found.append(f"stack {name} recomputes nothing beside offload={plan.offload}; take remat=none")
+    if layers_of(plan.offload) >= layers:
+        found.append(f"stack {name} offloads fewer than all {layers} layers; take offload=activations:{layers - 1}")
     if row.ring_square and plan.ring and plan.context > 1 and job.sequence % plan.context**2:
         found.append(
             f"stack {name} needs sequences that context squared divides for a ring, and {job.sequence} is no "

@@ -17,7 +17,9 @@ from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.reader import Move
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.kernel_lines import kernel_lines
+from dragonscale.training.memory import section_bytes
 from dragonscale.training.move_lines import move_lines, statistics
+from dragonscale.training.plan import layers_of
 from dragonscale.training.setting import PassLine, PlacedSection, Setting, pass_sizes
 
 ALL = ("kernels", "activations", "state")
@@ -62,8 +64,13 @@ def _stacked(move: Move, setting: Setting) -> bool:
 
 
 def offload_seconds(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> Number:
-    """What sending a block's input to the host takes, one way, should the plan ask for it."""
+    """What sending a block's input to the host takes, one way, should the plan ask for it; or what some layers save,
+    shared by all, whose passes the transfers are spread over."""
     if "block" not in section.name:
         return 0.0
+    link = setting.slice.chip.host_link
+    if layers := layers_of(setting.plan.offload):
+        share = min(layers / len(setting.program.order), 1.0)
+        return share * section_bytes(setting, section, microbatch, mesh).activations / link
     entry = setting.rules(section).activation(section.ops[0].inputs[0])
-    return local_bytes(entry, pass_sizes(setting, section, microbatch, mesh), mesh) / setting.slice.chip.host_link
+    return local_bytes(entry, pass_sizes(setting, section, microbatch, mesh), mesh) / link

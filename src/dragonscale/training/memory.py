@@ -21,7 +21,7 @@ from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.rules import Rules
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES, matrix_names
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, layer_policies
 from dragonscale.training.setting import Setting, pass_sizes
 from dragonscale.training.stack import Stack, remat_of
 
@@ -58,6 +58,16 @@ class Held:
     def shards(self) -> Number:
         """1 where an axis shards the state, else 0: ZeRO over nothing is plain replicas, whatever its stage."""
         return _sharded(self.parameters, self.used)
+
+    def saved(self, again: Number, sent: Number) -> Number:
+        """Bytes that a layer saves on average: of a share that is recomputed whole its input, of one that is sent to
+        the host nothing."""
+        return self.activations + again * (self.entry - self.activations) - sent * self.activations
+
+    def last_saved(self, again: Number, sent: Number) -> Number:
+        """What the last layer has saved where the backward pass begins, with most there: everything while some layers
+        are not recomputed, since the first ones of a chunk are; of layers that go to the host one is on its way."""
+        return where(again < 1, self.activations, self.entry) * where(sent > 0, 0.0, 1.0)
 
 
 def _sharded(state: Number, used: Number) -> Number:
@@ -208,8 +218,8 @@ def saved_bytes(
     section: Section, sizes: dict[str, Number], mesh: Mesh, plan: Plan, rules: Rules, stack: Stack
 ) -> Iterator[tuple[str, Number]]:
     """Saved activations of one microbatch in one layer by tensor, split as they lie; host offload
-    keeps none of them."""
-    remat = remat_of(stack, plan.remat)
+    keeps none of them. Of layers under two policies, what those under the first save."""
+    remat = remat_of(stack, layer_policies(plan.remat)[0])
     if remat == "offload":
         return
     if remat == "block":

@@ -28,7 +28,7 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.training.evaluation import Job
 from dragonscale.training.legal import entry, illegal_words, nearest, refused, takes, trains_in, undivided_by
 from dragonscale.training.legality import AdvisedAgainst, Legality, family, native, rules
-from dragonscale.training.plan import AXES, Plan
+from dragonscale.training.plan import AXES, SOME_LAYERS, Plan
 from dragonscale.training.space import Kind, Space
 
 _CHOICES = ("schedule", "context_by", "remat", "fold")
@@ -50,7 +50,7 @@ def offered(job: Job, space: Space) -> Space:
     for word in _CHOICES:
         asked, has = getattr(space, word), (*getattr(alone, word), *getattr(piped, word))
         legal = tuple(one for one in asked if entry(word, one) in has)
-        usual = tuple(dict.fromkeys(one for one in has if one != "modules"))
+        usual = tuple(dict.fromkeys(one for one in has if one not in ("modules", SOME_LAYERS)))
         changed[word] = legal or (usual if asked == getattr(Space(), word) else asked)
     if alone.selective and space.remat == Space().remat:
         own = freeing_modules(job.model, alone.selective)
@@ -59,6 +59,8 @@ def offered(job: Job, space: Space) -> Space:
     if space.remat == Space().remat and len(changed["remat"]) > 1:
         # Activations in the host's memory are for what does not fit otherwise: a search falls back on them.
         changed["remat"] = tuple(one for one in changed["remat"] if one != "offload")
+    if space.remat == Space().remat and SOME_LAYERS in alone.remat and {"none", "block"} <= {*changed["remat"]}:
+        changed["remat"] += (SOME_LAYERS,)  # as many as let a plan fit
     if "1f1b" in changed["schedule"] and len(changed["schedule"]) > 1:
         # GPipe has the bubble of 1F1B and holds more.
         changed["schedule"] = tuple(one for one in changed["schedule"] if one != "gpipe")

@@ -9,7 +9,7 @@ million.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.numbers import Number, maximum, minimum, where
@@ -137,6 +137,18 @@ class LayerPass:
         shown = sum((exposed for _, exposed in self.moves.values()), 0.0)
         return self.kernels + self.recomputed + self.host + self.copies + shown
 
+    def beside(self, other: "LayerPass", share: Number) -> "LayerPass":
+        """The mean of layers of which a share runs as another does."""
+
+        def mean(mine: Number, others: Number) -> Number:
+            return mine + share * (others - mine)
+
+        names = [item.name for item in fields(self) if item.name != "moves"]
+        plain = {name: mean(getattr(self, name), getattr(other, name)) for name in names}
+        pairs = {name: zip(both, other.moves[name], strict=True) for name, both in self.moves.items()}
+        moves = {name: (mean(*next(both)), mean(*next(both))) for name, both in pairs.items()}
+        return LayerPass(**plain, moves=moves)
+
 
 Often = tuple[Number, Number]
 """How often weights are gathered and gradients scattered, over once a microbatch."""
@@ -145,7 +157,8 @@ Often = tuple[Number, Number]
 @dataclass(frozen=True)
 class LayerRun:
     """A layer's sums, and what decides how its moves hide: the stack, the remat policy, whether keys go round a `ring`.
-    `two_way`: another microbatch runs backward beside it (DualPipe)."""
+    `two_way`: another microbatch runs backward beside it (DualPipe). `offloads`: what it saves goes to the host and
+    back."""
 
     sums: SectionSums
     stack: Stack
@@ -153,6 +166,7 @@ class LayerRun:
     ring: bool = False
     two_way: Number = False
     often: Often = (1.0, 1.0)
+    offloads: bool = False
 
     def again(self, name: str) -> Number:
         """Seconds of a bucket that run again."""
@@ -248,7 +262,7 @@ def backward_pass(run: LayerRun, reduced: tuple[str, ...], copies: Number = 0.0)
     issuing = run.host("backward", *(phase for phase in phases if phase != "wgrad"))
     alone = maximum(issuing, busy + copies - weights)
     moves["weight"] = run.weights("backward", span, reduced)
-    if run.remat == "offload":
+    if run.offloads:
         # To the host's memory under the forward pass, and back under this one.
         way = sums.offload
         moves["offload"] = (2 * way, maximum(way - sums.of("kernels", "forward"), 0.0) + maximum(way - busy, 0.0))

@@ -18,7 +18,9 @@ What these tensors add up to is what an allocator counts as allocated. It takes 
 free (fragmentation, which must fit too), and blocks that it keeps for later (which it gives back when asked). Outside
 it lie the driver's context and the network library's buffers.
 
-What a plan keeps in the host's memory: `remat=offload` sends each block's input there and back, under the passes.
+What a plan keeps in the host's memory: `remat=offload` sends each block's input there and back, under the passes;
+`offload=activations:20` everything that twenty layers save (Transformer Engine's cpu_offload spreads the transfers of
+those layers over the passes of all, and a layer's tensors are there until its transfer is done).
 `offload=optimizer` keeps master copy and moments there: once a step a chip's share of the gradients goes down, the
 host's cores update it, and new weights come back (ZeRO-Offload, Ren et al. 2021; Megatron's --optimizer-cpu-offload).
 None of that is hidden.
@@ -31,9 +33,10 @@ from typing import Any
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.training.memory import Held, owned_bytes
+from dragonscale.training.plan import layers_of
 from dragonscale.training.setting import Setting
 from dragonscale.training.stack import StackMemory
-from dragonscale.training.stages import FOLDED, StageLayers, held_last, held_microbatches
+from dragonscale.training.stages import FOLDED, StageLayers, held_last, held_microbatches, share_of_layers
 
 OUTSIDE = ("fragmentation", "framework")
 """Parts that no tensor has: what an allocator cannot use, and what lies outside of it."""
@@ -129,17 +132,27 @@ def ranks_held(
     first = {"embed": 1} | dict.fromkeys(ends, 1 if both else alone)
     last = {"embed": 1 if plan.schedule == "dualpipe" else alone}
     last |= dict.fromkeys(ends, alone if plan.schedule in FOLDED else 1)
-    fuller = _one_rank(setting, held, layers.first, first, flight, early)
-    return fuller, _one_rank(setting, held, layers.last, last, where(alone, flight, few), early)
+    flights = flight, where(alone, flight, few)
+    sides = zip((layers.first, layers.last), (first, last), flights, strict=True)
+    one, other = (_one_rank(setting, held, *side, early, numbers) for side in sides)
+    return one, other
 
 
 def _one_rank(
-    setting: Setting, held: dict[str, Held], counts: dict[str, Any], ends: dict[str, Any], flight: Number, early: Number
+    setting: Setting,
+    held: dict[str, Held],
+    counts: dict[str, Any],
+    ends: dict[str, Any],
+    flight: Number,
+    early: Number,
+    numbers: dict[str, Any],
 ) -> Rank:
     # DualPipe's ranks hold the layers of two stages; the ends are counted already.
     copies = dict.fromkeys(counts, 2.0 if setting.plan.schedule == "dualpipe" else 1.0) | dict.fromkeys(ends, 1.0)
     memory, often = setting.stack.memory, counts | ends
     blocks = [held[kind] for kind in counts]
+    again = share_of_layers(setting.plan.remat, counts, numbers)
+    sent = share_of_layers(setting.plan.offload, counts, numbers)
     state = {("weights", name): copies[name] * times * held[name].weights for name, times in often.items()}
     state |= {("optimizer", name): times * held[name].optimizer for name, times in often.items()}
     if memory.placeholders:
@@ -147,14 +160,14 @@ def _one_rank(
     share = sum(times * held[name].parameters for name, times in often.items())
     passing = {
         "logits": ends["head"] * (held["head"].logits * memory.logit_bytes / memory.loss_chunks + held["head"].working),
-        "workspace": maximum(*[one.working - one.activations for one in blocks], 0.0),
+        "workspace": maximum(*[one.working - one.last_saved(again, sent) for one in blocks], 0.0),
         "layers": memory.prefetch * maximum(*[one.gathered for one in blocks], 0.0),
         "ends": sum(times * held[name].gathered for name, times in ends.items()),
         "reducing": maximum(*[one.reducing for one in blocks], 0.0),
         "update": memory.update_bytes * share,
     }
     gradients = {name: copies[name] * times * held[name].gradients for name, times in often.items()}
-    kept = {name: flight * times * held[name].activations for name, times in counts.items()}
+    kept = {name: flight * times * held[name].saved(again, sent) for name, times in counts.items()}
     return Rank(memory, state, gradients, kept, passing, early)
 
 
@@ -188,8 +201,10 @@ def hosted(
         state = owned_bytes(plan, setting.stack, share, matrices, shards)
         found.append(HeldLine("optimizer", "master copy and state", state))
         found.append(HeldLine("gradients", "gradients for the update", GRADIENT_BYTES * share, "backward", "update"))
-    if plan.remat == "offload":
+    sent = share_of_layers(plan.offload, layers.fullest, numbers)
+    if plan.remat == "offload" or layers_of(plan.offload):
         flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)
-        kept = flight * sum(times * held[name].entry for name, times in layers.fullest.items())
+        each = {name: one.entry if plan.remat == "offload" else sent * one.activations for name, one in held.items()}
+        kept = flight * sum(times * each[name] for name, times in layers.fullest.items())
         found.append(HeldLine("activations", "saved by layers", kept, "forward", "backward"))
     return found

@@ -38,8 +38,10 @@ class Plan:
     each; `7-8-8-7` is the layers of every stage in order. `context_by` says how attention sees the keys of other chips:
     gathered, by ring attention, or by trading sequence for heads (Ulysses). `etp` slices every expert over `tensor`;
     otherwise whole experts are spread over it. `fold` spreads experts over `context` as well (`context`), or not
-    (`tensor`). `offload` keeps the optimizer's state in the host's memory. `remat` is a policy of `POLICIES`, or
-    modules to recompute, joined by `+` (`dragonscale.models.recompute_modules`)."""
+    (`tensor`). `offload` keeps the optimizer's state in the host's memory, or (`activations:20`) what so many layers
+    save. `remat` is a policy of `POLICIES`, modules to recompute, joined by `+`
+    (`dragonscale.models.recompute_modules`), or `block:5`: five layers of every chunk of a pipeline rank are recomputed
+    whole, the others keep everything."""
 
     data: int = 1
     fsdp: int = 1
@@ -101,6 +103,32 @@ def _written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+SOME_LAYERS = "block:N"
+BY_LAYERS = {SOME_LAYERS: "remat", "activations:N": "offload"}
+"""Words that end in a number of layers, and the settings they are of."""
+
+
+def layers_of(word: str) -> int:
+    """How many layers a word is about; 0: it is about none, or all."""
+    number = word.partition(":")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def without_layers(word: str) -> str:
+    """A word with N for its number of layers.
+
+    >>> without_layers("block:5"), without_layers("block"), layers_of("block:5")
+    ('block:N', 'block', 5)
+    """
+    kind, colon, _ = word.partition(":")
+    return f"{kind}{colon}N" if colon else word
+
+
+def layer_policies(remat: str) -> tuple[str, ...]:
+    """The policies that layers of a plan run under: two where only some of them are recomputed."""
+    return ("none", "block") if without_layers(remat) == SOME_LAYERS else (remat,)
+
+
 _CHOICES = {"remat": POLICIES, "schedule": SCHEDULES, "optimizer": OPTIMIZERS, "offload": OFFLOADS, "fold": FOLDS}
 _CHOICES |= {"context_by": CONTEXTS, "dtype": tuple(DTYPE_BYTES)}
 _SHOWN = {"pipe": "pp", "data": "dp", "fsdp": "fsdp", "expert": "ep", "context": "cp", "tensor": "tp"}
@@ -122,10 +150,13 @@ def read_field(name: str, value: Any) -> Any:
     text = _OLD.get(str(value).strip(), str(value).strip())
     if name == "remat" and ("+" in text or text in MODULES):
         return read_modules(text)
+    if BY_LAYERS.get(without_layers(text)) == name:
+        return _of_layers(name, text)
     if name in _CHOICES:
         if text not in _CHOICES[name]:
             modules = MODULES if name == "remat" else ()
-            raise unknown("remat policy" if modules else name, text, [*_CHOICES[name], *modules])
+            more = [word for word, setting in BY_LAYERS.items() if setting == name]
+            raise unknown("remat policy" if modules else name, text, [*_CHOICES[name], *modules, *more])
         return text
     if name == "layout":
         if text not in ("even", "ends") and not re.fullmatch(r"\d{1,4}(-\d{1,4})*", text):
@@ -140,6 +171,13 @@ def read_field(name: str, value: Any) -> Any:
     if name == "zero" and int(text) > 3:
         raise InputError(f"In a plan zero is {text}; ZeRO has the stages 0, 1, 2 and 3.")
     return int(text)
+
+
+def _of_layers(name: str, text: str) -> str:
+    if not re.fullmatch(r"[a-z]+:\d{1,4}", text) or not layers_of(text):
+        kind = text.partition(":")[0]
+        raise InputError(f"In a plan {name} is {shorten(text)}; write a number of layers of at least 1: {kind}:5.")
+    return f"{text.partition(':')[0]}:{layers_of(text)}"
 
 
 def _truth(name: str, value: Any) -> bool:
@@ -162,6 +200,8 @@ def read_setting(part: str, whole: str) -> tuple[str, str]:
             return _WORDS[name], name
         if is_modules(name):
             return "remat", name
+        if setting := BY_LAYERS.get(without_layers(name)):
+            return setting, name
         if number and (number[1] in SHORT or number[1] in AXES):
             return SHORT.get(number[1], number[1]), number[2]
         near = difflib.get_close_matches(name, _WORDS, 1)

@@ -20,13 +20,26 @@ from typing import Any
 import numpy
 
 from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
-from dragonscale.training.fast import PlanRows, Shapes, choose, cost_rows, judge_rows, lower_bounds, shapes_of, take
-from dragonscale.training.keeper import SHAPE, Candidate, Keeper
+from dragonscale.training.fast import (
+    Costs,
+    Judged,
+    PlanRows,
+    Shapes,
+    choose,
+    cost_rows,
+    judge_layers,
+    judge_rows,
+    lower_bounds,
+    shapes_of,
+    take,
+    with_layers,
+)
+from dragonscale.training.keeper import SHAPE, Candidate, Keeper, SeenRows
 from dragonscale.training.legal import deals, unrunnable
 from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.offer import fallback, offered, offered_alike, offered_words, refusals
-from dragonscale.training.plan import Plan
-from dragonscale.training.simplicity import SAME, SLACK, points
+from dragonscale.training.plan import SOME_LAYERS, Plan, layer_policies
+from dragonscale.training.simplicity import FULL, SAME, SLACK, points
 from dragonscale.training.space import Kind, Space, deals_heads, even_chunks, kind_of, kinds_of, rows_of
 from dragonscale.training.stages import BOTH_WAYS
 
@@ -132,7 +145,8 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
         folded, undivided = kinds[kind]
         rows = PlanRows(job, take(numbers, numpy.array(mine)), folded, dict(undivided))
         chosen = choose(rows, slice(0, len(rows)), rows.numbers["virtual"], plan.layout)
-        least = lower_bounds(rows, plan, chosen, cost_rows(rows, plan, (plan.remat,), bound=True))
+        policies = [replace(plan, remat=one) for one in layer_policies(plan.remat)]
+        least = lower_bounds(rows, plan, chosen, [cost_rows(rows, one, (one.remat,), bound=True) for one in policies])
         if numpy.any(least > numpy.array([kept[place].seconds for place in mine]) * (1 + 1e-9)):
             return True
     return False
@@ -142,6 +156,7 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
     job, before = keeper.job, keeper.searched
     table = list(blocks(job, rows_of(job, space), space.words.etp))
     total = before + sum(block_size(job, space, kind, block) for kind, _, block in table)
+    policies = tuple(dict.fromkeys(one for remat in space.remat for one in layer_policies(remat)))
     for (kind, (folded, undivided), block), (shapes, which) in zip(table, _shapes(job, table), strict=True):
         rows = PlanRows(job, block, folded, dict(undivided), shapes, which)
         named = space.words.layout if space.words.layout != "even" else "" if keeper.layers else "even"
@@ -150,8 +165,8 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
         ]
         for words in offered_words(job, space, kind, block):
             kinds = {costed_as(job, words, schedule) for schedules, _ in batches for schedule in schedules}
-            costs = {alike: cost_rows(rows, replace(words, schedule=alike), space.remat) for alike in kinds}
-            bounds = space.remat if bounded else ()
+            costs = {alike: cost_rows(rows, replace(words, schedule=alike), policies) for alike in kinds}
+            bounds = policies if bounded else ()
             least = [cost_rows(rows, replace(words, remat=one), (one,), bound=True) for one in bounds]
             for schedules, batch in batches:
                 chosen = batch.chosen
@@ -161,13 +176,39 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
                 for schedule in schedules:
                     named = replace(words, schedule=schedule)
                     here = at_places[costed_as(job, words, schedule)]
-                    judged = judge_rows(rows, named, space.remat, chosen, here, floor)
+                    judged = judge_rows(rows, named, policies, chosen, here, floor)
                     if words.context_by == "ulysses":
                         judged = replace(judged, possible=judged.possible & deals_heads(job, words, chosen.numbers))
-                    for line, remat in enumerate(space.remat):
-                        keeper.see(replace(named, remat=remat), batch, judged, line)
+                    for remat in space.remat:
+                        words_of = replace(named, remat=remat)
+                        if remat in policies:
+                            keeper.see(words_of, batch, judged, policies.index(remat))
+                        else:
+                            _see_layers(keeper, rows, words_of, batch, policies, (judged, here, floor))
                     if progress is not None:
                         progress(keeper.searched, total)
+
+
+def _see_layers(
+    keeper: Keeper,
+    rows: PlanRows,
+    words: Plan,
+    batch: SeenRows,
+    policies: tuple[str, ...],
+    known: tuple[Judged, Costs, list[Costs]],
+) -> None:
+    """Take in plans that recompute some layers of a chunk: as many as the words say, or as each needs to leave room."""
+    (judged, expected, bounds), chosen = known, batch.chosen
+    lines = [policies.index(one) for one in layer_policies(words.remat)]
+    expected, least = [expected.line(line) for line in lines], [bounds[line] for line in lines] if bounds else []
+    if words.remat == SOME_LAYERS:
+        held, room = [judged.hbm_bytes[line] for line in lines], FULL * keeper.job.slice.chip.visible
+        chosen, places = with_layers(rows, words, chosen, expected, held, room)
+        if not len(places):
+            return
+        batch = keeper.batch(chosen)
+        expected, least = ([one.at(places) for one in some] for some in (expected, least))
+    keeper.see(words, batch, judge_layers(rows, words, chosen, expected, least), 0)
 
 
 def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:
@@ -255,7 +296,8 @@ def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Ite
 def block_size(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> int:
     """The number of plans of a block."""
     one = sum(len(names) * len(virtual) for names, (_, virtual) in batches_of(job, space, block))
-    return one * len(offered_words(job, space, kind, block)) * len(space.remat)
+    policies = [remat for remat in space.remat if remat != SOME_LAYERS]
+    return one * len(offered_words(job, space, kind, block)) * len(policies)
 
 
 def space_size(job: Job, space: Space | None = None) -> int:

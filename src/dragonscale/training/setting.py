@@ -73,6 +73,10 @@ class Setting:
         """A section under the rules."""
         return read_training(section, self.rules(section))
 
+    def under(self, remat: str) -> "Setting":
+        """The same with another remat policy."""
+        return replace(self, plan=replace(self.plan, remat=remat))
+
     def peak(self, part: str) -> Number:
         """FLOP/s of a part's matmuls at best."""
         return self.slice.chip.peak(self.plan.dtype if part in NARROW_PARTS else "bf16")

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, without_layers
 
 SLACK = 0.01
 """Plans this near to the fastest are taken as equally fast: about a fifth of the median error of predicted steps."""
@@ -32,16 +32,16 @@ SHORT, CONTEXT_GAIN = 8192, 0.03
 
 SCHEDULE_POINTS = {"1f1b": 0, "gpipe": 1, "interleaved": 1, "zb-h1": 3, "zbv": 4, "dualpipe": 4, "dualpipev": 4}
 """1F1B is in every trainer, interleaving in most; zero-bubble and bidirectional schedules in one or two each."""
-REMAT_POINTS = {"none": 0, "block": 0, "selective": 1, "matmuls": 2, "offload": 4}
-"""All or nothing is a switch of every trainer; what is saved of a block by name differs between them; offload needs
-pinned host memory."""
+REMAT_POINTS = {"none": 0, "block": 0, "block:N": 1, "selective": 1, "matmuls": 2, "offload": 4}
+"""All or nothing is a switch of every trainer, some layers of one; what is saved of a block by name differs between
+them; offload needs pinned host memory."""
 CONTEXT_POINTS = {"gather": 0, "ring": 1, "ulysses": 1}
 OFFLOAD_POINTS = {"none": 0, "optimizer": 4}
 
 
 def word_points(words: Plan) -> int:
     """Points of a plan's words, whatever its mesh."""
-    found = REMAT_POINTS.get(words.remat, 2) + OFFLOAD_POINTS.get(words.offload, 4)
+    found = REMAT_POINTS.get(without_layers(words.remat), 2) + OFFLOAD_POINTS.get(words.offload, 4)
     found += 1 if words.zero == 2 else 0
     return found + (1 if words.etp else 0) + (1 if words.layout != "even" else 0)
 

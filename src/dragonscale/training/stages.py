@@ -28,6 +28,7 @@ from typing import Any
 import numpy
 
 from dragonscale.physics.numbers import Number, maximum, minimum
+from dragonscale.training.plan import layers_of
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,20 @@ class StageLayers:
     first: dict[str, Any]
     last: dict[str, Any]
     fullest: dict[str, Any]
+
+
+def share_of_layers(word: str, counts: dict[str, Any], numbers: dict[str, Any]) -> Number:
+    """The part of a rank's layers that a word such as `block:5` is about: five of each of its chunks, as Megatron
+    counts them (`checkpointed_forward` in megatron/core/recompute.py runs for one chunk), of each kind of layer as
+    large a part. A search has a number for each of its plans.
+
+    >>> share_of_layers("block:5", {"block": 20}, {"virtual": 2}), share_of_layers("block", {"block": 20}, {})
+    (0.5, 0.0)
+    """
+    layers = numbers.get(word, layers_of(word))
+    if isinstance(layers, int) and not layers:
+        return 0.0
+    return minimum(layers * numbers["virtual"] / maximum(sum(counts.values()), 1), 1.0)
 
 
 FOLDED = ("zbv", "dualpipev")

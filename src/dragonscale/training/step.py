@@ -5,6 +5,7 @@ gradients' reduction over replicas hides under the last backward pass; the optim
 of the state. The same functions take one plan (floats), a space of plans (arrays) or formulas.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,10 @@ from dragonscale.training.muon import muon_seconds
 from dragonscale.training.optimizers import MATRIX_UPDATE_BYTES, SLOWER, UPDATE_BYTES
 from dragonscale.training.passes import WAITED, LayerPass, LayerRun, SectionSums, backward_pass, forward_pass, sum_lines
 from dragonscale.training.peak_memory import WEIGHT_BYTES
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, layer_policies, layers_of
 from dragonscale.training.setting import PassLine, Setting
 from dragonscale.training.stack import Stack
-from dragonscale.training.stages import BOTH_WAYS, FOLDED, StageLayers, bubble
+from dragonscale.training.stages import BOTH_WAYS, FOLDED, StageLayers, bubble, share_of_layers
 from dragonscale.training.travel import bound_time, travel_time
 
 HOST_UPDATE = 40e9
@@ -40,9 +41,26 @@ class Parts:
     backward: dict[str, LayerPass]
 
 
+Passes = tuple[dict[str, LayerPass], dict[str, LayerPass]]
+"""Every section's forward and backward pass."""
+
+
+def shared_passes(setting: Setting, share: Number, make: Callable[[Setting], Passes]) -> Passes:
+    """Passes of a plan as `make` gives them for one policy; where layers run under two, the mean, the second's share of
+    them counted."""
+    ways = zip(*(make(setting.under(policy)) for policy in layer_policies(setting.plan.remat)), strict=True)
+    forward, backward = ({name: mean_pass([run[name] for run in runs], share) for name in runs[0]} for runs in ways)
+    return forward, backward
+
+
+def mean_pass(runs: list[LayerPass], share: Number) -> LayerPass:
+    """A pass of layers of which a share runs as the second of two; of one alone, that one."""
+    return runs[0] if len(runs) == 1 else runs[0].beside(runs[1], share)
+
+
 def layer_passes(
     setting: Setting, sums: dict[str, SectionSums], held: dict[str, Held], pipe: Number, microbatches: Number
-) -> tuple[dict[str, LayerPass], dict[str, LayerPass]]:
+) -> Passes:
     """Every section's forward and backward pass; only blocks are recomputed."""
     plan, stack, timer = setting.plan, setting.stack, setting.timer
     assert timer is not None
@@ -59,7 +77,8 @@ def layer_passes(
         remat = plan.remat if "block" in name else "none"
         if "block" in name:  # layers are scanned
             copied = copied + timer.copy(held[name].activations * stack.memory.kept_moves / 2) + stack.host.layer_s
-        run = LayerRun(one, stack, remat, plan.ring, two_way, often)
+        offloads = remat == "offload" or ("block" in name and layers_of(plan.offload) > 0)
+        run = LayerRun(one, stack, remat, plan.ring, two_way, often, offloads)
         forward[name], backward[name] = (
             forward_pass(run, copied),
             backward_pass(run, reduced_often(plan), copied + added),
@@ -85,7 +104,7 @@ def state_often(plan: Plan, stack: Stack, pipe: Number, microbatches: Number) ->
     return 1.0, 1.0
 
 
-def bound_passes(sums: dict[str, SectionSums], plan: Plan) -> tuple[dict[str, LayerPass], dict[str, LayerPass]]:
+def bound_passes(sums: dict[str, SectionSums], plan: Plan) -> Passes:
     """The same at best: kernels at their bound, everything else hidden."""
     forward, backward = {}, {}
     for name, one in sums.items():
@@ -100,7 +119,7 @@ def section_sums(setting: Setting, lines: dict[str, list[PassLine]], quantity: s
     """Sums of every section's lines under the plan's remat policy."""
     found = {}
     for section in setting.sections:
-        remats = (setting.plan.remat,) if "block" in section.name else ("none",)
+        remats = layer_policies(setting.plan.remat) if "block" in section.name else ("none",)
         found[section.name] = sum_lines(lines[section.name], setting.reading(section), setting.stack, remats, quantity)
     return found
 
@@ -166,12 +185,14 @@ def lower_seconds(setting: Setting, numbers: dict[str, Any], parts: Parts, wires
     time = step_time(setting, numbers, parts, wires, bound=True)
     alone = numbers["pipe"] == 1
     often = {**parts.layers.fullest, "embed": alone, **{section.name: alone for section in setting.ends}}
-    remat = setting.plan.remat
+    remat, share = rerun_policy(setting, parts.layers, numbers)
 
     gathered, scattered = state_often(setting.plan, setting.stack, numbers["pipe"], parts.microbatches)
 
     def moved(name: str, *phases: str) -> Number:
-        again = [one.again.get((name, remat), 0.0) if "block" in kind else 0.0 for kind, one in parts.sums.items()]
+        again = [
+            share * one.again.get((name, remat), 0.0) if "block" in kind else 0.0 for kind, one in parts.sums.items()
+        ]
         once = [one.of(name, *phases) for one in parts.sums.values()]
         each = zip(parts.sums, once, again, strict=True)
         return parts.microbatches * sum(often[kind] * (first + more) for kind, first, more in each)
@@ -182,6 +203,13 @@ def lower_seconds(setting: Setting, numbers: dict[str, Any], parts: Parts, wires
     update = updated_bytes(setting, parts) / setting.slice.chip.hbm.bandwidth
     update = update + muon_seconds(setting, parts.layers.fullest, wires, bound=True)
     return maximum(time.layers + time.uneven + time.waiting, update, *wired, fsdp, time.sends[0], time.reduction[0])
+
+
+def rerun_policy(setting: Setting, layers: StageLayers, numbers: dict[str, Any]) -> tuple[str, Number]:
+    """The policy of layers that run again, and the share of those layers."""
+    remat = setting.plan.remat
+    share = share_of_layers(remat, layers.fullest, numbers) if len(layer_policies(remat)) > 1 else 1.0
+    return layer_policies(remat)[-1], share
 
 
 def layer_counts(program: Program) -> dict[str, int]:

@@ -25,6 +25,7 @@ from dragonscale.training.step import (
     Parts,
     StepTime,
     reduced_often,
+    rerun_policy,
     send_bytes,
     state_often,
     state_seconds,
@@ -84,7 +85,7 @@ def _section(step: Stepped, name: str) -> Iterator[LedgerLine]:
     forward, backward = (passes.get(name) for passes in (parts.forward, parts.backward))
     section = next(one for one in setting.sections if one.name == name)
     reading = setting.reading(section)
-    remat = setting.plan.remat if "block" in name else "none"
+    remat, part = rerun_policy(setting, parts.layers, step.numbers) if "block" in name else ("none", 1.0)
     sizes_tokens = setting.sequence / step.wires.mesh.size(*reading.rules.tokens)
     once = parts.layers.fullest.get(name, 1)
     gathered, scattered = state_often(setting.plan, setting.stack, step.numbers["pipe"], parts.microbatches)
@@ -103,8 +104,8 @@ def _section(step: Stepped, name: str) -> Iterator[LedgerLine]:
         share = rerun_share(line, reading, remat, setting.stack)
         if not isinstance(share, float) or share:
             again = replace(line, expected_s=0.0) if is_kept(line, remat) else line
-            yield _rerun(again, often, share, backward, step, sizes_tokens)
-    yield from _overheads(name, forward, backward, often, remat)
+            yield _rerun(again, often, part * share, backward, step, sizes_tokens)
+    yield from _overheads(name, forward, backward, often)
 
 
 def _ratio(line: PassLine, run: LayerPass | None) -> Number:
@@ -163,15 +164,13 @@ def _reduced(line: PassLine, step: Stepped, layers: Number) -> LedgerLine:
     return _booked(line, times=line.times * layers, term="gradient reduction", exposed_s=line.expected_s * share)
 
 
-def _overheads(
-    name: str, forward: LayerPass | None, backward: LayerPass | None, often: Number, remat: str
-) -> Iterator[LedgerLine]:
+def _overheads(name: str, forward: LayerPass | None, backward: LayerPass | None, often: Number) -> Iterator[LedgerLine]:
     for phase, run in (("forward", forward), ("backward", backward)):
         if run is None:
             continue
         waits = {"issuing kernels": ("host", "host", run.host, run.host)}
         waits["weights and gradients"] = ("copy", "weight and gradient copies", run.copies, run.copies)
-        if remat == "offload" and "offload" in run.moves:
+        if "offload" in run.moves:
             waits["saved activations"] = ("host transfer", "host offload", *run.moves["offload"])
         for what, (kind, term, seconds, exposed) in waits.items():
             yield LedgerLine(name, phase, what, kind, (), often, term=term, expected_s=seconds, exposed_s=exposed)

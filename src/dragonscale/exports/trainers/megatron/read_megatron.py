@@ -48,7 +48,7 @@ def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[
         pipe=pipe,
         microbatch=microbatch,
         virtual=virtual,
-        remat=_remat(read, notes),
+        remat=_remat(read, notes, -(-layers // (pipe * virtual))),
         zero=zero,
         dtype=TERMS.choice("dtype", read.values),
         schedule="interleaved" if virtual > 1 else "1f1b",
@@ -56,7 +56,7 @@ def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[
         context_by=_context_by(read, context, notes),
         layout=layout,
         optimizer=_optimizer(read),
-        offload="optimizer" if read.take("--optimizer-cpu-offload") else "none",
+        offload=_offload(read, notes),
     )
     return plan, batch, notes
 
@@ -165,7 +165,15 @@ def layout_sizes(text: str) -> list[int]:
     return [stage.count("t") for stage in plain.split("|")]
 
 
-def _remat(read: ReadFlags, notes: list[str]) -> str:
+def _offload(read: ReadFlags, notes: list[str]) -> str:
+    optimizer, layers = read.take("--optimizer-cpu-offload"), read.whole("--cpu-offloading-num-layers", 0, 0)
+    if optimizer and layers:
+        notes.append(f"Activations of {layers} layers are offloaded, too; they are counted on the chip.")
+    return "optimizer" if optimizer else f"activations:{layers}" if layers else "none"
+
+
+def _remat(read: ReadFlags, notes: list[str], chunk: int) -> str:
+    """What is recomputed; `chunk` are the layers of one."""
     kind, method = read.take("--recompute-granularity"), read.take("--recompute-method")
     layers, modules = read.whole("--recompute-num-layers"), read.take("--recompute-modules")
     if read.take("--recompute-activations"):
@@ -173,9 +181,9 @@ def _remat(read: ReadFlags, notes: list[str]) -> str:
     if read.take("--moe-layer-recompute"):
         kind, modules = "selective", [*(modules or ["core_attn"]), "moe"]
     if kind == "full":
-        if method == "block":
-            notes.append(f"{layers} layers of each stage are recomputed; it is read as all of them (remat=block).")
-        elif layers > 1:
+        if method == "block" and layers < chunk:
+            return f"block:{layers}"
+        if method != "block" and layers > 1:
             notes.append(f"Inputs are kept of every {layers} layers; it is read as of every layer (remat=block).")
         return "block"
     if kind != "selective":

@@ -26,7 +26,7 @@ from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import SCRIPT, STEPS, check_type, model_flags, plain_fields
 from dragonscale.exports.written import PlanDifference, WrittenFiles
 from dragonscale.training.legality import family
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan import Plan, layer_policies, layers_of, short_plan
 from dragonscale.training.stack import Stack, in_numerics, load_stack, numerics_for, remat_of
 from dragonscale.training.stages import chunk_sizes
 
@@ -81,11 +81,16 @@ class MegatronRun:
         return self.plan.tensor if self.experts and self.plan.etp else 1
 
     @property
+    def whole_blocks(self) -> bool:
+        """Whether blocks are recomputed whole, all or some of them."""
+        return "block" in layer_policies(self.plan.remat)
+
+    @property
     def hides_exchanges(self) -> bool:
         """Whether exchanges between experts run under the other microbatch: where the stack is timed so and
         Megatron-LM takes it."""
         plan = self.plan
-        takes = self.ep > 1 and plan.remat != "block" and "moe" not in plan.remat.split("+") and plan.dtype != "fp32"
+        takes = self.ep > 1 and not self.whole_blocks and "moe" not in plan.remat.split("+") and plan.dtype != "fp32"
         return bool(self.stack.overlap.expert) and takes and (plan.pipe == 1 or plan.virtual > 1)
 
     @property
@@ -100,15 +105,19 @@ def settings(settled: MegatronRun) -> dict[str, Any]:
     fused kernels send tokens to experts where `flexible`."""
     plan, said, stack, run = settled.plan, settled.run.said, settled.stack, settled.run
     new = settled.architecture in ("hopper", "blackwell")
-    granularity = {"none": "", "block": "full"}.get(plan.remat, "selective")
+    granularity = "full" if settled.whole_blocks else "" if plan.remat == "none" else "selective"
+    some = layers_of(plan.remat)
     tensor = plan.tensor > 1 and plan.sequence and bool(stack.overlap.tensor)
     values: dict[str, Any] = {"said": said, "steps": run.all_steps or STEPS, "granularity": granularity}
     return values | {
         "least_rate": float(f"{float(said.get('learning_rate', 3e-4)) * float(said.get('final', 0.1)):.6g}"),
+        "method": ("block" if some else "uniform") if settled.whole_blocks else "",
+        "recomputed": some or 1,
+        "offloaded": layers_of(plan.offload),
         "modules": plan.remat.split("+") if granularity == "selective" else [],
         "optimizer": {"adam-bf16": "adam"}.get(plan.optimizer, plan.optimizer),
         "precision_aware": plan.offload == "optimizer" or plan.optimizer == "adam-bf16",
-        "narrow": settled.sharded and plan.offload == "none" and plan.optimizer != "muon",
+        "narrow": settled.sharded and plan.offload != "optimizer" and plan.optimizer != "muon",
         "reduces_narrow": plan.dtype not in ("fp16", "fp32") and stack.state.reduce_bytes < 4,
         "hides_gradients": plan.replicas * plan.context > 1 and bool(stack.overlap.gradient),
         "hides_tensor": tensor and new and not settled.fsdp,
@@ -157,8 +166,8 @@ def _refuse(settled: MegatronRun) -> None:
         "empty_chunks": stages and (min(stages) < 0 or 0 in stages[1:-1]),
         "heads": _heads(settled) if plan.context > 1 and plan.context_by == "ulysses" else 0,
         "window": own.get("sliding_window") and kind in ("mistral", "phi3"),
-        "asked": "offload=optimizer" if plan.offload != "none" else "optimizer=adam-bf16",
-        "precise": plan.offload != "none" or plan.optimizer == "adam-bf16",
+        "asked": "offload=optimizer" if plan.offload == "optimizer" else "optimizer=adam-bf16",
+        "precise": plan.offload == "optimizer" or plan.optimizer == "adam-bf16",
         "sharded_adam": settled.sharded and plan.optimizer in ("adam", "adam-bf16"),
     }
     TERMS.refuse(settled, settled=settled, **values)
@@ -229,11 +238,12 @@ def environment(settled: MegatronRun) -> dict[str, str]:
         env["CUDA_DEVICE_MAX_CONNECTIONS"] = "32" if settled.hides_exchanges else "1"
     if settled.architecture in ("hopper", "blackwell"):
         env |= {"NVTE_FWD_LAYERNORM_SM_MARGIN": "16", "NVTE_BWD_LAYERNORM_SM_MARGIN": "16"}
+    if layers_of(plan.offload) and settled.run.slice.chip.name.startswith("gb"):
+        env["NCCL_NET_GDR_C2C"] = "1"  # transfers to Grace and the network's take different ways (Megatron-Bridge)
     return env | {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
 def notes(settled: MegatronRun) -> tuple[str, ...]:
     """What to change before a real run."""
-    whole = settled.plan.remat == "block"
-    why = "a block that is recomputed whole" if whole else "a pipeline with one chunk a rank"
+    why = "a block that is recomputed whole" if settled.whole_blocks else "a pipeline with one chunk a rank"
     return TERMS.remark_on(settled, settled=settled, why=why, steps=STEPS)

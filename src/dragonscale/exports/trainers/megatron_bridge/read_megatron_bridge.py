@@ -85,7 +85,10 @@ def flags_of(fields: Mapping[str, Any]) -> dict[str, Any]:
             found |= (
                 {"--swiglu": True} if name == "silu" else {"--squared-relu": True} if name == "squared_relu" else {}
             )
-        elif field == "model.gated_linear_unit":
+        elif field == "model.cpu_offloading":  # without it the number of layers says nothing
+            layers = fields.get("model.cpu_offloading_num_layers", 0)
+            found |= {"--cpu-offloading-num-layers": layers} if value else {}
+        elif field in ("model.gated_linear_unit", "model.cpu_offloading_num_layers"):
             continue
         elif field in ("optimizer.use_distributed_optimizer", "dist.use_megatron_fsdp"):
             found |= {f"--{field.split('.')[1].replace('_', '-')}": True} if value else {}

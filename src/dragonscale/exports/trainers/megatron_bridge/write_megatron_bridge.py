@@ -27,6 +27,7 @@ from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
 from dragonscale.exports.trainers.megatron.write_megatron import MegatronRun
 from dragonscale.exports.trainers.megatron_bridge.read_megatron_bridge import CONFIGS, PRECISION, Code, fields_of
 from dragonscale.exports.written import PlanDifference, WrittenFiles, config_file
+from dragonscale.training.plan import layers_of
 
 TERMS = load_terms("megatron-bridge")
 
@@ -105,6 +106,8 @@ def _further(settled: MegatronRun) -> dict[str, Any]:
     found |= {f"{part}.use_distributed_optimizer": settled.sharded for part in ("ddp", "optimizer")}
     if settled.plan.pipe > 1 and settled.plan.virtual > 1:
         found["model.virtual_pipeline_model_parallel_size"] = settled.plan.virtual  # said beside a layout too
+    if layers_of(settled.plan.offload):
+        found["model.cpu_offloading"] = True  # which the flag of Megatron-LM implies
     if settled.plan.dtype == "fp32" and settled.plan.pipe > 1:
         found["model.pipeline_dtype"] = Code("torch.float32")
     return found
@@ -147,7 +150,9 @@ def no_graphs(settled: MegatronRun) -> str:
     plan = settled.plan
     if settled.fsdp:
         return "Megatron-FSDP gathers weights inside the layers that graphs would record"
-    if plan.remat == "block":
+    if layers_of(plan.offload):
+        return "Megatron-Core has none beside activations in the host's memory"
+    if settled.whole_blocks:
         return "Megatron-Core takes whole blocks run again with a graph of the whole iteration alone"
     if str(settled.fields.get("model_type", "")).startswith("gemma4"):
         return "the library has none for this model"

@@ -1,0 +1,124 @@
+"""Some layers of a plan recomputed, or what they save in the host's memory: between none and all, as many as fit."""
+
+from dataclasses import replace
+
+import pytest
+
+from dragonscale.errors import InputError
+from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.training.evaluation import first, judge_one, make_job
+from dragonscale.training.legal import illegal, unrunnable
+from dragonscale.training.plan import plan_of_words, short_plan
+from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.search import search
+from dragonscale.training.space import Space, parse_space
+from tests.training.plans import SPARSE, held, job_of, judged, seconds
+
+MEGATRON = job_of(stack="megatron-core")
+
+
+def flops(verdict, phase: str = "recompute") -> float:
+    return verdict.ledger.total("flops", lambda line: line.phase == phase)
+
+
+@pytest.mark.parametrize(
+    "text", ["fsdp16 tp4 z3 block:5", "tp4 pp4 fsdp4 z1 v2 block:2", "fsdp64 z3 none activations:9"]
+)
+def test_layers_are_written_and_read(text):
+    plan = parse_plan(text)
+    assert plan_of_words(str(plan)) == plan == plan_of_words(short_plan(plan))
+
+
+@pytest.mark.parametrize("word", ["block:0", "block:", "block:N", "block:-1", "block:x", "mlp:3", "activations"])
+def test_what_is_no_number_of_layers_is_refused(word):
+    with pytest.raises(InputError):
+        parse_plan(f"fsdp64 remat={word}")
+
+
+@pytest.mark.parametrize("stack", ["megatron-core", "generic", "torchtitan"])
+def test_time_and_bytes_lie_on_the_line_between_none_and_all(stack):
+    job = job_of(stack=stack)
+    none, some, more, every, block = (
+        judged(f"fsdp16 tp4 z3 {remat}", job) for remat in ("none", "block:8", "block:16", "block:32", "block")
+    )
+    assert (held(every), seconds(every)) == pytest.approx((held(block), seconds(block)), rel=1e-12)
+    assert seconds(some) == pytest.approx(0.75 * seconds(none) + 0.25 * seconds(block), rel=1e-6)
+    assert held(none) - held(some) == pytest.approx(held(some) - held(more), rel=1e-9)
+    assert flops(some) == pytest.approx(flops(block) / 4)
+    assert held(more) > held(block)
+
+
+def test_layers_are_counted_in_every_chunk():
+    """As Megatron counts them: 32 layers in 4 ranks of 2 chunks have 4 in each."""
+    one, two, block = (judged(f"pp4 fsdp4 tp4 z1 {words}", MEGATRON) for words in ("block:1", "v2 block:1", "v2 block"))
+    assert flops(one) == pytest.approx(flops(block) / 8)
+    assert flops(two) == pytest.approx(flops(block) / 4)
+
+
+def test_exposed_seconds_add_up_to_the_step():
+    job = job_of(model=SPARSE, stack="megatron-core")
+    verdict = judged("fsdp4 ep8 tp2 z1 block:5", job)
+    assert verdict.ledger.total("exposed_s") == pytest.approx(seconds(verdict))
+    lines = {line.term for line in verdict.ledger.lines if line.phase == "recompute"}
+    assert {"recompute", "expert all-to-all", "tensor collectives"} <= lines
+
+
+def test_a_search_recomputes_as_few_layers_as_leave_room():
+    job = make_job(load_model("llama3-70b"), parse_slice("h100:64"), 128, 8192, "megatron-core")
+    mesh = Space(fixed={"fsdp": 16, "tensor": 4, "pipe": 1, "microbatch": 2}, zero=(3,), named=frozenset({"zero"}))
+    best = search(job, mesh, 1).best[0]
+    kind, _, layers = best.plan.remat.partition(":")
+    assert kind == "block"
+    verdict = judge_one(job, best.plan)
+    assert first(verdict.seconds) == pytest.approx(best.seconds, rel=1e-9)
+    assert first(verdict.hbm_bytes) == pytest.approx(best.hbm_bytes, rel=1e-9)
+    fewer = judge_one(job, replace(best.plan, remat=f"block:{int(layers) - 1}"))
+    assert best.hbm_bytes <= 0.92 * job.slice.chip.visible < first(fewer.hbm_bytes)
+    pinned = search(job, replace(mesh, remat=(best.plan.remat,)), 1).best[0]
+    assert (pinned.plan, pinned.seconds, pinned.hbm_bytes) == (best.plan, best.seconds, best.hbm_bytes)
+
+
+def test_a_pinned_number_of_layers_is_searched_as_it_is_judged():
+    job = job_of(where="h100:16", batch=64, stack="megatron-core")
+    found = search(job, parse_space("remat=block:3,tensor=2"), 4)
+    assert found.best
+    for one in found.best:
+        assert one.plan.remat == "block:3"
+        verdict = judge_one(job, one.plan)
+        assert (one.seconds, one.hbm_bytes) == pytest.approx((seconds(verdict), held(verdict)), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("stack", "plan", "clause"),
+    [
+        ("torchtitan", "fsdp64 block:5", "cannot run remat=block:5, only none, selective, block"),
+        ("megatron-core", "fsdp64 z3 activations:8 block", "recomputes nothing beside offload=activations:8"),
+        ("megatron-core", "pp4 fsdp16 z1 activations:8", "refuses cpu_offloading with a pipeline"),
+        ("megatron-core", "fsdp64 z3 activations:32", "take offload=activations:31"),
+        ("maxtext", "fsdp64 activations:8", "cannot run offload=activations:8"),
+    ],
+)
+def test_what_a_stack_does_not_have_is_refused(stack, plan, clause):
+    assert any(clause in one for one in illegal(job_of(stack=stack), parse_plan(plan)))
+    assert unrunnable(parse_plan(plan))
+
+
+def test_offloaded_layers_lie_with_the_host():
+    job = job_of("gb200:64", stack="megatron-core")
+    none, some, more = (judged(f"fsdp64 z3 mb4 {words}", job) for words in ("", "activations:8", "activations:16"))
+    assert held(some) - held(more) == pytest.approx(first(more.ledger.host_bytes) / 2 * 1.02, rel=0.02)
+    assert first(more.ledger.host_bytes) == pytest.approx(2 * first(some.ledger.host_bytes))
+    assert none.ledger.host_bytes == 0
+    assert seconds(none) == pytest.approx(seconds(more))  # NVLink-C2C is faster than the layers
+
+
+def test_a_slow_link_shows():
+    """Transfers of the layers that go are spread over the passes of all."""
+    job = job_of("h100:64", stack="megatron-core")
+    none, some, most = (judged(f"fsdp64 z3 {words}", job) for words in ("", "activations:4", "activations:31"))
+    assert seconds(some) == pytest.approx(seconds(none))
+    assert seconds(most) > 1.05 * seconds(none)
+    waits = [line for line in most.ledger.lines if line.term == "host offload" and line.section == "block"]
+    assert waits
+    assert seconds(most) - seconds(none) == pytest.approx(sum(line.times * line.exposed_s for line in waits), rel=0.05)
