@@ -21,7 +21,7 @@ from dragonscale.models.program import Section
 from dragonscale.physics.hardware import Torus
 from dragonscale.physics.numbers import maximum
 from dragonscale.physics.sharding.placement import Wires, lay_wires
-from dragonscale.training.evaluation import Job, make_setting, straggling
+from dragonscale.training.evaluation import Job, make_setting
 from dragonscale.training.lines import costed_section, offload_seconds
 from dragonscale.training.memory import Held, section_bytes
 from dragonscale.training.passes import LayerPass, SectionSums, sum_lines
@@ -29,7 +29,7 @@ from dragonscale.training.peak_memory import fullest_bytes, hosted, ranks_held
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.setting import Setting
 from dragonscale.training.stages import StageLayers, stage_layers
-from dragonscale.training.step import Parts, bound_passes, layer_passes, lower_seconds, step_time
+from dragonscale.training.step import Parts, bound_passes, layer_passes, lower_seconds, step_time, straggling
 from dragonscale.training.xla_memory import section_parts, xla_held
 
 SHAPE = ("expert", "context", "tensor", "microbatch")
@@ -195,7 +195,8 @@ def judge_rows(
     """Chosen rows under some words and each of some remat policies, from what `cost_rows` found for them."""
     setting = rows.setting(plan)
     parts = _parts(chosen, expected)
-    seconds = step_time(setting, chosen.numbers, parts, chosen.wires).seconds * straggling(rows.job)
+    seconds = step_time(setting, chosen.numbers, parts, chosen.wires).seconds
+    seconds = seconds * straggling(setting.stack, setting.slice, plan, chosen.numbers)
     if bounds:
         plans = (replace(plan, remat=remat) for remat in remats)
         pairs = zip(plans, bounds, strict=True)
