@@ -28,7 +28,7 @@ Settable = TypeVar("Settable", bound=msgspec.Struct)
 MOST, MOST_BYTES = 1e9, 1e15
 """No constant reaches these: seconds, ratios and counts; bytes."""
 _FRACTIONS = {"kernels.quantise", "recompute.selective_matmuls", "memory.fragmentation", "memory.share"}
-_FRACTIONS |= {"experts.hidden", "experts.drift", "host.straggle"}
+_FRACTIONS |= {"experts.hidden", "experts.drift", "host.straggle", "host.layer_straggle"}
 """Parts of a whole; so is all of `overlap`."""
 _DIVISORS = {"kernels.throttle", "kernels.shared_heads", "memory.loss_chunks", "memory.page", "memory.slack"}
 _DIVISORS |= {"host.stream_interval", "host.graph_sizes", "program.padded_rows"}

@@ -22,7 +22,7 @@ from typing import Any
 import numpy
 
 from dragonscale.physics.sharding.placement import lay_wires
-from dragonscale.training.evaluation import Job, as_numbers, judge_setting, make_setting, straggling, structures
+from dragonscale.training.evaluation import Job, as_numbers, judge_setting, make_setting, structures
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.stages import stage_layers
 
@@ -76,7 +76,7 @@ def batch_curve(job: Job, plan: Plan) -> BatchCurve:
     numbers["microbatch"] = numbers["microbatch"] * sizes / job.batch
     setting = replace(make_setting(job, plan, folded, dict(undivided)), batch=sizes)
     layers = stage_layers(setting.program.order, numbers["pipe"], numbers["virtual"], plan.layout)
-    verdict = judge_setting(setting, numbers, lay_wires(numbers, job.slice, AXES), layers, straggling(job))
+    verdict = judge_setting(setting, numbers, lay_wires(numbers, job.slice, AXES), layers)
 
     def each(value: Any) -> Any:
         """A side at every size: where the plan cannot run, on the line through the two smallest at which it can."""

@@ -234,12 +234,10 @@ def judge(job: Job, plan: Plan, numbers: dict[str, Any]) -> Verdict:
     setting = make_setting(job, plan, folded, dict(undivided))
     wires = lay_wires(numbers, job.slice, AXES)
     layers = stage_layers(setting.program.order, numbers["pipe"], numbers["virtual"], plan.layout)
-    return judge_setting(setting, numbers, wires, layers, straggling(job))
+    return judge_setting(setting, numbers, wires, layers)
 
 
-def judge_setting(
-    setting: Setting, numbers: dict[str, Any], wires: Wires, layers: StageLayers, straggle: Number = 1.0
-) -> Verdict:
+def judge_setting(setting: Setting, numbers: dict[str, Any], wires: Wires, layers: StageLayers) -> Verdict:
     """The ledger of plans whose wires are laid; without a timer, their bounds alone."""
     mesh = wires.mesh
     microbatches = setting.batch / (mesh.size("data", "fsdp", "expert") * numbers["microbatch"])
@@ -262,7 +260,7 @@ def judge_setting(
         time = step_time(setting, numbers, parts, wires)
     step = Stepped(setting, numbers, wires, lines, parts, time, bound)
     there = hosted(setting, held, layers, numbers, microbatches)
-    return Verdict(Ledger(step_lines(step, straggle), held_lines(step), there), wires.possible, wires.axes)
+    return Verdict(Ledger(step_lines(step), held_lines(step), there), wires.possible, wires.axes)
 
 
 def held_lines(step: Stepped) -> list[HeldLine]:
@@ -273,12 +271,6 @@ def held_lines(step: Stepped) -> list[HeldLine]:
     share = (numbers["microbatch"], step.wires.mesh)
     sizes = {section.name: section_parts(setting, section, *share) for section in setting.sections}
     return xla_held(setting, sizes, parts.layers, numbers, parts.microbatches)
-
-
-def straggling(job: Job) -> float:
-    """The slowest of many machines sets the pace: a little more for every doubling of the nodes."""
-    nodes = max(1.0, job.slice.chips / max(1, job.slice.chip.host_chips))
-    return 1.0 + job.stack.host.straggle * float(numpy.log2(nodes))
 
 
 def as_numbers(plans: list[Plan]) -> dict[str, Any]:

@@ -7,9 +7,10 @@ comes near what was measured is a place to look first.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dragonscale.training.evaluation import Job, first, judge_one, straggling
+from dragonscale.training.evaluation import Job, as_numbers, first, judge_one
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack, change
+from dragonscale.training.step import straggling
 
 UNFUSED = 2.0
 """An elementwise chain of two lines that is not fused is read and written twice as often."""
@@ -42,9 +43,9 @@ def suspects(job: Job, plan: Plan, measured: float) -> list[Suspect]:
     return sorted(found, key=lambda one: abs(one.seconds - measured))
 
 
-def slowest_behind(job: Job, expected: float, measured: float) -> float:
+def slowest_behind(job: Job, plan: Plan, expected: float, measured: float) -> float:
     """How far the slowest machine would have to be behind the others to make the whole difference."""
-    return measured / (expected / straggling(job)) - 1
+    return measured / (expected / first(straggling(job.stack, job.slice, plan, as_numbers([plan])))) - 1
 
 
 def _others(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:

@@ -21,7 +21,7 @@ from dragonscale.models.program import Section
 from dragonscale.physics.hardware import Torus
 from dragonscale.physics.numbers import maximum
 from dragonscale.physics.sharding.placement import Wires, lay_wires
-from dragonscale.training.evaluation import Job, make_setting, straggling
+from dragonscale.training.evaluation import Job, make_setting
 from dragonscale.training.lines import costed_section, offload_seconds
 from dragonscale.training.memory import Held, section_bytes
 from dragonscale.training.passes import LayerPass, SectionSums, sum_lines
@@ -37,6 +37,7 @@ from dragonscale.training.step import (
     mean_pass,
     rerun_policy,
     step_time,
+    straggling,
 )
 from dragonscale.training.xla_memory import section_parts, xla_held
 
@@ -227,7 +228,8 @@ def judge_rows(
     """Chosen rows under some words and each of some remat policies, from what `cost_rows` found for them."""
     setting = rows.setting(plan)
     parts = _parts(chosen, expected)
-    seconds = step_time(setting, chosen.numbers, parts, chosen.wires).seconds * straggling(rows.job)
+    seconds = step_time(setting, chosen.numbers, parts, chosen.wires).seconds
+    seconds = seconds * straggling(setting.stack, setting.slice, plan, chosen.numbers)
     if bounds:
         plans = (replace(plan, remat=remat) for remat in remats)
         pairs = zip(plans, bounds, strict=True)

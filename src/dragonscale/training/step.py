@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.models.program import Program
-from dragonscale.physics.numbers import Number, maximum, minimum, where
+from dragonscale.physics.hardware import Slice
+from dragonscale.physics.numbers import Number, log2, maximum, minimum, where
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.placement import Wires
 from dragonscale.training.memory import Held
@@ -140,6 +141,18 @@ class StepTime:
     def seconds(self) -> Number:
         """Seconds of the step."""
         return self.layers + self.uneven + self.waiting + self.sends[1] + self.reduction[1] + self.update
+
+
+def straggling(stack: Stack, piece: Slice, plan: Plan, numbers: dict[str, Any]) -> Number:
+    """The slowest of many machines sets the pace, by a little more for every doubling of them. All wait once a step,
+    when gradients are reduced; those that gather weights or scatter gradients together (ZeRO-2 and 3) wait in every
+    layer, where delays that differ from layer to layer add up."""
+    host = max(1, piece.chip.host_chips)
+    waits = stack.host.straggle * log2(maximum(piece.chips / host, 1.0))
+    if plan.zero >= 2:
+        together = numbers["fsdp"] * numbers["expert"] * numbers["context"] * numbers["tensor"] / host
+        waits = waits + where(numbers["fsdp"] > 1, stack.host.layer_straggle * log2(maximum(together, 1.0)), 0.0)
+    return 1.0 + waits
 
 
 def step_time(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wires, bound: bool = False) -> StepTime:

@@ -29,6 +29,7 @@ from dragonscale.training.step import (
     send_bytes,
     state_often,
     state_seconds,
+    straggling,
     updated_bytes,
     updated_parameters,
 )
@@ -57,12 +58,13 @@ class Stepped:
     bound: StepTime | None
 
 
-def step_lines(step: Stepped, straggle: Number) -> list[LedgerLine]:
+def step_lines(step: Stepped) -> list[LedgerLine]:
     """All lines of a step; their exposed seconds add up to the longer of the expectation and its lower bound."""
     found = [line for section in step.setting.sections for line in _section(step, section.name)]
     found += _besides(step)
     if step.time is not None:
-        lower = lower_bound(found)
+        lower, setting = lower_bound(found), step.setting
+        straggle = straggling(setting.stack, setting.slice, setting.plan, step.numbers)
         found.append(_wait("stragglers", "the slowest of many machines", step.time.seconds * (straggle - 1), 0.0))
         short = maximum(lower - step.time.seconds * straggle, 0.0)
         found.append(_wait("bound at datasheet rates", "no wires are faster than this", short, 0.0))

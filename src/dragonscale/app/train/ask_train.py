@@ -130,7 +130,7 @@ def against_measured(job: Job, plan: Plan, given: PlanReport, seconds: float) ->
             "profile decides."
         )
         if job.slice.hosts > 1:
-            text += f" A straggler {slowest_behind(job, given.step_s, seconds):.0%} slower would also explain it."
+            text += f" A straggler {slowest_behind(job, plan, given.step_s, seconds):.0%} slower would also explain it."
     return Measured(seconds, given.step_s, ratio, within, given.mfu / ratio, rows, text)
 
 

@@ -14,7 +14,9 @@ never leave the chip (its own part of an AllGather) still have to be copied, at 
 Libraries change protocol on the way: from flags in every word, quick but wasteful, to whole buffers handed over. Where
 a chip's part is longer than `switch` bytes, each step of a ring waits at least `stall` for its buffer, and (stall ·
 steps)² stands under the root with the rest: a visible step in measured curves, gone once the wires are the slower.
-(Only inside a node; between nodes the measurements show none.)
+(So inside a node.) Between nodes a step of a ring hands over a whole buffer in `stall`, or, where that is quicker, the
+bytes go with a flag beside every word, at half the rate: the least of the two, in addition to the quick protocol's
+hops. Rings over hundreds of nodes, as those of ZeRO-3, wait for it; trees have few steps.
 
 The bytes are those of the algorithms that libraries use, never fewer than the bound's:
 
@@ -180,6 +182,14 @@ class _Layout:
         stalled = where(part > path.switch, (1 - across) * path.stall * inner, 0.0) if path.switch else 0.0
         return lead + copied + sqrt(moving * (moving + 4 * ramp) + stalled**2)
 
+    def handed_over(self, path: Path, inner: Number, outer: Number, moving: Number) -> Number:
+        """What a ring between nodes takes longer by whole buffers, or by flags in the wires, whichever is quicker."""
+        stall = self.between("ring", "stall")
+        if isinstance(stall, float) and not stall:
+            return 0.0
+        buffers = (stall - self.between("ring", "hop")) * outer + (path.stall - path.hop) * inner
+        return where(stall > 0, self.across * minimum(maximum(buffers, 0.0), moving), 0.0)
+
 
 def _spanned(fan: Number) -> Number:
     """1 where a tier has more than one child in the group: a `Piecewise` for symbols, whose tiers may be empty."""
@@ -212,7 +222,8 @@ def _ring(kind: str, volume: Number, layout: _Layout, profile: Profile) -> Numbe
     carried = passes * volume * (size - 1) / size
     outer = passes * (size - 1) * layout.nodes / size
     inner = passes * (size - 1) - layout.across * outer
-    return layout.total(path, inner, outer, layout.sending(carried, carried, path), volume / size)
+    moving = layout.sending(carried, carried, path)
+    return layout.total(path, inner, outer, moving, volume / size) + layout.handed_over(path, inner, outer, moving)
 
 
 def _tree(volume: Number, layout: _Layout, profile: Profile, name: str) -> Number:
