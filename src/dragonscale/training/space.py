@@ -4,7 +4,8 @@ An axis size that cannot divide what it splits is left out from the start: `tens
 `context` the sequence, `expert` the experts, `data · fsdp · expert` the batch; a pipeline has no more stages than there
 are layers. So is what nobody would run unless asked: fewer than `LEAST_TOKENS` of a sequence on a chip, sharded weights
 between pods. What is left is complete: every factorization of the chips over the six axes, every microbatch that
-divides a replica's share of the batch, every number of chunks per rank.
+divides a replica's share of the batch (powers of two, all of it, or any part of an odd share), every number of chunks
+per rank.
 """
 
 import math
@@ -292,6 +293,9 @@ def rows_of(job: Job, space: Space) -> dict[str, Any]:
     share = job.batch // (mesh["data"] * mesh["fsdp"] * mesh["expert"])
     sizes = numpy.array([pinned] if pinned else divisors(job.batch))
     fits = share[:, None] == sizes[None, :] if space.single else share[:, None] % sizes[None, :] == 0
+    if pinned is None:
+        # Kernels like powers of two, and so do people; an odd share, or a share in one pass, takes what there is.
+        fits &= ((sizes & (sizes - 1)) == 0) | (share[:, None] == sizes[None, :]) | (share[:, None] % 2 == 1)
     # A chip of two devices gives each of them whole sequences, where there are enough.
     devices = job.slice.chip.devices
     if pinned is None and devices > 1:
