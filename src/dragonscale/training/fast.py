@@ -263,7 +263,8 @@ def judge_layers(rows: PlanRows, plan: Plan, chosen: Chosen, expected: list[Cost
     have."""
     setting = rows.setting(plan)
     costs = shared_costs(expected, rerun_policy(setting, chosen.layers, chosen.numbers)[1])
-    seconds = step_time(setting, chosen.numbers, _parts(chosen, costs), chosen.wires).seconds * straggling(rows.job)
+    seconds = step_time(setting, chosen.numbers, _parts(chosen, costs), chosen.wires).seconds
+    seconds = seconds * straggling(setting.stack, setting.slice, plan, chosen.numbers)
     if bounds:
         seconds = maximum(seconds, lower_bounds(rows, plan, chosen, bounds))
     return Judged([seconds], [_rank(setting, chosen, costs, 0)], chosen.wires.possible)
