@@ -68,14 +68,16 @@ def _still_there(move: Move, reading: Reading, stack: Stack) -> bool:
 def _width(move: Move, reading: Reading, setting: Setting) -> float:
     """Bytes of an element on the wire over those of bf16."""
     state, step = setting.stack.state, move.step
-    # What a layer's matmuls read is cast before it is gathered; the head's are in bf16.
-    read = move.what == "activation" and step.kind == "all_gather" and "tensor" in step.axes
-    if move.what == "weight" or (read and "block" in reading.section.name):
-        return (min(2.0, dtype_bytes(setting.plan.dtype)) if state.narrow_gathers else 2.0) / 2
+    narrow = dtype_bytes(setting.plan.dtype) if state.narrow_gathers else 2.0
+    if move.what == "weight":
+        return min(2.0, narrow) / 2
     if move.what == "gradient":
         scattered = setting.plan.zero == 3 and move.step.kind == "reduce_scatter"
         return (state.scatter_bytes if scattered else state.reduce_bytes) / 2
-    return state.activation_bytes / 2
+    # What a layer's matmuls read is cast before it is gathered; the head's are in bf16.
+    read = move.what == "activation" and step.kind == "all_gather" and "tensor" in step.axes
+    cast = read and "block" in reading.section.name
+    return (min(state.activation_bytes, narrow) if cast else state.activation_bytes) / 2
 
 
 def _move_line(move: Move, volume: Number, sent: Number, own: PlacedSection, times: Number = 1) -> PassLine:
