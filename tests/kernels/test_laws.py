@@ -164,8 +164,7 @@ def test_small_things() -> None:
 
 
 def test_quicker_exponentials_save_the_same_seconds_of_either_pass() -> None:
-    """Blackwell Ultra's special function units have twice the rate: half of what a softmax costs is gone, once a pass.
-    """
+    """Blackwell Ultra's special function units have twice the rate: half of a softmax's cost is gone, once a pass."""
     quick = kernel_profile_for("b300")
     assert (quick.exponentials, kernel_profile_for("gb300").exponentials) == (2.0, 2.0)
     assert all(kernel_profile_for(name).exponentials == 1.0 for name in ("b200", "gb200", "h100", "a100", "v5p"))
