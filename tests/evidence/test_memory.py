@@ -6,6 +6,8 @@ from dragonscale.evidence.memory import published_run, run_of, validate
 from dragonscale.evidence.rows import Skip
 from tools.refit import MEASURED
 
+from .measured import write_rows
+
 FILE = MEASURED / "memory.csv.gz"
 ROW = dict.fromkeys(
     [
@@ -90,6 +92,16 @@ def test_runs_that_ran_fit_and_those_that_ran_out_are_refused(found):
     ran, out = found["outcomes"]["ran"], found["outcomes"]["oom"]
     assert ran["fit"] >= 0.95 * ran["rows"]
     assert out["refused"] >= 0.8 * out["rows"]
+
+
+def test_rows_that_say_how_fast_they_ran_score_times(tmp_path):
+    """Once a run: rows of what its allocator had reserved repeat the rate."""
+    allocated = TITAN | {"memory_kind": "max_allocated", "tokens_per_s_per_chip": "6600", "notes": "compile"}
+    reserved = TITAN | {"id": "b", "tokens_per_s_per_chip": "6600"}
+    times = validate(write_rows(tmp_path / "rows.csv", [allocated, reserved])).as_json()["times"]
+    assert times["rows"] == 1
+    assert times["median_ape"] < 0.3
+    assert set(times["by_stack"]) == {"torchtitan-2025"}
 
 
 def test_what_a_row_means():

@@ -161,6 +161,8 @@ def test_stacks():
     assert stack_of(bridge, f"DeepSeekV3 on b200 {bridge} [26.04.01 container]") == "megatron-overlap"
     assert stack_of(bridge, f"Qwen3_235B_a22B on h100 {bridge} [26.04 container]") == "megatron-alltoall-overlap"
     assert stack_of(bridge, f"dropless unless labelled tokendrop Kimi_K2 on gb300 {bridge}") == "megatron-core"
+    assert stack_of(f"{bridge} [26.06", f"Kimi_K2 on gb300 {bridge} [26.06 container]") == "megatron-core"
+    assert stack_of(f"{bridge} [26.06", f"DeepSeekV3 on gb300 {bridge} [26.06 container]") == "megatron-bridge"
     assert stack_of("pytorch/torchtitan", "FSDP eager") == "torchtitan-eager"
 
 

@@ -1,6 +1,8 @@
 """Laws that expected times obey, whatever the constants: no kernel beats the roofline, more work takes no less time,
 and a number, an array and a formula give the same answer."""
 
+from dataclasses import replace
+
 import numpy
 import pytest
 import sympy
@@ -159,3 +161,16 @@ def test_small_things() -> None:
     assert launch_seconds(profile, 3) == 3 * launch_seconds(profile)
     assert quantise_seconds(128, 4096, "bf16", profile) == 0
     assert quantise_seconds(128, 4096, "fp8", profile) > 0
+
+
+def test_quicker_exponentials_save_the_same_seconds_of_either_pass() -> None:
+    """Blackwell Ultra's special function units have twice the rate: half of a softmax's cost is gone, once a pass."""
+    quick = kernel_profile_for("b300")
+    assert (quick.exponentials, kernel_profile_for("gb300").exponentials) == (2.0, 2.0)
+    assert all(kernel_profile_for(name).exponentials == 1.0 for name in ("b200", "gb200", "h100", "a100", "v5p"))
+    plain = replace(quick, exponentials=1.0)
+    sizes = (1, 65536, 65536, 64, 8, 128, "bf16")
+    saved, also = (run(*sizes, plain) - run(*sizes, quick) for run in (attention_seconds, attention_backward_seconds))
+    softmax = quick.attention.of("bf16").softmax
+    assert saved / attention_seconds(*sizes, plain) == pytest.approx(softmax / 2 / (128 + softmax), rel=0.01)
+    assert also == pytest.approx(saved, rel=0.01)

@@ -83,6 +83,25 @@ def test_narrow_formats_are_faster_and_keep_their_master_copy():
     assert held(narrow, "activations") < held(wide, "activations")
 
 
+def test_narrow_matmuls_gather_what_they_read_in_their_format():
+    """A layer's gathers over `tensor` halve in fp8; sums, and what the head reads, stay in bf16."""
+    job = job_of(stack="megatron-core")
+    wide, narrow = (judged("fsdp=16,tensor=4,zero=1", job, dtype=dtype) for dtype in ("bf16", "fp8"))
+
+    def moved(verdict):
+        lines = [line for line in verdict.ledger.lines if line.term == "tensor collectives"]
+        names = {(line.section, line.kind) for line in lines}
+        return {
+            name: sum(line.total("wire_bytes") for line in lines if (line.section, line.kind) == name) for name in names
+        }
+
+    before, after = moved(wide), moved(narrow)
+    assert {name for name in before if after[name] != before[name]} == {("block", "all_gather")}
+    assert after["block", "all_gather"] == pytest.approx(before["block", "all_gather"] / 2)
+    kept = with_stack(job, "state", narrow_gathers=False)
+    assert moved(judged("fsdp=16,tensor=4,zero=1", kept, dtype="fp8")) == before
+
+
 def test_a_stack_that_keeps_both_copies_holds_more():
     job = job_of()
     wide, narrow = judged(PIPED, job), judged(PIPED, job, dtype="fp8")

@@ -25,7 +25,8 @@ from dragonscale.training.plan import Plan
 
 class MeasuredPeak(Described, frozen=True, kw_only=True):
     """A typed row: `batch` sequences of `seq` tokens a step; `counter` showed `peak_bytes`, or the
-    run had an `outcome` (ran, oom). `preset` names the model where the row states no dims; of it
+    run had an `outcome` (ran, oom); `chip_rate` tokens a second went through each chip, where the
+    row says so. `preset` names the model where the row states no dims; of it
     `layers` are kept."""
 
     stack: str
@@ -37,6 +38,7 @@ class MeasuredPeak(Described, frozen=True, kw_only=True):
     counter: str = ""
     peak_bytes: float = 0.0
     outcome: str = ""
+    chip_rate: float = 0.0
 
 
 MemoryRun = MeasuredRun[MeasuredPeak]
@@ -78,7 +80,8 @@ def published_run(row: Row, place: int) -> MeasuredPeak:
     where = machine(row | {"chip": name, "interconnect": ""}, chip_of(name), chips)
     run = {"stack": stack, "plan": str(plan), "batch": batch, "seq": seq, "method": row["method"]}
     measured = {"counter": counter, "peak_bytes": (peak or 0.0) * 2**30, "outcome": outcome}
-    return MeasuredPeak(**_model(row, place), **where, **run, **measured)
+    rate = number(row.get("tokens_per_s_per_chip", "")) or 0.0
+    return MeasuredPeak(**_model(row, place), **where, **run, **measured, chip_rate=rate)
 
 
 FORMS = (
@@ -171,16 +174,22 @@ def validate(path: str | Path) -> ScoreReport:
     """Score every row of a file of measured peaks or outcomes."""
     runs, reasons = read_cases(path, "memory", FORMS, run_of)
     judged = attempt(runs, judge, reasons)
-    scored, method = [], {}
+    scored, times, method = [], dict[object, Scored](), {}
     for run, verdict in judged:
         row = run.row
         if row.peak_bytes:
             expected, label = peak_of(verdict, run.job, row.counter), f"{row.stack} {row.counter}"
             scored.append(Scored(row.id, row.source, row.peak_bytes, expected, label))
             method[row.id] = row.method
+        if row.chip_rate:
+            measured = row.batch * row.seq / (row.chip_rate * run.job.slice.chips)
+            run_key = (row.source, row.model, row.plan, row.seq, row.chip_rate)  # which has a row for each counter
+            times[run_key] = Scored(row.id, row.source, measured, first(verdict.seconds), row.stack)
     methods = {name: statistics_of(rows) for name, rows in by(scored, lambda row: method[row.id]).items()}
     counters = {name: statistics_of(rows) for name, rows in by(scored, lambda row: row.group.split()[-1]).items()}
-    report = report_of(scored, reasons, "stack", by_method=methods, by_counter=counters, outcomes=outcomes(judged))
+    apart = {"by_method": methods, "by_counter": counters, "outcomes": outcomes(judged)}
+    stacks = {name: statistics_of(rows) for name, rows in by(times.values(), lambda row: row.group).items()}
+    report = report_of(scored, reasons, "stack", **apart, times=statistics_of([*times.values()]) | {"by_stack": stacks})
     return replace(report, decided=len(judged) - len(scored))
 
 

@@ -40,7 +40,7 @@ def move_lines(own: PlacedSection) -> Iterator[PassLine]:
             continue
         traded = move.step.kind == "all_to_all" and move.what == "activation"
         here = attending_sizes(sizes, reading.rules, mesh) if traded else sizes
-        volume = move.step.volume(here, mesh) * _width(move, setting)
+        volume = move.step.volume(here, mesh) * _width(move, reading, setting)
         if move.step.kind == "all_to_all" and not traded:
             picks = reading.section.dims.get("x", 1)
             volume = volume * (sent_once(picks, wires.group(move.step.axes)) if setting.stack.experts.dedup else 1.0)
@@ -65,15 +65,19 @@ def _still_there(move: Move, reading: Reading, stack: Stack) -> bool:
     return (move.phase == "backward" and not name.startswith("d")) or (tied and not scattered)
 
 
-def _width(move: Move, setting: Setting) -> float:
+def _width(move: Move, reading: Reading, setting: Setting) -> float:
     """Bytes of an element on the wire over those of bf16."""
-    state = setting.stack.state
+    state, step = setting.stack.state, move.step
+    narrow = dtype_bytes(setting.plan.dtype) if state.narrow_gathers else 2.0
     if move.what == "weight":
-        return (min(2.0, dtype_bytes(setting.plan.dtype)) if state.narrow_gathers else 2.0) / 2
+        return min(2.0, narrow) / 2
     if move.what == "gradient":
         scattered = setting.plan.zero == 3 and move.step.kind == "reduce_scatter"
         return (state.scatter_bytes if scattered else state.reduce_bytes) / 2
-    return state.activation_bytes / 2
+    # What a layer's matmuls read is cast before it is gathered; the head's are in bf16.
+    read = move.what == "activation" and step.kind == "all_gather" and "tensor" in step.axes
+    cast = read and "block" in reading.section.name
+    return (min(state.activation_bytes, narrow) if cast else state.activation_bytes) / 2
 
 
 def _move_line(move: Move, volume: Number, sent: Number, own: PlacedSection, times: Number = 1) -> PassLine:

@@ -129,9 +129,10 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of the gradients of keys and values on their way round a ring."""
     activation_bytes: float = 2.0
     """Bytes of an activation, or its gradient, between chips: bf16 even where matmuls are narrower, which every
-    published stack does for the collectives of tensor, context and expert parallelism."""
+    published stack does for what is summed, and for exchanges over context and experts."""
     narrow_gathers: bool = False
-    """Whether weights travel in the plan's narrow format."""
+    """Whether weights, and what a layer's matmuls read over `tensor`, are gathered in the plan's narrow format
+    (Transformer Engine's gather_along_first_dim; torchtitan's Float8ColwiseParallel)."""
     narrow_weights: bool = False
     """Whether weights, and what their matmuls read, are kept in the narrow format only."""
     weight_copies: float = 0.0

@@ -105,10 +105,10 @@ class Timer:
             return self._blocks(shape, backward)
         size = (shape.head_dim + shape.v_head_dim) / 2
         sizes = (shape.batch, shape.queries, shape.keys, shape.heads, shape.kv_heads, size)
-        forward = attention_seconds(*sizes, "bf16", self.profile, causal=shape.causal, window=shape.window)
-        ratio = self.profile.attention.of("bf16").backward if backward else 1.0
+        masks = {"causal": shape.causal, "window": shape.window}
+        seconds = attention_seconds(*sizes, "bf16", self.profile, **masks, backward=backward)
         slow = self.stack.kernels.attention / (LEGACY if self.stack.kernels.legacy_attention and self.modern else 1.0)
-        return forward * ratio * slow
+        return seconds * slow
 
     def _unfused(self, shape: AttentionShape, backward: bool) -> Number:
         """Scores written out: two batched matmuls over the whole rectangle (four backward), with passes over it for

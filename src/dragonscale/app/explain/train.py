@@ -228,12 +228,17 @@ def _formats(found: StepFormulas) -> list[str]:
     moving = {line.carries for line in found.verdict.ledger.lines if float(line.wire_bytes)}
     state, plan = found.job.stack.state, found.plan
     weight = min(2.0, dtype_bytes(plan.dtype)) if state.narrow_gathers else 2.0
+    cast = f" (gathered over tensor for matmuls in {weight:g})" if weight < 2 and plan.tensor > 1 else ""
     widths = {
         "activation": ("activations", state.activation_bytes),
         "weight": ("weights", weight),
         "gradient": ("gradients", state.scatter_bytes if plan.zero == 3 else state.reduce_bytes),
     }
-    told = [f"{name} in {bytes_:g} bytes" for kind, (name, bytes_) in widths.items() if kind in moving]
+    told = [
+        f"{name} in {bytes_:g} bytes{cast if kind == 'activation' else ''}"
+        for kind, (name, bytes_) in widths.items()
+        if kind in moving
+    ]
     also = "; --wire takes another format for activations" if "activation" in moving else ""
     return [f"Matmuls in {plan.dtype}. Between chips travel {', '.join(told)}{also}."] if told else []
 

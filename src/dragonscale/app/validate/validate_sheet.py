@@ -123,7 +123,10 @@ def _memory(found: dict[str, Any]) -> list[Block]:
     ran, out = found["outcomes"]["ran"], found["outcomes"]["oom"]
     fit = f"{ran['fit']} of {ran['rows']} runs that ran fit by the planner's count of memory."
     refused = f"{out['refused']} of {out['rows']} runs that ran out of memory are refused."
-    return _said([line for part, line in ((ran, fit), (out, refused)) if part["rows"]])
+    times = found["times"]
+    off = f"expected seconds are {_percent(times['median_ape'] or 0.0)} off in the median"
+    timed = f"{times['rows']} runs say how fast they were: {off}."
+    return _said([line for part, line in ((ran, fit), (out, refused), (times, timed)) if part["rows"]])
 
 
 def score_sheet(report: Validation, detail: bool) -> Sheet:

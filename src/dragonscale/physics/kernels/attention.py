@@ -54,9 +54,14 @@ def attention_seconds(
     name = format_name(dtype)
     table = profile.attention.of(name)
     seen = keys if window is None else window
-    formula = partial(_seconds, name=name, table=table, profile=profile, causal=causal, write=write_cache)
+    longer = table.backward if backward else 1.0
+    # A score is exponentiated once in either pass, so quicker exponentials save as many seconds of the longer one.
+    spared = (1 - 1 / profile.exponentials) / longer
+    formula = partial(
+        _seconds, name=name, table=table, profile=profile, causal=causal, write=write_cache, spared=spared
+    )
     forward = evaluate(formula, batch, queries, keys, q_heads, kv_heads, head_dim, seen)
-    return forward * table.backward if backward else forward
+    return forward * longer
 
 
 attention_backward_seconds = partial(attention_seconds, backward=True)
@@ -77,7 +82,7 @@ def keys_seen(queries: Number, keys: Number, window: Number, causal: bool) -> Nu
 
 
 def _seconds(
-    *sizes: Number, name: str, table: FlashAttention, profile: KernelProfile, causal: bool, write: bool
+    *sizes: Number, name: str, table: FlashAttention, profile: KernelProfile, causal: bool, write: bool, spared: float
 ) -> Number:
     batch, queries, keys, q_heads, kv_heads, head_dim, window = sizes
     peak, cores = profile.peak(name), profile.cores
@@ -89,7 +94,7 @@ def _seconds(
     most = minimum(keys, window)
     wasted = minimum(queries, table.tile / group if table.packed else table.tile) / 2 if causal else 0
     score = 4 * table.tile * cores / (peak * table.rate)
-    score = score * (head_dim + table.softmax) * (MEASURED_HEAD / (MEASURED_HEAD + table.softmax))
+    score = score * (head_dim + table.softmax * (1 - spared)) * (MEASURED_HEAD / (MEASURED_HEAD + table.softmax))
     per_core = tiles * (batch * (kv_heads if table.packed else q_heads) / cores)
     waves = ceil(per_core) * table.quantum + per_core * (1 - table.quantum)
     walk = minimum(shown + wasted, most)

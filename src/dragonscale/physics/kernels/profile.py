@@ -186,6 +186,8 @@ class KernelProfile:
     decode: Tables[Decode]
     grouped: Tables[dict[str, Grouped]]
     measured: bool = False
+    exponentials: float = 1.0
+    """How much faster the chip's exponentials are than those of the chip that was measured, core by core."""
     rests_on: dict[str, FittedOn] = field(default_factory=dict, repr=False)
 
     @property

@@ -160,9 +160,15 @@ def make_profile(file: ProfileFile, chip: Chip) -> KernelProfile:
         make_table(file.stream, Stream, "stream"),
         **tables,
         grouped=Tables(grouped),
+        exponentials=_exponentials(chip) / _exponentials(load_chip(file.chips[0])) if file.chips else 1.0,
         measured=chip.name in file.chips and any(rest.rows for rest in rests.values()),
         rests_on=rests,
     )
+
+
+def _exponentials(chip: Chip) -> float:
+    """Exponentials of a core in a cycle: 16 on GPUs since 2017, unless the chip's file says more."""
+    return float(chip.structure.get("exponentials_per_cycle_per_sm", 16))
 
 
 OWN, BUILT_IN = "own", "built-in"
