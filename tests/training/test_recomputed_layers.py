@@ -7,7 +7,9 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.runtime.train.settings import read_order
 from dragonscale.training.evaluation import first, judge_one, make_job
+from dragonscale.training.formulas import formula_verdict
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.plan import plan_of_words, short_plan
 from dragonscale.training.plan_file import parse_plan
@@ -15,6 +17,7 @@ from dragonscale.training.search import search
 from dragonscale.training.space import Space, parse_space
 from tests.training.plans import SPARSE, held, job_of, judged, seconds
 
+RUN = {"batch": 8, "seq": 4096, "steps": 1, "data": "tokens.bin"}
 MEGATRON = job_of(stack="megatron-core")
 
 
@@ -102,6 +105,20 @@ def test_a_pinned_number_of_layers_is_searched_as_it_is_judged():
 def test_what_a_stack_does_not_have_is_refused(stack, plan, clause):
     assert any(clause in one for one in illegal(job_of(stack=stack), parse_plan(plan)))
     assert unrunnable(parse_plan(plan))
+
+
+@pytest.mark.parametrize("words", ["remat=block:5", "offload=activations:5", "remat=offload"])
+def test_our_own_program_says_what_it_does_not_run(words):
+    with pytest.raises(InputError, match="cannot be run yet; take remat=block"):
+        read_order(f"fsdp=8,{words}", model="llama3-8b", on="h100:8", changes=RUN)
+
+
+@pytest.mark.parametrize("words", ["z1 block:5", "z3 activations:9"])
+def test_formulas_are_the_numbers(words):
+    plan = parse_plan(f"fsdp16 tp4 {words}")
+    verdict, _ = formula_verdict(MEGATRON, plan)
+    assert float(verdict.hbm_bytes) == pytest.approx(held(judged(plan, MEGATRON)))
+    assert float(verdict.compute_s) == pytest.approx(first(judged(plan, MEGATRON).compute_s))
 
 
 def test_offloaded_layers_lie_with_the_host():

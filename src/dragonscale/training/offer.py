@@ -28,7 +28,7 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.training.evaluation import Job
 from dragonscale.training.legal import entry, illegal_words, nearest, refused, takes, trains_in, undivided_by
 from dragonscale.training.legality import AdvisedAgainst, Legality, family, native, rules
-from dragonscale.training.plan import AXES, SOME_LAYERS, Plan
+from dragonscale.training.plan import AXES, SOME_LAYERS, Plan, layers_of
 from dragonscale.training.space import Kind, Space
 
 _CHOICES = ("schedule", "context_by", "remat", "fold")
@@ -61,10 +61,14 @@ def offered(job: Job, space: Space) -> Space:
         changed["remat"] = tuple(one for one in changed["remat"] if one != "offload")
     if space.remat == Space().remat and SOME_LAYERS in alone.remat and {"none", "block"} <= {*changed["remat"]}:
         changed["remat"] += (SOME_LAYERS,)  # as many as let a plan fit
+    fixed = space.fixed
+    if layers_of(space.words.offload):  # which excludes recompute and a pipeline
+        changed["remat"] = tuple(one for one in changed["remat"] if one == "none") or changed["remat"]
+        fixed = {"pipe": 1} | fixed
     if "1f1b" in changed["schedule"] and len(changed["schedule"]) > 1:
         # GPipe has the bubble of 1F1B and holds more.
         changed["schedule"] = tuple(one for one in changed["schedule"] if one != "gpipe")
-    return replace(space, **changed, words=_settled(job, alone, space.words))
+    return replace(space, **changed, fixed=fixed, words=_settled(job, alone, space.words))
 
 
 def freeing_modules(model: Transformer, sets: tuple[str, ...]) -> tuple[str, ...]:
@@ -135,6 +139,8 @@ def refusals(job: Job, asked: Space) -> list[str]:
     pinned = replace(space.words, **(space.fixed | {"virtual": 1}))
     row = piped if pinned.pipe > 1 else alone
     usual = replace(pinned, **{word: getattr(row, word)[0] for word in ("zero", *_CHOICES)})
+    if layers_of(pinned.offload):
+        usual = replace(usual, remat=space.remat[0])
     found = [*illegal_words(job, usual), *undivided_by(job, job.stack.name, row, usual)]
     for word in ("zero", *_CHOICES):
         axis, choices = _SHOWN_BY.get(word, ""), getattr(space, word)

@@ -38,7 +38,7 @@ class TrainQuestion(Question):
     fix: Text = Text("", "PLAN", flag.PLAN)
     """Settings the plans must have, such as tp8,zero=1|3,schedule=1f1b."""
     remat: Text = Text("", "NAMES", flag.PLAN, also=("--recompute",))
-    """Recompute policies to choose from: none,selective,matmuls,block,offload …"""
+    """Recompute policies to choose from: none,selective,matmuls,block,block:5,offload …"""
     slack: Text = Text("1%", "PART", flag.PLAN)
     """How much slower than the fastest a simpler plan may be (0: the fastest that leaves room in memory)."""
     stack: Text = shared.STACK

@@ -10,7 +10,7 @@ from dragonscale.app.train.advice import help_text
 from dragonscale.app.train.train_records import PlanReport, ScalingRow, SliceRow, TrainReport
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan import Plan, layers_of, short_plan, without_layers
 from dragonscale.training.simplicity import FULL, leaves_room
 
 SEEN = 0.002
@@ -100,7 +100,12 @@ def split_text(plan: Plan) -> str:
     parts = [text.format(plan[name], sharded=sharded) for name, text in splits if plan[name] > 1] or ["one chip"]
     parts += [WORDS["contexts"][plan.context_by]] if plan.context > 1 else []
     parts.append(f"microbatches of {plan.microbatch} sequence{'s' * (plan.microbatch > 1)}")
-    return ", ".join([*parts, WORDS["recomputed"].get(plan.remat, f"recompute {plan.remat}")])
+    recomputed, chunk = WORDS["recomputed"], " of every chunk" if plan.pipe > 1 else ""
+    again = recomputed.get(without_layers(plan.remat), f"recompute {plan.remat}")
+    parts.append(again.format(layers_of(plan.remat), chunk=chunk))
+    if layers := layers_of(plan.offload):
+        parts.append(recomputed[without_layers(plan.offload)].format(layers))
+    return ", ".join(parts)
 
 
 def mesh_drawing(plan: Plan, width: int = 78) -> str:

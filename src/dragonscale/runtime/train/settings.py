@@ -28,7 +28,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.units import parse_count, parse_length
 from dragonscale.training.legal import own_ranks
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, layers_of
 from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
 from dragonscale.training.stack import load_stack
 
@@ -188,8 +188,10 @@ def check(order: Order) -> Order:
             "The plan has ring attention inside pipeline stages, which chips of other stages cannot take part in; "
             "take ring=false or pipe=1."
         )
-    if plan.remat == "offload":
+    if plan.remat == "offload" or layers_of(plan.offload):
         raise InputError("The plan offloads activations to the host, which cannot be run yet; take remat=block.")
+    if layers_of(plan.remat):
+        raise InputError("The plan recomputes some of its layers, which cannot be run yet; take remat=block or none.")
     if run.tokens not in ("", "uint16", "uint32"):
         raise unknown("type of tokens", run.tokens, ("uint16", "uint32"))
     return order
