@@ -10,6 +10,10 @@ import pytest
 
 from dragonscale.app.train.train_sheet import split_text
 from dragonscale.faces.cli import main
+from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.training.changes import towards
+from dragonscale.training.evaluation import make_job
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import parse_plan
 
@@ -198,6 +202,41 @@ def test_what_was_measured_may_be_an_mfu_or_a_rate(capsys: pytest.CaptureFixture
         assert measured["ratio"] == pytest.approx(1.0, rel=1e-4), text
         assert measured["mfu"] == pytest.approx(mfu, rel=1e-4)
         assert f"({mfu:.1%} MFU)" in measured["text"]
+
+
+@pytest.mark.parametrize("text", ["-38%", "400%", "0%", "many%", "-8s", "-11k tok/s"])
+def test_what_no_run_can_have_measured_is_refused_as_that(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ASKED, "--plan", "fsdp=16", "--alone", f"--measured={text}"]) == 2
+    told = capsys.readouterr().err
+    hint = "an MFU is a part of the bf16 peak, such as 38%" if "%" in text else "write a time (8.2s), an MFU (38%)"
+    assert f"--measured is {text!r}; {hint}" in told
+
+
+def test_a_narrow_format_has_its_mfu_of_its_own_peak_first(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = [*ASKED, "--plan", "fsdp=16", "--alone", "--dtype", "fp8", "--stack", "megatron-core"]
+    one = json.loads(printed([*plan, "--json"], capsys))["plans"][0]
+    assert one["mfu"] == pytest.approx(2 * one["mfu_of_dtype"])  # the keys keep their meaning
+    text = " ".join(printed([*plan, "--measured", f"{one['mfu_of_dtype']:.6%}"], capsys).split())
+    assert f"MFU {one['mfu_of_dtype']:.1%} of the fp8 peak (1,979 TFLOP/s); {one['mfu']:.1%} of bf16's, " in text
+    assert f"({one['mfu_of_dtype']:.1%} MFU) is 1.00x" in text
+    searched = [*ASKED, "--dtype", "fp8", "--stack", "megatron-core", "--fix", "fsdp=16,microbatch=1,zero=3"]
+    best = json.loads(printed([*searched, "--scaling", "--json"], capsys))
+    rows = printed([*searched, "--scaling"], capsys)
+    assert f"{best['plans'][1]['mfu_of_dtype']:.1%}" in rows[rows.index("plans, the recommended") :]
+    assert best["scaling"][-1]["mfu_of_dtype"] == pytest.approx(best["scaling"][-1]["mfu"] / 2)
+
+
+def test_a_plan_that_does_not_fit_is_not_accepted_by_run(capsys: pytest.CaptureFixture[str]) -> None:
+    full = ["train", "llama3-70b", "--on", "h100:8", "--batch", "64seq", "--seq", "8192", "--plan", "fsdp=8", "--alone"]
+    assert not json.loads(printed([*full, "--json"], capsys, code=3))["plans"][0]["runnable"]
+    assert "`dscale run`" not in printed(full, capsys, code=3).split("accepted by")[1].split("nor")[0].splitlines()[0]
+
+
+def test_chunks_and_interleaving_are_one_change() -> None:
+    job = make_job(load_model("llama3-8b"), parse_slice("h100:16"), 128, 8192, "megatron-core")
+    given, better = parse_plan("pp4 tp2 fsdp2 z1"), parse_plan("pp4 tp2 fsdp2 v4 interleaved z1")
+    (change,) = towards(job, given, better)
+    assert (change.setting, change.old, change.new, change.plan.schedule) == ("virtual", 1, 4, "interleaved")
 
 
 def test_one_plan_is_listed_where_one_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

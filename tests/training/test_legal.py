@@ -11,7 +11,7 @@ from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.legality import FAMILIES, WORDS, family, native, rules
-from dragonscale.training.offer import offered, refusals, settled
+from dragonscale.training.offer import offered, refusals, ruling_out, settled
 from dragonscale.training.plan import AXES, CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan
 from dragonscale.training.plan_file import given_settings, parse_plan
 from dragonscale.training.search import search
@@ -219,3 +219,41 @@ def test_formats_are_the_chips_own() -> None:
 )
 def test_what_our_own_program_runs(plan: str, runs: bool) -> None:
     assert (unrunnable(parse_plan(plan)) == "") == runs
+
+
+def test_megatron_does_not_run_muon_with_fsdp() -> None:
+    here = job(model="llama3-8b", on="h100:64", stack="megatron-core")
+    plan = parse_plan("fsdp64 z3 optimizer=muon")
+    assert any("cannot run optimizer=muon with zero=3" in text for text in illegal(here, plan))
+    assert not illegal(here, replace(plan, zero=1))
+    assert not illegal(here, replace(plan, optimizer="adam"))
+    assert settled(here, plan, frozenset({"fsdp", "optimizer"})).zero == 1  # nobody asked for a stage
+    for named in (frozenset(), frozenset({"zero"})):  # asked for or not
+        found = search(here, Space(words=Plan(optimizer="muon"), remat=("none",), named=named), 3).best
+        assert found
+        assert all(one.plan.zero < 2 for one in found)
+
+
+def test_where_nothing_else_divides_a_search_does_without_sequence_parallelism() -> None:
+    palm = make_job(load_model("palm-540b"), parse_slice("v4:16x16x12*2"), 2048, 2048, "maxtext")
+    assert not offered(palm, Space()).words.sequence
+    assert offered(palm, parse_space("sequence=true")).words.sequence  # what was asked for stays
+    found = search(palm, Space(remat=("selective",), schedule=("gpipe",)), 5).best
+    assert "data=2,fsdp=256,tensor=12,remat=selective,sequence=false" in [str(one.plan) for one in found]
+    assert offered(job(), Space()).words.sequence
+
+
+def test_the_rule_that_leaves_nothing_is_named() -> None:
+    palm = make_job(load_model("palm-540b"), parse_slice("v4:16x16x12*2"), 2048, 2048, "maxtext")
+    (told,) = ruling_out(palm, parse_space("sequence=true"))
+    assert "stack maxtext has equal stages, and 118 layers do not divide over pipe=" in told
+
+
+def test_a_space_in_python_pins_what_a_fixed_setting_does() -> None:
+    here = make_job(load_model("llama3-8b"), parse_slice("h100:16"), 64, 8192, "megatron-core")
+    mesh = {"fsdp": 8, "tensor": 2, "microbatch": 1}
+    typed = search(here, parse_space("zero=3,fsdp=8,tensor=2,microbatch=1,remat=none"), 1).best
+    written = search(here, Space(zero=(3,), fixed=mesh, remat=("none",)), 1).best
+    assert [one.plan for one in written] == [one.plan for one in typed]
+    assert written[0].plan.zero == 3
+    assert not search(here, replace(Space(fixed=mesh, remat=("none",)), zero=(3,)), 1).best  # narrowed, not asked for

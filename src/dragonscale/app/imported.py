@@ -63,6 +63,7 @@ def import_sheet(report: ImportReport, detail: bool) -> Sheet:
             ("plan", report.plan_text),
             *((name, _shown(value)) for name, value in report.workload.items() if value),
             ("stack" if report.stack else "engine", report.stack or report.engine),
+            ("numerics", getattr(report.file, "numerics", "")),
         ),
         *map(Prose, report.notes),
         Prose(f"Not planned: {', '.join(report.unplanned)}.", "warn") if report.unplanned else None,

@@ -16,9 +16,19 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.space import misfits
 
 SPLITS = ("tensor", "context", "expert", "pipe")
-STAGED = ("schedule", "virtual")
-"""Chunks and interleaving come together."""
-WORDS = ("remat", "zero", "microbatch", "context_by", *STAGED, "optimizer", "offload", "dtype", "layout", "etp")
+WORDS = (
+    "remat",
+    "zero",
+    "microbatch",
+    "context_by",
+    "schedule",
+    "virtual",
+    "optimizer",
+    "offload",
+    "dtype",
+    "layout",
+    "etp",
+)
 
 
 @dataclass(frozen=True)
@@ -57,9 +67,10 @@ def _steps(job: Job, plan: Plan, better: Plan) -> Iterator[tuple[str, Plan]]:
     for setting in WORDS:
         if getattr(plan, setting) != getattr(better, setting):
             changed = replace(plan, **{setting: getattr(better, setting)})
-            if setting in STAGED:
-                changed = replace(changed, schedule=better.schedule, virtual=better.virtual)
-            yield setting, changed
+            if setting == "virtual":  # chunks and interleaving are one change
+                changed = replace(changed, schedule=better.schedule)
+            if setting != "schedule" or plan.virtual == better.virtual:
+                yield setting, changed
 
 
 def resized(job: Job, plan: Plan, axis: str, size: int) -> Iterator[Plan]:

@@ -62,6 +62,11 @@ def illegal_words(job: Job, plan: Plan) -> list[str]:
     found = _formats(chip, name, row, plan.dtype)
     found += [_no_axis(name, row, plan, axis) for axis in AXES if not _has_axis(row, plan, axis)]
     found += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, job.experts > 0)]
+    found += [
+        f"stack {name} cannot run optimizer={plan.optimizer} with zero={plan.zero} ({one.why}); take zero=1"
+        for one in row.excludes
+        if one.meets(plan) and matters(plan, "zero", job.experts > 0)
+    ]
     return found
 
 

@@ -16,6 +16,7 @@ Plans that a stack runs and its makers advise against on some chips: judged wher
 (1, 0, 0)
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -26,15 +27,27 @@ from dragonscale.models.activations import saved_tensors
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.training.evaluation import Job
-from dragonscale.training.legal import entry, illegal_words, nearest, refused, takes, trains_in, undivided_by
+from dragonscale.training.legal import (
+    entry,
+    illegal,
+    illegal_words,
+    matters,
+    nearest,
+    refused,
+    takes,
+    trains_in,
+    undivided_by,
+)
 from dragonscale.training.legality import AdvisedAgainst, Legality, family, native, rules
 from dragonscale.training.plan import AXES, SOME_LAYERS, Plan, layers_of
-from dragonscale.training.space import Kind, Space
+from dragonscale.training.space import Kind, Space, meshes
 
 _CHOICES = ("schedule", "context_by", "remat", "fold")
 _FIXED = ("optimizer", "offload", "layout", "sequence", "etp")
 _SHOWN_BY = {"zero": "fsdp", "schedule": "pipe", "context_by": "context", "fold": "context"}
 """The axis along which a word makes a difference."""
+SAMPLE = 64
+"""Meshes that are looked at for the rule that they break."""
 
 
 def _rows(job: Job) -> tuple[Legality, Legality]:
@@ -68,7 +81,26 @@ def offered(job: Job, space: Space) -> Space:
     if "1f1b" in changed["schedule"] and len(changed["schedule"]) > 1:
         # GPipe has the bubble of 1F1B and holds more.
         changed["schedule"] = tuple(one for one in changed["schedule"] if one != "gpipe")
-    return replace(space, **changed, fixed=fixed, words=_settled(job, alone, space.words))
+    space = replace(space, **changed, fixed=fixed, words=_settled(job, alone, space.words))
+    whole = replace(space, words=replace(space.words, sequence=False))
+    if space.words.sequence and "sequence" not in space.named and False in alone.sequence and not _any_mesh(job, space):
+        # Tensor ranks that do not divide a sequence keep whole ones between their matmuls, where nothing else is left.
+        return whole if _any_mesh(job, whole) else space
+    return space
+
+
+def _any_mesh(job: Job, space: Space) -> bool:
+    return bool(len(meshes(job, space)["tensor"]))
+
+
+def ruling_out(job: Job, space: Space) -> list[str]:
+    """Where a stack runs nothing of a space: the rule that most meshes break, in a sentence."""
+    forced, seen = replace(offered(job, space), force=True), Counter[str]()
+    mesh = meshes(job, forced)
+    for place in range(0, len(mesh["pipe"]), max(1, len(mesh["pipe"]) // SAMPLE)):
+        sizes = {axis: int(mesh[axis][place]) for axis in AXES}
+        seen.update(illegal(job, settled(job, replace(forced.words, **sizes), space.named)))
+    return [f"The rule in the way: {text}." for text, _ in seen.most_common(1)]
 
 
 def freeing_modules(model: Transformer, sets: tuple[str, ...]) -> tuple[str, ...]:
@@ -114,6 +146,9 @@ def settled(job: Job, plan: Plan, given: frozenset[str]) -> Plan:
     formats = trains_in(job.slice.chip, row)
     if "dtype" not in given and formats and plan.dtype not in formats:
         plan = replace(plan, dtype=formats[0])
+    for one in row.excludes if "zero" not in given else ():
+        if one.meets(plan) and matters(plan, "zero", job.experts > 0):
+            plan = replace(plan, zero=next(stage for stage in row.zero if stage not in one.zero))
     for word in ("zero", *_CHOICES, *_FIXED):
         if word not in given and not takes(row, plan, word, job.experts > 0):
             plan = replace(plan, **{word: nearest(row, word, getattr(plan, word))})
@@ -122,12 +157,15 @@ def settled(job: Job, plan: Plan, given: frozenset[str]) -> Plan:
     return plan
 
 
-def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
+def settlements(before: Plan, after: Plan, job: Job) -> list[str]:
     """What was taken for words that were not given, in a note."""
     names = ("dtype", "zero", *_CHOICES, *_FIXED)
     changed = [name for name in names if getattr(before, name) != getattr(after, name)]
-    taken = [f"{name}={str(getattr(after, name)).lower()}" for name in changed]
-    return [f"Taken as {stack} has it there: {', '.join(taken)}."] if taken else []
+    whole = "sequence" in changed and True in _rows(job)[0].sequence
+    taken = [f"{name}={str(getattr(after, name)).lower()}" for name in changed if name != "sequence" or not whole]
+    why = f"no mesh of {job.slice.chips:,} chips divides {job.batch:,} sequences of {job.sequence:,} tokens otherwise"
+    notes = [f"Taken as {job.stack.name} has it there: {', '.join(taken)}."] if taken else []
+    return notes + ([f"Without sequence parallelism (sequence=false): {why}."] if whole else [])
 
 
 def refusals(job: Job, asked: Space) -> list[str]:
@@ -159,6 +197,7 @@ def offered_words(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> 
     asked = "zero" in space.named
     advised = [one for one in advice_on(job.slice.chip, row) if concerned(one, block)[-1]]
     left_out = {*row.unreleased_zero, *(stage for one in advised for stage in one.zero)} if not asked else set()
+    left_out |= {stage for one in row.excludes if space.words.optimizer in one.optimizer for stage in one.zero}
     zero = [one for one in row.zero if one not in left_out] if kind.state else space.zero
     return [
         one

@@ -23,6 +23,8 @@ from dragonscale.training.stages import layout_for, layout_problem
 
 SETTINGS = (*AXES, "microbatch", "virtual")
 CHOICES = ("remat", "zero", "schedule", "context_by", "fold")
+_DIFFERING = frozenset({"…"})
+"""For `Space.named`: the choices that are not the usual ones."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,12 @@ class Space:
     fixed: dict[str, int] = field(default_factory=dict)
     single: bool = False
     force: bool = False
-    named: frozenset[str] = frozenset()
+    named: frozenset[str] = _DIFFERING
+
+    def __post_init__(self) -> None:
+        if self.named is _DIFFERING:
+            named = frozenset(name for name in CHOICES if getattr(self, name) != getattr(Space, name))
+            object.__setattr__(self, "named", named)
 
 
 def parse_space(text: str) -> Space:

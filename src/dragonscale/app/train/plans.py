@@ -12,7 +12,7 @@ from dragonscale.training.evaluation import Job, Verdict, first, judge_one, on_o
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible, quick
 from dragonscale.training.keeper import unverifiable
 from dragonscale.training.legal import illegal, unrunnable
-from dragonscale.training.offer import advice_against, not_offered, offered, refusals, settlements
+from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.search import Candidate, Found, Progress, search
 from dragonscale.training.simplicity import CONTEXT_GAIN, FULL, SHORT, leaves_room, points
@@ -84,7 +84,7 @@ def plan_report(
         memory=memory,
         chips=plan.chips,
         stack=job.stack.name,
-        runnable=not unrunnable(plan),
+        runnable=not broken and not unrunnable(plan),
         step_low_s=step * (1 + band.low),
         step_high_s=slowest,
         band_runs=band.runs,
@@ -156,7 +156,7 @@ def best_report(
     if others is None and job.auto:
         others = other_stacks(job, asked.space, asked.slack)
     report = search_report(job, found, words, asked.tokens, others)
-    report.notes += settlements(asked.space.words, words, job.stack.name)
+    report.notes += settlements(asked.space.words, words, job)
     if found.best:
         taken = found.best[0].plan
         if found.runs is not None and unrunnable(taken):
@@ -169,6 +169,7 @@ def best_report(
         report.notes += [f"Not possible: {text}, or add --force." for text in refused]
     elif not found.best:
         report.notes.append(nearest_sentence(job, found.nearest, found))
+        report.notes += ruling_out(job, asked.space) if found.searched and not found.judged else []
         report.notes += not_offered(job) if "zero" not in asked.space.named else []
     report.notes += other_plans_note(others or []) if not found.best else []
     if near and not refused:
