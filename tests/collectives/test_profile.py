@@ -1,5 +1,7 @@
 """Laws of expected times, and the profile files they come from."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import sympy
@@ -159,6 +161,34 @@ def test_two_nodes_flatter():
     profile, options = profile_for("h100"), Options(in_network=True)
     times = [expected_time("all_reduce", 1e11, switches("h100", 8 * nodes), profile, options) for nodes in (2, 3)]
     assert times[1] > 1.25 * times[0]
+
+
+def test_two_nodes_of_a100s_with_eight_cards_do_not_flatter():
+    """A tree over two nodes sends every byte once, but NCCL has too few channels for eight cards of an A100 node."""
+    profile = profile_for("a100", "ib")
+    two, three = (expected_time("all_reduce", 1e10, switches("a100", 8 * nodes), profile) for nodes in (2, 3))
+    assert two == pytest.approx(three, rel=0.05)
+
+
+def test_a_ring_over_many_nodes_hands_over_whole_buffers():
+    """A layer of 7B gathered by 512 H100s: a step in 3.4 us inside nodes and in 14 us between them (NCCL's tuning), or,
+    where that is quicker, half the rate; by the quick protocol's hops alone inside a node."""
+    profile = profile_for("h100")
+    ring = replace(profile.fabric.paths["ring"], stall=0.0)
+    quick = replace(profile, fabric=replace(profile.fabric, paths={"ring": ring}))
+
+    def longer(volume, chips):
+        group = switches("h100", chips)
+        slow, fast = (expected_time("all_gather", volume, group, one) for one in (profile, quick))
+        return slow - fast
+
+    steps = 63.875, 511 - 63.875  # between nodes and inside them
+    buffers = steps[0] * (14e-6 - 3.51e-6) + steps[1] * (3.4e-6 - 0.87e-6)
+    assert longer(4e9, 512) == pytest.approx(buffers)
+    assert longer(40e6, 512) == pytest.approx(40e6 * 511 / 512 / (0.787 * 450e9), rel=0.01)
+    assert longer(4e9, 8) == 0.0
+    times = [expected_time("all_gather", 4e8, switches("h100", 8 * nodes), profile) for nodes in range(2, 600, 7)]
+    assert times == sorted(times)
 
 
 @pytest.mark.parametrize("name", sorted(tier_files()))

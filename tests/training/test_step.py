@@ -1,5 +1,6 @@
 """What single choices do to a step and to its memory."""
 
+import math
 from dataclasses import replace
 
 import msgspec
@@ -37,6 +38,26 @@ def test_switches_are_inherited_to_any_depth():
     assert hai.memory == core.memory
     assert (hai.overlap.expert_two_way, bridge.overlap.expert, core.overlap.expert) == (0.95, 0.6, 0.0)
     assert hai.overlap.send == core.overlap.send == 1.0
+
+
+@pytest.mark.parametrize(
+    ("plan", "together"),
+    [
+        ("fsdp=64,zero=3", 8),  # all in every layer
+        ("fsdp=64,zero=2", 8),
+        ("data=4,fsdp=16,zero=3", 2),  # replicas wait once a step
+        ("pipe=4,fsdp=16,zero=3", 2),
+        ("fsdp=8,tensor=8,zero=3", 8),
+        ("fsdp=64,zero=1", 1),
+        ("data=64,zero=3", 1),  # nothing is sharded
+    ],
+)
+def test_machines_that_share_state_wait_in_every_layer(plan, together):
+    """A doubling of the machines costs `straggle`, of those that share state by ZeRO-2 or 3 `layer_straggle` too."""
+    job = job_of("h100:64")
+    found = judged(plan, job=with_stack(job, "host", straggle=0.01, layer_straggle=0.1))
+    whole, share = seconds(found), term(found, "stragglers")
+    assert share / (whole - share) == pytest.approx(0.01 * 3 + 0.1 * math.log2(together))
 
 
 def test_interleaving_shrinks_the_bubble_and_holds_more():

@@ -12,6 +12,7 @@
 """
 
 import functools
+import math
 
 import msgspec
 
@@ -39,15 +40,26 @@ class AutoChoice(UsualChoice, frozen=True, kw_only=True):
 
 
 class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Runs of many chips that were slower than the benchmarks `stacks` are settled on: the stack `as_run` has them."""
+    """Runs of `chips` and more that were slower than the `benchmarks` (chips) that `stacks` are settled on: the stack
+    `as_run` has them."""
 
     stacks: tuple[str, ...]
     names: tuple[str, ...]
-    least_chips: int
+    benchmarks: int
+    chips: int
     dtypes: tuple[str, ...]
     as_run: str
     runs: str
     source: str
+
+    def share(self, chips: int) -> float:
+        """How far a band reaches to them: not at all for a benchmark's chips, all the way for theirs, without a jump.
+
+        >>> [round(production_runs()[0].share(chips), 2) for chips in (32, 64, 512, 1536, 16384)]
+        [0.0, 0.0, 0.65, 1.0, 1.0]
+        """
+        doublings = math.log2(max(chips, 1) / self.benchmarks) / math.log2(self.chips / self.benchmarks)
+        return min(max(doublings, 0.0), 1.0)
 
 
 @functools.cache

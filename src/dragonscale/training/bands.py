@@ -7,7 +7,8 @@ runs lean on those they belong to. `python -m tools.fit_bands` writes it from th
 >>> Band(-0.08, 0.12, 43, "dense h100 megatron").text
 '4 of 5 of the 43 published dense runs of megatron on h100 were within -8%/+12%'
 
-How a plan runs in production, where runs of that many chips were slower than the benchmarks its stack is settled on:
+How a plan ran in large runs, where those were slower than the benchmarks its stack is settled on, and how far its band
+reaches there:
 
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
@@ -16,9 +17,9 @@ How a plan runs in production, where runs of that many chips were slower than th
 >>> def found(on, plan):
 ...     job = make_job(load_model("llama3-70b"), parse_slice(on), 2048, 8192, "megatron-core")
 ...     run = in_production(job, parse_plan(plan))
-...     return run and run.stack
->>> found("h100:512", "fsdp16 tp8 pp4 z1"), found("h100:4096", "fsdp128 tp8 pp4 z1")
-(None, 'megatron-2024')
+...     return run and (run.stack, round(run.share, 2))
+>>> found("h100:64", "fsdp2 tp8 pp4 z1"), found("h100:4096", "fsdp128 tp8 pp4 z1")
+(None, ('megatron-2024', 1.0))
 """
 
 from collections.abc import Iterable, Mapping
@@ -142,25 +143,27 @@ def band_of(kind: RunKind, among: Kinds | None = None) -> Band:
 
 @dataclass(frozen=True)
 class InProduction:
-    """A plan as large runs have run: the stack that has them, whose runs they are, and what it then takes."""
+    """A plan as large runs have run: the stack that has them, whose runs they are, what it then takes, and how far a
+    band of as many chips reaches there."""
 
     stack: str
     runs: str
     seconds: float
     mfu: float
+    share: float
 
     @property
     def text(self) -> str:
         """In a clause."""
         takes = f"with --stack {self.stack} this plan takes {render(self.seconds, 's')}, {self.mfu:.1%} MFU"
-        return f"production runs on thousands of these chips ({self.runs}) have been slower: {takes}"
+        return f"large runs with the software of 2023 and 2024 ({self.runs}) were slower: {takes}"
 
 
 def in_production(job: Job, plan: Plan) -> InProduction | None:
     """The plan of a dense model as large runs have run; None where nothing is known of such runs."""
     for one in production_runs():
-        chips = job.slice.chip.kin in one.names and job.slice.chips >= one.least_chips
-        if chips and job.stack.name in one.stacks and plan.dtype in one.dtypes and not job.experts:
+        share = one.share(job.slice.chips) if job.slice.chip.kin in one.names else 0.0
+        if share and job.stack.name in one.stacks and plan.dtype in one.dtypes and not job.experts:
             seconds = first(judge_one(replace(job, stack=load_stack(one.as_run)), plan).seconds)
-            return InProduction(one.as_run, one.runs, seconds, job.model_flops / (seconds * job.slice.flops))
+            return InProduction(one.as_run, one.runs, seconds, job.model_flops / (seconds * job.slice.flops), share)
     return None

@@ -109,11 +109,11 @@ def of_own_peak(job: Job, plan: Plan, mfu: float) -> float | None:
 
 
 def _slow_end(job: Job, plan: Plan, seconds: float, known: str) -> tuple[float, str]:
-    """The slow end of a step's band and what that rests on; runs in production may have been slower still."""
+    """The slow end of a step's band and what that rests on; large runs may have been slower still."""
     produced = in_production(job, plan)
     if produced is None or produced.seconds <= seconds:
         return seconds, known
-    return produced.seconds, f"{known}; {produced.text}"
+    return seconds + produced.share * (produced.seconds - seconds), f"{known}; {produced.text}"
 
 
 def term_rows(verdict: Verdict) -> list[records.TermRow]:

@@ -64,7 +64,9 @@ class Path:
 @dataclass(frozen=True)
 class Tier:
     """How one network performs: its algorithms by name. `peers` counts the direct links of a network without a switch
-    (a group of n chips then only has n−1 of them); `egress` caps what the library gets out of one node, bytes/s."""
+    (a group of n chips then only has n−1 of them); `egress` caps what the library gets out of one node, bytes/s;
+    `halves` says whether an AllReduce over just two nodes sends every byte once, by a tree that its channels keep up
+    with."""
 
     name: str
     title: str
@@ -72,6 +74,7 @@ class Tier:
     implementations: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
     peers: int = 0
     egress: Number | None = None
+    halves: bool = True
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,8 @@ def _tree(volume: Number, layout: _Layout, profile: Profile, name: str) -> Numbe
     path = profile.path(layout.domain, name)
     inside = volume * (1 + 1 / local) if name == "in_network" else 2 * volume
     inner = 0 if name == "in_network" else 2 * (local - 1)
-    moving = layout.sending(inside, volume * minimum(layout.nodes - 1, 2), path)
+    sent = minimum(layout.nodes - 1, 2) if layout.fabric.halves else 2
+    moving = layout.sending(inside, volume * sent, path)
     seconds = layout.total(path, inner, 2 * log2(maximum(layout.nodes, 1)), moving)
     if name == "in_network":
         return seconds

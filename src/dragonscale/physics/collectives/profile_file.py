@@ -59,6 +59,7 @@ class TierFile(Strict, frozen=True):
     transports: list[str] = []
     peers: int = 0
     egress: str | None = None
+    halves: bool = True
 
 
 def read_tier(table: dict[str, Any], origin: str) -> TierFile:
@@ -88,7 +89,7 @@ def make_tier(file: TierFile) -> Tier:
     own = {who: {name: make_path(path) for name, path in them.items()} for who, them in file.implementations.items()}
     egress = parse(file.egress, "bytes/s", "egress") if file.egress else None
     paths = {name: make_path(path) for name, path in file.paths.items()}
-    return Tier(file.name, file.title, paths, own, file.peers, egress)
+    return Tier(file.name, file.title, paths, own, file.peers, egress, file.halves)
 
 
 @functools.cache
