@@ -5,14 +5,22 @@ test holds it under 200 kB) and the same on every run, so that a change in one i
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dragonscale.listener import Listener
-from dragonscale.physics.hardware import load_chip
-from dragonscale.sheets.charts import Chart
+from dragonscale.models import load_model
+from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.sheets.charts import Chart, line_chart
+from dragonscale.sheets.charts.axes import log_axis, zero_axis
+from dragonscale.sheets.charts.line_charts import LineSeries
+from dragonscale.sheets.charts.theme import SERIES
+from dragonscale.training.evaluation import make_job
+from dragonscale.training.inverse import quick
+from dragonscale.training.search import search
+from dragonscale.training.space import Space
 from tools.course_pictures import course_pictures
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
@@ -28,6 +36,36 @@ def _training() -> Any:
 
 def _train(kind: str) -> Chart:
     return _training().plot(kind)
+
+
+SCALED = {"llama3-8b": 1, "llama3-70b": 2, "llama3.1-405b": 4}
+"""Models, and the chips that share a sequence of `SEQUENCE` tokens under weak scaling."""
+STRONG_BATCH = 2048
+
+
+def scaling_points(model: str, sizes: Sequence[int], share: int = 0) -> list[tuple[float, float]]:
+    """Chips and MFU of the recommended plan on H100s under Megatron-Core: with as many chips for each sequence
+    (`share`), or with the same batch. Sizes on which nothing fits are left out."""
+    found: list[tuple[float, float]] = []
+    for chips in sizes:
+        batch = chips // share if share else STRONG_BATCH
+        job = make_job(load_model(model), parse_slice(f"h100:{chips}"), batch, int(SEQUENCE), "megatron-core")
+        best = search(job, quick(Space()), 1).best
+        found += [(float(chips), job.model_flops / (one.seconds * job.slice.flops)) for one in best]
+    return found
+
+
+def _scaling() -> Chart:
+    sizes = [2**power for power in range(6, 16)]
+    series: list[LineSeries] = []
+    for number, (model, share) in enumerate(SCALED.items()):
+        weak, strong = (tuple(scaling_points(model, sizes, one)) for one in (share, 0))
+        series.append(LineSeries(f"{model}, weak", weak, SERIES[number], dots=True))
+        series.append(LineSeries(f"{model}, strong", strong, SERIES[number], dashed=True, dots=True))
+    x = log_axis("chips", "degree", map(float, sizes))
+    y = zero_axis("MFU", "share", [share for one in series for _, share in one.points])
+    each = f"weak: 1, 1/2 and 1/4 sequences of {int(SEQUENCE):,} tokens a chip; strong: {STRONG_BATCH:,} sequences"
+    return line_chart(series, x, y, "Recommended plans on 64 to 32,768 H100s, Megatron-Core", each)
 
 
 def _compare() -> Chart:
@@ -110,7 +148,6 @@ def _chips() -> Chart:
 
 def _model() -> Chart:
     from dragonscale.app.models import draw_models, model_report
-    from dragonscale.models import load_model
 
     return draw_models(model_report(load_model("llama3-70b"), 8192), "parameters")
 
@@ -122,6 +159,7 @@ PICTURES: dict[str, Callable[[], Chart]] = {
     "train-mesh": lambda: _train("mesh"),
     "train-roofline": lambda: _train("roofline"),
     "train-scaling": lambda: _train("scaling"),
+    "train-weak-strong": _scaling,
     "compare-time": _compare,
     "serve-frontier": lambda: _serve("frontier", "llama3-70b", "h100:8,h200:4,v5e:4x4", "40ms"),
     "serve-decode": lambda: _serve("decode", "deepseek-v3", "h200:16"),

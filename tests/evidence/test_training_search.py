@@ -6,7 +6,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from dragonscale.evidence.training import jobs_of, searched, training_runs
+from dragonscale.evidence.training import jobs_of, predict, searched, training_runs
+from dragonscale.evidence.training_rows import RECOMPUTE
 from dragonscale.faces.cli import main
 from dragonscale.training.search import search
 from dragonscale.training.space import Space
@@ -28,7 +29,9 @@ def test_runs_of_one_job(run):
 
 def test_ratio_to_the_best_measured(run):
     slower = replace(run, row=replace_row(run, 2.0))
-    best = search(run.job, Space(words=replace(Space().words, dtype=run.plan.dtype))).best[0]
+    assert run.remat_known
+    space = Space(words=replace(Space().words, dtype=run.plan.dtype), remat=(run.plan.remat,))
+    best = search(run.job, space).best[0]
     seen: list[tuple[int, int]] = []
     found = searched([slower, run], progress=lambda done, total: seen.append((done, total)))
     assert (found["jobs"], found["without_plan"]) == (1, 0)
@@ -36,6 +39,17 @@ def test_ratio_to_the_best_measured(run):
     assert found["simple"] == (best.plan.context == 1)
     assert found["rows"][0]["plan"] == str(best.plan)
     assert seen == [(0, 1)]
+
+
+def test_what_was_recomputed_is_searched_where_the_source_says_so(run):
+    """Whole blocks, though none would fit; and anything, where it does not say."""
+    stated = replace(run, plan=replace(run.plan, remat="block"))
+    assert "remat=block" in searched([stated])["rows"][0]["plan"]
+    unsaid = replace(stated, row=msgspec.structs.replace(run.row, inferred=RECOMPUTE))
+    assert not unsaid.remat_known
+    row = searched([unsaid])["rows"][0]
+    assert "remat=block" not in row["plan"]
+    assert row["gain"] == pytest.approx(row["expected_s"] / float(predict(unsaid)[1].seconds))
 
 
 def replace_row(run, times: float):
