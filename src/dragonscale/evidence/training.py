@@ -24,9 +24,9 @@ from dragonscale.training.auto import AUTO
 from dragonscale.training.bands import family, kind_of
 from dragonscale.training.evaluation import Verdict, first, judge_one
 from dragonscale.training.plan import Plan
-from dragonscale.training.search import search
 from dragonscale.training.space import Space
 from dragonscale.training.stack import load_stack
+from dragonscale.training.stack_search import search_stacks
 
 SHORT = 8192
 """Sequences up to this long are trained without context parallelism."""
@@ -73,7 +73,7 @@ def _laid_beside(group: Sequence[TrainingRun]) -> dict[str, Any]:
     words = {"batch": job.batch, "seq": job.sequence, "stack": job.stack.name, "dtype": best.plan.dtype}
     row = {"model": job.model.name, "slice": str(job.slice), **words}
     row |= {"measured_s": measured, "measured_plan": str(best.plan)}
-    found = search(job, Space(words=Plan(dtype=best.plan.dtype))).best
+    found = search_stacks(job, Space(words=Plan(dtype=best.plan.dtype)))[0].found.best
     if not found:
         return row | dict.fromkeys(("plan", "expected_s", "context", "ratio", "gain"))
     plan, seconds = found[0].plan, found[0].seconds

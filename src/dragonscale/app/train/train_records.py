@@ -178,6 +178,8 @@ class StackRow(msgspec.Struct):
     mfu: float
     tight: bool = False
     """Whether no plan leaves room in memory with it."""
+    mostly: str = ""
+    """The term that makes most of the difference to the stack of the answer; of the second stack alone."""
 
 
 class SliceRow(msgspec.Struct):
@@ -221,6 +223,7 @@ class ScalingRow(msgspec.Struct):
     efficiency: float | None
     mfu: float | None
     bound_by: str | None
+    stack: str = ""
 
 
 class BatchRow(msgspec.Struct):
