@@ -1,4 +1,4 @@
-"""The stack that is taken where none is named."""
+"""The stacks that are weighed where none is named, and which of them is taken."""
 
 from dataclasses import replace
 
@@ -9,71 +9,97 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.hardware.catalogue import chip_names, load_chip
 from dragonscale.physics.units import render
-from dragonscale.training.auto import auto_choices, auto_stack, usual_choices
+from dragonscale.training.auto import auto_choice, auto_choices
 from dragonscale.training.bands import in_production
-from dragonscale.training.evaluation import make_job, moved
+from dragonscale.training.evaluation import first, judge_one, make_job, usual_jobs
 from dragonscale.training.legal import trains_in
 from dragonscale.training.legality import family, rules
 from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import search
 from dragonscale.training.space import Space
 from dragonscale.training.stack import change, stacks
+from dragonscale.training.stack_search import APART, job_for, preferred, search_stacks
 
 
 @pytest.mark.parametrize("chip", chip_names())
 @pytest.mark.parametrize("model", ["llama3-8b", "llama3-70b", "deepseek-v3"])
-def test_the_stack_of_every_chip_trains_on_it(chip: str, model: str) -> None:
+def test_the_stacks_of_every_chip_train_on_it(chip: str, model: str) -> None:
     known = load_chip(chip)
-    name = auto_stack(parse_slice(f"{chip}:{known.default_slice}"), load_model(model))
-    assert trains_in(known, rules(name, family(known)))
+    choice = auto_choice(parse_slice(f"{chip}:{known.default_slice}"), load_model(model))
+    assert all(trains_in(known, rules(name, family(known))) for name in choice.stacks)
 
 
 def test_the_table_names_known_stacks_with_reasons() -> None:
-    assert {one.stack for one in auto_choices()} <= set(stacks())
-    assert all(one.why and (one.source or one.stack == "generic") for one in auto_choices())
+    assert {name for one in auto_choices() for name in one.stacks} <= set(stacks())
+    assert all(one.why and (one.source or one.stacks == ("generic",)) for one in auto_choices())
 
 
 @pytest.mark.parametrize(
-    ("on", "model", "dtype", "expected"),
+    ("on", "model", "expected"),
     [
-        ("v5p:8x8x8", "llama3-70b", "bf16", "maxtext"),
-        ("h100:8", "llama3-8b", "bf16", "torchtitan"),
-        ("h100:8", "llama3-8b", "fp8", "megatron-core"),
-        ("h100:16384", "llama3-405b", "bf16", "megatron-core"),
-        ("h800:2048", "deepseek-v3", "bf16", "megatron-core"),
-        ("gb200:64", "deepseek-v3", "bf16", "megatron-bridge"),
-        ("a100:64", "llama3-8b", "bf16", "torchtitan"),
-        ("v100:64", "gpt2-xl", "bf16", "megatron-2021"),
-        ("mi300x:8", "llama3-8b", "bf16", "torchtitan"),
-        ("mi300x:64", "mixtral-8x7b", "bf16", "megatron-core"),
+        ("v5p:8x8x8", "llama3-70b", ["maxtext"]),
+        ("h100:8", "llama3-8b", ["torchtitan", "megatron-core"]),
+        ("h100:16384", "llama3-405b", ["torchtitan", "megatron-core"]),
+        ("h800:2048", "deepseek-v3", ["megatron-core"]),
+        ("b200:64", "deepseek-v3", ["megatron-core"]),
+        ("b300:64", "deepseek-v3", ["megatron-bridge"]),
+        ("gb200:64", "deepseek-v3", ["megatron-bridge"]),
+        ("gb200:64", "llama3-70b", ["megatron-core"]),
+        ("a100:64", "llama3-8b", ["torchtitan", "megatron-core"]),
+        ("v100:64", "gpt2-xl", ["megatron-2021"]),
+        ("mi300x:8", "llama3-8b", ["torchtitan", "megatron-core"]),
+        ("mi300x:64", "mixtral-8x7b", ["megatron-core"]),
     ],
 )
-def test_what_people_run(on: str, model: str, dtype: str, expected: str) -> None:
-    assert auto_stack(parse_slice(on), load_model(model), dtype) == expected
+def test_what_people_run(on: str, model: str, expected: list[str]) -> None:
+    job = make_job(load_model(model), parse_slice(on), 64, 4096, "auto")
+    assert [one.stack.name for one in usual_jobs(job)] == expected
+    assert [one.stack.name for one in usual_jobs(replace(job, auto=""))] == expected[:1]  # named
 
 
-@pytest.mark.parametrize(
-    ("on", "model", "dtype", "expected"),
-    [
-        ("h100:8", "llama3-8b", "bf16", ["torchtitan", "megatron-core"]),
-        ("h100:2048", "llama3-405b", "bf16", ["megatron-core", "torchtitan"]),
-        ("a100:64", "llama3-8b", "bf16", ["torchtitan", "megatron-core"]),
-        ("mi300x:64", "llama3-70b", "bf16", ["megatron-core", "torchtitan"]),
-        ("h100:8", "llama3-8b", "fp8", ["megatron-core"]),
-        ("h100:64", "mixtral-8x7b", "bf16", ["megatron-core"]),
-        ("gb200:64", "deepseek-v3", "bf16", ["megatron-bridge"]),
-        ("v5p:8x8x8", "llama3-70b", "bf16", ["maxtext"]),
-        ("v100:64", "gpt2-xl", "bf16", ["megatron-2021"]),
-    ],
-)
-def test_what_else_people_run(on: str, model: str, dtype: str, expected: list[str]) -> None:
-    assert [one.stack for one in usual_choices(parse_slice(on), load_model(model), dtype)] == expected
+def test_the_usual_stack_stands_until_another_is_clearly_faster() -> None:
+    near, far = 1 + APART / 2, 1 + APART * 2
+    assert preferred([(0, near), (0, 1.0)], 0.01)[0] == 0
+    assert preferred([(0, far), (0, 1.0)], 0.01)[0] == 1
+    assert preferred([(0, near), (0, 1.0)], 0.0)[0] == 1  # without slack the fastest
+    assert preferred([(1, 0.5), (0, 1.0)], 0.01) == [1, 0]  # room in memory before speed
+    assert preferred([(0, 1.2), (0, 1.1), (0, 1.0)], 0.01) == [2, 1, 0]
+
+
+SMALL = Space(remat=("none",), schedule=("interleaved",), fixed={"microbatch": 1})
+
+
+def test_the_stack_is_the_same_whatever_the_number_of_chips() -> None:
+    """512 chips and 14e9 parameters used to decide; what is predicted does."""
+    for chips in (64, 512, 1024):
+        job = make_job(load_model("llama3-8b"), parse_slice(f"h100:{chips}"), chips, 8192, "auto")
+        own, other = search_stacks(job, SMALL, 1)
+        assert (own.job.stack.name, other.job.stack.name) == ("megatron-core", "torchtitan")
+        assert own.best is not None
+        assert other.best is not None
+        assert own.best.seconds < other.best.seconds / 1.1
+
+
+def test_a_plan_is_judged_by_the_stack_that_is_best_for_it() -> None:
+    """The plan that a search recommends is judged as it was found; a plan that one stack alone runs, by that one."""
+    model = load_model("llama3-8b")
+    for on in ("h100:64", "a100:64"):
+        job = make_job(model, parse_slice(on), 64, 8192, "auto")
+        found = search_stacks(job, SMALL, 1)[0]
+        assert found.best is not None
+        taken = job_for(job, found.best.plan)
+        assert taken.stack.name == found.job.stack.name
+        assert first(judge_one(taken, found.best.plan).seconds) == pytest.approx(found.best.seconds)
+    a100 = make_job(model, parse_slice("a100:64"), 64, 8192, "auto")
+    assert job_for(a100, parse_plan("pp2 fsdp32 z2 zbv none")).stack.name == "torchtitan"
+    assert job_for(a100, parse_plan("fsdp64 z1 none")).stack.name == "megatron-core"
+    assert job_for(replace(a100, auto=""), parse_plan("fsdp64 z1 none")).stack.name == "torchtitan"
 
 
 def mfu(model: str, chips: int, batch: int, stack: str) -> float:
     job = make_job(load_model(model), parse_slice(f"h100:{chips}"), batch, 8192, stack)
-    space = Space(remat=("none",), schedule=("interleaved",), fixed={"microbatch": 1})
-    return job.model_flops / (search(job, space, 1).best[0].seconds * job.slice.flops)
+    best = search_stacks(job, SMALL, 1)[0].best
+    assert best is not None
+    return job.model_flops / (best.seconds * job.slice.flops)
 
 
 def test_weak_scaling_has_no_cliff() -> None:
@@ -91,7 +117,7 @@ def test_weak_scaling_of_one_stack(stack: str) -> None:
 def test_large_runs_are_told_as_llama_3_ran() -> None:
     """The slow end of the band is what the same plan takes as Llama 3 and Nemotron-4 ran."""
     model, plan = load_model("llama3-70b"), parse_plan("pp4 fsdp256 tp4 v20 z1 none")
-    large = make_job(model, parse_slice("h100:4096"), 2048, 8192, "auto")
+    large = make_job(model, parse_slice("h100:4096"), 2048, 8192, "megatron-core")
     told = plan_report(large, plan, brief=True)
     there = plan_report(make_job(model, large.slice, 2048, 8192, "megatron-2024"), plan, brief=True)
     assert told.step_high_s == pytest.approx(there.step_s)
@@ -134,8 +160,8 @@ def test_other_runs_are_not(on: str, model: str, stack: str, plan: str) -> None:
 def test_a_job_moved_to_other_chips_has_their_stack_and_keeps_what_was_asked() -> None:
     job = make_job(load_model("mixtral-8x7b"), parse_slice("v5p:4x4x4"), 256, 4096, "auto")
     asked = change(job.stack, "experts", skew=job.stack.experts.skew * 1.5)
-    there = moved(replace(job, stack=asked), parse_slice("h100:64"))
+    (there,) = usual_jobs(replace(job, stack=asked, slice=parse_slice("h100:64")))
     assert there.stack.name == "megatron-core"
     assert there.stack.experts.skew == pytest.approx(1.5 * stacks()["megatron-core"].experts.skew)
-    named = make_job(job.model, job.slice, 256, 4096, "maxtext")
-    assert moved(named, parse_slice("h100:64")).stack.name == "maxtext"
+    named = make_job(job.model, parse_slice("h100:64"), 256, 4096, "maxtext")
+    assert [one.stack.name for one in usual_jobs(named)] == ["maxtext"]

@@ -26,9 +26,9 @@ from dragonscale.training.auto import AUTO
 from dragonscale.training.bands import family, kind_of
 from dragonscale.training.evaluation import Verdict, first, judge_one
 from dragonscale.training.plan import Plan
-from dragonscale.training.search import search
 from dragonscale.training.space import Space
 from dragonscale.training.stack import load_stack
+from dragonscale.training.stack_search import search_stacks
 
 SHORT = 8192
 """Sequences up to this long are trained without context parallelism."""
@@ -77,7 +77,7 @@ def _laid_beside(group: Sequence[TrainingRun]) -> dict[str, Any]:
     row |= {"measured_s": measured, "measured_plan": str(best.plan)}
     space = Space(words=Plan(dtype=best.plan.dtype, optimizer=best.plan.optimizer))
     stated = replace(space, remat=(best.plan.remat,)) if best.remat_known else space
-    found = search(job, stated).best or search(job, space).best
+    found = search_stacks(job, stated)[0].found.best or search_stacks(job, space)[0].found.best
     if not found:
         return row | dict.fromkeys(("plan", "expected_s", "context", "ratio", "gain"))
     plan, seconds = found[0].plan, found[0].seconds

@@ -17,6 +17,7 @@ from dragonscale.physics.hardware import Chip, Torus
 from dragonscale.training.evaluation import Job, Verdict, first, make_job
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.stack_search import job_for
 
 R = TypeVar("R", bound=Described)
 RECOMPUTE, NETWORK = "recompute", "network between nodes"
@@ -62,8 +63,8 @@ def run_of(row: TrainingRow, stack: str = "") -> TrainingRun:
     plan, stack = checked_plan(row), stack or row.stack
     unknown = f"no software stack known for the source {row.source[:60]!r}; name one in a stack column or by --stack"
     skip_if(not stack, unknown)
-    job = make_job(model_of(row), row.slice, row.batch, row.seq, stack, plan.dtype)
-    return MeasuredRun(row, replace(job, transport=row.transport), plan)
+    job = make_job(model_of(row), row.slice, row.batch, row.seq, stack)
+    return MeasuredRun(row, job_for(replace(job, transport=row.transport), plan), plan)
 
 
 def checked_plan(row: Any) -> Plan:

@@ -1,13 +1,10 @@
-"""`--stack auto`: the stack that people run on a chip for that kind of model, as the table `auto.toml` has it.
+"""`--stack auto`: the stacks that people run on a chip for that kind of model, as the table `auto.toml` has them.
 
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
->>> auto_stack(parse_slice("v5p:4x4x4"), load_model("llama3-70b"))
-'maxtext'
->>> (
-...     auto_stack(parse_slice("h100:8"), load_model("llama3-8b")),
-...     auto_stack(parse_slice("h100:2048"), load_model("llama3-405b")),
-... )
+>>> auto_choice(parse_slice("v5p:4x4x4"), load_model("llama3-70b")).stacks
+('maxtext',)
+>>> auto_choice(parse_slice("h100:8"), load_model("llama3-8b")).stacks
 ('torchtitan', 'megatron-core')
 """
 
@@ -16,7 +13,7 @@ import math
 
 import msgspec
 
-from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice
 from dragonscale.plan.settings import shipped_table
 from dragonscale.training.legality import UsualChoice
@@ -25,18 +22,10 @@ AUTO = "auto"
 
 
 class AutoChoice(UsualChoice, frozen=True, kw_only=True):
-    """A stack, and the jobs that it is the usual one for."""
+    """Stacks, and the jobs that they are usual for."""
 
-    stack: str
+    stacks: tuple[str, ...]
     experts: bool | None = None
-    parameters: float = float("inf")
-    chips: float = float("inf")
-    dtypes: tuple[str, ...] = ()
-
-    @property
-    def sized(self) -> bool:
-        """Whether it is the usual one up to some size alone."""
-        return min(self.parameters, self.chips) < float("inf")
 
 
 class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,33 +63,7 @@ def production_runs() -> tuple[ProductionRuns, ...]:
     return msgspec.convert(shipped_table("training", "auto.toml")["production"], tuple[ProductionRuns, ...])
 
 
-def usual_choices(piece: Slice, model: Transformer, dtype: str = "bf16") -> tuple[AutoChoice, ...]:
-    """What people run there, a row for each stack: the usual one first, then others, usual for jobs of other sizes.
-
-    >>> from dragonscale.physics.hardware import parse_slice
-    >>> from dragonscale.models import load_model
-    >>> [one.stack for one in usual_choices(parse_slice("h100:8"), load_model("llama3-8b"))]
-    ['torchtitan', 'megatron-core']
-    """
-    chip, parameters = piece.chip, count_parameters(model).total
+def auto_choice(piece: Slice, model: Transformer) -> AutoChoice:
+    """What people run there, with the reason."""
     experts = any("e" in section.dims for section in model.program().sections)
-    found: dict[str, AutoChoice] = {}
-    others: dict[str, AutoChoice] = {}
-    for one in auto_choices():
-        if not one.suits(chip) or one.experts not in (None, experts) or (one.dtypes and dtype not in one.dtypes):
-            continue
-        usual = not found and parameters <= one.parameters and piece.chips <= one.chips
-        (found if usual else others).setdefault(one.stack, one)
-        if not one.sized:
-            break
-    return (*found.values(), *(one for name, one in others.items() if name not in found))
-
-
-def auto_choice(piece: Slice, model: Transformer, dtype: str = "bf16") -> AutoChoice:
-    """The usual one, with the reason."""
-    return usual_choices(piece, model, dtype)[0]
-
-
-def auto_stack(piece: Slice, model: Transformer, dtype: str = "bf16") -> str:
-    """The name of the stack that people run there."""
-    return auto_choice(piece, model, dtype).stack
+    return next(one for one in auto_choices() if one.suits(piece.chip) and one.experts in (None, experts))

@@ -23,7 +23,7 @@ from dragonscale.physics.numbers import Number
 from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.plan.rules import pairs, training_rules
-from dragonscale.training.auto import AUTO, auto_choice, usual_choices
+from dragonscale.training.auto import AUTO, auto_choice
 from dragonscale.training.lines import costed_section, offload_seconds
 from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
@@ -59,7 +59,7 @@ class Job:
     stack: Stack
     transport: str = "ib"
     auto: str = ""
-    """Where the stack was not named: why this one was taken."""
+    """Where the stack was not named: why this one and others are weighed."""
     documents: int | None = None
     numerics: str = "benchmark"
     """In what gradients are added and reduced (`stack.NUMERICS`); `stack` is as that has it."""
@@ -91,10 +91,11 @@ def make_job(
     dtype: str = "bf16",
     numerics: str = "benchmark",
 ) -> Job:
-    """A job with its software stack by name; `auto` is what people run there for models trained in that dtype."""
+    """A job with its software stack by name; `auto` is the first that people run there, until `usual_jobs` are
+    weighed."""
     numerics = numerics_for(numerics, dtype)
-    choice = auto_choice(piece, model, dtype) if stack == AUTO else None
-    runs = in_numerics(load_stack(choice.stack if choice else stack), numerics)
+    choice = auto_choice(piece, model) if stack == AUTO else None
+    runs = in_numerics(load_stack(choice.stacks[0] if choice else stack), numerics)
     return Job(model, piece, batch, sequence, runs, auto=choice.why if choice else "", numerics=numerics)
 
 
@@ -102,16 +103,6 @@ def with_numerics(job: Job, numerics: str) -> Job:
     """The same job with gradients added and reduced otherwise."""
     other = replace(job, numerics=numerics)
     return replace(other, stack=as_asked(other, job.stack.name))
-
-
-def moved(job: Job, piece: Slice, dtype: str = "bf16") -> Job:
-    """The same job on another slice, with what people run there if its stack was not named."""
-    if not job.auto:
-        return replace(job, slice=piece)
-    choice = auto_choice(piece, job.model, dtype)
-    if choice.stack == job.stack.name:
-        return replace(job, slice=piece)
-    return replace(job, slice=piece, stack=as_asked(job, choice.stack), auto=choice.why)
 
 
 def as_asked(job: Job, name: str) -> Stack:
@@ -123,10 +114,12 @@ def as_asked(job: Job, name: str) -> Stack:
     return change(stack, "experts", **asked)
 
 
-def on_other_stacks(job: Job, dtype: str = "bf16") -> list[Job]:
-    """The job with what else people run there; none where its stack was named."""
-    others = usual_choices(job.slice, job.model, dtype)[1:] if job.auto else ()
-    return [replace(job, stack=as_asked(job, one.stack), auto=one.why) for one in others]
+def usual_jobs(job: Job) -> list[Job]:
+    """The job with each stack that people run there, the most usual first; as it is where its stack was named."""
+    if not job.auto:
+        return [job]
+    choice = auto_choice(job.slice, job.model)
+    return [replace(job, stack=as_asked(job, name), auto=choice.why) for name in choice.stacks]
 
 
 @dataclass(frozen=True)

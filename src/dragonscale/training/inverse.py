@@ -18,13 +18,14 @@ from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.physics.hardware.slices import check_slice
 from dragonscale.training.budget import run_budget
-from dragonscale.training.evaluation import Job, moved
+from dragonscale.training.evaluation import Job
 from dragonscale.training.memory import OPTIMIZER_BYTES
 from dragonscale.training.plan import Plan
 from dragonscale.training.scaling import slice_sizes
-from dragonscale.training.search import Candidate, Progress, search, shared
+from dragonscale.training.search import Candidate, Progress, shared
 from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.space import Space, divisors, meshes
+from dragonscale.training.stack_search import search_stacks
 
 MOST_CHIPS = 65536
 USUAL = Plan()
@@ -73,7 +74,7 @@ def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | No
     by_time = steps * job.model_flops / (deadline * chip.peak(words.dtype)) if deadline else 1.0
     state = OPTIMIZER_BYTES[words.optimizer] if words.offload != "optimizer" else 0.0
     by_memory = count_parameters(job.model).total * (2 + state) / chip.visible
-    return max(1, int(max(by_time, by_memory)))
+    return max(1, math.ceil(max(by_time, by_memory)))
 
 
 def fits(
@@ -82,12 +83,10 @@ def fits(
     """The best plan on each slice that has one."""
     every = list(pieces)
     for done, piece in enumerate(every):
-        here = moved(job, piece, space.words.dtype)
-        found = search(here, space, 1, shared(progress, done, len(every)))
-        if found.best:
-            best = found.best[0]
+        found = search_stacks(replace(job, slice=piece), space, 1, shared(progress, done, len(every)))[0]
+        if (best := found.best) is not None:
             budget = run_budget(tokens or job.tokens, job.tokens, best.seconds, piece.chips, piece.chip.price)
-            yield Fit(here, best, run_seconds(here, best.seconds, tokens), budget.cost_usd)
+            yield Fit(found.job, best, run_seconds(found.job, best.seconds, tokens), budget.cost_usd)
 
 
 def fewest_chips(
@@ -115,8 +114,8 @@ def last_fitting(sizes: list[int], holds: Callable[[int], bool]) -> int | None:
 
 def _roomy(job: Job, space: Space, progress: Progress | None = None) -> Fit | None:
     """The recommended plan, if it leaves room in memory."""
-    best = search(job, space, 1, progress).best
-    fit = Fit(job, best[0], best[0].seconds, None) if best else None
+    found = search_stacks(job, space, 1, progress)[0]
+    fit = Fit(found.job, found.best, found.best.seconds, None) if found.best else None
     return fit if fit is not None and fit.roomy else None
 
 

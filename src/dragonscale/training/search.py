@@ -109,9 +109,10 @@ def search(
         _run(keeper, last_resort, progress, bounded=False)
         space = replace(space, remat=(*space.remat, *last_resort.remat))
     found = _found(keeper)
-    last = [one for one in (found.fastest, found.runs, found.verified) if one is not None]
-    some = found.front[:: -(-len(found.front) // SAMPLE) or 1]
-    if _flattered(job, [*found.best, *some, *last]):
+    shown = [*found.best, found.fastest]
+    if count > 1:  # of a search for one plan nothing else is shown
+        shown += [*found.front[:: -(-len(found.front) // SAMPLE) or 1], found.runs, found.verified]
+    if _flattered(job, [one for one in shown if one is not None]):
         keeper = Keeper(job, count, slack)
         _run(keeper, space, progress, bounded=True)
         found = _found(keeper)

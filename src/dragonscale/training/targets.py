@@ -14,9 +14,10 @@ from dragonscale.training.evaluation import Job
 from dragonscale.training.inverse import MOST_CHIPS, least_chips, run_seconds
 from dragonscale.training.keeper import Candidate
 from dragonscale.training.scaling import slice_sizes
-from dragonscale.training.search import Found, Progress, search, shared
+from dragonscale.training.search import Progress, shared
 from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.space import Space
+from dragonscale.training.stack_search import StackSearch, search_stacks
 
 Target = tuple[Chip, Slice | None]
 SIZES = 3
@@ -35,6 +36,8 @@ class Tried:
     least: float | None
     note: str = ""
     searched: bool = True
+    stacks: tuple[StackSearch, ...] = ()
+    """The slice with each stack that was searched, that of `job` first."""
 
     @property
     def roomy(self) -> bool:
@@ -94,22 +97,23 @@ def compare(
         if piece is None:
             pieces = slice_sizes(chip, MOST_CHIPS, least_chips(jobs[place], chip, deadline, tokens, space.words))
         bar = shared(progress, done, len(order))
-        tried = list(_tried(((job, search(job, space, 1, bar, slack)) for job in map(job_on, pieces)), in_time))
+        searches = (search_stacks(job, space, 1, bar, slack) for job in map(job_on, pieces))
+        tried = list(_tried(searches, in_time))
         enough = [one for one in tried if in_time(one)]
         why = "no plan fits" if all(one.best is None for one in tried) else "none of its slices is in time"
         found.append(min(enough, key=lambda one: _rank(one, rank)) if enough else Tried(jobs[place], None, floor, why))
     return sorted(found, key=lambda one: _rank(one, rank))
 
 
-def _tried(searches: Iterable[tuple[Job, Found]], enough: Callable[[Tried], bool]) -> Iterator[Tried]:
+def _tried(searches: Iterable[list[StackSearch]], enough: Callable[[Tried], bool]) -> Iterator[Tried]:
     """The recommended plan of one slice after the other, smallest first, until larger ones cannot be cheaper."""
     fitting = 0
-    for job, found in searches:
-        one = Tried(job, found.best[0] if found.best else None, None)
+    for stacks in searches:
+        one = Tried(stacks[0].job, stacks[0].best, None, stacks=tuple(stacks))
         yield one
         fits = enough(one) and one.roomy
         fitting += fits
-        if fitting == SIZES or (fits and found.best[0].plan.remat == "none"):
+        if fitting == SIZES or (fits and one.best is not None and one.best.plan.remat == "none"):
             return
 
 

@@ -25,6 +25,7 @@ from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import given_settings, parse_plan
 from dragonscale.training.stack import change
+from dragonscale.training.stack_search import job_for
 from dragonscale.training.step_ledger import WIRES
 
 SCHEMES = {"dp": "data", "ddp": "data", "fsdp": "fsdp", "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipe"}
@@ -255,6 +256,6 @@ def explained_job(
     split, chips = read_scheme(plan, asked.piece), asked.piece.chips
     if split.chips != chips:
         raise InputError(f"The plan {split} is for {split.chips} chips and {asked.piece} has {chips}; they must agree.")
-    job, given = asked.job(), frozenset[str]() if is_scheme(plan) else given_settings(plan)
+    job, given = job_for(asked.job(), split), frozenset[str]() if is_scheme(plan) else given_settings(plan)
     split, _ = read_ranks(split, given, job.stack.name, family(job.slice.chip))
     return job, split if "dtype" in given else replace(split, dtype=dtype)

@@ -9,16 +9,18 @@
 'recompute nothing (remat=none)'
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
-from dragonscale.app.train.train_records import Help, MemoryRow, StackRow, TermRow
+from dragonscale.app.train.train_records import Help, MemoryRow, TermRow
 from dragonscale.plan.ledger import COLLECTIVES, Ledger
+from dragonscale.training.bands import UNNAMED, family
 from dragonscale.training.codesign import knobs, on_chip, raised
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one, with_numerics
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, usual_jobs, with_numerics
 from dragonscale.training.legal import newly_illegal
 from dragonscale.training.offer import advice_against
 from dragonscale.training.plan import Plan
+from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.space import misfits
 from dragonscale.training.stack import NUMERICS, change
 from dragonscale.training.step_ledger import WIRES
@@ -68,13 +70,10 @@ def _contended(job: Job, plan: Plan, row: TermRow) -> bool:
     return quiet.ledger.by("term", "exposed_s").get(row.name, 0.0) < 0.5 * row.exposed_s
 
 
-def helps(job: Job, plan: Plan, verdict: Verdict | None = None, others: Iterable[StackRow] = ()) -> list[Help]:
-    """What would raise the tokens a second of this plan by more than `WORTH`, most first, each judged by itself;
-    `others` are the same job with other stacks."""
-    step = first((verdict or judge_one(job, plan)).seconds)
-    before = job.tokens / step
-    roomy = ((one.stack, step / one.step_s - 1) for one in others if not one.tight)
-    found = [Help(f"--stack {stack}", gain) for stack, gain in roomy if gain > WORTH]
+def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
+    """What would raise the tokens a second of this plan by more than `WORTH`, most first, each judged by itself."""
+    before = job.tokens / first((verdict or judge_one(job, plan)).seconds)
+    found: list[Help] = []
     for text, other, changed in _tries(job, plan):
         if not _possible(other, plan, changed):
             continue
@@ -82,9 +81,9 @@ def helps(job: Job, plan: Plan, verdict: Verdict | None = None, others: Iterable
         gain = other.tokens / first(after.seconds) / before - 1
         held, limit = first(after.hbm_bytes), other.slice.chip.visible
         if gain > WORTH:
-            needs = f"{held / 1e9:.0f} GB a chip" if held > limit else ""
-            found.append(Help(text, gain, needs))
-    # what does not fit the memory cannot be acted on: told only where nothing else is
+            full = f"{held / 1e9:.0f} GB a chip" if held > limit else f"{held / limit:.0%} of memory"
+            found.append(Help(text, gain, "" if leaves_room(held, limit) else full))
+    # what leaves no room in memory can hardly be acted on: told only where nothing else is
     fitting = [one for one in found if not one.needs]
     return sorted(fitting or found, key=lambda one: -one.gain)[:SHOWN]
 
@@ -107,24 +106,31 @@ def _tries(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
         yield f"microbatch={wider.microbatch}", job, wider
     if plan.remat != "none":
         yield "recompute nothing (remat=none)", job, replace(plan, remat="none")
+    for other in other_stacks(job):
+        yield f"--stack {other.stack.name}", other, plan
     for knob in knobs(job.slice):
         if all(path.startswith(WIRED) for path in knob.paths):
             yield f"twice the {knob.title}", on_chip(job, raised(job.slice.chip, knob, 2.0)), plan
 
 
-def advice_text(bound: str, found: list[Help], all_stacks: bool = False) -> str:
-    """What bounds the step and what would help, in a sentence; `all_stacks` says that other stacks were tried too."""
+def other_stacks(job: Job) -> list[Job]:
+    """The job with other software that people run there: not with another mode or release of its own."""
+    usual = [] if job.stack.name in UNNAMED else usual_jobs(replace(job, auto="named"))
+    return [one for one in usual if family(one.stack.name) not in (family(job.stack.name), *UNNAMED)]
+
+
+def advice_text(bound: str, found: list[Help], stacks: bool) -> str:
+    """What bounds the step and what would help, in a sentence; `stacks` says that there are others to try."""
     if found:
         return f"{bound}. What would help, in tokens/s: {help_text(found)}"
-    if all_stacks:
-        return f"{bound}; only more or faster chips make it shorter."
-    return f"{bound}; none of the changes tried makes it shorter with this stack; more or faster chips do."
+    tried = f"batch, microbatch, recompute, {'stack, ' if stacks else ''}links"
+    return f"{bound}; nothing that was tried ({tried}) gains more than {WORTH:.0%}."
 
 
 def help_text(found: list[Help]) -> str:
     """What would help, each with what it brings."""
     each = (f"{one.change} {one.gain:+.0%}{f' (needs {one.needs})' if one.needs else ''}" for one in found)
-    start = "nothing that fits the memory; " if all(one.needs for one in found) else ""
+    start = "nothing that leaves room in memory; " if all(one.needs for one in found) else ""
     return f"{start}{'; '.join(each)}." if found else ""
 
 

@@ -23,7 +23,7 @@ from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.sheets.sheet import NextStep, Sheet
 from dragonscale.training.changes import towards
-from dragonscale.training.evaluation import Job
+from dragonscale.training.evaluation import Job, usual_jobs
 from dragonscale.training.explanations import slowest_behind, suspects
 from dragonscale.training.legal import read_ranks
 from dragonscale.training.legality import family, rules
@@ -32,6 +32,7 @@ from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TrainingFile, given_settings, save_training_file
 from dragonscale.training.search import Found, Progress, search, space_size
 from dragonscale.training.space import Space
+from dragonscale.training.stack_search import stack_of
 from dragonscale.training.step_ledger import step_timeline
 
 BOUNDED = 2_500_000
@@ -139,7 +140,8 @@ def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> Tra
     asked = understood(question)
     for text in asked.notes:
         listener.note(text)
-    return answer(asked, listener.step, brief).came_from(asked, listener.notes)
+    report = answer(asked, listener.step, brief)
+    return report.came_from(replace(asked, taken=report.workload.stack), listener.notes)
 
 
 def understood(question: TrainQuestion) -> TrainAsked:
@@ -149,8 +151,17 @@ def understood(question: TrainQuestion) -> TrainAsked:
     plan, question = asked.plan, asked.question
     if plan is None:
         return asked
-    job, notes = asked.job(), [*asked.notes]
     given = given_settings(written(question.plan)) | ({"dtype"} if question.dtype else set())
+    jobs = usual_jobs(asked.job())
+    runs = [_as_run(job, plan, given) for job in jobs]
+    place = stack_of([(job, taken) for job, (taken, _) in zip(jobs, runs, strict=True)], asked.slack)
+    taken, notes = runs[place]
+    return replace(asked, plan=taken, notes=[*asked.notes, *notes], taken=jobs[place].stack.name)
+
+
+def _as_run(job: Job, plan: Plan, given: frozenset[str]) -> tuple[Plan, list[str]]:
+    """A given plan as the job's stack runs it, with what to say of that."""
+    notes: list[str] = []
     chips, world = job.slice.chips, family(job.slice.chip)
     if not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0:
         usual = rules(job.stack.name, world, plan.pipe > 1).data_zero
@@ -167,7 +178,7 @@ def understood(question: TrainQuestion) -> TrainAsked:
             f"optimizer; write fsdp={plan.data} to shard them."
         )
     taken = settled(job, plan, given)
-    return replace(asked, plan=taken, notes=[*notes, *settlements(plan, taken, job)])
+    return taken, [*notes, *settlements(plan, taken, job)]
 
 
 def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = False) -> TrainReport:
@@ -179,8 +190,9 @@ def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = Fa
         report = _answer(asked, progress)
     chips = [chip for chip, _ in asked.targets.values()]
     report.prices = price_rows(chips)
-    ranked = len(chips) > 1 or asked.question.rank == "cost"
-    report.notes += [unpriced(chips)] if (asked.tokens or ranked) and unpriced(chips) else []
+    by_cost = asked.everywhere or asked.question.rank == "cost"
+    note = unpriced(chips, by_cost) if asked.tokens or by_cost or len(chips) > 1 else ""
+    report.notes += [note] if note else []
     return report
 
 
@@ -196,6 +208,7 @@ def _answer(asked: TrainAsked, progress: Progress | None) -> TrainReport:
         report = slices.cheapest_part(asked, progress)
     else:
         report = best_report(asked, asked.job(), progress, near=True)
+    asked = replace(asked, taken=report.workload.stack)
     if question.scaling and report.plans:
         piece = slices.chosen_slice(asked, report)
         report.scaling = slices.scaling_rows(asked, piece, progress)

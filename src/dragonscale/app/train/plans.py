@@ -1,22 +1,35 @@
 """Plans of a training job as an answer has them: their times, memory, what bounds them and what the run costs; the
 best of a search, what is said of sizes that do not divide, and the same job with other stacks."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from dragonscale.app.train import train_records as records
-from dragonscale.app.train.advice import advice_text, bound_by, bound_text, gradients_text, helps, memory_advice
+from dragonscale.app.train.advice import (
+    advice_text,
+    bound_by,
+    bound_text,
+    gradients_text,
+    helps,
+    memory_advice,
+    other_stacks,
+)
 from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import render
+from dragonscale.plan.ledger import Ledger
 from dragonscale.training.bands import in_production, job_band
 from dragonscale.training.budget import run_budget
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one, on_other_stacks, problems
-from dragonscale.training.inverse import Fit, better_batch, nearest_possible, quick
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
+from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.keeper import unverifiable
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.search import Candidate, Found, Progress, search
+from dragonscale.training.search import Candidate, Found, Progress
 from dragonscale.training.simplicity import CONTEXT_GAIN, FULL, SHORT, leaves_room, points
-from dragonscale.training.space import Space, misfits
+from dragonscale.training.space import misfits
+from dragonscale.training.stack_search import APART, StackSearch, search_stacks
 
 HELD = {
     "reducing": "gradients in flight",
@@ -44,11 +57,9 @@ def plan_report(
     tokens: float | None = None,
     force: bool = False,
     brief: bool = False,
-    others: list[records.StackRow] | None = None,
 ) -> records.PlanReport:
     """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack
-    cannot run is not feasible, unless it is forced. `others` are the same job with all other stacks that people run
-    there; None: not tried."""
+    cannot run is not feasible, unless it is forced."""
     verdict, refused = judge_one(job, plan), illegal(job, plan)
     every = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
     broken = list(dict.fromkeys(every))
@@ -58,7 +69,7 @@ def plan_report(
     memory = [records.MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
     full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job)
     slowest, known = _slow_end(job, plan, step * (1 + band.high), band.text)
-    useful = [] if full or brief else helps(job, plan, verdict, others or ())
+    useful = [] if full or brief else helps(job, plan, verdict)
     peak, half = chip.peak("bf16"), "bf16" if chip.format("bf16") == "native" else "fp16"
     mfu = job.model_flops / (step * job.slice.flops)
     advice = bound = ""
@@ -66,7 +77,7 @@ def plan_report(
         advice = bound = memory_advice(job, plan, memory, verdict)
     elif not brief:
         bound = bound_text(job, plan, terms, verdict.ledger)
-        advice = advice_text(bound, useful, bool(others))
+        advice = advice_text(bound, useful, bool(other_stacks(job)))
     return records.PlanReport(
         plan=plan,
         feasible=not broken,
@@ -128,18 +139,16 @@ def term_rows(verdict: Verdict) -> list[records.TermRow]:
     return sorted((row for row in rows if row.expected_s or row.lower_s or row.bytes), key=lambda row: -row.exposed_s)
 
 
-def search_report(
-    job: Job, found: Found, words: Plan, tokens: float | None = None, others: list[records.StackRow] | None = None
-) -> records.TrainReport:
-    """The best plans of a search in full, and the same job with other stacks, where these were tried."""
+def search_report(tried: Sequence[StackSearch], words: Plan, tokens: float | None = None) -> records.TrainReport:
+    """The best plans of a search in full, with the first of the stacks that were tried, and what the others give."""
+    job, found = tried[0].job, tried[0].found
     chips = job.slice.chips
-    stacks = [*(stack_row(job, one) for one in found.best[:1]), *(others or ())]
-    plans = [plan_report(job, one.plan, tokens, brief=place > 0, others=others) for place, one in enumerate(found.best)]
+    plans = [plan_report(job, one.plan, tokens, brief=place > 0) for place, one in enumerate(found.best)]
     asked_for = job.model.name, str(job.slice), workload_of(job, words, tokens)
     missed = {reason: number for reason, number in found.misses.items() if number}
     front = [records.FrontRow(one.plan, chips, one.seconds, one.hbm_bytes) for one in found.front]
     return records.TrainReport(
-        *asked_for, found.searched, found.seconds, plans, found.feasible, missed, front, [], stacks=stacks
+        *asked_for, found.searched, found.seconds, plans, found.feasible, missed, front, [], stacks=stack_rows(tried)
     )
 
 
@@ -148,14 +157,13 @@ def best_report(
     job: Job,
     progress: Progress | None = None,
     near: bool = False,
-    others: list[records.StackRow] | None = None,
 ) -> records.TrainReport:
-    """The best plans on one slice; without any, the notes say why. With `near`, sizes near those asked for are tried
-    too. `others` are the other stacks that people run there, where they were tried already."""
-    found, words = search(job, asked.space, asked.question.top, progress, asked.slack), offered(job, asked.space).words
-    if others is None and job.auto:
-        others = other_stacks(job, asked.space, asked.slack)
-    report = search_report(job, found, words, asked.tokens, others)
+    """The best plans on one slice, with the best of the stacks that people run there; without any, the notes say why.
+    With `near`, sizes near those asked for are tried too."""
+    tried = search_stacks(job, asked.space, asked.question.top, progress, asked.slack)
+    job, found = tried[0].job, tried[0].found
+    words = offered(job, asked.space).words
+    report = search_report(tried, words, asked.tokens)
     report.notes += settlements(asked.space.words, words, job)
     if found.best:
         taken = found.best[0].plan
@@ -171,7 +179,6 @@ def best_report(
         report.notes.append(nearest_sentence(job, found.nearest, found))
         report.notes += ruling_out(job, asked.space) if found.searched and not found.judged else []
         report.notes += not_offered(job) if "zero" not in asked.space.named else []
-    report.notes += other_plans_note(others or []) if not found.best else []
     if near and not refused:
         add_neighbours(asked, job, report, found.nearest)
     return report
@@ -253,7 +260,7 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
         report.notes += [_works(job, near) for near in found]
     else:
         best = report.plans[0]
-        near = better_batch(job, asked.space, best.mfu)
+        near = better_batch(replace(job, auto=""), asked.space, best.mfu)  # with the stack of the answer
         found = [near] if near is not None else []
         report.notes += [
             f"{job.batch:,} sequences do not divide well over {job.slice.chips:,} chips: with {one.job.batch:,} "
@@ -282,11 +289,7 @@ def _works(job: Job, near: Fit) -> str:
     return f"The nearest slice with a plan is {near.job.slice}: {with_plan}."
 
 
-# What the other stacks that people run there would give for the same job, where no stack was named.
-
-
-DIFFERS = 0.03
-"""Stacks this near to each other are told apart by no prediction."""
+# What the stacks that people run there give for the same job, where no stack was named.
 
 
 def stack_row(job: Job, best: Candidate) -> records.StackRow:
@@ -297,23 +300,21 @@ def stack_row(job: Job, best: Candidate) -> records.StackRow:
     return records.StackRow(job.stack.name, short_plan(best.plan), best.seconds, mfu, tight, own)
 
 
-def other_stacks(job: Job, space: Space, slack: float) -> list[records.StackRow]:
-    """The recommended plan of each other stack that people run there, of a smaller space; none where the stack was
-    named."""
-    found = []
-    for there in on_other_stacks(job, space.words.dtype):
-        best = search(there, quick(space), 1, slack=slack).best
-        found += [stack_row(there, one) for one in best[:1]]
-    return found
+def stack_rows(tried: Sequence[StackSearch], why: bool = True) -> list[records.StackRow]:
+    """The stacks that have a plan, that of the answer first; of the second, `why` it differs."""
+    known = [(one.job, one.best) for one in tried if one.best is not None]
+    rows = [stack_row(*one) for one in known]
+    if why and len(rows) > 1:
+        rows[1].mostly = largest_gap(*(judge_one(job, best.plan).ledger for job, best in known[:2]))
+    return rows
 
 
-def other_plans_note(others: list[records.StackRow]) -> list[str]:
-    """What is said where the usual stack has no plan and another one has."""
-    return [
-        f"With --stack {one.stack} there is a plan: {one.plan}, {render(one.step_s, 's')} a step, MFU {one.own_mfu:.1%}"
-        f"{', which leaves little memory' if one.tight else ''}."
-        for one in others
-    ]
+def largest_gap(ledger: Ledger, other: Ledger) -> str:
+    """The term of a step that makes most of the difference to another step of the same job."""
+    ours, theirs = (one.by("term", "exposed_s") for one in (ledger, other))
+    gaps = {name: float(theirs.get(name, 0.0) - ours.get(name, 0.0)) for name in (*ours, *theirs)}
+    longer = sum(gaps.values()) > 0
+    return max(gaps, key=lambda name: gaps[name] if longer else -gaps[name]).partition(" (")[0]
 
 
 def slices_note(rows: list[records.SliceRow]) -> list[str]:
@@ -322,7 +323,7 @@ def slices_note(rows: list[records.SliceRow]) -> list[str]:
     for row in rows:
         for one in (other for other in row.others if not other.tight):
             change = one.step_s / row.step_s - 1 if row.step_s else 0.0
-            if abs(change) > DIFFERS:
+            if abs(change) > APART:
                 found.append(f"{row.slice} with {one.stack} {_worth(row, 1 + change)} ({change:+.0%})")
     return [f"With the other stack that people run there: {'; '.join(found)}."] if found else []
 

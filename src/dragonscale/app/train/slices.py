@@ -8,7 +8,7 @@ from dragonscale.app.given import slice_of
 from dragonscale.app.questions.flag import written
 from dragonscale.app.train import train_records as records
 from dragonscale.app.train.advice import worked_terms
-from dragonscale.app.train.plans import best_report, other_stacks, plan_report, slices_note, stack_row, workload_of
+from dragonscale.app.train.plans import best_report, plan_report, slices_note, stack_rows, workload_of
 from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import count_parameters
@@ -17,38 +17,33 @@ from dragonscale.physics.units import render
 from dragonscale.training.budget import run_budget
 from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smallest_change
 from dragonscale.training.evaluation import Job, Verdict, judge_one
-from dragonscale.training.inverse import Fit, fewest_chips, fits, largest_batch, largest_model, quick
+from dragonscale.training.inverse import Fit, fewest_chips, fits, largest_batch, largest_model
 from dragonscale.training.plan import Plan
 from dragonscale.training.scaling import SCHEMES, Point, around, crossover, parts_of, scheme_curve, slice_sizes
 from dragonscale.training.search import Progress, search, shared
-from dragonscale.training.space import Space
+from dragonscale.training.stack_search import search_stacks
 from dragonscale.training.targets import Tried, compare
 
 
 def several_report(asked: TrainAsked, progress: Progress | None) -> records.TrainReport:
     """The recommended plan on every slice, best first by `--rank` (the cheapest, where every chip was meant)."""
     rank = "cost" if asked.everywhere else asked.question.rank
-    space = quick(asked.space)
     limits = {"deadline": asked.deadline, "tokens": asked.tokens}
-    tried = compare(asked.job, asked.targets.values(), space, rank, asked.slack, **limits, progress=progress)
-    rows = [slice_row(one, asked.tokens, _others(one, space, asked.slack)) for one in tried]
+    tried = compare(asked.job, asked.targets.values(), asked.space, rank, asked.slack, **limits, progress=progress)
+    rows = [slice_row(one, asked.tokens) for one in tried]
     best = tried[0]
     if best.best is None:
         goal = "can do this run" if asked.deadline is None else f"meets the deadline of {asked.question.deadline}"
         report = _nothing(asked, best.job, f"No slice of those tried {goal}.")
         report.slices = rows
         return report
-    report = best_report(replace(asked, space=space), best.job, others=rows[0].others if best.job.auto else None)
+    report = best_report(asked, best.job)
     report.slices = rows
-    report.notes += slices_note(rows)
+    report.notes = [*(f"{report.slice}: {text}" for text in report.notes), *slices_note(rows)]
     return report
 
 
-def _others(one: Tried, space: Space, slack: float) -> list[records.StackRow]:
-    return [] if one.best is None else other_stacks(one.job, space, slack)
-
-
-def slice_row(one: Tried, tokens: float | None, others: list[records.StackRow]) -> records.SliceRow:
+def slice_row(one: Tried, tokens: float | None) -> records.SliceRow:
     """A slice in numbers."""
     job, best, name = one.job, one.best, str(one.job.slice)
     if best is None:
@@ -56,7 +51,7 @@ def slice_row(one: Tried, tokens: float | None, others: list[records.StackRow]) 
         return records.SliceRow(where, job.slice.chips, *[None] * 7, note=one.note)
     price = job.slice.chip.price
     budget = run_budget(tokens, job.tokens, best.seconds, job.slice.chips, price) if tokens else None
-    own = stack_row(job, best)
+    own, *others = stack_rows(one.stacks, why=False)
     days, cost = (budget.days, budget.cost_usd) if budget else (None, None)
     numbers = own.step_s, one.tokens_per_s, own.mfu, one.usd_per_mtok, days, cost
     priced = "no price known" if price is None else ""
@@ -165,16 +160,17 @@ def each_scaling_row(asked: TrainAsked, piece: Slice, progress: Progress | None)
     base: float | None = None
     parts = around(piece)
     for done, part in enumerate(parts):
-        job = asked.job(part)
-        found = search(job, asked.space, 1, shared(progress, done, len(parts)), asked.slack).best
-        if not found:
+        found = search_stacks(asked.job(part), asked.space, 1, shared(progress, done, len(parts)), asked.slack)[0]
+        if found.best is None:
             yield records.ScalingRow(str(part), part.chips, *[None] * 6)
             continue
-        plan, report = found[0].plan, plan_report(job, found[0].plan, brief=True)
+        job, plan = found.job, found.best.plan
+        report = plan_report(job, plan, brief=True)
         speed = job.tokens / report.step_s
         base = base or speed / part.chips
         times = report.step_s, speed, speed / part.chips / base, report.mfu
-        yield records.ScalingRow(str(part), part.chips, str(plan), *times, report.bound_by, report.mfu_of_dtype)
+        shares = report.mfu_of_dtype, job.stack.name
+        yield records.ScalingRow(str(part), part.chips, str(plan), *times, report.bound_by, *shares)
 
 
 def batch_rows(

@@ -24,7 +24,7 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning
-from dragonscale.training.evaluation import Job, make_job
+from dragonscale.training.evaluation import Job, make_job, usual_jobs
 from dragonscale.training.expert_load import dropped_share
 from dragonscale.training.plan import Plan, read_field
 from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
@@ -152,6 +152,8 @@ class TrainAsked:
     targets: dict[str, tuple[Chip, Slice | None]] = field(default_factory=dict)
     everywhere: bool = False
     slack: float = SLACK
+    taken: str = ""
+    """The stack of the answer, of those that `auto` weighs."""
 
     def job(self, piece: Slice | None = None) -> Job:
         where = piece or self.piece
@@ -160,6 +162,7 @@ class TrainAsked:
         job = make_job(
             self.model, where, self.sequences, self.sequence, asked.stack, words.dtype, asked.numerics or NUMERICS[0]
         )
+        job = next((one for one in usual_jobs(job) if one.stack.name == self.taken), job)
         room = {"capacity": asked.capacity} if asked.capacity else {}
         skew = job.stack.experts.skew * asked.skew
         return replace(job, stack=change(job.stack, "experts", skew=skew, **room), documents=self.documents)

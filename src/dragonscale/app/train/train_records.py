@@ -208,6 +208,8 @@ class StackRow(msgspec.Struct):
     tight: bool = False
     """Whether no plan leaves room in memory with it."""
     mfu_of_dtype: float | None = None
+    mostly: str = ""
+    """The term that makes most of the difference to the stack of the answer; of the second stack alone."""
     own_mfu = property(_own_mfu)
 
 
@@ -255,6 +257,7 @@ class ScalingRow(msgspec.Struct):
     mfu: float | None
     bound_by: str | None
     mfu_of_dtype: float | None = None
+    stack: str = ""
     own_mfu = property(_own_mfu)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dragonscale.app import grids
 from dragonscale.app.train.advice import help_text
-from dragonscale.app.train.train_records import PlanReport, ScalingRow, SliceRow, TrainReport
+from dragonscale.app.train.train_records import PlanReport, ScalingRow, SliceRow, StackRow, TrainReport
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
 from dragonscale.training.plan import Plan, layers_of, short_plan, without_layers
@@ -88,10 +88,21 @@ def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
         run=run_text(report, first) if first.days is not None else None,
         bound=first.bound.removeprefix("bound by "),
         change=help_text(first.helps),
+        stacks=stacks_text(report.stacks),
         judged=report.comparison,
         taken=taken_text(report, first),
     )
     return laid.Facts((*head.rows, *rest.rows))
+
+
+def stacks_text(stacks: list[StackRow]) -> str:
+    """The stacks that were not taken, against the one that was."""
+    parts = []
+    for row in stacks[1:]:
+        most = f", mostly {row.mostly}" if row.mostly else ""
+        room = ", leaves little memory" if row.tight else ""
+        parts.append(f"{row.stack}: {row.step_s / stacks[0].step_s - 1:+.0%} ({amount(row.step_s, 's')}{most}{room})")
+    return "; ".join(parts)
 
 
 def split_text(plan: Plan) -> str:

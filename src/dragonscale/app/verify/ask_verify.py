@@ -47,7 +47,7 @@ def fitting_plan(report: VerifyReport) -> tuple[str, float] | None:
     asked = report.request
     job = make_job(load_model(asked.model), parse_slice(asked.slice), asked.batch, asked.sequence)
     excess = max(1.0, (report.peak.ratio if report.peak is not None else None) or 1.0)
-    for one in sorted(search(job, parse_space(SPACE), 1).front, key=lambda candidate: candidate.seconds):
+    for one in sorted(search(job, parse_space(SPACE)).front, key=lambda candidate: candidate.seconds):
         try:
             planned = plan_of(msgspec.structs.replace(asked, plan=str(one.plan)))
         except InputError:  # the runtime cannot run it

@@ -35,12 +35,13 @@ from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.plan import read_setting as read_serving_setting
 from dragonscale.serving.plan_file import ENTRIES as SERVING_ENTRIES
 from dragonscale.tables import read_table
-from dragonscale.training.auto import AUTO, auto_stack
+from dragonscale.training.auto import AUTO
+from dragonscale.training.evaluation import make_job
 from dragonscale.training.legal import own_ranks
 from dragonscale.training.plan import Plan, settings_of
 from dragonscale.training.plan_file import ENTRIES as TRAINING_ENTRIES
 from dragonscale.training.plan_file import given_settings, parse_plan
-from dragonscale.training.stack import load_stack
+from dragonscale.training.stack_search import job_for
 
 PROGRAMS = ("train", "prefill", "decode")
 _SERVING_ONLY = ("spread", "weights", "kv", "compute", "attention", "width")
@@ -85,7 +86,8 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     how = (cast(Any, question.mode), _capacity(table), _options(question.options))
     request = Request(*named, batch, sequence, *how)
     stack = question.stack.strip().lower() or _word(table, "stack", question.plan) or "dragonscale"
-    stack = auto_stack(piece, load_model(model)) if stack == AUTO else load_stack(stack).name
+    job = make_job(load_model(model), piece, batch, sequence, stack)
+    stack = job_for(job, plan).stack.name if stack == AUTO and isinstance(plan, Plan) else job.stack.name
     seconds, size = parse(question.timeout, "s", "--timeout"), parse(question.memory, "bytes", "--memory")
     if not 1 <= seconds <= _LONGEST:
         raise InputError(f"--timeout is {shorten(question.timeout)}; give the compiler from one second to a day.")

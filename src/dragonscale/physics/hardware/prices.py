@@ -118,17 +118,18 @@ def price_text(chip: Chip) -> str:
     return f"{words}; list ${chip.list_price:,.2f}" if known else words
 
 
-def unpriced(chips: Iterable[Chip]) -> str:
-    """A sentence about the chips that have no price, or nothing.
+def unpriced(chips: Iterable[Chip], by_cost: bool = True) -> str:
+    """A sentence about the chips that have no price, or nothing; `by_cost` says that chips are ranked by their prices.
 
     >>> unpriced([load_chip("h800")])
     'No price is known for h800: ranked by chips; give --price h800=2/h.'
+    >>> unpriced([load_chip("h800")], by_cost=False)
+    'No price is known for h800; give --price h800=2/h.'
     """
     asked = {chip.name: chip for chip in chips}
     names = [name for name, chip in asked.items() if chip.price is None]
     if not names:
         return ""
-    ranked = "ranked by chips" if len(names) == len(asked) else "after those with a price"
-    return (
-        f"No price is known for {', '.join(names)}: {ranked}; give --price {','.join(f'{name}=2/h' for name in names)}."
-    )
+    ranked = ": ranked by chips" if len(names) == len(asked) else ": after those with a price"
+    start = f"No price is known for {', '.join(names)}{ranked if by_cost else ''}"
+    return f"{start}; give --price {','.join(f'{name}=2/h' for name in names)}."

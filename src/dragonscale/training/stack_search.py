@@ -1,0 +1,92 @@
+"""`--stack auto`: a job searched, or a plan judged, with each stack that people run there, and which of them to take.
+
+A stack whose plan leaves room in memory goes before one whose plan does not, and the faster before the slower. Stacks
+less than `APART` from each other are as fast as each other, and the one that the table of usual stacks names first
+stands, so that a job that grows a little keeps its software.
+
+>>> preferred([(0, 1.02), (0, 1.0), (0, 1.3)], slack=0.01), preferred([(0, 1.25), (0, 1.0)], slack=0.01)
+([0, 1, 2], [1, 0])
+>>> preferred([(0, 1.02), (0, 1.0)], slack=0.0), preferred([(1, 1.0), (0, 2.0)], slack=0.01)
+([1, 0], [1, 0])
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dragonscale.training.evaluation import Job, first, judge_one, problems, usual_jobs
+from dragonscale.training.keeper import Candidate
+from dragonscale.training.legal import illegal
+from dragonscale.training.offer import refusals
+from dragonscale.training.plan import Plan
+from dragonscale.training.search import Found, Progress, search, shared
+from dragonscale.training.simplicity import SLACK, leaves_room
+from dragonscale.training.space import Space
+
+APART = 0.03
+"""Steps of two stacks this near are told apart by no prediction: half of those measured were off by more."""
+ROOMY, TIGHT, FULL, REFUSED = range(4)
+"""How a stack takes a plan, best first: it leaves room in memory, it fits, it does not, the stack cannot run it."""
+
+
+@dataclass(frozen=True)
+class StackSearch:
+    """A job with one of its stacks, and what a search found."""
+
+    job: Job
+    found: Found
+
+    @property
+    def best(self) -> Candidate | None:
+        """The recommended plan, if there is one."""
+        return next(iter(self.found.best), None)
+
+
+def preferred(steps: Sequence[tuple[int, float]], slack: float) -> list[int]:
+    """Places of stacks, the one to take first and then the others from the best on, by how each takes its plan and the
+    seconds of a step; without slack the fastest is taken."""
+    best, least = min(steps)
+    near = least * (1 + (APART if slack else 0.0))
+    taken = next(place for place, (kind, seconds) in enumerate(steps) if kind == best and seconds <= near)
+    return [taken, *sorted((place for place in range(len(steps)) if place != taken), key=lambda place: steps[place])]
+
+
+def search_stacks(
+    job: Job, space: Space, count: int = 5, progress: Progress | None = None, slack: float = SLACK
+) -> list[StackSearch]:
+    """The search with each stack that people run there, the one to take first; of a job with a named stack, one."""
+    jobs = usual_jobs(job)
+    tried = [
+        StackSearch(one, search(one, space, count, shared(progress, place, len(jobs)), slack))
+        for place, one in enumerate(jobs)
+    ]
+    return [tried[place] for place in preferred([_step(one, space) for one in tried], slack)]
+
+
+def _step(one: StackSearch, space: Space) -> tuple[int, float]:
+    if one.best is None:
+        return REFUSED if refusals(one.job, space) else FULL, 0.0
+    return _filled(one.job, one.best.hbm_bytes), one.best.seconds
+
+
+def _filled(job: Job, held: float) -> int:
+    visible = job.slice.chip.visible
+    return ROOMY if leaves_room(held, visible) else TIGHT if held <= visible else FULL
+
+
+def stack_of(options: Sequence[tuple[Job, Plan]], slack: float = SLACK) -> int:
+    """Which of several stacks to take for a plan, given as each of them would run it."""
+    return preferred([_judged(job, plan) for job, plan in options], slack)[0] if len(options) > 1 else 0
+
+
+def _judged(job: Job, plan: Plan) -> tuple[int, float]:
+    if illegal(job, plan):
+        return REFUSED, 0.0
+    verdict = judge_one(job, plan)
+    stuck = bool(problems(job, plan, verdict))
+    return FULL if stuck else _filled(job, first(verdict.hbm_bytes)), first(verdict.seconds)
+
+
+def job_for(job: Job, plan: Plan, slack: float = SLACK) -> Job:
+    """The job with the stack to take for a plan, where none was named."""
+    jobs = usual_jobs(job)
+    return jobs[stack_of([(one, plan) for one in jobs], slack)]
