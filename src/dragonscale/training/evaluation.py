@@ -53,6 +53,9 @@ class Job:
     auto: str = ""
     """Where the stack was not named: why this one was taken."""
     documents: int | None = None
+    headroom: float | None = None
+    """The part of memory that a recommended plan leaves free; None: as much as predicted peaks have been off (`room`).
+    """
 
     @property
     def tokens(self) -> int:

@@ -130,6 +130,7 @@ MOST_PLANS = 1000
 RANKS = ("time", "cost")
 LARGEST = ("batch", "model")
 SLACKS = "write how much slower than the fastest a simpler plan may be, from 0 to 50%, such as 1%"
+FREE = "write the part of memory that a recommended plan leaves free, from 0 to 50%, such as 8%"
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ class TrainAsked:
     targets: dict[str, tuple[Chip, Slice | None]] = field(default_factory=dict)
     everywhere: bool = False
     slack: float = SLACK
+    headroom: float | None = None
 
     def job(self, piece: Slice | None = None) -> Job:
         where = piece or self.piece
@@ -160,7 +162,8 @@ class TrainAsked:
         job = make_job(self.model, where, self.sequences, self.sequence, self.question.stack, words.dtype)
         asked = {"capacity": self.question.capacity} if self.question.capacity else {}
         skew = job.stack.experts.skew * self.question.skew
-        return replace(job, stack=change(job.stack, "experts", skew=skew, **asked), documents=self.documents)
+        stack = change(job.stack, "experts", skew=skew, **asked)
+        return replace(job, stack=stack, documents=self.documents, headroom=self.headroom)
 
 
 def read_question(question: TrainQuestion) -> TrainAsked:
@@ -202,6 +205,7 @@ def read_question(question: TrainQuestion) -> TrainAsked:
         targets=where.named,
         everywhere=where.everywhere,
         slack=read_part(question.slack, "--slack", SLACKS, 0.0, 0.5),
+        headroom=read_part(question.headroom, "--headroom", FREE, 0.0, 0.5) if question.headroom.strip() else None,
     )
 
 

@@ -89,6 +89,8 @@ class PlanReport(msgspec.Struct, dict=True):
     mfu_of_dtype: float | None = None
     """The same of the peak of the plan's own format, where that is another."""
     helps: list["Help"] = []
+    tight: bool = False
+    """Whether it fits and leaves less memory free than a recommended plan does."""
 
     def __repr__(self) -> str:
         return f"<PlanReport: {self.told()}>"
