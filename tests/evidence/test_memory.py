@@ -4,6 +4,8 @@ import pytest
 
 from dragonscale.evidence.memory import published_run, run_of, validate
 from dragonscale.evidence.rows import Skip
+from dragonscale.training.room import peaks
+from tools.fit_peaks import Peak, measured_peaks, table
 from tools.refit import MEASURED
 
 from .measured import write_rows
@@ -134,3 +136,22 @@ def test_what_a_row_means():
 def test_what_is_left_out_has_a_reason(changes, reason):
     with pytest.raises(Skip, match=reason):
         published_run(TITAN | changes, 2)
+
+
+def test_how_far_peaks_were_above_what_was_predicted():
+    """A source with many runs counts as much as one with few; a family leans on others, and needs enough runs."""
+    many = [Peak("megatron", "a", 1.0 + 0.001 * place) for place in range(40)]
+    few = [Peak("torchtitan", "b", 1.0 + 0.1 * place) for place in range(10)]
+    found = table([*many, *few, Peak("hf", "b", 1.0)])
+    assert set(found) == {"all", "megatron", "torchtitan"}
+    assert found["all"] == (51, pytest.approx(0.8))
+    # 40 of 56 parts are its own and 16 the other source's, of whose eleven runs the last is 2.6%
+    assert found["megatron"] == (40, pytest.approx(0.8))
+    assert found["torchtitan"] == (10, pytest.approx(0.8))
+
+
+def test_headroom_is_written_from_the_measured_peaks():
+    written = {name: (row["runs"], row["over"]) for name, row in peaks().items()}
+    assert written == {
+        name: (runs, pytest.approx(over, abs=5e-4)) for name, (runs, over) in table(measured_peaks()).items()
+    }

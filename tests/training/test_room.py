@@ -7,11 +7,13 @@ import pytest
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.training.evaluation import Job, first, judge_one, make_job
+from dragonscale.training.expert_load import uneven
 from dragonscale.training.inverse import fewest_chips, largest_batch, nearest_possible
 from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.room import headroom, headroom_text, leaves_room, peaks, room_bytes
 from dragonscale.training.search import search
-from dragonscale.training.simplicity import FULL
 from dragonscale.training.space import Space
+from dragonscale.training.stack import load_stack
 from dragonscale.training.targets import compare
 
 QUICK = Space(schedule=("1f1b", "gpipe"))
@@ -47,7 +49,7 @@ def with_memory(job: Job, visible: float) -> Job:
 def test_a_recommended_plan_leaves_room(asked):
     job = job_of(*asked)
     found = search(job, QUICK, 5)
-    room = FULL * job.slice.chip.visible
+    room = room_bytes(job)
     for one in (found.best[0], found.runs, found.verified):
         assert one is not None
         assert one.hbm_bytes <= room
@@ -62,8 +64,8 @@ def test_without_slack_there_is_room_too():
     job = job_of("llama3-8b", "h100:8", 128, 8192, "generic")
     found = search(job, QUICK, 1, slack=0.0)
     assert found.fastest is not None
-    assert found.fastest.hbm_bytes > FULL * job.slice.chip.visible
-    assert found.best[0].hbm_bytes <= FULL * job.slice.chip.visible
+    assert found.fastest.hbm_bytes > room_bytes(job)
+    assert found.best[0].hbm_bytes <= room_bytes(job)
 
 
 def test_where_nothing_leaves_room_the_least_full_is_shown():
@@ -75,8 +77,8 @@ def test_where_nothing_leaves_room_the_least_full_is_shown():
     assert found.best[0].hbm_bytes == pytest.approx(plenty)
     for one in (found.runs, found.verified):
         assert one is not None
-        assert one.hbm_bytes > FULL * short.slice.chip.visible
-    assert search(with_memory(job, plenty / 0.91), space).best[0].hbm_bytes <= 0.92 * plenty / 0.91
+        assert one.hbm_bytes > room_bytes(short)
+    assert search(with_memory(job, 1.15 * plenty), space).best[0].roomy
     assert not search(with_memory(job, plenty / 1.01), space).best
 
 
@@ -86,7 +88,7 @@ def test_of_plans_that_leave_no_room_the_least_full_comes_before_the_fastest():
     space = Space(fixed={"fsdp": 8}, zero=(3,), remat=("block",))
     one, two = sorted(search(job, space).front, key=lambda found: found.hbm_bytes)[:2]
     short = with_memory(job, two.hbm_bytes / 0.999)
-    assert one.hbm_bytes > FULL * short.slice.chip.visible
+    assert one.hbm_bytes > room_bytes(short)
     assert two.seconds < one.seconds
     assert search(short, space).best[0].plan == one.plan
 
@@ -96,7 +98,7 @@ def test_host_memory_comes_before_a_full_chip():
     space = Space(fixed={"fsdp": 8, "microbatch": 1})
     away, kept = (first(judge_one(job, parse_plan(f"fsdp=8,remat={name}")).hbm_bytes) for name in ("offload", "block"))
     short = with_memory(job, kept / 0.95)
-    assert away <= FULL * short.slice.chip.visible
+    assert away <= room_bytes(short)
     found = search(short, space)
     assert found.best[0].plan.remat == "offload"
     assert found.judged == found.feasible + found.misses["memory"] + found.misses["torus"]
@@ -107,7 +109,7 @@ def test_slices_and_batches_are_chosen_with_room():
     chip, space = job.slice.chip, replace(QUICK, remat=("block",), zero=(3,))
     for fit in (fewest_chips(job, chip, space), largest_batch(job, space)):
         assert fit is not None
-        assert fit.best.hbm_bytes <= FULL * chip.visible
+        assert fit.best.hbm_bytes <= room_bytes(fit.job)
     # one slice holds the job only tightly, the other has room and is slower
     held = min(one.hbm_bytes for one in search(job, space).front)
     full = with_memory(job, held / 0.95).slice.chip
@@ -118,4 +120,33 @@ def test_slices_and_batches_are_chosen_with_room():
     assert ranked[1].best is not None
     assert ranked[1].best.seconds < ranked[0].best.seconds
     for near in nearest_possible(replace(job, slice=parse_slice("h100:1")), space, 2.0):
-        assert near.best.hbm_bytes <= FULL * near.job.slice.chip.visible
+        assert near.best.hbm_bytes <= room_bytes(near.job)
+
+
+def test_a_recommended_moe_has_memory_for_an_uneven_load_of_experts():
+    job = job_of("qwen3-235b-a22b", "gb200:64", 1024, 4096, "megatron-bridge")
+    space = Space(fixed={"expert": 64, "tensor": 1, "pipe": 1, "context": 1}, zero=(1, 3))
+    found = search(job, space)
+    crowded = replace(job, stack=uneven(job.stack))
+    best, judged = found.best[0], judge_one(job, found.best[0].plan)
+    assert best.roomy
+    assert leaves_room(job, best.plan, judged)
+    assert first(judge_one(crowded, best.plan).hbm_bytes) <= room_bytes(job)
+    between = [one for one in found.front if one.hbm_bytes <= room_bytes(job) and not one.roomy]
+    assert between, "a plan has room with an even load alone"
+    for one in between:
+        assert first(judge_one(crowded, one.plan).hbm_bytes) > room_bytes(job)
+        assert not leaves_room(job, one.plan, judge_one(job, one.plan))
+
+
+def test_headroom_is_what_is_asked_for_or_follows_from_measured_peaks():
+    job = job_of("llama3-8b", "h100:8", 128, 8192, "megatron-core")
+    over = peaks()["megatron"]["over"]
+    assert headroom(job) == pytest.approx(over / (1 + over))
+    assert headroom(replace(job, stack=load_stack("llm-foundry"))) == pytest.approx(
+        1 - 1 / (1 + peaks()["all"]["over"])
+    )
+    free = replace(job, headroom=0.3)
+    held = [search(one, QUICK, 1).best[0].hbm_bytes / job.slice.chip.visible for one in (free, job)]
+    assert held[0] <= 0.7 < held[1] <= 1 - headroom(job)
+    assert "30% is left free (--headroom)" in headroom_text(free)

@@ -14,7 +14,7 @@ from dragonscale.training.legal import unrunnable
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import Found, listed, search, shape_of, twins
-from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, leaves_room, order, points
+from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, order, points
 from dragonscale.training.space import Space
 
 
@@ -61,14 +61,14 @@ def test_eight_gpus_get_plain_fsdp(found: Found) -> None:
     assert plan.zero >= 2
 
 
-def fastest_with_room(job: Job, found: Found) -> Candidate:
+def fastest_with_room(found: Found) -> Candidate:
     """It is on the front: what beat it in both would leave room, too."""
-    return next(one for one in found.front if leaves_room(one.hbm_bytes, job.slice.chip.visible))
+    return next(one for one in found.front if one.roomy)
 
 
-def test_within_the_slack_nothing_with_room_is_simpler(job: Job, found: Found) -> None:
-    best, fastest = found.best[0], fastest_with_room(job, found)
-    roomy = [one for one in found.best if leaves_room(one.hbm_bytes, job.slice.chip.visible)]
+def test_within_the_slack_nothing_with_room_is_simpler(found: Found) -> None:
+    best, fastest = found.best[0], fastest_with_room(found)
+    roomy = [one for one in found.best if one.roomy]
     near = [one for one in roomy if one.seconds <= fastest.seconds * 1.01]
     assert score(best.plan) == min(score(one.plan) for one in near)
     assert best.seconds <= fastest.seconds * 1.01 * (1 + CONTEXT_GAIN)
@@ -77,7 +77,7 @@ def test_within_the_slack_nothing_with_room_is_simpler(job: Job, found: Found) -
 def test_without_slack_the_fastest_that_leaves_room_is_recommended(job: Job) -> None:
     space = Space(remat=("none", "block"), schedule=("1f1b",))
     exact = search(job, space, 1, slack=0.0)
-    assert exact.best[0].seconds == fastest_with_room(job, exact).seconds
+    assert exact.best[0].seconds == fastest_with_room(exact).seconds
     assert exact.fastest == exact.front[0]
     slow = search(job, space, 1, slack=0.2)
     assert slow.best[0].seconds >= exact.best[0].seconds

@@ -63,6 +63,9 @@ class Job:
     documents: int | None = None
     numerics: str = "benchmark"
     """In what gradients are added and reduced (`stack.NUMERICS`); `stack` is as that has it."""
+    headroom: float | None = None
+    """The part of memory that a recommended plan leaves free; None: as much as predicted peaks have been off (`room`).
+    """
 
     @property
     def tokens(self) -> int:

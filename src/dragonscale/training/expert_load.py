@@ -14,7 +14,21 @@ from dragonscale.physics.numbers import Number, ceil, floor, maximum, minimum
 from dragonscale.physics.sharding.layout import local_elements
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.rules import Rules
-from dragonscale.training.stack import Stack
+from dragonscale.training.stack import Stack, change
+
+UNEVEN = 1.3
+"""Tokens of the busiest expert over the mean that a recommended plan must have memory for: a judgement between trained
+MoEs whose load a loss balances, which were half as much again and more over a test set, and those that a bias balances,
+which were a few percent (Wang et al. 2024, Auxiliary-Loss-Free Load Balancing, MaxVio)."""
+
+
+def uneven(stack: Stack) -> Stack:
+    """A stack whose busiest expert has at least `UNEVEN` times the mean.
+
+    >>> uneven(Stack()).experts.skew, uneven(change(Stack(), "experts", skew=2.0)).experts.skew
+    (1.3, 2.0)
+    """
+    return change(stack, "experts", skew=max(stack.experts.skew, UNEVEN))
 
 
 def chip_load(skew: float, experts: Number, held: Number) -> Number:

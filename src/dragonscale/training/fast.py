@@ -22,11 +22,12 @@ from dragonscale.physics.hardware import Torus
 from dragonscale.physics.numbers import maximum
 from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.training.evaluation import Job, make_setting
+from dragonscale.training.expert_load import uneven
 from dragonscale.training.lines import costed_section, offload_seconds
 from dragonscale.training.memory import Held, section_bytes
 from dragonscale.training.passes import LayerPass, SectionSums, sum_lines
 from dragonscale.training.peak_memory import fullest_bytes, hosted, ranks_held
-from dragonscale.training.plan import AXES, SOME_LAYERS, Plan
+from dragonscale.training.plan import AXES, SOME_LAYERS, Plan, layer_policies
 from dragonscale.training.setting import Setting
 from dragonscale.training.stages import StageLayers, stage_layers
 from dragonscale.training.step import (
@@ -236,7 +237,7 @@ def judge_rows(
         seconds = maximum(seconds, numpy.stack([lower_bounds(rows, one, chosen, [costs]) for one, costs in pairs]))
     shape = (len(remats), len(chosen))
     kept = [replace(setting, plan=replace(plan, remat=remat)) for remat in remats]
-    held = [_rank(one, chosen, expected, place) for place, one in enumerate(kept)]
+    held = [_rank(one, chosen, expected.held, saved) for one, saved in zip(kept, expected.saved, strict=True)]
     return Judged(numpy.broadcast_to(seconds, shape), held, chosen.wires.possible)
 
 
@@ -267,7 +268,7 @@ def judge_layers(rows: PlanRows, plan: Plan, chosen: Chosen, expected: list[Cost
     seconds = seconds * straggling(setting.stack, setting.slice, plan, chosen.numbers)
     if bounds:
         seconds = maximum(seconds, lower_bounds(rows, plan, chosen, bounds))
-    return Judged([seconds], [_rank(setting, chosen, costs, 0)], chosen.wires.possible)
+    return Judged([seconds], [_rank(setting, chosen, costs.held, costs.saved[0])], chosen.wires.possible)
 
 
 def with_layers(
@@ -283,7 +284,8 @@ def with_layers(
     some = chosen_at(chosen, places, **{SOME_LAYERS: layers})
     if len(places):
         # With fewer than all recomputed, the last layer needs no room to run again: often fewer are enough.
-        bytes_there = _rank(rows.setting(plan), some, expected[0].at(places), 0)
+        none_there = expected[0].at(places)
+        bytes_there = _rank(rows.setting(plan), some, none_there.held, none_there.saved[0])
         some.numbers[SOME_LAYERS] = enough_layers(none[places], bytes_there, layers, room)
     return some, places
 
@@ -292,21 +294,30 @@ def _parts(chosen: Chosen, costs: Costs) -> Parts:
     return Parts(costs.sums, costs.held, chosen.layers, chosen.microbatches, costs.forward, costs.backward)
 
 
-def _rank(setting: Setting, chosen: Chosen, costs: Costs, place: int) -> Any:
+def uneven_bytes(rows: PlanRows, plan: Plan, chosen: Chosen, places: Any) -> Any:
+    """Bytes of the fullest chip at some places of chosen rows, where the load of experts is uneven."""
+    setting = rows.setting(plan)
+    setting = replace(setting, stack=uneven(setting.stack))
+    held = {section.name: _held(rows, setting, section) for section in setting.sections}
+    there = take(take((held, _saved(rows, setting, layer_policies(plan.remat)[0])), chosen.places), places)
+    return _rank(setting, take(chosen, places), *there)
+
+
+def _rank(setting: Setting, chosen: Chosen, held: dict[str, Held], saved: dict[str, Any]) -> Any:
     """Bytes of the fullest chip under one remat policy; no number of bytes will do where the host lacks memory."""
-    held = _chip(setting, chosen, costs, place)
-    there = hosted(setting, costs.held, chosen.layers, chosen.numbers, chosen.microbatches)
+    size = _chip(setting, chosen, held, saved)
+    there = hosted(setting, held, chosen.layers, chosen.numbers, chosen.microbatches)
     if not there:
-        return held
-    return numpy.where(sum(line.bytes for line in there) > setting.slice.chip.host_memory, numpy.inf, held)
+        return size
+    return numpy.where(sum(line.bytes for line in there) > setting.slice.chip.host_memory, numpy.inf, size)
 
 
-def _chip(setting: Setting, chosen: Chosen, costs: Costs, place: int) -> Any:
+def _chip(setting: Setting, chosen: Chosen, held: dict[str, Held], saved: dict[str, Any]) -> Any:
     laid = (chosen.layers, chosen.numbers, chosen.microbatches)
     if setting.stack.memory.allocator == "caching":
-        held = {name: replace(one, activations=costs.saved[place][name]) for name, one in costs.held.items()}
-        return fullest_bytes(ranks_held(setting, held, *laid))
-    return sum(line.bytes for line in xla_held(setting, costs.saved[place], *laid))
+        kept = {name: replace(one, activations=saved[name]) for name, one in held.items()}
+        return fullest_bytes(ranks_held(setting, kept, *laid))
+    return sum(line.bytes for line in xla_held(setting, saved, *laid))
 
 
 def lower_bounds(rows: PlanRows, plan: Plan, chosen: Chosen, bounds: list[Costs]) -> Any:
@@ -374,13 +385,18 @@ def _words(plan: Plan, section: Section) -> tuple[object, ...]:
     return (section.name, plan.dtype, plan.sequence, plan.context_by, _fold(plan, section))
 
 
+def _loads(setting: Setting, section: Section) -> tuple[object, ...]:
+    """The same, with how uneven the load of its experts is."""
+    return (*_words(setting.plan, section), setting.stack.experts.skew if "e" in section.dims else 1.0)
+
+
 def _held(rows: PlanRows, setting: Setting, section: Section) -> Held:
     """What a chip keeps of a section: state once for each way to lay it out, workspace once for each
     shape on a chip."""
     plan = setting.plan
     stored = (section.name, plan.dtype, plan.optimizer, plan.zero, _fold(plan, section))
     state = rows.keep(("state", *stored), lambda: _bytes(rows, setting, section, STATE))
-    live = rows.keep(("live", *_words(plan, section)), lambda: _bytes(rows, setting, section, SHAPE))
+    live = rows.keep(("live", *_loads(setting, section)), lambda: _bytes(rows, setting, section, SHAPE))
     passing = {name: getattr(live, name) for name in ("activations", "working", "logits", "entry")}
     return replace(state, **passing)
 
@@ -390,7 +406,7 @@ def _bytes(rows: PlanRows, setting: Setting, section: Section, names: tuple[str,
         return section_bytes(setting, section, microbatch, wires.mesh)
 
     plan = setting.plan
-    return rows.spread(names, cost, ("bytes", plan.optimizer, plan.remat, *_words(plan, section)))
+    return rows.spread(names, cost, ("bytes", plan.optimizer, plan.remat, *_loads(setting, section)))
 
 
 def _saved(rows: PlanRows, setting: Setting, remat: str) -> dict[str, Any]:
@@ -409,13 +425,13 @@ def _xla_parts(rows: PlanRows, setting: Setting, section: Section) -> Any:
         return section_parts(setting, section, microbatch, wires.mesh)
 
     plan = setting.plan
-    key = ("parts", plan.remat, *_words(plan, section), plan.zero)
+    key = ("parts", plan.remat, *_loads(setting, section), plan.zero)
     return rows.keep(key, lambda: rows.spread((*AXES, "microbatch"), parts))
 
 
 def _kept(rows: PlanRows, setting: Setting, section: Section) -> Any:
     """Bytes of activations that a layer keeps under the plan's remat policy."""
-    key = ("saved", setting.plan.remat, *_words(setting.plan, section))
+    key = ("saved", setting.plan.remat, *_loads(setting, section))
     return rows.keep(key, lambda: _bytes(rows, setting, section, SHAPE).activations)
 
 

@@ -23,7 +23,6 @@ from dragonscale.training.memory import OPTIMIZER_BYTES
 from dragonscale.training.plan import Plan
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.search import Candidate, Progress, shared
-from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.space import Space, divisors, meshes
 from dragonscale.training.stack_search import search_stacks
 
@@ -59,7 +58,7 @@ class Fit:
     @property
     def roomy(self) -> bool:
         """Whether the plan leaves room in memory."""
-        return bool(leaves_room(self.best.hbm_bytes, self.job.slice.chip.visible))
+        return self.best.roomy
 
 
 def run_seconds(job: Job, step_s: float, tokens: float | None) -> float:

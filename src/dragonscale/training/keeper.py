@@ -18,13 +18,16 @@ from dragonscale.training.fast import Chosen, Judged
 from dragonscale.training.legal import counts_ends, unrunnable
 from dragonscale.training.legality import family, rules
 from dragonscale.training.plan import SOME_LAYERS, Plan
-from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, leaves_room, order, points, word_points
+from dragonscale.training.room import room_bytes
+from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, order, points, word_points
 from dragonscale.training.stages import layout_for
 
 SHAPE = ("pipe", "expert", "context", "tensor")
 """Meshes that agree in these are variants of one plan: they differ in how replicas share their state."""
 POINT = 0.002
 """What a point of simplicity counts, as a part of the time, when one plan stands for its shape."""
+FAR = 1.1
+"""Plans so much slower than the fastest are not recommended: an uneven load of their experts is not looked at."""
 MOST = 8192
 """Rows of a pool before it is thinned."""
 WORD, WEIGHED, SECONDS, HELD, POINTS, ROUNDS, LAYERS = 0, 9, 10, 11, 12, 13, 14
@@ -38,6 +41,8 @@ class Candidate:
     plan: Plan
     seconds: float
     hbm_bytes: float
+    roomy: bool = True
+    """Whether it leaves room in memory (`room`), with an uneven load of experts too."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,11 @@ class Keeper:
         self.pools = [NearPlans(count, wide, self.layers) for count, wide in sizes]
 
     @cached_property
+    def room(self) -> float:
+        """Bytes that a recommended plan may fill."""
+        return room_bytes(self.job)
+
+    @cached_property
     def layers(self) -> int:
         """Layers of the model; 0 where the stack never counts the embedding and the head as two more."""
         row = rules(self.job.stack.name, family(self.job.slice.chip))
@@ -163,8 +173,9 @@ class Keeper:
         weight = handicap(int(chosen.numbers["context"][0]), self.job.sequence, self.slack)
         return SeenRows(chosen, starts, shapes, weight)
 
-    def see(self, words: Plan, batch: SeenRows, judged: Judged, line: int) -> None:
-        """Take in a batch of plans: one remat policy's line of what was judged."""
+    def see(self, words: Plan, batch: SeenRows, judged: Judged, line: int, uneven: Callable[[Any], Any]) -> None:
+        """Take in a batch of plans: one remat policy's line of what was judged; `uneven` tells the bytes at some places
+        where the load of experts is uneven."""
         chosen, limit, size = batch.chosen, self.job.slice.chip.visible, len(batch.chosen)
         seconds, held = judged.seconds[line], numpy.broadcast_to(judged.hbm_bytes[line], size)
         laid, fits = numpy.broadcast_to(judged.possible, size), held <= limit
@@ -173,15 +184,19 @@ class Keeper:
             self.searched += size
             self._count(laid, fits)
         good = laid & fits
+        room = good & (held <= self.room)
+        if self.job.experts and len(doubtful := numpy.flatnonzero(room & (seconds <= FAR * self.pools[0].fastest))):
+            room[doubtful] = uneven(doubtful) <= self.room
         places = numpy.flatnonzero(good)
         self.feasible += len(places)
 
         def label(place: int) -> Candidate:
             numbers = {name: int(values[place]) for name, values in chosen.numbers.items()}
-            return Candidate(dealt(words, numbers, self.layers), float(seconds[place]), float(held[place]))
+            costs = float(seconds[place]), float(held[place]), bool(room[place])
+            return Candidate(dealt(words, numbers, self.layers), *costs)
 
         if len(places):
-            roomy = places[leaves_room(held[places], limit)]
+            roomy = places[room[places]]
             weighed = seconds[roomy] * batch.weight
             least = weighed.min(initial=numpy.inf)
             for place, takes in enumerate((True, runs, verified)):
@@ -192,7 +207,7 @@ class Keeper:
                     self._fill(place, seconds, held, places, label)
             self.front.offer(seconds[places], held[places], lambda place: label(int(places[place])))
             if self.count > 1 and len(roomy):
-                self._lead(words, batch, numpy.where(good & leaves_room(held, limit), seconds, numpy.inf), held)
+                self._lead(words, batch, numpy.where(room, seconds, numpy.inf), held)
         elif not self.feasible:
             self._miss(laid, held, label)
 
@@ -204,8 +219,7 @@ class Keeper:
 
     def tight(self) -> list[Candidate]:
         """The plans that leave no room and that no other beats in both time and memory, the fastest first."""
-        limit = self.job.slice.chip.visible
-        return [one for one in self.front.labels if not leaves_room(one.hbm_bytes, limit)]
+        return [one for one in self.front.labels if not one.roomy]
 
     def leading(self) -> list[Candidate]:
         """The best plan of every shape that has one."""

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy
@@ -32,6 +33,7 @@ from dragonscale.training.fast import (
     lower_bounds,
     shapes_of,
     take,
+    uneven_bytes,
     with_layers,
 )
 from dragonscale.training.keeper import SHAPE, Candidate, Keeper, SeenRows
@@ -39,7 +41,7 @@ from dragonscale.training.legal import deals, unrunnable
 from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.offer import fallback, offered, offered_alike, offered_words, refusals
 from dragonscale.training.plan import SOME_LAYERS, Plan, layer_policies
-from dragonscale.training.simplicity import FULL, SAME, SLACK, points
+from dragonscale.training.simplicity import SAME, SLACK, points
 from dragonscale.training.space import Kind, Space, deals_heads, even_chunks, kind_of, kinds_of, rows_of
 from dragonscale.training.stages import BOTH_WAYS
 
@@ -181,11 +183,12 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
                     if words.context_by == "ulysses":
                         judged = replace(judged, possible=judged.possible & deals_heads(job, words, chosen.numbers))
                     for remat in space.remat:
-                        words_of = replace(named, remat=remat)
+                        plan = replace(named, remat=remat)
                         if remat in policies:
-                            keeper.see(words_of, batch, judged, policies.index(remat))
+                            fuller = partial(uneven_bytes, rows, plan, chosen)
+                            keeper.see(plan, batch, judged, policies.index(remat), fuller)
                         else:
-                            _see_layers(keeper, rows, words_of, batch, policies, (judged, here, floor))
+                            _see_layers(keeper, rows, plan, batch, policies, (judged, here, floor))
                     if progress is not None:
                         progress(keeper.searched, total)
 
@@ -203,13 +206,14 @@ def _see_layers(
     lines = [policies.index(one) for one in layer_policies(words.remat)]
     expected, least = [expected.line(line) for line in lines], [bounds[line] for line in lines] if bounds else []
     if words.remat == SOME_LAYERS:
-        held, room = [judged.hbm_bytes[line] for line in lines], FULL * keeper.job.slice.chip.visible
-        chosen, places = with_layers(rows, words, chosen, expected, held, room)
+        held = [judged.hbm_bytes[line] for line in lines]
+        chosen, places = with_layers(rows, words, chosen, expected, held, keeper.room)
         if not len(places):
             return
         batch = keeper.batch(chosen)
         expected, least = ([one.at(places) for one in some] for some in (expected, least))
-    keeper.see(words, batch, judge_layers(rows, words, chosen, expected, least), 0)
+    judged = judge_layers(rows, words, chosen, expected, least)
+    keeper.see(words, batch, judged, 0, partial(uneven_bytes, rows, words, chosen))
 
 
 def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:

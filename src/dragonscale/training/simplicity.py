@@ -1,8 +1,8 @@
 """Which of several plans of about the same speed an engineer would rather run.
 
-A plan that fills more than `FULL` of a chip's memory is not recommended, however fast it is, while another leaves that
-room. A search is sure of a step's time to some percent, so of those that leave it, plans within `SLACK` of the fastest
-are as fast as it, and the recommended one is the first in this order:
+A plan that leaves too little of a chip's memory free (`room`) is not recommended, however fast it is, while another
+leaves enough. A search is sure of a step's time to some percent, so of those that leave it, plans within `SLACK` of
+the fastest are as fast as it, and the recommended one is the first in this order:
 
 1. no `context` at sequences of `SHORT` tokens or less;
 2. the fewest points of `points`: for everything that has to be set up, watched and debugged;
@@ -24,10 +24,8 @@ SLACK = 0.01
 """Plans this near to the fastest are taken as equally fast: about a fifth of the median error of predicted steps."""
 SAME = 0.001
 """Times and bytes this near are told apart by nothing that is measured."""
-FULL, ROOMY = 0.92, 0.80
-"""Parts of the memory that a program can allocate. Of 372 published steps 15 are predicted to fill more than `FULL`, of
-those on GPUs with known recompute none more than 0.93; of six published runs that ran out of memory though they were
-predicted to fit, four had 0.93 to 0.98."""
+ROOMY = 0.80
+"""The part of the memory that a program can allocate beyond which there is none to spare."""
 SHORT, CONTEXT_GAIN = 8192, 0.03
 
 SCHEDULE_POINTS = {"1f1b": 0, "gpipe": 1, "interleaved": 1, "zb-h1": 3, "zbv": 4, "dualpipe": 4, "dualpipev": 4}
@@ -67,12 +65,6 @@ def points(words: Plan, numbers: dict[str, Any], sequence: int) -> Any:
     piped = SCHEDULE_POINTS.get(words.schedule, 4) + (1 if words.zero == 3 else 0)
     found = found + numpy.where(pipe > 1, piped, 0) + (numpy.asarray(numbers["virtual"]) > 4)
     return found + word_points(words)
-
-
-def leaves_room(held: Any, visible: float) -> Any:
-    """Whether so many bytes of the fullest chip leave enough of what a program can allocate for what no prediction
-    sees: fragments of the allocator, batches that vary."""
-    return held <= FULL * visible
 
 
 def handicap(context: int, sequence: int, slack: float) -> float:

@@ -18,8 +18,9 @@ from dragonscale.training.keeper import Candidate
 from dragonscale.training.legal import illegal
 from dragonscale.training.offer import refusals
 from dragonscale.training.plan import Plan
+from dragonscale.training.room import leaves_room
 from dragonscale.training.search import Found, Progress, search, shared
-from dragonscale.training.simplicity import SLACK, leaves_room
+from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import Space
 
 APART = 0.03
@@ -65,12 +66,7 @@ def search_stacks(
 def _step(one: StackSearch, space: Space) -> tuple[int, float]:
     if one.best is None:
         return REFUSED if refusals(one.job, space) else FULL, 0.0
-    return _filled(one.job, one.best.hbm_bytes), one.best.seconds
-
-
-def _filled(job: Job, held: float) -> int:
-    visible = job.slice.chip.visible
-    return ROOMY if leaves_room(held, visible) else TIGHT if held <= visible else FULL
+    return ROOMY if one.best.roomy else TIGHT, one.best.seconds
 
 
 def stack_of(options: Sequence[tuple[Job, Plan]], slack: float = SLACK) -> int:
@@ -82,8 +78,9 @@ def _judged(job: Job, plan: Plan) -> tuple[int, float]:
     if illegal(job, plan):
         return REFUSED, 0.0
     verdict = judge_one(job, plan)
-    stuck = bool(problems(job, plan, verdict))
-    return FULL if stuck else _filled(job, first(verdict.hbm_bytes)), first(verdict.seconds)
+    if problems(job, plan, verdict):
+        return FULL, first(verdict.seconds)
+    return ROOMY if leaves_room(job, plan, verdict) else TIGHT, first(verdict.seconds)
 
 
 def job_for(job: Job, plan: Plan, slack: float = SLACK) -> Job:

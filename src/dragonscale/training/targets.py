@@ -15,7 +15,6 @@ from dragonscale.training.inverse import MOST_CHIPS, least_chips, run_seconds
 from dragonscale.training.keeper import Candidate
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.search import Progress, shared
-from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.space import Space
 from dragonscale.training.stack_search import StackSearch, search_stacks
 
@@ -42,7 +41,7 @@ class Tried:
     @property
     def roomy(self) -> bool:
         """Whether there is a plan, and it leaves room in memory."""
-        return self.best is not None and bool(leaves_room(self.best.hbm_bytes, self.job.slice.chip.visible))
+        return self.best is not None and self.best.roomy
 
     @property
     def tokens_per_s(self) -> float | None:

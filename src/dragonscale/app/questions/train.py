@@ -41,6 +41,9 @@ class TrainQuestion(Question):
     """Recompute policies to choose from: none,selective,matmuls,block,block:5,offload …"""
     slack: Text = Text("1%", "PART", flag.PLAN)
     """How much slower than the fastest a simpler plan may be (0: the fastest that leaves room in memory)."""
+    headroom: Text = Text("", "PART", flag.PLAN)
+    """The part of memory that a recommended plan leaves free, such as 8%; without it, what keeps the chance of running
+    out to one in twenty."""
     stack: Text = shared.STACK
     numerics: Text = shared.NUMERICS
     dtype: Text = shared.DTYPE.but(default="")

@@ -20,7 +20,7 @@ from dragonscale.training.evaluation import Job, Verdict, first, judge_one, usua
 from dragonscale.training.legal import newly_illegal
 from dragonscale.training.offer import advice_against
 from dragonscale.training.plan import Plan
-from dragonscale.training.simplicity import leaves_room
+from dragonscale.training.room import leaves_room
 from dragonscale.training.space import misfits
 from dragonscale.training.stack import NUMERICS, change
 from dragonscale.training.step_ledger import WIRES
@@ -82,7 +82,7 @@ def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
         held, limit = first(after.hbm_bytes), other.slice.chip.visible
         if gain > WORTH:
             full = f"{held / 1e9:.0f} GB a chip" if held > limit else f"{held / limit:.0%} of memory"
-            found.append(Help(text, gain, "" if leaves_room(held, limit) else full))
+            found.append(Help(text, gain, "" if leaves_room(other, changed, after) else full))
     # what leaves no room in memory can hardly be acted on: told only where nothing else is
     fitting = [one for one in found if not one.needs]
     return sorted(fitting or found, key=lambda one: -one.gain)[:SHOWN]

@@ -26,8 +26,9 @@ from dragonscale.training.keeper import unverifiable
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
 from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.room import headroom_text, leaves_room
 from dragonscale.training.search import Candidate, Found, Progress
-from dragonscale.training.simplicity import CONTEXT_GAIN, FULL, SHORT, leaves_room, points
+from dragonscale.training.simplicity import CONTEXT_GAIN, SHORT, points
 from dragonscale.training.space import misfits
 from dragonscale.training.stack_search import APART, StackSearch, search_stacks
 
@@ -88,6 +89,7 @@ def plan_report(
         tokens_per_s_per_chip=job.tokens / step / job.slice.chips,
         hbm_bytes=first(verdict.hbm_bytes),
         hbm_limit_bytes=chip.visible,
+        tight=not full and not leaves_room(job, plan, verdict),
         bound_by=bound_by(terms, verdict.ledger),
         terms=terms,
         problems=broken,
@@ -189,8 +191,8 @@ def _passed_over(job: Job, found: Found) -> list[str]:
     best, fastest = found.best[0], found.fastest
     if fastest is None or fastest.seconds > best.seconds * (1 - 0.002):
         return []
-    if not leaves_room(fastest.hbm_bytes, job.slice.chip.visible):
-        why = f"it fills {_filled(job, fastest)}"
+    if not fastest.roomy:
+        why = f"it fills {_filled(job, fastest)}; {headroom_text(job)}"
     elif fastest.plan.context > best.plan.context and job.sequence <= SHORT:
         why = f"context at {job.sequence:,} tokens must gain more than {CONTEXT_GAIN:.0%} (--slack 0 takes it)"
     else:
@@ -205,14 +207,16 @@ def _passed_over(job: Job, found: Found) -> list[str]:
 def _tight(job: Job, found: Found) -> list[str]:
     """That no plan leaves room in memory, and what of it the recommended one fills."""
     best = found.best[0]
-    if leaves_room(best.hbm_bytes, job.slice.chip.visible):
+    if best.roomy:
         return []
-    return [f"The plan fills {_filled(job, best)}: it is the least full that was found. More chips would leave room."]
+    filled = f"The plan fills {_filled(job, best)}: it is the least full that was found."
+    return [f"{filled} Otherwise {headroom_text(job)}. More chips would leave room."]
 
 
 def _filled(job: Job, one: Candidate) -> str:
     """How full a plan makes the memory that is too full."""
-    return f"{one.hbm_bytes / job.slice.chip.visible:.0%} of memory; runs above {FULL:.0%} have run out"
+    uneven = " with an even load of experts" if job.experts else ""
+    return f"{one.hbm_bytes / job.slice.chip.visible:.0%} of memory{uneven}"
 
 
 def single_report(
@@ -295,9 +299,8 @@ def _works(job: Job, near: Fit) -> str:
 def stack_row(job: Job, best: Candidate) -> records.StackRow:
     """A stack with its recommended plan."""
     mfu = job.model_flops / (best.seconds * job.slice.flops)
-    tight = not leaves_room(best.hbm_bytes, job.slice.chip.visible)
     own = of_own_peak(job, best.plan, mfu)
-    return records.StackRow(job.stack.name, short_plan(best.plan), best.seconds, mfu, tight, own)
+    return records.StackRow(job.stack.name, short_plan(best.plan), best.seconds, mfu, not best.roomy, own)
 
 
 def stack_rows(tried: Sequence[StackSearch], why: bool = True) -> list[records.StackRow]:

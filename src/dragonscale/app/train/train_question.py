@@ -130,6 +130,7 @@ MOST_PLANS = 1000
 RANKS = ("time", "cost")
 LARGEST = ("batch", "model")
 SLACKS = "write how much slower than the fastest a simpler plan may be, from 0 to 50%, such as 1%"
+FREE = "write the part of memory that a recommended plan leaves free, from 0 to 50%, such as 8%"
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,7 @@ class TrainAsked:
     slack: float = SLACK
     taken: str = ""
     """The stack of the answer, of those that `auto` weighs."""
+    headroom: float | None = None
 
     def job(self, piece: Slice | None = None) -> Job:
         where = piece or self.piece
@@ -164,8 +166,8 @@ class TrainAsked:
         )
         job = next((one for one in usual_jobs(job) if one.stack.name == self.taken), job)
         room = {"capacity": asked.capacity} if asked.capacity else {}
-        skew = job.stack.experts.skew * asked.skew
-        return replace(job, stack=change(job.stack, "experts", skew=skew, **room), documents=self.documents)
+        stack = change(job.stack, "experts", skew=job.stack.experts.skew * asked.skew, **room)
+        return replace(job, stack=stack, documents=self.documents, headroom=self.headroom)
 
 
 def read_question(question: TrainQuestion) -> TrainAsked:
@@ -207,6 +209,7 @@ def read_question(question: TrainQuestion) -> TrainAsked:
         targets=where.named,
         everywhere=where.everywhere,
         slack=read_part(question.slack, "--slack", SLACKS, 0.0, 0.5),
+        headroom=read_part(question.headroom, "--headroom", FREE, 0.0, 0.5) if question.headroom.strip() else None,
     )
 
 

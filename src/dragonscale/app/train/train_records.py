@@ -99,6 +99,8 @@ class PlanReport(msgspec.Struct, dict=True):
     helps: list["Help"] = []
     gradients: str = ""
     """In what gradients are added and reduced where a stack has two ways, and what the other would change."""
+    tight: bool = False
+    """Whether it fits and leaves less memory free than a recommended plan does."""
 
     def __repr__(self) -> str:
         return f"<PlanReport: {self.told()}>"

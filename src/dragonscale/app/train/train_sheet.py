@@ -11,7 +11,6 @@ from dragonscale.app.train.train_records import PlanReport, ScalingRow, SliceRow
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
 from dragonscale.training.plan import Plan, layers_of, short_plan, without_layers
-from dragonscale.training.simplicity import FULL, leaves_room
 
 SEEN = 0.002
 """Terms of a smaller share of the step are left to `--explain`."""
@@ -135,7 +134,7 @@ def _memory(first: PlanReport) -> tuple[str, str, str]:
     """How full the fullest chip is: in numbers, in words, and the tone of both."""
     share = first.hbm_bytes / first.hbm_limit_bytes
     used = f"{first.hbm_bytes / 1e9:.1f} of {first.hbm_limit_bytes / 1e9:.1f}GB"
-    word, tone = (", does not fit", "bad") if share > 1 else (", tight", "warn") if share > FULL else ("", "")
+    word, tone = (", does not fit", "bad") if share > 1 else (", tight", "warn") if first.tight else ("", "")
     return used, f"{used} on the fullest chip{word}", tone
 
 
@@ -197,8 +196,7 @@ def memory_stack(first: PlanReport, detail: bool) -> laid.StackedBar:
 
 def _tight(row: PlanReport) -> str:
     """The mark of a plan that fits and leaves no room in memory."""
-    fits = row.hbm_bytes <= row.hbm_limit_bytes
-    return " tight" if fits and not leaves_room(row.hbm_bytes, row.hbm_limit_bytes) else ""
+    return " tight" if row.tight else ""
 
 
 PLAN = {"plan": lambda row: short_plan(row.plan)}

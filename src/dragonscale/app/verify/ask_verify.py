@@ -25,8 +25,8 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.units import render
 from dragonscale.training.evaluation import make_job
+from dragonscale.training.room import headroom
 from dragonscale.training.search import search
-from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.space import parse_space
 
 SPACE = "pipe=1,zero=3,schedule=1f1b"
@@ -53,7 +53,7 @@ def fitting_plan(report: VerifyReport) -> tuple[str, float] | None:
         except InputError:  # the runtime cannot run it
             continue
         size = planned.peak_bytes * excess
-        if leaves_room(size, report.limit_bytes) and str(one.plan) != asked.plan:
+        if size <= (1 - headroom(job)) * report.limit_bytes and str(one.plan) != asked.plan:
             return str(one.plan), size
     return None
 

@@ -17,7 +17,6 @@ from dragonscale.app.train.train_records import Neighbour, PlanReport, SliceRow,
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import layer_points
-from dragonscale.training.simplicity import leaves_room
 from dragonscale.training.step_ledger import step_timeline
 from dragonscale.web.amounts import amount, count, elsewhere, quantities, share
 from dragonscale.web.page_request import PageRequest
@@ -90,7 +89,7 @@ def _band(one: PlanReport) -> str:
 
 def _tight(one: PlanReport) -> str:
     """The mark of a plan that leaves no room in memory."""
-    return ", tight" if one.feasible and not leaves_room(one.hbm_bytes, one.hbm_limit_bytes) else ""
+    return ", tight" if one.feasible and one.tight else ""
 
 
 def _other(other: PlanReport, first: PlanReport) -> Card:

@@ -18,7 +18,7 @@ import { TrainForm } from "./train_form.js";
 import { TrainSaid } from "./train_said.js";
 
 const CORE = ["answer", "time", "memory", "mesh"];
-const SEARCHING = ["fix", "remat", "largest", "rank", "slack", "top", "deadline", "scaling", "codesign"];
+const SEARCHING = ["fix", "remat", "largest", "rank", "slack", "headroom", "top", "deadline", "scaling", "codesign"];
 const WHOLE = ["largest", "rank", "top", "deadline", "scaling", "codesign", "measured"];
 
 /** The request of the tab's fields: a plan that is given is judged alone. */
