@@ -14,7 +14,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from dragonscale.evidence.bands import BandOf, Residual, band_around, kinds_of, left_out, served_residuals
+from dragonscale.evidence.bands import (
+    TAIL,
+    BandOf,
+    Residual,
+    band_around,
+    calibrated,
+    kinds_of,
+    left_out,
+    served_residuals,
+    unpublished_stretch,
+    widened,
+)
 from dragonscale.evidence.inference import inference_cases
 from dragonscale.evidence.inference import predict as expect
 from dragonscale.evidence.inference_rows import LATENCIES, InferenceCase
@@ -23,8 +34,9 @@ from dragonscale.evidence.serving import as_shipped, predict_all, served_runs
 from dragonscale.evidence.training import predict, residual, training_runs
 from dragonscale.serving.bands import LEAST as SERVED_LEAST
 from dragonscale.serving.bands import MEASURES, ServedKind
-from dragonscale.training.bands import LEAST, NOMINAL, UNNAMED, band_of
+from dragonscale.training.bands import LEAST, NOMINAL
 from dragonscale.training.evaluation import first
+from dragonscale.training.run_kinds import UNNAMED, RunKind
 from tools.refit import MEASURED, ROOT
 
 TAILS = (0.10, 0.09, 0.08, 0.07, 0.06, 0.05, 0.04, 0.03)
@@ -37,19 +49,33 @@ chips with them are half as wide again at least. This is a judgement: nothing me
 FILE = MEASURED / "training.csv.gz"
 TABLE = ROOT / "src" / "dragonscale" / "training" / "errors.toml"
 HEAD = """\
-# How far measured training runs were from what was expected of them, by kind of run: dense or moe, chip, family of the stack.
-# low and high: four of five runs took 1 + low to 1 + high times the expected seconds. tail: the part of the runs that is left
-# outside on each side so that this holds for sources that were left out. Written by `python -m tools.fit_bands --write` from
-# docs/data/measured/training.csv.gz.
+# How far measured training runs were from what was expected of them, by kind of run: dense or moe, chip or generation, family of the
+# stack, how the plan splits the step, format. low and high: four of five runs took 1 + low to 1 + high times the expected seconds, as
+# other sources have it; wider: by how much that was widened, in logarithms, or, below zero, which part it
+# is narrower by, so that it holds for sources that were left out.
+# unpublished: how much wider the band is of a kind of plan of which no step is published. published: the most chips and stages of
+# measured runs of a kind of plan on a generation of chips, and the shortest sequence. Written by `python -m tools.fit_bands --write`
+# from docs/data/measured/training.csv.gz.
 
 """
 
 
-def residuals(stack: str = "") -> list[Residual]:
-    """How far every run is from its expected seconds, by its own stack or another."""
+def residuals(stack: str = "", every: int = 1) -> tuple[list[Residual], dict[str, dict[str, int]]]:
+    """How far runs are from their expected seconds, by their own stack or another, and how far kinds of plan have been
+    taken."""
     runs, reasons = training_runs(FILE, stack)
-    found = [residual(done[0], first(done[1].seconds)) for _, done in attempt(runs, predict, reasons)]
-    return [replace(one, kind=replace(one.kind, stack=stack)) for one in found] if stack else found
+    found: list[Residual] = []
+    published: dict[str, dict[str, int]] = {}
+    for _, (run, verdict) in attempt(runs[::every], predict, reasons):
+        one = residual(run, first(verdict.seconds))
+        found.append(replace(one, kind=replace(one.kind, stack=stack)) if stack else one)
+        assert isinstance(one.kind, RunKind)
+        if one.kind.split:
+            most = published.setdefault(one.kind.plan_name, {"chips": 0, "pipe": 0, "sequence": run.job.sequence})
+            most["chips"] = max(most["chips"], run.job.slice.chips)
+            most["pipe"] = max(most["pipe"], run.plan.pipe)
+            most["sequence"] = min(most["sequence"], run.job.sequence)
+    return found, dict(sorted(published.items()))
 
 
 SERVED = ROOT / "src" / "dragonscale" / "serving" / "errors.toml"
@@ -63,7 +89,7 @@ SERVED_HEAD = """\
 """
 
 
-def best_tail(residuals: Sequence[Residual], band_of: BandOf = band_of) -> float:
+def best_tail(residuals: Sequence[Residual], band_of: BandOf) -> float:
     """The widest tails with which the bands still hold for groups left out; narrower ones hold too, so the range is
     halved until it is found."""
     least, most = 0, len(TAILS) - 1
@@ -155,25 +181,32 @@ def main() -> None:
 
 def write_training(write: bool) -> None:
     """The bands of training steps."""
-    own = residuals()
-    tail = best_tail(own)
-    kinds = kinds_of(own, tail)
+    own, published = residuals()
+    kinds = calibrated(own)
     held: dict[str, list[bool]] = defaultdict(list)
     for stack in UNNAMED:
-        unnamed = residuals(stack)
-        kinds |= {name: row for name, row in kinds_of(unnamed, tail).items() if name.endswith(f" {stack}")}
-        held[stack] = left_out(unnamed, tail)
-    for one, inside in zip(own, left_out(own, tail), strict=True):
-        held["all"].append(inside)
-        held[one.kind.names[1]].append(inside)
+        unnamed = residuals(stack)[0]
+        others = calibrated(unnamed)
+        kinds |= {name: row for name, row in others.items() if name.endswith(f" {stack}")}
+        held[stack] = left_out(unnamed, TAIL, widened(others))
+    for one, inside in zip(own, left_out(own, TAIL, widened(kinds)), strict=True):
+        for name in ("all", *one.kind.reported):
+            held[name].append(inside)
     for name, some in sorted(held.items()):
-        print(f"{name:<20} {len(some):4d} runs, {sum(some) / len(some):.0%} inside with their source left out")
-    rows = (
-        f'"{name}" = {{ runs = {int(row["runs"])}, low = {row["low"]:.3f}, high = {row["high"]:.3f} }}\n'
+        if len(some) >= LEAST:
+            print(f"{name:<36} {len(some):4d} runs, {sum(some) / len(some):.0%} inside with their source left out")
+    text = f"{HEAD}unpublished = {unpublished_stretch(own, kinds):.2f}\n\n[kinds]\n"
+    text += "".join(
+        f'"{name}" = {{ runs = {int(row["runs"])}, low = {row["low"]:.3f}, high = {row["high"]:.3f}, '
+        f"wider = {row['wider']:.3f} }}\n"
         for name, row in kinds.items()
         if row["runs"] >= LEAST
     )
-    text = f"{HEAD}tail = {tail}\n\n[kinds]\n{''.join(rows)}"
+    text += "\n[published]\n"
+    text += "".join(
+        f'"{name}" = {{ {", ".join(f"{key} = {value}" for key, value in row.items())} }}\n'
+        for name, row in published.items()
+    )
     if write:
         TABLE.write_text(text, encoding="utf-8")
     else:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from dragonscale.evidence.bands import LENT
 from dragonscale.evidence.memory import FORMS, judge, peak_of, run_of
 from dragonscale.evidence.rows import attempt, read_cases
-from dragonscale.training.bands import LEAST, family
+from dragonscale.training.bands import LEAST
 from dragonscale.training.room import CHANCE, EVERY
+from dragonscale.training.run_kinds import family
 from tools.refit import MEASURED, ROOT
 
 TABLE = ROOT / "src" / "dragonscale" / "training" / "peaks.toml"

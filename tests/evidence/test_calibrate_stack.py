@@ -87,7 +87,7 @@ def test_what_was_measured_on_gpus_is_not_taken_for_tpus() -> None:
     there = on_chip(STACK, "tpu")
     assert (there.kernels.head, there.host.layer_s, there.state.weight_copies) == (1.0, 0.0, 0.0)
     job = make_job(load_model("llama3.2-1b"), parse_slice("v5p:2x2x1"), 16, 2048, "dragonscale")
-    assert "h200" not in job_band(job).text
+    assert "h200" not in job_band(job, Plan()).text
 
 
 def test_a_stack_of_ones_own(tmp_path: Path) -> None:

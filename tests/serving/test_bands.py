@@ -9,9 +9,10 @@ import pytest
 from dragonscale.app.serve.config import bands_for, expected_error
 from dragonscale.evidence.bands import Residual, band_around, inside, kinds_of, left_out
 from dragonscale.physics.hardware.catalogue import chip_names
-from dragonscale.serving.bands import FAMILIES, GENERATIONS, LEAST, MEASURES, ServedKind, band_of, tables
+from dragonscale.serving.bands import FAMILIES, LEAST, MEASURES, ServedKind, band_of, tables
 from dragonscale.serving.engine import engines
 from dragonscale.training.bands import NOMINAL
+from dragonscale.training.run_kinds import GENERATIONS
 from tools.fit_bands import best_stretch, best_tail
 
 H100 = ServedKind("h100", "vllm", False)

@@ -8,13 +8,14 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.training.bands import job_error
 from dragonscale.training.evaluation import Job, first, judge_one, make_job
 from dragonscale.training.keeper import Candidate, unverifiable
 from dragonscale.training.legal import unrunnable
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import Found, listed, search, shape_of, twins
-from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, order, points
+from dragonscale.training.simplicity import handicap, order, points
 from dragonscale.training.space import Space
 
 
@@ -71,7 +72,7 @@ def test_within_the_slack_nothing_with_room_is_simpler(found: Found) -> None:
     roomy = [one for one in found.best if one.roomy]
     near = [one for one in roomy if one.seconds <= fastest.seconds * 1.01]
     assert score(best.plan) == min(score(one.plan) for one in near)
-    assert best.seconds <= fastest.seconds * 1.01 * (1 + CONTEXT_GAIN)
+    assert best.seconds <= fastest.seconds * 1.01 * (1 + job_error(job))
 
 
 def test_without_slack_the_fastest_that_leaves_room_is_recommended(job: Job) -> None:
@@ -89,7 +90,7 @@ def test_context_at_short_sequences_must_gain(job: Job) -> None:
     best = search(job, space, 1).best[0]
     fixed = search(job, replace(space, fixed={"context": 1}), 1, slack=0.0).best[0]
     fastest = search(job, space, 1, slack=0.0).best[0]
-    assert best.plan.context == 1 or fastest.seconds * (1 + CONTEXT_GAIN) < fixed.seconds
+    assert best.plan.context == 1 or fastest.seconds * (1 + job_error(job)) < fixed.seconds
 
 
 def test_the_list_has_no_twins_and_no_plan_twice(found: Found) -> None:
@@ -138,8 +139,8 @@ def test_short_sequences_are_split_by_nothing_that_gains_little() -> None:
     seconds, filled = numpy.array([0.98 * 1.03 / 1.01, 1.0]), numpy.array([0.5, 0.91])
     ranked = order(seconds, filled, numpy.array([8, 6]), numpy.ones(2), 0.01, numpy.array([True, False]))
     assert ranked.tolist() == [1, 0]
-    assert handicap(2, 8192, 0.01) == pytest.approx(1.03 / 1.01)
-    assert handicap(2, 16384, 0.01) == handicap(1, 8192, 0.01) == handicap(2, 8192, 0.0) == 1.0
+    assert handicap(numpy.array([0.03, 0.0]), 0.01).tolist() == pytest.approx([1.03 / 1.01, 1.0])
+    assert handicap(numpy.array([0.03]), 0.0) == 1.0
 
 
 def test_memory_in_plenty_comes_after_simplicity() -> None:

@@ -4,22 +4,34 @@ Quantiles of log(measured / expected) for every kind of run (`dragonscale.traini
 a kind with few runs leans on the wider kind it belongs to, as if that one lent it `LENT` runs. Runs that share what the
 model gets wrong are left out together: those of one source of training runs, and those of one model on one chip of
 served ones.
+
+Bands of training runs are calibrated (`calibrated`): the band that other sources give a run is widened, for each kind
+by as much as four of five of its runs need (conformal prediction with whole sources left out). So what one source says
+of a kind that no other has measured is how wide its band must be, not on which side it lies.
 """
 
 import math
 import re
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.evidence.serving_rows import ServedRun
 from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind
 from dragonscale.serving.bands import band_of as served_band
 from dragonscale.serving.bands import tables as served_tables
-from dragonscale.training.bands import NOMINAL, Band, RunKind, band_of, tables
+from dragonscale.training.bands import LEAST, NOMINAL, Band, band_of, narrowest, tables
+from dragonscale.training.run_kinds import RunKind
 
 LENT = 16.0
+TAIL, LEAST_SIDE = 0.5 * (1 - NOMINAL), 0.02
+"""Of bands of training runs before they are widened: the part of the runs beyond each side, and how near a side comes
+to what was expected, in logarithms."""
+LEANS, MOST = 8.0, 0.88
+"""A kind whose runs need less than those of the wider one leans on that as if it lent so many runs, while no more than
+`MOST` of its own lie inside."""
 FEWEST_GROUPS = 5
 """Sources, or models on chips, that a file must have for bands without one of them to say anything."""
 
@@ -58,7 +70,7 @@ def kinds_of(residuals: Sequence[Residual], tail: float) -> dict[str, dict[str, 
     for run in residuals:
         for name in run.kind.names:
             logs.setdefault(name, []).append(run.log)
-        wider |= _wider(run.kind)
+        wider |= zip(run.kind.names, (*run.kind.names[1:], ""), strict=True)
     kinds: dict[str, dict[str, float]] = {}
 
     def settled(name: str) -> dict[str, float]:
@@ -76,14 +88,6 @@ def kinds_of(residuals: Sequence[Residual], tail: float) -> dict[str, dict[str, 
     return {name: settled(name) for name in sorted(logs, key=lambda name: (name != "all", len(name.split()), name))}
 
 
-def _wider(kind: RunKind | ServedKind) -> dict[str, str]:
-    """The kind that each of a run's kinds leans on. Of training, chips do not lean on what others saw of a stack."""
-    if isinstance(kind, ServedKind):
-        return dict(zip(kind.names, (*kind.names[1:], ""), strict=True))
-    model = kind.names[-2]
-    return {kind.names[0]: f"{model} {kind.chip}"} | dict.fromkeys(kind.names[1:-2], model) | {model: "all", "all": ""}
-
-
 def quantile(values: Iterable[float], part: float) -> float:
     """The value below which `part` of them lie, between neighbours in proportion."""
     ordered = sorted(values)
@@ -92,6 +96,101 @@ def quantile(values: Iterable[float], part: float) -> float:
     upper = min(lower + 1, len(ordered) - 1)
     share = min(max(place - lower, 0.0), 1.0)
     return ordered[lower] * (1 - share) + ordered[upper] * share
+
+
+def calibrated(residuals: Sequence[Residual]) -> dict[str, dict[str, float]]:
+    """The kinds of training runs of `errors.toml`: the runs of each, how much wider than the band that other sources
+    give it has to be, and the band: the mean of those of its runs, widened. Runs that a narrower kind speaks for count
+    only where few others are left."""
+    rest = _without(residuals, TAIL, lambda run: run.group)
+    counts = Counter(name for run in residuals for name in run.kind.names)
+    enough = {name: {"runs": float(runs)} for name, runs in counts.items()}
+    needs: dict[str, list[tuple[bool, float, float, float]]] = {}
+    wider: dict[str, str] = {}
+    for run in residuals:
+        names = run.kind.names
+        wider |= zip(names, (*names[1:], ""), strict=True)
+        for place, name in enumerate(names):
+            low, high = _sides(names[place:], rest[run.group])
+            own = narrowest(names, enough) == name
+            needs.setdefault(name, []).append((own, _need(run.log, low, high), low, high))
+    kinds: dict[str, dict[str, float]] = {}
+
+    def settled(name: str) -> dict[str, float]:
+        if name not in kinds:
+            mine = [need for need in needs[name] if need[0]]
+            _, scores, lows, highs = zip(*(mine if 2 * len(mine) >= LEAST else needs[name]), strict=True)
+            more = _widening(scores, settled(wider[name])["wider"] if wider[name] else -math.inf)
+            low, high = _widened((statistics.mean(lows), statistics.mean(highs)), more)
+            kinds[name] = {"runs": len(needs[name]), "low": low, "high": high, "wider": more}
+        return kinds[name]
+
+    return {name: settled(name) for name in sorted(needs, key=lambda name: (name != "all", len(name.split()), name))}
+
+
+def _widening(scores: Sequence[float], wider: float) -> float:
+    """What four of five runs need, or nearer to what those of a wider kind need where that is more."""
+    own, share = quantile(scores, NOMINAL), len(scores) / (len(scores) + LEANS)
+    last = int(MOST * len(scores))
+    most = sum(sorted(scores)[last - 1 : last + 1]) / 2 if len(scores) >= LEAST else math.inf
+    return min(share * own + (1 - share) * max(own, wider), most)
+
+
+def _sides(names: Sequence[str], kinds: Kinds) -> tuple[float, float]:
+    """The band of the narrowest of some kinds with enough runs, in logarithms, before it is widened."""
+    row = kinds[narrowest(names, kinds)]
+    return min(math.log1p(row["low"]), -LEAST_SIDE), max(math.log1p(row["high"]), LEAST_SIDE)
+
+
+def _need(log: float, low: float, high: float) -> float:
+    """How much wider a band has to be on both sides for a run, or, below zero, by which part it could be narrower."""
+    beyond = max(low - log, log - high)
+    return beyond if beyond > 0 else log / (high if log > 0 else low) - 1
+
+
+def _widened(sides: tuple[float, float], more: float) -> tuple[float, float]:
+    low, high = sides
+    both = (low - more, high + more) if more > 0 else (low * (1 + more), high * (1 + more))
+    return math.expm1(both[0]), math.expm1(both[1])
+
+
+def widened(calibrated: Kinds) -> BandOf:
+    """Bands among kinds that were fitted without a source, widened as runs of their kind need it."""
+
+    def band(kind: RunKind, kinds: Kinds | None) -> Band:
+        if kinds is None:
+            return band_of(kind)
+        name = narrowest(kind.names, calibrated)
+        sides = _sides(kind.names[kind.names.index(name) :], kinds)
+        return Band(*_widened(sides, calibrated[name]["wider"]), int(calibrated[name]["runs"]), name)
+
+    return band
+
+
+def unpublished_stretch(residuals: Sequence[Residual], kinds: Kinds) -> float:
+    """How much wider, in logarithms, bands must be to hold for kinds of plan that were left out on a generation of
+    chips: half as wide again at least. That is a judgement: plans that nobody has published may be further from those
+    that were."""
+    planned = [run for run in residuals if isinstance(run.kind, RunKind) and run.kind.split]
+    rest = _without(planned, TAIL, _plan_name)
+    scores = []
+    for run in planned:
+        band = widened(kinds)(replace(run.kind, split=""), rest[_plan_name(run)])
+        scores.append(run.log / math.log1p(band.high if run.log > 0 else band.low))
+    return max(1.5, quantile(scores, NOMINAL))
+
+
+def _plan_name(run: Residual) -> str:
+    assert isinstance(run.kind, RunKind)
+    return run.kind.plan_name
+
+
+def _without(
+    residuals: Sequence[Residual], tail: float, group: Callable[[Residual], str]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """The kinds of all runs but those of a group, by group."""
+    groups = {group(run) for run in residuals}
+    return {name: kinds_of([run for run in residuals if group(run) != name], tail) for name in groups}
 
 
 def inside(run: Residual, band_of: BandOf, kinds: Kinds | None = None) -> bool:
@@ -107,8 +206,7 @@ def left_out(
     group: Callable[[Residual], str] = lambda run: run.group,
 ) -> list[bool]:
     """Whether each run lies in the band of its kind as the runs of other groups have it."""
-    groups = {group(run) for run in residuals}
-    without = {name: kinds_of([run for run in residuals if group(run) != name], tail) for name in groups}
+    without = _without(residuals, tail, group)
     return [inside(run, band_of, without[group(run)]) for run in residuals]
 
 
@@ -120,7 +218,7 @@ def band_around(measure: str, stretch: float = 0.0) -> BandOf:
 
 def training_coverage(residuals: Sequence[Residual]) -> dict[str, Any]:
     """What `dscale validate training` says of bands."""
-    return _coverage(residuals, tables()["tail"], band_of, band_of, "sources_left_out")
+    return _coverage(residuals, TAIL, band_of, widened(tables()["kinds"]), "sources_left_out")
 
 
 def served_coverage(judged: Iterable[tuple[ServedRun, tuple[float, float]]]) -> dict[str, Any]:
@@ -143,7 +241,8 @@ def _coverage(
     outside = left_out(residuals, tail, fitted_of) if several else shipped
     by_kind: dict[str, list[bool]] = {}
     for run, held in zip(residuals, outside, strict=True):
-        by_kind.setdefault(run.kind.names[1], []).append(held)
+        for name in run.kind.reported:
+            by_kind.setdefault(name, []).append(held)
     return {
         "nominal": NOMINAL,
         "covered": _share(outside),

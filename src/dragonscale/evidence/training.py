@@ -23,9 +23,9 @@ from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of, worst_of
 from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, TrainingRun, run_of
 from dragonscale.training.auto import AUTO
-from dragonscale.training.bands import family, kind_of
 from dragonscale.training.evaluation import Verdict, first, judge_one
 from dragonscale.training.plan import Plan
+from dragonscale.training.run_kinds import family, kind_of
 from dragonscale.training.space import Space
 from dragonscale.training.stack import load_stack
 from dragonscale.training.stack_search import search_stacks
@@ -103,7 +103,7 @@ def training_runs(path: str | Path, stack: str = "") -> tuple[list[TrainingRun],
 
 def residual(run: TrainingRun, seconds: float) -> Residual:
     """How far a run was from its expected seconds."""
-    return Residual(kind_of(run.job), document(run.row.source), math.log(run.row.step_s / seconds))
+    return Residual(kind_of(run.job, run.plan), document(run.row.source), math.log(run.row.step_s / seconds))
 
 
 def predict(run: TrainingRun) -> tuple[TrainingRun, Verdict]:

@@ -24,10 +24,12 @@ from dragonscale.models import Transformer
 from dragonscale.models.ffn import Moe
 from dragonscale.physics.kernels.profile_file import profile_files, tables_of
 from dragonscale.plan.settings import shipped_table
-from dragonscale.training.bands import LEAST, Kinds, narrowest
+from dragonscale.training.bands import Kinds, narrowest
+from dragonscale.training.run_kinds import generation
 
 MEASURES = ("tpot", "ttft", "tokens", "step")
-GENERATIONS: dict[str, list[str]] = shipped_table("serving", "generations.toml")
+LEAST = 8
+"""Runs that a kind must have to speak for itself."""
 FAMILIES = ("trtllm-0", "trtllm", "vllm", "sglang")
 """Engines whose modes and releases are told by what follows the name; TensorRT-LLM 0 compiled its engines and is
 another one."""
@@ -44,7 +46,7 @@ class ServedKind:
     @property
     def generation(self) -> str:
         """The chip's generation; the chip itself where the catalogue does not have it."""
-        return next((name for name, chips in GENERATIONS.items() if self.chip in chips), self.chip)
+        return generation(self.chip)
 
     @property
     def family(self) -> str:
@@ -61,6 +63,11 @@ class ServedKind:
         model, engine = "moe" if self.moe else "dense", self.family
         own = tuple(f"{model} {place} {engine}" for place in (self.chip, self.generation))
         return *own, f"{model} {self.chip}", f"{model} {self.generation}", f"{model} * {engine}", model, "all"
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """The kind that coverage is told of."""
+        return self.names[1:2]
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch:
     denies."""
     shipped = tables()[measure]
     kinds = shipped["kinds"] if among is None else among
-    name = narrowest(kind.names, kinds)
+    name = narrowest(kind.names, kinds, LEAST)
     row = kinds[name]
     model = "moe" if kind.moe else "dense"
     own, alike = (kinds.get(f"{model} {place}", {}).get("runs", 0) for place in (kind.chip, kind.generation))

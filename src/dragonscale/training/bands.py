@@ -1,11 +1,12 @@
 """How wrong expected step times have been, by kind of run: the band around an answer, and how many runs it rests on.
 
-A kind is a chip, the family of a software stack, and whether the model is dense or an MoE. `errors.toml` has, for
-every kind with published runs, by how much quicker and slower than expected four of five of them were; kinds with few
-runs lean on those they belong to. `python -m tools.fit_bands` writes it from the measured runs.
+Kinds are those of `run_kinds`. `errors.toml` has, for every kind with enough published runs, between which multiples of
+the expected seconds four of five of them were, as the runs of other sources have it; kinds with few runs lean on those
+they belong to. Of a kind of plan of which no step was published, the band is wider. `python -m tools.fit_bands` writes
+the file from the measured runs.
 
->>> Band(-0.08, 0.12, 43, "dense h100 megatron").text
-'4 of 5 of the 43 published dense runs of megatron on h100 were within -8%/+12%'
+>>> Band(-0.08, 0.12, 12, "dense h100 megatron pipeline+tp bf16").text
+'4 of 5 of the 12 published dense bf16 runs of megatron with a pipeline and TP on h100 were within -8%/+12%'
 
 How a plan ran in large runs, where those were slower than the benchmarks its stack is settled on, and how far its band
 reaches there:
@@ -22,6 +23,7 @@ reaches there:
 (None, ('megatron-2024', 1.0))
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,47 +33,15 @@ from dragonscale.plan.settings import shipped_table
 from dragonscale.training.auto import production_runs
 from dragonscale.training.evaluation import Job, first, judge_one
 from dragonscale.training.plan import Plan
+from dragonscale.training.run_kinds import SCALE, UNNAMED, RunKind, kind_of, measured_kinds
 from dragonscale.training.stack import load_stack
 
 Kinds = Mapping[str, Mapping[str, float]]
 """By kind of run the low, high and number of its runs."""
 NOMINAL = 0.8
-UNNAMED = ("generic",)
-"""No stack that anybody runs: every published run was judged by it too."""
-LEAST = 8
-"""Runs that a kind must have to speak for itself."""
-
-
-@dataclass(frozen=True)
-class RunKind:
-    """What a run is like, as far as errors go."""
-
-    chip: str
-    stack: str
-    moe: bool
-
-    @property
-    def family(self) -> str:
-        """The stack without its mode or release."""
-        return family(self.stack)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The tables that the kind belongs to, the narrowest first."""
-        model = "moe" if self.moe else "dense"
-        own, stack = f"{model} {self.chip} {self.family}", f"{model} * {self.family}"
-        if self.stack in UNNAMED:  # runs judged by their own stacks say less than all runs judged by this one
-            return own, stack, model, "all"
-        return own, f"{model} {self.chip}", stack, model, "all"
-
-
-def family(stack: str) -> str:
-    """A stack without its mode or release.
-
-    >>> family("megatron-core"), family("torchtitan-async"), family("llm-foundry"), family("xla-gpu")
-    ('megatron', 'torchtitan', 'llm-foundry', 'xla-gpu')
-    """
-    return next((name for name in ("megatron", "torchtitan") if stack.startswith(name)), stack)
+LEAST, LEAST_STEPS = 10, 8
+"""Runs that a kind must have to speak for itself; steps left out that a stack settled on one chip must have."""
+WORDS = {"fsdp": "FSDP", "pipeline": "a pipeline", "replicas": "data parallelism", "tp": "TP", "cp": "CP", "ep": "EP"}
 
 
 @dataclass(frozen=True)
@@ -101,30 +71,46 @@ def kind_name(name: str) -> str:
 
     >>> kind_name("moe hopper vllm"), kind_name("dense * sglang"), kind_name("all")
     ('MoE runs of vllm on hopper', 'dense runs of sglang', 'runs')
+    >>> kind_name("moe gb200 megatron pipeline+tp+ep")
+    'MoE runs of megatron with a pipeline, TP and EP on gb200'
     """
-    words = [word.replace("moe", "MoE") for word in name.split() if word != "all"]
-    model, chip, software = [*(words or [""]), "*", ""][:3]
-    on = "" if chip == "*" else f" on {chip}"
-    return f"{model} runs".lstrip() + (f" of {software}" if software and software != "*" else "") + on
+    model, *given = name.replace("moe", "MoE").replace("all", "").split() or [""]
+    chip, software, split, format = [*given, *("*", "*", "", "")[len(given) :]]
+    parts = [WORDS[part] for part in split.split("+") if part]
+    words = [model, format, "runs", *([] if software == "*" else ["of", software])]
+    words += ["with", " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))] if parts else []
+    return " ".join(filter(None, [*words, "" if chip == "*" else f"on {chip}"]))
 
 
-def narrowest(names: Iterable[str], kinds: Kinds) -> str:
+def narrowest(names: Iterable[str], kinds: Kinds, least: int = LEAST) -> str:
     """The narrowest of some kinds that has enough runs."""
-    return next((name for name in names if kinds.get(name, {}).get("runs", 0) >= LEAST), "all")
+    return next((name for name in names if kinds.get(name, {}).get("runs", 0) >= least), "all")
 
 
-def kind_of(job: Job) -> RunKind:
-    """The kind of a job."""
-    return RunKind(job.slice.chip.name, job.stack.name, job.experts > 0)
-
-
-def job_band(job: Job) -> Band:
-    """The band of a job: of one chip on which the stack's constants were settled on whole steps, that of the steps left
-    out; otherwise that of its kind."""
+def job_band(job: Job, plan: Plan) -> Band:
+    """The band of a job's plan: of one chip on which the stack's constants were settled on whole steps, that of the
+    steps left out; otherwise that of its kind, wider where no step of such a plan on as many chips is published."""
     own = next((one for one in job.stack.measured if one.what == "training" and one.chip == job.slice.chip.name), None)
-    if own is None or job.slice.chips > 1 or own.left_out < LEAST:
-        return band_of(kind_of(job))
-    return Band(own.low, own.high, own.left_out, f"{own.chip} {job.stack.name}", own.text)
+    if own is not None and job.slice.chips == 1 and own.left_out >= LEAST_STEPS:
+        return Band(own.low, own.high, own.left_out, f"{own.chip} {job.stack.name}", own.text)
+    kind = kind_of(job, plan)
+    band, largest = band_of(kind), measured_kinds().get(kind.plan_name, {}).get("chips", 0)
+    if kind.stack in UNNAMED or not kind.split or job.slice.chips <= SCALE * largest:
+        return band
+    wider = tables()["unpublished"]
+    low, high = (math.expm1(wider * math.log1p(side)) for side in (band.low, band.high))
+    what, wide = kind_name(kind.plan_name), kind_name(band.name)
+    most = f" with more than {largest:,} chips" if largest else ""
+    said = f"no step of {what}{most} is published; the band, {low:+.0%}/{high:+.0%}, is {wider:g} times that of the "
+    return replace(band, low=low, high=high, said=f"{said}{band.runs} published {wide}")
+
+
+def job_error(job: Job) -> float:
+    """How far off steps of a job's stack on its chips have been, whatever their plan: half the width of their band,
+    which is wider where no step of that stack on that generation of chips is published."""
+    band = band_of(kind_of(job))
+    half = 0.5 * (band.high - band.low)
+    return half if len(band.name.split()) > 2 else half * tables()["unpublished"]
 
 
 def tables() -> dict[str, Any]:

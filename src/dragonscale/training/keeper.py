@@ -13,12 +13,14 @@ from typing import Any
 import numpy
 
 from dragonscale.plan.pareto import Front
+from dragonscale.training.bands import job_error
 from dragonscale.training.evaluation import NUMBERS, Job
 from dragonscale.training.fast import Chosen, Judged
 from dragonscale.training.legal import counts_ends, unrunnable
 from dragonscale.training.legality import family, rules
 from dragonscale.training.plan import SOME_LAYERS, Plan
 from dragonscale.training.room import room_bytes
+from dragonscale.training.run_kinds import needed_gains
 from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, order, points, word_points
 from dragonscale.training.stages import layout_for
 
@@ -48,12 +50,16 @@ class Candidate:
 @dataclass(frozen=True)
 class SeenRows:
     """Rows that are judged together: where a shape of mesh begins and the number of each, and how their time is
-    weighed."""
+    weighed, with weights and gradients whole and with sharded ones."""
 
     chosen: Chosen
     starts: Any
     shapes: Any
-    weight: float
+    weights: tuple[Any, Any]
+
+    def weight(self, words: Plan) -> Any:
+        """How the time of the rows is weighed under some words."""
+        return self.weights[words.zero >= 2]
 
 
 @dataclass
@@ -113,8 +119,8 @@ class NearPlans:
         if not table.shape[1]:
             return []
         table = table[:, table[WEIGHED] <= self.limit]
-        split = table[WEIGHED] > (1 + 1e-9) * table[SECONDS]
-        places = order(table[WEIGHED], table[HELD] / limit, table[POINTS], table[ROUNDS], slack, split)
+        rare = table[WEIGHED] > (1 + 1e-9) * table[SECONDS]
+        places = order(table[WEIGHED], table[HELD] / limit, table[POINTS], table[ROUNDS], slack, rare)
         fastest = numpy.argsort(table[SECONDS], kind="stable")[: 4 * self.count]
         return [self._candidate(table[:, place]) for place in dict.fromkeys([*places[: self.count], *fastest])]
 
@@ -160,6 +166,11 @@ class Keeper:
         row = rules(self.job.stack.name, family(self.job.slice.chip))
         return len(self.job.model.program().order) if counts_ends(row) else 0
 
+    @cached_property
+    def error(self) -> float:
+        """How far off steps of the job's stack on its chips have been."""
+        return job_error(self.job)
+
     def batch(self, chosen: Chosen) -> SeenRows:
         """Rows made ready to be seen under several words. Rows of one shape stand together."""
         key = numpy.zeros(len(chosen), numpy.int64)
@@ -170,8 +181,9 @@ class Keeper:
         more = len(self.shapes) - len(self.leaders)
         self.leaders += [None] * more
         self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
-        weight = handicap(int(chosen.numbers["context"][0]), self.job.sequence, self.slack)
-        return SeenRows(chosen, starts, shapes, weight)
+        gains = (needed_gains(self.job, chosen.numbers, zero, self.error) for zero in (1, 3))
+        whole, sharded = (handicap(some, self.slack) for some in gains)
+        return SeenRows(chosen, starts, shapes, (whole, sharded))
 
     def see(self, words: Plan, batch: SeenRows, judged: Judged, line: int, uneven: Callable[[Any], Any]) -> None:
         """Take in a batch of plans: one remat policy's line of what was judged; `uneven` tells the bytes at some places
@@ -197,7 +209,7 @@ class Keeper:
 
         if len(places):
             roomy = places[room[places]]
-            weighed = seconds[roomy] * batch.weight
+            weighed = (seconds * batch.weight(words))[roomy]
             least = weighed.min(initial=numpy.inf)
             for place, takes in enumerate((True, runs, verified)):
                 pool = self.pools[place]
@@ -228,14 +240,14 @@ class Keeper:
 
     def _lead(self, words: Plan, batch: SeenRows, seconds: Any, held: Any) -> None:
         """Remember the best plan of every shape."""
-        weight = batch.weight * (1 + POINT * word_points(words))
-        scores = numpy.minimum.reduceat(seconds, batch.starts) * weight
+        weighed = seconds * batch.weight(words)
+        scores = numpy.minimum.reduceat(weighed, batch.starts) * (1 + POINT * word_points(words))
         for place in numpy.flatnonzero(scores < self.scores[batch.shapes]).tolist():
             shape = int(batch.shapes[place])
             if scores[place] < self.scores[shape]:
                 start, stop = batch.starts[place], (*batch.starts[place + 1 : place + 2], len(seconds))[0]
                 self.scores[shape] = scores[place]
-                best = int(start + numpy.argmin(seconds[start:stop]))
+                best = int(start + numpy.argmin(weighed[start:stop]))
                 numbers = {name: int(values[best]) for name, values in batch.chosen.numbers.items()}
                 self.leaders[shape] = (words, numbers, float(seconds[best]), float(held[best]))
 

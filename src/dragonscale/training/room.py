@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.plan.settings import shipped_table
-from dragonscale.training.bands import family
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one
 from dragonscale.training.expert_load import UNEVEN, uneven
 from dragonscale.training.plan import Plan
+from dragonscale.training.run_kinds import family
 
 CHANCE = 0.05
 """Of running out of memory, at most."""

@@ -4,13 +4,13 @@ A plan that leaves too little of a chip's memory free (`room`) is not recommende
 leaves enough. A search is sure of a step's time to some percent, so of those that leave it, plans within `SLACK` of
 the fastest are as fast as it, and the recommended one is the first in this order:
 
-1. no `context` at sequences of `SHORT` tokens or less;
+1. a kind of plan that somebody has published, without `context` at sequences of `SHORT` tokens or less;
 2. the fewest points of `points`: for everything that has to be set up, watched and debugged;
 3. memory in plenty: a chip at most `ROOMY` full;
 4. the shorter step, to `SAME`;
 5. fewer microbatches a step.
 
-To be recommended all the same, `context` at short sequences must gain more than `CONTEXT_GAIN`: its time counts that
+To be recommended all the same, other kinds must gain more than `run_kinds.needed_gains` says: their time counts that
 much more (`handicap`). Without slack the fastest that leaves room is recommended.
 """
 
@@ -27,6 +27,7 @@ SAME = 0.001
 ROOMY = 0.80
 """The part of the memory that a program can allocate beyond which there is none to spare."""
 SHORT, CONTEXT_GAIN = 8192, 0.03
+"""Sequences at which `context` is rare, and what it must gain there where such runs are published."""
 
 SCHEDULE_POINTS = {"1f1b": 0, "gpipe": 1, "interleaved": 1, "zb-h1": 3, "zbv": 4, "dualpipe": 4, "dualpipev": 4}
 """1F1B is in every trainer, interleaving in most; zero-bubble and bidirectional schedules in one or two each."""
@@ -67,16 +68,14 @@ def points(words: Plan, numbers: dict[str, Any], sequence: int) -> Any:
     return found + word_points(words)
 
 
-def handicap(context: int, sequence: int, slack: float) -> float:
-    """What the time of a plan counts: more for `context` at short sequences, so that it must gain `CONTEXT_GAIN`."""
-    if not slack or context == 1 or sequence > SHORT:
-        return 1.0
-    return max(1.0, (1 + CONTEXT_GAIN) / (1 + slack))
+def handicap(gains: Any, slack: float) -> Any:
+    """What the time of plans counts that must gain so much to be recommended."""
+    return numpy.maximum(1.0, (1 + gains) / (1 + slack)) if slack else numpy.ones_like(gains)
 
 
-def order(seconds: Any, filled: Any, scores: Any, microbatches: Any, slack: float, split: Any = False) -> Any:
-    """Places of plans, the recommended one first: those within the slack of the fastest by the order above (`split`:
-    which have `context` at short sequences), then the others by time.
+def order(seconds: Any, filled: Any, scores: Any, microbatches: Any, slack: float, rare: Any = False) -> Any:
+    """Places of plans, the recommended one first: those within the slack of the fastest by the order above (`rare`:
+    of which kinds more is asked), then the others by time.
 
     >>> order(
     ...     numpy.array([1.0, 1.005, 1.2]), numpy.array([0.5, 0.5, 0.1]), numpy.array([6, 2, 0]), numpy.ones(3), 0.01
@@ -86,8 +85,8 @@ def order(seconds: Any, filled: Any, scores: Any, microbatches: Any, slack: floa
     apart = numpy.log(seconds / seconds.min())
     if not slack:
         return numpy.lexsort((microbatches, scores, numpy.round(apart * 1e9)))
-    late, short = seconds > seconds.min() * (1 + slack), numpy.broadcast_to(split, len(seconds))
+    late, handicapped = seconds > seconds.min() * (1 + slack), numpy.broadcast_to(rare, len(seconds))
     rounded = numpy.round(apart / numpy.log1p(SAME))
-    near = numpy.lexsort((microbatches, rounded, filled > ROOMY, scores, short, late))
+    near = numpy.lexsort((microbatches, rounded, filled > ROOMY, scores, handicapped, late))
     slower = numpy.flatnonzero(late)
     return numpy.concatenate([near[~late[near]], slower[numpy.argsort(seconds[late], kind="stable")]])

@@ -14,13 +14,13 @@ from dataclasses import replace
 
 from dragonscale.app.train.train_records import Help, MemoryRow, TermRow
 from dragonscale.plan.ledger import COLLECTIVES, Ledger
-from dragonscale.training.bands import UNNAMED, family
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, usual_jobs, with_numerics
 from dragonscale.training.legal import newly_illegal
 from dragonscale.training.offer import advice_against
 from dragonscale.training.plan import Plan
 from dragonscale.training.room import leaves_room
+from dragonscale.training.run_kinds import UNNAMED, family
 from dragonscale.training.space import misfits
 from dragonscale.training.stack import NUMERICS, change
 from dragonscale.training.step_ledger import WIRES

@@ -18,7 +18,7 @@ from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.training.bands import in_production, job_band
+from dragonscale.training.bands import in_production, job_band, job_error
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
@@ -27,8 +27,9 @@ from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.room import headroom_text, leaves_room
+from dragonscale.training.run_kinds import needed_gains
 from dragonscale.training.search import Candidate, Found, Progress
-from dragonscale.training.simplicity import CONTEXT_GAIN, SHORT, points
+from dragonscale.training.simplicity import SHORT, points
 from dragonscale.training.space import misfits
 from dragonscale.training.stack_search import APART, StackSearch, search_stacks
 
@@ -68,7 +69,7 @@ def plan_report(
     budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
     memory = [records.MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
-    full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job)
+    full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job, plan)
     slowest, known = _slow_end(job, plan, step * (1 + band.high), band.text)
     useful = [] if full or brief else helps(job, plan, verdict)
     peak, half = chip.peak("bf16"), "bf16" if chip.format("bf16") == "native" else "fp16"
@@ -193,8 +194,10 @@ def _passed_over(job: Job, found: Found) -> list[str]:
         return []
     if not fastest.roomy:
         why = f"it fills {_filled(job, fastest)}; {headroom_text(job)}"
-    elif fastest.plan.context > best.plan.context and job.sequence <= SHORT:
-        why = f"context at {job.sequence:,} tokens must gain more than {CONTEXT_GAIN:.0%} (--slack 0 takes it)"
+    elif (gain := _asked_of(job, fastest.plan)) > _asked_of(job, best.plan):
+        context = fastest.plan.context > 1 and job.sequence <= SHORT
+        what = f"context at {job.sequence:,} tokens" if context else "a kind of plan that nobody has published there"
+        why = f"{what} must gain more than {gain:.0%} (--slack 0 takes it)"
     else:
         ours, theirs = (int(points(plan, vars(plan), job.sequence)) for plan in (best.plan, fastest.plan))
         why = (
@@ -202,6 +205,11 @@ def _passed_over(job: Job, found: Found) -> list[str]:
         )
     gain = best.seconds / fastest.seconds - 1
     return [f"{short_plan(fastest.plan)} is {gain:.1%} faster and not recommended: {why}."]
+
+
+def _asked_of(job: Job, plan: Plan) -> float:
+    """What a plan must gain to be recommended."""
+    return float(needed_gains(job, vars(plan), plan.zero, job_error(job)))
 
 
 def _tight(job: Job, found: Found) -> list[str]:
