@@ -29,7 +29,7 @@ BATCH = Text(value="TOKENS|SEQS")
 SEQ = Text(value="TOKENS")
 """Tokens of a sequence (8192, 32k)."""
 STACK = Text("auto", "STACK", flag.SOFTWARE, offers="stacks")
-"""The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: what people run there."""
+"""The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: the best people run there."""
 ENGINE = Text("", "ENGINE", flag.SOFTWARE, offers="engines")
 """The software: vllm, sglang, sglang-ep, trtllm, vllm-tpu, generic …; auto: what people run there."""
 DTYPE = Text("bf16", "DTYPE", flag.SOFTWARE, offers="dtypes")
