@@ -86,12 +86,13 @@ def test_no_word_of_a_pasted_text_is_opened(text: str, tmp_path: Path, monkeypat
 
 
 FIELDS = {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": "4096", "plan": "fsdp8", "alone": True}
+TITAN = FIELDS | {"stack": "torchtitan"}
 
 
 def test_a_plan_is_exported_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = asked(
-        {"view": "export", "of": "train", "fields": FIELDS, "to": "torchtitan,slurm", "panels": ["targets", "files"]}
+        {"view": "export", "of": "train", "fields": TITAN, "to": "torchtitan,slurm", "panels": ["targets", "files"]}
     )
     assert found["targets"]["own"] == "torchtitan" == found["targets"]["software"][0]["name"]
     names = [one["name"] for one in found["files"]["files"]]

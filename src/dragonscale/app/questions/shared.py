@@ -29,7 +29,7 @@ BATCH = Text(value="TOKENS|SEQS")
 SEQ = Text(value="TOKENS")
 """Tokens of a sequence (8192, 32k)."""
 STACK = Text("auto", "STACK", flag.SOFTWARE, offers="stacks")
-"""The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: what people run there."""
+"""The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: the best people run there."""
 NUMERICS = Text("", "HOW", flag.SOFTWARE, offers=("production", "benchmark"))
 """How gradients are added and reduced: production, as the software does by default (fp32 under Megatron; assumed
 without a word), or benchmark, as in its published records (bf16)."""

@@ -162,7 +162,7 @@ def each_scaling_row(asked: TrainAsked, piece: Slice, progress: Progress | None)
     for done, part in enumerate(parts):
         found = search_stacks(asked.job(part), asked.space, 1, shared(progress, done, len(parts)), asked.slack)[0]
         if found.best is None:
-            yield records.ScalingRow(str(part), part.chips, *[None] * 6)
+            yield records.ScalingRow(str(part), part.chips, *[None] * 6, stack="")
             continue
         job, plan = found.job, found.best.plan
         report = plan_report(job, plan, brief=True)
