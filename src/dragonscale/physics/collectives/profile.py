@@ -15,7 +15,7 @@ Libraries change protocol on the way: from flags in every word, quick but wastef
 a chip's part is longer than `switch` bytes, each step of a ring waits at least `stall` for its buffer, and (stall ·
 steps)² stands under the root with the rest: a visible step in measured curves, gone once the wires are the slower.
 (So inside a node.) Between nodes a step of a ring hands over a whole buffer in `stall`, or, where that is quicker, the
-bytes go with a flag beside every word, at half the rate: the least of the two, in addition to the quick protocol's
+bytes go with a flag beside every word, at a rate of `flags`: the least of the two, in addition to the quick protocol's
 hops. Rings over hundreds of nodes, as those of ZeRO-3, wait for it; trees have few steps.
 
 The bytes are those of the algorithms that libraries use, never fewer than the bound's:
@@ -53,6 +53,7 @@ class Path:
     copy: Number | None = None
     stall: Number = 0.0
     switch: Number = 0.0
+    flags: Number | None = None
 
     def seconds(self, steps: Number, sending: Number, staying: Number = 0.0) -> Number:
         """`sending` is the seconds at full bandwidth, `staying` the bytes that only move inside the chip."""
@@ -185,13 +186,14 @@ class _Layout:
         stalled = where(part > path.switch, (1 - across) * path.stall * inner, 0.0) if path.switch else 0.0
         return lead + copied + sqrt(moving * (moving + 4 * ramp) + stalled**2)
 
-    def handed_over(self, path: Path, inner: Number, outer: Number, moving: Number) -> Number:
+    def handed_over(self, path: Path, inner: Number, outer: Number, carried: Number, moving: Number) -> Number:
         """What a ring between nodes takes longer by whole buffers, or by flags in the wires, whichever is quicker."""
-        stall = self.between("ring", "stall")
-        if isinstance(stall, float) and not stall:
+        stall, rate = self.between("ring", "stall"), self.fabric.paths["ring"].flags
+        if rate is None:
             return 0.0
         buffers = (stall - self.between("ring", "hop")) * outer + (path.stall - path.hop) * inner
-        return where(stall > 0, self.across * minimum(maximum(buffers, 0.0), moving), 0.0)
+        flags = maximum(carried / rate - moving, 0.0)
+        return where(stall > 0, self.across * minimum(maximum(buffers, 0.0), flags), 0.0)
 
 
 def _spanned(fan: Number) -> Number:
@@ -226,7 +228,8 @@ def _ring(kind: str, volume: Number, layout: _Layout, profile: Profile) -> Numbe
     outer = passes * (size - 1) * layout.nodes / size
     inner = passes * (size - 1) - layout.across * outer
     moving = layout.sending(carried, carried, path)
-    return layout.total(path, inner, outer, moving, volume / size) + layout.handed_over(path, inner, outer, moving)
+    seconds = layout.total(path, inner, outer, moving, volume / size)
+    return seconds + layout.handed_over(path, inner, outer, carried, moving)
 
 
 def _tree(volume: Number, layout: _Layout, profile: Profile, name: str) -> Number:

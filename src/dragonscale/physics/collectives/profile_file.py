@@ -43,6 +43,7 @@ class PathFile(Strict, frozen=True):
     copy: str | None = None
     stall: str = "0us"
     switch: str = "0B"
+    flags: str | None = None
 
 
 class TierFile(Strict, frozen=True):
@@ -79,7 +80,15 @@ def read_tier(table: dict[str, Any], origin: str) -> TierFile:
 
 def make_path(file: PathFile) -> Path:
     """The constants in seconds and bytes per second."""
-    units = {"launch": "s", "hop": "s", "ramp": "s", "stall": "s", "switch": "bytes", "copy": "bytes/s"}
+    units = {
+        "launch": "s",
+        "hop": "s",
+        "ramp": "s",
+        "stall": "s",
+        "switch": "bytes",
+        "copy": "bytes/s",
+        "flags": "bytes/s",
+    }
     read = {name: parse(text, unit, name) for name, unit in units.items() if (text := getattr(file, name))}
     return Path(fraction=file.fraction, **read)
 
