@@ -313,7 +313,7 @@ WRONG = {
     "slack in words": ([*ASKED, "--slack", "little"], "from 0 to 50%"),
     "too much slack": ([*ASKED, "--slack", "80%"], "from 0 to 50%"),
     "measured without plan": ([*ASKED, "--measured", "8.2s"], "needs the plan"),
-    "measured at no MFU": ([*ASKED, "--plan", "fsdp=16", "--measured", "0%"], "an MFU (38%)"),
+    "measured at no MFU": ([*ASKED, "--plan", "fsdp=16", "--measured", "0%"], "an MFU is a part of"),
     "measured without unit": ([*ASKED, "--plan", "fsdp=16", "--measured", "8.2"], "no unit"),
     "several with plan": (
         ["train", "llama3-8b", "--on", "h100:8,h100:16", *ASKED[4:], "--plan", "fsdp=8"],

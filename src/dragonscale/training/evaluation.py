@@ -29,7 +29,7 @@ from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.setting import Setting
-from dragonscale.training.stack import Stack, change, in_numerics, load_stack, numerics_for, on_chip
+from dragonscale.training.stack import Stack, change, in_numerics, load_stack, on_chip
 from dragonscale.training.stages import StageLayers, layout_problem, stage_layers
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, step_time
 from dragonscale.training.step_ledger import MATMULS, WIRES, Stepped, lower_bound, step_lines
@@ -75,19 +75,13 @@ class Job:
 
 
 def make_job(
-    model: Transformer,
-    piece: Slice,
-    batch: int,
-    sequence: int,
-    stack: str = "generic",
-    dtype: str = "bf16",
-    numerics: str = "benchmark",
+    model: Transformer, piece: Slice, batch: int, sequence: int, stack: str = "generic", dtype: str = "bf16"
 ) -> Job:
     """A job with its software stack by name; `auto` is what people run there for models trained in that dtype."""
-    numerics = numerics_for(numerics, dtype)
-    choice = auto_choice(piece, model, dtype) if stack == AUTO else None
-    runs = in_numerics(load_stack(choice.stack if choice else stack), numerics)
-    return Job(model, piece, batch, sequence, runs, auto=choice.why if choice else "", numerics=numerics)
+    if stack != AUTO:
+        return Job(model, piece, batch, sequence, load_stack(stack))
+    choice = auto_choice(piece, model, dtype)
+    return Job(model, piece, batch, sequence, load_stack(choice.stack), auto=choice.why)
 
 
 def with_numerics(job: Job, numerics: str) -> Job:

@@ -167,7 +167,7 @@ def understood(question: TrainQuestion) -> TrainAsked:
             f"optimizer; write fsdp={plan.data} to shard them."
         )
     taken = settled(job, plan, given)
-    return replace(asked, plan=taken, notes=[*notes, *settlements(plan, taken, job)])
+    return replace(asked, plan=taken, notes=[*notes, *settlements(plan, taken, job.stack.name)])
 
 
 def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = False) -> TrainReport:
