@@ -85,8 +85,10 @@ def test_what_the_other_way_needs_may_not_fit() -> None:
 
 
 def test_a_stack_with_one_way_says_nothing() -> None:
-    report = ds.train("llama3-8b", on="h100:16", batch="128seq", seq=8192, stack="torchtitan", plan=PLAN, alone=True)
-    assert report.plans[0].gradients == ""
+    job = {"on": "h100:16", "batch": "128seq", "seq": 8192, "stack": "torchtitan", "plan": "fsdp16", "alone": True}
+    report, asked = ds.train("llama3-8b", **job), ds.train("llama3-8b", **job, numerics="benchmark")
+    assert report.plans[0].gradients == asked.plans[0].gradients == ""
+    assert asked.notes == [*report.notes, "--numerics changes nothing: torchtitan has one way to add gradients."]
 
 
 def test_another_word_is_refused() -> None:

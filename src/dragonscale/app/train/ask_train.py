@@ -32,6 +32,7 @@ from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TrainingFile, given_settings, save_training_file
 from dragonscale.training.search import Found, Progress, search, space_size
 from dragonscale.training.space import Space
+from dragonscale.training.stack import load_stack
 from dragonscale.training.step_ledger import step_timeline
 
 BOUNDED = 2_500_000
@@ -179,6 +180,8 @@ def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = Fa
         report = _answer(asked, progress)
     chips = [chip for chip, _ in asked.targets.values()]
     report.prices = price_rows(chips)
+    if asked.question.numerics and not load_stack(report.workload.stack).production:
+        report.notes.append(f"--numerics changes nothing: {report.workload.stack} has one way to add gradients.")
     ranked = len(chips) > 1 or asked.question.rank == "cost"
     report.notes += [unpriced(chips)] if (asked.tokens or ranked) and unpriced(chips) else []
     return report
