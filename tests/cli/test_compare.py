@@ -117,7 +117,7 @@ def test_it_fits_the_terminal(report, width):
     [
         ((), JOB, "2 to 12 sides"),
         (("tp8", "best=3s"), JOB, "What was measured was a plan"),
-        (("tp8", "fsdp8"), {**JOB, "prompt": "2048"}, "--seq, --tokens and --stack are of training"),
+        (("tp8", "fsdp8"), {**JOB, "prompt": "2048"}, "--seq, --tokens, --stack and --numerics are of training"),
         (("tp8", "nonsense"), JOB, "nonsense"),
         (("tp8", ""), JOB, "empty"),
     ],

@@ -127,7 +127,7 @@ def training_runs(target: Target, seed: int, tries: int) -> Iterator[TrainingRun
             plan.replicas * plan.microbatch * draw.choice((1, 2, 4, 8)) * pipe,
             draw.choice((4096, 8192, 32768)),
         )
-        job = make_job(model, piece, batch, seq, stack, plan.dtype)
+        job = make_job(model, piece, batch, seq, stack)
         if illegal(job, plan) or misfits(job, plan):
             continue
         file = TrainingFile(plan, model=name, slice=place, stack=stack, tokens="1T", batch=batch, seq=seq)

@@ -44,8 +44,8 @@ def test_measured_rows_are_judged_as_the_benchmarks_ran() -> None:
 
 
 def test_another_stack_or_other_experts_keep_the_numerics() -> None:
-    asked = ("megatron-core", "bf16", "production")
-    job = make_job(load_model("mixtral-8x7b"), parse_slice("h100:16"), 128, 4096, *asked)
+    job = make_job(load_model("mixtral-8x7b"), parse_slice("h100:16"), 128, 4096, "megatron-core")
+    job = with_numerics(job, "production")
     job = replace(job, stack=change(job.stack, "experts", skew=1.5))
     assert as_asked(job, "megatron-overlap").state.reduce_bytes == 4
     back = with_numerics(job, "benchmark")
@@ -85,8 +85,10 @@ def test_what_the_other_way_needs_may_not_fit() -> None:
 
 
 def test_a_stack_with_one_way_says_nothing() -> None:
-    report = ds.train("llama3-8b", on="h100:16", batch="128seq", seq=8192, stack="torchtitan", plan=PLAN, alone=True)
-    assert report.plans[0].gradients == ""
+    job = {"on": "h100:16", "batch": "128seq", "seq": 8192, "stack": "torchtitan", "plan": "fsdp16", "alone": True}
+    report, asked = ds.train("llama3-8b", **job), ds.train("llama3-8b", **job, numerics="benchmark")
+    assert report.plans[0].gradients == asked.plans[0].gradients == ""
+    assert asked.notes == [*report.notes, "--numerics changes nothing: torchtitan has one way to add gradients."]
 
 
 def test_another_word_is_refused() -> None:

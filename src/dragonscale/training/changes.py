@@ -16,19 +16,8 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.space import misfits
 
 SPLITS = ("tensor", "context", "expert", "pipe")
-WORDS = (
-    "remat",
-    "zero",
-    "microbatch",
-    "context_by",
-    "schedule",
-    "virtual",
-    "optimizer",
-    "offload",
-    "dtype",
-    "layout",
-    "etp",
-)
+STAGED = ("schedule", "virtual")
+WORDS = ("remat", "zero", "microbatch", "context_by", *STAGED, "optimizer", "offload", "dtype", "layout", "etp")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
 from dragonscale.training.plan import AXES, Plan, layers_of
 from dragonscale.training.setting import Setting
-from dragonscale.training.stack import Stack, change, in_numerics, load_stack, numerics_for, on_chip
+from dragonscale.training.stack import Stack, change, in_numerics, load_stack, on_chip
 from dragonscale.training.stages import StageLayers, layout_problem, stage_layers
 from dragonscale.training.step import (
     Parts,
@@ -85,21 +85,12 @@ class Job:
         return float(sum(training_flops(self.model.program().sections, work).values()))
 
 
-def make_job(
-    model: Transformer,
-    piece: Slice,
-    batch: int,
-    sequence: int,
-    stack: str = "generic",
-    dtype: str = "bf16",
-    numerics: str = "benchmark",
-) -> Job:
+def make_job(model: Transformer, piece: Slice, batch: int, sequence: int, stack: str = "generic") -> Job:
     """A job with its software stack by name; `auto` is the first that people run there, until `usual_jobs` are
     weighed."""
-    numerics = numerics_for(numerics, dtype)
     choice = auto_choice(piece, model) if stack == AUTO else None
-    runs = in_numerics(load_stack(choice.stacks[0] if choice else stack), numerics)
-    return Job(model, piece, batch, sequence, runs, auto=choice.why if choice else "", numerics=numerics)
+    runs = load_stack(choice.stacks[0] if choice else stack)
+    return Job(model, piece, batch, sequence, runs, auto=choice.why if choice else "")
 
 
 def with_numerics(job: Job, numerics: str) -> Job:

@@ -62,11 +62,6 @@ def illegal_words(job: Job, plan: Plan) -> list[str]:
     found = _formats(chip, name, row, plan.dtype)
     found += [_no_axis(name, row, plan, axis) for axis in AXES if not _has_axis(row, plan, axis)]
     found += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, job.experts > 0)]
-    found += [
-        f"stack {name} cannot run optimizer={plan.optimizer} with zero={plan.zero} ({one.why}); take zero=1"
-        for one in row.excludes
-        if one.meets(plan) and matters(plan, "zero", job.experts > 0)
-    ]
     return found
 
 
@@ -117,14 +112,24 @@ def entry(word: str, value: Any) -> Any:
     return "by stage" if word == "layout" and value not in ("even", "ends") else value
 
 
+def choices(row: Legality, plan: Plan, word: str) -> tuple[Any, ...]:
+    """What a stack takes of a word in a plan."""
+    every = getattr(row, word)
+    return tuple(one for one in every if one < 2) if word == "zero" and _whole(row, plan) else every
+
+
+def _whole(row: Legality, plan: Plan) -> bool:
+    return plan.optimizer in row.whole_optimizers
+
+
 def takes(row: Legality, plan: Plan, word: str, experts: bool = True) -> bool:
     """Whether a stack takes a word of a plan."""
-    return entry(word, getattr(plan, word)) in getattr(row, word) or not matters(plan, word, experts)
+    return entry(word, getattr(plan, word)) in choices(row, plan, word) or not matters(plan, word, experts)
 
 
-def nearest(row: Legality, word: str, value: Any) -> Any:
-    """What a stack has in place of a word: ZeRO's next lower stage, or what is usual."""
-    has = getattr(row, word)
+def nearest(row: Legality, plan: Plan, word: str) -> Any:
+    """What a stack has in place of a word of a plan: ZeRO's next lower stage, or what is usual."""
+    has, value = choices(row, plan, word), getattr(plan, word)
     if word == "zero":
         return max((one for one in has if one <= value), default=min(has))
     return next((one for one in has if str(one).startswith(str(value))), has[0])
@@ -136,10 +141,12 @@ def _written(value: Any) -> str:
 
 def refused(name: str, row: Legality, plan: Plan, word: str) -> str:
     """That a stack does not take a word of a plan, and what it has."""
-    has, value = [_written(one) for one in getattr(row, word)], getattr(plan, word)
+    has, value, why = [_written(one) for one in choices(row, plan, word)], getattr(plan, word), word
     where = " with a pipeline" if plan.pipe > 1 and word in ("zero", "context_by") else ""
-    take = _written(nearest(row, word, value))
-    only = f"only {', '.join(has)}{_because(row, word)}"
+    if word == "zero" and value in row.zero and _whole(row, plan):
+        where, why = f" with optimizer={plan.optimizer}", "whole_optimizers"
+    take = _written(nearest(row, plan, word))
+    only = f"only {', '.join(has)}{_because(row, why)}"
     return f"stack {name} cannot run {word}={_written(value)}{where}, {only}; take {word}={take}"
 
 

@@ -16,7 +16,6 @@ from dragonscale.errors import InputError
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.plan.settings import is_file, merge_groups, shipped_table
-from dragonscale.training.plan import Plan
 from dragonscale.training.stack import load_stack, stacks
 
 FAMILIES = {"nvidia": "NVIDIA GPUs", "amd": "AMD GPUs", "tpu": "TPUs", "other": "other chips"}
@@ -35,18 +34,6 @@ class AdvisedAgainst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """… on chips that do not multiply this format: nvfp4 came with Blackwell."""
     why: str
     source: str
-
-
-class Excluded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Optimizers that a stack does not run with some stages of ZeRO."""
-
-    optimizer: tuple[str, ...]
-    zero: tuple[int, ...]
-    why: str
-
-    def meets(self, plan: Plan) -> bool:
-        """Whether a plan asks for both."""
-        return plan.optimizer in self.optimizer and plan.zero in self.zero
 
 
 class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +72,8 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unreleased_zero: tuple[int, ...] = ()
     """Stages of ZeRO that only somebody's own trainer has: a given plan may take them, a search offers none."""
     advised_against: tuple[AdvisedAgainst, ...] = ()
-    excludes: tuple[Excluded, ...] = ()
+    whole_optimizers: tuple[str, ...] = ()
+    """Optimizers that take whole weights and gradients: ZeRO-1 at most."""
     data_zero: int = 0
     """The stage of ZeRO that its recipes shard data-parallel ranks with, where a plan says none; 0: whole replicas."""
     because: dict[str, str] = {}

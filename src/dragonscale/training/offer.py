@@ -27,17 +27,7 @@ from dragonscale.models.activations import saved_tensors
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.training.evaluation import Job
-from dragonscale.training.legal import (
-    entry,
-    illegal,
-    illegal_words,
-    matters,
-    nearest,
-    refused,
-    takes,
-    trains_in,
-    undivided_by,
-)
+from dragonscale.training.legal import choices, entry, illegal_words, nearest, refused, takes, trains_in, undivided_by
 from dragonscale.training.legality import AdvisedAgainst, Legality, family, native, rules
 from dragonscale.training.plan import AXES, SOME_LAYERS, Plan, layers_of
 from dragonscale.training.space import Kind, Space, meshes
@@ -83,14 +73,10 @@ def offered(job: Job, space: Space) -> Space:
         changed["schedule"] = tuple(one for one in changed["schedule"] if one != "gpipe")
     space = replace(space, **changed, fixed=fixed, words=_settled(job, alone, space.words))
     whole = replace(space, words=replace(space.words, sequence=False))
-    if space.words.sequence and "sequence" not in space.named and False in alone.sequence and not _any_mesh(job, space):
-        # Tensor ranks that do not divide a sequence keep whole ones between their matmuls, where nothing else is left.
-        return whole if _any_mesh(job, whole) else space
-    return space
-
-
-def _any_mesh(job: Job, space: Space) -> bool:
-    return bool(len(meshes(job, space)["tensor"]))
+    if "sequence" in space.named or False not in alone.sequence:
+        return space
+    # Tensor ranks that do not divide a sequence keep whole ones between their matmuls, where nothing else is left.
+    return next((one for one in (space, whole) if len(meshes(job, one)["tensor"])), space)
 
 
 def ruling_out(job: Job, space: Space) -> list[str]:
@@ -99,7 +85,9 @@ def ruling_out(job: Job, space: Space) -> list[str]:
     mesh = meshes(job, forced)
     for place in range(0, len(mesh["pipe"]), max(1, len(mesh["pipe"]) // SAMPLE)):
         sizes = {axis: int(mesh[axis][place]) for axis in AXES}
-        seen.update(illegal(job, settled(job, replace(forced.words, **sizes), space.named)))
+        plan = settled(job, replace(forced.words, **sizes), space.named)
+        row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)
+        seen.update([*illegal_words(job, plan), *undivided_by(job, job.stack.name, row, plan)])
     return [f"The rule in the way: {text}." for text, _ in seen.most_common(1)]
 
 
@@ -136,7 +124,7 @@ def _settled(job: Job, row: Legality, words: Plan) -> Plan:
     for word in _FIXED:
         value = getattr(words, word)
         if value == getattr(usual, word) and not takes(row, wide, word, job.experts > 0):
-            words = replace(words, **{word: nearest(row, word, value)})
+            words = replace(words, **{word: nearest(row, words, word)})
     return words
 
 
@@ -146,26 +134,20 @@ def settled(job: Job, plan: Plan, given: frozenset[str]) -> Plan:
     formats = trains_in(job.slice.chip, row)
     if "dtype" not in given and formats and plan.dtype not in formats:
         plan = replace(plan, dtype=formats[0])
-    for one in row.excludes if "zero" not in given else ():
-        if one.meets(plan) and matters(plan, "zero", job.experts > 0):
-            plan = replace(plan, zero=next(stage for stage in row.zero if stage not in one.zero))
     for word in ("zero", *_CHOICES, *_FIXED):
         if word not in given and not takes(row, plan, word, job.experts > 0):
-            plan = replace(plan, **{word: nearest(row, word, getattr(plan, word))})
+            plan = replace(plan, **{word: nearest(row, plan, word)})
     if plan.schedule == "interleaved" and plan.virtual == 1 and "gpipe" in row.schedule and "schedule" not in given:
         plan = replace(plan, schedule="gpipe")
     return plan
 
 
-def settlements(before: Plan, after: Plan, job: Job) -> list[str]:
+def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
     """What was taken for words that were not given, in a note."""
     names = ("dtype", "zero", *_CHOICES, *_FIXED)
     changed = [name for name in names if getattr(before, name) != getattr(after, name)]
-    whole = "sequence" in changed and True in _rows(job)[0].sequence
-    taken = [f"{name}={str(getattr(after, name)).lower()}" for name in changed if name != "sequence" or not whole]
-    why = f"no mesh of {job.slice.chips:,} chips divides {job.batch:,} sequences of {job.sequence:,} tokens otherwise"
-    notes = [f"Taken as {job.stack.name} has it there: {', '.join(taken)}."] if taken else []
-    return notes + ([f"Without sequence parallelism (sequence=false): {why}."] if whole else [])
+    taken = [f"{name}={str(getattr(after, name)).lower()}" for name in changed]
+    return [f"Taken as {stack} has it there: {', '.join(taken)}."] if taken else []
 
 
 def refusals(job: Job, asked: Space) -> list[str]:
@@ -181,12 +163,12 @@ def refusals(job: Job, asked: Space) -> list[str]:
         usual = replace(usual, remat=space.remat[0])
     found = [*illegal_words(job, usual), *undivided_by(job, job.stack.name, row, usual)]
     for word in ("zero", *_CHOICES):
-        axis, choices = _SHOWN_BY.get(word, ""), getattr(space, word)
+        axis, wanted = _SHOWN_BY.get(word, ""), getattr(space, word)
         here = piped if axis == "pipe" else row
         moot = space.fixed.get(axis) == 1 or (axis and axis not in here.axes)
-        if not moot and not any(entry(word, one) in getattr(here, word) for one in choices):
+        if not moot and not any(entry(word, one) in getattr(here, word) for one in wanted):
             shown = {axis: max(2, getattr(pinned, axis))} if axis else {}
-            found.append(refused(job.stack.name, here, replace(pinned, **{word: choices[0]}, **shown), word))
+            found.append(refused(job.stack.name, here, replace(pinned, **{word: wanted[0]}, **shown), word))
     return found
 
 
@@ -197,8 +179,7 @@ def offered_words(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> 
     asked = "zero" in space.named
     advised = [one for one in advice_on(job.slice.chip, row) if concerned(one, block)[-1]]
     left_out = {*row.unreleased_zero, *(stage for one in advised for stage in one.zero)} if not asked else set()
-    left_out |= {stage for one in row.excludes if space.words.optimizer in one.optimizer for stage in one.zero}
-    zero = [one for one in row.zero if one not in left_out] if kind.state else space.zero
+    zero = [one for one in choices(row, space.words, "zero") if one not in left_out] if kind.state else space.zero
     return [
         one
         for one in kind.words(space)

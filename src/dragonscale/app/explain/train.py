@@ -248,7 +248,7 @@ def explained_job(
     plan: str, model: Any, on: Any, batch: str, seq: str, stack: str, dtype: str, numerics: str = ""
 ) -> tuple[Job, Plan]:
     """The job and the plan of `dscale explain train`."""
-    words = {"batch": batch, "seq": seq, "stack": stack, "dtype": dtype, "numerics": numerics}
+    words: dict[str, Any] = {"batch": batch, "seq": seq, "stack": stack, "dtype": dtype, "numerics": numerics}
     asked = read_question(TrainQuestion(model=model, on=on, **words))
     if asked.piece is None:
         needs = "Formulas are those of a plan on a slice"

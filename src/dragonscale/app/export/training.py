@@ -182,20 +182,8 @@ def _numbers(found: PlanReport) -> dict[str, float | None]:
 def command(question: ExportQuestion) -> str:
     """The command that makes the export again."""
     words = ["dscale export", shlex.quote(written(question.plan)), "--to", question.to]
-    for name in (
-        "model",
-        "on",
-        "batch",
-        "seq",
-        "tokens",
-        "prompt",
-        "output",
-        "rate",
-        "stack",
-        "numerics",
-        "engine",
-        "price",
-    ):
+    job = ("model", "on", "batch", "seq", "tokens", "prompt", "output", "rate")
+    for name in (*job, "stack", "numerics", "engine", "price"):
         value = written(getattr(question, name))
         words += [f"--{name}", shlex.quote(value)] if value else []
     return " ".join(words)

@@ -32,6 +32,7 @@ from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TrainingFile, given_settings, save_training_file
 from dragonscale.training.search import Found, Progress, search, space_size
 from dragonscale.training.space import Space
+from dragonscale.training.stack import load_stack
 from dragonscale.training.stack_search import stack_of
 from dragonscale.training.step_ledger import step_timeline
 
@@ -178,7 +179,7 @@ def _as_run(job: Job, plan: Plan, given: frozenset[str]) -> tuple[Plan, list[str
             f"optimizer; write fsdp={plan.data} to shard them."
         )
     taken = settled(job, plan, given)
-    return taken, [*notes, *settlements(plan, taken, job)]
+    return taken, [*notes, *settlements(plan, taken, job.stack.name)]
 
 
 def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = False) -> TrainReport:
@@ -190,6 +191,8 @@ def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = Fa
         report = _answer(asked, progress)
     chips = [chip for chip, _ in asked.targets.values()]
     report.prices = price_rows(chips)
+    if asked.question.numerics and not load_stack(report.workload.stack).production:
+        report.notes.append(f"--numerics changes nothing: {report.workload.stack} has one way to add gradients.")
     by_cost = asked.everywhere or asked.question.rank == "cost"
     note = unpriced(chips, by_cost) if asked.tokens or by_cost or len(chips) > 1 else ""
     report.notes += [note] if note else []

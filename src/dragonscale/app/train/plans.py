@@ -167,7 +167,7 @@ def best_report(
     job, found = tried[0].job, tried[0].found
     words = offered(job, asked.space).words
     report = search_report(tried, words, asked.tokens)
-    report.notes += settlements(asked.space.words, words, job)
+    report.notes += settlements(asked.space.words, words, job.stack.name)
     if found.best:
         taken = found.best[0].plan
         if found.runs is not None and unrunnable(taken):
@@ -281,20 +281,14 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
         ]
     report.neighbours = [
         records.Neighbour(
-            str(near.job.slice),
-            near.job.batch,
-            short_plan(near.best.plan),
-            near.best.seconds,
-            near.mfu,
-            of_own_peak(near.job, near.best.plan, near.mfu),
+            str(one.job.slice), one.job.batch, row.plan, row.step_s, row.mfu, mfu_of_dtype=row.mfu_of_dtype
         )
-        for near in found
+        for one, row in ((one, stack_row(one.job, one.best)) for one in found)
     ]
 
 
 def _works(job: Job, near: Fit) -> str:
-    own = of_own_peak(near.job, near.best.plan, near.mfu)
-    with_plan = f"{short_plan(near.best.plan)}, MFU {near.mfu if own is None else own:.1%}"
+    with_plan = f"{short_plan(near.best.plan)}, MFU {stack_row(near.job, near.best).own_mfu:.1%}"
     if near.job.batch != job.batch:
         tokens = f"--batch {near.job.batch}seq, {near.job.tokens:,} tokens"
         return f"The nearest batch with a plan is {near.job.batch:,} sequences ({tokens}): {with_plan}."
@@ -308,7 +302,7 @@ def stack_row(job: Job, best: Candidate) -> records.StackRow:
     """A stack with its recommended plan."""
     mfu = job.model_flops / (best.seconds * job.slice.flops)
     own = of_own_peak(job, best.plan, mfu)
-    return records.StackRow(job.stack.name, short_plan(best.plan), best.seconds, mfu, not best.roomy, own)
+    return records.StackRow(job.stack.name, short_plan(best.plan), best.seconds, mfu, not best.roomy, mfu_of_dtype=own)
 
 
 def stack_rows(tried: Sequence[StackSearch], why: bool = True) -> list[records.StackRow]:

@@ -55,9 +55,8 @@ def slice_row(one: Tried, tokens: float | None) -> records.SliceRow:
     days, cost = (budget.days, budget.cost_usd) if budget else (None, None)
     numbers = own.step_s, one.tokens_per_s, own.mfu, one.usd_per_mtok, days, cost
     priced = "no price known" if price is None else ""
-    return records.SliceRow(
-        name, job.slice.chips, own.plan, *numbers, priced, own.stack, others, own.tight, own.mfu_of_dtype
-    )
+    row = name, job.slice.chips, own.plan, *numbers, priced, own.stack, others, own.tight
+    return records.SliceRow(*row, mfu_of_dtype=own.mfu_of_dtype)
 
 
 def chosen_slice(asked: TrainAsked, report: records.TrainReport) -> Slice:
@@ -169,8 +168,9 @@ def each_scaling_row(asked: TrainAsked, piece: Slice, progress: Progress | None)
         speed = job.tokens / report.step_s
         base = base or speed / part.chips
         times = report.step_s, speed, speed / part.chips / base, report.mfu
-        shares = report.mfu_of_dtype, job.stack.name
-        yield records.ScalingRow(str(part), part.chips, str(plan), *times, report.bound_by, *shares)
+        own = report.mfu_of_dtype
+        words = report.bound_by, job.stack.name
+        yield records.ScalingRow(str(part), part.chips, str(plan), *times, *words, mfu_of_dtype=own)
 
 
 def batch_rows(
@@ -181,8 +181,8 @@ def batch_rows(
     for factor in factors:
         job = replace(asked.job(piece), batch=asked.sequences * factor)
         report = plan_report(job, plan)
-        numbers = report.step_s, report.tokens_per_s_per_chip, report.mfu, report.bound_by, report.mfu_of_dtype
-        rows.append(records.BatchRow(job.tokens, *numbers))
+        numbers = report.step_s, report.tokens_per_s_per_chip, report.mfu, report.bound_by
+        rows.append(records.BatchRow(job.tokens, *numbers, mfu_of_dtype=report.mfu_of_dtype))
     return rows
 
 

@@ -24,13 +24,13 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning
-from dragonscale.training.evaluation import Job, make_job, usual_jobs
+from dragonscale.training.evaluation import Job, make_job, usual_jobs, with_numerics
 from dragonscale.training.expert_load import dropped_share
 from dragonscale.training.plan import Plan, read_field
 from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import CHOICES, Space, parse_space
-from dragonscale.training.stack import NUMERICS, change, load_stack
+from dragonscale.training.stack import NUMERICS, change, load_stack, numerics_for
 
 _UNSAID: dict[str, tuple[Any, ...]] = {"stack": ("auto", ""), "skew": (1.0,), "capacity": (0.0,)}
 """What a flag holds where nobody gave it; nothing for all others."""
@@ -161,9 +161,8 @@ class TrainAsked:
         where = piece or self.piece
         assert where is not None
         words, asked = self.plan or self.space.words, self.question
-        job = make_job(
-            self.model, where, self.sequences, self.sequence, asked.stack, words.dtype, asked.numerics or NUMERICS[0]
-        )
+        job = make_job(self.model, where, self.sequences, self.sequence, asked.stack)
+        job = with_numerics(job, numerics_for(asked.numerics, words.dtype))
         job = next((one for one in usual_jobs(job) if one.stack.name == self.taken), job)
         room = {"capacity": asked.capacity} if asked.capacity else {}
         stack = change(job.stack, "experts", skew=job.stack.experts.skew * asked.skew, **room)

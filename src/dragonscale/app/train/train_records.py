@@ -35,6 +35,13 @@ def _own_mfu(row: Any) -> float | None:
     return row.mfu if row.mfu_of_dtype is None else row.mfu_of_dtype
 
 
+class Utilised(msgspec.Struct, kw_only=True):
+    """What has an `mfu` of the bf16 peak, and `mfu_of_dtype` of the peak of its own format where that is another."""
+
+    mfu_of_dtype: float | None = None
+    own_mfu = property(_own_mfu)
+
+
 class TermRow(msgspec.Struct):
     """A line of the bill. `exposed_s` is the part of `expected_s` that the step waits for; exposed
     parts add up to it."""
@@ -52,7 +59,7 @@ class MemoryRow(msgspec.Struct):
     bytes: float
 
 
-class PlanReport(msgspec.Struct, dict=True):
+class PlanReport(Utilised, dict=True):
     plan: Plan
     feasible: bool
     step_s: float
@@ -93,9 +100,6 @@ class PlanReport(msgspec.Struct, dict=True):
     mfu_peak: str = ""
     """The peak that `mfu` is a part of."""
     peak_flops: float = 0.0
-    mfu_of_dtype: float | None = None
-    """The same of the peak of the plan's own format, where that is another."""
-    own_mfu = property(_own_mfu)
     helps: list["Help"] = []
     gradients: str = ""
     """In what gradients are added and reduced where a stack has two ways, and what the other would change."""
@@ -188,7 +192,7 @@ class Measured(msgspec.Struct):
     text: str
 
 
-class Neighbour(msgspec.Struct):
+class Neighbour(Utilised):
     """A batch or a number of chips near those asked for, with the best plan it has."""
 
     slice: str
@@ -196,11 +200,9 @@ class Neighbour(msgspec.Struct):
     plan: str
     step_s: float
     mfu: float
-    mfu_of_dtype: float | None = None
-    own_mfu = property(_own_mfu)
 
 
-class StackRow(msgspec.Struct):
+class StackRow(Utilised):
     """The recommended plan of a software stack that people run there."""
 
     stack: str
@@ -209,13 +211,11 @@ class StackRow(msgspec.Struct):
     mfu: float
     tight: bool = False
     """Whether no plan leaves room in memory with it."""
-    mfu_of_dtype: float | None = None
     mostly: str = ""
     """The term that makes most of the difference to the stack of the answer; of the second stack alone."""
-    own_mfu = property(_own_mfu)
 
 
-class SliceRow(msgspec.Struct):
+class SliceRow(Utilised):
     """The recommended plan on one of several slices, or why there is none."""
 
     slice: str
@@ -233,8 +233,6 @@ class SliceRow(msgspec.Struct):
     """The same slice with the other stacks that people run there, where none was named."""
     tight: bool = False
     """Whether no plan leaves room in memory there."""
-    mfu_of_dtype: float | None = None
-    own_mfu = property(_own_mfu)
 
 
 class FrontRow(msgspec.Struct):
@@ -246,7 +244,7 @@ class FrontRow(msgspec.Struct):
     hbm_bytes: float
 
 
-class ScalingRow(msgspec.Struct):
+class ScalingRow(Utilised):
     """The best plan of one slice, or None where nothing fits. `efficiency` compares tokens/s per chip
     with the first."""
 
@@ -258,12 +256,10 @@ class ScalingRow(msgspec.Struct):
     efficiency: float | None
     mfu: float | None
     bound_by: str | None
-    mfu_of_dtype: float | None = None
     stack: str = ""
-    own_mfu = property(_own_mfu)
 
 
-class BatchRow(msgspec.Struct):
+class BatchRow(Utilised):
     """The same plan with a larger batch: more microbatches, or more rounds of them."""
 
     batch_tokens: int
@@ -271,8 +267,6 @@ class BatchRow(msgspec.Struct):
     tokens_per_s_per_chip: float
     mfu: float
     bound_by: str
-    mfu_of_dtype: float | None = None
-    own_mfu = property(_own_mfu)
 
 
 class ChangeRow(msgspec.Struct):
