@@ -7,8 +7,11 @@ import msgspec
 import pytest
 
 from dragonscale.app.train.train_records import StackRow
-from dragonscale.training.evaluation import judge_one
+from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.training.evaluation import judge_one, make_job
 from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.space import parse_space, rows_of
 from dragonscale.training.stack import load_stack
 from tests.training import rules
 from tests.training.rules import Answer, Rule, answer_to, broken
@@ -111,6 +114,15 @@ def test_stacks_are_usual_and_none_is_faster(dense: Answer) -> None:
         rows = [*dense.report.stacks, StackRow("torchtitan", "fsdp64", step * factor, 0.5, tight)]
         other = replace(dense, report=msgspec.structs.replace(dense.report, stacks=rows))
         assert bool(rules.has_the_fastest_stack(other)) == found
+
+
+@pytest.mark.parametrize(
+    ("batch", "pins", "offered"),
+    [(96, "", {1, 2, 4, 12}), (120, "", {1, 3, 5, 15}), (128, "", {1, 2, 4, 8, 16}), (96, ",microbatch=6", {6})],
+)
+def test_microbatches_are_powers_of_two_where_the_batch_allows(batch: int, pins: str, offered: set[int]) -> None:
+    job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), batch, 4096, "megatron-core")
+    assert {*rows_of(job, parse_space(f"fsdp=8{pins}"))["microbatch"].tolist()} == offered
 
 
 def test_the_next_command_is_of_the_plan(dense: Answer) -> None:
