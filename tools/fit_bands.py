@@ -10,21 +10,25 @@ of chips are left out together."""
 
 import argparse
 import math
-from collections import defaultdict
+import statistics
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dragonscale.evidence.bands import (
     TAIL,
     BandOf,
+    Kinds,
     Residual,
     band_around,
-    calibrated,
     kinds_of,
     left_out,
+    quantile,
     served_residuals,
-    unpublished_stretch,
+    sides_of,
     widened,
+    widened_sides,
+    without_groups,
 )
 from dragonscale.evidence.inference import inference_cases
 from dragonscale.evidence.inference import predict as expect
@@ -34,7 +38,7 @@ from dragonscale.evidence.serving import as_shipped, predict_all, served_runs
 from dragonscale.evidence.training import predict, residual, training_runs
 from dragonscale.serving.bands import LEAST as SERVED_LEAST
 from dragonscale.serving.bands import MEASURES, ServedKind
-from dragonscale.training.bands import LEAST, NOMINAL
+from dragonscale.training.bands import LEAST, NOMINAL, narrowest
 from dragonscale.training.evaluation import first
 from dragonscale.training.run_kinds import UNNAMED, RunKind
 from tools.refit import MEASURED, ROOT
@@ -45,6 +49,10 @@ the tails are narrower than (1 - NOMINAL) / 2."""
 STRETCHES = (1.5, 1.75, 2.0, 2.5, 3.0)
 """Generations that were left out had their kernels fitted all the same; chosen ones can be further off, so bands of
 chips with them are half as wide again at least. This is a judgement: nothing measured says it."""
+
+LEANS, MOST = 8.0, 0.88
+"""A kind whose runs need less than those of the wider one leans on that as if it lent so many runs, while no more than
+`MOST` of its own lie inside."""
 
 FILE = MEASURED / "training.csv.gz"
 TABLE = ROOT / "src" / "dragonscale" / "training" / "errors.toml"
@@ -76,6 +84,68 @@ def residuals(stack: str = "", every: int = 1) -> tuple[list[Residual], dict[str
             most["pipe"] = max(most["pipe"], run.plan.pipe)
             most["sequence"] = min(most["sequence"], run.job.sequence)
     return found, dict(sorted(published.items()))
+
+
+def calibrated(residuals: Sequence[Residual]) -> dict[str, dict[str, float]]:
+    """The kinds of training runs of `errors.toml`: the runs of each, how much wider than the band that other sources
+    give it has to be, and the band: the mean of those of its runs, widened. Runs that a narrower kind speaks for count
+    only where few others are left."""
+    rest = without_groups(residuals, TAIL, lambda run: run.group)
+    counts = Counter(name for run in residuals for name in run.kind.names)
+    enough = {name: {"runs": float(runs)} for name, runs in counts.items()}
+    needs: dict[str, list[tuple[bool, float, float, float]]] = {}
+    wider: dict[str, str] = {}
+    for run in residuals:
+        names = run.kind.names
+        wider |= zip(names, (*names[1:], ""), strict=True)
+        for place, name in enumerate(names):
+            low, high = sides_of(names[place:], rest[run.group])
+            own = narrowest(names, enough) == name
+            needs.setdefault(name, []).append((own, _need(run.log, low, high), low, high))
+    kinds: dict[str, dict[str, float]] = {}
+
+    def settled(name: str) -> dict[str, float]:
+        if name not in kinds:
+            mine = [need for need in needs[name] if need[0]]
+            _, scores, lows, highs = zip(*(mine if 2 * len(mine) >= LEAST else needs[name]), strict=True)
+            more = _widening(scores, settled(wider[name])["wider"] if wider[name] else -math.inf)
+            low, high = widened_sides((statistics.mean(lows), statistics.mean(highs)), more)
+            kinds[name] = {"runs": len(needs[name]), "low": low, "high": high, "wider": more}
+        return kinds[name]
+
+    return {name: settled(name) for name in sorted(needs, key=lambda name: (name != "all", len(name.split()), name))}
+
+
+def _widening(scores: Sequence[float], wider: float) -> float:
+    """What four of five runs need, or nearer to what those of a wider kind need where that is more."""
+    own, share = quantile(scores, NOMINAL), len(scores) / (len(scores) + LEANS)
+    last = int(MOST * len(scores))
+    most = sum(sorted(scores)[last - 1 : last + 1]) / 2 if len(scores) >= LEAST else math.inf
+    return min(share * own + (1 - share) * max(own, wider), most)
+
+
+def _need(log: float, low: float, high: float) -> float:
+    """How much wider a band has to be on both sides for a run, or, below zero, by which part it could be narrower."""
+    beyond = max(low - log, log - high)
+    return beyond if beyond > 0 else log / (high if log > 0 else low) - 1
+
+
+def unpublished_stretch(residuals: Sequence[Residual], kinds: Kinds) -> float:
+    """How much wider, in logarithms, bands must be to hold for kinds of plan that were left out on a generation of
+    chips: half as wide again at least. That is a judgement: plans that nobody has published may be further from those
+    that were."""
+    planned = [run for run in residuals if isinstance(run.kind, RunKind) and run.kind.split]
+    rest = without_groups(planned, TAIL, _plan_name)
+    scores = []
+    for run in planned:
+        band = widened(kinds)(replace(run.kind, split=""), rest[_plan_name(run)])
+        scores.append(run.log / math.log1p(band.high if run.log > 0 else band.low))
+    return max(1.5, quantile(scores, NOMINAL))
+
+
+def _plan_name(run: Residual) -> str:
+    assert isinstance(run.kind, RunKind)
+    return run.kind.plan_name
 
 
 SERVED = ROOT / "src" / "dragonscale" / "serving" / "errors.toml"

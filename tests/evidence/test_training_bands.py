@@ -9,12 +9,10 @@ import pytest
 from dragonscale.evidence.bands import (
     TAIL,
     Residual,
-    calibrated,
     inside,
     kinds_of,
     left_out,
     training_coverage,
-    unpublished_stretch,
     widened,
 )
 from dragonscale.models import load_model
@@ -23,7 +21,7 @@ from dragonscale.training.bands import LEAST, NOMINAL, Band, band_of, job_band, 
 from dragonscale.training.evaluation import make_job
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.run_kinds import RunKind, generation
-from tools.fit_bands import residuals
+from tools.fit_bands import calibrated, residuals, unpublished_stretch
 
 H100 = RunKind("h100", "megatron-core", False, "pipeline+tp", "bf16")
 V5P = RunKind("v5p", "maxtext", False, "fsdp", "bf16")

@@ -1,21 +1,25 @@
 """Kinds of plan that somebody has published go first; others must gain what predictions are wrong by."""
 
+from dataclasses import replace
+
 import numpy
 import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.plan.settings import shipped_table
 from dragonscale.training.bands import job_error
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.run_kinds import (
+    GENERATIONS,
     SPLITS,
     UNPUBLISHED_GAINS,
     RunKind,
+    family,
     kind_of,
     measured_kinds,
     needed_gains,
-    published_kinds,
     published_limits,
     split_codes,
     split_of,
@@ -23,6 +27,7 @@ from dragonscale.training.run_kinds import (
 from dragonscale.training.search import search
 from dragonscale.training.simplicity import CONTEXT_GAIN
 from dragonscale.training.space import Space
+from dragonscale.training.stack import stacks
 
 
 def job(on: str, stack: str = "megatron-core", model: str = "llama3-70b", batch: int = 1024, seq: int = 8192) -> Job:
@@ -47,10 +52,13 @@ def test_splits_of_many_meshes_are_those_of_each() -> None:
 
 
 def test_every_published_kind_can_be_a_kind_of_plan() -> None:
-    for name, rows in published_kinds().items():
-        assert name.split()[3] in SPLITS
-        assert all(row["pipe"] == 1 or "pipeline" in name for row in rows)
-    assert set(measured_kinds()) <= set(published_kinds())
+    for name, row in (measured_kinds() | shipped_table("training", "recipes.toml")).items():
+        model, chips, stack, split = name.split()
+        assert model in ("dense", "moe")
+        assert chips in GENERATIONS
+        assert stack in {family(one) for one in stacks()}
+        assert split in SPLITS
+        assert (row["pipe"] > 1) == split.startswith("pipeline")
     assert kind_of(job("h100:64"), parse_plan("pp4 fsdp4 tp4 z1 nvfp4")) == RunKind(
         "h100", "megatron-core", False, "pipeline+tp", "fp4"
     )
@@ -109,3 +117,12 @@ def test_a_published_kind_of_plan_goes_first() -> None:
     assert fastest.plan.pipe > 1
     assert best.plan.pipe == 1
     assert fastest.seconds < best.seconds < fastest.seconds * (1 + job_error(here)) * 1.01
+
+
+def test_sharded_weights_and_whole_ones_are_different_kinds() -> None:
+    """Megatron-FSDP was published on eight H100s, the distributed optimizer on hundreds."""
+    here = job("h100:64", model="llama3-8b", batch=512)
+    space = Space(remat=("block",), zero=(1, 3), fixed={"context": 1, "pipe": 1, "tensor": 1, "data": 1})
+    found = search(here, space, 4)
+    assert found.best[0].plan.zero == 1
+    assert search(here, replace(space, fixed=space.fixed | {"fsdp": 64}, zero=(3,)), 1).best[0].plan.zero == 3

@@ -5,33 +5,29 @@ a kind with few runs leans on the wider kind it belongs to, as if that one lent 
 model gets wrong are left out together: those of one source of training runs, and those of one model on one chip of
 served ones.
 
-Bands of training runs are calibrated (`calibrated`): the band that other sources give a run is widened, for each kind
-by as much as four of five of its runs need (conformal prediction with whole sources left out). So what one source says
-of a kind that no other has measured is how wide its band must be, not on which side it lies.
+Bands of training runs are calibrated (`tools/fit_bands.py`): the band that other sources give a run is widened, for
+each kind by as much as four of five of its runs need (conformal prediction with whole sources left out). So what one
+source says of a kind that no other has measured is how wide its band must be, not on which side it lies.
 """
 
 import math
 import re
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.evidence.serving_rows import ServedRun
 from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind
 from dragonscale.serving.bands import band_of as served_band
 from dragonscale.serving.bands import tables as served_tables
-from dragonscale.training.bands import LEAST, NOMINAL, Band, band_of, narrowest, tables
+from dragonscale.training.bands import NOMINAL, Band, band_of, narrowest, tables
 from dragonscale.training.run_kinds import RunKind
 
 LENT = 16.0
 TAIL, LEAST_SIDE = 0.5 * (1 - NOMINAL), 0.02
 """Of bands of training runs before they are widened: the part of the runs beyond each side, and how near a side comes
 to what was expected, in logarithms."""
-LEANS, MOST = 8.0, 0.88
-"""A kind whose runs need less than those of the wider one leans on that as if it lent so many runs, while no more than
-`MOST` of its own lie inside."""
 FEWEST_GROUPS = 5
 """Sources, or models on chips, that a file must have for bands without one of them to say anything."""
 
@@ -98,57 +94,14 @@ def quantile(values: Iterable[float], part: float) -> float:
     return ordered[lower] * (1 - share) + ordered[upper] * share
 
 
-def calibrated(residuals: Sequence[Residual]) -> dict[str, dict[str, float]]:
-    """The kinds of training runs of `errors.toml`: the runs of each, how much wider than the band that other sources
-    give it has to be, and the band: the mean of those of its runs, widened. Runs that a narrower kind speaks for count
-    only where few others are left."""
-    rest = _without(residuals, TAIL, lambda run: run.group)
-    counts = Counter(name for run in residuals for name in run.kind.names)
-    enough = {name: {"runs": float(runs)} for name, runs in counts.items()}
-    needs: dict[str, list[tuple[bool, float, float, float]]] = {}
-    wider: dict[str, str] = {}
-    for run in residuals:
-        names = run.kind.names
-        wider |= zip(names, (*names[1:], ""), strict=True)
-        for place, name in enumerate(names):
-            low, high = _sides(names[place:], rest[run.group])
-            own = narrowest(names, enough) == name
-            needs.setdefault(name, []).append((own, _need(run.log, low, high), low, high))
-    kinds: dict[str, dict[str, float]] = {}
-
-    def settled(name: str) -> dict[str, float]:
-        if name not in kinds:
-            mine = [need for need in needs[name] if need[0]]
-            _, scores, lows, highs = zip(*(mine if 2 * len(mine) >= LEAST else needs[name]), strict=True)
-            more = _widening(scores, settled(wider[name])["wider"] if wider[name] else -math.inf)
-            low, high = _widened((statistics.mean(lows), statistics.mean(highs)), more)
-            kinds[name] = {"runs": len(needs[name]), "low": low, "high": high, "wider": more}
-        return kinds[name]
-
-    return {name: settled(name) for name in sorted(needs, key=lambda name: (name != "all", len(name.split()), name))}
-
-
-def _widening(scores: Sequence[float], wider: float) -> float:
-    """What four of five runs need, or nearer to what those of a wider kind need where that is more."""
-    own, share = quantile(scores, NOMINAL), len(scores) / (len(scores) + LEANS)
-    last = int(MOST * len(scores))
-    most = sum(sorted(scores)[last - 1 : last + 1]) / 2 if len(scores) >= LEAST else math.inf
-    return min(share * own + (1 - share) * max(own, wider), most)
-
-
-def _sides(names: Sequence[str], kinds: Kinds) -> tuple[float, float]:
+def sides_of(names: Sequence[str], kinds: Kinds) -> tuple[float, float]:
     """The band of the narrowest of some kinds with enough runs, in logarithms, before it is widened."""
     row = kinds[narrowest(names, kinds)]
     return min(math.log1p(row["low"]), -LEAST_SIDE), max(math.log1p(row["high"]), LEAST_SIDE)
 
 
-def _need(log: float, low: float, high: float) -> float:
-    """How much wider a band has to be on both sides for a run, or, below zero, by which part it could be narrower."""
-    beyond = max(low - log, log - high)
-    return beyond if beyond > 0 else log / (high if log > 0 else low) - 1
-
-
-def _widened(sides: tuple[float, float], more: float) -> tuple[float, float]:
+def widened_sides(sides: tuple[float, float], more: float) -> tuple[float, float]:
+    """A band in logarithms made wider on both sides, or, below zero, by so much of itself narrower."""
     low, high = sides
     both = (low - more, high + more) if more > 0 else (low * (1 + more), high * (1 + more))
     return math.expm1(both[0]), math.expm1(both[1])
@@ -161,31 +114,13 @@ def widened(calibrated: Kinds) -> BandOf:
         if kinds is None:
             return band_of(kind)
         name = narrowest(kind.names, calibrated)
-        sides = _sides(kind.names[kind.names.index(name) :], kinds)
-        return Band(*_widened(sides, calibrated[name]["wider"]), int(calibrated[name]["runs"]), name)
+        sides = sides_of(kind.names[kind.names.index(name) :], kinds)
+        return Band(*widened_sides(sides, calibrated[name]["wider"]), int(calibrated[name]["runs"]), name)
 
     return band
 
 
-def unpublished_stretch(residuals: Sequence[Residual], kinds: Kinds) -> float:
-    """How much wider, in logarithms, bands must be to hold for kinds of plan that were left out on a generation of
-    chips: half as wide again at least. That is a judgement: plans that nobody has published may be further from those
-    that were."""
-    planned = [run for run in residuals if isinstance(run.kind, RunKind) and run.kind.split]
-    rest = _without(planned, TAIL, _plan_name)
-    scores = []
-    for run in planned:
-        band = widened(kinds)(replace(run.kind, split=""), rest[_plan_name(run)])
-        scores.append(run.log / math.log1p(band.high if run.log > 0 else band.low))
-    return max(1.5, quantile(scores, NOMINAL))
-
-
-def _plan_name(run: Residual) -> str:
-    assert isinstance(run.kind, RunKind)
-    return run.kind.plan_name
-
-
-def _without(
+def without_groups(
     residuals: Sequence[Residual], tail: float, group: Callable[[Residual], str]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """The kinds of all runs but those of a group, by group."""
@@ -206,7 +141,7 @@ def left_out(
     group: Callable[[Residual], str] = lambda run: run.group,
 ) -> list[bool]:
     """Whether each run lies in the band of its kind as the runs of other groups have it."""
-    without = _without(residuals, tail, group)
+    without = without_groups(residuals, tail, group)
     return [inside(run, band_of, without[group(run)]) for run in residuals]
 
 

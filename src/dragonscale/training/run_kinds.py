@@ -127,46 +127,34 @@ def measured_kinds() -> dict[str, dict[str, int]]:
     return shipped_table("training", "errors.toml")["published"]
 
 
-@functools.cache
-def published_kinds() -> dict[str, list[dict[str, int]]]:
-    """The same with what else is documented."""
-    recipes = shipped_table("training", "recipes.toml")["published"]
-    found = {name: [row] for name, row in measured_kinds().items()}
-    for row in recipes:
-        found.setdefault(row["kind"], []).append(row)
-    return found
-
-
 @functools.lru_cache(maxsize=64)
 def published_limits(kind: RunKind) -> Any:
-    """How far each split of `SPLITS` has been published for jobs of a kind: the most chips and stages, the shortest
-    sequence. Where nothing is published of a stack on a generation of chips, that of other generations counts; where
-    nothing is at all, every split does, but `context` at short sequences."""
+    """How far each split of `SPLITS` has been published for jobs of a kind: the most chips and stages, and the shortest
+    sequence, below zero. Where nothing is published of a stack on a generation of chips, that of other generations
+    counts; where nothing is at all, every split does, but `context` at short sequences."""
     stack = "" if kind.stack in UNNAMED else family(kind.stack)
+    rows = [*measured_kinds().items(), *shipped_table("training", "recipes.toml").items()]
     for place in (generation(kind.chip), ""):
-        limits = numpy.array([[0.0] * len(SPLITS), [0.0] * len(SPLITS), [numpy.inf] * len(SPLITS)])
-        for name, rows in published_kinds().items():
+        limits = numpy.full((3, len(SPLITS)), -numpy.inf)
+        for name, row in rows:
             model, chips, trainer, split = name.split()
-            if model == kind.model and trainer in (stack, stack or trainer) and chips in (place, place or chips):
-                code = SPLITS.index(split)
-                for row in rows:
-                    limits[0, code] = max(limits[0, code], row["chips"])
-                    limits[1, code] = max(limits[1, code], row["pipe"])
-                    limits[2, code] = min(limits[2, code], row["sequence"])
-        if limits[0].any():
+            if model == kind.model and trainer == (stack or trainer) and chips == (place or chips):
+                mine = limits[:, SPLITS.index(split)]
+                mine[:] = numpy.maximum(mine, (row["chips"], row["pipe"], -row["sequence"]))
+        if numpy.isfinite(limits).any():
             return limits
-    return numpy.full((3, len(SPLITS)), numpy.inf)
+    return numpy.array([[numpy.inf], [numpy.inf], [-numpy.inf]]).repeat(len(SPLITS), axis=1)
 
 
 def needed_gains(job: Job, numbers: dict[str, Any], zero: int, error: float) -> Any:
     """What plans of these meshes must gain over others to be recommended: where no run of their kind is published, the
     `error` of predicted steps, within limits; `context` at short sequences something always."""
-    chips, stages, sequence = published_limits(kind_of(job))[:, split_codes(numbers, zero)]
+    chips, stages, shortest = published_limits(kind_of(job))[:, split_codes(numbers, zero)]
     published = (job.slice.chips <= SCALE * chips) & (numpy.asarray(numbers["pipe"]) <= stages)
     least, most = UNPUBLISHED_GAINS
     gains = numpy.where(published, 0.0, min(max(error, least), most))
     if job.sequence > SHORT:
         return gains
-    there = published & (job.sequence >= sequence)
+    there = published & (-job.sequence <= shortest)
     short = numpy.where(there, CONTEXT_GAIN, max(error, least))
     return numpy.where(numpy.asarray(numbers["context"]) > 1, short, gains)
