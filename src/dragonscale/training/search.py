@@ -19,27 +19,14 @@ from typing import Any
 
 import numpy
 
-from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
-from dragonscale.training.fast import (
-    Costs,
-    Judged,
-    PlanRows,
-    Shapes,
-    choose,
-    cost_rows,
-    judge_layers,
-    judge_rows,
-    lower_bounds,
-    shapes_of,
-    take,
-    with_layers,
-)
-from dragonscale.training.keeper import SHAPE, Candidate, Keeper, SeenRows
+from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, first, judge_one, structures
+from dragonscale.training.fast import PlanRows, Shapes, choose, cost_rows, judge_rows, lower_bounds, shapes_of, take
+from dragonscale.training.keeper import SHAPE, Candidate, Keeper
 from dragonscale.training.legal import deals, unrunnable
 from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.offer import fallback, offered, offered_alike, offered_words, refusals
-from dragonscale.training.plan import SOME_LAYERS, Plan, layer_policies
-from dragonscale.training.simplicity import FULL, SAME, SLACK, points
+from dragonscale.training.plan import SOME_LAYERS, Plan, layer_policies, layers_of
+from dragonscale.training.simplicity import FULL, SAME, SLACK, leaves_room, points
 from dragonscale.training.space import Kind, Space, deals_heads, even_chunks, kind_of, kinds_of, rows_of
 from dragonscale.training.stages import BOTH_WAYS
 
@@ -109,6 +96,7 @@ def search(
         _run(keeper, last_resort, progress, bounded=False)
         space = replace(space, remat=(*space.remat, *last_resort.remat))
     found = _found(keeper)
+    found.best = [_alone(job, one, SOME_LAYERS in space.remat) for one in found.best]
     last = [one for one in (found.fastest, found.runs, found.verified) if one is not None]
     some = found.front[:: -(-len(found.front) // SAMPLE) or 1]
     if _flattered(job, [*found.best, *some, *last]):
@@ -131,12 +119,26 @@ def _found(keeper: Keeper) -> Found:
     return Found(best, keeper.front.labels, *counts, keeper.nearest, 0.0, fastest, own, checked)
 
 
+def _alone(job: Job, found: Candidate, free: bool) -> Candidate:
+    """A plan that recomputes some layers as it is judged alone; where their number is free, with as few as leave room:
+    often fewer by one than the line between none and all of them says."""
+    layers = layers_of(found.plan.remat)
+    for count in range(layers, 0, -1):
+        plan = replace(found.plan, remat=f"block:{count}")
+        alone = judge_one(job, plan)
+        if count < layers and not (free and leaves_room(first(alone.hbm_bytes), job.slice.chip.visible)):
+            break
+        found = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes))
+    return found
+
+
 def _flattered(job: Job, kept: list[Candidate]) -> bool:
     """Whether the lower bound changes the time of any of these plans."""
     if not kept:
         return False
     numbers = as_numbers([one.plan for one in kept])
-    words = [replace(one.plan, **dict.fromkeys(NUMBERS, 1)) for one in kept]
+    changed: dict[str, Any] = dict.fromkeys(NUMBERS, 1)
+    words = [replace(one.plan, **changed, remat=layer_policies(one.plan.remat)[0]) for one in kept]
     kinds, which = structures(job, numbers, kept[0].plan.etp)  # a search does not vary it
     groups: dict[tuple[Plan, int], list[int]] = {}
     for place, group in enumerate(zip(words, which.tolist(), strict=True)):
@@ -145,8 +147,7 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
         folded, undivided = kinds[kind]
         rows = PlanRows(job, take(numbers, numpy.array(mine)), folded, dict(undivided))
         chosen = choose(rows, slice(0, len(rows)), rows.numbers["virtual"], plan.layout)
-        policies = [replace(plan, remat=one) for one in layer_policies(plan.remat)]
-        least = lower_bounds(rows, plan, chosen, [cost_rows(rows, one, (one.remat,), bound=True) for one in policies])
+        least = lower_bounds(rows, plan, chosen, cost_rows(rows, plan, (plan.remat,), bound=True))
         if numpy.any(least > numpy.array([kept[place].seconds for place in mine]) * (1 + 1e-9)):
             return True
     return False
@@ -180,35 +181,15 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
                     if words.context_by == "ulysses":
                         judged = replace(judged, possible=judged.possible & deals_heads(job, words, chosen.numbers))
                     for remat in space.remat:
-                        words_of = replace(named, remat=remat)
-                        if remat in policies:
-                            keeper.see(words_of, batch, judged, policies.index(remat))
-                        else:
-                            _see_layers(keeper, rows, words_of, batch, policies, (judged, here, floor))
+                        lines, seen = [policies.index(one) for one in layer_policies(remat)], (batch, judged)
+                        if len(lines) > 1:
+                            some, between = judged.with_layers(chosen, lines, remat, FULL * job.slice.chip.visible)
+                            if not len(some):
+                                continue
+                            lines, seen = [0], (keeper.batch(some), between)
+                        keeper.see(replace(named, remat=remat), *seen, lines[0])
                     if progress is not None:
                         progress(keeper.searched, total)
-
-
-def _see_layers(
-    keeper: Keeper,
-    rows: PlanRows,
-    words: Plan,
-    batch: SeenRows,
-    policies: tuple[str, ...],
-    known: tuple[Judged, Costs, list[Costs]],
-) -> None:
-    """Take in plans that recompute some layers of a chunk: as many as the words say, or as each needs to leave room."""
-    (judged, expected, bounds), chosen = known, batch.chosen
-    lines = [policies.index(one) for one in layer_policies(words.remat)]
-    expected, least = [expected.line(line) for line in lines], [bounds[line] for line in lines] if bounds else []
-    if words.remat == SOME_LAYERS:
-        held, room = [judged.hbm_bytes[line] for line in lines], FULL * keeper.job.slice.chip.visible
-        chosen, places = with_layers(rows, words, chosen, expected, held, room)
-        if not len(places):
-            return
-        batch = keeper.batch(chosen)
-        expected, least = ([one.at(places) for one in some] for some in (expected, least))
-    keeper.see(words, batch, judge_layers(rows, words, chosen, expected, least), 0)
 
 
 def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:
@@ -238,8 +219,8 @@ def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple
         for number, structure in enumerate(found):
             mine = some if len(found) == 1 else {name: values[which == number] for name, values in some.items()}
             for part in offered_alike(job, mine):
-                for first in range(0, len(part["pipe"]), BLOCK):
-                    block = {name: values[first : first + BLOCK] for name, values in part.items()}
+                for begin in range(0, len(part["pipe"]), BLOCK):
+                    block = {name: values[begin : begin + BLOCK] for name, values in part.items()}
                     yield kind_of(kind), structure, block
 
 
