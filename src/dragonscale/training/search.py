@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy
 
-from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, first, judge_one, structures
+from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, first, judge_one, problems, structures
 from dragonscale.training.fast import PlanRows, Shapes, choose, cost_rows, judge_rows, lower_bounds, shapes_of, take
 from dragonscale.training.keeper import SHAPE, Candidate, Keeper
-from dragonscale.training.legal import deals, unrunnable
+from dragonscale.training.legal import deals, illegal, unrunnable
 from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.offer import fallback, offered, offered_alike, offered_words, refusals
 from dragonscale.training.plan import SOME_LAYERS, Plan, layer_policies, layers_of
@@ -39,6 +39,9 @@ SAMPLE = 8
 TIGHT_SHOWN = 2
 """Plans that leave no room in memory, at most, beside the recommended one and others that do."""
 
+OFFLOADS_FROM = 200e9
+"""Bytes a second to the host from which a search sends activations there: NVLink-C2C of Grace, where NVIDIA's recipes
+do (Megatron-Bridge: Llama 3 70B on GB200, fsdp=64 with 20 layers); over PCIe no run is published."""
 NOT_OFFERED = "ruled out by the stack"
 """Plans that the stack cannot run, or that a search tries only when asked."""
 Progress = Callable[[int, int], None]
@@ -96,7 +99,6 @@ def search(
         _run(keeper, last_resort, progress, bounded=False)
         space = replace(space, remat=(*space.remat, *last_resort.remat))
     found = _found(keeper)
-    found.best = [_alone(job, one, SOME_LAYERS in space.remat) for one in found.best]
     last = [one for one in (found.fastest, found.runs, found.verified) if one is not None]
     some = found.front[:: -(-len(found.front) // SAMPLE) or 1]
     if _flattered(job, [*found.best, *some, *last]):
@@ -106,7 +108,10 @@ def search(
     left_out = max(whole_size(job, asked) - found.searched, 0)
     misses = {NOT_OFFERED: left_out} | found.misses
     searched = found.searched + left_out
-    return replace(found, searched=searched, misses=misses, seconds=time.perf_counter() - start)
+    best = [_alone(job, one, SOME_LAYERS in space.remat) for one in found.best]
+    faster = [one for one in best if layers_of(one.plan.offload) and one.seconds < best[0].seconds * (1 - slack)]
+    best.sort(key=lambda one: one.seconds if one in faster else numpy.inf)  # the others stay in their order
+    return replace(found, best=best, searched=searched, misses=misses, seconds=time.perf_counter() - start)
 
 
 def _found(keeper: Keeper) -> Found:
@@ -129,7 +134,19 @@ def _alone(job: Job, found: Candidate, free: bool) -> Candidate:
         if count < layers and not (free and leaves_room(first(alone.hbm_bytes), job.slice.chip.visible)):
             break
         found = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes))
-    return found
+    return _offloaded(job, found) if free and layers else found
+
+
+def _offloaded(job: Job, found: Candidate) -> Candidate:
+    """A plan that recomputes some layers with what these save in the host's memory instead, where its link is fast
+    enough that this is faster beyond doubt; one layer more, since one is on its way."""
+    plan = replace(found.plan, remat="none", offload=f"activations:{layers_of(found.plan.remat) + 1}")
+    if job.slice.chip.host_link < OFFLOADS_FROM or illegal(job, plan):
+        return found
+    alone = judge_one(job, plan)
+    one = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes))
+    roomy = leaves_room(one.hbm_bytes, job.slice.chip.visible) and not problems(job, plan, alone)
+    return one if roomy and one.seconds < found.seconds * (1 - SLACK) else found
 
 
 def _flattered(job: Job, kept: list[Candidate]) -> bool:
