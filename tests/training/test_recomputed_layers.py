@@ -107,6 +107,22 @@ def test_what_a_stack_does_not_have_is_refused(stack, plan, clause):
     assert unrunnable(parse_plan(plan))
 
 
+OFFLOADS = [("gb200:64", "llama3-70b", True), ("h200:64", "llama3-70b", False)]
+
+
+@pytest.mark.parametrize(("on", "model", "sends"), OFFLOADS)
+def test_a_search_offloads_over_a_fast_link_alone(on, model, sends):
+    """NVIDIA's plan of Llama 3 70B on 64 GB200 is fsdp=64 with what 20 layers save in Grace's memory."""
+    job = make_job(load_model(model), parse_slice(on), 128, 8192, "megatron-core")
+    found = search(job, Space(fixed={"fsdp": 64}, zero=(3,), named=frozenset({"zero"})), 1).best[0]
+    assert found.plan.offload == ("activations:16" if sends else "none")
+    assert found.plan.remat == "none" if sends else found.plan.remat.startswith("block:")
+    verdict = judge_one(job, found.plan)
+    assert (found.seconds, found.hbm_bytes) == pytest.approx((seconds(verdict), held(verdict)), rel=1e-9)
+    assert found.hbm_bytes <= 0.92 * job.slice.chip.visible
+    assert not illegal(job, found.plan)
+
+
 @pytest.mark.parametrize("words", ["remat=block:5", "offload=activations:5", "remat=offload"])
 def test_our_own_program_says_what_it_does_not_run(words):
     with pytest.raises(InputError, match="cannot be run yet; take remat=block"):

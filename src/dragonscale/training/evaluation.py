@@ -31,15 +31,7 @@ from dragonscale.training.plan import AXES, Plan, layers_of
 from dragonscale.training.setting import Setting
 from dragonscale.training.stack import Stack, change, in_numerics, load_stack, on_chip
 from dragonscale.training.stages import StageLayers, layout_problem, stage_layers
-from dragonscale.training.step import (
-    Parts,
-    bound_passes,
-    layer_passes,
-    rerun_policy,
-    section_sums,
-    shared_passes,
-    step_time,
-)
+from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, shared_passes, step_time
 from dragonscale.training.step_ledger import MATMULS, WIRES, Stepped, lower_bound, step_lines
 from dragonscale.training.timers import expected_timer
 from dragonscale.training.xla_memory import section_parts, xla_held
@@ -228,12 +220,12 @@ def judge_setting(setting: Setting, numbers: dict[str, Any], wires: Wires, layer
     """The ledger of plans whose wires are laid; without a timer, their bounds alone."""
     mesh = wires.mesh
     microbatches = setting.batch / (mesh.size("data", "fsdp", "expert") * numbers["microbatch"])
-    lines, held, share = {}, {}, rerun_policy(setting, layers, numbers)[1]
+    lines, held, laid = {}, {}, (setting, layers, numbers)
     for section in setting.sections:
         lines[section.name] = costed_section(setting, section, numbers["microbatch"], wires)
         held[section.name] = section_bytes(setting, section, numbers["microbatch"], mesh)
     bounds = section_sums(setting, lines, "bound_s")
-    least = shared_passes(setting, share, lambda one: bound_passes(bounds, one.plan))
+    least = shared_passes(*laid, lambda one: bound_passes(bounds, one.plan))
     least = Parts(bounds, held, layers, microbatches, *least)
     bound = step_time(setting, numbers, least, wires, bound=True)
     parts, time = replace(least, forward={}, backward={}), None
@@ -242,7 +234,7 @@ def judge_setting(setting: Setting, numbers: dict[str, Any], wires: Wires, layer
         for section in setting.sections:
             sums[section.name].offload = offload_seconds(setting, section, numbers["microbatch"], mesh)
         rounds = (numbers["pipe"], microbatches)
-        passes = shared_passes(setting, share, lambda one: layer_passes(one, sums, held, *rounds))
+        passes = shared_passes(*laid, lambda one: layer_passes(one, sums, held, *rounds))
         parts = Parts(sums, held, layers, microbatches, *passes)
         time = step_time(setting, numbers, parts, wires)
     step = Stepped(setting, numbers, wires, lines, parts, time, bound)

@@ -27,19 +27,10 @@ from dragonscale.training.lines import costed_section, offload_seconds
 from dragonscale.training.memory import Held, section_bytes
 from dragonscale.training.passes import LayerPass, SectionSums, sum_lines
 from dragonscale.training.peak_memory import fullest_bytes, hosted, ranks_held
-from dragonscale.training.plan import AXES, SOME_LAYERS, Plan, layer_policies
+from dragonscale.training.plan import AXES, SOME_LAYERS, Plan, layer_policies, layers_of
 from dragonscale.training.setting import Setting
 from dragonscale.training.stages import StageLayers, stage_layers
-from dragonscale.training.step import (
-    Parts,
-    bound_passes,
-    layer_passes,
-    lower_seconds,
-    mean_pass,
-    rerun_policy,
-    step_time,
-    straggling,
-)
+from dragonscale.training.step import Parts, bound_passes, layer_passes, lower_seconds, step_time, straggling
 from dragonscale.training.xla_memory import section_parts, xla_held
 
 SHAPE = ("expert", "context", "tensor", "microbatch")
@@ -188,30 +179,6 @@ class Costs:
         """The costs of some of the rows."""
         return Costs(*(take(getattr(self, item.name), places) for item in fields(self)))
 
-    def line(self, place: int) -> "Costs":
-        """The costs under one of the policies."""
-        forward, backward = (
-            {name: _pass_of(run, place) for name, run in way.items()} for way in (self.forward, self.backward)
-        )
-        return replace(self, forward=forward, backward=backward, saved=self.saved[place : place + 1])
-
-
-def _pass_of(run: LayerPass, place: int) -> LayerPass:
-    """A line of stacked passes."""
-
-    def of(value: Any) -> Any:
-        return value[place] if isinstance(value, numpy.ndarray) and value.ndim > 1 else value
-
-    plain = {item.name: of(getattr(run, item.name)) for item in fields(LayerPass) if item.name != "moves"}
-    return LayerPass(**plain, moves={name: (of(all_of), of(shown)) for name, (all_of, shown) in run.moves.items()})
-
-
-def shared_costs(costs: list[Costs], share: Any) -> Costs:
-    """The costs of layers of which a share is under the second of two policies; under one, those."""
-    ways = ([one.forward for one in costs], [one.backward for one in costs])
-    forward, backward = ({name: mean_pass([run[name] for run in runs], share) for name in runs[0]} for runs in ways)
-    return replace(costs[-1], forward=forward, backward=backward, held=costs[0].held, saved=costs[0].saved)
-
 
 @dataclass(frozen=True)
 class Judged:
@@ -221,6 +188,28 @@ class Judged:
     seconds: Any
     hbm_bytes: list[Any]
     possible: Any
+
+    def with_layers(self, chosen: Chosen, lines: list[int], word: str, room: float) -> tuple[Chosen, "Judged"]:
+        """Rows with some layers of a chunk recomputed: as many as the word says, or, of rows that leave no room without
+        recompute and do with all of it, as many as are enough. Time and bytes lie on the line between both (`lines` of
+        what was judged), or below it where another rank is the slowest or another moment the fullest."""
+        whole = sum(chosen.layers.fullest.values()) / chosen.numbers["virtual"]
+        layers = numpy.full(len(chosen), float(layers_of(word)))
+        if word == SOME_LAYERS:
+            none, block = (self.hbm_bytes[line] for line in lines)
+            with numpy.errstate(all="ignore"):
+                layers = numpy.broadcast_to(numpy.ceil((none - room) / (none - block) * whole), len(chosen))
+        places = numpy.flatnonzero((layers >= 1) & ((layers < whole) | (word != SOME_LAYERS)))
+        share = numpy.minimum(layers / whole, 1.0)[places]
+
+        def between(values: Any) -> Any:
+            none, block = (numpy.broadcast_to(values[line], len(chosen))[places] for line in lines)
+            return none + share * (block - none)
+
+        some = {item.name: take(getattr(chosen, item.name), places) for item in fields(Chosen)}
+        some["numbers"][SOME_LAYERS] = layers[places].astype(int)
+        possible = numpy.broadcast_to(self.possible, len(chosen))[places]
+        return Chosen(**some), Judged([between(self.seconds)], [between(self.hbm_bytes)], possible)
 
 
 def judge_rows(
@@ -234,60 +223,11 @@ def judge_rows(
     if bounds:
         plans = (replace(plan, remat=remat) for remat in remats)
         pairs = zip(plans, bounds, strict=True)
-        seconds = maximum(seconds, numpy.stack([lower_bounds(rows, one, chosen, [costs]) for one, costs in pairs]))
+        seconds = maximum(seconds, numpy.stack([lower_bounds(rows, one, chosen, costs) for one, costs in pairs]))
     shape = (len(remats), len(chosen))
     kept = [replace(setting, plan=replace(plan, remat=remat)) for remat in remats]
     held = [_rank(one, chosen, expected.held, saved) for one, saved in zip(kept, expected.saved, strict=True)]
     return Judged(numpy.broadcast_to(seconds, shape), held, chosen.wires.possible)
-
-
-def enough_layers(none: Any, some: Any, layers: Any, room: float) -> Any:
-    """The least number of recomputed layers that leaves room, from the bytes without recompute and with some layers
-    recomputed: bytes bend down over the layers (the fullest moment changes), so they lie below the line between both.
-
-    >>> enough_layers(numpy.array([100.0]), numpy.array([60.0]), 10, 85.0).tolist()
-    [4]
-    """
-    return numpy.ceil((none - room) / (none - some) * layers - 1e-9).astype(int)
-
-
-def chosen_at(chosen: Chosen, places: Any, **numbers: Any) -> Chosen:
-    """Some of the chosen rows, with more numbers."""
-    some = {item.name: take(getattr(chosen, item.name), places) for item in fields(Chosen) if item.name != "places"}
-    rows = chosen.places
-    rows = numpy.arange(rows.start, rows.stop)[places] if isinstance(rows, slice) else rows[places]
-    return Chosen(**(some | {"numbers": some["numbers"] | numbers}), places=rows)
-
-
-def judge_layers(rows: PlanRows, plan: Plan, chosen: Chosen, expected: list[Costs], bounds: list[Costs]) -> Judged:
-    """Chosen rows under words that recompute some layers, from their costs under each of the policies that layers
-    have."""
-    setting = rows.setting(plan)
-    costs = shared_costs(expected, rerun_policy(setting, chosen.layers, chosen.numbers)[1])
-    seconds = step_time(setting, chosen.numbers, _parts(chosen, costs), chosen.wires).seconds
-    seconds = seconds * straggling(setting.stack, setting.slice, plan, chosen.numbers)
-    if bounds:
-        seconds = maximum(seconds, lower_bounds(rows, plan, chosen, bounds))
-    return Judged([seconds], [_rank(setting, chosen, costs.held, costs.saved[0])], chosen.wires.possible)
-
-
-def with_layers(
-    rows: PlanRows, plan: Plan, chosen: Chosen, expected: list[Costs], held: list[Any], room: float
-) -> tuple[Chosen, Any]:
-    """Of chosen rows those that leave no room without recompute and do with some layers of a chunk recomputed, each
-    with the least number of them; and their places. `held` are the bytes without and with recompute."""
-    none, block = (numpy.broadcast_to(one, len(chosen)) for one in held)
-    whole = sum(chosen.layers.fullest.values()) / chosen.numbers["virtual"]
-    places = numpy.flatnonzero((none > room) & (block < room) & chosen.wires.possible & (whole > 1))
-    layers = enough_layers(none[places], block[places], whole[places], room)
-    places, layers = places[layers < whole[places]], layers[layers < whole[places]]
-    some = chosen_at(chosen, places, **{SOME_LAYERS: layers})
-    if len(places):
-        # With fewer than all recomputed, the last layer needs no room to run again: often fewer are enough.
-        none_there = expected[0].at(places)
-        bytes_there = _rank(rows.setting(plan), some, none_there.held, none_there.saved[0])
-        some.numbers[SOME_LAYERS] = enough_layers(none[places], bytes_there, layers, room)
-    return some, places
 
 
 def _parts(chosen: Chosen, costs: Costs) -> Parts:
@@ -320,11 +260,9 @@ def _chip(setting: Setting, chosen: Chosen, held: dict[str, Held], saved: dict[s
     return sum(line.bytes for line in xla_held(setting, saved, *laid))
 
 
-def lower_bounds(rows: PlanRows, plan: Plan, chosen: Chosen, bounds: list[Costs]) -> Any:
-    """The lower bounds of chosen rows, from costs at best under each of the policies that layers have."""
-    setting = rows.setting(plan)
-    bound = shared_costs(bounds, rerun_policy(setting, chosen.layers, chosen.numbers)[1])
-    return lower_seconds(setting, chosen.numbers, _parts(chosen, bound), chosen.wires)
+def lower_bounds(rows: PlanRows, plan: Plan, chosen: Chosen, bound: Costs) -> Any:
+    """The lower bounds of chosen rows."""
+    return lower_seconds(rows.setting(plan), chosen.numbers, _parts(chosen, bound), chosen.wires)
 
 
 def cost_rows(rows: PlanRows, plan: Plan, remats: tuple[str, ...], bound: bool = False) -> Costs:

@@ -8,7 +8,7 @@ layers into ranks and finds the moment when most is there; where XLA assigns the
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.models.activations import needed_tensors, saved_tensors
 from dragonscale.models.count import weight_size
@@ -59,15 +59,13 @@ class Held:
         """1 where an axis shards the state, else 0: ZeRO over nothing is plain replicas, whatever its stage."""
         return _sharded(self.parameters, self.used)
 
-    def saved(self, again: Number, sent: Number) -> Number:
-        """Bytes that a layer saves on average: of a share that is recomputed whole its input, of one that is sent to
-        the host nothing."""
-        return self.activations + again * (self.entry - self.activations) - sent * self.activations
-
-    def last_saved(self, again: Number, sent: Number) -> Number:
-        """What the last layer has saved where the backward pass begins, with most there: everything while some layers
-        are not recomputed, since the first ones of a chunk are; of layers that go to the host one is on its way."""
-        return where(again < 1, self.activations, self.entry) * where(sent > 0, 0.0, 1.0)
+    def with_layers(self, again: Number, sent: Number) -> "Held":
+        """The mean of layers of which a share is recomputed whole, and keeps its input, and a share is sent to the
+        host, and keeps nothing. Most is there where the backward pass begins: the last layer, which is recomputed only
+        if all are, has its own then, and of layers that go to the host one is on its way."""
+        kept = self.activations + again * (self.entry - self.activations) - sent * self.activations
+        last = where(again < 1, self.activations, self.entry) * where(sent > 0, 0.0, 1.0)
+        return replace(self, activations=kept, working=self.working + kept - last)
 
 
 def _sharded(state: Number, used: Number) -> Number:

@@ -62,7 +62,8 @@ def offered(job: Job, space: Space) -> Space:
     if space.remat == Space().remat and len(changed["remat"]) > 1:
         # Activations in the host's memory are for what does not fit otherwise: a search falls back on them.
         changed["remat"] = tuple(one for one in changed["remat"] if one != "offload")
-    if space.remat == Space().remat and SOME_LAYERS in alone.remat and {"none", "block"} <= {*changed["remat"]}:
+    free = space.remat == Space().remat and SOME_LAYERS in alone.remat and {"none", "block"} <= {*changed["remat"]}
+    if free and not job.experts:  # of MoE models the usual knob is modules, and what is enough hangs on their load
         changed["remat"] += (SOME_LAYERS,)  # as many as let a plan fit
     fixed = space.fixed
     if layers_of(space.words.offload):  # which excludes recompute and a pipeline

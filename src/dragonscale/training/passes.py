@@ -145,8 +145,8 @@ class LayerPass:
 
         names = [item.name for item in fields(self) if item.name != "moves"]
         plain = {name: mean(getattr(self, name), getattr(other, name)) for name in names}
-        pairs = {name: zip(both, other.moves[name], strict=True) for name, both in self.moves.items()}
-        moves = {name: (mean(*next(both)), mean(*next(both))) for name, both in pairs.items()}
+        both = zip(self.moves.items(), other.moves.values(), strict=True)
+        moves = {name: (mean(all_of, more), mean(shown, shows)) for (name, (all_of, shown)), (more, shows) in both}
         return LayerPass(**plain, moves=moves)
 
 

@@ -132,27 +132,21 @@ def ranks_held(
     first = {"embed": 1} | dict.fromkeys(ends, 1 if both else alone)
     last = {"embed": 1 if plan.schedule == "dualpipe" else alone}
     last |= dict.fromkeys(ends, alone if plan.schedule in FOLDED else 1)
-    flights = flight, where(alone, flight, few)
-    sides = zip((layers.first, layers.last), (first, last), flights, strict=True)
-    one, other = (_one_rank(setting, held, *side, early, numbers) for side in sides)
-    return one, other
+    sides = []
+    for counts in (layers.first, layers.last):
+        again, sent = (share_of_layers(word, counts, numbers) for word in (plan.remat, plan.offload))
+        sides.append(held | {kind: held[kind].with_layers(again, sent) for kind in counts})
+    fuller = _one_rank(setting, sides[0], layers.first, first, flight, early)
+    return fuller, _one_rank(setting, sides[1], layers.last, last, where(alone, flight, few), early)
 
 
 def _one_rank(
-    setting: Setting,
-    held: dict[str, Held],
-    counts: dict[str, Any],
-    ends: dict[str, Any],
-    flight: Number,
-    early: Number,
-    numbers: dict[str, Any],
+    setting: Setting, held: dict[str, Held], counts: dict[str, Any], ends: dict[str, Any], flight: Number, early: Number
 ) -> Rank:
     # DualPipe's ranks hold the layers of two stages; the ends are counted already.
     copies = dict.fromkeys(counts, 2.0 if setting.plan.schedule == "dualpipe" else 1.0) | dict.fromkeys(ends, 1.0)
     memory, often = setting.stack.memory, counts | ends
     blocks = [held[kind] for kind in counts]
-    again = share_of_layers(setting.plan.remat, counts, numbers)
-    sent = share_of_layers(setting.plan.offload, counts, numbers)
     state = {("weights", name): copies[name] * times * held[name].weights for name, times in often.items()}
     state |= {("optimizer", name): times * held[name].optimizer for name, times in often.items()}
     if memory.placeholders:
@@ -160,14 +154,14 @@ def _one_rank(
     share = sum(times * held[name].parameters for name, times in often.items())
     passing = {
         "logits": ends["head"] * (held["head"].logits * memory.logit_bytes / memory.loss_chunks + held["head"].working),
-        "workspace": maximum(*[one.working - one.last_saved(again, sent) for one in blocks], 0.0),
+        "workspace": maximum(*[one.working - one.activations for one in blocks], 0.0),
         "layers": memory.prefetch * maximum(*[one.gathered for one in blocks], 0.0),
         "ends": sum(times * held[name].gathered for name, times in ends.items()),
         "reducing": maximum(*[one.reducing for one in blocks], 0.0),
         "update": memory.update_bytes * share,
     }
     gradients = {name: copies[name] * times * held[name].gradients for name, times in often.items()}
-    kept = {name: flight * times * held[name].saved(again, sent) for name, times in counts.items()}
+    kept = {name: flight * times * held[name].activations for name, times in counts.items()}
     return Rank(memory, state, gradients, kept, passing, early)
 
 

@@ -151,7 +151,9 @@ def read_field(name: str, value: Any) -> Any:
     if name == "remat" and ("+" in text or text in MODULES):
         return read_modules(text)
     if BY_LAYERS.get(without_layers(text)) == name:
-        return _of_layers(name, text)
+        if not re.fullmatch(r"[a-z]+:[1-9]\d{0,3}", text):
+            raise InputError(f"In a plan {name} is {shorten(text)}; write a number of layers of at least 1: block:5.")
+        return text
     if name in _CHOICES:
         if text not in _CHOICES[name]:
             modules = MODULES if name == "remat" else ()
@@ -171,13 +173,6 @@ def read_field(name: str, value: Any) -> Any:
     if name == "zero" and int(text) > 3:
         raise InputError(f"In a plan zero is {text}; ZeRO has the stages 0, 1, 2 and 3.")
     return int(text)
-
-
-def _of_layers(name: str, text: str) -> str:
-    if not re.fullmatch(r"[a-z]+:\d{1,4}", text) or not layers_of(text):
-        kind = text.partition(":")[0]
-        raise InputError(f"In a plan {name} is {shorten(text)}; write a number of layers of at least 1: {kind}:5.")
-    return f"{text.partition(':')[0]}:{layers_of(text)}"
 
 
 def _truth(name: str, value: Any) -> bool:

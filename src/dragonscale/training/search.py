@@ -20,27 +20,24 @@ from typing import Any
 
 import numpy
 
-from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
+from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, first, judge_one, problems, structures
 from dragonscale.training.fast import (
-    Costs,
-    Judged,
     PlanRows,
     Shapes,
     choose,
     cost_rows,
-    judge_layers,
     judge_rows,
     lower_bounds,
     shapes_of,
     take,
     uneven_bytes,
-    with_layers,
 )
-from dragonscale.training.keeper import SHAPE, Candidate, Keeper, SeenRows
-from dragonscale.training.legal import deals, unrunnable
+from dragonscale.training.keeper import SHAPE, Candidate, Keeper
+from dragonscale.training.legal import deals, illegal, unrunnable
 from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.offer import fallback, offered, offered_alike, offered_words, refusals
-from dragonscale.training.plan import SOME_LAYERS, Plan, layer_policies
+from dragonscale.training.plan import SOME_LAYERS, Plan, layer_policies, layers_of
+from dragonscale.training.room import leaves_room
 from dragonscale.training.simplicity import SAME, SLACK, points
 from dragonscale.training.space import Kind, Space, deals_heads, even_chunks, kind_of, kinds_of, rows_of
 from dragonscale.training.stages import BOTH_WAYS
@@ -54,6 +51,9 @@ SAMPLE = 8
 TIGHT_SHOWN = 2
 """Plans that leave no room in memory, at most, beside the recommended one and others that do."""
 
+OFFLOADS_FROM = 200e9
+"""Bytes a second to the host from which a search sends activations there: NVLink-C2C of Grace, where NVIDIA's recipes
+do (Megatron-Bridge: Llama 3 70B on GB200, fsdp=64 with 20 layers); over PCIe no run is published."""
 NOT_OFFERED = "ruled out by the stack"
 """Plans that the stack cannot run, or that a search tries only when asked."""
 Progress = Callable[[int, int], None]
@@ -121,7 +121,10 @@ def search(
     left_out = max(whole_size(job, asked) - found.searched, 0)
     misses = {NOT_OFFERED: left_out} | found.misses
     searched = found.searched + left_out
-    return replace(found, searched=searched, misses=misses, seconds=time.perf_counter() - start)
+    best = [_alone(job, one, SOME_LAYERS in space.remat) for one in found.best]
+    faster = [one for one in best if layers_of(one.plan.offload) and one.seconds < best[0].seconds * (1 - slack)]
+    best.sort(key=lambda one: one.seconds if one in faster else numpy.inf)  # the others stay in their order
+    return replace(found, best=best, searched=searched, misses=misses, seconds=time.perf_counter() - start)
 
 
 def _found(keeper: Keeper) -> Found:
@@ -134,12 +137,39 @@ def _found(keeper: Keeper) -> Found:
     return Found(best, keeper.front.labels, *counts, keeper.nearest, 0.0, fastest, own, checked)
 
 
+def _alone(job: Job, found: Candidate, free: bool) -> Candidate:
+    """A plan that recomputes some layers as it is judged alone; where their number is free, with as few as leave room:
+    often fewer by one than the line between none and all of them says."""
+    layers = layers_of(found.plan.remat)
+    for count in range(layers, 0, -1):
+        plan = replace(found.plan, remat=f"block:{count}")
+        alone = judge_one(job, plan)
+        room = leaves_room(job, plan, alone)
+        if count < layers and not (free and room):
+            break
+        found = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes), room)
+    return _offloaded(job, found) if free and layers else found
+
+
+def _offloaded(job: Job, found: Candidate) -> Candidate:
+    """A plan that recomputes some layers with what these save in the host's memory instead, where its link is fast
+    enough that this is faster beyond doubt; one layer more, since one is on its way."""
+    plan = replace(found.plan, remat="none", offload=f"activations:{layers_of(found.plan.remat) + 1}")
+    if job.slice.chip.host_link < OFFLOADS_FROM or illegal(job, plan):
+        return found
+    alone = judge_one(job, plan)
+    one = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes))
+    roomy = leaves_room(job, plan, alone) and not problems(job, plan, alone)
+    return one if roomy and one.seconds < found.seconds * (1 - SLACK) else found
+
+
 def _flattered(job: Job, kept: list[Candidate]) -> bool:
     """Whether the lower bound changes the time of any of these plans."""
     if not kept:
         return False
     numbers = as_numbers([one.plan for one in kept])
-    words = [replace(one.plan, **dict.fromkeys(NUMBERS, 1)) for one in kept]
+    changed: dict[str, Any] = dict.fromkeys(NUMBERS, 1)
+    words = [replace(one.plan, **changed, remat=layer_policies(one.plan.remat)[0]) for one in kept]
     kinds, which = structures(job, numbers, kept[0].plan.etp)  # a search does not vary it
     groups: dict[tuple[Plan, int], list[int]] = {}
     for place, group in enumerate(zip(words, which.tolist(), strict=True)):
@@ -148,8 +178,7 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
         folded, undivided = kinds[kind]
         rows = PlanRows(job, take(numbers, numpy.array(mine)), folded, dict(undivided))
         chosen = choose(rows, slice(0, len(rows)), rows.numbers["virtual"], plan.layout)
-        policies = [replace(plan, remat=one) for one in layer_policies(plan.remat)]
-        least = lower_bounds(rows, plan, chosen, [cost_rows(rows, one, (one.remat,), bound=True) for one in policies])
+        least = lower_bounds(rows, plan, chosen, cost_rows(rows, plan, (plan.remat,), bound=True))
         if numpy.any(least > numpy.array([kept[place].seconds for place in mine]) * (1 + 1e-9)):
             return True
     return False
@@ -183,37 +212,16 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
                     if words.context_by == "ulysses":
                         judged = replace(judged, possible=judged.possible & deals_heads(job, words, chosen.numbers))
                     for remat in space.remat:
-                        plan = replace(named, remat=remat)
-                        if remat in policies:
-                            fuller = partial(uneven_bytes, rows, plan, chosen)
-                            keeper.see(plan, batch, judged, policies.index(remat), fuller)
-                        else:
-                            _see_layers(keeper, rows, plan, batch, policies, (judged, here, floor))
+                        lines, seen = [policies.index(one) for one in layer_policies(remat)], (batch, judged)
+                        plan, of = replace(named, remat=remat), chosen
+                        if len(lines) > 1:
+                            of, between = judged.with_layers(chosen, lines, remat, keeper.room)
+                            if not len(of):
+                                continue
+                            lines, seen = [0], (keeper.batch(of), between)
+                        keeper.see(plan, *seen, lines[0], partial(uneven_bytes, rows, plan, of))
                     if progress is not None:
                         progress(keeper.searched, total)
-
-
-def _see_layers(
-    keeper: Keeper,
-    rows: PlanRows,
-    words: Plan,
-    batch: SeenRows,
-    policies: tuple[str, ...],
-    known: tuple[Judged, Costs, list[Costs]],
-) -> None:
-    """Take in plans that recompute some layers of a chunk: as many as the words say, or as each needs to leave room."""
-    (judged, expected, bounds), chosen = known, batch.chosen
-    lines = [policies.index(one) for one in layer_policies(words.remat)]
-    expected, least = [expected.line(line) for line in lines], [bounds[line] for line in lines] if bounds else []
-    if words.remat == SOME_LAYERS:
-        held = [judged.hbm_bytes[line] for line in lines]
-        chosen, places = with_layers(rows, words, chosen, expected, held, keeper.room)
-        if not len(places):
-            return
-        batch = keeper.batch(chosen)
-        expected, least = ([one.at(places) for one in some] for some in (expected, least))
-    judged = judge_layers(rows, words, chosen, expected, least)
-    keeper.see(words, batch, judged, 0, partial(uneven_bytes, rows, words, chosen))
 
 
 def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:
@@ -243,8 +251,8 @@ def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple
         for number, structure in enumerate(found):
             mine = some if len(found) == 1 else {name: values[which == number] for name, values in some.items()}
             for part in offered_alike(job, mine):
-                for first in range(0, len(part["pipe"]), BLOCK):
-                    block = {name: values[first : first + BLOCK] for name, values in part.items()}
+                for begin in range(0, len(part["pipe"]), BLOCK):
+                    block = {name: values[begin : begin + BLOCK] for name, values in part.items()}
                     yield kind_of(kind), structure, block
 
 

@@ -46,17 +46,16 @@ Passes = tuple[dict[str, LayerPass], dict[str, LayerPass]]
 """Every section's forward and backward pass."""
 
 
-def shared_passes(setting: Setting, share: Number, make: Callable[[Setting], Passes]) -> Passes:
-    """Passes of a plan as `make` gives them for one policy; where layers run under two, the mean, the second's share of
-    them counted."""
-    ways = zip(*(make(setting.under(policy)) for policy in layer_policies(setting.plan.remat)), strict=True)
-    forward, backward = ({name: mean_pass([run[name] for run in runs], share) for name in runs[0]} for runs in ways)
+def shared_passes(
+    setting: Setting, layers: StageLayers, numbers: dict[str, Any], make: Callable[[Setting], Passes]
+) -> Passes:
+    """Passes of a plan as `make` gives them for one policy; of layers under two, the mean."""
+    runs = [make(setting.under(policy)) for policy in layer_policies(setting.plan.remat)]
+    if len(runs) == 1:
+        return runs[0]
+    share, ways = rerun_policy(setting, layers, numbers)[1], zip(*runs, strict=True)
+    forward, backward = ({name: run.beside(others[name], share) for name, run in way.items()} for way, others in ways)
     return forward, backward
-
-
-def mean_pass(runs: list[LayerPass], share: Number) -> LayerPass:
-    """A pass of layers of which a share runs as the second of two; of one alone, that one."""
-    return runs[0] if len(runs) == 1 else runs[0].beside(runs[1], share)
 
 
 def layer_passes(
@@ -203,12 +202,10 @@ def lower_seconds(setting: Setting, numbers: dict[str, Any], parts: Parts, wires
     gathered, scattered = state_often(setting.plan, setting.stack, numbers["pipe"], parts.microbatches)
 
     def moved(name: str, *phases: str) -> Number:
-        again = [
-            share * one.again.get((name, remat), 0.0) if "block" in kind else 0.0 for kind, one in parts.sums.items()
-        ]
+        again = [one.again.get((name, remat), 0.0) if "block" in kind else 0.0 for kind, one in parts.sums.items()]
         once = [one.of(name, *phases) for one in parts.sums.values()]
         each = zip(parts.sums, once, again, strict=True)
-        return parts.microbatches * sum(often[kind] * (first + more) for kind, first, more in each)
+        return parts.microbatches * sum(often[kind] * (first + share * more) for kind, first, more in each)
 
     wired = [moved(name, "forward", "backward") for name in WAITED]
     reduced = [scattered * moved(name, "gradient") for name in reduced_often(setting.plan)]
