@@ -125,8 +125,9 @@ def _plan(row: Row, chips: int, stack: str) -> tuple[Plan, int]:
     copies = chips // (tensor * context * pipe)
     micro, batch = count(row, "micro_batch"), count(row, "global_batch")
     skip_if(not micro, "micro_batch not stated")
-    if pipe > 1 and hint(row, "local_batch"):
-        micro, batch = 1, copies * micro
+    if pipe > 1 and (hint(row, "local_batch") or hint(row, "states_local")):
+        parts = pipe if hint(row, "by_stages") and micro % pipe == 0 else micro
+        micro, batch = micro // parts, copies * micro
     batch = batch or copies * micro * (4 * pipe if pipe > 1 else 1)
     batch -= batch % (copies * micro)
     zero, dtype = meaning(known["zero"], row["zero_or_fsdp"]), meaning(known["dtypes"], row["precision"])

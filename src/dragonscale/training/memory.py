@@ -118,7 +118,7 @@ def section_bytes(setting: Setting, section: Section, microbatch: Number, mesh: 
         + (0.0 if stack.kernels.flash or "block" not in section.name else _squares(sizes, mesh)),
         reducing=shards * used * (2.0 + stack.state.scatter_bytes * (stack.state.scatter_bytes > 2)) * (plan.zero >= 2),
         placeholders=2.0 * _distinct(section, mesh, rules) if stack.memory.placeholders else 0 * used,
-        logits=_logits(section, sizes, mesh, rules),
+        logits=_logits(section, sizes, mesh, rules, stack),
         entry=_alive(section, sizes, mesh, rules, "block") if "block" in section.name else 0.0 * used,
         parameters=state,
         used=used,
@@ -226,9 +226,9 @@ def saved_bytes(
     narrow = min(2.0, dtype_bytes(plan.dtype)) if stack.state.narrow_weights else 2.0
     least = _alive(section, sizes, mesh, rules, "block")
     if remat == "selective" and stack.recompute.selective_matmuls:
-        kept = list(_by_op(section, sizes, mesh, rules, stack.recompute.selective_matmuls))
-    else:
-        kept = list(kept_tensors(section, sizes, mesh, rules, remat, narrow))
+        yield from _by_op(section, sizes, mesh, rules, stack)
+        return
+    kept = list(kept_tensors(section, sizes, mesh, rules, remat, narrow))
     total = sum((size for _, size in kept), 0.0)
     more: Number = 0.0
     if not stack.kernels.flash and remat == "none":
@@ -238,15 +238,24 @@ def saved_bytes(
 
 
 def _by_op(
-    section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules, again: float
+    section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules, stack: Stack
 ) -> Iterator[tuple[str, Number]]:
     """What checkpointing op by op keeps: the layer's input, what attention puts out, and the outputs of matmuls, but
-    for those that run again (of every two the second, with a half); all else, sums too, is made from these."""
-    matmuls = [op for op in section.ops if op.function == "einsum"]
+    for those that run again (of every two the second, with a half); all else, sums too, is made from these. Of outputs
+    that no gradient reads: sums scattered over `tensor`, from which the block goes on; without a compiler everything
+    that is scattered, and what matmuls put out before, whole."""
+    again, matmuls = stack.recompute.selective_matmuls, [op for op in section.ops if op.function == "einsum"]
     rerun = [op for place, op in enumerate(matmuls) if int((place + 1) * again) > int(place * again)]
-    for op, array in needed_tensors(section):
+    needed = needed_tensors(section)
+    for op, array in needed:
         if op is None or op.function == "attend" or (op.function == "einsum" and op not in rerun):
             yield array.name, 2.0 * local_elements(rules.activation(array), sizes, mesh)
+    ways, unread = mesh.size(*rules.spread), stack.recompute.keeps_unread
+    for op in matmuls:
+        if op.output is not None and all(op is not maker for maker, _ in needed):
+            scattered = where(ways > 1, 1.0, 0.0) * (unread or op is not matmuls[-1])
+            size = 2.0 * local_elements(rules.activation(op.output), sizes, mesh)
+            yield op.output.name, size * (scattered + ways * (unread and op not in rerun))
 
 
 def _squares(sizes: dict[str, Number], mesh: Mesh) -> Number:
@@ -256,9 +265,11 @@ def _squares(sizes: dict[str, Number], mesh: Mesh) -> Number:
     return 5.0 * sequences * heads * sizes["t"] * sizes["s"] / mesh.size("context")
 
 
-def _logits(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules) -> Number:
+def _logits(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules, stack: Stack) -> Number:
+    """Bytes of the logits that are there at once, and of what the loss makes of them."""
     if section.name != "head":
         return 0.0
-    logits = section.ops[-1].output
+    logits, memory = section.ops[-1].output, stack.memory
     assert logits is not None
-    return local_elements(rules.activation(logits), sizes, mesh)
+    each = memory.logit_bytes + memory.split_logit_bytes * where(mesh.size("tensor") > 1, 1.0, 0.0)
+    return local_elements(rules.activation(logits), sizes, mesh) * each / memory.loss_chunks

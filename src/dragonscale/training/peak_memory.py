@@ -153,7 +153,7 @@ def _one_rank(
         state["placeholders", ""] = maximum(*[one.placeholders for one in blocks], 0.0)
     share = sum(times * held[name].parameters for name, times in often.items())
     passing = {
-        "logits": ends["head"] * (held["head"].logits * memory.logit_bytes / memory.loss_chunks + held["head"].working),
+        "logits": ends["head"] * (held["head"].logits + held["head"].working),
         "workspace": maximum(*[one.working - one.activations for one in blocks], 0.0),
         "layers": memory.prefetch * maximum(*[one.gathered for one in blocks], 0.0),
         "ends": sum(times * held[name].gathered for name, times in ends.items()),

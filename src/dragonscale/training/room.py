@@ -1,8 +1,8 @@
 """How much of a chip's memory a recommended plan may fill.
 
 A plan that fits by a hair runs out of memory where its peak is more than predicted. `peaks.toml` has, by family of
-software, how far measured peaks were above the predicted ones in 19 of 20 runs: a plan is recommended while it would
-fit with that much more, so that its chance of running out is about one in twenty. Experts are judged with an uneven
+software, how much more than predicted 19 of 20 measured programs took at most: a plan is recommended while it would
+fit with that much more, so that its chance of running out is one in twenty at most. Experts are judged with an uneven
 load (`expert_load.UNEVEN`). `--headroom` says otherwise. Fuller plans are listed and marked; given plans are judged as
 they are.
 """
@@ -22,8 +22,8 @@ EVERY = "all"
 
 
 def peaks() -> dict[str, dict[str, Any]]:
-    """By family of software the runs with a measured peak, and how far above the predicted one it was at most in all
-    but `CHANCE` of them."""
+    """By family of software the runs with a measured peak, and how much more than predicted all but `CHANCE` of them
+    took at most."""
     return shipped_table("training", "peaks.toml")
 
 
@@ -58,7 +58,7 @@ def headroom_text(job: Job) -> str:
         return f"{free} (--headroom)"
     kind = peak_kind(job)
     runs = f"the {peaks()[kind]['runs']} measured runs{'' if kind == EVERY else f' of {kind}'}"
-    return f"{free}, as peaks of 19 of 20 of {runs} were within that of the predicted ones (--headroom)"
+    return f"{free}: 19 of 20 of {runs} took no more beyond what was predicted (--headroom)"
 
 
 def leaves_room(job: Job, plan: Plan, verdict: Verdict) -> bool:

@@ -109,6 +109,8 @@ class StackRecompute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     (`plan.recompute`)."""
     selective_matmuls: float = 0.0
     """The part of its matmuls that selective recomputation runs again."""
+    keeps_unread: bool = False
+    """Whether it then keeps outputs that no gradient reads, as programs do that are not compiled."""
     selective_modules: str = ""
     """The modules that its selective recomputation runs again, where it goes by modules (`models.recompute_modules`);
     without any, everything but matmuls."""
@@ -165,10 +167,12 @@ class StackMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Layers whose weights are gathered at once."""
     logit_bytes: float = 8.0
     """Bytes held for each logit at the loss (in bf16, in fp32, their gradients, softmaxes)."""
+    split_logit_bytes: float = 0.0
+    """More of them where the vocabulary is split over `tensor`."""
     loss_chunks: float = 1.0
     """Pieces in which logits are made and used, one after the other (1: all are there at once)."""
     gradient_buffer: bool = False
-    """Whether gradients have a buffer of their own all the time; otherwise each is there once it is found."""
+    """Whether gradients have memory of their own all the time; otherwise each is there once it is found."""
     pipe_whole: bool = False
     """Whether ZeRO-3 under a pipeline keeps weights gathered, and gradients whole until the last microbatch."""
     placeholders: bool = False
