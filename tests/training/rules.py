@@ -7,6 +7,7 @@ import functools
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.train.ask_train import ask, next_command
@@ -44,7 +45,7 @@ class Answer:
 
 def question_of(words: list[str]) -> TrainQuestion:
     """A question in the words of the command line."""
-    flags = dict(zip(words[1::2], words[2::2], strict=True))
+    flags: dict[str, Any] = dict(zip(words[1::2], words[2::2], strict=True))
     return TrainQuestion(words[0], **{name.removeprefix("--"): value for name, value in flags.items()})
 
 
@@ -63,7 +64,7 @@ def seconds_of(answer: Answer, plan: Plan) -> float:
     return first(judge_one(answer.job, plan).seconds)
 
 
-def best_with(answer: Answer, **changes: object) -> float:
+def best_with(answer: Answer, **changes: Any) -> float:
     """The expected step of the recommended plan of a smaller space; infinite where there is none."""
     space = replace(Space(words=Plan(dtype=answer.plan.dtype)), **changes)
     found = search(answer.job, space, 1).best
