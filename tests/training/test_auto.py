@@ -41,7 +41,7 @@ def test_the_table_names_known_stacks_with_reasons() -> None:
         ("h100:16384", "llama3-405b", ["torchtitan", "megatron-core"]),
         ("h800:2048", "deepseek-v3", ["megatron-core"]),
         ("b200:64", "deepseek-v3", ["megatron-core"]),
-        ("b300:64", "deepseek-v3", ["megatron-bridge"]),
+        ("b300:64", "deepseek-v3", ["megatron-core"]),
         ("gb200:64", "deepseek-v3", ["megatron-bridge"]),
         ("gb200:64", "llama3-70b", ["megatron-core"]),
         ("a100:64", "llama3-8b", ["torchtitan", "megatron-core"]),

@@ -87,8 +87,8 @@ def _varying(rows: list[Row], value: str) -> list[str]:
     """Parameters that take more than one value, before what was answered: those with most values first."""
     asks = ("model", "slice", "chips", "batch", "seq", "plan", "prompt", "output", "dtype", "stack", "engine", "rate")
     names = [name for name in asks if name != value and len(_values(rows, name)) > 1]
-    # What is found (a plan) varies with what is asked (a slice); the questions come first.
-    return sorted(names, key=lambda name: (name == "plan", name == "chips" and "slice" in names))
+    # What is found (a plan, a stack) varies with what is asked (a slice); the questions come first.
+    return sorted(names, key=lambda name: (name == "plan", name in ("chips", "stack") and "slice" in names))
 
 
 def _word(name: str) -> str:
