@@ -201,7 +201,7 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
                         lines, seen = [policies.index(one) for one in layer_policies(remat)], (batch, judged)
                         if len(lines) > 1:
                             some, between = judged.with_layers(chosen, lines, remat, FULL * job.slice.chip.visible)
-                            if not len(some):
+                            if not len(some.numbers[SOME_LAYERS]):
                                 continue
                             lines, seen = [0], (keeper.batch(some), between)
                         keeper.see(replace(named, remat=remat), *seen, lines[0])
