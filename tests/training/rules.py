@@ -15,18 +15,20 @@ from dragonscale.app.train.train_records import TrainReport
 from dragonscale.listener import Listener
 from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.hardware import Torus
-from dragonscale.training.auto import usual_choices
-from dragonscale.training.evaluation import Job, first, judge_one, problems
+from dragonscale.training import room
+from dragonscale.training.bands import job_error
+from dragonscale.training.evaluation import Job, as_numbers, first, judge_one, problems, usual_jobs
 from dragonscale.training.legal import illegal
 from dragonscale.training.legality import family
 from dragonscale.training.offer import advice_against, freeing_modules
 from dragonscale.training.plan import AXES, Plan, short_plan
+from dragonscale.training.run_kinds import needed_gains
 from dragonscale.training.search import search
 from dragonscale.training.simplicity import SAME, SHORT, points
 from dragonscale.training.space import Space, misfits
 
-FULLEST = 0.93
-"""Of a chip's memory: the fullest published run of known recompute on GPUs that ran."""
+FULLEST = 0.95
+"""Of a chip's memory: nothing fuller is recommended, however well peaks of a stack are known."""
 SURELY = 0.85
 """A chip this full leaves room by every rule."""
 TELLS_APART = 0.05
@@ -83,9 +85,26 @@ def is_not_advised_against(answer: Answer) -> str:
 
 
 def leaves_room(answer: Answer) -> str:
-    """Some memory is left for what no prediction sees."""
-    filled = first(judge_one(answer.job, answer.plan).hbm_bytes) / answer.job.slice.chip.visible
-    return f"it fills {filled:.0%} of memory" if filled > FULLEST else ""
+    """Some memory is left for what no prediction sees, with an uneven load of experts too."""
+    judged = judge_one(answer.job, answer.plan)
+    filled = first(judged.hbm_bytes) / answer.job.slice.chip.visible
+    roomy = filled <= FULLEST and room.leaves_room(answer.job, answer.plan, judged)
+    return "" if roomy else f"it fills {filled:.0%} of memory"
+
+
+def is_of_a_published_kind(answer: Answer) -> str:
+    """Somebody has published such a plan, or it gains more than predictions are told apart by over one that is."""
+    job, own = answer.job, answer.report.plans[0].step_s
+
+    def asked(plan: Plan) -> float:
+        return float(needed_gains(replace(job, sequence=SHORT + 1), as_numbers([plan]), plan.zero, job_error(job))[0])
+
+    if not asked(answer.plan):
+        return ""
+    near = [one for one in answer.report.plans if not one.tight and not asked(one.plan)]
+    best = min((one.step_s for one in near), default=float("inf"))
+    gain = best / own - 1
+    return f"nobody has published such a plan, and it gains {gain:.1%}" if gain < TELLS_APART else ""
 
 
 def recomputes_what_frees(answer: Answer) -> str:
@@ -135,7 +154,7 @@ def is_simplest(answer: Answer) -> str:
 def has_a_usual_stack(answer: Answer) -> str:
     """The stack is one that people run there."""
     job, name = answer.job, answer.job.stack.name
-    usual = [one.stack for one in usual_choices(job.slice, job.model, answer.plan.dtype)]
+    usual = [one.stack.name for one in usual_jobs(replace(job, auto="usual"))]
     return f"stack {name} is none of {', '.join(usual)}" if name not in usual else ""
 
 
@@ -191,6 +210,7 @@ RULES: tuple[Rule, ...] = (
     runs,
     is_not_advised_against,
     leaves_room,
+    is_of_a_published_kind,
     recomputes_what_frees,
     keeps_tensor_in_a_node,
     splits_short_sequences_for_a_gain,

@@ -82,6 +82,12 @@ def test_a_search_recomputes_as_few_layers_as_leave_room():
     assert (pinned.plan, pinned.seconds, pinned.hbm_bytes) == (best.plan, best.seconds, best.hbm_bytes)
 
 
+def test_one_mesh_that_needs_no_recompute_is_searched():
+    job = job_of(where="h100:8", batch=8, stack="megatron-core")
+    mesh = Space(fixed={"fsdp": 8, "microbatch": 1}, zero=(3,), named=frozenset({"zero"}))
+    assert [one.plan.remat for one in search(job, mesh, 1).best] == ["none"]
+
+
 def test_a_pinned_number_of_layers_is_searched_as_it_is_judged():
     job = job_of(where="h100:16", batch=64, stack="megatron-core")
     found = search(job, parse_space("remat=block:3,tensor=2"), 4)

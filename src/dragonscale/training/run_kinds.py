@@ -147,8 +147,8 @@ def published_limits(kind: RunKind) -> Any:
 
 
 def needed_gains(job: Job, numbers: dict[str, Any], zero: int, error: float) -> Any:
-    """What plans of these meshes must gain over others to be recommended: where no run of their kind is published, the
-    `error` of predicted steps, within limits; `context` at short sequences something always."""
+    """What plans of these meshes must gain over others to be recommended: where no run of their kind is published (with
+    `context`, at such short sequences), the `error` of predicted steps, within limits."""
     chips, stages, shortest = published_limits(kind_of(job))[:, split_codes(numbers, zero)]
     published = (job.slice.chips <= SCALE * chips) & (numpy.asarray(numbers["pipe"]) <= stages)
     least, most = UNPUBLISHED_GAINS
@@ -156,5 +156,5 @@ def needed_gains(job: Job, numbers: dict[str, Any], zero: int, error: float) -> 
     if job.sequence > SHORT:
         return gains
     there = published & (-job.sequence <= shortest)
-    short = numpy.where(there, CONTEXT_GAIN, max(error, least))
+    short = numpy.where(there, 0.0, max(error, least))
     return numpy.where(numpy.asarray(numbers["context"]) > 1, short, gains)

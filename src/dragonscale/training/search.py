@@ -216,7 +216,7 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
                         plan, of = replace(named, remat=remat), chosen
                         if len(lines) > 1:
                             of, between = judged.with_layers(chosen, lines, remat, keeper.room)
-                            if not len(of):
+                            if not len(of.numbers[SOME_LAYERS]):
                                 continue
                             lines, seen = [0], (keeper.batch(of), between)
                         keeper.see(plan, *seen, lines[0], partial(uneven_bytes, rows, plan, of))
