@@ -236,7 +236,7 @@ class Keeper:
     def leading(self) -> list[Candidate]:
         """The best plan of every shape that has one."""
         found = [one for one in self.leaders if one is not None]
-        return [Candidate(dealt(words, numbers, self.layers), *costs) for words, numbers, *costs in found]
+        return [Candidate(dealt(words, numbers, self.layers), step, held) for words, numbers, step, held in found]
 
     def _lead(self, words: Plan, batch: SeenRows, seconds: Any, held: Any) -> None:
         """Remember the best plan of every shape."""
