@@ -88,8 +88,8 @@ def residuals(stack: str = "", every: int = 1) -> tuple[list[Residual], dict[str
 
 def calibrated(residuals: Sequence[Residual]) -> dict[str, dict[str, float]]:
     """The kinds of training runs of `errors.toml`: the runs of each, how much wider than the band that other sources
-    give it has to be, and the band: the mean of those of its runs, widened. Runs that a narrower kind speaks for count
-    only where few others are left."""
+    give it has to be, and the band: the mean of those of its runs, widened. It holds for all of them, and for those
+    that no narrower kind speaks for."""
     rest = without_groups(residuals, TAIL, lambda run: run.group)
     counts = Counter(name for run in residuals for name in run.kind.names)
     enough = {name: {"runs": float(runs)} for name, runs in counts.items()}
@@ -106,9 +106,10 @@ def calibrated(residuals: Sequence[Residual]) -> dict[str, dict[str, float]]:
 
     def settled(name: str) -> dict[str, float]:
         if name not in kinds:
-            mine = [need for need in needs[name] if need[0]]
-            _, scores, lows, highs = zip(*(mine if 2 * len(mine) >= LEAST else needs[name]), strict=True)
-            more = _widening(scores, settled(wider[name])["wider"] if wider[name] else -math.inf)
+            _, scores, lows, highs = zip(*needs[name], strict=True)
+            above = settled(wider[name])["wider"] if wider[name] else -math.inf
+            mine = [score for own, score, *_ in needs[name] if own]
+            more = max(_widening(some, above) for some in (scores, mine) if 2 * len(some) >= LEAST or some is scores)
             low, high = widened_sides((statistics.mean(lows), statistics.mean(highs)), more)
             kinds[name] = {"runs": len(needs[name]), "low": low, "high": high, "wider": more}
         return kinds[name]

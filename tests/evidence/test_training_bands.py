@@ -73,7 +73,7 @@ def test_a_kind_with_too_few_runs_has_the_band_of_a_wider_one() -> None:
     few = runs(replace(H100, split="fsdp"), 0.5, LEAST - 1, 7)
     kinds = calibrated([*runs(H100, 0.05, 200, 8), *few])
     assert band_of(H100, kinds).name == "dense h100 megatron pipeline+tp bf16"
-    assert band_of(few[0].kind, kinds).name == "dense h100 megatron"
+    assert band_of(replace(H100, split="fsdp"), kinds).name == "dense h100 megatron"
     assert band_of(RunKind("h200", "megatron-fp32", False, "fsdp", "fp8"), kinds).name == "dense hopper megatron"
     assert band_of(RunKind("h100", "maxtext", False), kinds).name == "dense hopper"
 
@@ -104,7 +104,7 @@ def test_the_bands_that_answers_carry() -> None:
     for name, row in tables()["kinds"].items():
         assert row["low"] < row["high"], name
         assert -0.7 < row["low"] < 0.3, name
-        assert row["high"] < 3, name
+        assert row["high"] < 5, name
         assert row["runs"] >= LEAST
     assert tables()["kinds"]["moe"]["high"] > tables()["kinds"]["dense"]["high"]
 

@@ -120,8 +120,8 @@ def test_a_published_kind_of_plan_goes_first() -> None:
 
 
 def test_sharded_weights_and_whole_ones_are_different_kinds() -> None:
-    """Megatron-FSDP was published on eight H100s, the distributed optimizer on hundreds."""
-    here = job("h100:64", model="llama3-8b", batch=512)
+    """Of Megatron on A100s data parallelism was published, and no FSDP."""
+    here = job("a100:64", model="llama3-8b", batch=512)
     space = Space(remat=("block",), zero=(1, 3), fixed={"context": 1, "pipe": 1, "tensor": 1, "data": 1})
     found = search(here, space, 4)
     assert found.best[0].plan.zero == 1
