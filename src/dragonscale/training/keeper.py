@@ -21,7 +21,7 @@ from dragonscale.training.legality import family, rules
 from dragonscale.training.plan import SOME_LAYERS, Plan
 from dragonscale.training.room import room_bytes
 from dragonscale.training.run_kinds import needed_gains
-from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, order, points, word_points
+from dragonscale.training.simplicity import handicap, order, points, word_points
 from dragonscale.training.stages import layout_for
 
 SHAPE = ("pipe", "expert", "context", "tensor")
@@ -151,8 +151,7 @@ class Keeper:
     feasible: int = 0
 
     def __post_init__(self) -> None:
-        window = max(self.slack, CONTEXT_GAIN) if self.slack else 0.0
-        sizes = ((4 * self.count, window), (1, self.slack), (1, self.slack))
+        sizes = ((4 * self.count, self.slack), (1, self.slack), (1, self.slack))
         self.pools = [NearPlans(count, wide, self.layers) for count, wide in sizes]
 
     @cached_property

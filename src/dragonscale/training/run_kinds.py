@@ -21,7 +21,7 @@ import numpy
 from dragonscale.plan.settings import shipped_table
 from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import Plan
-from dragonscale.training.simplicity import CONTEXT_GAIN, SHORT
+from dragonscale.training.simplicity import SHORT
 from dragonscale.training.stack import stacks
 
 UNNAMED = ("generic",)

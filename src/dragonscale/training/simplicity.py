@@ -26,8 +26,8 @@ SAME = 0.001
 """Times and bytes this near are told apart by nothing that is measured."""
 ROOMY = 0.80
 """The part of the memory that a program can allocate beyond which there is none to spare."""
-SHORT, CONTEXT_GAIN = 8192, 0.03
-"""Sequences at which `context` is rare, and what it must gain there where such runs are published."""
+SHORT = 8192
+"""Sequences up to which `context` is rare."""
 
 SCHEDULE_POINTS = {"1f1b": 0, "gpipe": 1, "interleaved": 1, "zb-h1": 3, "zbv": 4, "dualpipe": 4, "dualpipev": 4}
 """1F1B is in every trainer, interleaving in most; zero-bubble and bidirectional schedules in one or two each."""
