@@ -21,17 +21,7 @@ from typing import Any
 import numpy
 
 from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
-from dragonscale.training.fast import (
-    PlanRows,
-    Shapes,
-    choose,
-    cost_rows,
-    judge_rows,
-    lower_bounds,
-    shapes_of,
-    take,
-    uneven_bytes,
-)
+from dragonscale.training.fast import PlanRows, Shapes, choose, cost_rows, judge_rows, lower_bounds, shapes_of, take
 from dragonscale.training.keeper import SHAPE, Candidate, Keeper
 from dragonscale.training.legal import deals, unrunnable
 from dragonscale.training.legality import Legality, family, rules
@@ -177,7 +167,7 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
                         judged = replace(judged, possible=judged.possible & deals_heads(job, words, chosen.numbers))
                     for line, remat in enumerate(space.remat):
                         plan = replace(named, remat=remat)
-                        keeper.see(plan, batch, judged, line, partial(uneven_bytes, rows, plan, chosen))
+                        keeper.see(plan, batch, judged, line, partial(rows.uneven_bytes, plan, chosen))
                     if progress is not None:
                         progress(keeper.searched, total)
 
