@@ -138,6 +138,14 @@ class PlanRows:
         wires = self.keep(("wires", *names), lambda: take(self.wires, distinct))
         return take(cost(self.numbers["microbatch"][distinct], wires), place)
 
+    def uneven_bytes(self, plan: Plan, chosen: "Chosen", places: Any) -> Any:
+        """Bytes of the fullest chip at some places of chosen rows, where the load of experts is uneven."""
+        setting = self.setting(plan)
+        setting = replace(setting, stack=uneven(setting.stack))
+        held = {section.name: _held(self, setting, section) for section in setting.sections}
+        there = take(take((held, _saved(self, setting, layer_policies(plan.remat)[0])), chosen.places), places)
+        return _rank(setting, take(chosen, places), *there)
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -232,15 +240,6 @@ def judge_rows(
 
 def _parts(chosen: Chosen, costs: Costs) -> Parts:
     return Parts(costs.sums, costs.held, chosen.layers, chosen.microbatches, costs.forward, costs.backward)
-
-
-def uneven_bytes(rows: PlanRows, plan: Plan, chosen: Chosen, places: Any) -> Any:
-    """Bytes of the fullest chip at some places of chosen rows, where the load of experts is uneven."""
-    setting = rows.setting(plan)
-    setting = replace(setting, stack=uneven(setting.stack))
-    held = {section.name: _held(rows, setting, section) for section in setting.sections}
-    there = take(take((held, _saved(rows, setting, layer_policies(plan.remat)[0])), chosen.places), places)
-    return _rank(setting, take(chosen, places), *there)
 
 
 def _rank(setting: Setting, chosen: Chosen, held: dict[str, Held], saved: dict[str, Any]) -> Any:

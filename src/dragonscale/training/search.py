@@ -21,17 +21,7 @@ from typing import Any
 import numpy
 
 from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, first, judge_one, problems, structures
-from dragonscale.training.fast import (
-    PlanRows,
-    Shapes,
-    choose,
-    cost_rows,
-    judge_rows,
-    lower_bounds,
-    shapes_of,
-    take,
-    uneven_bytes,
-)
+from dragonscale.training.fast import PlanRows, Shapes, choose, cost_rows, judge_rows, lower_bounds, shapes_of, take
 from dragonscale.training.keeper import SHAPE, Candidate, Keeper
 from dragonscale.training.legal import deals, illegal, unrunnable
 from dragonscale.training.legality import Legality, family, rules
@@ -219,7 +209,7 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
                             if not len(of.numbers[SOME_LAYERS]):
                                 continue
                             lines, seen = [0], (keeper.batch(of), between)
-                        keeper.see(plan, *seen, lines[0], partial(uneven_bytes, rows, plan, of))
+                        keeper.see(plan, *seen, lines[0], partial(rows.uneven_bytes, plan, of))
                     if progress is not None:
                         progress(keeper.searched, total)
 
