@@ -97,8 +97,8 @@ def test_selective_is_what_the_stack_means_by_it():
 OFFERS = [
     ("llama3-8b", ("none", "mlp", "block", "block:N")),
     ("gpt3-175b", ("none", "mlp", "block", "block:N")),
-    ("qwen3-30b-a3b", ("none", "layernorm+moe_act", "block", "block:N")),
-    ("deepseek-v3", ("none", "layernorm+moe_act", "layernorm+mlp+moe_act+mla_up_proj", "block", "block:N")),
+    ("qwen3-30b-a3b", ("none", "layernorm+moe_act", "block")),
+    ("deepseek-v3", ("none", "layernorm+moe_act", "layernorm+mlp+moe_act+mla_up_proj", "block")),
 ]
 
 

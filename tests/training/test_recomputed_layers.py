@@ -11,8 +11,9 @@ from dragonscale.runtime.train.settings import read_order
 from dragonscale.training.evaluation import first, judge_one, make_job
 from dragonscale.training.formulas import formula_verdict
 from dragonscale.training.legal import illegal, unrunnable
-from dragonscale.training.plan import plan_of_words, short_plan
+from dragonscale.training.plan import layers_of, plan_of_words, short_plan
 from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.room import room_bytes
 from dragonscale.training.search import search
 from dragonscale.training.space import Space, parse_space
 from tests.training.plans import SPARSE, held, job_of, judged, seconds
@@ -121,11 +122,11 @@ def test_a_search_offloads_over_a_fast_link_alone(on, model, sends):
     """NVIDIA's plan of Llama 3 70B on 64 GB200 is fsdp=64 with what 20 layers save in Grace's memory."""
     job = make_job(load_model(model), parse_slice(on), 128, 8192, "megatron-core")
     found = search(job, Space(fixed={"fsdp": 64}, zero=(3,), named=frozenset({"zero"})), 1).best[0]
-    assert found.plan.offload == ("activations:16" if sends else "none")
+    assert layers_of(found.plan.offload) in (range(15, 21) if sends else (0,))
     assert found.plan.remat == "none" if sends else found.plan.remat.startswith("block:")
     verdict = judge_one(job, found.plan)
     assert (found.seconds, found.hbm_bytes) == pytest.approx((seconds(verdict), held(verdict)), rel=1e-9)
-    assert found.hbm_bytes <= 0.92 * job.slice.chip.visible
+    assert found.hbm_bytes <= room_bytes(job)
     assert not illegal(job, found.plan)
 
 

@@ -67,7 +67,7 @@ def fastest_with_room(found: Found) -> Candidate:
     return next(one for one in found.front if one.roomy)
 
 
-def test_within_the_slack_nothing_with_room_is_simpler(found: Found) -> None:
+def test_within_the_slack_nothing_with_room_is_simpler(job: Job, found: Found) -> None:
     best, fastest = found.best[0], fastest_with_room(found)
     roomy = [one for one in found.best if one.roomy]
     near = [one for one in roomy if one.seconds <= fastest.seconds * 1.01]
