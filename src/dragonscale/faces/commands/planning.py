@@ -25,7 +25,7 @@ True
 
 >>> run = ds.train("llama3-8b", on="h100:8", batch="64seq", seq=8192, tokens="1T")
 >>> run
-<TrainReport: llama3-8b on h100:8: ..., MFU ...>
+<TrainReport: llama3-8b on h100:8: ..., ... MFU>
 >>> run.best.feasible, run.best.step_low_s < run.best.step_s < run.best.step_high_s
 (True, True)
 >>> judged = ds.train("llama3-8b", "h100:8", batch="64seq", seq=8192, plan="tp8", alone=True)

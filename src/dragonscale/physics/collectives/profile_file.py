@@ -80,8 +80,8 @@ def read_tier(table: dict[str, Any], origin: str) -> TierFile:
 
 def make_path(file: PathFile) -> Path:
     """The constants in seconds and bytes per second."""
-    units = dict.fromkeys(("launch", "hop", "ramp", "stall"), "s") | dict.fromkeys(("copy", "flags"), "bytes/s")
-    units["switch"] = "bytes"
+    units: dict[str, str] = dict.fromkeys(("launch", "hop", "ramp", "stall"), "s")
+    units |= {"copy": "bytes/s", "flags": "bytes/s", "switch": "bytes"}
     read = {name: parse(text, unit, name) for name, unit in units.items() if (text := getattr(file, name))}
     return Path(fraction=file.fraction, **read)
 
