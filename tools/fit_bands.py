@@ -50,6 +50,9 @@ STRETCHES = (1.5, 1.75, 2.0, 2.5, 3.0)
 """Generations that were left out had their kernels fitted all the same; chosen ones can be further off, so bands of
 chips with them are half as wide again at least. This is a judgement: nothing measured says it."""
 
+REACH, NEAREST = 1.25, 0.08
+"""How much further than its furthest run a band may reach on a side, and the least of that run, in logarithms: another
+source may lie on the other side."""
 LEANS, MOST = 8.0, 0.88
 """A kind whose runs need less than those of the wider one leans on that as if it lent so many runs, while no more than
 `MOST` of its own lie inside."""
@@ -94,6 +97,7 @@ def calibrated(residuals: Sequence[Residual]) -> dict[str, dict[str, float]]:
     counts = Counter(name for run in residuals for name in run.kind.names)
     enough = {name: {"runs": float(runs)} for name, runs in counts.items()}
     needs: dict[str, list[tuple[bool, float, float, float]]] = {}
+    logs: dict[str, list[float]] = defaultdict(list)
     wider: dict[str, str] = {}
     for run in residuals:
         names = run.kind.names
@@ -102,6 +106,7 @@ def calibrated(residuals: Sequence[Residual]) -> dict[str, dict[str, float]]:
             low, high = sides_of(names[place:], rest[run.group])
             own = narrowest(names, enough) == name
             needs.setdefault(name, []).append((own, _need(run.log, low, high), low, high))
+            logs[name].append(run.log)
     kinds: dict[str, dict[str, float]] = {}
 
     def settled(name: str) -> dict[str, float]:
@@ -110,11 +115,20 @@ def calibrated(residuals: Sequence[Residual]) -> dict[str, dict[str, float]]:
             above = settled(wider[name])["wider"] if wider[name] else -math.inf
             mine = [score for own, score, *_ in needs[name] if own]
             more = max(_widening(some, above) for some in (scores, mine) if 2 * len(some) >= LEAST or some is scores)
-            low, high = widened_sides((statistics.mean(lows), statistics.mean(highs)), more)
+            low, high = _trimmed(widened_sides((statistics.mean(lows), statistics.mean(highs)), more), logs[name])
             kinds[name] = {"runs": len(needs[name]), "low": low, "high": high, "wider": more}
         return kinds[name]
 
     return {name: settled(name) for name in sorted(needs, key=lambda name: (name != "all", len(name.split()), name))}
+
+
+def _trimmed(band: tuple[float, float], logs: Sequence[float]) -> tuple[float, float]:
+    """A band that reaches on neither side much further than the furthest of its own runs: widening is on both sides,
+    and runs that are all on one side say nothing of the other."""
+    if len(logs) < LEAST:
+        return band
+    furthest = (math.expm1(REACH * side) for side in (min(*logs, -NEAREST), max(*logs, NEAREST)))
+    return max(band[0], next(furthest)), min(band[1], next(furthest))
 
 
 def _widening(scores: Sequence[float], wider: float) -> float:

@@ -6,8 +6,8 @@ model gets wrong are left out together: those of one source of training runs, an
 served ones.
 
 Bands of training runs are calibrated (`tools/fit_bands.py`): the band that other sources give a run is widened, for
-each kind by as much as four of five of its runs need (conformal prediction with whole sources left out). So what one
-source says of a kind that no other has measured is how wide its band must be, not on which side it lies.
+each kind by as much as four of five of its runs need (conformal prediction with whole sources left out). Widening is
+on both sides; a side is then cut to a little further than the furthest of the kind's own runs, or a tenth.
 """
 
 import math
