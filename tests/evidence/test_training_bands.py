@@ -123,7 +123,7 @@ def test_a_plan_of_which_no_step_is_published_has_a_wider_band_and_says_so() -> 
 
     known, unknown = band("h100:512", "pp4 fsdp16 tp8 z1"), band("h100:512", "fsdp128 tp4 z3")
     assert "with a pipeline and TP on h100" in known.text
-    assert unknown.text.startswith("no step of dense runs of megatron with FSDP and TP on hopper is published")
+    assert unknown.text.startswith("no dense run of megatron with FSDP and TP on hopper is published")
     assert unknown.high > 1.3 * band_of(RunKind("h100", "megatron-core", False)).high
     large = band("h100:16384", "pp4 fsdp512 tp8 z1")
     assert "on hopper with more than 2,048 chips is published" in large.text

@@ -7,7 +7,6 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.plan.settings import shipped_table
 from dragonscale.training.bands import job_error
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.plan_file import parse_plan
@@ -18,8 +17,8 @@ from dragonscale.training.run_kinds import (
     RunKind,
     family,
     kind_of,
-    measured_kinds,
     needed_gains,
+    published_kinds,
     published_limits,
     split_codes,
     split_of,
@@ -51,7 +50,7 @@ def test_splits_of_many_meshes_are_those_of_each() -> None:
 
 
 def test_every_published_kind_can_be_a_kind_of_plan() -> None:
-    for name, row in (measured_kinds() | shipped_table("training", "recipes.toml")).items():
+    for name, row in published_kinds():
         model, chips, stack, split = name.split()
         assert model in ("dense", "moe")
         assert chips in GENERATIONS

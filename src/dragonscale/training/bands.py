@@ -33,7 +33,7 @@ from dragonscale.plan.settings import shipped_table
 from dragonscale.training.auto import production_runs
 from dragonscale.training.evaluation import Job, first, judge_one
 from dragonscale.training.plan import Plan
-from dragonscale.training.run_kinds import SCALE, UNNAMED, RunKind, kind_of, measured_kinds
+from dragonscale.training.run_kinds import SCALE, UNNAMED, RunKind, kind_of, published_kinds
 from dragonscale.training.stack import load_stack
 
 Kinds = Mapping[str, Mapping[str, float]]
@@ -94,14 +94,15 @@ def job_band(job: Job, plan: Plan) -> Band:
     if own is not None and job.slice.chips == 1 and own.left_out >= LEAST_STEPS:
         return Band(own.low, own.high, own.left_out, f"{own.chip} {job.stack.name}", own.text)
     kind = kind_of(job, plan)
-    band, largest = band_of(kind), measured_kinds().get(kind.plan_name, {}).get("chips", 0)
+    band = band_of(kind)
+    largest = max((row["chips"] for name, row in published_kinds() if name == kind.plan_name), default=0)
     if kind.stack in UNNAMED or not kind.split or job.slice.chips <= SCALE * largest:
         return band
     wider = tables()["unpublished"]
     low, high = (math.expm1(wider * math.log1p(side)) for side in (band.low, band.high))
-    what, wide = kind_name(kind.plan_name), kind_name(band.name)
+    what, wide = kind_name(kind.plan_name).replace("runs", "run", 1), kind_name(band.name)
     most = f" with more than {largest:,} chips" if largest else ""
-    said = f"no step of {what}{most} is published; the band, {low:+.0%}/{high:+.0%}, is {wider:g} times that of the "
+    said = f"no {what}{most} is published; the band, {low:+.0%}/{high:+.0%}, is {wider:g} times that of the "
     return replace(band, low=low, high=high, said=f"{said}{band.runs} published {wide}")
 
 

@@ -122,9 +122,11 @@ def kind_of(job: Job, plan: Plan | None = None) -> RunKind:
 
 
 @functools.cache
-def measured_kinds() -> dict[str, dict[str, int]]:
-    """The kinds of plan of measured runs: the most chips and stages of each, and the shortest sequence."""
-    return shipped_table("training", "errors.toml")["published"]
+def published_kinds() -> list[tuple[str, dict[str, int]]]:
+    """The kinds of plan of measured runs and of what else is documented: the most chips and stages of each, and the
+    shortest sequence."""
+    measured = shipped_table("training", "errors.toml")["published"]
+    return [*measured.items(), *shipped_table("training", "recipes.toml").items()]
 
 
 @functools.lru_cache(maxsize=64)
@@ -133,10 +135,9 @@ def published_limits(kind: RunKind) -> Any:
     sequence, below zero. Where nothing is published of a stack on a generation of chips, that of other generations
     counts; where nothing is at all, every split does, but `context` at short sequences."""
     stack = "" if kind.stack in UNNAMED else family(kind.stack)
-    rows = [*measured_kinds().items(), *shipped_table("training", "recipes.toml").items()]
     for place in (generation(kind.chip), ""):
         limits = numpy.full((3, len(SPLITS)), -numpy.inf)
-        for name, row in rows:
+        for name, row in published_kinds():
             model, chips, trainer, split = name.split()
             if model == kind.model and trainer == (stack or trainer) and chips == (place or chips):
                 mine = limits[:, SPLITS.index(split)]

@@ -129,7 +129,7 @@ class PlanReport(Utilised, dict=True):
         """Of what its MFU is a part, with the part of the bf16 peak where that is another."""
         if self.mfu_of_dtype is None:
             return f"of the {self.mfu_peak}"
-        return f"of the {self.plan.dtype} peak ({self.own_peak_flops / 1e12:,.4g} TFLOP/s); {self.mfu:.1%} of bf16's"
+        return f"of the {self.plan.dtype} peak ({self.own_peak_flops / 1e12:,.0f} TFLOP/s); {self.mfu:.1%} of bf16's"
 
     @property
     def job(self) -> Job | None:
