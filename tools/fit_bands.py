@@ -14,6 +14,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from dragonscale.evidence.bands import (
     TAIL,
@@ -40,7 +41,7 @@ from dragonscale.serving.bands import LEAST as SERVED_LEAST
 from dragonscale.serving.bands import MEASURES, ServedKind
 from dragonscale.training.bands import LEAST, NOMINAL, narrowest
 from dragonscale.training.evaluation import first
-from dragonscale.training.run_kinds import UNNAMED, RunKind
+from dragonscale.training.run_kinds import UNNAMED, RunKind, wide_format
 from tools.refit import MEASURED, ROOT
 
 TAILS = (0.10, 0.09, 0.08, 0.07, 0.06, 0.05, 0.04, 0.03)
@@ -71,18 +72,20 @@ HEAD = """\
 """
 
 
-def residuals(stack: str = "", every: int = 1) -> tuple[list[Residual], dict[str, dict[str, int]]]:
+def residuals(stack: str = "", every: int = 1) -> tuple[list[Residual], dict[str, dict[str, Any]]]:
     """How far runs are from their expected seconds, by their own stack or another, and how far kinds of plan have been
     taken."""
     runs, reasons = training_runs(FILE, stack)
     found: list[Residual] = []
-    published: dict[str, dict[str, int]] = {}
+    published: dict[str, dict[str, Any]] = {}
     for _, (run, verdict) in attempt(runs[::every], predict, reasons):
         one = residual(run, first(verdict.seconds))
         found.append(replace(one, kind=replace(one.kind, stack=stack)) if stack else one)
         assert isinstance(one.kind, RunKind)
         if one.kind.split:
-            most = published.setdefault(one.kind.plan_name, {"chips": 0, "pipe": 0, "sequence": run.job.sequence})
+            least = {"chips": 0, "pipe": 0, "sequence": run.job.sequence, "formats": []}
+            most = published.setdefault(one.kind.plan_name, least)
+            most["formats"] = sorted({*most["formats"], wide_format(run.plan.dtype)})
             most["chips"] = max(most["chips"], run.job.slice.chips)
             most["pipe"] = max(most["pipe"], run.plan.pipe)
             most["sequence"] = min(most["sequence"], run.job.sequence)

@@ -97,7 +97,9 @@ def is_of_a_published_kind(answer: Answer) -> str:
     job, own = answer.job, answer.report.plans[0].step_s
 
     def asked(plan: Plan) -> float:
-        return float(needed_gains(replace(job, sequence=SHORT + 1), as_numbers([plan]), plan.zero, job_error(job))[0])
+        return float(
+            needed_gains(replace(job, sequence=SHORT + 1), as_numbers([plan]), plan.zero, job_error(job), plan.dtype)[0]
+        )
 
     if not asked(answer.plan):
         return ""

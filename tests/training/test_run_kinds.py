@@ -34,7 +34,7 @@ def job(on: str, stack: str = "megatron-core", model: str = "llama3-70b", batch:
 
 def gain(here: Job, plan: str, error: float = 0.07) -> float:
     one = parse_plan(plan)
-    return float(needed_gains(here, vars(one), one.zero, error))
+    return float(needed_gains(here, vars(one), one.zero, error, one.dtype))
 
 
 def test_splits_of_many_meshes_are_those_of_each() -> None:

@@ -95,7 +95,8 @@ def job_band(job: Job, plan: Plan) -> Band:
         return Band(own.low, own.high, own.left_out, f"{own.chip} {job.stack.name}", own.text)
     kind = kind_of(job, plan)
     band = band_of(kind)
-    largest = max((row["chips"] for name, row in published_kinds() if name == kind.plan_name), default=0)
+    known = (row for name, row in published_kinds() if name == kind.plan_name and row["pipe"] >= plan.pipe)
+    largest = max((row["chips"] for row in known), default=0)
     if kind.stack in UNNAMED or not kind.split or job.slice.chips <= SCALE * largest:
         return band
     wider = tables()["unpublished"]

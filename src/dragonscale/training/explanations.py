@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from dragonscale.training.evaluation import Job, as_numbers, first, judge_one
 from dragonscale.training.plan import Plan
-from dragonscale.training.stack import Stack, change
+from dragonscale.training.stack import Stack, change, on_chip
 from dragonscale.training.step import straggling
 
 UNFUSED = 2.0
@@ -45,7 +45,8 @@ def suspects(job: Job, plan: Plan, measured: float) -> list[Suspect]:
 
 def slowest_behind(job: Job, plan: Plan, expected: float, measured: float) -> float:
     """How far the slowest machine would have to be behind the others to make the whole difference."""
-    return measured / (expected / first(straggling(job.stack, job.slice, plan, as_numbers([plan])))) - 1
+    stack = on_chip(job.stack, job.slice.chip.kind)
+    return measured / (expected / first(straggling(stack, job.slice, plan, as_numbers([plan])))) - 1
 
 
 def _others(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:

@@ -139,6 +139,7 @@ class Keeper:
     job: Job
     count: int
     slack: float
+    dtype: str = "bf16"
     pools: list[NearPlans] = field(init=False)
     least: list[Candidate | None] = field(default_factory=lambda: [None, None, None])
     front: Front = field(default_factory=Front)
@@ -180,7 +181,7 @@ class Keeper:
         more = len(self.shapes) - len(self.leaders)
         self.leaders += [None] * more
         self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
-        gains = (needed_gains(self.job, chosen.numbers, zero, self.error) for zero in (1, 3))
+        gains = (needed_gains(self.job, chosen.numbers, zero, self.error, self.dtype) for zero in (1, 3))
         whole, sharded = (handicap(some, self.slack) for some in gains)
         return SeenRows(chosen, starts, shapes, (whole, sharded))
 
@@ -194,12 +195,12 @@ class Keeper:
         if words.remat != SOME_LAYERS:  # how many layers follows from memory: a variant, no plan of its own
             self.searched += size
             self._count(laid, fits)
+            self.feasible += int(numpy.count_nonzero(laid & fits))
         good = laid & fits
         room = good & (held <= self.room)
         if self.job.experts and len(doubtful := numpy.flatnonzero(room & (seconds <= FAR * self.pools[0].fastest))):
             room[doubtful] = uneven(doubtful) <= self.room
         places = numpy.flatnonzero(good)
-        self.feasible += len(places)
 
         def label(place: int) -> Candidate:
             numbers = {name: int(values[place]) for name, values in chosen.numbers.items()}

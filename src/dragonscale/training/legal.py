@@ -227,9 +227,12 @@ def unrunnable(plan: Plan) -> str:
 def read_ranks(plan: Plan, given: frozenset[str], stack: str, chips: str) -> tuple[Plan, str]:
     """The plan with the axis that its data-parallel ranks are meant to be, and a note on what was not written. `given`
     are the settings that were named; `chips` is the family of the chips."""
+    row, ranks = rules(stack, chips, plan.pipe > 1), plan.data
+    if not given & {"data", "fsdp", "zero"} and plan.data * plan.fsdp == 1 < plan.expert and row.data_zero:
+        sharded = replace(plan, zero=row.data_zero)
+        return sharded, f"ep{plan.expert} without a word on ZeRO is read as in {stack}'s recipes, zero={sharded.zero}."
     if "data" not in given or "fsdp" in given or plan.data == 1:
         return plan, ""
-    row, ranks = rules(stack, chips, plan.pipe > 1), plan.data
     stage = plan.zero if "zero" in given else row.data_zero
     if stage:
         sharded = replace(plan, data=1, fsdp=ranks, zero=stage)

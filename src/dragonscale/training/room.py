@@ -14,7 +14,7 @@ from dragonscale.plan.settings import shipped_table
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one
 from dragonscale.training.expert_load import UNEVEN, uneven
 from dragonscale.training.plan import Plan
-from dragonscale.training.run_kinds import family
+from dragonscale.training.run_kinds import family, kind_of
 
 CHANCE = 0.05
 """Of running out of memory, at most."""
@@ -29,7 +29,7 @@ def peaks() -> dict[str, dict[str, Any]]:
 
 def peak_kind(job: Job) -> str:
     """The family whose measured peaks speak for a job."""
-    name = family(job.stack.name)
+    name = family(kind_of(job).stack)
     return name if name in peaks() else EVERY
 
 
@@ -64,7 +64,7 @@ def headroom_text(job: Job) -> str:
 def leaves_room(job: Job, plan: Plan, verdict: Verdict) -> bool:
     """Whether a judged plan leaves that much free, with an uneven load of experts too."""
     held, room = first(verdict.hbm_bytes), room_bytes(job)
-    state = sum(first(verdict.ledger.memory.get(part, 0.0)) for part in ("weights", "gradients", "optimizer"))
+    state = sum(first(verdict.ledger.memory.get(part, 0.0)) for part in ("weights", "optimizer"))
     if job.experts and held <= room < state + UNEVEN * (held - state):  # otherwise no load makes a difference
         held = first(judge_one(replace(job, stack=uneven(job.stack)), plan).hbm_bytes)
     return held <= room

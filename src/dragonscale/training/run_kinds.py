@@ -97,6 +97,11 @@ class RunKind:
         return f"{self.model} {generation(self.chip)} {family(self.stack)} {self.split}"
 
 
+def wide_format(dtype: str) -> str:
+    """A format of matmuls as published runs are told apart by: all wide ones are one."""
+    return "bf16" if dtype in ("fp16", "fp32", "tf32") else dtype
+
+
 def split_codes(numbers: dict[str, Any], zero: int) -> Any:
     """The place in `SPLITS` of plans of these meshes."""
     shared = numpy.asarray(numbers["fsdp"]) * numbers["expert"] * numbers["context"] > 1
@@ -122,7 +127,7 @@ def kind_of(job: Job, plan: Plan | None = None) -> RunKind:
 
 
 @functools.cache
-def published_kinds() -> list[tuple[str, dict[str, int]]]:
+def published_kinds() -> list[tuple[str, dict[str, Any]]]:
     """The kinds of plan of measured runs and of what else is documented: the most chips and stages of each, and the
     shortest sequence."""
     measured = shipped_table("training", "errors.toml")["published"]
@@ -130,16 +135,19 @@ def published_kinds() -> list[tuple[str, dict[str, int]]]:
 
 
 @functools.lru_cache(maxsize=64)
-def published_limits(kind: RunKind) -> Any:
-    """How far each split of `SPLITS` has been published for jobs of a kind: the most chips and stages, and the shortest
-    sequence, below zero. Where nothing is published of a stack on a generation of chips, that of other generations
-    counts; where nothing is at all, every split does, but `context` at short sequences."""
+def published_limits(kind: RunKind, dtype: str = "bf16") -> Any:
+    """How far each split of `SPLITS` has been published for jobs of a kind in a format: the most chips and stages, and
+    the shortest sequence, below zero. Where nothing is published of a stack on a generation of chips in that format,
+    other formats and then other generations count; where nothing is at all, every split does, but `context` at short
+    sequences."""
     stack = "" if kind.stack in UNNAMED else family(kind.stack)
-    for place in (generation(kind.chip), ""):
+    for place, format in ((generation(kind.chip), wide_format(dtype)), (generation(kind.chip), ""), ("", "")):
         limits = numpy.full((3, len(SPLITS)), -numpy.inf)
         for name, row in published_kinds():
             model, chips, trainer, split = name.split()
             if model == kind.model and trainer == (stack or trainer) and chips == (place or chips):
+                if format not in ("", *row.get("formats", [format])):
+                    continue
                 mine = limits[:, SPLITS.index(split)]
                 mine[:] = numpy.maximum(mine, (row["chips"], row["pipe"], -row["sequence"]))
         if numpy.isfinite(limits).any():
@@ -147,10 +155,10 @@ def published_limits(kind: RunKind) -> Any:
     return numpy.array([[numpy.inf], [numpy.inf], [-numpy.inf]]).repeat(len(SPLITS), axis=1)
 
 
-def needed_gains(job: Job, numbers: dict[str, Any], zero: int, error: float) -> Any:
+def needed_gains(job: Job, numbers: dict[str, Any], zero: int, error: float, dtype: str) -> Any:
     """What plans of these meshes must gain over others to be recommended: where no run of their kind is published (with
     `context`, at such short sequences), the `error` of predicted steps, within limits."""
-    chips, stages, shortest = published_limits(kind_of(job))[:, split_codes(numbers, zero)]
+    chips, stages, shortest = published_limits(kind_of(job), dtype)[:, split_codes(numbers, zero)]
     published = (job.slice.chips <= SCALE * chips) & (numpy.asarray(numbers["pipe"]) <= stages)
     least, most = UNPUBLISHED_GAINS
     gains = numpy.where(published, 0.0, min(max(error, least), most))

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy
 
+from dragonscale.training.bands import job_error
 from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, first, judge_one, problems, structures
 from dragonscale.training.fast import PlanRows, Shapes, choose, cost_rows, judge_rows, lower_bounds, shapes_of, take
 from dragonscale.training.keeper import SHAPE, Candidate, Keeper
@@ -28,7 +29,8 @@ from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.offer import fallback, offered, offered_alike, offered_words, refusals
 from dragonscale.training.plan import SOME_LAYERS, Plan, layer_policies, layers_of
 from dragonscale.training.room import leaves_room
-from dragonscale.training.simplicity import SAME, SLACK, points
+from dragonscale.training.run_kinds import needed_gains
+from dragonscale.training.simplicity import SAME, SLACK, handicap, points
 from dragonscale.training.space import Kind, Space, deals_heads, even_chunks, kind_of, kinds_of, rows_of
 from dragonscale.training.stages import BOTH_WAYS
 
@@ -44,6 +46,8 @@ TIGHT_SHOWN = 2
 OFFLOADS_FROM = 200e9
 """Bytes a second to the host from which a search sends activations there: NVLink-C2C of Grace, where NVIDIA's recipes
 do (Megatron-Bridge: Llama 3 70B on GB200, fsdp=64 with 20 layers); over PCIe no run is published."""
+FINALISTS, OFFLOAD_GAIN = 5, 0.03
+"""Plans of which that is tried, and what it must gain to be recommended: it needs pinned host memory and is rare."""
 NOT_OFFERED = "ruled out by the stack"
 """Plans that the stack cannot run, or that a search tries only when asked."""
 Progress = Callable[[int, int], None]
@@ -95,7 +99,10 @@ def search(
     space = offered(job, asked)
     if refusals(job, asked):
         return Found([], [], 0, 0, {}, None, time.perf_counter() - start)
-    keeper = Keeper(job, count, slack)
+    dtype, free = space.words.dtype, SOME_LAYERS in space.remat and "offload" not in asked.named
+    sends = free and space.words.offload == "none" and job.slice.chip.host_link >= OFFLOADS_FROM
+    kept = max(count, FINALISTS) if sends else count  # so that what is taken does not hang on how many are shown
+    keeper = Keeper(job, kept, slack, dtype)
     _run(keeper, space, progress, bounded=False)
     if not keeper.pools[0].size and (last_resort := fallback(job, asked, space)) is not None:
         _run(keeper, last_resort, progress, bounded=False)
@@ -105,16 +112,19 @@ def search(
     if count > 1:  # of a search for one plan nothing else is shown
         shown += [*found.front[:: -(-len(found.front) // SAMPLE) or 1], found.runs, found.verified]
     if _flattered(job, [one for one in shown if one is not None]):
-        keeper = Keeper(job, count, slack)
+        keeper = Keeper(job, kept, slack, dtype)
         _run(keeper, space, progress, bounded=True)
         found = _found(keeper)
     left_out = max(whole_size(job, asked) - found.searched, 0)
     misses = {NOT_OFFERED: left_out} | found.misses
     searched = found.searched + left_out
     best = [_alone(job, one, SOME_LAYERS in space.remat) for one in found.best]
-    faster = [one for one in best if layers_of(one.plan.offload) and one.seconds < best[0].seconds * (1 - slack)]
-    best.sort(key=lambda one: one.seconds if one in faster else numpy.inf)  # the others stay in their order
-    return replace(found, best=best, searched=searched, misses=misses, seconds=time.perf_counter() - start)
+    if sends and best:
+        best = _with_offload(job, best[:FINALISTS], slack) + best[FINALISTS:]
+    fastest = found.fastest and _alone(job, found.fastest, False)
+    changed = {"fastest": min((one for one in (fastest, *best[:1]) if one), key=lambda one: one.seconds, default=None)}
+    taken = time.perf_counter() - start
+    return replace(found, **changed, best=best[:count], searched=searched, misses=misses, seconds=taken)
 
 
 def _found(keeper: Keeper) -> Found:
@@ -138,19 +148,34 @@ def _alone(job: Job, found: Candidate, free: bool) -> Candidate:
         if count < layers and not (free and room):
             break
         found = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes), room)
-    return _offloaded(job, found) if free and layers else found
+    return found
+
+
+def _with_offload(job: Job, best: list[Candidate], slack: float) -> list[Candidate]:
+    """Plans, of which those that recompute some layers may have what these save in the host's memory instead; such a
+    plan is recommended where it gains enough."""
+    tried = [_offloaded(job, one) if layers_of(one.plan.remat) else one for one in best]
+
+    def weighed(one: Candidate) -> float:
+        gains = needed_gains(job, vars(one.plan), one.plan.zero, job_error(job), one.plan.dtype)
+        return one.seconds * float(handicap(gains, slack))
+
+    enough = weighed(best[0]) / (1 + OFFLOAD_GAIN)
+    sent = [one for one in tried if layers_of(one.plan.offload) and weighed(one) < enough]
+    recommended = min(sent, key=weighed, default=best[0])
+    return [recommended, *(one for one in tried if one.plan not in (recommended.plan, best[0].plan))]
 
 
 def _offloaded(job: Job, found: Candidate) -> Candidate:
-    """A plan that recomputes some layers with what these save in the host's memory instead, where its link is fast
-    enough that this is faster beyond doubt; one layer more, since one is on its way."""
+    """A plan that recomputes some layers with what these save in the host's memory instead, where that is faster and
+    leaves room; one layer more, since one is on its way."""
     plan = replace(found.plan, remat="none", offload=f"activations:{layers_of(found.plan.remat) + 1}")
-    if job.slice.chip.host_link < OFFLOADS_FROM or illegal(job, plan):
+    if illegal(job, plan):
         return found
     alone = judge_one(job, plan)
-    one = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes))
+    sent = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes))
     roomy = leaves_room(job, plan, alone) and not problems(job, plan, alone)
-    return one if roomy and one.seconds < found.seconds * (1 - SLACK) else found
+    return sent if roomy and sent.seconds < found.seconds else found
 
 
 def _flattered(job: Job, kept: list[Candidate]) -> bool:

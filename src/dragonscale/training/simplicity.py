@@ -60,7 +60,8 @@ def points(words: Plan, numbers: dict[str, Any], sequence: int) -> Any:
     found = 2 * (
         (pipe > 1).astype(int) + (numpy.asarray(numbers["expert"]) > 1) + (numpy.asarray(numbers["tensor"]) > 1)
     )
-    found = found + numpy.where(fsdp > 1, 2, 0) + numpy.where(data > 1, numpy.where(fsdp > 1, 1, 2), 0)
+    whole = 3 if words.zero else 2  # replicas of what ZeRO could shard over them
+    found = found + numpy.where(fsdp > 1, 2, 0) + numpy.where(data > 1, numpy.where(fsdp > 1, 1, whole), 0)
     short = 3 if sequence <= SHORT else 2
     found = found + numpy.where(context > 1, short + CONTEXT_POINTS.get(words.context_by, 1), 0)
     piped = SCHEDULE_POINTS.get(words.schedule, 4) + (1 if words.zero == 3 else 0)

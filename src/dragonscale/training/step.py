@@ -149,8 +149,9 @@ def straggling(stack: Stack, piece: Slice, plan: Plan, numbers: dict[str, Any]) 
     host = max(1, piece.chip.host_chips)
     waits = stack.host.straggle * log2(maximum(piece.chips / host, 1.0))
     if plan.zero >= 2:
-        together = numbers["fsdp"] * numbers["expert"] * numbers["context"] * numbers["tensor"] / host
-        waits = waits + where(numbers["fsdp"] > 1, stack.host.layer_straggle * log2(maximum(together, 1.0)), 0.0)
+        shared = numbers["fsdp"] * numbers["expert"] * numbers["context"]
+        together = shared * numbers["tensor"] / host
+        waits = waits + where(shared > 1, stack.host.layer_straggle * log2(maximum(together, 1.0)), 0.0)
     return 1.0 + waits
 
 

@@ -244,5 +244,5 @@ def _certain(beyond: bool | None, kind: str) -> str:
     return (
         f". The error bands of their {what} lie apart: the difference is larger than the error."
         if beyond
-        else f". The error bands of their {what} overlap: the difference is smaller than the error."
+        else f". The error bands of their {what} overlap: the order could be the other way round."
     )

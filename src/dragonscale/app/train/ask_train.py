@@ -231,6 +231,10 @@ def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainRep
         against_best(asked, job, plan, report, progress)
     if seconds is not None:
         report.measured = against_measured(job, plan, report.plans[0], seconds)
+        if "tok" in measured.lower():
+            every = job.tokens / seconds
+            each = f"{every / job.slice.chips:,.0f} tokens/s a chip, {every:,.0f} in all"
+            report.notes.append(f"--measured {measured} is read as {each}.")
     return report
 
 

@@ -188,10 +188,14 @@ def best_report(
 
 
 def _passed_over(job: Job, found: Found) -> list[str]:
-    """Why a faster plan is not the recommended one."""
-    best, fastest = found.best[0], found.fastest
-    if fastest is None or fastest.seconds > best.seconds * (1 - 0.002):
-        return []
+    """Why faster plans are not the recommended one: the fastest, and the fastest listed one that leaves room."""
+    listed = sorted((one for one in found.best[1:] if one.roomy), key=lambda one: one.seconds)
+    faster = [one for one in (found.fastest, *listed[:1]) if one and one.seconds <= found.best[0].seconds * (1 - 0.002)]
+    different = {short_plan(one.plan): one for one in faster}
+    return [_why_not(job, found.best[0], one) for one in different.values()]
+
+
+def _why_not(job: Job, best: Candidate, fastest: Candidate) -> str:
     if not fastest.roomy:
         why = f"it fills {_filled(job, fastest)}; {headroom_text(job)}"
     elif (gain := _asked_of(job, fastest.plan)) > _asked_of(job, best.plan):
@@ -204,12 +208,12 @@ def _passed_over(job: Job, found: Found) -> list[str]:
             f"the recommended one {'is simpler' if ours < theirs else 'has more memory to spare'} (--slack 0 takes it)"
         )
     gain = best.seconds / fastest.seconds - 1
-    return [f"{short_plan(fastest.plan)} is {gain:.1%} faster and not recommended: {why}."]
+    return f"{short_plan(fastest.plan)} is {gain:.1%} faster and not recommended: {why}."
 
 
 def _asked_of(job: Job, plan: Plan) -> float:
     """What a plan must gain to be recommended."""
-    return float(needed_gains(job, vars(plan), plan.zero, job_error(job)))
+    return float(needed_gains(job, vars(plan), plan.zero, job_error(job), plan.dtype))
 
 
 def _tight(job: Job, found: Found) -> list[str]:

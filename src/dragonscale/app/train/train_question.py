@@ -26,6 +26,7 @@ from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning
 from dragonscale.training.evaluation import Job, make_job, usual_jobs, with_numerics
 from dragonscale.training.expert_load import dropped_share
+from dragonscale.training.offer import offered
 from dragonscale.training.plan import Plan, read_field
 from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
 from dragonscale.training.simplicity import SLACK
@@ -160,9 +161,9 @@ class TrainAsked:
     def job(self, piece: Slice | None = None) -> Job:
         where = piece or self.piece
         assert where is not None
-        words, asked = self.plan or self.space.words, self.question
+        asked = self.question
         job = make_job(self.model, where, self.sequences, self.sequence, asked.stack)
-        job = with_numerics(job, numerics_for(asked.numerics, words.dtype))
+        job = with_numerics(job, numerics_for(asked.numerics, (self.plan or offered(job, self.space).words).dtype))
         job = next((one for one in usual_jobs(job) if one.stack.name == self.taken), job)
         room = {"capacity": asked.capacity} if asked.capacity else {}
         stack = change(job.stack, "experts", skew=job.stack.experts.skew * asked.skew, **room)

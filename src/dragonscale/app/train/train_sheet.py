@@ -12,6 +12,8 @@ from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
 from dragonscale.training.plan import Plan, layers_of, short_plan, without_layers
 
+SLOWEST = 1.5
+"""A plan that our own program takes is told of unless it is so much slower."""
 SEEN = 0.002
 """Terms of a smaller share of the step are left to `--explain`."""
 MOST_CHANGES = 6
@@ -100,7 +102,8 @@ def stacks_text(stacks: list[StackRow]) -> str:
     for row in stacks[1:]:
         most = f", mostly {row.mostly}" if row.mostly else ""
         room = ", leaves little memory" if row.tight else ""
-        parts.append(f"{row.stack}: {row.step_s / stacks[0].step_s - 1:+.0%} ({amount(row.step_s, 's')}{most}{room})")
+        longer = f"{row.step_s / stacks[0].step_s - 1:+.0%}"
+        parts.append(f"{row.stack}: step {longer} ({amount(row.step_s, 's')}{most}{room})")
     return "; ".join(parts)
 
 
@@ -108,6 +111,9 @@ def split_text(plan: Plan) -> str:
     """What each degree splits, in words."""
     sharded, splits = WORDS["sharded"][plan.zero], WORDS["splits"].items()
     parts = [text.format(plan[name], sharded=sharded) for name, text in splits if plan[name] > 1] or ["one chip"]
+    spread = plan.expert * (plan.context if plan.fold == "context" else 1) * (1 if plan.etp else plan.tensor)
+    if spread > plan.expert > 1:  # as Megatron counts it
+        parts = [f"{one} (EP{spread} with the ranks of other axes)" if "experts" in one else one for one in parts]
     parts += [WORDS["contexts"][plan.context_by]] if plan.context > 1 else []
     parts.append(f"microbatches of {plan.microbatch} sequence{'s' * (plan.microbatch > 1)}")
     recomputed, chunk = WORDS["recomputed"], " of every chunk" if plan.pipe > 1 else ""
@@ -165,7 +171,8 @@ def taken_text(report: TrainReport, first: PlanReport) -> str:
         return "`dscale run` and `dscale verify`"
     text = f"{taken[0]} only" if taken else "neither `dscale run` nor `dscale verify`"
     for name, other in (("run", report.runs), ("verify", report.verified)):
-        if other is not None and not (name == "verify" and report.runs is not None and other.plan == report.runs.plan):
+        twice = name == "verify" and report.runs is not None and other is not None and other.plan == report.runs.plan
+        if other is not None and not twice and other.step_s < SLOWEST * first.step_s:
             names = "both take" if name == "run" and other.verifiable else f"`dscale {name}` takes"
             text += f"; the best that {names}: {short_plan(other.plan)} ({other.step_s / first.step_s - 1:+.1%})"
     return text
