@@ -46,7 +46,7 @@ def test_the_faster_stack_is_taken_and_the_other_named(capsys: pytest.CaptureFix
     assert (own["mostly"], other["mostly"]) == ("", "attention")
     slower = other["step_s"] / own["step_s"] - 1
     text = printed(["--on", "h100:8"], capsys)
-    assert f"other stacks torchtitan: {slower:+.0%} ({render(other['step_s'], 's')}, mostly attention)" in text
+    assert f"other stacks torchtitan: step {slower:+.0%} ({render(other['step_s'], 's')}, mostly attention)" in text
 
 
 def test_a_stack_that_was_named_is_taken_and_another_advised(capsys: pytest.CaptureFixture[str]) -> None:

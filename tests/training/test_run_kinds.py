@@ -68,7 +68,8 @@ def test_every_published_kind_can_be_a_kind_of_plan() -> None:
         ("h100:1024", "pp4 fsdp64 tp4 z1", True),
         ("h100:1024", "fsdp512 tp2 z3", False),
         ("h100:1024", "fsdp1024 z3", False),  # eight GPUs were published
-        ("h100:32", "fsdp32 z3", True),
+        ("h100:32", "fsdp32 z3", False),  # in fp8 alone
+        ("h100:32", "fsdp32 z3 fp8", True),
         ("h100:1024", "pp16 fsdp16 tp4 z1", True),
         ("h100:1024", "pp32 fsdp8 tp4 z1", False),
         ("gb200:64", "fsdp64 z3", True),
