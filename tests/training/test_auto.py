@@ -12,12 +12,16 @@ from dragonscale.physics.units import render
 from dragonscale.training.auto import auto_choice, auto_choices
 from dragonscale.training.bands import in_production
 from dragonscale.training.evaluation import first, judge_one, make_job, usual_jobs
+from dragonscale.training.keeper import Candidate
 from dragonscale.training.legal import trains_in
 from dragonscale.training.legality import family, rules
+from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.search import Found
 from dragonscale.training.space import Space
 from dragonscale.training.stack import change, stacks
-from dragonscale.training.stack_search import APART, job_for, preferred, search_stacks
+from dragonscale.training.stack_search import APART, FULL, ROOMY, TIGHT, StackSearch, job_for, preferred, search_stacks
+from dragonscale.training.stack_search import _step as steps_of
 
 
 @pytest.mark.parametrize("chip", chip_names())
@@ -165,3 +169,12 @@ def test_a_job_moved_to_other_chips_has_their_stack_and_keeps_what_was_asked() -
     assert there.stack.experts.skew == pytest.approx(1.5 * stacks()["megatron-core"].experts.skew)
     named = make_job(job.model, parse_slice("h100:64"), 256, 4096, "maxtext")
     assert [one.stack.name for one in usual_jobs(named)] == ["maxtext"]
+
+
+@pytest.mark.parametrize(("roomy", "kind"), [(True, ROOMY), (False, TIGHT)])
+def test_a_stack_whose_best_plan_is_tight_comes_after_one_with_room(roomy: bool, kind: int) -> None:
+    job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), 64, 8192, "auto")
+    best = Candidate(Plan(fsdp=8), 1.0, 1e9, roomy)
+    found = StackSearch(job, Found([best], [], 1, 1, {}, None, 0.0))
+    assert steps_of(found, Space()) == (kind, 1.0)
+    assert steps_of(StackSearch(job, Found([], [], 1, 0, {}, None, 0.0)), Space()) == (FULL, 0.0)

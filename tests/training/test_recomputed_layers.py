@@ -162,3 +162,19 @@ def test_a_slow_link_shows():
     waits = [line for line in most.ledger.lines if line.term == "host offload" and line.section == "block"]
     assert waits
     assert seconds(most) - seconds(none) == pytest.approx(sum(line.times * line.exposed_s for line in waits), rel=0.05)
+
+
+def test_what_is_recommended_does_not_hang_on_how_many_are_shown():
+    job = make_job(load_model("llama3-70b"), parse_slice("gb200:64"), 128, 8192, "megatron-core")
+    space = Space(fixed={"fsdp": 64}, schedule=("1f1b",))
+    one, few = (search(job, space, count).best for count in (1, 6))
+    assert one[0] == few[0]
+    assert len(one) == 1
+    assert layers_of(one[0].plan.offload)
+
+
+@pytest.mark.parametrize("asked", ["offload=optimizer", "offload=none"])
+def test_an_offload_that_is_asked_for_stays(asked):
+    job = make_job(load_model("llama3-70b"), parse_slice("gb200:64"), 128, 8192, "megatron-core")
+    best = search(job, parse_space(f"fsdp=64,zero=3,{asked}"), 1).best[0]
+    assert f"offload={best.plan.offload}" == asked

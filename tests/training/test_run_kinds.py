@@ -125,3 +125,8 @@ def test_sharded_weights_and_whole_ones_are_different_kinds() -> None:
     found = search(here, space, 4)
     assert found.best[0].plan.zero == 1
     assert search(here, replace(space, fixed=space.fixed | {"fsdp": 64}, zero=(3,)), 1).best[0].plan.zero == 3
+
+
+def test_state_sharded_over_experts_or_context_is_fsdp_too() -> None:
+    splits = [split_of(parse_plan(text)) for text in ("ep8 z3", "cp8 z2", "ep8 z1")]
+    assert splits == ["fsdp+ep", "fsdp+cp", "replicas+ep"]

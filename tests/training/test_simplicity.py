@@ -155,3 +155,12 @@ def test_a_layout_that_counts_the_ends_costs_a_point_in_a_search() -> None:
     job = make_job(load_model("llama3-70b"), parse_slice("h100:1024"), 1024, 4096, "megatron-core")
     best = search(job, count=3).best[0]
     assert best.plan.layout == "even"
+
+
+def test_some_layers_recomputed_are_less_simple_than_all_or_none() -> None:
+    none, every, some = (score(parse_plan(f"fsdp8 remat={remat}")) for remat in ("none", "block", "block:5"))
+    assert none == every < some
+
+
+def test_replicas_of_what_zero_could_shard_are_less_simple() -> None:
+    assert score(parse_plan("fsdp4 ep8 z1")) < score(parse_plan("dp4 ep8 z1"))

@@ -48,6 +48,7 @@ def test_switches_are_inherited_to_any_depth():
         ("data=4,fsdp=16,zero=3", 2),  # replicas wait once a step
         ("pipe=4,fsdp=16,zero=3", 2),
         ("fsdp=8,tensor=8,zero=3", 8),
+        ("context=64,zero=3", 8),  # state is sharded over context and experts too
         ("fsdp=64,zero=1", 1),
         ("data=64,zero=3", 1),  # nothing is sharded
     ],
