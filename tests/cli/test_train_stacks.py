@@ -184,3 +184,10 @@ def test_work_and_waiting_are_told_apart_by_the_lines_of_the_ledger() -> None:
     assert {"tensor collectives", "pipeline bubble"} <= names - work
     shorter = [msgspec.structs.replace(row, exposed_s=9e9 * (row.name == "pipeline bubble")) for row in one.terms]
     assert (one.bound_by, bound_by(shorter, one.verdict.ledger)) == ("compute", "pipeline bubble")
+
+
+@pytest.mark.parametrize(("plan", "told"), [("fsdp16 mb1", True), ("fsdp16 mb2", False), ("fsdp8 cp2 mb1", False)])
+def test_half_a_sequence_for_each_device_is_told(plan: str, told: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    question = ["train", "llama3-8b", "--on", "tpu7x:2x2x4", "--batch", "64seq", "--seq", "8192", "--alone"]
+    assert main([*question, "--plan", plan]) == 0
+    assert ("2 devices split a sequence of microbatch=1" in " ".join(capsys.readouterr().out.split())) == told

@@ -238,6 +238,10 @@ def single_report(
     report, work = plan_report(job, plan, tokens, force, brief), workload_of(job, plan, tokens)
     front = [records.FrontRow(plan, plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
     notes = [*(f"Forced: {text}." for text in report.illegal if force), *advice_against(job, plan)]
+    devices = job.slice.chip.devices
+    if plan.microbatch % devices and job.batch // plan.replicas % devices == 0 and plan.context == 1:
+        split = f"A chip's {devices} devices split a sequence of microbatch={plan.microbatch}"
+        notes.append(f"{split}; a search takes multiples of {devices}.")
     return records.TrainReport(
         job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, notes
     )
