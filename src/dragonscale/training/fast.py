@@ -199,8 +199,9 @@ class Judged:
 
     def with_layers(self, chosen: Chosen, lines: list[int], word: str, room: float) -> tuple[Chosen, "Judged"]:
         """Rows with some layers of a chunk recomputed: as many as the word says, or, of rows that leave no room without
-        recompute and do with all of it, as many as are enough. Time and bytes lie on the line between both (`lines` of
-        what was judged), or below it where another rank is the slowest or another moment the fullest."""
+        recompute and do with all of it, as many as are enough. Time and bytes are read off the line between both
+        (`lines` of what was judged): times within a percent, bytes rather too many, since another moment may be the
+        fullest; what is listed is judged alone."""
         whole = sum(chosen.layers.fullest.values()) / chosen.numbers["virtual"]
         layers = numpy.full(len(chosen), float(layers_of(word)))
         if word == SOME_LAYERS:

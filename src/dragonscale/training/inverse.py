@@ -29,7 +29,7 @@ from dragonscale.training.stack_search import search_stacks
 MOST_CHIPS = 65536
 USUAL = Plan()
 QUICK = Space(schedule=("1f1b", "interleaved"))
-"""A smaller space for questions that search many slices."""
+"""A smaller space for batches and slices near the one asked for."""
 
 
 def quick(space: Space) -> Space:

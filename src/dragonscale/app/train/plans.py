@@ -54,11 +54,7 @@ RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
 
 
 def plan_report(
-    job: Job,
-    plan: Plan,
-    tokens: float | None = None,
-    force: bool = False,
-    brief: bool = False,
+    job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False
 ) -> records.PlanReport:
     """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack
     cannot run is not feasible, unless it is forced."""

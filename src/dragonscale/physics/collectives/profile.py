@@ -14,7 +14,7 @@ never leave the chip (its own part of an AllGather) still have to be copied, at 
 Libraries change protocol on the way: from flags in every word, quick but wasteful, to whole buffers handed over. Where
 a chip's part is longer than `switch` bytes, each step of a ring waits at least `stall` for its buffer, and (stall ·
 steps)² stands under the root with the rest: a visible step in measured curves, gone once the wires are the slower.
-(So inside a node.) Between nodes a step of a ring hands over a whole buffer in `stall`, or, where that is quicker, the
+That is inside a node; between them a step of a ring hands over a whole buffer in `stall`, or, where quicker, the
 bytes go with a flag beside every word, at a rate of `flags`: the least of the two, in addition to the quick protocol's
 hops. Rings over hundreds of nodes, as those of ZeRO-3, wait for it; trees have few steps.
 
