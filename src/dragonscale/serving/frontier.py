@@ -352,25 +352,28 @@ def replicas_for(config: Config, ask: Ask) -> int:
     return math.ceil(least / each) * each
 
 
+def worth(one: Config, ask: Ask) -> tuple[float, ...]:
+    """What configurations are ranked by, the best first."""
+    per_chip = -one.tokens_per_chip
+    price = one.piece.chip.price
+    if ask.rate is not None:
+        chips = replicas_for(one, ask) * one.chips
+        return (not one.meets, chips * (price or 1.0) if price is not None else math.inf, chips, per_chip)
+    return (not one.meets, math.inf if one.usd_per_mtok is None else one.usd_per_mtok, per_chip)
+
+
 def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
     """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price); one batch
     each, the smallest that makes nearly as many tokens: a larger one only makes its requests wait.
 
     With a rate, what counts is the fleet: as many whole replicas as it takes.
     """
-
-    def worth(one: Config) -> tuple[float, ...]:
-        per_chip = -one.tokens_per_chip
-        price = one.piece.chip.price
-        if ask.rate is not None:
-            chips = replicas_for(one, ask) * one.chips
-            return (not one.meets, chips * (price or 1.0) if price is not None else math.inf, chips, per_chip)
-        return (not one.meets, math.inf if one.usd_per_mtok is None else one.usd_per_mtok, per_chip)
-
     alike: dict[tuple[str, str], list[Config]] = {}
     for one in configs:
-        alike.setdefault(_place_of(one), []).append(one)
-    return [_smallest(one, alike[_place_of(one)], ask) for one in first_of_each(configs, worth, count)]
+        alike.setdefault(place_of(one), []).append(one)
+    return [
+        _smallest(one, alike[place_of(one)], ask) for one in first_of_each(configs, lambda one: worth(one, ask), count)
+    ]
 
 
 def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:
@@ -382,7 +385,8 @@ def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:
     return min(enough, key=lambda one: (one.batch, -one.tokens_per_chip))
 
 
-def _place_of(config: Config) -> tuple[str, str]:
+def place_of(config: Config) -> tuple[str, str]:
+    """Where a configuration runs and how it is split."""
     return str(config.piece), str(config.plan)
 
 
@@ -390,7 +394,7 @@ def first_of_each(configs: Sequence[Config], order: Callable[[Config], Any], cou
     """The first configurations in some order, one batch (and one engine) of each plan."""
     chosen: dict[tuple[str, str], Config] = {}
     for one in sorted(configs, key=order):
-        chosen.setdefault(_place_of(one), one)
+        chosen.setdefault(place_of(one), one)
         if len(chosen) >= count:
             break
     return list(chosen.values())

@@ -12,6 +12,7 @@ from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import config_report, deployed, expected_error, first, kind_of
+from dragonscale.app.serve.confirm import as_simulated, confirmed
 from dragonscale.app.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.errors import InputError
@@ -21,7 +22,7 @@ from dragonscale.serving.bands import ServedKind, is_moe
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.disaggregation import Pools, best_pools
-from dragonscale.serving.frontier import Ask, Config, frontier, replicas_for
+from dragonscale.serving.frontier import Ask, Config, frontier, place_of, replicas_for
 from dragonscale.serving.legality import server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.prefix import hit, rooms
@@ -29,9 +30,12 @@ from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 from dragonscale.serving.timed_shapes import untimed_experts
 
 
-def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = False) -> records.ServeReport:
-    """The report that answers a question. In brief without what is solved and tried around the best configuration:
-    limits, speculation, prefixes, remedies, advice, and what would be better than a given plan."""
+def answer(
+    asked: ServeAsked, progress: Progress | None = None, brief: bool = False, confirm: bool = True
+) -> records.ServeReport:
+    """The report that answers a question, its headline confirmed by running it (`confirm`). In brief without what is
+    run, solved and tried around the best configuration: limits, speculation, prefixes, remedies, advice, and what would
+    be better than a given plan."""
     start = time.perf_counter()
     if asked.saved is not None:
         _check(asked, asked.saved.plan)
@@ -51,6 +55,9 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
         report.notes = [*why, *remedies.refused_notes(asked, refused, all_=False)]
         return report
     chosen, apart = ranked_apart(asked, configs)
+    found = confirmed(asked, chosen) if confirm and not brief and chosen[0].meets else None
+    if found is not None:
+        chosen = [found.config, *(one for one in chosen if place_of(one) != place_of(found.config))]
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
@@ -64,7 +71,12 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
         report.notes += margin_notes(report.workload, report.configs[0])
         return report
     _add_variants(asked, best, report)
-    report.notes = remedies.missed(asked, best) if not best.meets else remedies.left_out(asked, configs, chosen)
+    if found is not None:
+        report.simulated, report.notes = found.run, as_simulated(asked, report.configs[0], found)
+    if best.meets:
+        report.notes += remedies.left_out(asked, configs, chosen)
+    elif found is None:
+        report.notes = remedies.missed(asked, best)
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += [
         *remedies.refused_notes(asked, refused, all_=False),

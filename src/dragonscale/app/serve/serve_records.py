@@ -6,6 +6,7 @@ import msgspec
 
 from dragonscale.app.prices import PriceRow
 from dragonscale.app.record import Record
+from dragonscale.app.simulate.simulate_records import Latency
 from dragonscale.errors import INFEASIBLE, MISSED, Infeasible
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
@@ -302,6 +303,20 @@ class ExpectedError(msgspec.Struct):
     source: str
 
 
+class SimulatedRun(msgspec.Struct):
+    """A short run of the headline under its traffic: `clients` that keep the batch of one replica full, or requests at
+    the asked rate (of a large fleet a few replicas and their part of it). `latency` has `ttft_s`, `tpot_s`, `itl_s`,
+    `e2e_s` and the time until a request is scheduled, `queue_s`."""
+
+    replicas: int
+    clients: int | None
+    rate_per_s: float | None
+    requests: int
+    latency: dict[str, Latency]
+    output_tokens_per_s_per_chip: float
+    meets_slo: bool
+
+
 class ServeReport(Record):
     """The answer: the recommended configuration first. `frontier` is over all chips that were asked for,
     `frontier_by_chip` of each of them alone."""
@@ -327,6 +342,8 @@ class ServeReport(Record):
     better: ConfigReport | None = None
     """What is better than a given plan, where that was asked for; `comparison` says by how much."""
     comparison: str = ""
+    simulated: SimulatedRun | None = None
+    """The headline as it was run; null in brief and where nothing meets the targets."""
 
     @property
     def best(self) -> ConfigReport | None:

@@ -111,8 +111,8 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
         **{latency: target.seconds for latency, target in targets.items()},
     )
     chosen = _chosen(question.engine or saved.engine, deployment)
-    places = (written(question.on or saved.slice), written(question.prefill_on))
-    read = filter(None, (*map(slice_note, filter(None, places)), *traffic.notes))
+    places = (place for place in (question.on or saved.slice, question.prefill_on) if place and isinstance(place, str))
+    read = filter(None, (*map(slice_note, places), *traffic.notes))
     paid = *_prices(question, deployment.chip)[1], *forced, *profile_notes([deployment.chip])
     notes = *deployment.model.notes, *read, *recorded, *chosen, *paid
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, targets, notes, original)
