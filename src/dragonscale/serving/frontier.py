@@ -335,6 +335,16 @@ def replicas_for(config: Config, ask: Ask) -> int:
     return math.ceil(least / each) * each
 
 
+def loaded(config: Config, judged: Sequence[Config], rate: float) -> tuple[float, float]:
+    """Mean seconds to the first token and per token of a replica that gets `rate` requests a second: those of the batch
+    at which it does as many, on the line between two batches of its plan that were judged."""
+    own = [one for one in judged if (_place_of(one), one.engine) == (_place_of(config), config.engine)]
+    own = sorted(own, key=lambda one: one.state.requests)
+    rates = [float(one.state.requests) for one in own]
+    ttft, tpot = ([float(getattr(one.state, name)) for one in own] for name in ("ttft", "tpot"))
+    return float(numpy.interp(rate, rates, ttft)), float(numpy.interp(rate, rates, tpot))
+
+
 def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
     """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price); one batch
     each, the smallest that makes nearly as many tokens: a larger one only makes its requests wait.
