@@ -25,10 +25,11 @@ from dragonscale.serving.engine import Engine
 from dragonscale.serving.iteration import IterationCost
 from dragonscale.serving.narrowing import NEARLY, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.prompting import Served, decode_steps, served
+from dragonscale.serving.prompting import NO_DRAFTS, Looped, Served, decode_steps, served
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
-from dragonscale.serving.speculation import Draft, loop_seconds
+from dragonscale.serving.speculation import Draft, drafting_seconds, loop_seconds, tokens_per_loop
 from dragonscale.serving.steady import Steady
+from dragonscale.serving.targets import LATENCIES
 
 WATERMARK = 0.01
 """The part of the cache's pages that the admission of a further sequence leaves free (vLLM's block manager)."""
@@ -37,14 +38,16 @@ BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 102
 
 @dataclass(frozen=True)
 class Ask:
-    """What requests look like and what they must get on average. `ttft` and `tpot` are seconds, `rate` requests per
-    second, `cached` the part of each prompt that a prefix cache has already: a prefix that all requests share, so that
-    every data rank holds it once."""
+    """What requests look like and what they must get on average. `ttft`, `tpot`, `itl` (between tokens) and `e2e`
+    (whole requests) are seconds, `rate` requests per second, `cached` the part of each prompt that a prefix cache has
+    already: a prefix that all requests share, so that every data rank holds it once."""
 
     prompt: int
     output: int
     ttft: float | None = None
     tpot: float | None = None
+    itl: float | None = None
+    e2e: float | None = None
     rate: float | None = None
     cached: float = 0.0
     rented: tuple[tuple[str, int], ...] = ()
@@ -67,6 +70,22 @@ class Ask:
     def past(self) -> int:
         """Tokens of a prompt that are cached."""
         return self.prompt - self.new
+
+    @property
+    def step(self) -> float | None:
+        """Seconds from token to token: the mean gap between tokens is the mean time per token."""
+        return min((one for one in (self.tpot, self.itl) if one is not None), default=None)
+
+    def times(self, ttft: float, tpot: float) -> dict[str, tuple[float, float]]:
+        """Each latency that has a target, on average, and its target. An answer of one token has no time per token."""
+        found = {"ttft": ttft, "tpot": tpot, "itl": tpot, "e2e": ttft + (self.output - 1) * tpot}
+        names = LATENCIES if self.output > 1 else ("ttft", "e2e")
+        limits = ((name, getattr(self, name)) for name in names)
+        return {name: (float(found[name]), limit) for name, limit in limits if limit is not None}
+
+    def met_by(self, ttft: float, tpot: float) -> bool:
+        """Whether means meet the targets."""
+        return all(found <= limit for found, limit in self.times(ttft, tpot).values())
 
 
 @dataclass(frozen=True)
@@ -193,13 +212,13 @@ def _judged(
     wide = Deployment(model, lot.piece, replace(lot.plan, **numbers), engine)
     steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.prompt + ask.output / 2
     plain = steps.curve(batch)
-    taken, drafts = (plain, 0) if draft is None else loop_seconds(wide, draft, batch, keys, plain)
-    loop = served(wide, batch, steps, ask.new, ask.past, ask.output, taken / plain)
+    looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, keys, plain)
+    loop = served(wide, batch, steps, ask.new, ask.past, ask.output, looped)
     held = room.weights + room.working + room.reserve + _shared_bytes(room, ask)
     held = _rows(held, lot, places) + batch * _rows(_own_bytes(room, ask), lot, places)
     rows = len(batch)
     lower = steps.cost.lower[:rows]
-    columns = (held, plain, drafts, loop.cut.count, numpy.minimum(loop.cut.size, ask.new), lower)
+    columns = (held, plain, looped.drafts, loop.cut.count, numpy.minimum(loop.cut.size, ask.new), lower)
     more = zip(*(numpy.broadcast_to(value, rows).tolist() for value in columns), strict=True)
     packs = zip(*(numpy.broadcast_to(one, rows).tolist() for pair in loop.packed for one in pair), strict=True)
     packed = [tuple(zip(one[::2], one[1::2], strict=True)) for one in packs] or [()] * rows
@@ -209,8 +228,6 @@ def _judged(
     found: list[Config] = []
     for place, own, bound, pack, others in zip(places.tolist(), _states(loop, rows), bounds, packed, more, strict=True):
         heavy, step_s, drafted, chunks, size, least = others
-        between = ask.tpot is not None and ask.output > 1  # an answer of one token has no time between tokens
-        meets = (ask.ttft is None or own.ttft <= ask.ttft) and (not between or own.tpot <= ask.tpot)
         config = Config(
             lot.pieces[place],
             plans[place],
@@ -223,8 +240,8 @@ def _judged(
             kv_bytes_per_token=per_token,
             bound_by=bound,
             most=int(most[place]),
-            meets=meets,
-            drafts=drafted,
+            meets=ask.met_by(own.ttft, own.tpot),
+            drafts=int(drafted),
             chunks=int(chunks),
             chunk_tokens=int(size),
             engine=engine.name,
@@ -232,6 +249,14 @@ def _judged(
         )
         found.append(config)
     return found
+
+
+def _looped(deployment: Deployment, draft: Draft, batch: Any, keys: float, plain: Any) -> Looped:
+    """Loops of as many drafts as bring most tokens."""
+    per_token, drafts = loop_seconds(deployment, draft, batch, keys, plain)
+    tokens = numpy.array([float(tokens_per_loop(draft.acceptance, int(count))) for count in drafts])
+    drafting = drafts * drafting_seconds(deployment, draft, batch, keys, plain)
+    return Looped(per_token * tokens / plain, drafting / plain, drafts, tokens)
 
 
 def _rows(value: Any, lot: Lot, places: Any) -> Any:
@@ -312,12 +337,12 @@ def load_for(config: Config, ask: Ask) -> float:
     most of their requests meet the target if there is some room below it. At the largest batch that fits, a request
     that finds all places taken waits for one (M/M/c, after Sakasegawa), and still has to get its first token in time.
     """
-    if not config.meets or (ask.ttft is None and (ask.tpot is None or config.batch == config.most)):
+    if not config.meets or (ask.ttft is None and (ask.step is None or config.batch == config.most)):
         return LOAD
     if ask.ttft is None:
         return TPOT_LOAD
     places, latency, slack = config.most, float(config.state.latency), ask.ttft - float(config.state.ttft)
-    low, high = 0.5, MOST_LOAD if ask.tpot is None or config.batch == config.most else TPOT_LOAD
+    low, high = 0.5, MOST_LOAD if ask.step is None or config.batch == config.most else TPOT_LOAD
     for _ in range(30):
         load = (low + high) / 2
         taken = load * config.batch / places

@@ -27,6 +27,7 @@ from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.plan import SPREADS
 from dragonscale.serving.plan_file import SavedDrafts, SavedPlan, read_serving_plan
 from dragonscale.serving.speculation import MOST, Draft, head_part, read_acceptance
+from dragonscale.serving.targets import LatencyTarget, read_targets
 
 MOST_CONFIGS = 1000
 MOST_DRAFTS = 32
@@ -42,6 +43,8 @@ class ServeAsked:
     model: Transformer
     targets: tuple[tuple[Chip, Slice | None], ...]
     ask: Ask
+    goals: dict[str, LatencyTarget]
+    """Targets by the name of the latency; `ask` has their seconds as means."""
     engine: str
     limits: LaunchLimits
     saved: SavedPlan | None = None
@@ -167,11 +170,11 @@ def _read(question: ServeQuestion) -> ServeAsked:
     question, shorter = _within(question, model)
     prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
     read = [*dict.fromkeys(note for note in (prompt[1], output[1], *where.read) if note)]
+    goals = read_targets(question)
     ask = Ask(
         prompt=prompt[0],
         output=output[0],
-        ttft=_positive(question.ttft, "s", "--ttft"),
-        tpot=_positive(question.tpot, "s", "--tpot"),
+        **{name: goal.seconds for name, goal in goals.items()},
         rate=_positive(question.rate, "count/s", "--rate"),
         cached=question.cached,
         rented=tuple((chip.name, piece.chips) for chip, piece in where.targets if piece is not None),
@@ -179,7 +182,7 @@ def _read(question: ServeQuestion) -> ServeAsked:
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     how = *(told(foreign) if foreign else ()), *model.notes, *read, *_notes(question, saved, model)
     better, batch, draft = question.better or foreign is not None, _batch(question, saved), _draft(question, model)
-    whole = question, model, where.targets, ask, engine, limits, saved, batch, draft, where.everywhere
+    whole = question, model, where.targets, ask, goals, engine, limits, saved, batch, draft, where.everywhere
     return ServeAsked(*whole, against_best=better, notes=(*how, *shorter, *where.notes))
 
 
