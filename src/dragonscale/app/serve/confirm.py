@@ -152,10 +152,12 @@ def _met_below(asked: ServeAsked, last: Confirmed, most: int) -> Config | None:
 def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[str]:
     """Put a run's replicas into the configuration that it confirms, and its numbers where they are far from those
     expected; what to say of it."""
-    if found.replicas is not None and row.replicas is not None and found.replicas != row.replicas:
+    if found.replicas is not None and row.replicas is not None:
         more, row.replicas = found.replicas / row.replicas, found.replicas
         row.fleet_chips = row.replicas * row.chips
         row.fleet_usd_per_h = row.fleet_usd_per_h and row.fleet_usd_per_h * more
+        row.fleet_usd_per_mtok = row.fleet_usd_per_mtok and row.fleet_usd_per_mtok * more
+        row.fleet_ttft_s, row.fleet_tpot_s = (found.run.latency[name].mean for name in ("ttft_s", "tpot_s"))
     if not found.run.meets_slo:
         row.violations = [
             f"{LATENCIES[name]} is {render(found.reached[name], 's')} {goal.at}, "
