@@ -124,3 +124,17 @@ def test_alike_replicas_are_run_as_one_and_large_fleets_as_a_few() -> None:
     row = confirm.config_report(closed, max(search(closed), key=lambda one: one.meets * one.tokens_per_chip))
     short = short_question(closed, row, None, confirm.MOST_REPLICAS)
     assert (short.replicas, short.clients, row.copies) == (1, row.batch, 8)
+
+
+def test_drafts_are_in_the_headline_and_where_they_do_not_pay_that_is_said() -> None:
+    asks = {"on": "h100:8", "draft": "llama3-8b"}
+    quick = ds.serve("llama3-70b", **asks, accept="0.8", tpot="12ms")
+    assert quick.best.drafts
+    assert f", {quick.best.drafts} drafts a step" in quick.headline()
+    assert not any("does not pay" in note for note in quick.notes)
+    for more in ({}, {"drafts": 4}):  # none is better, and four are asked for all the same
+        slow = ds.serve("llama3-70b", **asks, accept="0.2", **more)
+        assert slow.best.drafts == more.get("drafts", 0)
+        rows = {row.drafts: row.per_token_s for row in slow.speculation.rows}
+        least = rows[4] if more else min(seconds for drafts, seconds in rows.items() if drafts)
+        assert any(f"{least / rows[0] - 1:.0%} slower" in note for note in slow.notes)

@@ -56,8 +56,7 @@ def answer(
         return report
     chosen, apart = ranked_apart(asked, configs)
     found = confirmed(asked, chosen) if confirm and not brief and chosen[0].meets else None
-    if found is not None:
-        chosen = [found.config, *(one for one in chosen if place_of(one) != place_of(found.config))]
+    chosen = [found.config, *(one for one in chosen if place_of(one) != place_of(found.config))] if found else chosen
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
@@ -81,18 +80,26 @@ def answer(
     elif found is None:
         report.notes = remedies.missed(asked, best)
     report.notes += [unpriced(chips)] if unpriced(chips) else []
-    report.notes += [
-        *remedies.refused_notes(asked, refused, all_=False),
-        *remedies.forced_notes(asked),
-        *remedies.format_notes(asked, _told(asked, chosen, apart)),
-        *_device_notes(chosen),
-        *filter(None, [untimed_experts(deployed(asked, best))]),
-        *margin_notes(report.workload, report.configs[0]),
-    ]
+    report.notes += remedies.refused_notes(asked, refused, all_=False)
+    report.notes += _notes(asked, report, chosen, apart)
     report.advised(*advice(asked, best, report.configs[0], configs, report.limits))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
+
+
+def _notes(
+    asked: ServeAsked, report: records.ServeReport, chosen: Sequence[Config], apart: Sequence[Config]
+) -> list[str]:
+    """What there is to know of the configurations that are told."""
+    drafted = report.speculation.loss(chosen[0].drafts) if report.speculation else ""
+    return [
+        *remedies.forced_notes(asked),
+        *remedies.format_notes(asked, _told(asked, chosen, apart)),
+        *_device_notes(chosen),
+        *filter(None, (untimed_experts(deployed(asked, chosen[0])), drafted)),
+        *margin_notes(report.workload, report.configs[0]),
+    ]
 
 
 def _add_variants(asked: ServeAsked, best: Config, report: records.ServeReport) -> None:

@@ -18,9 +18,10 @@ from dragonscale.serving.auto import auto_choice
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.targets import LATENCIES
 
-TURNS, FEWEST = {500: 6, 2000: 4, 10**9: 3}, 300
+TURNS, FEWEST, FEWEST_AT_A_RATE = {500: 6, 2000: 4, 10**9: 3}, 300, 1000
 """Requests in a short run over those under way at once, by how many these are, and in all at least: its means are then
-within 1% of those of a long run (2% of more than 500 under way), that of the time to first token within 5%."""
+within 1% of those of a long run (2% of more than 500 under way), that of the time to first token within 5%. Requests
+that come at random times differ more from run to run than those of clients."""
 
 
 def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
@@ -125,8 +126,9 @@ def short_question(asked: ServeAsked, best: ConfigReport, pools: PoolReport | No
     rate = parse(question.rate, "count/s", "--rate") * kept / replicas if question.rate else 0.0
     under_way = rate * best.latency_s or best.batch
     turns = next(turns for most, turns in TURNS.items() if under_way <= most)
-    words: dict[str, Any] = {"model": asked.model, "on": piece_of(asked, best), "draft": asked.question.draft}
+    words: dict[str, Any] = {"model": asked.model, "on": piece_of(asked, best)}
+    words |= {"draft": asked.question.draft} if question.draft else {}
     words |= {"prefill_on": piece_of(asked, pools.prefill)} if pools is not None else {}
     words |= {"rate": f"{rate}/s"} if rate else {"clients": best.batch}
-    words["requests"] = str(max(math.ceil(turns * under_way), FEWEST))
+    words["requests"] = str(max(math.ceil(turns * under_way), FEWEST_AT_A_RATE if rate else FEWEST))
     return replace(question, **words, replicas=kept, set="", assume="", family="")

@@ -194,7 +194,8 @@ def formats_text(one: ConfigReport) -> str:
 
 def config_text(one: ConfigReport) -> str:
     """A configuration in a few words: replicas, sharding, formats, batch."""
-    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{' each' if one.copies > 1 else ''}"
+    drafts = f", {one.drafts} draft{'s' * (one.drafts > 1)} a step" if one.drafts else ""
+    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{' each' if one.copies > 1 else ''}{drafts}"
 
 
 class LimitRow(msgspec.Struct):
@@ -228,6 +229,15 @@ class Speculation(msgspec.Struct):
     best_drafts: int
     most_batch: int
     hurts_from_batch: int | None
+
+    def loss(self, drafts: int) -> str:
+        """That drafts do not pay, and by how much, where the configuration has none or too many."""
+        none, *others = self.rows
+        row = next((one for one in others if one.drafts == drafts), min(others, key=lambda one: one.per_token_s))
+        if row.per_token_s <= none.per_token_s:
+            return ""
+        each = f"{row.drafts} draft{'s' * (row.drafts > 1)} a step make a token {1 / row.speedup - 1:.0%} slower"
+        return f"Drafting does not pay at a batch of {self.batch:,}: {each} than none."
 
 
 class PoolReport(msgspec.Struct):
