@@ -25,9 +25,9 @@ MARGIN = 0.99
 """Of a target, what a run has to stay within: means of so short a run are known to 1%."""
 APART = 0.1
 """How far a run may be from what is expected; what is further is shown as it was simulated."""
-TRIES, FINALISTS = 6, 3
+TRIES, FINALISTS = 5, 3
 """Runs of one plan, and plans that are run, at most."""
-NEAR = 0.95
+NEAR = 0.92
 """Of the batch or the tokens that are looked for, what is near enough not to run another."""
 MOST_REPLICAS = 4
 """Larger fleets at a rate are run as one of this size with the same load on each replica."""
@@ -62,7 +62,11 @@ def simulated(
     """A short run of a configuration, or of pools that decode in it."""
     question = short_question(asked, row, pools, MOST_REPLICAS)
     read = read_question(question)
-    result = simulate(read.fleet, read.traffic.source, read.options)
+    options = read.options
+    if question.clients:  # who have all begun after the time of one request, and are fewer in the last
+        part = question.clients / read.traffic.source.requests
+        options = replace(options, warmup=max(options.warmup, min(1.3 * part, 0.45)), cooldown=0.9 * part)
+    result = simulate(read.fleet, read.traffic.source, options)
     reached = {name: read.reached(result, f"{name}_s") for name in asked.goals}
     chips = fleet_chips(read, read.fleet.pool.replicas, read.fleet.prefill.replicas if read.fleet.prefill else 0)
     found = SimulatedRun(
@@ -82,6 +86,8 @@ def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> Confirmed:
     comes."""
     tried: list[Confirmed] = []
     for config in chosen[:FINALISTS]:
+        if any(one.holds and worth(one.config, asked.ask) <= worth(config, asked.ask) for one in tried):
+            break
         one = _largest(asked, config) if asked.ask.rate is None else _fewest(asked, config)
         tried.append(one)
         if one.holds and one.config.tokens_per_chip >= NEAR * config.tokens_per_chip:

@@ -18,10 +18,10 @@ from dragonscale.serving.auto import auto_choice
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.targets import LATENCIES
 
-TURNS, FEWEST, FEWEST_AT_A_RATE = {500: 6, 2000: 4, 10**9: 3}, 300, 1000
+TURNS, FEWEST, FEWEST_AT_A_RATE = {500: 6, 2000: 5, 10**9: 4}, 300, 1000
 """Requests in a short run over those under way at once, by how many these are, and in all at least: its means are then
-within 1% of those of a long run (2% of more than 500 under way), that of the time to first token within 5%. Requests
-that come at random times differ more from run to run than those of clients."""
+within 1% of those of a long run, that of the time to first token within 6%. Requests that come at random times differ
+more from run to run than those of clients."""
 
 
 def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
@@ -129,6 +129,6 @@ def short_question(asked: ServeAsked, best: ConfigReport, pools: PoolReport | No
     words: dict[str, Any] = {"model": asked.model, "on": piece_of(asked, best)}
     words |= {"draft": asked.question.draft} if question.draft else {}
     words |= {"prefill_on": piece_of(asked, pools.prefill)} if pools is not None else {}
-    words |= {"rate": f"{rate}/s"} if rate else {"clients": best.batch}
+    words |= {"rate": f"{rate}/s"} if rate else {"clients": best.batch, "ramp": f"{best.latency_s}s"}
     words["requests"] = str(max(math.ceil(turns * under_way), FEWEST_AT_A_RATE if rate else FEWEST))
     return replace(question, **words, replicas=kept, set="", assume="", family="")

@@ -100,12 +100,13 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     traffic, settle = _settled(traffic, fleet, question)
     usual = f"p{question.percentile}" if question.percentile else MEAN
     targets = {f"{latency}_s": target for latency, target in read_targets(question, usual).items()}
+    limits: dict[str, Any] = {latency: target.seconds for latency, target in targets.items()}
     options = sim.SimulationOptions(
         seed=question.seed,
         warmup=max(question.warmup, min(2 * settle, 1.5 * MOST_SETTLING)),
         cooldown=min(settle, MOST_SETTLING),
         events=events,
-        **{latency: target.seconds for latency, target in targets.items()},
+        **limits,
     )
     chosen = _chosen(question.engine or saved.engine, deployment)
     places = (place for place in (question.on or saved.slice, question.prefill_on) if place and isinstance(place, str))
