@@ -9,7 +9,7 @@ engine schedules them: by themselves, or in chunks beside the decoding sequences
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 
@@ -25,7 +25,7 @@ from dragonscale.serving.engine import Engine
 from dragonscale.serving.iteration import IterationCost
 from dragonscale.serving.narrowing import NEARLY, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.prompting import Served, decode_steps, served
+from dragonscale.serving.prompting import Served, decode_steps, served, served_apart
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
 from dragonscale.serving.speculation import Draft, loop_seconds
 from dragonscale.serving.steady import Steady
@@ -49,6 +49,8 @@ class Ask:
     cached: float = 0.0
     rented: tuple[tuple[str, int], ...] = ()
     """Chips that are had together, by the chip's name, where a slice was named: fleets take whole ones."""
+    apart: bool = False
+    """Whether prompts are prefilled by other replicas than those that decode."""
 
     def __post_init__(self) -> None:
         if self.prompt < 1 or self.output < 1:
@@ -93,6 +95,8 @@ class Config:
     chunk_tokens: int = 0
     engine: str = ""
     """The name of the engine that runs it."""
+    is_fleet: ClassVar[bool] = False
+    """Whether it is several replicas that work together."""
     packed: tuple[tuple[float, float], ...] = ()
     """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data
     rank, and as many as an iteration takes. Empty of an engine that runs prompts beside decoding sequences."""
@@ -100,6 +104,11 @@ class Config:
     @property
     def chips(self) -> int:
         return self.plan.chips
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What is one with other batches: the slice and the plan."""
+        return str(self.piece), str(self.plan)
 
     @property
     def tokens_per_chip(self) -> float:
@@ -112,17 +121,22 @@ class Config:
         return bool(self.state.waiting > self.state.prefill)
 
     @property
+    def usd_per_h(self) -> float | None:
+        """Dollars for an hour of its chips; None without a price."""
+        price = self.piece.chip.price
+        return None if price is None else self.chips * float(price)
+
+    @property
     def usd_per_mtok(self) -> float | None:
         """Dollars per million output tokens, prompts included; None without a price."""
-        price = self.piece.chip.price
-        return None if price is None else float(usd_per_million(float(self.state.tokens), self.chips, price))
+        hourly = self.usd_per_h
+        return None if hourly is None else float(usd_per_million(float(self.state.tokens), 1, hourly))
 
     def split_cost(self, ask: Ask) -> tuple[float, float] | None:
         """Dollars per million input and per million output tokens: each pays for the time it takes of the replica."""
-        price = self.piece.chip.price
-        if price is None:
+        if self.usd_per_h is None:
             return None
-        second = price * self.chips / 3600
+        second = self.usd_per_h / 3600
         request, added = 1 / float(self.state.requests), float(self.state.added)
         added = request if ask.output == 1 else min(added, request)  # an answer of one token is the prompt's
         return second * added / ask.prompt * 1e6, second * (request - added) / max(ask.output - 1, 1) * 1e6
@@ -194,7 +208,8 @@ def _judged(
     steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.prompt + ask.output / 2
     plain = steps.curve(batch)
     taken, drafts = (plain, 0) if draft is None else loop_seconds(wide, draft, batch, keys, plain)
-    loop = served(wide, batch, steps, ask.new, ask.past, ask.output, taken / plain)
+    run = served_apart if ask.apart else served
+    loop = run(wide, batch, steps, ask.new, ask.past, ask.output, taken / plain)
     held = room.weights + room.working + room.reserve + _shared_bytes(room, ask)
     held = _rows(held, lot, places) + batch * _rows(_own_bytes(room, ask), lot, places)
     rows = len(batch)
@@ -328,8 +343,10 @@ def load_for(config: Config, ask: Ask) -> float:
 
 def replicas_for(config: Config, ask: Ask) -> int:
     """Replicas for the rate that is asked for, each loaded as far as the target for the first token allows; as many as
-    whole slices hold where one was named."""
+    whole slices hold where one was named. Pools are one fleet that is sized for its rate."""
     assert ask.rate is not None
+    if config.is_fleet:
+        return 1
     least = max(1, math.ceil(ask.rate / (float(config.state.requests) * load_for(config, ask)) - 1e-9))
     each = max(1, dict(ask.rented).get(config.piece.chip.name, 0) // config.chips)
     return math.ceil(least / each) * each
@@ -344,16 +361,15 @@ def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
 
     def worth(one: Config) -> tuple[float, ...]:
         per_chip = -one.tokens_per_chip
-        price = one.piece.chip.price
         if ask.rate is not None:
-            chips = replicas_for(one, ask) * one.chips
-            return (not one.meets, chips * (price or 1.0) if price is not None else math.inf, chips, per_chip)
+            chips, hourly = replicas_for(one, ask) * one.chips, one.usd_per_h
+            return (not one.meets, math.inf if hourly is None else hourly * chips / one.chips, chips, per_chip)
         return (not one.meets, math.inf if one.usd_per_mtok is None else one.usd_per_mtok, per_chip)
 
-    alike: dict[tuple[str, str], list[Config]] = {}
+    alike: dict[tuple[str, ...], list[Config]] = {}
     for one in configs:
-        alike.setdefault(_place_of(one), []).append(one)
-    return [_smallest(one, alike[_place_of(one)], ask) for one in first_of_each(configs, worth, count)]
+        alike.setdefault(one.place, []).append(one)
+    return [_smallest(one, alike[one.place], ask) for one in first_of_each(configs, worth, count)]
 
 
 def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:
@@ -365,15 +381,11 @@ def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:
     return min(enough, key=lambda one: (one.batch, -one.tokens_per_chip))
 
 
-def _place_of(config: Config) -> tuple[str, str]:
-    return str(config.piece), str(config.plan)
-
-
 def first_of_each(configs: Sequence[Config], order: Callable[[Config], Any], count: int) -> list[Config]:
     """The first configurations in some order, one batch (and one engine) of each plan."""
-    chosen: dict[tuple[str, str], Config] = {}
+    chosen: dict[tuple[str, ...], Config] = {}
     for one in sorted(configs, key=order):
-        chosen.setdefault(_place_of(one), one)
+        chosen.setdefault(one.place, one)
         if len(chosen) >= count:
             break
     return list(chosen.values())

@@ -176,6 +176,20 @@ def served(
     return Served(found.state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, prompt, keys))
 
 
+def served_apart(
+    deployment: Deployment, batch: Any, steps: DecodeSteps, new: int, past: int, output: int, per_token: Any = 1.0
+) -> Served:
+    """The same where prompts are prefilled by other replicas than those that decode: a batch that only decodes, and
+    prompts that run by themselves."""
+    keys, nobody = new + past + output / 2, 0.0 * batch
+    cut = chunks_of(deployment, new, past, nobody)
+    prompt = _times(deployment, cut, nobody + 4.0, nobody, keys, nobody)
+    step, front = steps.curve(batch) * per_token, deployment.engine.host.front_s(new + past)
+    requests = batch / (step * max(output - 1, 1))
+    state = Steady(batch, step, prompt.alone, prompt.full_s, output, nobody, front, nobody, nobody, requests)
+    return Served(state, batch, cut, _packed(deployment, cut, prompt, keys))
+
+
 def _packed(deployment: Deployment, cut: Chunks, prompt: PromptTimes, keys: float) -> tuple[tuple[Any, Any], ...]:
     """See `Served`."""
     ranks, one = numpy.minimum(deployment.plan.data, cut.together), numpy.ones_like(cut.count)

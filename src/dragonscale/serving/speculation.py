@@ -26,6 +26,7 @@ import numpy
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.numbers import Number
+from dragonscale.plan.settings import shipped_table
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import decode, iteration_cost
 
@@ -87,6 +88,8 @@ class Draft:
     model: Transformer | None = None
     part: float = 0.0
     counts: tuple[int, ...] = tuple(range(MOST + 1))
+    source: str = ""
+    """Who says the acceptance, where nobody who asks does."""
 
     def __post_init__(self) -> None:
         check_acceptance(self.acceptance)
@@ -125,6 +128,26 @@ def head_part(model: Transformer, layers: float = 1.0) -> float:
     return (layers + 0.5) / model.n_layers
 
 
+def has_heads(model: Transformer) -> bool:
+    """Whether a checkpoint comes with multi-token modules.
+
+    >>> from dragonscale.models import load_model
+    >>> has_heads(load_model("deepseek-v3")), has_heads(load_model("kimi-k2"))
+    (True, False)
+    """
+    return any(section.name.startswith("mtp") for section in model.extras)
+
+
+def own_draft(model: Transformer, counts: Sequence[int] = ()) -> Draft | None:
+    """Drafts by a checkpoint's own multi-token modules, as often right as such are published to be; as many as people
+    run, or one of `counts`. None without such modules."""
+    if not has_heads(model):
+        return None
+    row = shipped_table("serving", "drafts.toml")["mtp"]
+    chances = tuple(row["acceptance"])
+    return Draft(chances, None, head_part(model), tuple(counts or range(len(chances) + 1)), row["source"])
+
+
 def drafting_seconds(deployment: Deployment, draft: Draft, batch: Number, keys: Number, step: Number) -> Number:
     """Seconds of one draft for every sequence; `step` is the plain decode step."""
     if draft.model is None:
@@ -140,7 +163,9 @@ def loop_seconds(deployment: Deployment, draft: Draft, batch: Any, keys: Number,
     times = []
     for count in draft.counts:
         verify = plain if count == 0 else iteration_cost(deployment, decode(batch, keys, count + 1.0)).expected
-        times.append((verify + count * each) / tokens_per_loop(draft.acceptance, count))
+        loop = (verify + count * each) / tokens_per_loop(draft.acceptance, count)
+        staged = bool(draft.source) and count > 0  # nobody asked for drafts, which engines make in no pipeline
+        times.append(numpy.where(deployment.plan.pipe > 1, numpy.inf, loop) if staged else loop)
     table = numpy.stack([numpy.broadcast_to(one, numpy.shape(plain)) for one in times])
     return table.min(axis=0), numpy.array(draft.counts)[table.argmin(axis=0)]
 

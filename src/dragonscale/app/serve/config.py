@@ -11,13 +11,21 @@ import numpy
 from dragonscale.app.given import slice_of
 from dragonscale.app.record import shared
 from dragonscale.app.serve.serve_question import ServeAsked
-from dragonscale.app.serve.serve_records import ConfigReport, ExpectedError, MemoryUse, ServeReport, StepTerm
+from dragonscale.app.serve.serve_records import (
+    ConfigReport,
+    ExpectedError,
+    MemoryUse,
+    PrefillPool,
+    ServeReport,
+    StepTerm,
+)
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at
 from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind, band_of, fitted_kernels, is_moe
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.disaggregation import PooledConfig
 from dragonscale.serving.frontier import Config, replicas_for
 from dragonscale.serving.held import cache_lines, weight_lines, workspace_lines
 from dragonscale.serving.launch import engine_on
@@ -53,6 +61,8 @@ def iterations(asked: ServeAsked, batch: int, deployment: Deployment) -> dict[st
 def asked_slice(asked: ServeAsked, config: Config) -> tuple[str, int]:
     """The slice that was asked for and the replicas it holds; where only the chip was named, that of one."""
     for chip, piece in asked.targets:
+        if piece is not None and chip.name == config.piece.chip.name and config.is_fleet:
+            return str(piece), 1
         if piece is not None and chip.name == config.piece.chip.name and piece.chips % config.chips == 0:
             return str(piece), piece.chips // config.chips
     return str(config.piece), 1
@@ -65,10 +75,10 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     split = config.split_cost(ask)
     replicas = None if ask.rate is None else replicas_for(config, ask)
     chips = None if replicas is None else replicas * config.chips
-    price = config.piece.chip.price
+    hourly = config.usd_per_h
     tpot = float(state.tpot) if ask.output > 1 else 0.0
     report = ConfigReport(
-        **shared(ConfigReport, config, plan, plan=str(plan), engine=asked.engine_words(config.engine)),
+        **shared(ConfigReport, config, plan, plan=str(plan), engine=asked.engine_words(config.engine), **_pools(config)),
         slice=where,
         decode_step_s=config.decode_s,
         ttft_s=float(state.ttft),
@@ -88,7 +98,7 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         cost_usd_per_mtok_output=None if split is None else float(split[1]),
         replicas=replicas,
         fleet_chips=chips,
-        fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
+        fleet_usd_per_h=None if replicas is None or hourly is None else replicas * hourly,
         prefill_chunks=config.chunks,
         violations=violations(asked, config),
         quantized=is_quantized(plan.weights, asked.model),
@@ -96,10 +106,22 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     add_bands(report, kind_of(asked, config))
     if full:
         bills = vars(report)["bills"] = iteration_bills(asked, deployed(asked, config), config.batch)
+        if isinstance(config, PooledConfig):
+            bills["prefill"] = iteration_bills(asked, deployed(asked, config.pair.prefill), 1)["prefill"]
         report.roofline_s = float(bills["decode"].total("bound_s", lambda line: not line.moves))
         report.terms, report.prefill_terms = (term_rows(bills[name]) for name in ("decode", "prefill"))
         report.memory = memory_use(asked, config)
     return report
+
+
+def _pools(config: Config) -> dict[str, Any]:
+    """The pools of a configuration that has some."""
+    if not isinstance(config, PooledConfig):
+        return {}
+    pair = config.pair
+    own = pair.prefill
+    pool = PrefillPool(str(own.plan), str(own.piece), own.chips, pair.prefills, pair.prefill_load, pair.ttft_p95)
+    return {"prefill": pool, "decodes": pair.decodes}
 
 
 def kind_of(asked: ServeAsked, config: Config) -> ServedKind:

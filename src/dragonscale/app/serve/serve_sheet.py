@@ -110,7 +110,9 @@ def disaggregation_blocks(found: records.Disaggregation, rate: float | None = No
         "batch": (lambda pair: f"{pair.decode.batch:,}", ""),
     }
     details = grids.summary("serve-disaggregation", found.pools[0], advice=found.advice)
-    return [grids.grid("serve-pools", found.pools, title, own=columns, without=("$/Mtok" if rate else "$/h",)), details]
+    # pools that are recommended stand among the configurations
+    table = grids.grid("serve-pools", found.pools, title, own=columns, without=("$/Mtok" if rate else "$/h",))
+    return [details] if found.pays else [table, details]
 
 
 SEEN = 0.01
@@ -169,7 +171,7 @@ def title_of(report: records.ServeReport) -> laid.Title:
     searched = several(report.searched, "configuration") + " judged" if report.searched else ""
     asides += ["; ".join(filter(None, (f"asked for: {', '.join(asked)}" if asked else "", searched)))]
     size = amount(work.parameters, "count")
-    where = f" on {report.configs[0].slice}" if report.configs and len(report.frontier_by_chip) == 1 else ""
+    where = f" on {records.where_text(report.configs[0])}" if len(report.frontier_by_chip) == 1 else ""
     return laid.Title(f"Serving {report.model} ({size} parameters){where}", "\n".join(filter(None, asides)))
 
 
@@ -188,7 +190,9 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     ttft = _timed(first.ttft_s, first.ttft_low_s, first.ttft_high_s, work.ttft_s)
     return facts(
         ("serve as" if first.meets_slo else "nearest", f"{records.config_text(first)}, by {first.engine}", "key"),
-        ("replica", f"{first.plan} on {first.copy_slice}{copies}"),
+        *pools_facts(first),
+        ("replica", f"{first.plan} on {first.copy_slice}{copies}") if first.prefill is None else None,
+        ("drafts", drafts_text(report, first)),
         ("TTFT", ttft, "bad" if late else met),
         ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
@@ -202,6 +206,28 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("at best", bounds_text(first) if work.output > 1 else ""),
         ("prefill", prefill_text(report, first)),
     )
+
+
+def pools_facts(first: records.ConfigReport) -> list[tuple[str, str]]:
+    """Both pools, where prefill and decode are on replicas of their own."""
+    pool = first.prefill
+    if pool is None:
+        return []
+    return [
+        ("prefill on", f"{pool.replicas} x {pool.slice}: {pool.plan}, busy {pool.load:.0%}"),
+        ("decode on", f"{first.decodes} x {first.copy_slice}: {first.plan}"),
+    ]
+
+
+def drafts_text(report: records.ServeReport, first: records.ConfigReport) -> str:
+    """How many tokens are drafted a step, by whom, and how often they are right."""
+    found = report.speculation
+    if found is None or not first.drafts:
+        return ""
+    chances = found.acceptance[: first.drafts]
+    source = f" ({found.source}; --accept says another)" if found.source else ""
+    drafts = several(first.drafts, "draft")
+    return f"{drafts} a step by {found.drafter}, accepted {', '.join(f'{one:.2g}' for one in chances)}{source}"
 
 
 def _timed(value: float, low: float | None, high: float | None, target: float | None) -> str:
@@ -223,7 +249,8 @@ def throughput_text(report: records.ServeReport, first: records.ConfigReport) ->
     if first.tokens_low is not None and first.tokens_high is not None:
         text += f" ({first.tokens_low:,.0f} to {first.tokens_high:,.0f})"
     user = f", {first.tokens_per_s_per_user:,.0f} per user" if report.workload.output > 1 else ""
-    return f"{text}{user}; {amount(first.requests_per_s, 'count')} requests/s per replica"
+    of = "per replica" if first.prefill is None else f"of {several(first.chips, 'chip')}"
+    return f"{text}{user}; {amount(first.requests_per_s, 'count')} requests/s {of}"
 
 
 def error_text(report: records.ServeReport, first: records.ConfigReport) -> str:
@@ -248,6 +275,9 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     if first.replicas is None or first.fleet_chips is None or not rate:
         return ""
     dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
+    if first.prefill is not None:
+        both = f"{several(first.prefill.replicas, 'prefill replica')} and {several(first.decodes, 'decode replica')}"
+        return f"{both} for {amount(rate, 'count')} requests/s ({several(first.chips, 'chip')}){dollars}"
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
     return (
         f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "

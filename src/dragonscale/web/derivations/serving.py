@@ -107,7 +107,8 @@ class ServeNumbers(Numbers):
         asked, plan = self.report.asked, self.deployment.plan
         formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
         lot = Lot((self.deployment.piece,), stack([plan], formats, plan.spread))
-        found = judge(asked.model, lot, self.deployment.engine, asked.ask, [self.one.batch], asked.draft)
+        engine = self.deployment.engine
+        found = judge(asked.model, lot, engine, asked.ask, [self.one.batch], asked.draft_by(engine.name))
         match = [config for config in found if config.drafts == self.one.drafts] or found
         if not match:
             raise InputError("The configuration has no steady state to derive its times from.")
