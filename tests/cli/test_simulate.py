@@ -235,7 +235,7 @@ def test_the_verdict_comes_first_and_the_next_command_last(capsys: pytest.Captur
     assert report.exit_code == 4
     text = text_of(report.sheet(), 80)
     parts = (
-        "does not hold: TTFT",
+        "does not hold: mean TTFT",
         "\ngoodput ",
         "\nbound by ",
         "\nto change ",

@@ -224,7 +224,7 @@ class Pools:
     def meets(self) -> bool:
         """Whether the targets are met."""
         ask = self.ask
-        return (ask.ttft is None or self.ttft <= ask.ttft) and (ask.tpot is None or self.tpot <= ask.tpot)
+        return ask.met_by(self.ttft, self.tpot)
 
     def order(self) -> tuple[Any, ...]:
         """What comes first: those that meet the targets, most tokens per chip, quickest first token."""
@@ -370,7 +370,7 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     configs = [within_memory(one) for one in configs]
     starts = [one for one in configs if ask.ttft is None or one.prefill_s + one.state.front < STARTED * ask.ttft]
     feeding = first_of_each(starts or configs, lambda one: prompt_share(one) * one.chips, CANDIDATES)
-    ends = [one for one in configs if ask.tpot is None or decode_step(one) <= ask.tpot]
+    ends = [one for one in configs if ask.step is None or decode_step(one) <= ask.step]
     draining = first_of_each(ends or configs, lambda one: decode_step(one) * one.chips / one.batch, CANDIDATES)
     own = _by_plan(configs)
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at

@@ -29,6 +29,7 @@ from dragonscale.serving.prompting import Served, decode_steps, served, served_a
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
 from dragonscale.serving.speculation import Draft, loop_seconds
 from dragonscale.serving.steady import Steady
+from dragonscale.serving.targets import LATENCIES
 
 WATERMARK = 0.01
 """The part of the cache's pages that the admission of a further sequence leaves free (vLLM's block manager)."""
@@ -37,14 +38,16 @@ BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 102
 
 @dataclass(frozen=True)
 class Ask:
-    """What requests look like and what they must get on average. `ttft` and `tpot` are seconds, `rate` requests per
-    second, `cached` the part of each prompt that a prefix cache has already: a prefix that all requests share, so that
-    every data rank holds it once."""
+    """What requests look like and what they must get on average. `ttft`, `tpot`, `itl` (between tokens) and `e2e`
+    (whole requests) are seconds, `rate` requests per second, `cached` the part of each prompt that a prefix cache has
+    already: a prefix that all requests share, so that every data rank holds it once."""
 
     prompt: int
     output: int
     ttft: float | None = None
     tpot: float | None = None
+    itl: float | None = None
+    e2e: float | None = None
     rate: float | None = None
     cached: float = 0.0
     rented: tuple[tuple[str, int], ...] = ()
@@ -69,6 +72,22 @@ class Ask:
     def past(self) -> int:
         """Tokens of a prompt that are cached."""
         return self.prompt - self.new
+
+    @property
+    def step(self) -> float | None:
+        """Seconds from token to token: the mean gap between tokens is the mean time per token."""
+        return min((one for one in (self.tpot, self.itl) if one is not None), default=None)
+
+    def times(self, ttft: float, tpot: float) -> dict[str, tuple[float, float]]:
+        """Each latency that has a target, on average, and its target. An answer of one token has no time per token."""
+        found = {"ttft": ttft, "tpot": tpot, "itl": tpot, "e2e": ttft + (self.output - 1) * tpot}
+        names = LATENCIES if self.output > 1 else ("ttft", "e2e")
+        limits = ((name, getattr(self, name)) for name in names)
+        return {name: (float(found[name]), limit) for name, limit in limits if limit is not None}
+
+    def met_by(self, ttft: float, tpot: float) -> bool:
+        """Whether means meet the targets."""
+        return all(found <= limit for found, limit in self.times(ttft, tpot).values())
 
 
 @dataclass(frozen=True)
@@ -224,8 +243,6 @@ def _judged(
     found: list[Config] = []
     for place, own, bound, pack, others in zip(places.tolist(), _states(loop, rows), bounds, packed, more, strict=True):
         heavy, step_s, drafted, chunks, size, least = others
-        between = ask.tpot is not None and ask.output > 1  # an answer of one token has no time between tokens
-        meets = (ask.ttft is None or own.ttft <= ask.ttft) and (not between or own.tpot <= ask.tpot)
         config = Config(
             lot.pieces[place],
             plans[place],
@@ -238,7 +255,7 @@ def _judged(
             kv_bytes_per_token=per_token,
             bound_by=bound,
             most=int(most[place]),
-            meets=meets,
+            meets=ask.met_by(own.ttft, own.tpot),
             drafts=drafted,
             chunks=int(chunks),
             chunk_tokens=int(size),
@@ -327,12 +344,12 @@ def load_for(config: Config, ask: Ask) -> float:
     most of their requests meet the target if there is some room below it. At the largest batch that fits, a request
     that finds all places taken waits for one (M/M/c, after Sakasegawa), and still has to get its first token in time.
     """
-    if not config.meets or (ask.ttft is None and (ask.tpot is None or config.batch == config.most)):
+    if not config.meets or (ask.ttft is None and (ask.step is None or config.batch == config.most)):
         return LOAD
     if ask.ttft is None:
         return TPOT_LOAD
     places, latency, slack = config.most, float(config.state.latency), ask.ttft - float(config.state.ttft)
-    low, high = 0.5, MOST_LOAD if ask.tpot is None or config.batch == config.most else TPOT_LOAD
+    low, high = 0.5, MOST_LOAD if ask.step is None or config.batch == config.most else TPOT_LOAD
     for _ in range(30):
         load = (low + high) / 2
         taken = load * config.batch / places

@@ -102,7 +102,7 @@ class Simulation:
         first = int(options.warmup * total)
         last = total - int(options.cooldown * total) if options.cooldown else inf
         self.fleet, self.options = fleet, options
-        self.tally = Tally(options.ttft_s, options.tpot_s, first, last, options.keep)
+        self.tally = Tally(options.limits, first, last, options.keep)
         self.series = Series(SERIES)
         self.shared = Shared(self.tally, self.series, options.seed, options.leap, self._finished, self._send)
         if options.events:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dragonscale.simulation.fleet import Fleet
 from dragonscale.simulation.loop import Simulation
 from dragonscale.simulation.replica import Replica
-from dragonscale.simulation.result import Outcome, ReplicaUse, SimulationOptions, SimulationResult, Throughput
+from dragonscale.simulation.result import Outcome, ReplicaUse, SimulationOptions, SimulationResult, Tally, Throughput
 from dragonscale.simulation.traffic import TrafficSource
 
 
@@ -60,6 +60,13 @@ def _use(replica: Replica) -> ReplicaUse:
     )
 
 
+def _met(tally: Tally) -> dict[str, float]:
+    """The share of requests that met each target, and of all gaps between tokens those that met theirs."""
+    counts = {name: (count, tally.measured) for name, count in tally.met.items()}
+    counts |= {"itl_s": (tally.short_gaps, tally.gaps.count)} if "itl_s" in counts else {}
+    return {name: _over(count, of) for name, (count, of) in counts.items()}
+
+
 def report(run: Simulation) -> SimulationResult:
     """The books of a run that is over."""
     tally, series, end = run.tally, run.series, run.now
@@ -93,7 +100,7 @@ def report(run: Simulation) -> SimulationResult:
         checkpoints=tuple(run.checkpoints),
         departures=tuple(run.departures),
         served=tuple(tally.served or ()),
-        met={name: _over(count, tally.measured) for name, count in tally.met.items()},
+        met=_met(tally),
         watched=run.shared.watch.tracks(end) if run.shared.watch is not None else {},
         trace=run.shared.recorder.trace() if run.shared.recorder is not None else {},
     )

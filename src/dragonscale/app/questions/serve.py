@@ -16,6 +16,8 @@ class ServeQuestion(Question):
     output: Text = shared.OUTPUT
     ttft: Text = shared.TTFT
     tpot: Text = shared.TPOT
+    itl: Text = shared.ITL
+    e2e: Text = shared.E2E
     rate: Text = shared.RATE.but()
     """Requests to serve (20/s): how many replicas, and what the fleet costs."""
     engine: Text = shared.ENGINE

@@ -45,9 +45,13 @@ PROMPT = Text("2048", "TOKENS")
 OUTPUT = Text("512", "TOKENS")
 """Output tokens (512)."""
 TTFT = Text("", "TIME")
-"""The time to first token that must be met (500ms)."""
+"""The time to first token that must be met: 500ms on average, p95:1s by 95% of requests (p50, p90, p95, p99)."""
 TPOT = Text("", "TIME")
-"""The time per output token that must be met (30ms)."""
+"""The time per output token of a request that must be met (30ms, p99:40ms)."""
+ITL = Text("", "TIME")
+"""The time between any two tokens that must be met (p99:100ms)."""
+E2E = Text("", "TIME")
+"""The time of a whole request that must be met (20s, p95:30s)."""
 RATE = Text("", "N/S")
 """Requests that come (20/s)."""
 

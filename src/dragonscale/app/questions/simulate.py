@@ -46,8 +46,10 @@ class SimulateQuestion(Question):
     """Prompts that begin alike: 100x1024,share=0.8,skew=1."""
     ttft: Text = shared.TTFT
     tpot: Text = shared.TPOT
-    percentile: Whole = Whole(95, "N")
-    """The percentile of requests that must meet the targets: 50, 90, 95 or 99."""
+    itl: Text = shared.ITL
+    e2e: Text = shared.E2E
+    percentile: Whole = Whole(None, "N")
+    """The percentile (50, 90, 95 or 99) of targets that are plain times; the mean without it."""
     price: Text = shared.PRICE
     plan: Thing = shared.SERVE_PLAN.but()
     """Its sharding and formats: tp8; tensor=8,weights=fp8,compute=fp8,kv=fp8; or a plan file."""

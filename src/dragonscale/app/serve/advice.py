@@ -24,6 +24,7 @@ from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import caches, rules
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import parts_of, slices_of, smallest_slice, splits
+from dragonscale.serving.targets import LATENCIES
 
 LATENCY = "latency: small kernels, launches and collectives' latency"
 NOTICEABLE = 1.25
@@ -127,11 +128,10 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
     apart = [one for one in larger if one.batch >= NOTICEABLE * config.batch]
     other = min(apart, key=lambda one: one.batch) if apart else max(larger, key=lambda one: one.batch)
     gain = other.tokens_per_chip / config.tokens_per_chip - 1
-    names = {"TTFT": (asked.ask.ttft, float(other.state.ttft)), "TPOT": (asked.ask.tpot, float(other.state.tpot))}
     over = [
-        f"{name} of {render(found, 's')} misses the {render(target, 's')} asked for"
-        for name, (target, found) in names.items()
-        if target is not None and found > target
+        f"{LATENCIES[name]} of {render(found, 's')} misses the {render(target, 's')} asked for"
+        for name, (found, target) in asked.ask.times(other.state.ttft, other.state.tpot).items()
+        if found > target
     ]
     made = f"{gain:+.0%} tokens" if gain > 0 else "no more tokens"
     each = "" if asked.ask.output == 1 else f", each in {render(float(other.state.tpot), 's')}"
@@ -291,7 +291,7 @@ def near_misses(work: ServeRequest, one: ConfigReport) -> list[tuple[str, float,
 
 def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     """Targets that are met in the middle of the band alone; that there was none to meet."""
-    if work.ttft_s is None and work.tpot_s is None:
+    if not work.goals:
         most = "the lowest cost per token" if one.cost_usd_per_mtok is not None else "the most tokens per chip"
         most = f"the cheapest fleet for {work.rate_per_s:,.3g} requests/s" if work.rate_per_s else most
         return [

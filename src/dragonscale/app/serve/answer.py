@@ -43,7 +43,9 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     seconds = time.perf_counter() - start
     chip = asked.targets[0][0]
     error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_moe(asked.model)))
-    report = records.ServeReport(asked.model.name, _request(asked), [], [], len(configs) + len(fleets), seconds, [], [], "", error)
+    report = records.ServeReport(
+        asked.model.name, _request(asked), [], [], len(configs) + len(fleets), seconds, [], [], "", error
+    )
     if nothing:
         report.notes = remedies.refused_notes(asked, refused, all_=True)
         return report
@@ -144,7 +146,9 @@ def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> records.ServeR
     names |= {one.piece.chip.name: one.engine for one in reversed(chosen)}
     said = {name: asked.engine_words(engine) for name, engine in names.items()}
     work = ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked)
-    return records.ServeRequest(*work, said[chip.name], asked.why_engine(chip, names[chip.name]), said)
+    goals = {name: goal.statistic for name, goal in asked.goals.items()}
+    why = asked.why_engine(chip, names[chip.name])
+    return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals)
 
 
 # A given serving plan against the best configuration of the same chips, engine and formats.

@@ -19,6 +19,7 @@ from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
 from dragonscale.serving import plan_file
 from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.serving.targets import LATENCIES
 from dragonscale.sheets.sheet import NextStep, Sheet
 
 
@@ -45,8 +46,8 @@ def next_command(asked: ServeAsked, report: ServeReport) -> str:
         words += ["--prefill-replicas", str(saved.prefill.replicas)] if saved.prefill.replicas > 1 else []
     words += ["--rate", saved.traffic.rate] if saved.traffic.rate else ["--clients", str(saved.batch * saved.replicas)]
     words += ["--prompt", str(work.prompt), "--output", str(work.output), "--max-seqs", str(seqs)]
-    for flag, value in (("--ttft", saved.targets.ttft), ("--tpot", saved.targets.tpot)):
-        words += [flag, value] if value else []
+    for name in LATENCIES:
+        words += [f"--{name}", value] if (value := getattr(saved.targets, name)) else []
     if shared := round(work.prompt * work.cached):  # one prefix that all prompts begin with, as serve counts it
         words += ["--prefixes", f"1x{shared}"]
     words += [] if asked.is_auto else ["--engine", saved.engine]
@@ -94,6 +95,8 @@ def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
     best = report.configs[0]
     pool = best.prefill
     question, limits, rate = asked.question, asked.limits, asked.question.rate.strip()
+    if pool is not None and not rate:  # pools are told at a rate, clients would fill them to the last place
+        rate = f"{best.requests_per_s:.4g}/s"
     ramp = "" if rate else f"{best.latency_s:.4g}s"
     prefill = plan_file.SavedPrefill()
     if pool is not None:
@@ -106,7 +109,7 @@ def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
         best.batch,
         replicas=best.decodes if pool is not None else best.copies if best.replicas is None else best.replicas,
         traffic=plan_file.SavedTraffic(asked.ask.prompt, asked.ask.output, asked.ask.cached, rate, ramp=ramp),
-        targets=plan_file.SavedTargets(question.ttft.strip(), question.tpot.strip()),
+        targets=plan_file.SavedTargets(**{name: getattr(question, name).strip() for name in LATENCIES}),
         launch=plan_file.SavedLaunch(limits.max_seqs, limits.token_budget, limits.memory_fraction),
         speculation=_drafts(asked, best),
         prefill=prefill,
@@ -134,10 +137,7 @@ def _sheet(report: ServeReport, detail: bool) -> Sheet:
     sheet, command = serve_sheet(report, detail), report.asked and next_command(report.asked, report)
     if not command:
         return sheet
-    # where there are targets, the next command holds more than means against them
-    means = " (targets are means here; dscale simulate judges percentiles)"
-    targets = means if report.workload.ttft_s or report.workload.tpot_s else ""
-    return Sheet((*sheet.blocks, NextStep(command, f"Next, under traffic{targets}:")))
+    return Sheet((*sheet.blocks, NextStep(command, "Next, under traffic:")))
 
 
 def _ledger(report: ServeReport) -> Ledger:

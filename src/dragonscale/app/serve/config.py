@@ -32,6 +32,7 @@ from dragonscale.serving.launch import engine_on
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prompting import chunks_of
+from dragonscale.serving.targets import LATENCIES
 from dragonscale.training.bands import kind_name
 
 STEP_SCORES, PROMPT_SCORES = "decode attention (KV reads)", "attention (QK, softmax, PV)"
@@ -78,7 +79,9 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     hourly = config.usd_per_h
     tpot = float(state.tpot) if ask.output > 1 else 0.0
     report = ConfigReport(
-        **shared(ConfigReport, config, plan, plan=str(plan), engine=asked.engine_words(config.engine), **_pools(config)),
+        **shared(
+            ConfigReport, config, plan, plan=str(plan), engine=asked.engine_words(config.engine), **_pools(config)
+        ),
         slice=where,
         decode_step_s=config.decode_s,
         ttft_s=float(state.ttft),
@@ -131,11 +134,11 @@ def kind_of(asked: ServeAsked, config: Config) -> ServedKind:
 
 def violations(asked: ServeAsked, config: Config) -> list[str]:
     """Each target that is missed, and by how much."""
-    pairs = (("TTFT", asked.ask.ttft, float(config.state.ttft)), ("TPOT", asked.ask.tpot, float(config.state.tpot)))
+    times = asked.ask.times(config.state.ttft, config.state.tpot)
     return [
-        f"{name} is {render(found, 's')}, {found / target - 1:.0%} above the {render(target, 's')} asked for"
-        for name, target, found in pairs
-        if target is not None and found > target and (name == "TTFT" or asked.ask.output > 1)
+        f"{LATENCIES[name]} is {render(found, 's')}, {found / target - 1:.0%} above the {render(target, 's')} asked for"
+        for name, (found, target) in times.items()
+        if found > target
     ]
 
 

@@ -245,7 +245,7 @@ def _told(would: str, one: Config | None, more: str = "") -> str:
 def _drafted(asked: ServeAsked, config: Config) -> tuple[str, bool]:
     """What speculative decoding would do for a time per token that is missed, and whether that is enough."""
     ask = asked.ask
-    if ask.tpot is None or float(config.state.tpot) <= ask.tpot or asked.draft is not None or ask.output == 1:
+    if ask.step is None or float(config.state.tpot) <= ask.step or asked.draft is not None or ask.output == 1:
         return "", False
     found = search(replace(asked, draft=Draft(ACCEPTED, part=head_part(asked.model))))
     met = [one for one in found if one.meets]

@@ -154,9 +154,8 @@ def ranked_apart(asked: ServeAsked, configs: Sequence[Config]) -> tuple[list[Con
 
 def excess(ask: Ask, config: Config) -> float:
     """By how much the worst target is missed: 1 is just met."""
-    ratios = [float(config.state.ttft) / ask.ttft] if ask.ttft else []
-    ratios += [float(config.state.tpot) / ask.tpot] if ask.tpot else []
-    return max(ratios, default=0.0)
+    times = ask.times(config.state.ttft, config.state.tpot)
+    return max((found / limit for found, limit in times.values()), default=0.0)
 
 
 def nearest(ask: Ask, configs: Sequence[Config], count: int) -> list[Config]:

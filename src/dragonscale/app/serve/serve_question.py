@@ -29,6 +29,7 @@ from dragonscale.serving.legality import rules
 from dragonscale.serving.plan import SPREADS
 from dragonscale.serving.plan_file import SavedDrafts, SavedPlan, read_serving_plan
 from dragonscale.serving.speculation import MOST, Draft, head_part, own_draft, read_acceptance
+from dragonscale.serving.targets import LatencyTarget, read_targets
 
 MOST_CONFIGS = 1000
 MOST_DRAFTS = 32
@@ -46,6 +47,8 @@ class ServeAsked:
     model: Transformer
     targets: tuple[tuple[Chip, Slice | None], ...]
     ask: Ask
+    goals: dict[str, LatencyTarget]
+    """Targets by the name of the latency; `ask` has their seconds as means."""
     engine: str
     limits: LaunchLimits
     saved: SavedPlan | None = None
@@ -83,8 +86,8 @@ class ServeAsked:
         return free and row.pools and (self._chips(chip) or (2 * NODE if row.wide else 0)) >= 2 * NODE
 
     def apart(self) -> "ServeAsked":
-        """The same of replicas that only prefill or only decode: which prompt is in time is for both to say."""
-        return replace(self, ask=replace(self.ask, apart=True, ttft=None))
+        """The same of replicas that only prefill or only decode: which request is in time is for both to say."""
+        return replace(self, ask=replace(self.ask, apart=True, ttft=None, e2e=None))
 
     def engine_names(self, chip: Chip, sizes: Iterable[int]) -> dict[str, list[int]]:
         """The engines to look at for replicas of such sizes, each with its sizes."""
@@ -188,11 +191,11 @@ def _read(question: ServeQuestion) -> ServeAsked:
     question, shorter = _within(question, model)
     prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
     read = [*dict.fromkeys(note for note in (prompt[1], output[1], *where.read) if note)]
+    goals = read_targets(question)
     ask = Ask(
         prompt=prompt[0],
         output=output[0],
-        ttft=_positive(question.ttft, "s", "--ttft"),
-        tpot=_positive(question.tpot, "s", "--tpot"),
+        **{name: goal.seconds for name, goal in goals.items()},
         rate=_positive(question.rate, "count/s", "--rate"),
         cached=question.cached,
         rented=tuple((chip.name, piece.chips) for chip, piece in where.targets if piece is not None),
@@ -201,7 +204,7 @@ def _read(question: ServeQuestion) -> ServeAsked:
     how = *(told(foreign) if foreign else ()), *model.notes, *read, *_notes(question, saved, model)
     better, batch = question.better or foreign is not None, _batch(question, saved)
     draft = _draft(question, saved, model, ask.output)
-    whole = question, model, where.targets, ask, engine, limits, saved, batch, draft, where.everywhere
+    whole = question, model, where.targets, ask, goals, engine, limits, saved, batch, draft, where.everywhere
     return ServeAsked(*whole, against_best=better, notes=(*how, *shorter, *where.notes))
 
 

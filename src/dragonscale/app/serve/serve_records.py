@@ -6,10 +6,11 @@ import msgspec
 
 from dragonscale.app.prices import PriceRow
 from dragonscale.app.record import Record
-from dragonscale.errors import INFEASIBLE, Infeasible
+from dragonscale.errors import INFEASIBLE, MISSED, Infeasible
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.targets import LatencyTarget
 
 SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
 """The degrees of a plan as tables print them and `--plan` reads them."""
@@ -30,6 +31,17 @@ class ServeRequest(msgspec.Struct):
     """Why this engine, where nobody named one."""
     engines: dict[str, str] = {}
     """The engine of the best configuration on each chip."""
+    itl_s: float | None = None
+    e2e_s: float | None = None
+    statistics: dict[str, str] = {}
+    """Which statistic each target is for: mean, p50, p90, p95 or p99."""
+
+    @property
+    def goals(self) -> dict[str, LatencyTarget]:
+        """The targets, by the name of the latency."""
+        return {
+            name: LatencyTarget(getattr(self, f"{name}_s"), statistic) for name, statistic in self.statistics.items()
+        }
 
 
 class StepTerm(msgspec.Struct):
@@ -357,7 +369,8 @@ class ServeReport(Record):
 
     @property
     def exit_code(self) -> int:
-        return INFEASIBLE if self.best is None else 0
+        """0 where the targets are met, another where something fits and misses them, and where nothing fits."""
+        return 0 if self.best is not None else MISSED if self.configs else INFEASIBLE
 
     @property
     def ledger(self) -> Ledger:

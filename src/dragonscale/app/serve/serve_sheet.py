@@ -8,6 +8,7 @@ from typing import Any
 
 from dragonscale.app import grids
 from dragonscale.app.serve import serve_records as records
+from dragonscale.serving.targets import LATENCIES
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
 
@@ -164,9 +165,7 @@ def title_of(report: records.ServeReport) -> laid.Title:
     if len(engines) > 1:
         engine = f"by the engine that people run on each chip ({', '.join(engines)})"
     asides = [f"prompts of {work.prompt:,} tokens{cached}, {several(work.output, 'output token')}, {engine}"]
-    asked = [
-        f"{name} within {amount(value, 's')}" for name, value in (("TTFT", work.ttft_s), ("TPOT", work.tpot_s)) if value
-    ]
+    asked = [f"{LATENCIES[name]} within {goal.text}" for name, goal in work.goals.items()]
     asked += [f"{amount(work.rate_per_s, 'count')} requests/s"] if work.rate_per_s else []
     searched = several(report.searched, "configuration") + " judged" if report.searched else ""
     asides += ["; ".join(filter(None, (f"asked for: {', '.join(asked)}" if asked else "", searched)))]
@@ -184,10 +183,10 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     """What to run, in a dozen lines."""
     work = report.workload
     bound, change = report.bound_and_change
-    met = "good" if work.ttft_s or work.tpot_s else "key"
+    met = "good" if work.goals else "key"
     late, slow = first.ttft_s > (work.ttft_s or math.inf), first.tpot_s > (work.tpot_s or math.inf)
     copies = f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
-    ttft = _timed(first.ttft_s, first.ttft_low_s, first.ttft_high_s, work.ttft_s)
+    ttft = _timed(report, first, "ttft")
     return facts(
         ("serve as" if first.meets_slo else "nearest", f"{records.config_text(first)}, by {first.engine}", "key"),
         *pools_facts(first),
@@ -230,15 +229,16 @@ def drafts_text(report: records.ServeReport, first: records.ConfigReport) -> str
     return f"{drafts} a step by {found.drafter}, accepted {', '.join(f'{one:.2g}' for one in chances)}{source}"
 
 
-def _timed(value: float, low: float | None, high: float | None, target: float | None) -> str:
+def _timed(report: records.ServeReport, first: records.ConfigReport, name: str) -> str:
     """An expected time with its band and its target."""
-    asked = f"; asked for: {amount(target, 's')}" if target else ""
-    return f"{amount(value, 's')} expected ({amount(low, 's')} to {amount(high, 's')}){asked}"
+    value, low, high = (amount(getattr(first, f"{name}{end}_s"), "s") for end in ("", "_low", "_high"))
+    goals = report.workload.goals
+    return f"{value} expected ({low} to {high})" + (f"; asked for: {goals[name].text}" if name in goals else "")
 
 
 def tpot_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """The time per output token; beside a decode step alone where prefill of other requests comes between."""
-    text = _timed(first.tpot_s, first.tpot_low_s, first.tpot_high_s, report.workload.tpot_s)
+    text = _timed(report, first, "tpot")
     longer = first.tpot_s > 1.01 * first.decode_step_s and not first.drafts
     return text + (f"; {amount(first.decode_step_s, 's')} without prefill of other requests" if longer else "")
 

@@ -1,7 +1,6 @@
 """`dscale simulate` asked and answered: the run's numbers, the planner's beside them, what would hold, and the next
 command."""
 
-import functools
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,7 @@ from dragonscale.app.questions.flag import fields_of, written
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.record import Face, bind, shared
 from dragonscale.app.simulate import simulate_records as records
-from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets, percentile_of
+from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets
 from dragonscale.app.simulate.simulate_charts import draw
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_sheet import simulate_sheet
@@ -130,7 +129,7 @@ def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bo
         return asked.question.capacity
     if not result.outcome.finished:
         return False
-    return load.grows or bool(missed_targets(result, asked.targets, asked.percentile))
+    return load.grows or bool(missed_targets(result, asked.targets))
 
 
 def _report(
@@ -138,10 +137,9 @@ def _report(
 ) -> records.SimulateReport:
     replicas, whole = _replicas(asked, result), result.seconds or 1
     chips, hourly = fleet_chips(asked, *replicas), fleet_usd_per_h(asked, *replicas)
-    missed = missed_targets(result, asked.targets, asked.percentile)
+    missed = missed_targets(result, asked.targets)
     bound, advice = verdict(asked, result, load, missed, found)
     kinds = [one.chip for one in (asked.deployment, asked.prefill) if one is not None]
-    at_percentile = functools.partial(percentile_of, result, percentile=asked.percentile)
     tokens = result.throughput.output_tokens_per_s
     each = tokens / chips if chips else 0.0
     cost = float(usd_per_million(tokens, 1, hourly)) if hourly is not None and tokens > 0 else None
@@ -160,10 +158,11 @@ def _report(
         rates=records.SimulatedRates(
             **vars(result.throughput), output_tokens_per_s_per_chip=each, cost_usd_per_mtok=cost
         ),
-        slo=asked.targets,
+        slo={name: target.seconds for name, target in asked.targets.items()},
+        statistics={name: target.statistic for name, target in asked.targets.items()},
         meets_slo=not missed if asked.targets else None,
         percentile=asked.percentile,
-        target_ratios={name: at_percentile(name) / limit for name, limit in asked.targets.items()},
+        target_ratios={name: asked.reached(result, name) / target.seconds for name, target in asked.targets.items()},
         analytic=_analytic(asked, result),
         load=load and records.LoadReport(**shared(records.LoadReport, load)),
         capacity=found and _capacity(asked, found),
@@ -236,7 +235,7 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityRep
     output, rate = asked.traffic.output, asked.traffic.rate or 0.0
     served = min(rate, found.rate or rate) if found.confirmed is None else rate
     cost = None if hourly is None or not served else float(usd_per_million(served * output, 1, hourly))
-    ttft, tpot = (run and percentile_of(run.result, name, asked.percentile) for name in ("ttft_s", "tpot_s"))
+    ttft, tpot = (run and asked.reached(run.result, name) for name in ("ttft_s", "tpot_s"))
     return records.CapacityReport(
         requests_per_s=found.rate,
         goodput_requests_per_s=rates and rates.goodput_requests_per_s,

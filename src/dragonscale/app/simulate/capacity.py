@@ -1,8 +1,7 @@
 """What would hold: the largest rate of a fleet and the replicas for an asked rate, found by running them.
 
 The same fleet gets the same requests at other rates (a trace at other speeds), without failures and with all replicas
-that it may grow to. A rate is held if the backlog does not grow and, where there are targets, their percentile meets
-them.
+that it may grow to. A rate is held if the backlog does not grow and the targets are met, if there are some.
 """
 
 import math
@@ -10,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dragonscale.app.simulate.simulate_question import SimulateAsked
-from dragonscale.simulation import Fleet, OpenLoop, Replay, SimulationOptions, SimulationResult, TrafficSource, simulate
+from dragonscale.serving.targets import LatencyTarget
+from dragonscale.simulation import Fleet, OpenLoop, Replay, SimulationResult, TrafficSource, simulate
 from dragonscale.simulation.backlog import Backlog, load_of, saturated_per_s
 
 FEWEST, MOST = 3_000, 20_000
@@ -63,19 +63,18 @@ class FleetCapacity:
     requests: int
 
 
-def missed_targets(result: SimulationResult, targets: dict[str, float], percentile: int) -> dict[str, float]:
-    """Latencies whose target fewer requests meet than the percentile asks for, with that percentile over the target;
-    the worst first. Requests are counted: percentiles are right to half a percent only, and many may lie that near to a
-    target."""
+def missed_targets(result: SimulationResult, targets: dict[str, LatencyTarget]) -> dict[str, float]:
+    """Latencies whose mean is above its target, or whose target fewer requests meet than its percentile asks for, with
+    that statistic over the target; the worst first. Requests are counted: percentiles are right to half a percent only,
+    and many may lie that near to a target."""
     if not result.latency["e2e_s"].count:
         return {}
-    missed = [name for name in targets if result.met[name] < percentile / 100]
-    ratios = {name: max(percentile_of(result, name, percentile) / targets[name], 1.0) for name in missed}
+    ratios: dict[str, float] = {}
+    for name, (seconds, statistic) in targets.items():
+        value, share = getattr(result.latency[name], statistic).value, targets[name].share
+        if value > seconds if share is None else result.met[name] < share:
+            ratios[name] = max(value / seconds, 1.0)
     return dict(sorted(ratios.items(), key=lambda item: -item[1]))
-
-
-def percentile_of(result: SimulationResult, name: str, percentile: int) -> float:
-    return getattr(result.latency[name], f"p{percentile}").value
 
 
 class Trials:
@@ -98,18 +97,13 @@ class Trials:
         held = min(size, max(MOST_REPLICAS, self.replicas))  # a part of a large fleet, with its part of the rate
         requests = requests or int(max(self.requests, TURNS * self.each * held))
         source = faster(asked.traffic.source, rate * held / size / self.rate, requests)
-        options = SimulationOptions(
-            seed=asked.options.seed,
-            warmup=asked.options.warmup,
-            ttft_s=asked.options.ttft_s,
-            tpot_s=asked.options.tpot_s,
-        )
+        options = replace(asked.options, cooldown=0.0, events=0, watch=0)
         result = simulate(sized(asked.fleet, held, self.replicas), source, options)
         self.runs += 1
         if self.progress is not None:
             self.progress(self.runs, MOST_RUNS)
         load = load_of(result)
-        missed = missed_targets(result, asked.targets, asked.percentile)
+        missed = missed_targets(result, asked.targets)
         return Trial(rate, result, load, load is not None and not load.grows, missed)
 
 
@@ -133,7 +127,7 @@ def find_capacity(
 ) -> FleetCapacity:
     """The largest rate that this fleet holds, and the replicas that hold the asked one."""
     trials = Trials(asked, result.mean_running, progress)
-    missed = missed_targets(result, asked.targets, asked.percentile)
+    missed = missed_targets(result, asked.targets)
     failed = load.grows or bool(missed)
     best, above = _most_served(trials, result, load) if not asked.targets else _largest(trials, result, load, failed)
     if best is None:

@@ -1,7 +1,6 @@
 """The flags of `dscale simulate` understood: a fleet, its traffic, and how the run is measured; what a plan file says
 under them, and what they may say, each by itself and beside the others."""
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from dragonscale.serving.legal import refusal
 from dragonscale.serving.legality import rules, server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
+from dragonscale.serving.targets import LATENCIES, MEAN, LatencyTarget, read_targets
 from dragonscale.simulation.deployed import pool_for
 
 RECORDS = "dragonscale"
@@ -45,20 +45,24 @@ class SimulateAsked:
     fleet: sim.Fleet
     traffic: AskedTraffic
     options: sim.SimulationOptions
+    targets: dict[str, LatencyTarget]
+    """By the name of the latency."""
     notes: tuple[str, ...] = ()
     original: SimulateQuestion | None = None
     """The question before a plan file filled it."""
 
     @property
-    def targets(self) -> dict[str, float]:
-        """Seconds by the latency that they are a target for."""
-        found = {"ttft_s": self.options.ttft_s, "tpot_s": self.options.tpot_s}
-        return {name: value for name, value in found.items() if math.isfinite(value)}
-
-    @property
     def percentile(self) -> int:
-        """The percentile of latencies that targets are for."""
-        return self.question.percentile
+        """The percentile at which latencies without a target are told."""
+        return self.question.percentile or PERCENTILE
+
+    def statistic(self, name: str) -> str:
+        """What is told of a latency: what its target is for."""
+        return self.targets[name].statistic if name in self.targets else f"p{self.percentile}"
+
+    def reached(self, result: sim.SimulationResult, name: str) -> float:
+        """That of a run."""
+        return getattr(result.latency[name], self.statistic(name)).value
 
 
 def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
@@ -97,20 +101,21 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     if isinstance(traffic.source, sim.ClosedLoop) and not question.ramp:
         traffic = replace(traffic, source=_spread(traffic, traffic.source, fleet))
         settle = (question.clients or 1) / max(traffic.source.requests, 1)
+    usual = f"p{question.percentile}" if question.percentile else MEAN
+    targets = {f"{latency}_s": target for latency, target in read_targets(question, usual).items()}
     options = sim.SimulationOptions(
         seed=question.seed,
         warmup=max(question.warmup, min(2 * settle, 0.3)),
         cooldown=min(settle, 0.2),
-        ttft_s=parse(question.ttft, "s", "--ttft") if question.ttft else math.inf,
-        tpot_s=parse(question.tpot, "s", "--tpot") if question.tpot else math.inf,
         events=events,
+        **{latency: target.seconds for latency, target in targets.items()},
     )
     chosen = _chosen(question.engine or saved.engine, deployment)
     places = (written(question.on or saved.slice), written(question.prefill_on))
     read = filter(None, (*map(slice_note, filter(None, places)), *traffic.notes))
     paid = *_prices(question, deployment.chip)[1], *forced, *profile_notes([deployment.chip])
     notes = *deployment.model.notes, *read, *recorded, *chosen, *paid
-    return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes, original)
+    return SimulateAsked(question, deployment, prefill, fleet, traffic, options, targets, notes, original)
 
 
 def _as_recorded(pool: sim.Pool, room: int) -> tuple[sim.Pool, tuple[str, ...]]:
@@ -263,8 +268,7 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
         "replicas": replicas,
         "prompt": prompt,
         "output": question.output or str(traffic.output or OUTPUT),
-        "ttft": question.ttft or saved.targets.ttft,
-        "tpot": question.tpot or saved.targets.tpot,
+        **{latency: getattr(question, latency) or getattr(saved.targets, latency) for latency in LATENCIES},
         "max_seqs": most if question.max_seqs is None else question.max_seqs,
         "token_budget": launch.token_budget if question.token_budget is None else question.token_budget,
         "memory_fraction": launch.memory_fraction if question.memory_fraction is None else question.memory_fraction,
@@ -290,7 +294,8 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
 
 
 ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
-PERCENTILES = (50, 90, 95, 99)
+PERCENTILES, PERCENTILE = (50, 90, 95, 99), 95
+"""Those that targets may be for, and the one at which latencies without a target are told."""
 _WHAT_FOR = {
     "burst": ("arrivals", "gamma"),
     "swing": ("arrivals", "diurnal"),
@@ -304,7 +309,7 @@ def check_flags(question: SimulateQuestion, prefill: bool = False) -> None:
     """Refuse what cannot be, and what would be ignored; `prefill` says that a plan file has a prefill pool."""
     if question.arrivals not in ARRIVALS:
         raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
-    if question.percentile not in PERCENTILES:
+    if question.percentile is not None and question.percentile not in PERCENTILES:
         known = ", ".join(map(str, PERCENTILES))
         raise InputError(f"--percentile is {question.percentile}; targets are for one of {known}.")
     check_limits(question)

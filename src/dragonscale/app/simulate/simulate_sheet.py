@@ -4,7 +4,7 @@ requests."""
 import math
 
 from dragonscale.app import grids
-from dragonscale.app.simulate.simulate_records import CapacityReport, Latency, SimulateReport
+from dragonscale.app.simulate.simulate_records import NAMES, CapacityReport, Latency, SimulateReport
 from dragonscale.app.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, table
@@ -18,7 +18,6 @@ _NAMES = {
 }
 NEARLY = 0.98
 """The part of what comes that ends meanwhile in a run that is long enough."""
-_SHORT = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
 
 
 def simulate_sheet(report: SimulateReport, detail: bool) -> Sheet:
@@ -69,11 +68,7 @@ def verdict_fact(report: SimulateReport) -> tuple[str, str, str]:
             return "verdict", "no request finished", "warn"
         steady = f"keeps up: the queue does not grow{_behind(report)}" if report.load else "done; no targets were given"
         return ("verdict", "overloaded: the queue grows", "bad") if grows else ("verdict", steady, "good")
-    each = ", ".join(
-        f"{_SHORT[name]} {render(getattr(report.latency[name], f'p{report.percentile}'), 's')} of {render(limit, 's')}"
-        for name, limit in report.slo.items()
-    )
-    text = f"{each} at p{report.percentile}"
+    text = ", ".join(f"{report.told(name)} of {render(limit, 's')}" for name, limit in report.slo.items())
     if report.meets_slo and not grows:
         return "verdict", f"holds: {text}", "good"
     return "verdict", f"does not hold: {'; '.join(filter(None, (text, queue)))}", "bad"
@@ -103,8 +98,8 @@ def goodput_text(report: SimulateReport) -> str:
     parts = []
     for name, limit in report.slo.items():
         shares = ", ".join(f"p{part} {getattr(report.latency[name], f'p{part}') / limit:.2f}x" for part in (95, 99))
-        parts.append(f"{_SHORT[name]} {shares}")
-    both = "both targets" if len(report.slo) > 1 else "the target"
+        parts.append(f"{NAMES[name]} {shares}")
+    both = {1: "the target", 2: "both targets"}.get(len(report.slo), "all targets")
     rates = report.rates
     met = f"{rates.goodput_requests_per_s:.3g} requests/s: {rates.good_share:.1%} of requests meet {both}"
     return f"{met}; of the target: {'; '.join(parts)}"
@@ -122,7 +117,7 @@ def cost_text(report: SimulateReport) -> str:
 
 def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
     """What was found by running."""
-    goal = f"targets met at p{found.percentile}" if report.slo else "no growing queue"
+    goal = "targets met" if report.slo else "no growing queue"
     text = f"{found.requests_per_s:.3g} requests/s at most{_speed(report, found)} ({goal})"
     text += f", goodput {found.goodput_requests_per_s:.3g}/s" if report.slo else ""
     if found.replicas is not None and found.chips is not None:
@@ -159,7 +154,8 @@ def percentiles(report: SimulateReport) -> Grid:
     rows = []
     for name, title in _NAMES.items():
         if name in report.latency:
-            target = render(report.slo[name], "s") if name in report.slo else ""
+            at = report.statistics.get(name)
+            target = f"{at} {render(report.slo[name], 's')}" if at else ""
             rows.append([title, *_times(report.latency[name]), target])
     heads = ("mean", "±", "p50", "p90", "p95", "p99")
     columns = ["latency", *(Column(head, right=True, keep={"±": 2, "p90": 3}.get(head, 9)) for head in heads)]

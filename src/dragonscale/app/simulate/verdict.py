@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from dragonscale.app.simulate.capacity import FleetCapacity, percentile_of
+from dragonscale.app.simulate.capacity import FleetCapacity
 from dragonscale.app.simulate.simulate_question import SimulateAsked
+from dragonscale.app.simulate.simulate_records import NAMES
 from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.backlog import Backlog
@@ -17,10 +18,11 @@ SHORT = 3**0.5 - 1
 below it has another cause."""
 TRAFFIC = "the traffic"
 """What bounds a fleet that has room for more: there is nothing to change about it."""
-NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
 _LOWER = {
     "ttft_s": "more --replicas, a prefill pool (--prefill-on) or a smaller --token-budget",
     "tpot_s": "more --replicas (smaller batches), more chips per replica or a prefill pool (--prefill-on)",
+    "itl_s": "a smaller --token-budget, more chips per replica or a prefill pool (--prefill-on)",
+    "e2e_s": "more --replicas (smaller batches) or more chips per replica",
 }
 
 
@@ -97,15 +99,15 @@ def _missing(
 ) -> str:
     """The target that is missed most, by how much, and what lowers it."""
     name, ratio = next(iter(missed.items()))
-    value = render(percentile_of(result, name, asked.percentile), "s")
+    value = render(asked.reached(result, name), "s")
     others = "".join(f"; {NAMES[other]} {times:.3g} times" for other, times in list(missed.items())[1:])
-    target = render(asked.targets[name], "s")
+    target, at = render(asked.targets[name].seconds, "s"), asked.targets[name].at
     lower = _booting(asked, result) if name == "ttft_s" else ""
     hopeless = found is not None and found.rate is None and found.limit == name  # of requests alone too
     lower = "" if hopeless else lower or f" Lower with {_LOWER[name]}."
     return (
-        f"{NAMES[name]} is {value} at p{asked.percentile}, {ratio:.3g} times its target of {target}{others}; "
-        f"{result.met[name]:.1%} of requests meet it.{lower}"
+        f"{NAMES[name]} is {value} {at}, {ratio:.3g} times its target of {target}{others}; "
+        f"{result.met[name]:.1%} of {'gaps' if name == 'itl_s' else 'requests'} meet it.{lower}"
     )
 
 
@@ -131,10 +133,10 @@ def capacity_text(asked: SimulateAsked, found: FleetCapacity | None) -> str:
         what = NAMES.get(found.limit)
         if not what or found.trial is None:
             return "By running: no rate that was tried holds; more chips per replica, another plan or a looser target."
-        value = render(percentile_of(found.trial.result, found.limit, asked.percentile), "s")
+        value = f"{asked.statistic(found.limit)} {render(asked.reached(found.trial.result, found.limit), 's')}"
         return (
-            f"By running: {what} misses its target at any rate, since requests that are alone take {value} at "
-            f"p{asked.percentile}; more chips per replica, another plan or a looser target."
+            f"By running: {what} misses its target at any rate, since requests that are alone take {value}; "
+            f"more chips per replica, another plan or a looser target."
         )
     slowed = ""
     if asked.question.trace and found.rate < _rate(asked):
@@ -164,5 +166,6 @@ def _flag(asked: SimulateAsked, found: FleetCapacity) -> str:
 def _waits(asked: SimulateAsked, found: FleetCapacity) -> str:
     assert found.confirmed is not None
     run: Any = found.confirmed.result
-    each = (f"{NAMES[name]} {render(percentile_of(run, name, asked.percentile), 's')}" for name in NAMES)
-    return f" (p{asked.percentile} {', '.join(each)})"
+    names = dict.fromkeys(("ttft_s", "tpot_s", *asked.targets))
+    each = (f"{asked.statistic(name)} {NAMES[name]} {render(asked.reached(run, name), 's')}" for name in names)
+    return f" ({', '.join(each)})"

@@ -65,8 +65,8 @@ def _sentence(report: ServeReport, one: ConfigReport) -> str:
         band = f" ({_band(low, high)})" if low is not None and high is not None else ""
         times.append(f"{name.upper()} {render(value, 's')}{band}")
     what = f"{config_text(one)} serves {report.model} on {one.slice}: {', '.join(times)}, {tokens} tokens/s per chip."
-    work = (("TTFT", report.workload.ttft_s), ("TPOT", report.workload.tpot_s))
-    targets = " and ".join(f"{name} within {render(value, 's')}" for name, value in work if value)
+    goals = report.workload.goals
+    targets = " and ".join(f"{name.upper()} within {goal.text}" for name, goal in goals.items())
     if not targets:
         return what
     if one.meets_slo:
