@@ -78,10 +78,9 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     chips = None if replicas is None else replicas * config.chips
     hourly = config.usd_per_h
     tpot = float(state.tpot) if ask.output > 1 else 0.0
+    words = {"plan": str(plan), "engine": asked.engine_words(config.engine), **_pools(config)}
     report = ConfigReport(
-        **shared(
-            ConfigReport, config, plan, plan=str(plan), engine=asked.engine_words(config.engine), **_pools(config)
-        ),
+        **shared(ConfigReport, config, plan, **words),
         slice=where,
         decode_step_s=config.decode_s,
         ttft_s=float(state.ttft),

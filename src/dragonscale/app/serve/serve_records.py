@@ -208,7 +208,8 @@ def formats_text(one: ConfigReport) -> str:
 
 def config_text(one: ConfigReport) -> str:
     """A configuration in a few words: replicas, sharding, formats, batch."""
-    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{' each' if max(one.copies, one.decodes) > 1 else ''}"
+    each = " each" if max(one.copies, one.decodes) > 1 else ""
+    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{each}"
 
 
 def where_text(one: ConfigReport) -> str:
