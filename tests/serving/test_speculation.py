@@ -10,7 +10,6 @@ from dragonscale.serving.deployment import deploy
 from dragonscale.serving.phases import decode, iteration_cost
 from dragonscale.serving.speculation import (
     Draft,
-    best_loop,
     break_even,
     drafting_seconds,
     head_part,

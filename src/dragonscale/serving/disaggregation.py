@@ -80,7 +80,7 @@ class Pools:
     steps: tuple[tuple[int, float], ...] = ()
     offered: float | None = None
 
-    @property
+    @cached_property
     def chips_by_price(self) -> list[tuple[int, float | None]]:
         """Chips of each kind, in whole slices where one was named, with the price of one."""
         pools = ((self.prefill, self.prefills), (self.decode, self.decodes))
@@ -89,7 +89,7 @@ class Pools:
         each = dict(self.ask.rented)
         return [(-(-used[name] // each.get(name, 1)) * each.get(name, 1), price) for name, price in kinds.items()]
 
-    @property
+    @cached_property
     def chips(self) -> int:
         return sum(count for count, _ in self.chips_by_price)
 

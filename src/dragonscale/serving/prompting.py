@@ -183,11 +183,12 @@ def served_apart(
     prompts that run by themselves."""
     keys, nobody = new + past + output / 2, 0.0 * batch
     cut = chunks_of(deployment, new, past, nobody)
-    prompt = _times(deployment, cut, nobody + 4.0, nobody, keys, nobody)
+    ranks = numpy.minimum(deployment.plan.data + nobody, cut.together)
+    prompt = _times(deployment, cut, ranks, nobody, keys, nobody)
     step, front = steps.curve(batch) * per_token, deployment.engine.host.front_s(new + past)
     requests = batch / (step * max(output - 1, 1))
     state = Steady(batch, step, prompt.alone, prompt.full_s, output, nobody, front, nobody, nobody, requests)
-    return Served(state, batch, cut, _packed(deployment, cut, prompt, keys))
+    return Served(state, batch, cut, tuple((n, prompt.by_count(n)) for n in (nobody + 1.0, ranks, cut.together)))
 
 
 def _packed(deployment: Deployment, cut: Chunks, prompt: PromptTimes, keys: float) -> tuple[tuple[Any, Any], ...]:

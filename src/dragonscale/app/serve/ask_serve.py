@@ -76,9 +76,11 @@ def iteration_ledgers(report: ServeReport) -> dict[str, Ledger]:
     fields."""
     kept, best = vars(report), report.first()
     if "ledgers" not in kept:
-        deployment = deployment_of(report.asked, best)
-        steps = iterations(report.asked, best.batch, deployment)
-        kept["ledgers"] = {name: iteration_ledger(deployment, steps[name]) for name in ("prefill", "decode")}
+        kept["ledgers"] = {}
+        for name in ("prefill", "decode"):
+            deployment = deployment_of(report.asked, best, name)
+            step = iterations(report.asked, best.batch, deployment)[name]
+            kept["ledgers"][name] = iteration_ledger(deployment, step)
     return kept["ledgers"]
 
 

@@ -70,7 +70,8 @@ def asked_slice(asked: ServeAsked, config: Config) -> tuple[str, int]:
 
 
 def config_report(asked: ServeAsked, config: Config, full: bool = False) -> ConfigReport:
-    """A configuration; with `full` also its terms and memory, and beside its fields the bills these are read off."""
+    """A configuration, beside its fields its steady state; with `full` also its terms and memory, and beside its fields
+    the bills these are read off."""
     plan, state, ask = config.plan, config.state, asked.ask
     where, copies = asked_slice(asked, config)
     split = config.split_cost(ask)
@@ -106,10 +107,11 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         quantized=is_quantized(plan.weights, asked.model),
     )
     add_bands(report, kind_of(asked, config))
+    vars(report)["state"] = state
     if full:
         bills = vars(report)["bills"] = iteration_bills(asked, deployed(asked, config), config.batch)
-        if isinstance(config, PooledConfig):
-            bills["prefill"] = iteration_bills(asked, deployed(asked, config.pair.prefill), 1)["prefill"]
+        if report.prefill is not None:
+            bills["prefill"] = iteration_bills(asked, deployment_of(asked, report, "prefill"), 1)["prefill"]
         report.roofline_s = float(bills["decode"].total("bound_s", lambda line: not line.moves))
         report.terms, report.prefill_terms = (term_rows(bills[name]) for name in ("decode", "prefill"))
         report.memory = memory_use(asked, config)
@@ -264,11 +266,13 @@ _TENSOR = {"expert": "tensor", "share": "tensor"}
 """Parts that a mesh cuts the tensor ways of a plan into; a plan knows them as one axis."""
 
 
-def deployment_of(asked: ServeAsked, one: ConfigReport) -> Deployment:
-    """One replica of a configuration of a report."""
-    piece = slice_of(one.copy_slice, (chip for chip, _ in asked.targets))
+def deployment_of(asked: ServeAsked, one: ConfigReport, phase: str = "decode") -> Deployment:
+    """One replica of a configuration of a report: of pools one of those that run a phase."""
+    pool = one.prefill if phase == "prefill" else None
+    where, plan = (one.copy_slice, one.plan) if pool is None else (pool.slice, pool.plan)
+    piece = slice_of(where, (chip for chip, _ in asked.targets))
     engine = engine_on(one.engine, piece.chip, asked.model, asked.limits)
-    return Deployment(asked.model, piece, parse_serving_plan(one.plan), engine)
+    return Deployment(asked.model, piece, parse_serving_plan(plan), engine)
 
 
 def bills_of(report: ServeReport) -> dict[str, Ledger]:
