@@ -97,8 +97,8 @@ def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
     best = report.configs[0]
     pool = best.prefill
     question, limits, rate = asked.question, asked.limits, asked.question.rate.strip()
-    if pool is not None and not rate:  # pools are told at a rate, clients would fill them to the last place
-        rate = f"{best.requests_per_s:.4g}/s"
+    if pool is not None:  # which are sized for a rate, and their TTFT is that of random arrivals
+        rate = rate or f"{best.requests_per_s:.4g}/s"
     ramp = "" if rate else f"{best.latency_s:.4g}s"
     prefill = plan_file.SavedPrefill()
     if pool is not None:

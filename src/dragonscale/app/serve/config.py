@@ -26,6 +26,7 @@ from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.disaggregation import PooledConfig
+from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.frontier import Config, replicas_for
 from dragonscale.serving.held import cache_lines, weight_lines, workspace_lines
 from dragonscale.serving.launch import engine_on
@@ -77,7 +78,7 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     split = config.split_cost(ask)
     replicas = None if ask.rate is None else replicas_for(config, ask)
     chips = None if replicas is None else replicas * config.chips
-    hourly = config.usd_per_h
+    hourly = None if replicas is None or config.usd_per_h is None else replicas * config.usd_per_h
     tpot = float(state.tpot) if ask.output > 1 else 0.0
     words = {"plan": str(plan), "engine": asked.engine_words(config.engine), **_pools(config)}
     report = ConfigReport(
@@ -101,7 +102,8 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         cost_usd_per_mtok_output=None if split is None else float(split[1]),
         replicas=replicas,
         fleet_chips=chips,
-        fleet_usd_per_h=None if replicas is None or hourly is None else replicas * hourly,
+        fleet_usd_per_h=hourly,
+        fleet_usd_per_mtok=hourly and ask.rate and float(usd_per_million(ask.rate * ask.output, 1, hourly)),
         prefill_chunks=config.chunks,
         violations=violations(asked, config),
         quantized=is_quantized(plan.weights, asked.model),
