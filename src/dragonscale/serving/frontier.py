@@ -23,7 +23,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.iteration import IterationCost
-from dragonscale.serving.narrowing import NEARLY, narrowed, unqueued
+from dragonscale.serving.narrowing import NEARLY, PATIENCE_S, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.prompting import NO_DRAFTS, Looped, Served, decode_steps, served, served_apart
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
@@ -116,6 +116,8 @@ class Config:
     """The name of the engine that runs it."""
     is_fleet: ClassVar[bool] = False
     """Whether it is several replicas that work together."""
+    queued: bool = False
+    """Whether TTFT has no target and prompts wait for others longer than anybody lets them (`PATIENCE_S`)."""
     packed: tuple[tuple[float, float], ...] = ()
     """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data
     rank, and as many as an iteration takes. Empty of an engine that runs prompts beside decoding sequences."""
@@ -144,6 +146,10 @@ class Config:
         """Dollars for an hour of its chips; None without a price."""
         price = self.piece.chip.price
         return None if price is None else self.chips * float(price)
+
+    @property
+    def offered(self) -> bool:
+        return self.meets and not self.queued
 
     @property
     def usd_per_mtok(self) -> float | None:
@@ -186,7 +192,10 @@ def judge(
         return _judged(model, lot, engine, ask, places, batch, most, room, draft)
 
     found = at(rows)
-    return found if batches is not None else [*found, *narrowed(at, rows, found), *unqueued(at, rows, found)]
+    if batches is not None:
+        return found
+    every = [*found, *narrowed(at, rows, found), *unqueued(at, rows, found)]
+    return [one for one in every if not one.queued]
 
 
 def _batches(given: Sequence[int] | None, most: int) -> list[int]:
@@ -255,6 +264,7 @@ def _judged(
             bound_by=bound,
             most=int(most[place]),
             meets=ask.met_by(own.ttft, own.tpot),
+            queued=ask.ttft is None and own.ttft > max(PATIENCE_S, 2 * own.prefill),
             drafts=int(drafted),
             chunks=int(chunks),
             chunk_tokens=int(size),

@@ -312,11 +312,12 @@ def bounds_text(first: records.ConfigReport) -> str:
 
 
 def prefill_text(report: records.ServeReport, first: records.ConfigReport) -> str:
-    """What of a prompt is computed, and in how many chunks."""
+    """What of a prompt is computed, alone and in chunks beside the others."""
     new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
-    chunks = f" in {first.prefill_chunks} chunks of up to {first.chunk_tokens:,}" if first.prefill_chunks > 1 else ""
+    chunks = f"{first.prefill_chunks} chunks of up to {first.chunk_tokens:,}"
+    beside = f"; {amount(first.prefill_s, 's')} beside the others, in {chunks}" if first.prefill_chunks > 1 else ""
     alone = sum(row.expected_s for row in first.prefill_terms)
-    return f"{amount(alone, 's')} for a prompt of {new:,} tokens{chunks} with no other request running"
+    return f"{amount(alone, 's')} for a prompt of {new:,} tokens with no other request running{beside}"
 
 
 def memory_stack(first: records.ConfigReport) -> laid.StackedBar:
