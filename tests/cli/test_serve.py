@@ -392,6 +392,6 @@ def test_a_table_over_chips_says_what_is_estimated_and_whose_prices_it_has(capsy
     assert re.search(r"tpu7x:1x1x1 .*~[\d.]+ms", text)
     assert not re.search(r"h100:1 .*~", text)
     told = " ".join(text.split())
-    assert "by vllm; #2 by vllm-tpu ~ estimated, not fitted: no such run was measured on tpu7x" in told
+    assert "by vllm; #2 by vllm-tpu ~ never measured: no such run on tpu7x; ranked by the slow end of the band" in told
     assert "prices: market for h100; list for tpu7x" in told
     assert "2 a chip: for tensor=1 give vLLM --tensor-parallel-size 2." in told
