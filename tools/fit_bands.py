@@ -173,7 +173,7 @@ SERVED_HEAD = """\
 # How far measured servers were from what was expected of them, by kind of run: dense or moe, generation of the chip, engine.
 # low and high: four of five runs had 1 + low to 1 + high times the expected number; median: the median relative error. tail: the
 # part of the runs that is left outside on each side so that this holds for models on chips, half of them left out. stretch: how
-# much wider, in logarithms, the band of a chip is of which neither kernels nor runs were measured. chips: runs by chip. tpot,
+# much wider, in logarithms, the band of a chip is of which neither kernels nor runs were measured. chips: runs by chip and engine. tpot,
 # ttft: servers under load; tokens: their rates and those of full servers; step: static batches and single steps. Written by
 # `python -m tools.fit_bands serving --write` from docs/data/measured/serving.csv.gz and inference.csv.gz.
 """
@@ -252,7 +252,7 @@ def write_served(write: bool) -> None:
             for name, row in kinds.items()
             if row["runs"] >= SERVED_LEAST
         )
-        chips = Counter(run.kind.model_on_chip for run in found if isinstance(run.kind, ServedKind))
+        chips = Counter(run.kind.on_chip for run in found if isinstance(run.kind, ServedKind))
         text += f"\n[{measure}.chips]\n" + "".join(f'"{name}" = {runs}\n' for name, runs in sorted(chips.items()))
     if write:
         SERVED.write_text(text, encoding="utf-8")

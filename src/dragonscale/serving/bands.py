@@ -69,9 +69,9 @@ class ServedKind:
         return self.names[:1]
 
     @property
-    def model_on_chip(self) -> str:
-        """The kind of model on the chip itself."""
-        return f"{'moe' if self.moe else 'dense'} {self.chip}"
+    def on_chip(self) -> str:
+        """The engine with such models on the chip itself."""
+        return f"{'moe' if self.moe else 'dense'} {self.chip} {self.family}"
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch:
     kinds = shipped["kinds"] if among is None else among
     name = narrowest(kind.names, kinds, LEAST)
     row = kinds[name]
-    own, alike = shipped["chips"].get(kind.model_on_chip, 0), kinds.get(kind.names[1], {}).get("runs", 0)
+    own, alike = shipped["chips"].get(kind.on_chip, 0), kinds.get(kind.names[1], {}).get("runs", 0)
     estimated = alike < LEAST or (own < LEAST and not fitted_kernels(kind.chip))
     wider = (stretch or shipped["stretch"]) if estimated else 1.0
     low, high = (math.expm1(wider * math.log1p(row[side])) for side in ("low", "high"))

@@ -25,9 +25,9 @@ from dragonscale.serving.engine import Engine
 from dragonscale.serving.iteration import IterationCost
 from dragonscale.serving.narrowing import NEARLY, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.prompting import Served, decode_steps, served
+from dragonscale.serving.prompting import NO_DRAFTS, Looped, Served, decode_steps, served
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
-from dragonscale.serving.speculation import Draft, loop_seconds
+from dragonscale.serving.speculation import Draft, drafting_seconds, loop_seconds, tokens_per_loop
 from dragonscale.serving.steady import Steady
 from dragonscale.serving.targets import LATENCIES
 
@@ -212,13 +212,13 @@ def _judged(
     wide = Deployment(model, lot.piece, replace(lot.plan, **numbers), engine)
     steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.prompt + ask.output / 2
     plain = steps.curve(batch)
-    taken, drafts = (plain, 0) if draft is None else loop_seconds(wide, draft, batch, keys, plain)
-    loop = served(wide, batch, steps, ask.new, ask.past, ask.output, taken / plain)
+    looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, keys, plain)
+    loop = served(wide, batch, steps, ask.new, ask.past, ask.output, looped)
     held = room.weights + room.working + room.reserve + _shared_bytes(room, ask)
     held = _rows(held, lot, places) + batch * _rows(_own_bytes(room, ask), lot, places)
     rows = len(batch)
     lower = steps.cost.lower[:rows]
-    columns = (held, plain, drafts, loop.cut.count, numpy.minimum(loop.cut.size, ask.new), lower)
+    columns = (held, plain, looped.drafts, loop.cut.count, numpy.minimum(loop.cut.size, ask.new), lower)
     more = zip(*(numpy.broadcast_to(value, rows).tolist() for value in columns), strict=True)
     packs = zip(*(numpy.broadcast_to(one, rows).tolist() for pair in loop.packed for one in pair), strict=True)
     packed = [tuple(zip(one[::2], one[1::2], strict=True)) for one in packs] or [()] * rows
@@ -241,7 +241,7 @@ def _judged(
             bound_by=bound,
             most=int(most[place]),
             meets=ask.met_by(own.ttft, own.tpot),
-            drafts=drafted,
+            drafts=int(drafted),
             chunks=int(chunks),
             chunk_tokens=int(size),
             engine=engine.name,
@@ -249,6 +249,14 @@ def _judged(
         )
         found.append(config)
     return found
+
+
+def _looped(deployment: Deployment, draft: Draft, batch: Any, keys: float, plain: Any) -> Looped:
+    """Loops of as many drafts as bring most tokens."""
+    per_token, drafts = loop_seconds(deployment, draft, batch, keys, plain)
+    tokens = numpy.array([float(tokens_per_loop(draft.acceptance, int(count))) for count in drafts])
+    drafting = drafts * drafting_seconds(deployment, draft, batch, keys, plain)
+    return Looped(per_token * tokens / plain, drafting / plain, drafts, tokens)
 
 
 def _rows(value: Any, lot: Lot, places: Any) -> Any:
@@ -350,6 +358,16 @@ def replicas_for(config: Config, ask: Ask) -> int:
     least = max(1, math.ceil(ask.rate / (float(config.state.requests) * load_for(config, ask)) - 1e-9))
     each = max(1, dict(ask.rented).get(config.piece.chip.name, 0) // config.chips)
     return math.ceil(least / each) * each
+
+
+def loaded(config: Config, judged: Sequence[Config], rate: float) -> tuple[float, float]:
+    """Mean seconds to the first token and per token of a replica that gets `rate` requests a second: those of the batch
+    at which it does as many, on the line between two batches of its plan that were judged."""
+    own = [one for one in judged if (_place_of(one), one.engine) == (_place_of(config), config.engine)]
+    own = sorted(own, key=lambda one: one.state.requests)
+    rates = [float(one.state.requests) for one in own]
+    ttft, tpot = ([float(getattr(one.state, name)) for one in own] for name in ("ttft", "tpot"))
+    return float(numpy.interp(rate, rates, ttft)), float(numpy.interp(rate, rates, tpot))
 
 
 def best(

@@ -240,11 +240,15 @@ def _waiting(loop: SteadyLoop, others: Any, ending: Any, step: Any, whole: Any, 
     at_once = (1 - random) * (at_once / -numpy.expm1(-at_once) - 1)  # others that end with the same step
     at_once = where(prompt.together > 1, 0.0, at_once)  # these join it, where they may
     ended = (random * others / (1 - load) + (1 - random) * ending) * within + at_once  # within the window
+    # those who stop all decoding together come in turns: whoever ends with a step finds the prompts of the step before
+    # under way if these had to wait for the step, which is so in one turn of two where every step ends somebody
+    turns = where((prompt.together > 1) & (front < step), 0.0 if habits.beside else 1.0, 0.0)
+    ended = where(turns > 0, -numpy.expm1(-ending * step), ended)
     behind = (random * others / (1 - deep) + (1 - random) * ending) * within + at_once
     behind = behind * deep ** (numpy.sqrt(2 * (prompt.together + 1)) - 2) / prompt.together
     behind = behind * numpy.maximum(batch - 2, 0.0) / numpy.maximum(batch - 1, 1.0)  # of finitely many
     found = ended / (1 + ended)
-    first = found * (whole * (1 + behind / 2) - within / 2)
+    first = found * (whole * (1 + behind / 2) - within * (1 + turns) / 2)
     pace = step / (1 - _within(others * added, 0.0, 0.99))
     later = _within(beside * others * pace * prompt.budgets * (1 - mixing), 0.0, 0.99)
     each = where(prompt.chunks > 1, added + beside * prompt.budgets * step, whole)
@@ -283,4 +287,5 @@ def _phase(steps: Any, growth: Any) -> Any:
         return whole / 2 + (at - whole) - (at - whole) ** 2 / 2
 
     half = numpy.maximum(steps * growth / 2, 1e-6)
-    return (sawtooth(steps + half) - sawtooth(steps - half)) / (2 * half)
+    early, late = numpy.maximum(steps - half, 0.0), steps + half  # a request comes after the step that it follows
+    return (sawtooth(late) - sawtooth(early)) / (late - early)

@@ -21,7 +21,7 @@ from dragonscale.serving.bands import ServedKind, is_moe
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.disaggregation import Pools, best_pools
-from dragonscale.serving.frontier import Ask, Config, frontier, replicas_for
+from dragonscale.serving.frontier import Ask, Config, frontier, loaded, replicas_for
 from dragonscale.serving.frontier import best as best_of
 from dragonscale.serving.legality import server_of
 from dragonscale.serving.plan import ServingPlan
@@ -58,6 +58,9 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     report.workload = _request(asked, chosen)
     report.expected_error = expected_error(kind_of(asked, best))
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
+    if (rate := asked.ask.rate) is not None:
+        for one, shown in zip((*chosen, *apart), report.configs, strict=True):
+            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, configs, rate / (shown.replicas or 1))
     report.frontier = [config_report(asked, one) for one in frontier(configs, counted_in(asked))]
     report.frontier_by_chip = _by_chip(asked, configs)
     if brief:

@@ -96,6 +96,8 @@ def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
     pools = apart.pools[0] if apart is not None and apart.pays and apart.pools else None
     best = report.configs[0] if pools is None else pools.decode
     question, limits, rate = asked.question, asked.limits, asked.question.rate.strip()
+    if pools is not None:  # which are sized for a rate, and their TTFT is that of random arrivals
+        rate = rate or f"{pools.requests_per_s:.4g}/s"
     ramp = "" if rate else f"{best.latency_s:.4g}s"
     prefill = plan_file.SavedPrefill()
     if pools is not None:

@@ -18,6 +18,7 @@ from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind, band_of,
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.frontier import Config, replicas_for
 from dragonscale.serving.held import cache_lines, weight_lines, workspace_lines
 from dragonscale.serving.launch import engine_on
@@ -67,6 +68,7 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     replicas = None if ask.rate is None else replicas_for(config, ask)
     chips = None if replicas is None else replicas * config.chips
     price = config.piece.chip.price
+    hourly = None if chips is None or price is None else chips * float(price)
     tpot = float(state.tpot) if ask.output > 1 else 0.0
     report = ConfigReport(
         **shared(ConfigReport, config, plan, plan=str(plan), engine=asked.engine_words(config.engine)),
@@ -89,7 +91,8 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         cost_usd_per_mtok_output=None if split is None else float(split[1]),
         replicas=replicas,
         fleet_chips=chips,
-        fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
+        fleet_usd_per_h=hourly,
+        fleet_usd_per_mtok=hourly and ask.rate and float(usd_per_million(ask.rate * ask.output, 1, hourly)),
         prefill_chunks=config.chunks,
         violations=violations(asked, config),
         quantized=is_quantized(plan.weights, asked.model),

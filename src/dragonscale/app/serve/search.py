@@ -130,13 +130,16 @@ def check_plan(asked: ServeAsked, plan: ServingPlan) -> None:
 
 def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
     """The best that meet the targets, cheapest first; where none does, those that miss them least. Of several chips the
-    best one each, and those of which nothing was measured by the slow end of their bands."""
-    met = [one for one in configs if one.meets]
+    best one each; those of which nothing was measured by the slow end of their bands, at which they meet the targets
+    too where they can."""
+    met, counted = [one for one in configs if one.meets], counted_in(asked)
     if asked.several:
-        chips = {chip.name for chip, _ in asked.targets}
-        each = [best([one for one in met if one.piece.chip.name == name], asked.ask, 1) for name in sorted(chips)]
-        met = [one for own in each for one in own]
-    return best(met, asked.ask, asked.top, counted_in(asked)) if met else nearest(asked.ask, configs, asked.top)
+        chips: dict[str, list[Config]] = {}
+        for one in met:
+            chips.setdefault(one.piece.chip.name, []).append(one)
+        sure = {name: [one for one in own if excess(asked.ask, one) <= counted(one)] for name, own in chips.items()}
+        met = [one for name, own in sorted(chips.items()) for one in best(sure[name] or own, asked.ask, 1)]
+    return best(met, asked.ask, asked.top, counted) if met else nearest(asked.ask, configs, asked.top)
 
 
 def counted_in(asked: ServeAsked) -> Callable[[Config], float]:

@@ -93,8 +93,10 @@ class ConfigReport(msgspec.Struct, dict=True):
     prefill beside the others, in `prefill_chunks` of up to `chunk_tokens`. `lower_s` and `roofline_s` bound a decode
     step: everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included,
     and for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that
-    was asked for, in whole slices where one was named. An answer of one token has a `tpot_s` of 0. `quantized` says
-    that the weights are narrower than the checkpoint's: such configurations come after those in its own formats."""
+    was asked for, in whole slices where one was named, and each then gets less than it could do: `fleet_ttft_s`,
+    `fleet_tpot_s` and `fleet_usd_per_mtok` are those of that fleet at that rate. An answer of one token has a
+    `tpot_s` of 0. `quantized` says that the weights are narrower than the checkpoint's: such configurations come after
+    those in its own formats."""
 
     slice: str
     tensor: int
@@ -134,6 +136,9 @@ class ConfigReport(msgspec.Struct, dict=True):
     replicas: int | None = None
     fleet_chips: int | None = None
     fleet_usd_per_h: float | None = None
+    fleet_ttft_s: float | None = None
+    fleet_tpot_s: float | None = None
+    fleet_usd_per_mtok: float | None = None
     violations: list[str] = []
     tpot_low_s: float | None = None
     tpot_high_s: float | None = None

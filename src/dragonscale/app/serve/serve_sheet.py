@@ -249,11 +249,14 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     if first.replicas is None or first.fleet_chips is None or not rate:
         return ""
     dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
+    times = (("TTFT", first.fleet_ttft_s), ("TPOT", first.fleet_tpot_s))
+    there = "".join(f", {name} {amount(seconds, 's')}" for name, seconds in times if seconds)
+    there += f", ${counted(first.fleet_usd_per_mtok, 2)} per million" if first.fleet_usd_per_mtok else ""
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
     return (
         f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
         f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / first.requests_per_s:.0%} "
-        f"of {amount(first.requests_per_s, 'count')}/s or less"
+        f"of {amount(first.requests_per_s, 'count')}/s or less{there}"
     )
 
 
