@@ -57,7 +57,7 @@ class ServedKind:
         """
         return next((name for name in FAMILIES if self.engine.startswith(name)), self.engine)
 
-    @property
+    @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """The tables that the kind belongs to, the narrowest first."""
         model, place, engine = "moe" if self.moe else "dense", self.generation, self.family
