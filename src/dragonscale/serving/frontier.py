@@ -339,10 +339,10 @@ def explore(
     return found
 
 
-def frontier(configs: Sequence[Config]) -> list[Config]:
+def frontier(configs: Sequence[Config], counted: Callable[[Config], float] = lambda _: 1.0) -> list[Config]:
     """The configurations that no other beats in both seconds per token and tokens per second and chip,
     fastest first."""
-    return front(configs, lambda one: (float(one.state.tpot), -one.tokens_per_chip))
+    return front(configs, lambda one: (float(one.state.tpot), -one.tokens_per_chip * counted(one)))
 
 
 LOAD = 0.85
@@ -396,19 +396,23 @@ def loaded(config: Config, judged: Sequence[Config], rate: float) -> tuple[float
     return float(numpy.interp(rate, rates, ttft)), float(numpy.interp(rate, rates, tpot))
 
 
-def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
+def best(
+    configs: Sequence[Config], ask: Ask, count: int = 5, counted: Callable[[Config], float] = lambda _: 1.0
+) -> list[Config]:
     """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price); one batch
     each, the smallest that makes nearly as many tokens: a larger one only makes its requests wait.
 
-    With a rate, what counts is the fleet: as many whole replicas as it takes.
+    With a rate, what counts is the fleet: as many whole replicas as it takes. `counted` is the part of the expected
+    tokens that each is ranked by.
     """
 
     def worth(one: Config) -> tuple[float, ...]:
-        per_chip = -one.tokens_per_chip
+        share, cost, hourly = counted(one), one.usd_per_mtok, one.usd_per_h
+        per_chip = -one.tokens_per_chip * share
         if ask.rate is not None:
-            chips, hourly = replicas_for(one, ask) * one.chips, one.usd_per_h
-            return (not one.meets, math.inf if hourly is None else hourly * chips / one.chips, chips, per_chip)
-        return (not one.meets, math.inf if one.usd_per_mtok is None else one.usd_per_mtok, per_chip)
+            replicas = replicas_for(one, ask) / share
+            return (not one.meets, math.inf if hourly is None else hourly * replicas, one.chips * replicas, per_chip)
+        return (not one.meets, math.inf if cost is None else cost / share, per_chip)
 
     alike: dict[tuple[str, ...], list[Config]] = {}
     for one in configs:

@@ -34,7 +34,7 @@ def configs_table(
     columns = CONFIG | {
         "#": lambda _: next(numbers),
         # one token has no time per token
-        "TPOT": (lambda one: "~" * (several and "tpot" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
+        "TPOT": (lambda one: "~" * (several and "tokens" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
         "meets SLO": lambda one: "yes" if one.meets_slo else "no",
     }
     columns |= {} if fleet else {"chips": (lambda one: one.copies * one.chips, "")}
@@ -54,8 +54,9 @@ def configs_foot(report: records.ServeReport) -> str:
     told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
     lines = [f"by {own[0]}; {told}"] if told else []
     if len(chips) > 1:
-        guessed = list(dict.fromkeys(one.chip for one in configs if "tpot" in one.estimated))
-        lines += [f"~ estimated, not fitted: no such run was measured on {', '.join(guessed)}"] if guessed else []
+        guessed = list(dict.fromkeys(one.chip for one in configs if "tokens" in one.estimated))
+        slow = "ranked by the slow end of the band"
+        lines += [f"~ never measured: no such run on {', '.join(guessed)}; {slow}"] if guessed else []
         kinds: dict[str, list[str]] = {}
         for row in report.prices:
             if row.chip in chips and row.kind:
