@@ -64,10 +64,14 @@ def test_every_engine_has_a_row_that_can_be_read(engine: str) -> None:
 
 
 # vLLM's, SGLang's, TensorRT-LLM's and tpu-inference's own tables of hardware.
+AMPERE_ON = (
+    "a10 a10g a100 a100-40gb b200 b300 gb200 gb300 gh200 gh200-144gb h100 h20 h200 h800 l4 l40s "
+    "rtx3090 rtx4090 rtx5090 rtxpro6000"
+)
 RUNS = {
-    "vllm": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s rtx4090 rtx5090 mi300x mi355x",
-    "sglang": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s rtx4090 rtx5090 mi300x mi355x",
-    "trtllm": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s rtx4090 rtx5090",
+    "vllm": f"t4 {AMPERE_ON} mi300x mi325x mi355x",
+    "sglang": f"{AMPERE_ON} mi300x mi325x mi355x",
+    "trtllm": AMPERE_ON,
     "vllm-tpu": "v3 v4 v5e v5p v6e tpu7x",
     "generic": " ".join(chip_names()),
 }
@@ -87,12 +91,13 @@ def test_formats_of_a_chip_are_those_of_its_maker() -> None:
             if compute.startswith(dtype)
         }
 
-    blackwell = {"b200", "b300", "gb200", "gb300", "rtx5090"}
+    blackwell = {"b200", "b300", "gb200", "gb300", "rtx5090", "rtxpro6000"}
+    older = {"v100", "t4", "a10", "a10g", "rtx3090", "a100", "a100-40gb"}
     assert native("nvfp4") == blackwell
     assert native("mxfp4") == blackwell | {"mi355x"}
     assert native("mxfp8") == blackwell | {"mi355x"}
-    assert native("fp8") == {*chip_names()} - {"v100", "a100", "a100-40gb", "v2", "v3", "v4", "v5e", "v5p", "v6e"}
-    assert {*chip_names()} - native("bf16") == {"v100"}
+    assert native("fp8") == {*chip_names()} - older - {"v2", "v3", "v4", "v5e", "v5p", "v6e"}
+    assert {*chip_names()} - native("bf16") == {"v100", "t4"}
     assert {"v5e", "v5p", "v6e"} <= native("int8")
     assert "tpu7x" not in native("int8")
 

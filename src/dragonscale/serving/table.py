@@ -16,6 +16,7 @@ together, since an iteration's time depends on nothing else.
 Functions by their knots, linear between them: what a cost function is tabulated as.
 """
 
+import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ def geometric(first: float, last: float, ratio: float) -> list[float]:
 
 def _between(knots: list[float], at: float) -> tuple[int, float]:
     """The knot before a value, and how far it lies on the way to the next; beyond the last by more than all of it."""
-    place = min(max(bisect_right(knots, at) - 1, 0), len(knots) - 2)
+    place = bisect_right(knots, at, 1, len(knots) - 1) - 1
     low = knots[place]
     return place, (at - low) / (knots[place + 1] - low)
 
@@ -80,9 +81,10 @@ class StepCurve:
     values: list[float]
 
     def __call__(self, at: float) -> float:
-        place, part = _between(self.knots, at)
-        left = self.values[place]
-        return left + (self.values[place + 1] - left) * part
+        knots, values = self.knots, self.values
+        place = bisect_right(knots, at, 1, len(knots) - 1)
+        low, left = knots[place - 1], values[place - 1]
+        return left + (values[place] - left) * ((at - low) / (knots[place] - low))
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,9 @@ class CurveSheet:
         return StepCurve(left.knots, [a + (b - a) * part for a, b in zip(left.values, right.values, strict=True)])
 
 
+PureSteps = tuple[list[float], list[float], list[float], float]
+"""Steps of so many decoding sequences against the tokens each holds: knots, seconds at each, the slope behind each, and
+what the host takes at least."""
 EVERY = 256
 """Up to so many tokens the matmuls are computed for every number of them."""
 TILE = 128
@@ -128,7 +133,7 @@ class StepTable:
     drafter: "StepTable | None" = None
     draft_part: float = 0.0
     _lines: dict[float, StepCurve] = field(default_factory=dict, repr=False)
-    _steps: dict[tuple[int, int], tuple[float, float, StepCurve, float]] = field(default_factory=dict, repr=False)
+    _steps: dict[tuple[int, int], PureSteps] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         deployment, limits = self.deployment, self.deployment.engine.scheduling
@@ -235,16 +240,14 @@ class StepTable:
         """The steps that are done before either `most` of them or `seconds` are over, and how long they take. Between
         two knots of the attention's line a step grows by the same amount each time, so a stretch is a sum of an
         arithmetic series."""
-        fixed, floor, line, scale = self._pure(decodes, queries)
-        knots, values = line.knots, line.values
-        at, done, total = cached / decodes, 0, 0.0
-        place = min(max(bisect_right(knots, at) - 1, 0), len(knots) - 2)
+        knots, values, slopes, floor = self._steps.get((decodes, queries)) or self._pure(decodes, queries)
+        at, done, total, last = cached / decodes, 0, 0.0, len(slopes) - 1
+        place = bisect_right(knots, at, 1, last + 1) - 1
         while done < most:
-            slope = scale * (values[place + 1] - values[place]) / (knots[place + 1] - knots[place])
-            first = fixed + scale * values[place] + slope * (at - knots[place])
-            ahead = most - done
-            if place < len(knots) - 2:
-                ahead = min(ahead, max(math.ceil(knots[place + 1] - at), 1))
+            slope, ahead = slopes[place], most - done
+            first = values[place] + slope * (at - knots[place])
+            if place < last and at + ahead > knots[place + 1]:
+                ahead = max(math.ceil(knots[place + 1] - at), 1)
             if first < floor:  # the host holds these up, until attention outgrows it
                 slow = ahead if slope <= 0 else min(ahead, max(math.ceil((floor - first) / slope), 1))
                 first, slope, ahead = floor, 0.0, slow
@@ -253,22 +256,22 @@ class StepTable:
                 count = _within(first, slope, seconds - total)
                 return done + count, total + count * first + slope * count * (count - 1) / 2
             total, done, at = total + taken, done + ahead, at + ahead
-            while place < len(knots) - 2 and at >= knots[place + 1]:
+            while place < last and at >= knots[place + 1]:
                 place += 1
         return done, total
 
-    def _pure(self, decodes: int, queries: int) -> tuple[float, float, StepCurve, float]:
-        """A decoding step as a constant, the host's floor, and a line in the tokens each sequence holds."""
-        found = self._steps.get((decodes, queries))
-        if found is None:
-            own = max(decodes / self.stages, 1.0)
-            host = self._host(own, 0, 0)
-            fixed = self.decoding(own * queries) + self.head(own * queries)
-            issuing = self.floor_decode if own * queries <= self.largest_graph else self.floor_eager
-            floor = max(issuing, self.deployment.engine.host.token_stream_s * decodes * queries)
-            scale = 1.0 if queries == 1 else self._verify(decodes, queries)
-            found = (fixed + host, floor + host, self._line(own), scale)
-            self._steps[(decodes, queries)] = found
+    def _pure(self, decodes: int, queries: int) -> PureSteps:
+        """Decoding steps of so many sequences, kept for the next time."""
+        own = max(decodes / self.stages, 1.0)
+        host = self._host(own, 0, 0)
+        fixed = self.decoding(own * queries) + self.head(own * queries) + host
+        issuing = self.floor_decode if own * queries <= self.largest_graph else self.floor_eager
+        floor = max(issuing, self.deployment.engine.host.token_stream_s * decodes * queries) + host
+        scale, line = 1.0 if queries == 1 else self._verify(decodes, queries), self._line(own)
+        pairs = itertools.pairwise(zip(line.knots, line.values, strict=True))
+        slopes = [scale * (right - left) / (end - start) for (start, left), (end, right) in pairs]
+        found = line.knots, [fixed + scale * value for value in line.values], slopes, floor
+        self._steps[(decodes, queries)] = found
         return found
 
     def draft(self, decodes: int, cached: float, tokens: int) -> float:

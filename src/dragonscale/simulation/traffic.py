@@ -7,7 +7,7 @@ or spread over a ramp. Every stream is made as it is needed and depends on the s
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, repeat
+from itertools import count, islice, repeat, tee
 from typing import Protocol
 
 import numpy
@@ -64,10 +64,12 @@ def _bodies(
     changing one distribution leaves the others' draws alone."""
     inputs = prompt.draw(numpy.random.default_rng((seed, 1)))
     outputs = output.draw(numpy.random.default_rng((seed, 2)))
-    groups = prefixes.draw(numpy.random.default_rng((seed, 3))) if prefixes else repeat(-1)
-    size = prefixes.tokens if prefixes else 0
-    for tokens, made, group in zip(inputs, outputs, groups, strict=False):
-        yield (tokens, made, (), 0) if group < 0 else (tokens, made, (group,), size)
+    if prefixes is None:
+        return zip(inputs, outputs, repeat(()), repeat(0), strict=False)
+    groups, again = tee(prefixes.draw(numpy.random.default_rng((seed, 3))))
+    blocks = (() if group < 0 else (group,) for group in groups)
+    sizes = (0 if group < 0 else prefixes.tokens for group in again)
+    return zip(inputs, outputs, blocks, sizes, strict=False)
 
 
 def _check_count(requests: int) -> None:
@@ -92,10 +94,7 @@ class OpenLoop:
         """Requests in order of arrival; none follow."""
         times = self.arrivals.times(numpy.random.default_rng((seed, 0)))
         bodies = _bodies(self.prompt, self.output, self.prefixes, seed)
-        stream = (
-            SimulatedRequest(number, time, *body)
-            for number, (time, body) in enumerate(zip(times, bodies, strict=False))
-        )
+        stream = (SimulatedRequest(number, time, *body) for number, time, body in zip(count(), times, bodies))  # noqa: B905
         return islice(stream, self.requests), lambda _request, _now: None
 
 
