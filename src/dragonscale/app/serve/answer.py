@@ -59,7 +59,8 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     if (rate := asked.ask.rate) is not None:
         for one, shown in zip((*chosen, *apart), report.configs, strict=True):
-            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, configs, rate / (shown.replicas or 1))
+            assert shown.replicas is not None
+            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, configs, rate / shown.replicas, shown.replicas)
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
     report.frontier_by_chip = _by_chip(asked, configs)
     if brief:
