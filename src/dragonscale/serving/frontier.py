@@ -23,7 +23,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.iteration import IterationCost
-from dragonscale.serving.narrowing import NEARLY, narrowed, unqueued
+from dragonscale.serving.narrowing import NEARLY, PATIENCE_S, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.prompting import NO_DRAFTS, Looped, Served, decode_steps, served, served_apart
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
@@ -116,6 +116,8 @@ class Config:
     """The name of the engine that runs it."""
     is_fleet: ClassVar[bool] = False
     """Whether it is several replicas that work together."""
+    queued: bool = False
+    """Whether TTFT has no target and prompts wait for others longer than anybody lets them (`PATIENCE_S`)."""
     packed: tuple[tuple[float, float], ...] = ()
     """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data
     rank, and as many as an iteration takes. Empty of an engine that runs prompts beside decoding sequences."""
@@ -144,6 +146,10 @@ class Config:
         """Dollars for an hour of its chips; None without a price."""
         price = self.piece.chip.price
         return None if price is None else self.chips * float(price)
+
+    @property
+    def offered(self) -> bool:
+        return self.meets and not self.queued
 
     @property
     def usd_per_mtok(self) -> float | None:
@@ -186,7 +192,10 @@ def judge(
         return _judged(model, lot, engine, ask, places, batch, most, room, draft)
 
     found = at(rows)
-    return found if batches is not None else [*found, *narrowed(at, rows, found), *unqueued(at, rows, found)]
+    if batches is not None:
+        return found
+    every = [*found, *narrowed(at, rows, found), *unqueued(at, rows, found)]
+    return [one for one in every if not one.queued]
 
 
 def _batches(given: Sequence[int] | None, most: int) -> list[int]:
@@ -255,6 +264,7 @@ def _judged(
             bound_by=bound,
             most=int(most[place]),
             meets=ask.met_by(own.ttft, own.tpot),
+            queued=ask.ttft is None and own.ttft > max(PATIENCE_S, 2 * own.prefill),
             drafts=int(drafted),
             chunks=int(chunks),
             chunk_tokens=int(size),
@@ -329,10 +339,10 @@ def explore(
     return found
 
 
-def frontier(configs: Sequence[Config]) -> list[Config]:
+def frontier(configs: Sequence[Config], counted: Callable[[Config], float] = lambda _: 1.0) -> list[Config]:
     """The configurations that no other beats in both seconds per token and tokens per second and chip,
     fastest first."""
-    return front(configs, lambda one: (float(one.state.tpot), -one.tokens_per_chip))
+    return front(configs, lambda one: (float(one.state.tpot), -one.tokens_per_chip * counted(one)))
 
 
 LOAD = 0.85
@@ -376,29 +386,42 @@ def replicas_for(config: Config, ask: Ask) -> int:
     return math.ceil(least / each) * each
 
 
-def loaded(config: Config, judged: Sequence[Config], rate: float) -> tuple[float, float]:
-    """Mean seconds to the first token and per token of a replica that gets `rate` requests a second: those of the batch
-    at which it does as many, on the line between two batches of its plan that were judged."""
+def loaded(config: Config, judged: Sequence[Config], rate: float, replicas: int) -> tuple[float, float]:
+    """Mean seconds to the first token and per token of replicas that get `rate` requests a second each: those of the
+    batch at which it does as many, on the line between two batches of its plan that were judged. Of a closed loop a
+    request meets all others but itself, of random arrivals as many as there are on average (the arrival theorem and
+    PASTA): a batch of n does what n - 1 of them come to. A router that knows whose prompts wait makes the queues of
+    replicas one (M/M/k after Sakasegawa). Pools are judged at the rate they get."""
+    if config.is_fleet:
+        return float(config.state.ttft), float(config.state.tpot)
     own = [one for one in judged if (one.place, one.engine) == (config.place, config.engine)]
-    own = sorted(own, key=lambda one: one.state.requests)
-    rates = [float(one.state.requests) for one in own]
-    ttft, tpot = ([float(getattr(one.state, name)) for one in own] for name in ("ttft", "tpot"))
-    return float(numpy.interp(rate, rates, ttft)), float(numpy.interp(rate, rates, tpot))
+    own = sorted(own, key=lambda one: one.batch)
+    rates = numpy.maximum.accumulate([float(one.state.requests) * (one.batch - 1) / one.batch for one in own])
+    ttft, tpot, waiting, prefill = (
+        float(numpy.interp(rate, rates, [float(getattr(one.state, name)) for one in own]))
+        for name in ("ttft", "tpot", "waiting", "prefill")
+    )
+    shared = min(rate * prefill, 1.0) ** (math.sqrt(2 * (replicas + 1)) - 2) / replicas
+    return ttft - waiting * (1 - min(shared, 1.0)), tpot
 
 
-def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
+def best(
+    configs: Sequence[Config], ask: Ask, count: int = 5, counted: Callable[[Config], float] = lambda _: 1.0
+) -> list[Config]:
     """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price); one batch
     each, the smallest that makes nearly as many tokens: a larger one only makes its requests wait.
 
-    With a rate, what counts is the fleet: as many whole replicas as it takes.
+    With a rate, what counts is the fleet: as many whole replicas as it takes. `counted` is the part of the expected
+    tokens that each is ranked by.
     """
 
     def worth(one: Config) -> tuple[float, ...]:
-        per_chip = -one.tokens_per_chip
+        share, cost, hourly = counted(one), one.usd_per_mtok, one.usd_per_h
+        per_chip = -one.tokens_per_chip * share
         if ask.rate is not None:
-            chips, hourly = replicas_for(one, ask) * one.chips, one.usd_per_h
-            return (not one.meets, math.inf if hourly is None else hourly * chips / one.chips, chips, per_chip)
-        return (not one.meets, math.inf if one.usd_per_mtok is None else one.usd_per_mtok, per_chip)
+            replicas = replicas_for(one, ask) / share
+            return (not one.meets, math.inf if hourly is None else hourly * replicas, one.chips * replicas, per_chip)
+        return (not one.meets, math.inf if cost is None else cost / share, per_chip)
 
     alike: dict[tuple[str, ...], list[Config]] = {}
     for one in configs:

@@ -115,8 +115,8 @@ def _judged(question: ExportQuestion, file: SavedPlan, engine: str, apart: bool)
     asked = asked.apart() if apart else asked
     assert asked.saved is not None
     chip, piece = asked.targets[0]
-    tokens, name = asked.ask.prompt + asked.ask.output, engine.partition(",")[0]
-    if not question.force and (why := refusal(name, piece or chip, asked.model, asked.saved.plan, tokens)):
+    lengths, name = (asked.ask.prompt, asked.ask.output), engine.partition(",")[0]
+    if not question.force and (why := refusal(name, piece or chip, asked.model, asked.saved.plan, lengths)):
         raise Infeasible(re.sub(r"--engine (?=\w)", "--to ", f"{name} cannot run {asked.saved.plan}: {why}."))
     report = answer(asked, Listener().step)
     if not report.configs:

@@ -12,7 +12,7 @@ from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import config_report, deployed, expected_error, first, kind_of
-from dragonscale.app.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
+from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.prices import unpriced
@@ -22,6 +22,7 @@ from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.disaggregation import PooledConfig, Pools, as_config, best_pools
 from dragonscale.serving.frontier import Ask, Config, frontier, loaded, replicas_for
+from dragonscale.serving.frontier import best as best_of
 from dragonscale.serving.legality import server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.prefix import hit, rooms
@@ -62,8 +63,9 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     if (rate := asked.ask.rate) is not None:
         for one, shown in zip((*chosen, *apart), report.configs, strict=True):
-            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, [*configs, *fleets], rate / (shown.replicas or 1))
-    report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets])]
+            replicas = shown.replicas or 1
+            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, configs, rate / replicas, replicas)
+    report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets], counted_in(asked))]
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:
         report.notes = [f"{text}." for text in report.configs[0].violations]
@@ -77,6 +79,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     report.notes += [
         *remedies.refused_notes(asked, refused, all_=False),
         *remedies.forced_notes(asked),
+        *_guess_notes(asked, chosen),
         *remedies.format_notes(asked, _told(asked, chosen, apart)),
         *_device_notes(chosen),
         *filter(None, [untimed_experts(deployed(asked, best))]),
@@ -112,6 +115,20 @@ def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) 
     firsts = {one.plan.weights: one for one in reversed(apart)}
     chips = {one.piece.chip.name: one for one in reversed(chosen)}
     return [*(reversed(chips.values()) if asked.several else chosen[:1]), *reversed(firsts.values())]
+
+
+def _guess_notes(asked: ServeAsked, chosen: Sequence[Config]) -> list[str]:
+    """Which of several chips are ranked by less than what is expected of them, and what would be first otherwise."""
+    counted = counted_in(asked)
+    shares = {one.piece.chip.name: counted(one) for one in chosen if counted(one) < 1}
+    if not shares:
+        return []
+    names = ", ".join(f"{name} ({share:.0%})" for name, share in shares.items())
+    text = f"Never measured and therefore ranked by the slow end of the band, as part of what is expected: {names}."
+    hoped = best_of(chosen, asked.ask, 1)[0]
+    if hoped.piece.chip.name in shares and hoped.piece.chip != chosen[0].piece.chip:
+        text += f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you count on it."
+    return [text]
 
 
 def _device_notes(chosen: Sequence[Config]) -> list[str]:

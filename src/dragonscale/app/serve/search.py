@@ -9,6 +9,7 @@ from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.serving.bands import ServedKind, counted_share, is_moe
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Ask, Config, best, explore, first_of_each, judge
@@ -131,13 +132,22 @@ def check_plan(asked: ServeAsked, plan: ServingPlan) -> None:
 
 def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
     """The best that meet the targets, cheapest first; where none does, those that miss them least. Of several chips the
-    best one each."""
-    met = [one for one in configs if one.meets]
+    best one each; those of which nothing was measured by the slow end of their bands, at which they meet the targets
+    too where they can."""
+    met, counted = [one for one in configs if one.meets], counted_in(asked)
     if asked.several:
-        chips = {chip.name for chip, _ in asked.targets}
-        each = [best([one for one in met if one.piece.chip.name == name], asked.ask, 1) for name in sorted(chips)]
-        met = [one for own in each for one in own]
-    return best(met, asked.ask, asked.top) if met else nearest(asked.ask, configs, asked.top)
+        chips: dict[str, list[Config]] = {}
+        for one in met:
+            chips.setdefault(one.piece.chip.name, []).append(one)
+        sure = {name: [one for one in own if excess(asked.ask, one) <= counted(one)] for name, own in chips.items()}
+        met = [one for name, own in sorted(chips.items()) for one in best(sure[name] or own, asked.ask, 1)]
+    return best(met, asked.ask, asked.top, counted) if met else nearest(asked.ask, configs, asked.top)
+
+
+def counted_in(asked: ServeAsked) -> Callable[[Config], float]:
+    """What of the expected tokens counts where several chips compete: a guess counts by the slow end of its band."""
+    moe = is_moe(asked.model)
+    return lambda one: counted_share(ServedKind(one.piece.chip.name, one.engine, moe)) if asked.several else 1.0
 
 
 def ranked_apart(asked: ServeAsked, configs: Sequence[Config]) -> tuple[list[Config], list[Config]]:

@@ -34,7 +34,7 @@ def configs_table(
     columns = CONFIG | {
         "#": lambda _: next(numbers),
         # one token has no time per token
-        "TPOT": (lambda one: "~" * (several and "tpot" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
+        "TPOT": (lambda one: "~" * (several and "tokens" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
         "meets SLO": lambda one: "yes" if one.meets_slo else "no",
     }
     columns |= {} if fleet else {"chips": (lambda one: one.copies * one.chips, "")}
@@ -54,8 +54,9 @@ def configs_foot(report: records.ServeReport) -> str:
     told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
     lines = [f"by {own[0]}; {told}"] if told else []
     if len(chips) > 1:
-        guessed = list(dict.fromkeys(one.chip for one in configs if "tpot" in one.estimated))
-        lines += [f"~ estimated, not fitted: no such run was measured on {', '.join(guessed)}"] if guessed else []
+        guessed = list(dict.fromkeys(one.chip for one in configs if "tokens" in one.estimated))
+        slow = "ranked by the slow end of the band"
+        lines += [f"~ never measured: no such run on {', '.join(guessed)}; {slow}"] if guessed else []
         kinds: dict[str, list[str]] = {}
         for row in report.prices:
             if row.chip in chips and row.kind:
@@ -312,11 +313,12 @@ def bounds_text(first: records.ConfigReport) -> str:
 
 
 def prefill_text(report: records.ServeReport, first: records.ConfigReport) -> str:
-    """What of a prompt is computed, and in how many chunks."""
+    """What of a prompt is computed, alone and in chunks beside the others."""
     new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
-    chunks = f" in {first.prefill_chunks} chunks of up to {first.chunk_tokens:,}" if first.prefill_chunks > 1 else ""
+    chunks = f"{first.prefill_chunks} chunks of up to {first.chunk_tokens:,}"
+    beside = f"; {amount(first.prefill_s, 's')} beside the others, in {chunks}" if first.prefill_chunks > 1 else ""
     alone = sum(row.expected_s for row in first.prefill_terms)
-    return f"{amount(alone, 's')} for a prompt of {new:,} tokens{chunks} with no other request running"
+    return f"{amount(alone, 's')} for a prompt of {new:,} tokens with no other request running{beside}"
 
 
 def memory_stack(first: records.ConfigReport) -> laid.StackedBar:
