@@ -195,6 +195,21 @@ def served(
     return Served(state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, prompt, keys))
 
 
+def served_apart(
+    deployment: Deployment, batch: Any, steps: DecodeSteps, new: int, past: int, output: int, looped: Looped = NO_DRAFTS
+) -> Served:
+    """The same where prompts are prefilled by other replicas than those that decode: a batch that only decodes, and
+    prompts that run by themselves."""
+    keys, nobody = new + past + output / 2, 0.0 * batch
+    cut = chunks_of(deployment, new, past, nobody)
+    ranks = numpy.minimum(deployment.plan.data + nobody, cut.together)
+    prompt = _times(deployment, cut, ranks, nobody, keys, nobody)
+    step, front = steps.curve(batch) * looped.seconds / looped.tokens, deployment.engine.host.front_s(new + past)
+    requests = batch / (step * max(output - 1, 1))
+    state = Steady(batch, step, prompt.alone, prompt.full_s, output, nobody, front, nobody, nobody, requests)
+    return Served(state, batch, cut, tuple((n, prompt.by_count(n)) for n in (nobody + 1.0, ranks, cut.together)))
+
+
 def _packed(deployment: Deployment, cut: Chunks, prompt: PromptTimes, keys: float) -> tuple[tuple[Any, Any], ...]:
     """See `Served`."""
     ranks, one = numpy.minimum(deployment.plan.data, cut.together), numpy.ones_like(cut.count)

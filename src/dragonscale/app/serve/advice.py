@@ -54,7 +54,7 @@ def advice(
         "cache reads": _for_cache(config),
         "compute": _for_compute(asked, config, critical),
         "collectives": _for_wires(config, report),
-        "latency": _for_latency(config),
+        "latency": _for_latency(asked, config),
         "host": "fewer chips or a larger batch, so that steps outlast the host's work for them",
     }
     against = f"{render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')}"
@@ -65,9 +65,9 @@ def advice(
     return f"Decoding is bound by {bound}: {change}", bound, change
 
 
-def _for_latency(config: Config) -> str:
+def _for_latency(asked: ServeAsked, config: Config) -> str:
     fewer = "" if config.chips == 1 else ", fewer chips lose little"
-    drafts = "" if config.drafts else ", and drafts make more of each step (--accept)"
+    drafts = "" if config.drafts or asked.draft_by(config.engine) else ", and drafts make more of each step (--accept)"
     return f"a larger batch costs little{fewer}{drafts}"
 
 
@@ -124,6 +124,8 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
         if (one.piece, one.plan, one.engine) == (config.piece, config.plan, config.engine) and one.batch > config.batch
     ]
     if not larger:
+        if config.is_fleet:
+            return ""
         if config.batch != config.most:
             queued = asked.ask.ttft is None and asked.batch is None
             return "A larger batch only makes prompts wait for each other." if queued else ""
