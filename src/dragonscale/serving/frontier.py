@@ -386,14 +386,23 @@ def replicas_for(config: Config, ask: Ask) -> int:
     return math.ceil(least / each) * each
 
 
-def loaded(config: Config, judged: Sequence[Config], rate: float) -> tuple[float, float]:
-    """Mean seconds to the first token and per token of a replica that gets `rate` requests a second: those of the batch
-    at which it does as many, on the line between two batches of its plan that were judged."""
+def loaded(config: Config, judged: Sequence[Config], rate: float, replicas: int) -> tuple[float, float]:
+    """Mean seconds to the first token and per token of replicas that get `rate` requests a second each: those of the
+    batch at which it does as many, on the line between two batches of its plan that were judged. Of a closed loop a
+    request meets all others but itself, of random arrivals as many as there are on average (the arrival theorem and
+    PASTA): a batch of n does what n - 1 of them come to. A router that knows whose prompts wait makes the queues of
+    replicas one (M/M/k after Sakasegawa). Pools are judged at the rate they get."""
+    if config.is_fleet:
+        return float(config.state.ttft), float(config.state.tpot)
     own = [one for one in judged if (one.place, one.engine) == (config.place, config.engine)]
-    own = sorted(own, key=lambda one: one.state.requests)
-    rates = [float(one.state.requests) for one in own]
-    ttft, tpot = ([float(getattr(one.state, name)) for one in own] for name in ("ttft", "tpot"))
-    return float(numpy.interp(rate, rates, ttft)), float(numpy.interp(rate, rates, tpot))
+    own = sorted(own, key=lambda one: one.batch)
+    rates = numpy.maximum.accumulate([float(one.state.requests) * (one.batch - 1) / one.batch for one in own])
+    ttft, tpot, waiting, prefill = (
+        float(numpy.interp(rate, rates, [float(getattr(one.state, name)) for one in own]))
+        for name in ("ttft", "tpot", "waiting", "prefill")
+    )
+    shared = min(rate * prefill, 1.0) ** (math.sqrt(2 * (replicas + 1)) - 2) / replicas
+    return ttft - waiting * (1 - min(shared, 1.0)), tpot
 
 
 def best(

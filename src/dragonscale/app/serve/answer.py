@@ -63,7 +63,8 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     if (rate := asked.ask.rate) is not None:
         for one, shown in zip((*chosen, *apart), report.configs, strict=True):
-            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, [*configs, *fleets], rate / (shown.replicas or 1))
+            replicas = shown.replicas or 1
+            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, configs, rate / replicas, replicas)
     report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets], counted_in(asked))]
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:

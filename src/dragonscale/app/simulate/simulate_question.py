@@ -148,7 +148,9 @@ def _settled(traffic: AskedTraffic, fleet: sim.Fleet, question: SimulateQuestion
 def _in_flight(traffic: AskedTraffic, fleet: sim.Fleet, clients: int) -> tuple[int, float]:
     """About how many requests there are at a time, and the seconds of one; of a rate, as many as come meanwhile."""
     pool, replicas = fleet.pool, max(fleet.pool.replicas, 1)
-    prompt = (fleet.prefill or pool).times.step(0, 0.0, [(traffic.prompt, 0)])
+    first = fleet.prefill or pool
+    together = min(max(first.scheduler.tokens // traffic.prompt, 1), first.scheduler.sequences)
+    prompt = first.times.step(0, 0.0, [(traffic.prompt, 0)] * together) / together  # of the replica's time
     rate = (traffic.rate or 0.0) / replicas
     busy = 0.0 if fleet.prefill or clients else min(rate * prompt, 0.9)  # with prompts, between the tokens of others
     each, latency = max(round(clients / replicas), 1), 0.0
