@@ -387,11 +387,28 @@ def test_force_says_what_cannot_even_be_judged(capsys: pytest.CaptureFixture[str
     assert "cannot even be judged" in capsys.readouterr().err
 
 
+def test_a_guess_is_ranked_by_the_slow_end_of_its_band(capsys: pytest.CaptureFixture[str]) -> None:
+    """Among several chips; by itself a chip is told at what is expected of it."""
+    asked = ["serve", "deepseek-v3", "--tpot", "40ms", "--prompt", "2048", "--output", "512"]
+    both = answered([*asked, "--on", "tpu7x:2x2x2,b200:8"], capsys)
+    guess = next(one for one in both["configs"] if one["chip"] == "tpu7x")
+    assert (
+        both["configs"][0]["chip"] == "b200" or guess["tokens_low"] > both["configs"][1]["output_tokens_per_s_per_chip"]
+    )
+    assert "tokens" in guess["estimated"]
+    share = guess["tokens_low"] / guess["output_tokens_per_s_per_chip"]
+    assert guess["tpot_s"] <= 0.04 * share * (1 + 1e-9)
+    assert any("Never measured" in note and f"tpu7x ({share:.0%})" in note for note in both["notes"])
+    alone = answered([*asked, "--on", "tpu7x:2x2x2"], capsys)
+    assert alone["configs"][0]["tpot_s"] > guess["tpot_s"]
+    assert not any("Never measured" in note for note in alone["notes"])
+
+
 def test_a_table_over_chips_says_what_is_estimated_and_whose_prices_it_has(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(["serve", "llama3-8b", "--on", "h100:1,tpu7x:1x1x1", "--batch", "32"], capsys)
     assert re.search(r"tpu7x:1x1x1 .*~[\d.]+ms", text)
     assert not re.search(r"h100:1 .*~", text)
     told = " ".join(text.split())
-    assert "by vllm; #2 by vllm-tpu ~ estimated, not fitted: no such run was measured on tpu7x" in told
+    assert "by vllm; #2 by vllm-tpu ~ never measured: no such run on tpu7x; ranked by the slow end of the band" in told
     assert "prices: market for h100; list for tpu7x" in told
     assert "2 a chip: for tensor=1 give vLLM --tensor-parallel-size 2." in told

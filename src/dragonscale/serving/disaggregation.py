@@ -24,13 +24,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine, adjust
 from dragonscale.serving.frontier import Ask, Config, first_of_each
+from dragonscale.serving.steady import Steady
 from dragonscale.serving.table import LATENCY, port_bandwidth
 
 CANDIDATES = 8
@@ -80,9 +81,18 @@ class Pools:
     steps: tuple[tuple[int, float], ...] = ()
     offered: float | None = None
 
-    @property
+    @cached_property
+    def chips_by_price(self) -> list[tuple[int, float | None]]:
+        """Chips of each kind, in whole slices where one was named, with the price of one."""
+        pools = ((self.prefill, self.prefills), (self.decode, self.decodes))
+        kinds = {one.piece.chip.name: one.piece.chip.price for one, _ in pools}
+        used = {name: sum(one.chips * n for one, n in pools if one.piece.chip.name == name) for name in kinds}
+        each = dict(self.ask.rented)
+        return [(-(-used[name] // each.get(name, 1)) * each.get(name, 1), price) for name, price in kinds.items()]
+
+    @cached_property
     def chips(self) -> int:
-        return self.prefills * self.prefill.chips + self.decodes * self.decode.chips
+        return sum(count for count, _ in self.chips_by_price)
 
     @property
     def feeding(self) -> float:
@@ -229,17 +239,52 @@ class Pools:
     @property
     def usd_per_h(self) -> float | None:
         """Dollars for an hour of both pools, or None without prices."""
-        prices = (self.prefill.piece.chip.price, self.decode.piece.chip.price)
-        if prices[0] is None or prices[1] is None:
-            return None
-        chips = (self.prefills * self.prefill.chips, self.decodes * self.decode.chips)
-        return chips[0] * prices[0] + chips[1] * prices[1]
+        costs = [None if price is None else count * float(price) for count, price in self.chips_by_price]
+        return None if None in costs else sum(filter(None, costs))
 
     @property
     def usd_per_mtok(self) -> float | None:
         """Dollars per million output tokens, or None without prices."""
         hourly = self.usd_per_h
         return None if hourly is None else float(usd_per_million(self.requests * self.ask.output, 1, hourly))
+
+
+@dataclass(frozen=True)
+class PooledConfig(Config):
+    """Pools as one configuration beside others: a decode replica's plan, batch and memory, with the chips, times and
+    rates of both pools."""
+
+    pools: Pools | None = None
+    is_fleet: ClassVar[bool] = True
+
+    @property
+    def pair(self) -> Pools:
+        assert self.pools is not None
+        return self.pools
+
+    @property
+    def chips(self) -> int:
+        return self.pair.chips
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        prefill = self.pair.prefill
+        return *super().place, *prefill.place
+
+    @property
+    def usd_per_h(self) -> float | None:
+        return self.pair.usd_per_h
+
+
+def as_config(pair: Pools) -> PooledConfig:
+    """See `PooledConfig`. The first token travels with the cache, no prompt comes between tokens, and prompts pay for
+    the chips of the prefill pool."""
+    own, rate = pair.prefill, pair.requests
+    paid = pair.prefills * own.chips / (pair.prefills * own.chips + pair.decodes * pair.decode.chips) / rate
+    times = (paid, pair.ask.output, pair.waiting(pair.prefill_load), float(own.state.front), pair.transfer_s)
+    state = Steady(pair.decode.batch, pair.tpot, own.prefill_s, *times, met=0.0, requests=rate)
+    words = {"state": state, "prefill_s": own.prefill_s, "meets": pair.meets, "chunks": own.chunks}
+    return PooledConfig(**(vars(pair.decode) | words | {"chunk_tokens": own.chunk_tokens, "pools": pair}))
 
 
 def prompt_share(config: Config) -> float:
@@ -272,6 +317,8 @@ def decode_load(config: Config) -> float:
     return min(MOST_DECODING, max(root**2, 0.5) / config.batch)
 
 
+UNLIMITED = 10**9
+"""Chips, where no slice was named."""
 WASTE = 0.03
 """Of the tokens that the best ratio of replicas makes, what a smaller fleet may make fewer: steps are expected to 5 to
 10%."""
@@ -279,20 +326,33 @@ WASTE = 0.03
 
 def pools(
     prefill: Config, decode: Config, ask: Ask, most: int = 32, steps: tuple[tuple[int, float], ...] = ()
-) -> Pools:
+) -> Pools | None:
     """The smallest whole numbers of replicas that take the asked rate; without one, those whose ratio wastes little:
-    within `WASTE` of the best that up to `most` decode replicas do."""
+    within `WASTE` of the best that up to `most` decode replicas do, in one slice where one was named. None where a
+    slice has no room for both."""
     if ask.rate is not None:
         return _sized(Pools(prefill, decode, 1, 1, ask, steps, ask.rate))
     made: list[Pools] = []
     for decodes in range(1, most + 1):
-        one = Pools(prefill, decode, 1, decodes, ask)
+        one, room = Pools(prefill, decode, 1, decodes, ask), _room(prefill, decode, decodes, ask)
+        if room < 1:
+            break
         wanted = one.draining * decode_load(decode) * prompt_share(prefill)
         load = Pools(prefill, decode, max(1, round(wanted)), decodes, ask).highest_load
-        counts = {max(1, math.floor(wanted / load)), max(1, math.ceil(wanted / load))}
+        counts = {min(max(1, number), room) for number in (math.floor(wanted / load), math.ceil(wanted / load))}
         made += [Pools(prefill, decode, prefills, decodes, ask, steps) for prefills in counts]
-    best = max(pair.tokens_per_chip for pair in made)
-    return min((pair for pair in made if pair.tokens_per_chip >= best * (1 - WASTE)), key=lambda pair: pair.chips)
+    best = max((pair.tokens_per_chip for pair in made), default=0.0)
+    enough = (pair for pair in made if pair.tokens_per_chip >= best * (1 - WASTE))
+    return min(enough, key=lambda pair: (pair.chips, -pair.tokens_per_chip), default=None)
+
+
+def _room(prefill: Config, decode: Config, decodes: int, ask: Ask) -> int:
+    """The most prefill replicas beside so many decode replicas: as many as the slice holds, where one was named."""
+    rented, (first, second) = dict(ask.rented), (prefill.piece.chip.name, decode.piece.chip.name)
+    left = rented.get(second, UNLIMITED) - decodes * decode.chips
+    if first != second:  # which are had apart
+        left = rented.get(first, UNLIMITED) if left >= 0 else 0
+    return left // prefill.chips
 
 
 def _sized(one: Pools) -> Pools:
@@ -322,7 +382,7 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
     feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
     pairs = [pools(start, end, ask, steps=_steps(own[_plan_of(end)], end)) for start in feeding for end in draining]
-    return sorted(pairs, key=Pools.order)[:count]
+    return sorted(filter(None, pairs), key=Pools.order)[:count]
 
 
 def _steps(configs: Sequence[Config], largest: Config) -> tuple[tuple[int, float], ...]:

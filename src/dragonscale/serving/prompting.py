@@ -25,7 +25,7 @@ ALIKE = (*_MODEL, "kernels", "network", "exchange_network")
 PARTS = (0.0625, 0.25, 1.0)
 """Of a batch, how much decodes: a step is computed at these and linear in between."""
 
-PACKED = (0.0, 0.25, 0.5, 0.75)
+PACKED = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Between one prompt on every rank and as many as an iteration takes: few short ones take no longer than one, while
 weights are read."""
 
@@ -203,15 +203,23 @@ def served(
         prompt = replace(_times(deployment, cut, 1 + first.coming, nobody, keys, nobody), alone=prompt.alone)
     found = closed_loop(SteadyLoop(batch, loop_s, prompt, loops, front, habits), guess=first)
     state = replace(found.state, decode=found.state.decode / looped.tokens, output=output)
-    return Served(state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, prompt, keys))
+    return Served(state, found.decoding, cut)
 
 
-def _packed(deployment: Deployment, cut: Chunks, prompt: PromptTimes, keys: float) -> tuple[tuple[Any, Any], ...]:
-    """See `Served`."""
-    ranks, one = numpy.minimum(deployment.plan.data, cut.together), numpy.ones_like(cut.count)
-    counts = [ranks * (cut.together / ranks) ** part for part in PACKED]
-    taken = prefill_seconds(deployment, cut, counts, 0.0 * one, keys)[0]
-    return (one, prompt.alone), *zip(counts, taken, strict=True), (cut.together, prompt.by_count(cut.together))
+def served_apart(
+    deployment: Deployment, batch: Any, steps: DecodeSteps, new: int, past: int, output: int, looped: Looped = NO_DRAFTS
+) -> Served:
+    """The same where prompts are prefilled by other replicas than those that decode: a batch that only decodes, and
+    prompts that run by themselves."""
+    keys, nobody = new + past + output / 2, 0.0 * batch
+    cut = chunks_of(deployment, new, past, nobody)
+    ranks = numpy.minimum(deployment.plan.data + nobody, cut.together)
+    counts = [nobody + 1.0, *(ranks * (cut.together / ranks) ** part for part in PACKED)]
+    taken = prefill_seconds(deployment, cut, counts, nobody, keys)[0]
+    step, front = steps.curve(batch) * looped.seconds / looped.tokens, deployment.engine.host.front_s(new + past)
+    requests = batch / (step * max(output - 1, 1))
+    state = Steady(batch, step, taken[0], taken[-1] / cut.together, output, nobody, front, nobody, nobody, requests)
+    return Served(state, batch, cut, tuple(zip(counts, taken, strict=True)))
 
 
 def _times(

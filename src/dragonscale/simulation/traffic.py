@@ -94,7 +94,7 @@ class OpenLoop:
         """Requests in order of arrival; none follow."""
         times = self.arrivals.times(numpy.random.default_rng((seed, 0)))
         bodies = _bodies(self.prompt, self.output, self.prefixes, seed)
-        stream = (SimulatedRequest(number, time, *body) for number, time, body in zip(count(), times, bodies))  # noqa: B905
+        stream = (SimulatedRequest(number, time, *body) for number, time, body in zip(count(), times, bodies))
         return islice(stream, self.requests), lambda _request, _now: None
 
 

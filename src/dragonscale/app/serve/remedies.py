@@ -32,7 +32,7 @@ def asked_refusal(asked: ServeAsked) -> str:
     """Why nothing that was asked for can be had anywhere; empty if something can, or is forced."""
     if asked.question.force:
         return ""
-    return context_refusal(asked.model, asked.ask.prompt + asked.ask.output)
+    return context_refusal(asked.model, asked.ask.prompt, asked.ask.output)
 
 
 def chip_refusal(asked: ServeAsked, chip: Chip) -> str:
