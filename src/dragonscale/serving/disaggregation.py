@@ -13,7 +13,8 @@ comes with the cache.
 
 Where prompts share iterations (ranks in step, short prompts), n of them take a + b n seconds, with a smaller b while
 some ranks have none. Those that come during one iteration are prefilled together in the next: they wait for what is
-left of it, half of T = a/(1 - λb) at λ prompts a second, and then for each other.
+left of it, half of T, and then for each other. At λ prompts a second iterations have a mean of a/(1 - λb); those that a
+prompt meets are longer by their variance over it, b²λ/k/(1 - (λb)²).
 
 The configurations that are paired here are those of an engine that runs prompts by themselves (`alone`).
 """
@@ -143,17 +144,22 @@ class Pools:
         return min(load * max(self.prefill.prefill_s / prompt_share(self.prefill), 1.0), UNSHARED)
 
     def shared_iteration(self, load: float) -> tuple[float, float, float]:
-        """How often a prompt finds all replicas busy (M/D/k, after Sakasegawa), the seconds of the iterations that they
-        run, and how much longer the next is for those that come meanwhile."""
-        whole, rate, each, iteration = self.prefill.prefill_s, load / prompt_share(self.prefill), 0.0, 0.0
+        """How often a prompt finds all replicas busy (M/D/k, after Sakasegawa), the seconds of the iteration that is
+        under way when it comes, and how much longer the next is for those that come meanwhile."""
+        whole, rate = self.prefill.prefill_s, load / prompt_share(self.prefill)
+        each = start = iteration = 0.0
         for (few, low), (many, high) in pairwise(self.prefill.packed):
             if many > few:
                 each = (high - low) / (many - few)  # of one more prompt
-                iteration = max((low - each * few) / max(1 - rate * each, 1e-9), whole)
+                start = low - each * few
+                iteration = max(start / max(1 - rate * each, 1e-9), whole)
                 if rate * iteration <= many:
                     break
         busy = min(rate * whole, 1.0) ** (math.sqrt(2 * (self.prefills + 1)) - 1)
-        return busy, iteration, iteration - whole + each
+        # whoever comes meets long iterations more often: their mean and their variance over it, which is that of the
+        # arrivals in the one before (dealt out in turn) and its own
+        iteration += each**2 * rate / self.prefills / max(1 - (rate * each) ** 2, 1e-2)
+        return busy, iteration, max(start + each * (1 + rate * iteration), whole) - whole
 
     @property
     def tokens_per_chip(self) -> float:
@@ -300,8 +306,8 @@ def decode_step(config: Config) -> float:
 
 
 def decode_load(config: Config) -> float:
-    """The part of a batch that decodes on average, so that bursts still find a place in memory."""
-    root = (math.sqrt(SPREAD**2 + 4 * config.most) - SPREAD) / 2
+    """The part of a batch that decodes on average, so that bursts still find a place in it."""
+    root = (math.sqrt(SPREAD**2 + 4 * config.batch) - SPREAD) / 2
     return min(MOST_DECODING, max(root**2, 0.5) / config.batch)
 
 
