@@ -117,12 +117,12 @@ def test_alike_replicas_are_run_as_one_and_large_fleets_as_a_few() -> None:
     asked = read_question(ServeQuestion("llama3-8b", on="h100:8", plan="tp1", rate="100/s", tpot="30ms"))
     row = confirm.config_report(asked, max(search(asked), key=lambda one: one.meets * one.tokens_per_chip))
     assert row.replicas > confirm.MOST_REPLICAS
-    short = short_question(asked, row, None, confirm.MOST_REPLICAS)
+    short = short_question(asked, row, confirm.MOST_REPLICAS)
     assert short.replicas == confirm.MOST_REPLICAS
     assert float(short.rate.removesuffix("/s")) == pytest.approx(100 * short.replicas / row.replicas)
     closed = read_question(replace(asked.question, rate=""))
     row = confirm.config_report(closed, max(search(closed), key=lambda one: one.meets * one.tokens_per_chip))
-    short = short_question(closed, row, None, confirm.MOST_REPLICAS)
+    short = short_question(closed, row, confirm.MOST_REPLICAS)
     assert (short.replicas, short.clients, row.copies) == (1, row.batch, 8)
 
 

@@ -33,9 +33,11 @@ def iteration_ledgers(report: ServeReport) -> dict[str, Ledger]:
     fields."""
     kept, best = vars(report), report.first()
     if "ledgers" not in kept:
-        deployment = deployment_of(report.asked, best)
-        steps = iterations(report.asked, best.batch, deployment)
-        kept["ledgers"] = {name: iteration_ledger(deployment, steps[name]) for name in ("prefill", "decode")}
+        kept["ledgers"] = {}
+        for name in ("prefill", "decode"):
+            deployment = deployment_of(report.asked, best, name)
+            step = iterations(report.asked, best.batch, deployment)[name]
+            kept["ledgers"][name] = iteration_ledger(deployment, step)
     return kept["ledgers"]
 
 
@@ -48,8 +50,7 @@ def save_iterations(report: ServeReport, path: str) -> str:
 
 
 def _save(report: ServeReport, path: str) -> str:
-    """Write what a report recommends as TOML, for `--plan`, `dscale simulate` and `dscale verify`: disaggregated
-    prefill and decode where that is worth it, the best configuration otherwise."""
+    """Write what a report recommends as TOML, for `--plan`, `dscale simulate` and `dscale verify`."""
     report.first()
     question = report.asked.question
     check_named(question.model, question.on, question.draft)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from dragonscale.app.serve.config import add_bands, config_report, kind_of
 from dragonscale.app.serve.recommended import short_question
-from dragonscale.app.serve.search import at_batches
+from dragonscale.app.serve.search import at_batches, counted_in
 from dragonscale.app.serve.serve_question import ServeAsked
-from dragonscale.app.serve.serve_records import ConfigReport, PoolReport, SimulatedRun, config_text
+from dragonscale.app.serve.serve_records import ConfigReport, SimulatedRun, config_text
 from dragonscale.app.simulate.ask_simulate import fleet_chips, latency_of
 from dragonscale.app.simulate.simulate_question import read_question
 from dragonscale.physics.units import render
@@ -29,6 +29,11 @@ TRIES, FINALISTS = 5, 3
 """Runs of one plan, and plans that are run, at most."""
 NEAR = 0.92
 """Of the batch or the tokens that are looked for, what is near enough not to run another."""
+LEAST_LOAD, LESS = 0.75, 0.1
+"""The smallest part of their rate that pools are run at, and how much less each time."""
+MOST_WORK, MORE_WORK, DRAFTED = 12_000, 5, 20
+"""Requests of a run at most, about a second, and how many times as many where percentiles are to be judged; where
+tokens are drafted so many of them are as much work as a request, since every step is another."""
 MOST_REPLICAS = 4
 """Larger fleets at a rate are run as one of this size with the same load on each replica."""
 GRID = 32
@@ -37,30 +42,30 @@ GRID = 32
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A configuration that was run, the replicas that share a rate, what it reached of the latencies that have a
-    target, in seconds, and whether it holds: meets the targets with a margin."""
+    """A configuration that was run, the replicas that share a rate, the load of pools (a part of what they are sized
+    for), what it reached of the latencies that have a target, in seconds, and whether it holds: meets the targets with
+    a margin."""
 
     config: Config
     replicas: int | None
+    load: float
     run: SimulatedRun
     reached: dict[str, float]
     holds: bool
 
 
-def run(asked: ServeAsked, config: Config, replicas: int | None = None) -> Confirmed:
+def run(asked: ServeAsked, config: Config, replicas: int | None = None, load: float = 1.0) -> Confirmed:
     """One run of a configuration."""
     row = config_report(asked, config)
-    row.replicas = replicas or row.replicas
+    row.replicas, row.requests_per_s = replicas or row.replicas, load * row.requests_per_s
     found, reached = simulated(asked, row)
     holds = all(reached[name] <= MARGIN * goal.seconds for name, goal in asked.goals.items())
-    return Confirmed(config, row.replicas, found, reached, holds)
+    return Confirmed(config, row.replicas, load, found, reached, holds)
 
 
-def simulated(
-    asked: ServeAsked, row: ConfigReport, pools: PoolReport | None = None
-) -> tuple[SimulatedRun, dict[str, float]]:
-    """A short run of a configuration, or of pools that decode in it."""
-    question = short_question(asked, row, pools, MOST_REPLICAS)
+def simulated(asked: ServeAsked, row: ConfigReport) -> tuple[SimulatedRun, dict[str, float]]:
+    """A short run of a configuration."""
+    question = short_question(asked, row, MOST_REPLICAS)
     read = read_question(question)
     options = read.options
     if question.clients:  # who have all begun after the time of one request, and are fewer in the last
@@ -81,21 +86,45 @@ def simulated(
     return found, reached
 
 
-def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> Confirmed:
+def is_short(asked: ServeAsked, config: Config) -> bool:
+    """Whether a configuration can be run while somebody waits for an answer."""
+    requests = int(short_question(asked, config_report(asked, config), MOST_REPLICAS).requests)
+    percentiles = any(goal.share for goal in asked.goals.values())
+    work = requests * (1 + (config.drafts > 0) * asked.ask.output / DRAFTED)
+    return work <= MOST_WORK * (MORE_WORK if percentiles else 1)
+
+
+def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> Confirmed | None:
     """The best of some configurations, best first, that holds when it is run; where none does, the first as far as it
-    comes."""
-    tried: list[Confirmed] = []
-    for config in chosen[:FINALISTS]:
-        if any(one.holds and worth(one.config, asked.ask) <= worth(config, asked.ask) for one in tried):
+    comes. None where that would take long."""
+    if not is_short(asked, chosen[0]):
+        return None
+    tried, counted = list[Confirmed](), counted_in(asked)
+
+    def rank(one: Confirmed) -> tuple[float, ...]:
+        return worth(one.config, asked.ask, one.load * counted(one.config))
+
+    for config in [one for one in chosen[:FINALISTS] if is_short(asked, one)]:
+        if any(one.holds and rank(one) <= worth(config, asked.ask, counted(config)) for one in tried):
             break
-        one = _largest(asked, config) if asked.ask.rate is None else _fewest(asked, config)
+        held = _loaded if config.is_fleet else _largest if asked.ask.rate is None else _fewest
+        one = held(asked, config)
         tried.append(one)
-        if one.holds and one.config.tokens_per_chip >= NEAR * config.tokens_per_chip:
+        if one.holds and one.load * one.config.tokens_per_chip >= NEAR * config.tokens_per_chip:
             break
     good = [one for one in tried if one.holds] or [one for one in tried if one.run.meets_slo]
     if not good:
         return replace(tried[0], config=replace(tried[0].config, meets=False))
-    return min(good, key=lambda one: worth(one.config, asked.ask))
+    return min(good, key=rank)
+
+
+def _loaded(asked: ServeAsked, config: Config) -> Confirmed:
+    """Pools at as much of the rate that they are sized for as holds when they are run; of a rate that was asked for,
+    at all of it."""
+    one = run(asked, config)
+    while not one.holds and asked.ask.rate is None and one.load > LEAST_LOAD:
+        one = run(asked, config, load=one.load - LESS)
+    return one
 
 
 def _fewest(asked: ServeAsked, config: Config) -> Confirmed:
@@ -182,7 +211,7 @@ def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[s
     latency, tokens = found.run.latency, found.run.output_tokens_per_s_per_chip
     ran = dict(zip(expected, (latency["ttft_s"].mean, latency["tpot_s"].mean, tokens), strict=True))
     far = [name for name, value in expected.items() if value and abs(ran[name] / value - 1) > APART]
-    if not far:
+    if not far and found.load == 1:
         return []
     made = tokens / row.output_tokens_per_s_per_chip
     row.ttft_s, row.tpot_s, row.output_tokens_per_s_per_chip = ran.values()
@@ -192,5 +221,7 @@ def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[s
         cost = getattr(row, name)
         setattr(row, name, cost and cost / made)
     add_bands(row, kind_of(asked, found.config))
+    if found.load < 1:
+        return [f"The pools are told at {found.load:.0%} of the rate they are sized for: there they meet the targets."]
     told = " and ".join(f"{name} by {ran[name] / expected[name] - 1:+.0%}" for name in far)
     return [f"What is expected is what was simulated, which differs from the steady state's formulas ({told})."]

@@ -9,7 +9,7 @@ from dragonscale.app.given import slice_of, unnamed
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve.serve_question import ServeAsked
-from dragonscale.app.serve.serve_records import ConfigReport, PoolReport, ServeReport
+from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.app.simulate.ask_simulate import command_of
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.units import parse
@@ -25,34 +25,27 @@ more from run to run than those of clients."""
 
 
 def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
-    """What a report recommends: disaggregated prefill and decode where that is worth it, the best configuration
-    otherwise."""
-    return saved_plan(asked, *_best(report))
+    """What a report recommends."""
+    return saved_plan(asked, report.configs[0])
 
 
-def _best(report: ServeReport) -> tuple[ConfigReport, PoolReport | None]:
-    apart = report.disaggregation
-    pools = apart.pools[0] if apart is not None and apart.pays and apart.pools else None
-    return report.configs[0] if pools is None else pools.decode, pools
-
-
-def saved_plan(asked: ServeAsked, best: ConfigReport, pools: PoolReport | None = None) -> plan_file.SavedPlan:
-    """A configuration, or pools that decode in it, as a plan file."""
+def saved_plan(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedPlan:
+    """A configuration as a plan file."""
+    pool = best.prefill
     question, limits, rate = asked.question, asked.limits, asked.question.rate.strip()
-    if pools is not None:  # they are sized for a rate, at which their TTFT is that of random arrivals
-        rate = rate or f"{pools.requests_per_s:.4g}/s"
+    if pool is not None:  # which are sized for a rate, and their TTFT is that of random arrivals
+        rate = rate or f"{best.requests_per_s:.4g}/s"
     ramp = "" if rate else f"{best.latency_s:.4g}s"
     prefill = plan_file.SavedPrefill()
-    if pools is not None:
-        own = pools.prefill
-        prefill = plan_file.SavedPrefill(asked.written_slice(own.copy_slice), own.plan, pools.prefills)
+    if pool is not None:
+        prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), pool.plan, pool.replicas)
     return plan_file.SavedPlan(
         parse_serving_plan(best.plan),
         written(question.model),
         asked.written_slice(best.copy_slice),
         best.engine,
         best.batch,
-        replicas=pools.decodes if pools is not None else best.copies if best.replicas is None else best.replicas,
+        replicas=best.decodes if pool is not None else best.copies if best.replicas is None else best.replicas,
         traffic=plan_file.SavedTraffic(asked.ask.prompt, asked.ask.output, asked.ask.cached, rate, ramp=ramp),
         targets=plan_file.SavedTargets(**{name: getattr(question, name).strip() for name in LATENCIES}),
         launch=plan_file.SavedLaunch(limits.max_seqs, limits.token_budget, limits.memory_fraction),
@@ -73,10 +66,10 @@ AS_ASKED = ("token_budget", "memory_fraction", "price", "family", "force", "set"
 """Flags that both commands have, and that a plan does not say."""
 
 
-def simulate_question(asked: ServeAsked, best: ConfigReport, pools: PoolReport | None = None) -> SimulateQuestion:
+def simulate_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion:
     """Replicas of a configuration under their traffic: at the rate that was asked for, or with as many clients as keep
     their batches full."""
-    saved, chip = saved_plan(asked, best, pools), piece_of(asked, best).chip
+    saved, chip = saved_plan(asked, best), piece_of(asked, best.copy_slice).chip
     plain = asked.is_auto and auto_choice(chip, asked.model, saved.plan.chips, saved.plan).engine == saved.engine
     rate = saved.traffic.rate
     shared = round(saved.traffic.prompt * saved.traffic.cached)
@@ -108,27 +101,31 @@ def next_command(asked: ServeAsked, report: ServeReport) -> str:
     question = asked.question
     if not report.configs or not report.configs[0].meets_slo or unnamed(question.model, question.on, question.draft):
         return ""
-    return command_of(simulate_question(asked, *_best(report)))
+    return command_of(simulate_question(asked, report.configs[0]))
 
 
-def piece_of(asked: ServeAsked, one: ConfigReport) -> Slice:
+def piece_of(asked: ServeAsked, name: str) -> Slice:
     """The slice of a replica, of the very chips that were asked about."""
-    return slice_of(one.copy_slice, (chip for chip, _ in asked.targets))
+    return slice_of(name, (chip for chip, _ in asked.targets))
 
 
-def short_question(asked: ServeAsked, best: ConfigReport, pools: PoolReport | None, most: int) -> SimulateQuestion:
+def short_question(asked: ServeAsked, best: ConfigReport, most: int) -> SimulateQuestion:
     """The same question about a short run of fewer replicas: one of those that clients keep full, since they take
-    nothing from each other, and at most so many of those that share a rate. With the very model and chips that were
-    asked about."""
-    question = simulate_question(asked, best, pools)
+    nothing from each other, at most so many of those that share a rate, and as few of two pools as have their ratio.
+    With the very model and chips that were asked about."""
+    question = simulate_question(asked, best)
     replicas = question.replicas or 1
-    kept = replicas if pools is not None else 1 if question.clients else min(replicas, most)
+    kept = 1 if question.clients else min(replicas, most)
+    if best.prefill:
+        kept = replicas // math.gcd(replicas, best.prefill.replicas)
     rate = parse(question.rate, "count/s", "--rate") * kept / replicas if question.rate else 0.0
     under_way = rate * best.latency_s or best.batch
     turns = next(turns for most, turns in TURNS.items() if under_way <= most)
-    words: dict[str, Any] = {"model": asked.model, "on": piece_of(asked, best)}
+    words: dict[str, Any] = {"model": asked.model, "on": piece_of(asked, best.copy_slice)}
     words |= {"draft": asked.question.draft} if question.draft else {}
-    words |= {"prefill_on": piece_of(asked, pools.prefill)} if pools is not None else {}
+    if best.prefill:
+        words["prefill_on"] = piece_of(asked, best.prefill.slice)
+        words["prefill_replicas"] = best.prefill.replicas * kept // replicas
     words |= {"rate": f"{rate}/s"} if rate else {"clients": best.batch, "ramp": f"{best.latency_s}s"}
     words["requests"] = str(max(math.ceil(turns * under_way), FEWEST_AT_A_RATE if rate else FEWEST))
     return replace(question, **words, replicas=kept, set="", assume="", family="")
