@@ -138,3 +138,17 @@ def test_drafts_are_in_the_headline_and_where_they_do_not_pay_that_is_said() -> 
         rows = {row.drafts: row.per_token_s for row in slow.speculation.rows}
         least = rows[4] if more else min(seconds for drafts, seconds in rows.items() if drafts)
         assert any(f"{least / rows[0] - 1:.0%} slower" in note for note in slow.notes)
+
+
+def test_pools_are_run_at_the_rate_they_are_told_at_and_large_ones_are_left_to_the_command() -> None:
+    asks = {"on": "h100:8", "plan": "tp4", "tpot": "20ms", "ttft": "1s", "disaggregate": True, "output": 256}
+    report = ds.serve("llama3-70b", **asks)
+    best, run = report.best, report.simulated
+    assert best.prefill is not None
+    assert run.meets_slo
+    assert f"--rate {best.requests_per_s:.4g}/s" in next_command(report.asked, report)
+    times = {name: run.latency[name].mean for name in ("ttft_s", "tpot_s")}
+    assert times == pytest.approx({"ttft_s": best.ttft_s, "tpot_s": best.tpot_s}, rel=confirm.APART)
+    large = ds.serve("deepseek-v3", on="h100:96", tpot="60ms", ttft="2s")
+    assert large.simulated is None
+    assert any("the next command runs it" in note for note in large.notes)

@@ -12,7 +12,7 @@ from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import config_report, deployed, expected_error, first, kind_of
-from dragonscale.app.serve.confirm import as_simulated, confirmed
+from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed
 from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.errors import InputError
@@ -29,7 +29,6 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.prefix import hit, rooms
 from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 from dragonscale.serving.timed_shapes import untimed_experts
-
 
 LONG = "Not simulated here, since a run with batches of {:,} takes longer than an answer; the next command runs it."
 
@@ -83,13 +82,8 @@ def answer(
     _add_variants(asked, best, report)
     if fleets or asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, fleets, ranked_apart(asked, configs)[0])
-    if found is not None:
-        report.simulated, report.notes = found.run, as_simulated(asked, report.configs[0], found)
-    if best.meets:
-        report.notes += remedies.left_out(asked, configs, chosen)
-        report.notes += [] if found or not confirm else [LONG.format(best.batch)]
-    elif found is None:
-        report.notes = remedies.missed(asked, best)
+    report.notes = _how_surely(asked, report, found, confirm) if best.meets or found else remedies.missed(asked, best)
+    report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)
     report.notes += _notes(asked, report, chosen, apart)
@@ -97,6 +91,14 @@ def answer(
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
+
+
+def _how_surely(asked: ServeAsked, report: records.ServeReport, found: Confirmed | None, confirm: bool) -> list[str]:
+    """Put the run of the headline into the report; what to say of it, or of why there is none."""
+    if found is None:
+        return [LONG.format(report.configs[0].batch)] if confirm else []
+    report.simulated = found.run
+    return as_simulated(asked, report.configs[0], found)
 
 
 def _notes(

@@ -101,16 +101,16 @@ class PrefillPool(msgspec.Struct):
 
 
 class ConfigReport(msgspec.Struct, dict=True):
-    """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how
-    many fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's
-    prefill beside the others, in `prefill_chunks` of up to `chunk_tokens`: the iterations that it shares with their
-    tokens and prompts, so that it falls where fewer of longer prompts share one. `lower_s` and `roofline_s` bound a
-    decode step: everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included,
-    and for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that
-    was asked for, in whole slices where one was named, and each then gets less than it could do: `fleet_ttft_s`,
-    `fleet_tpot_s` and `fleet_usd_per_mtok` are those of that fleet at that rate. An answer of one token has a
-    `tpot_s` of 0. `quantized` says that the weights are narrower than the checkpoint's: such configurations come after
-    those in its own formats.
+    """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how many
+    fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's prefill
+    beside the others, in `prefill_chunks` of up to `chunk_tokens`: the iterations that it shares with their tokens and
+    prompts, so that it falls where fewer of longer prompts share one. `lower_s` and `roofline_s` bound a decode step:
+    everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included, and
+    for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that was
+    asked for, in whole slices where one was named, and each then gets less than it could do: `fleet_ttft_s`,
+    `fleet_tpot_s` and `fleet_usd_per_mtok` are those of that fleet at that rate. An answer of one token has a `tpot_s`
+    of 0. `quantized` says that the weights are narrower than the checkpoint's: such configurations come after those in
+    its own formats.
 
     Disaggregated prefill and decode have a `prefill` pool: plan, slice, batch and memory are then those of one of its
     `decodes` decode replicas; times, rates, costs and `chips` those of the fleet."""
