@@ -190,7 +190,7 @@ def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
     cache = config.hbm_bytes - first(room.weights + room.working + room.reserve)
     page = max(room.page, 1)
     length = first(room.in_pages(float(asked.ask.prompt + asked.ask.output)))
-    sequence = length * first(room.per_token) + first(room.fixed)
+    sequence = first(room.sequence(length))
     tokens = first(room.cache) / max(sequence / length, 1e-9)
     return MemoryUse(
         weights_bytes=first(room.weights),
