@@ -30,8 +30,8 @@ class InferenceRow(Described, frozen=True, kw_only=True):
     distribution as a part of the mean. `slots` caps the sequences decoded at once, `cache_length`
     is the fixed length of every slot's cache, `clients` the requests in flight, `requests` how many
     there were in all (without clients: all of them queued from the start), `tokens_per_pass` the most tokens of an
-    iteration (0: the engine's). `ttft_limit` and `tpot_limit` are what 99 of 100 requests must keep. `memory_bytes`
-    were in use on a chip."""
+    iteration, `sequences` the most at once, `memory_share` the part of the memory in use (0: the engine's).
+    `ttft_limit` and `tpot_limit` are what 99 of 100 requests must keep. `memory_bytes` were in use on a chip."""
 
     scenario: str
     engine: str
@@ -52,6 +52,8 @@ class InferenceRow(Described, frozen=True, kw_only=True):
     ttft_limit: float = 0.0
     tpot_limit: float = 0.0
     memory_bytes: float = 0.0
+    sequences: int = 0
+    memory_share: float = 0.0
 
 
 @dataclass(frozen=True)

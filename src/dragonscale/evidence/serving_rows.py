@@ -53,6 +53,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompts: int = 10
     spread: float = 0.8
     reuse: float = 0.0
+    overlap: bool = True
     interval: int = 1
     captured: int = 0
     piecewise: dict[str, int] = {}

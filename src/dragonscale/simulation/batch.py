@@ -71,9 +71,7 @@ class EvenGrowth:
             total += sum(counts[start:stop]) if stop <= page else sum(counts[start:]) + sum(counts[: stop - page])
         return total
 
-    def advance(self, step: int, steps: int) -> int:
-        """Pages taken in the `steps` steps after `step`, which are over."""
-        return self.pages(step, steps)
+    advance = pages  # steps that are over leave nothing behind
 
     def steps(self, step: int, room: int, limit: int) -> int:
         """The most steps, up to `limit`, whose pages fit into `room`."""
@@ -191,7 +189,7 @@ class Batch:
     def steps_to_end(self, count: int = 1) -> int:
         """Steps until so many members have ended, or all."""
         ends, members = self.ends, self.members
-        while ends and ends[0][1] not in members:
+        while ends[0][1] not in members:
             heapq.heappop(ends)
         if count == 1:
             return ends[0][0] - self.step
@@ -241,15 +239,15 @@ class Batch:
     def advance(self, steps: int, began: float, now: float, tally: Tally) -> None:
         """Steps have passed from `began` to `now`: count the gaps between tokens and set the clock."""
         joiners, live = self.joiners, len(self.members) - len(self.padding)
-        gap = (now - began) / steps
+        gap, even = (now - began) / steps, steps
         if joiners or self.last_s != began:
+            even -= 1
             tally.gap(began - self.last_s + gap, live - len(joiners))
             for token_s in joiners.values():
                 tally.gap(began - token_s + gap, 1)
             joiners.clear()
-            tally.gap(gap, live * (steps - 1))
-        else:
-            tally.gap(gap, live * steps)
+        if even:
+            tally.gap(gap, live * even)
         self.step += steps
         self.last_s = now
 

@@ -163,7 +163,7 @@ class Simulation:
                 if replica.version == event[3] and replica.busy:
                     replica.end(now)
             elif kind == ARRIVE:
-                self._arrive(event[3], now)
+                self._arrive(event[3], event[4], now)
             elif kind == WAKE:
                 replicas[event[2]][1].look(now)
             else:
@@ -197,23 +197,23 @@ class Simulation:
             self._schedule(request, True)
 
     def _schedule(self, request: SimulatedRequest, streamed: bool) -> None:
-        self._push(request.arrival_s + self.fleet.overhead_s, ARRIVE, request.number, (request, streamed))
+        event = (request.arrival_s + self.fleet.overhead_s, ARRIVE, request.number, request, streamed)
+        heapq.heappush(self.shared.heap, event)
 
-    def _arrive(self, item: tuple[SimulatedRequest, bool], now: float) -> None:
-        request, streamed = item
+    def _arrive(self, request: SimulatedRequest, streamed: bool, now: float) -> None:
         if streamed:
             self._pull()
-        self.tally.arrive(request)
-        if request.number in (self.tally.first, self.tally.last):
+        tally = self.tally
+        if tally.arrive(request):
             self.marks[request.number] = self.mark()
-        if self.tally.arrived >= self.next_arrived:
+        if tally.arrived >= self.next_arrived:
             self.next_arrived += self.look_every
             self.checkpoints.append(self._books(now))
         pool, limit = self.fleet.pool, self.fleet.queue_limit
         longest = request.input_tokens + request.output_tokens - 1
         if self.fleet.context is not None and longest >= self.fleet.context:
             self._refuse(request, BEYOND_CONTEXT, now)
-        elif -(-longest // pool.scheduler.page_tokens) > pool.pages:
+        elif longest > pool.longest:
             self._refuse(request, TOO_LONG, now)
         elif limit is not None and self._full(limit):
             self._refuse(request, QUEUE_FULL, now)
@@ -232,8 +232,7 @@ class Simulation:
         return waiting >= limit and all(replica.busy or replica.waiting for replica in active)
 
     def _route(self, sequence: Sequence, now: float) -> None:
-        pool = self.front.pool
-        if -(-sequence.context // pool.scheduler.page_tokens) > pool.pages:
+        if sequence.context > self.front.pool.longest:
             self._refuse(sequence.request, TOO_LONG, now)
         else:
             self.front.route(sequence, now)

@@ -106,14 +106,15 @@ class Tally:
             self.gap(now - sequence.last_s, 1)
         sequence.last_s = now
 
-    def arrive(self, request: SimulatedRequest) -> None:
-        """A request has come."""
+    def arrive(self, request: SimulatedRequest) -> bool:
+        """A request has come; whether the measured part begins or ends with it."""
         self.arrived += 1
         self.last_arrival_s = request.arrival_s
-        if request.number == self.first:
-            self.open = True
-        elif request.number == self.last:
-            self.open = False
+        number = request.number
+        if number == self.first or number == self.last:
+            self.open = number == self.first
+            return True
+        return False
 
     def refuse(self, reason: str) -> None:
         """A request cannot be served."""

@@ -20,8 +20,8 @@ class Series:
         if end <= start or value == 0:
             return
         while end > self.width * BINS:
-            for each, bins in self.areas.items():
-                self.areas[each] = [bins[i] + bins[i + 1] for i in range(0, BINS, 2)] + [0.0] * (BINS // 2)
+            for bins in self.areas.values():
+                bins[:] = [bins[i] + bins[i + 1] for i in range(0, BINS, 2)] + [0.0] * (BINS // 2)
             self.width *= 2
         bins, width = self.areas[name], self.width
         first, last = int(start / width), min(int(end / width), BINS - 1)
@@ -33,14 +33,16 @@ class Series:
             bins[place] += value * width
         bins[last] += value * (end - last * width)
 
-    def add_all(self, start: float, end: float, values: dict[str, float]) -> None:
-        """Several quantities held these values from start to end."""
-        first = int(start / self.width)
+    def add_busy(self, start: float, end: float, running: float, pages: float) -> None:
+        """A replica was busy from start to end, with so many requests and this part of its cache."""
+        first, seconds = int(start / self.width), end - start
         if end < (first + 1) * self.width and first < BINS:  # within one bin, as nearly always
-            for name, value in values.items():
-                self.areas[name][first] += value * (end - start)
+            areas = self.areas
+            areas["busy"][first] += seconds
+            areas["running"][first] += running * seconds
+            areas["pages"][first] += pages * seconds
         else:
-            for name, value in values.items():
+            for name, value in (("busy", 1), ("running", running), ("pages", pages)):
                 self.add(name, start, end, value)
 
     def area(self, name: str) -> float:

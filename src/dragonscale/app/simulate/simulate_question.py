@@ -84,7 +84,7 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     context = None if question.force else deployment.model.context or None
     traffic = read_traffic(question, context)
     prefill = _prefill(question, deployment)
-    forced = _refused(question, deployment, prefill, traffic.prompt + traffic.output)
+    forced = _refused(question, deployment, prefill, (traffic.prompt, traffic.output))
     pool = read_pool(question, deployment, traffic.longest)
     recorded = ()
     if traffic.room and deployment.engine.name == RECORDS and original.memory_fraction is None:
@@ -97,16 +97,13 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
         queue_limit=question.queue_limit or None,
         context=context,
     )
-    settle = 0.0
-    if isinstance(traffic.source, sim.ClosedLoop) and not question.ramp:
-        traffic = replace(traffic, source=_spread(traffic, traffic.source, fleet))
-        settle = (question.clients or 1) / max(traffic.source.requests, 1)
+    traffic, settle = _settled(traffic, fleet, question)
     usual = f"p{question.percentile}" if question.percentile else MEAN
     targets = {f"{latency}_s": target for latency, target in read_targets(question, usual).items()}
     options = sim.SimulationOptions(
         seed=question.seed,
-        warmup=max(question.warmup, min(2 * settle, 0.3)),
-        cooldown=min(settle, 0.2),
+        warmup=max(question.warmup, min(2 * settle, 1.5 * MOST_SETTLING)),
+        cooldown=min(settle, MOST_SETTLING),
         events=events,
         **{latency: target.seconds for latency, target in targets.items()},
     )
@@ -129,14 +126,39 @@ def _as_recorded(pool: sim.Pool, room: int) -> tuple[sim.Pool, tuple[str, ...]]:
     return replace(pool, kv_tokens=room), (note,)
 
 
-def _spread(traffic: AskedTraffic, clients: sim.ClosedLoop, fleet: sim.Fleet) -> sim.ClosedLoop:
-    """Clients that begin one after another over the time of one request, so that requests are in every phase at any
-    time, as they are on a server that has been up for long. The first and last of them, while it fills and empties, are
-    not measured."""
-    each = max(round(clients.clients / max(fleet.pool.replicas, 1)), 1)
-    step = fleet.pool.times.step(each, each * (traffic.prompt + traffic.output / 2))
-    prompts = (fleet.prefill or fleet.pool).times.step(0, 0.0, [(traffic.prompt, 0)])
-    return replace(clients, ramp_s=fleet.overhead_s + traffic.output * step + each * prompts)
+MOST_SETTLING = 0.2
+"""Of the requests of a run, at most so many are the last that are not measured, and half as many again the first."""
+
+
+def _settled(traffic: AskedTraffic, fleet: sim.Fleet, question: SimulateQuestion) -> tuple[AskedTraffic, float]:
+    """The traffic, long enough to measure it, and the share of its requests that are in flight at a time: while a fleet
+    fills and empties it is not one that has been up for long, so the first and the last of them are not measured.
+    Clients begin one after another over the time of one request, so that requests are in every phase at any time."""
+    source = traffic.source
+    if isinstance(source, sim.Replay) or question.ramp or question.arrivals == "at-once":
+        return traffic, 0.0
+    under_way, latency = _in_flight(traffic, fleet, question.clients or 0)
+    if question.requests == SimulateQuestion.requests:
+        source = replace(source, requests=max(source.requests, round(under_way / MOST_SETTLING)))
+    if isinstance(source, sim.ClosedLoop):
+        source = replace(source, ramp_s=latency)
+    return replace(traffic, source=source), under_way / max(source.requests, 1)
+
+
+def _in_flight(traffic: AskedTraffic, fleet: sim.Fleet, clients: int) -> tuple[int, float]:
+    """About how many requests there are at a time, and the seconds of one; of a rate, as many as come meanwhile."""
+    pool, replicas = fleet.pool, max(fleet.pool.replicas, 1)
+    first = fleet.prefill or pool
+    together = min(max(first.scheduler.tokens // traffic.prompt, 1), first.scheduler.sequences)
+    prompt = first.times.step(0, 0.0, [(traffic.prompt, 0)] * together) / together  # of the replica's time
+    rate = (traffic.rate or 0.0) / replicas
+    busy = 0.0 if fleet.prefill or clients else min(rate * prompt, 0.9)  # with prompts, between the tokens of others
+    each, latency = max(round(clients / replicas), 1), 0.0
+    for _ in range(1 if clients else 8):
+        step = pool.times.step(each, each * (traffic.prompt + traffic.output / 2))
+        latency = fleet.overhead_s + traffic.output * step / (1 - busy) + (each if clients else 1) * prompt
+        each = each if clients else min(max(round(rate * latency), 1), pool.scheduler.sequences)
+    return clients or each * replicas, latency
 
 
 def _deployment(name: Any, question: SimulateQuestion, saved: SavedPlan) -> Deployment:
@@ -167,10 +189,12 @@ def _chosen(engine: str, deployment: Deployment) -> list[str]:
     return [f"The engine is {choice.engine}: {choice.why}."]
 
 
-def _refused(question: SimulateQuestion, deployment: Deployment, prefill: Deployment | None, tokens: int) -> list[str]:
+def _refused(
+    question: SimulateQuestion, deployment: Deployment, prefill: Deployment | None, lengths: tuple[int, int]
+) -> list[str]:
     """What no engine runs is refused; forced, it is noted."""
     pools = [one for one in (deployment, prefill) if one is not None]
-    found = [refusal(one.engine.name, one.piece, one.model, one.plan, tokens) for one in pools]
+    found = [refusal(one.engine.name, one.piece, one.model, one.plan, lengths) for one in pools]
     names = [server_of(one.engine.name) for one in pools]
     if prefill is not None and names[0] != names[1]:
         found.append(
