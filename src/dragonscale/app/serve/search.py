@@ -15,7 +15,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Ask, Config, best, explore, first_of_each, judge
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import Lot, parts_of, slices_of, stack
+from dragonscale.serving.space import Lot, parts_of, pool_parts, slices_of, stack
 
 WIDER = (256, 1024)
 """Chips of one replica to look at where nothing fits the usual number."""
@@ -29,7 +29,8 @@ def search(asked: ServeAsked, progress: Progress | None = None) -> list[Config]:
         return judge_plan(asked)
     found: list[Config] = []
     for number, (chip, piece) in enumerate(asked.targets, 1):
-        found += _on(asked, chip, slices_of(chip) if piece is None else parts_of(piece))
+        parts = pool_parts if asked.ask.apart else parts_of
+        found += _on(asked, chip, slices_of(chip) if piece is None else parts(piece))
         if progress is not None:
             progress(number, len(asked.targets))
     if not found and not asked.several and asked.targets[0][1] is None:
@@ -56,7 +57,7 @@ def _by_engine(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice], name: str
     batches = None if asked.batch is None else [asked.batch]
     formats, engine = asked.formats(chip, name), asked.engine_on(chip, name)
     return explore(
-        asked.model, pieces, lambda _: formats, engine, asked.ask, (asked.spread,), None, batches, asked.draft
+        asked.model, pieces, lambda _: formats, engine, asked.ask, (asked.spread,), None, batches, asked.draft_by(name)
     )
 
 
@@ -81,7 +82,8 @@ def judge_plan(asked: ServeAsked) -> list[Config]:
     found: list[list[Config]] = []
     for piece in pieces_for(asked, plan):
         lot = Lot((piece,), stack([plan], asked.formats(piece.chip)[0], plan.spread))
-        found.append(judge(asked.model, lot, asked.engine_on(piece.chip), asked.ask, batches, asked.draft))
+        engine = asked.engine_on(piece.chip)
+        found.append(judge(asked.model, lot, engine, asked.ask, batches, asked.draft_by(engine.name)))
     return min(found, key=lambda own: own[0].decode_s if own else math.inf)
 
 
