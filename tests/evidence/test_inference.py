@@ -54,6 +54,17 @@ def changed(case, **columns):
     return replace(case, row=msgspec.structs.replace(case.row, **columns))
 
 
+def test_a_row_may_state_the_sequences_and_the_memory(cases):
+    """Instead of the engine's own limits, and clients run under their engine's own scheduler."""
+    case = cases["IN-TPUV-006"]
+    own, fewer = (deployment_of(changed(case, sequences=count)).engine for count in (0, 16))
+    assert (fewer.scheduling.max_sequences, own.scheduling) == (16, case.engine.scheduling)
+    assert deployment_of(changed(case, memory_share=0.5)).engine.memory.share == 0.5
+    assert predict(changed(case, sequences=16)) < 0.7 * predict(case)
+    apart = replace(case, engine=adjust(case.engine, scheduling={"mixed": False, "max_tokens": 1024}))
+    assert predict(apart) != pytest.approx(predict(case), rel=1e-3)
+
+
 def test_the_record(report):
     found = report.as_json()
     assert found["rows"] == 39

@@ -57,6 +57,18 @@ def test_nobody_on_the_frontier_is_beaten(configs: list[Config]) -> None:
     assert speeds == sorted(speeds)
 
 
+def test_what_counts_less_is_ranked_lower(configs: list[Config]) -> None:
+    """A part of the tokens is as much dearer: with a rate by the chips, without one by the token."""
+    for ask in (ASK, replace(ASK, rate=20.0)):
+        first, *others = best(configs, ask, 3)
+        again = best(configs, ask, 3, lambda one, plan=first.plan: 0.3 if one.plan == plan else 1.0)
+        assert again[0] in others
+        assert first.plan not in [one.plan for one in again[:1]]
+    assert best(configs, ASK, 3, lambda _: 0.5) == best(configs, ASK, 3)
+    doubted = frontier(configs, lambda one: 0.01 if one.plan == frontier(configs)[-1].plan else 1.0)
+    assert frontier(configs)[-1] not in doubted
+
+
 def test_the_best_meets_the_targets_at_the_least_cost() -> None:
     ask = replace(ASK, ttft=0.5, tpot=0.03)
     found = explore(MODEL, slices_of(load_chip("h100"), 16), lambda _: [FP8], ENGINE, ask)

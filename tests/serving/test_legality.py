@@ -109,6 +109,15 @@ INT8 = {
         "group_0": {"weights": {"num_bits": 8, "type": "int"}, "input_activations": {"num_bits": 8, "type": "int"}}
     },
 }
+FP8 = {"num_bits": 8, "type": "float"}
+
+
+def groups(weights: dict, activations: dict | None = None) -> dict:
+    group = {"weights": weights, "input_activations": activations}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+
+
+QUARK = {"weight": {"dtype": "fp4"}, "input_tensors": {"dtype": "fp4"}}
 FP8_KV = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
 OWN = {
     ("vllm", "h100", "llama3-70b"): "bf16/bf16, cache bf16",
@@ -129,12 +138,30 @@ OWN = {
     ("vllm", "h100", "int8"): "int8/int8, cache bf16",
     ("vllm-tpu", "v5e", "int8"): "int8/int8, cache bf16",
     ("vllm", "h100", "modelopt"): "fp8/fp8, cache fp8",
+    ("vllm", "h100", "qwen3-32b-fp8"): "fp8/fp8_block, cache bf16",
+    ("vllm", "h100", "mixtral-8x7b-fp8"): "fp8/fp8, cache bf16",  # a scale for each channel, not for blocks
+    ("vllm", "h100", "fp8 channels"): "fp8/fp8, cache bf16",
+    ("vllm", "h100", "fp8 blocks"): "fp8/fp8_block, cache bf16",
+    ("vllm", "h100", "fp8 weights"): "fp8/bf16, cache bf16",
+    ("vllm", "b200", "nvfp4 weights"): "nvfp4/bf16, cache bf16",
+    ("vllm", "h100", "w4a8"): "int4/fp8, cache bf16",
+    ("vllm", "mi355x", "quark"): "mxfp4/mxfp4, cache bf16",
 }
 
 
 def stored(name: str) -> Any:
     """A preset, or a small Llama with a `quantization_config`."""
-    known = {"awq": AWQ, "int8": INT8, "modelopt": FP8_KV}
+    known = {
+        "awq": AWQ,
+        "int8": INT8,
+        "modelopt": FP8_KV,
+        "fp8 channels": groups({**FP8, "strategy": "channel"}, FP8),
+        "fp8 blocks": groups({**FP8, "strategy": "block", "block_structure": [128, 128]}, FP8),
+        "fp8 weights": groups(FP8),
+        "nvfp4 weights": groups({"num_bits": 4, "type": "float", "group_size": 16}),
+        "w4a8": groups({"num_bits": 4, "type": "int"}, FP8),
+        "quark": {"quant_method": "quark", "global_quant_config": QUARK},
+    }
     if name not in known:
         return load_model(name)
     sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 2, "vocab_size": 32000}
@@ -146,6 +173,15 @@ def stored(name: str) -> Any:
 def test_a_checkpoint_is_served_in_its_own_format(engine: str, chip: str, model: str) -> None:
     found = own_formats(engine, load_chip(chip), stored(model))
     assert str(found) == OWN[engine, chip, model]
+
+
+def test_a_router_that_is_spared_spares_nothing_else() -> None:
+    """Lists of exceptions name routers beside what they gate: `mlp.gate`, `shared_expert_gate`."""
+    spared = {**groups(FP8, FP8), "ignore": ["lm_head", "re:.*mlp.gate$", "re:.*shared_expert_gate$"]}
+    moe = load_model("qwen3-30b-a3b", {"quantization_config": spared})
+    assert {*moe.weight_dtypes} == {"attention", "experts"}
+    dense = load_model("llama3-8b", {"quantization_config": spared})
+    assert {*dense.weight_dtypes} == {"attention", "mlp"}
 
 
 def test_attention_stays_as_wide_as_the_checkpoint_has_it() -> None:

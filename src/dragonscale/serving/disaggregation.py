@@ -13,23 +13,25 @@ comes with the cache.
 
 Where prompts share iterations (ranks in step, short prompts), n of them take a + b n seconds, with a smaller b while
 some ranks have none. Those that come during one iteration are prefilled together in the next: they wait for what is
-left of it, half of T = a/(1 - λb) at λ prompts a second, and then for each other.
+left of it, half of T, and then for each other. At λ prompts a second iterations have a mean of a/(1 - λb); those that a
+prompt meets are longer by their variance over it, b²λ/k/(1 - (λb)²).
 
 The configurations that are paired here are those of an engine that runs prompts by themselves (`alone`).
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine, adjust
 from dragonscale.serving.frontier import Ask, Config, first_of_each
+from dragonscale.serving.steady import Steady
 from dragonscale.serving.table import LATENCY, port_bandwidth
 
 CANDIDATES = 8
@@ -79,9 +81,18 @@ class Pools:
     steps: tuple[tuple[int, float], ...] = ()
     offered: float | None = None
 
-    @property
+    @cached_property
+    def chips_by_price(self) -> list[tuple[int, float | None]]:
+        """Chips of each kind, in whole slices where one was named, with the price of one."""
+        pools = ((self.prefill, self.prefills), (self.decode, self.decodes))
+        kinds = {one.piece.chip.name: one.piece.chip.price for one, _ in pools}
+        used = {name: sum(one.chips * n for one, n in pools if one.piece.chip.name == name) for name in kinds}
+        each = dict(self.ask.rented)
+        return [(-(-used[name] // each.get(name, 1)) * each.get(name, 1), price) for name, price in kinds.items()]
+
+    @cached_property
     def chips(self) -> int:
-        return self.prefills * self.prefill.chips + self.decodes * self.decode.chips
+        return sum(count for count, _ in self.chips_by_price)
 
     @property
     def feeding(self) -> float:
@@ -133,17 +144,22 @@ class Pools:
         return min(load * max(self.prefill.prefill_s / prompt_share(self.prefill), 1.0), UNSHARED)
 
     def shared_iteration(self, load: float) -> tuple[float, float, float]:
-        """How often a prompt finds all replicas busy (M/D/k, after Sakasegawa), the seconds of the iterations that they
-        run, and how much longer the next is for those that come meanwhile."""
-        whole, rate, each, iteration = self.prefill.prefill_s, load / prompt_share(self.prefill), 0.0, 0.0
+        """How often a prompt finds all replicas busy (M/D/k, after Sakasegawa), the seconds of the iteration that is
+        under way when it comes, and how much longer the next is for those that come meanwhile."""
+        whole, rate = self.prefill.prefill_s, load / prompt_share(self.prefill)
+        each = start = iteration = 0.0
         for (few, low), (many, high) in pairwise(self.prefill.packed):
             if many > few:
                 each = (high - low) / (many - few)  # of one more prompt
-                iteration = max((low - each * few) / max(1 - rate * each, 1e-9), whole)
+                start = low - each * few
+                iteration = max(start / max(1 - rate * each, 1e-9), whole)
                 if rate * iteration <= many:
                     break
         busy = min(rate * whole, 1.0) ** (math.sqrt(2 * (self.prefills + 1)) - 1)
-        return busy, iteration, iteration - whole + each
+        # whoever comes meets long iterations more often: their mean and their variance over it, which is that of the
+        # arrivals in the one before (dealt out in turn) and its own
+        iteration += each**2 * rate / self.prefills / max(1 - (rate * each) ** 2, 1e-2)
+        return busy, iteration, max(start + each * (1 + rate * iteration), whole) - whole
 
     @property
     def tokens_per_chip(self) -> float:
@@ -223,17 +239,46 @@ class Pools:
     @property
     def usd_per_h(self) -> float | None:
         """Dollars for an hour of both pools, or None without prices."""
-        prices = (self.prefill.piece.chip.price, self.decode.piece.chip.price)
-        if prices[0] is None or prices[1] is None:
-            return None
-        chips = (self.prefills * self.prefill.chips, self.decodes * self.decode.chips)
-        return chips[0] * prices[0] + chips[1] * prices[1]
+        costs = [None if price is None else count * float(price) for count, price in self.chips_by_price]
+        return None if None in costs else sum(filter(None, costs))
 
     @property
     def usd_per_mtok(self) -> float | None:
         """Dollars per million output tokens, or None without prices."""
         hourly = self.usd_per_h
         return None if hourly is None else float(usd_per_million(self.requests * self.ask.output, 1, hourly))
+
+
+@dataclass(frozen=True)
+class PooledConfig(Config):
+    """Pools as one configuration beside others: a decode replica's plan, batch and memory, with the chips, times and
+    rates of both pools."""
+
+    pools: Pools = field(kw_only=True)
+    is_fleet: ClassVar[bool] = True
+
+    @property
+    def chips(self) -> int:
+        return self.pools.chips
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        return *super().place, *self.pools.prefill.place
+
+    @property
+    def usd_per_h(self) -> float | None:
+        return self.pools.usd_per_h
+
+
+def as_config(pair: Pools) -> PooledConfig:
+    """See `PooledConfig`. The first token travels with the cache, no prompt comes between tokens, and prompts pay for
+    the chips of the prefill pool."""
+    own, rate = pair.prefill, pair.requests
+    paid = pair.prefills * own.chips / (pair.prefills * own.chips + pair.decodes * pair.decode.chips) / rate
+    times = (paid, pair.ask.output, pair.waiting(pair.prefill_load), float(own.state.front), pair.transfer_s)
+    state = Steady(pair.decode.batch, pair.tpot, own.prefill_s, *times, met=0.0, requests=rate)
+    words = {"state": state, "prefill_s": own.prefill_s, "meets": pair.meets, "chunks": own.chunks}
+    return PooledConfig(**(vars(pair.decode) | words | {"chunk_tokens": own.chunk_tokens, "pools": pair}))
 
 
 def prompt_share(config: Config) -> float:
@@ -261,32 +306,55 @@ def decode_step(config: Config) -> float:
 
 
 def decode_load(config: Config) -> float:
-    """The part of a batch that decodes on average, so that bursts still find a place in memory."""
-    root = (math.sqrt(SPREAD**2 + 4 * config.most) - SPREAD) / 2
+    """The part of a batch that decodes on average, so that bursts still find a place in it."""
+    root = (math.sqrt(SPREAD**2 + 4 * config.batch) - SPREAD) / 2
     return min(MOST_DECODING, max(root**2, 0.5) / config.batch)
 
 
+UNLIMITED = 10**9
+"""Chips, where no slice was named."""
 WASTE = 0.03
 """Of the tokens that the best ratio of replicas makes, what a smaller fleet may make fewer: steps are expected to 5 to
 10%."""
 
 
 def pools(
-    prefill: Config, decode: Config, ask: Ask, most: int = 32, steps: tuple[tuple[int, float], ...] = ()
-) -> Pools:
+    prefill: Config,
+    decode: Config,
+    ask: Ask,
+    most: int = 32,
+    steps: tuple[tuple[int, float], ...] = (),
+    within: bool = True,
+) -> Pools | None:
     """The smallest whole numbers of replicas that take the asked rate; without one, those whose ratio wastes little:
-    within `WASTE` of the best that up to `most` decode replicas do."""
+    within `WASTE` of the best that up to `most` decode replicas do. Where a slice was named they stay `within` it, or
+    there are none."""
     if ask.rate is not None:
         return _sized(Pools(prefill, decode, 1, 1, ask, steps, ask.rate))
     made: list[Pools] = []
     for decodes in range(1, most + 1):
-        one = Pools(prefill, decode, 1, decodes, ask)
+        one, room = (
+            Pools(prefill, decode, 1, decodes, ask),
+            _room(prefill, decode, decodes, ask if within else replace(ask, rented=())),
+        )
+        if room < 1:
+            break
         wanted = one.draining * decode_load(decode) * prompt_share(prefill)
         load = Pools(prefill, decode, max(1, round(wanted)), decodes, ask).highest_load
-        counts = {max(1, math.floor(wanted / load)), max(1, math.ceil(wanted / load))}
+        counts = {min(max(1, number), room) for number in (math.floor(wanted / load), math.ceil(wanted / load))}
         made += [Pools(prefill, decode, prefills, decodes, ask, steps) for prefills in counts]
-    best = max(pair.tokens_per_chip for pair in made)
-    return min((pair for pair in made if pair.tokens_per_chip >= best * (1 - WASTE)), key=lambda pair: pair.chips)
+    best = max((pair.tokens_per_chip for pair in made), default=0.0)
+    enough = (pair for pair in made if pair.tokens_per_chip >= best * (1 - WASTE))
+    return min(enough, key=lambda pair: (pair.chips, -pair.tokens_per_chip), default=None)
+
+
+def _room(prefill: Config, decode: Config, decodes: int, ask: Ask) -> int:
+    """The most prefill replicas beside so many decode replicas: as many as the slice holds, where one was named."""
+    rented, (first, second) = dict(ask.rented), (prefill.piece.chip.name, decode.piece.chip.name)
+    left = rented.get(second, UNLIMITED) - decodes * decode.chips
+    if first != second:  # which are had apart
+        left = rented.get(first, UNLIMITED) if left >= 0 else 0
+    return left // prefill.chips
 
 
 def _sized(one: Pools) -> Pools:
@@ -315,8 +383,11 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     own = _by_plan(configs)
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
     feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
-    pairs = [pools(start, end, ask, steps=_steps(own[_plan_of(end)], end)) for start in feeding for end in draining]
-    return sorted(pairs, key=Pools.order)[:count]
+    pairs = [(start, end, _steps(own[_plan_of(end)], end)) for start in feeding for end in draining]
+    inside = [pools(start, end, ask, steps=steps) for start, end, steps in pairs]
+    if not any(inside):
+        inside = [pools(start, end, ask, steps=steps, within=False) for start, end, steps in pairs]
+    return sorted(filter(None, inside), key=Pools.order)[:count]
 
 
 def _steps(configs: Sequence[Config], largest: Config) -> tuple[tuple[int, float], ...]:

@@ -9,7 +9,7 @@ engine schedules them: by themselves, or in chunks beside the decoding sequences
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 
@@ -23,9 +23,9 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.iteration import IterationCost
-from dragonscale.serving.narrowing import NEARLY, narrowed, unqueued
+from dragonscale.serving.narrowing import NEARLY, PATIENCE_S, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.prompting import NO_DRAFTS, Looped, Served, decode_steps, served
+from dragonscale.serving.prompting import NO_DRAFTS, Looped, Served, decode_steps, served, served_apart
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
 from dragonscale.serving.speculation import Draft, drafting_seconds, loop_seconds, tokens_per_loop
 from dragonscale.serving.steady import Steady
@@ -52,6 +52,8 @@ class Ask:
     cached: float = 0.0
     rented: tuple[tuple[str, int], ...] = ()
     """Chips that are had together, by the chip's name, where a slice was named: fleets take whole ones."""
+    apart: bool = False
+    """Whether prompts are prefilled by other replicas than those that decode."""
 
     def __post_init__(self) -> None:
         if self.prompt < 1 or self.output < 1:
@@ -112,13 +114,23 @@ class Config:
     chunk_tokens: int = 0
     engine: str = ""
     """The name of the engine that runs it."""
+    is_fleet: ClassVar[bool] = False
+    """Whether it is several replicas that work together."""
+    queued: bool = False
+    """Whether TTFT has no target and prompts wait for others longer than anybody lets them (`PATIENCE_S`)."""
     packed: tuple[tuple[float, float], ...] = ()
     """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data
-    rank, and as many as an iteration takes. Empty of an engine that runs prompts beside decoding sequences."""
+    rank, and more up to as many as an iteration takes. Empty of an engine that runs prompts beside decoding
+    sequences."""
 
     @property
     def chips(self) -> int:
         return self.plan.chips
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What is one with other batches: the slice and the plan."""
+        return str(self.piece), str(self.plan)
 
     @property
     def tokens_per_chip(self) -> float:
@@ -131,17 +143,26 @@ class Config:
         return bool(self.state.waiting > self.state.prefill)
 
     @property
+    def usd_per_h(self) -> float | None:
+        """Dollars for an hour of its chips; None without a price."""
+        price = self.piece.chip.price
+        return None if price is None else self.chips * float(price)
+
+    @property
+    def offered(self) -> bool:
+        return self.meets and not self.queued
+
+    @property
     def usd_per_mtok(self) -> float | None:
         """Dollars per million output tokens, prompts included; None without a price."""
-        price = self.piece.chip.price
-        return None if price is None else float(usd_per_million(float(self.state.tokens), self.chips, price))
+        hourly = self.usd_per_h
+        return None if hourly is None else float(usd_per_million(float(self.state.tokens), 1, hourly))
 
     def split_cost(self, ask: Ask) -> tuple[float, float] | None:
         """Dollars per million input and per million output tokens: each pays for the time it takes of the replica."""
-        price = self.piece.chip.price
-        if price is None:
+        if self.usd_per_h is None:
             return None
-        second = price * self.chips / 3600
+        second = self.usd_per_h / 3600
         request, added = 1 / float(self.state.requests), float(self.state.added)
         added = request if ask.output == 1 else min(added, request)  # an answer of one token is the prompt's
         return second * added / ask.prompt * 1e6, second * (request - added) / max(ask.output - 1, 1) * 1e6
@@ -172,7 +193,10 @@ def judge(
         return _judged(model, lot, engine, ask, places, batch, most, room, draft)
 
     found = at(rows)
-    return found if batches is not None else [*found, *narrowed(at, rows, found), *unqueued(at, rows, found)]
+    if batches is not None:
+        return found
+    every = [*found, *narrowed(at, rows, found), *unqueued(at, rows, found)]
+    return [one for one in every if not one.queued]
 
 
 def _batches(given: Sequence[int] | None, most: int) -> list[int]:
@@ -183,7 +207,7 @@ def _batches(given: Sequence[int] | None, most: int) -> list[int]:
 
 def _own_bytes(room: Capacity, ask: Ask) -> Any:
     """Bytes on a chip of what a sequence does not share with others."""
-    return (room.in_pages(float(ask.prompt + ask.output)) - ask.past) * room.per_token + room.fixed
+    return room.sequence(room.in_pages(float(ask.prompt + ask.output))) - ask.past * room.per_token
 
 
 def _shared_bytes(room: Capacity, ask: Ask) -> Any:
@@ -213,7 +237,10 @@ def _judged(
     steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.prompt + ask.output / 2
     plain = steps.curve(batch)
     looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, keys, plain)
-    loop = served(wide, batch, steps, ask.new, ask.past, ask.output, looped)
+    if ask.apart:
+        loop = served_apart(wide, batch, steps, ask.new, ask.past, ask.output, looped)
+    else:
+        loop = served(wide, batch, steps, ask.new, ask.past, ask.output, looped, ask.rate is not None)
     held = room.weights + room.working + room.reserve + _shared_bytes(room, ask)
     held = _rows(held, lot, places) + batch * _rows(_own_bytes(room, ask), lot, places)
     rows = len(batch)
@@ -241,6 +268,7 @@ def _judged(
             bound_by=bound,
             most=int(most[place]),
             meets=ask.met_by(own.ttft, own.tpot),
+            queued=ask.ttft is None and own.ttft > max(PATIENCE_S, 2 * own.prefill),
             drafts=int(drafted),
             chunks=int(chunks),
             chunk_tokens=int(size),
@@ -315,10 +343,10 @@ def explore(
     return found
 
 
-def frontier(configs: Sequence[Config]) -> list[Config]:
+def frontier(configs: Sequence[Config], counted: Callable[[Config], float] = lambda _: 1.0) -> list[Config]:
     """The configurations that no other beats in both seconds per token and tokens per second and chip,
     fastest first."""
-    return front(configs, lambda one: (float(one.state.tpot), -one.tokens_per_chip))
+    return front(configs, lambda one: (float(one.state.tpot), -one.tokens_per_chip * counted(one)))
 
 
 LOAD = 0.85
@@ -332,63 +360,88 @@ would be above theirs. Requests in flight vary with their square root, 5% in 400
 one of twenty above."""
 
 
+OUTPUTS_VARY = 1 / 12
+"""The squared coefficient of variation of outputs from half to one and a half of their mean."""
+
+
+def place_wait(config: Config, taken: float, load: float, replicas: int = 1) -> float:
+    """Mean seconds until one of the places of a batch is free, with part of them `taken` on average and a `load` of the
+    rate of full batches: how often all are (after Sakasegawa's M/M/c), and how soon the next one ends."""
+    full = min(taken, 1.0) ** (math.sqrt(2 * (replicas * config.batch + 1)) - 1)
+    return full * (1 + OUTPUTS_VARY) / 2 / (replicas * float(config.state.requests) * max(1 - load, 1e-3))
+
+
 def load_for(config: Config, ask: Ask) -> float:
-    """How much of its rate a replica can be asked for. At a batch that a TPOT target limits, bursts find places, and
-    most of their requests meet the target if there is some room below it. At the largest batch that fits, a request
-    that finds all places taken waits for one (M/M/c, after Sakasegawa), and still has to get its first token in time.
-    """
+    """How much of its rate a replica can be asked for. It takes no more at once than its batch: most requests meet a
+    TPOT target if there is some room below it, and one that finds all places taken waits and still has to get its first
+    token in time."""
     if not config.meets or (ask.ttft is None and (ask.step is None or config.batch == config.most)):
         return LOAD
     if ask.ttft is None:
         return TPOT_LOAD
-    places, latency, slack = config.most, float(config.state.latency), ask.ttft - float(config.state.ttft)
+    slack = ask.ttft - float(config.state.ttft)
     low, high = 0.5, MOST_LOAD if ask.step is None or config.batch == config.most else TPOT_LOAD
     for _ in range(30):
         load = (low + high) / 2
-        taken = load * config.batch / places
-        wait = taken ** (math.sqrt(2 * (places + 1)) - 1) / (places * (1 - taken)) * latency
-        low, high = (load, high) if wait <= slack else (low, load)
+        low, high = (load, high) if place_wait(config, load, load) <= slack else (low, load)
     return low
 
 
 def replicas_for(config: Config, ask: Ask) -> int:
     """Replicas for the rate that is asked for, each loaded as far as the target for the first token allows; as many as
-    whole slices hold where one was named."""
+    whole slices hold where one was named. Pools are one fleet that is sized for its rate."""
     assert ask.rate is not None
+    if config.is_fleet:
+        return 1
     least = max(1, math.ceil(ask.rate / (float(config.state.requests) * load_for(config, ask)) - 1e-9))
     each = max(1, dict(ask.rented).get(config.piece.chip.name, 0) // config.chips)
     return math.ceil(least / each) * each
 
 
-def loaded(config: Config, judged: Sequence[Config], rate: float) -> tuple[float, float]:
-    """Mean seconds to the first token and per token of a replica that gets `rate` requests a second: those of the batch
-    at which it does as many, on the line between two batches of its plan that were judged."""
-    own = [one for one in judged if (_place_of(one), one.engine) == (_place_of(config), config.engine)]
-    own = sorted(own, key=lambda one: one.state.requests)
-    rates = [float(one.state.requests) for one in own]
-    ttft, tpot = ([float(getattr(one.state, name)) for one in own] for name in ("ttft", "tpot"))
-    return float(numpy.interp(rate, rates, ttft)), float(numpy.interp(rate, rates, tpot))
+def loaded(config: Config, judged: Sequence[Config], rate: float, replicas: int) -> tuple[float, float]:
+    """Mean seconds to the first token and per token of replicas that get `rate` requests a second each: those of the
+    batch at which it does as many, on the line between two batches of its plan that were judged. In a closed loop a
+    request meets all others but itself; of random arrivals one replica has as many as on average beside it (the arrival
+    theorem, PASTA), and several of which each gets the next request when it has the fewest have hardly more than their
+    share. A router that knows whose prompts wait makes their queues one (M/M/k after Sakasegawa). Pools are judged at
+    the rate they get."""
+    if config.is_fleet:
+        return float(config.state.ttft), float(config.state.tpot)
+    own = [one for one in judged if (one.place, one.engine) == (config.place, config.engine)]
+    own = sorted(own, key=lambda one: one.batch)
+    rates = numpy.maximum.accumulate([float(one.state.requests) * (1 - 1 / replicas / one.batch) for one in own])
+    ttft, tpot, waiting, prefill = (
+        float(numpy.interp(rate, rates, [float(getattr(one.state, name)) for one in own]))
+        for name in ("ttft", "tpot", "waiting", "prefill")
+    )
+    shared = min(rate * prefill, 1.0) ** (math.sqrt(2 * (replicas + 1)) - 2) / replicas
+    taken = rate * (ttft + (float(config.state.output) - 1) * tpot) / config.batch
+    place = place_wait(config, taken, rate / float(config.state.requests), replicas)
+    return ttft - waiting * (1 - min(shared, 1.0)) + place, tpot
 
 
-def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
+def best(
+    configs: Sequence[Config], ask: Ask, count: int = 5, counted: Callable[[Config], float] = lambda _: 1.0
+) -> list[Config]:
     """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price); one batch
     each, the smallest that makes nearly as many tokens: a larger one only makes its requests wait.
 
-    With a rate, what counts is the fleet: as many whole replicas as it takes.
+    With a rate, what counts is the fleet: as many whole replicas as it takes. `counted` is the part of the expected
+    tokens that each is ranked by.
     """
 
     def worth(one: Config) -> tuple[float, ...]:
-        per_chip = -one.tokens_per_chip
-        price = one.piece.chip.price
+        share, cost, hourly = counted(one), one.usd_per_mtok, one.usd_per_h
+        per_chip = -one.tokens_per_chip * share
         if ask.rate is not None:
-            chips = replicas_for(one, ask) * one.chips
-            return (not one.meets, chips * (price or 1.0) if price is not None else math.inf, chips, per_chip)
-        return (not one.meets, math.inf if one.usd_per_mtok is None else one.usd_per_mtok, per_chip)
+            replicas = replicas_for(one, ask) / share
+            return (not one.meets, math.inf if hourly is None else hourly * replicas, one.chips * replicas, per_chip)
+        return (not one.meets, math.inf if cost is None else cost / share, per_chip)
 
-    alike: dict[tuple[str, str], list[Config]] = {}
+    alike: dict[tuple[str, ...], list[Config]] = {}
     for one in configs:
-        alike.setdefault(_place_of(one), []).append(one)
-    return [_smallest(one, alike[_place_of(one)], ask) for one in first_of_each(configs, worth, count)]
+        alike.setdefault(one.place, []).append(one)
+    return [_smallest(one, alike[one.place], ask) for one in first_of_each(configs, worth, count)]
 
 
 def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:
@@ -400,15 +453,11 @@ def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:
     return min(enough, key=lambda one: (one.batch, -one.tokens_per_chip))
 
 
-def _place_of(config: Config) -> tuple[str, str]:
-    return str(config.piece), str(config.plan)
-
-
 def first_of_each(configs: Sequence[Config], order: Callable[[Config], Any], count: int) -> list[Config]:
     """The first configurations in some order, one batch (and one engine) of each plan."""
-    chosen: dict[tuple[str, str], Config] = {}
+    chosen: dict[tuple[str, ...], Config] = {}
     for one in sorted(configs, key=order):
-        chosen.setdefault(_place_of(one), one)
+        chosen.setdefault(one.place, one)
         if len(chosen) >= count:
             break
     return list(chosen.values())

@@ -99,6 +99,22 @@ def parts_of(piece: Slice) -> list[Slice]:
     return [*sorted(found.values(), key=lambda part: part.chips), piece]
 
 
+def pool_parts(piece: Slice) -> list[Slice]:
+    """What pools for prefill and decode take of a slice: those of its parts, and under switches those that can be had
+    and any number of whole servers, with room beside them.
+
+    >>> from dragonscale.physics.hardware import parse_slice
+    >>> [part.chips for part in pool_parts(parse_slice("h100:40"))]
+    [1, 2, 4, 8, 16, 24, 32]
+    """
+    parts = parts_of(piece)[:-1]
+    if isinstance(piece.chip.network, Torus):
+        return parts
+    node = piece.chip.network.levels[0].degree
+    sizes = {part.chips for part in (*parts, *slices_of(piece.chip))} | {*range(node, LARGEST + 1, node)}
+    return [Slice(piece.chip, (size,)) for size in sorted(sizes) if size < piece.chips]
+
+
 def _tiles(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
     """Whether boxes of one shape, turned somehow, fill the other."""
     return any(

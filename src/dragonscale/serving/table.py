@@ -97,7 +97,7 @@ class CurveSheet:
     def __call__(self, first: float, second: float) -> float:
         place, part = _between(self.knots, first)
         low = self.lines[place](second)
-        return low + (self.lines[place + 1](second) - low) * max(part, 0.0)
+        return low if part <= 0.0 else low + (self.lines[place + 1](second) - low) * part
 
     def at(self, first: float) -> StepCurve:
         """The line in the second number at a value of the first."""
@@ -132,7 +132,8 @@ class StepTable:
     longest: int = 32768
     drafter: "StepTable | None" = None
     draft_part: float = 0.0
-    _lines: dict[float, StepCurve] = field(default_factory=dict, repr=False)
+    _lines: dict[tuple[float, int], StepCurve] = field(default_factory=dict, repr=False)
+    _attending: dict[int, CurveSheet] = field(default_factory=dict, repr=False)
     _steps: dict[tuple[int, int], PureSteps] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -146,7 +147,7 @@ class StepTable:
         lines = [_products(deployment, each, min(count, self.ranks)) for count in counts]
         self.prompting = CurveSheet([float(count) for count in counts], lines)
         self.head = _head(deployment, sequences)
-        self.attending = _decoding(deployment, sequences, self.longest)
+        self.sequences = sequences
         chunk = most * self.stages if limits.scheduler == "chunked" else max(most, self.longest)
         self.prompts = _prompting(deployment, chunk, self.longest)
         token, prompt = {"decodes": 1, "keys": 16}, {"prompts": 1, "tokens": 16}
@@ -167,11 +168,13 @@ class StepTable:
         own = host.sequence_s * decodes + host.prompt_s * prompts + host.token_s * tokens
         return host.step_s + own / self.ranks
 
-    def _line(self, decodes: float) -> StepCurve:
-        """Attention of so many decoding sequences against the tokens each holds."""
-        found = self._lines.get(decodes)
+    def _line(self, decodes: float, queries: int) -> StepCurve:
+        """Attention of so many decoding sequences, each with `queries` new tokens, against the tokens each holds."""
+        found = self._lines.get((decodes, queries))
         if found is None:
-            found = self._lines[decodes] = self.attending.at(float(decodes))
+            if queries not in self._attending:
+                self._attending[queries] = _decoding(self.deployment, self.sequences, self.longest, queries)
+            found = self._lines[(decodes, queries)] = self._attending[queries].at(float(decodes))
         return found
 
     def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
@@ -186,8 +189,7 @@ class StepTable:
         prompts, share = (count, fresh) if stages == 1 else self._part(count, fresh)
         if decodes:
             seconds = self.decoding(own * queries + share) + self.gaps_mixed
-            drafts = 1.0 if queries == 1 else self._verify(decodes, queries)
-            seconds += self._line(own)(cached / decodes) * drafts
+            seconds += self._line(own, queries)(cached / decodes)
         else:
             filled = min(prompts, self.ranks)  # ranks that have a prompt
             seconds = self.prompting(filled, share / filled) + self.gaps_prompt
@@ -200,15 +202,6 @@ class StepTable:
         """Prompts of the fullest of a pipeline's parts, and their new tokens."""
         prompts, mean = max(count / self.stages, 1.0), fresh / count
         return prompts, prompts * max(fresh / prompts / self.stages, min(mean, self.budget))
-
-    def _verify(self, decodes: int, queries: int) -> float:
-        """Attention of several new tokens of each sequence over that of one: the cache is read once, matmuls grow."""
-        key = -(decodes * 64 + queries)
-        if key not in self._lines:
-            step = Iteration(decodes=decodes, keys=1024, queries=numpy.array([1.0, float(queries)]))
-            both = iteration_cost(self.deployment, step).terms["scores"].expected
-            self._lines[key] = StepCurve([0.0, 1.0], [float(both[1] / both[0])] * 2)
-        return self._lines[key](0.0)
 
     def _prompt_attention(self, pieces: Sequence[Piece]) -> float:
         """Chunks of prompts one by one, as far as one kernel for all of them is not quicker."""
@@ -267,10 +260,10 @@ class StepTable:
         fixed = self.decoding(own * queries) + self.head(own * queries) + host
         issuing = self.floor_decode if own * queries <= self.largest_graph else self.floor_eager
         floor = max(issuing, self.deployment.engine.host.token_stream_s * decodes * queries) + host
-        scale, line = 1.0 if queries == 1 else self._verify(decodes, queries), self._line(own)
+        line = self._line(own, queries)
         pairs = itertools.pairwise(zip(line.knots, line.values, strict=True))
-        slopes = [scale * (right - left) / (end - start) for (start, left), (end, right) in pairs]
-        found = line.knots, [fixed + scale * value for value in line.values], slopes, floor
+        slopes = [(right - left) / (end - start) for (start, left), (end, right) in pairs]
+        found = line.knots, [fixed + value for value in line.values], slopes, floor
         self._steps[(decodes, queries)] = found
         return found
 
@@ -357,12 +350,12 @@ def _attention(deployment: Deployment, grids: dict[str, Any]) -> Any:
     return numpy.broadcast_to(0.0 if term is None else term.expected, math.prod(shape)).reshape(shape)
 
 
-def _decoding(deployment: Deployment, most: int, longest: int) -> CurveSheet:
+def _decoding(deployment: Deployment, most: int, longest: int, queries: int) -> CurveSheet:
     counts = sorted({*range(1, 17), *(round(value) for value in geometric(16, max(most, 32), 1.12))})
     batches = _far([float(count) for count in counts])
     keys = _far([1.0, *geometric(16, max(longest, 64), 1.35)])
     grid = numpy.meshgrid(numpy.array(batches), numpy.array(keys), indexing="ij")
-    values = _attention(deployment, {"decodes": grid[0], "keys": grid[1]})
+    values = _attention(deployment, {"decodes": grid[0], "keys": grid[1], "queries": numpy.full_like(grid[0], queries)})
     return CurveSheet(batches, [StepCurve(keys, [float(v) for v in row]) for row in values])
 
 

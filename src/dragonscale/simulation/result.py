@@ -111,7 +111,7 @@ class Tally:
         self.arrived += 1
         self.last_arrival_s = request.arrival_s
         number = request.number
-        if number == self.first or number == self.last:  # noqa: PLR1714  a tuple for every request
+        if number == self.first or number == self.last:
             self.open = number == self.first
             return True
         return False

@@ -19,13 +19,19 @@ from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import bits, narrower_formats
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import Formats
-from dragonscale.serving.frontier import Config
+from dragonscale.serving.frontier import Config, best, judge
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import caches, rules
+from dragonscale.serving.narrowing import PATIENCE_S
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import parts_of, slices_of, smallest_slice, splits
+from dragonscale.serving.space import Lot, parts_of, slices_of, smallest_slice, splits, stack
 from dragonscale.serving.targets import LATENCIES
 
+BUDGET = 8192
+"""Tokens of an iteration with which prompts are prefilled at nearly all of a chip's rate: what vLLM, SGLang and
+TensorRT-LLM take by themselves on chips of 80 GB."""
+WORTH = 0.05
+"""More tokens than steps are expected wrong by."""
 LATENCY = "latency: small kernels, launches and collectives' latency"
 NOTICEABLE = 1.25
 """A batch that is so much larger is another choice; those between are only looked at to find where a target is just
@@ -48,19 +54,20 @@ def advice(
         "cache reads": _for_cache(config),
         "compute": _for_compute(asked, config, critical),
         "collectives": _for_wires(config, report),
-        "latency": _for_latency(config),
+        "latency": _for_latency(asked, config),
         "host": "fewer chips or a larger batch, so that steps outlast the host's work for them",
     }
     against = f"{render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')}"
     words = {"latency": f"{LATENCY} ({against} at datasheet rates)", "cache reads": STEP_SCORES}
     bound = words.get(config.bound_by, config.bound_by)
-    change = f"{remedies[config.bound_by]}. {_next_batch(asked, config, configs)}".rstrip()
+    sentences = (f"{remedies[config.bound_by]}.", _next_batch(asked, config, configs), _next_launch(asked, config))
+    change = " ".join(filter(None, sentences))
     return f"Decoding is bound by {bound}: {change}", bound, change
 
 
-def _for_latency(config: Config) -> str:
+def _for_latency(asked: ServeAsked, config: Config) -> str:
     fewer = "" if config.chips == 1 else ", fewer chips lose little"
-    drafts = "" if config.drafts else ", and drafts make more of each step (--accept)"
+    drafts = "" if config.drafts or asked.draft_by(config.engine) else ", and drafts make more of each step (--accept)"
     return f"a larger batch costs little{fewer}{drafts}"
 
 
@@ -117,8 +124,11 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
         if (one.piece, one.plan, one.engine) == (config.piece, config.plan, config.engine) and one.batch > config.batch
     ]
     if not larger:
-        if config.batch != config.most:
+        if config.is_fleet:
             return ""
+        if config.batch != config.most:
+            queued = asked.ask.ttft is None and asked.batch is None
+            return "A larger batch only makes prompts wait for each other." if queued else ""
         limit = asked.engine_on(asked.targets[0][0]).scheduling.max_sequences * config.plan.data
         return (
             f"{config.batch:,} is the most that the engine runs at once (--max-seqs)."
@@ -137,6 +147,36 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
     each = "" if asked.ask.output == 1 else f", each in {render(float(other.state.tpot), 's')}"
     missing = f", but its {' and its '.join(over)}" if over else each
     return f"A batch of {other.batch:,} would make {made}{missing}."
+
+
+def _next_launch(asked: ServeAsked, config: Config) -> str:
+    """A default of the engine's launch that holds the plan back, with what the best batch at another value does."""
+    chip, limits, told = config.piece.chip, asked.limits, list[str]()
+    scheduling = asked.engine_on(chip, config.engine, config.chips).scheduling
+    wider = {
+        "token_budget": BUDGET if scheduling.max_tokens < BUDGET else None,
+        "max_seqs": 2 * scheduling.max_sequences
+        if config.batch == scheduling.max_sequences * config.plan.data
+        else None,
+    }
+    for name, value in wider.items():
+        if value is None or getattr(limits, name) is not None or asked.batch is not None:
+            continue
+        launched = replace(asked, limits=replace(limits, **{name: value}))
+        engine = launched.engine_on(chip, config.engine, config.chips)
+        plan = config.plan
+        formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
+        lot = Lot((config.piece,), stack([plan], formats, plan.spread))
+        found = [one for one in judge(asked.model, lot, engine, asked.ask, draft=asked.draft) if one.meets]
+        other = best(found, asked.ask, 1)[0] if found else config
+        gain = other.tokens_per_chip / config.tokens_per_chip - 1
+        if gain >= WORTH:
+            times = f"TTFT {render(float(other.state.ttft), 's')}, TPOT {render(float(other.state.tpot), 's')}"
+            told.append(
+                f"--{name.replace('_', '-')} {value} instead of the engine's default would make {gain:+.0%} tokens "
+                f"(a batch of {other.batch:,}, {times})."
+            )
+    return " ".join(told)
 
 
 MEMORY = "Bound by memory: more chips, chips with more memory, or narrower formats."
@@ -295,7 +335,8 @@ def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
         most = "the lowest cost per token" if one.cost_usd_per_mtok is not None else "the most tokens per chip"
         most = f"the cheapest fleet for {work.rate_per_s:,.3g} requests/s" if work.rate_per_s else most
         return [
-            f"No target was given, so this is the point of {most}, however long users wait; --ttft and --tpot set one."
+            f"No target was given, so this is the point of {most} at which prompts do not just queue (a TTFT of at "
+            f"most {PATIENCE_S:.0f}s, or twice a prompt's own time); --ttft and --tpot set one."
         ]
     near = near_misses(work, one)
     if not near:

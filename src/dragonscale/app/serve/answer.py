@@ -12,7 +12,7 @@ from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import config_report, deployed, expected_error, first, kind_of
-from dragonscale.app.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
+from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.prices import unpriced
@@ -20,8 +20,9 @@ from dragonscale.physics.units import render
 from dragonscale.serving.bands import ServedKind, is_moe
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.crossovers import ServingLimit, find_limits
-from dragonscale.serving.disaggregation import Pools, best_pools
+from dragonscale.serving.disaggregation import PooledConfig, Pools, as_config, best_pools
 from dragonscale.serving.frontier import Ask, Config, frontier, loaded, replicas_for
+from dragonscale.serving.frontier import best as best_of
 from dragonscale.serving.legality import server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.prefix import hit, rooms
@@ -39,10 +40,13 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     asked, refused = (asked, [none]) if none else remedies.possible(asked)
     nothing = bool(refused) and (bool(none) or all(remedies.chip_refusal(asked, chip) for chip, _ in asked.targets))
     configs = [] if nothing else search(asked, progress)
+    fleets = [] if nothing else search_pools(asked)
     seconds = time.perf_counter() - start
     chip = asked.targets[0][0]
     error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_moe(asked.model)))
-    report = records.ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", error)
+    report = records.ServeReport(
+        asked.model.name, _request(asked), [], [], len(configs) + len(fleets), seconds, [], [], "", error
+    )
     if nothing:
         report.notes = remedies.refused_notes(asked, refused, all_=True)
         return report
@@ -50,7 +54,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
         why, report.advice = unfit(asked, brief)
         report.notes = [*why, *remedies.refused_notes(asked, refused, all_=False)]
         return report
-    chosen, apart = ranked_apart(asked, configs)
+    chosen, apart = ranked_apart(asked, [*configs, *fleets])
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
@@ -59,25 +63,29 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     if (rate := asked.ask.rate) is not None:
         for one, shown in zip((*chosen, *apart), report.configs, strict=True):
-            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, configs, rate / (shown.replicas or 1))
-    report.frontier = [config_report(asked, one) for one in frontier(configs)]
-    report.frontier_by_chip = _by_chip(asked, configs)
+            replicas = shown.replicas or 1
+            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, configs, rate / replicas, replicas)
+    report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets], counted_in(asked))]
+    report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:
         report.notes = [f"{text}." for text in report.configs[0].violations]
         report.notes += margin_notes(report.workload, report.configs[0])
         return report
     _add_variants(asked, best, report)
+    if fleets or asked.question.disaggregate:
+        report.disaggregation = disaggregation_report(asked, fleets, ranked_apart(asked, configs)[0])
     report.notes = remedies.missed(asked, best) if not best.meets else remedies.left_out(asked, configs, chosen)
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += [
         *remedies.refused_notes(asked, refused, all_=False),
         *remedies.forced_notes(asked),
+        *_guess_notes(asked, chosen),
         *remedies.format_notes(asked, _told(asked, chosen, apart)),
         *_device_notes(chosen),
         *filter(None, [untimed_experts(deployed(asked, best))]),
         *margin_notes(report.workload, report.configs[0]),
     ]
-    report.advised(*advice(asked, best, report.configs[0], configs, report.limits))
+    report.advised(*advice(asked, best, report.configs[0], [] if best.is_fleet else configs, report.limits))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
@@ -88,8 +96,6 @@ def _add_variants(asked: ServeAsked, best: Config, report: records.ServeReport) 
     report.limits = limit_rows(asked, best)
     report.speculation = speculation_report(asked, best)
     report.prefix = prefix_report(asked, best)
-    if asked.question.disaggregate:
-        report.disaggregation = disaggregation_report(asked, best)
 
 
 def _check(asked: ServeAsked, plan: ServingPlan) -> None:
@@ -109,6 +115,20 @@ def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) 
     firsts = {one.plan.weights: one for one in reversed(apart)}
     chips = {one.piece.chip.name: one for one in reversed(chosen)}
     return [*(reversed(chips.values()) if asked.several else chosen[:1]), *reversed(firsts.values())]
+
+
+def _guess_notes(asked: ServeAsked, chosen: Sequence[Config]) -> list[str]:
+    """Which of several chips are ranked by less than what is expected of them, and what would be first otherwise."""
+    counted = counted_in(asked)
+    shares = {one.piece.chip.name: counted(one) for one in chosen if counted(one) < 1}
+    if not shares:
+        return []
+    names = ", ".join(f"{name} ({share:.0%})" for name, share in shares.items())
+    text = f"Never measured and therefore ranked by the slow end of the band, as part of what is expected: {names}."
+    hoped = best_of(chosen, asked.ask, 1)[0]
+    if hoped.piece.chip.name in shares and hoped.piece.chip != chosen[0].piece.chip:
+        text += f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you count on it."
+    return [text]
 
 
 def _device_notes(chosen: Sequence[Config]) -> list[str]:
@@ -233,11 +253,11 @@ MOST_POOLS = 3
 
 def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation | None:
     """Drafting in one configuration, by the number of drafts."""
-    draft = asked.draft
-    if draft is None:
+    draft = asked.draft_by(config.engine)
+    if draft is None or (draft.source and not config.drafts):
         return None
     deployment, keys = deployed(asked, config), asked.ask.prompt + asked.ask.output / 2
-    most = max(MOST, *draft.counts)
+    most = max(0 if draft.source else MOST, *draft.counts)
     loops = speculate(deployment, draft, config.batch, keys, tuple(range(most + 1)))
     rows = [
         records.DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops
@@ -250,38 +270,45 @@ def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation
         best_drafts=min(loops, key=lambda one: one.tpot).drafts,
         most_batch=config.most,
         hurts_from_batch=break_even(deployment, draft, keys, [one for one in BATCHES if one <= config.most]),
+        source=draft.source,
     )
 
 
-def disaggregation_report(asked: ServeAsked, best: Config | None) -> records.Disaggregation:
+def disaggregation_report(
+    asked: ServeAsked, fleets: Sequence[PooledConfig], together: Sequence[Config]
+) -> records.Disaggregation:
     """The best pools beside the best configuration that does both."""
-    found = _pools(search(replace(asked, apart=True)), asked)
-    gain = _gain(found[0], best, asked.ask) if found and best is not None and best.meets else None
+    found, best = [one.pools for one in fleets], together[0] if together and together[0].meets else None
+    gain = _gain(fleets[0], best, asked.ask) if found and best is not None else None
     pays = bool(found) and found[0].meets and (gain is None or gain > 1)
+    beaten = "" if best is None else records.beaten_text(config_report(asked, best))
     return records.Disaggregation(
-        [_pool_report(asked, one) for one in found], gain, pays, _pool_advice(found, gain, pays)
+        [_pool_report(asked, one) for one in found], gain, pays, _pool_advice(found, gain, pays, beaten)
     )
 
 
-def _pools(configs: Sequence[Config], asked: ServeAsked) -> list[Pools]:
+def search_pools(asked: ServeAsked) -> list[PooledConfig]:
     """The best pairs of pools under one engine that have their KV cache in the same format: a cache is sent as it was
-    written."""
-    same: dict[tuple[str, str], list[Config]] = {}
-    for one in configs:
-        same.setdefault((one.plan.kv, server_of(one.engine)), []).append(one)
+    written. Of one chip, unless pools were asked for."""
+    targets = tuple(one for one in asked.targets if asked.pools_on(one[0]))
+    same: dict[tuple[str, ...], list[Config]] = {}
+    for one in search(replace(asked.apart(), targets=targets)) if targets else ():
+        chip = "" if asked.question.disaggregate else one.piece.chip.name
+        same.setdefault((one.plan.kv, server_of(one.engine), chip), []).append(one)
     found = [pair for own in same.values() for pair in best_pools(own, asked.ask)]
-    return sorted(found, key=Pools.order)[:MOST_POOLS]
+    return [as_config(pair) for pair in sorted(found, key=Pools.order)[: MOST_POOLS * len(targets)]]
 
 
-def _gain(pair: Pools, best: Config, ask: Ask) -> float:
+def _gain(fleet: Config, best: Config, ask: Ask) -> float:
     """Tokens for a dollar over those of a configuration that does both; for a chip where prices are not known. With a
     rate, those of the fleets that it takes."""
     if ask.rate is not None:
-        chips, price = replicas_for(best, ask) * best.chips, best.piece.chip.price
-        return chips / pair.chips if pair.usd_per_h is None or price is None else chips * price / pair.usd_per_h
-    if pair.usd_per_mtok is not None and best.usd_per_mtok is not None:
-        return best.usd_per_mtok / pair.usd_per_mtok
-    return pair.tokens_per_chip / best.tokens_per_chip
+        mine, other = fleet.usd_per_h, best.usd_per_h
+        each = best.chips / fleet.chips if mine is None or other is None else other / mine
+        return replicas_for(best, ask) * each
+    if fleet.usd_per_mtok is not None and best.usd_per_mtok is not None:
+        return best.usd_per_mtok / fleet.usd_per_mtok
+    return fleet.tokens_per_chip / best.tokens_per_chip
 
 
 def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
@@ -299,7 +326,7 @@ def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
     )
 
 
-def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool) -> str:
+def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool, beaten: str) -> str:
     if not found:
         return "Nothing fits that could be disaggregated."
     best = found[0]
@@ -310,7 +337,7 @@ def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool) -> str:
     if gain is None:
         return f"Worth it: disaggregated, the targets are met, and together they are not; {wires}."
     verdict = "Worth it" if pays else "Not worth it"
-    return f"{verdict}: {gain:.2f}x the tokens per dollar of the best configuration that does both; {wires}."
+    return f"{verdict}: {gain:.2f}x the tokens per dollar of the best configuration that does both ({beaten}); {wires}."
 
 
 def prefix_report(asked: ServeAsked, config: Config) -> records.PrefixCache | None:

@@ -76,9 +76,11 @@ def iteration_ledgers(report: ServeReport) -> dict[str, Ledger]:
     fields."""
     kept, best = vars(report), report.first()
     if "ledgers" not in kept:
-        deployment = deployment_of(report.asked, best)
-        steps = iterations(report.asked, best.batch, deployment)
-        kept["ledgers"] = {name: iteration_ledger(deployment, steps[name]) for name in ("prefill", "decode")}
+        kept["ledgers"] = {}
+        for name in ("prefill", "decode"):
+            deployment = deployment_of(report.asked, best, name)
+            step = iterations(report.asked, best.batch, deployment)[name]
+            kept["ledgers"][name] = iteration_ledger(deployment, step)
     return kept["ledgers"]
 
 
@@ -92,24 +94,22 @@ def save_iterations(report: ServeReport, path: str) -> str:
 
 def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
     """What a report recommends, with everything it was worked out for."""
-    apart = report.disaggregation
-    pools = apart.pools[0] if apart is not None and apart.pays and apart.pools else None
-    best = report.configs[0] if pools is None else pools.decode
+    best = report.configs[0]
+    pool = best.prefill
     question, limits, rate = asked.question, asked.limits, asked.question.rate.strip()
-    if pools is not None:  # which are sized for a rate, and their TTFT is that of random arrivals
-        rate = rate or f"{pools.requests_per_s:.4g}/s"
+    if pool is not None:  # which are sized for a rate, and their TTFT is that of random arrivals
+        rate = rate or f"{best.requests_per_s:.4g}/s"
     ramp = "" if rate else f"{best.latency_s:.4g}s"
     prefill = plan_file.SavedPrefill()
-    if pools is not None:
-        own = pools.prefill
-        prefill = plan_file.SavedPrefill(asked.written_slice(own.copy_slice), own.plan, pools.prefills)
+    if pool is not None:
+        prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), pool.plan, pool.replicas)
     return plan_file.SavedPlan(
         parse_serving_plan(best.plan),
         written(question.model),
         asked.written_slice(best.copy_slice),
         best.engine,
         best.batch,
-        replicas=pools.decodes if pools is not None else best.copies if best.replicas is None else best.replicas,
+        replicas=best.decodes if pool is not None else best.copies if best.replicas is None else best.replicas,
         traffic=plan_file.SavedTraffic(asked.ask.prompt, asked.ask.output, asked.ask.cached, rate, ramp=ramp),
         targets=plan_file.SavedTargets(**{name: getattr(question, name).strip() for name in LATENCIES}),
         launch=plan_file.SavedLaunch(limits.max_seqs, limits.token_budget, limits.memory_fraction),
@@ -127,8 +127,7 @@ def _drafts(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedDrafts:
 
 
 def _save(report: ServeReport, path: str) -> str:
-    """Write what a report recommends as TOML, for `--plan`, `dscale simulate` and `dscale verify`: disaggregated
-    prefill and decode where that is worth it, the best configuration otherwise."""
+    """Write what a report recommends as TOML, for `--plan`, `dscale simulate` and `dscale verify`."""
     report.first()
     question = report.asked.question
     check_named(question.model, question.on, question.draft)

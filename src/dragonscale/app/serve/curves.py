@@ -47,7 +47,7 @@ def batch_curves(asked: ServeAsked, one: ConfigReport, deployment: Deployment, u
     """The configuration's plan with batches from one sequence a data rank to beyond what fits (and `upto`)."""
     plan, ask = deployment.plan, asked.ask
     lot = Lot((deployment.piece,), stack([plan], _formats(deployment), plan.spread))
-    configs = judge(asked.model, lot, deployment.engine, ask, None, asked.draft)
+    configs = judge(asked.model, lot, deployment.engine, ask, None, asked.draft_by(deployment.engine.name))
     low, high = float(plan.data), BEYOND * max(one.max_batch, upto, 2.0 * plan.data)
     grid = sorted({*map(float, numpy.rint(numpy.geomspace(low, high, POINTS))), float(one.batch), float(one.max_batch)})
     batches = numpy.array(grid)

@@ -9,7 +9,7 @@ from dragonscale.app.record import Record
 from dragonscale.errors import INFEASIBLE, MISSED, Infeasible
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.targets import LatencyTarget
 
 SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
@@ -87,16 +87,32 @@ class MemoryUse(msgspec.Struct):
         }
 
 
+class PrefillPool(msgspec.Struct):
+    """Replicas that prefill for others: one's plan, slice and chips, how many, the part of the time that they are busy,
+    and the TTFT that one request of twenty exceeds."""
+
+    plan: str
+    slice: str
+    chips: int
+    replicas: int
+    load: float
+    ttft_p95_s: float
+
+
 class ConfigReport(msgspec.Struct, dict=True):
     """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how
     many fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's
-    prefill beside the others, in `prefill_chunks` of up to `chunk_tokens`. `lower_s` and `roofline_s` bound a decode
+    prefill beside the others, in `prefill_chunks` of up to `chunk_tokens`: the iterations that it shares with their
+    tokens and prompts, so that it falls where fewer of longer prompts share one. `lower_s` and `roofline_s` bound a decode
     step: everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included,
     and for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that
     was asked for, in whole slices where one was named, and each then gets less than it could do: `fleet_ttft_s`,
     `fleet_tpot_s` and `fleet_usd_per_mtok` are those of that fleet at that rate. An answer of one token has a
     `tpot_s` of 0. `quantized` says that the weights are narrower than the checkpoint's: such configurations come after
-    those in its own formats."""
+    those in its own formats.
+
+    Disaggregated prefill and decode have a `prefill` pool: plan, slice, batch and memory are then those of one of its
+    `decodes` decode replicas; times, rates, costs and `chips` those of the fleet."""
 
     slice: str
     tensor: int
@@ -157,6 +173,8 @@ class ConfigReport(msgspec.Struct, dict=True):
     terms: list[StepTerm] = []
     prefill_terms: list[StepTerm] = []
     memory: MemoryUse | None = None
+    prefill: PrefillPool | None = None
+    decodes: int = 1
 
     def __repr__(self) -> str:
         return f"<ConfigReport: {self.slice}: {config_text(self)}, {self.times()}>"
@@ -179,7 +197,10 @@ def degrees_text(one: ConfigReport | ServingPlan) -> str:
 
 
 def plan_text(one: ConfigReport) -> str:
-    """The sharding, with the replicas that the slice holds."""
+    """The sharding, with the replicas that the slice holds; of pools that of both."""
+    if one.prefill is not None:
+        first = degrees_text(parse_serving_plan(one.prefill.plan))
+        return f"{one.prefill.replicas}x {first} prefill, {one.decodes}x {degrees_text(one)} decode"
     return (f"{one.copies}x " if one.copies > 1 else "") + degrees_text(one)
 
 
@@ -193,7 +214,14 @@ def formats_text(one: ConfigReport) -> str:
 
 def config_text(one: ConfigReport) -> str:
     """A configuration in a few words: replicas, sharding, formats, batch."""
-    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{' each' if one.copies > 1 else ''}"
+    each = " each" if max(one.copies, one.decodes) > 1 else ""
+    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{each}"
+
+
+def beaten_text(one: ConfigReport) -> str:
+    """A configuration beside another, in a few words: what it is, what it makes and what that costs."""
+    dollars = "" if one.cost_usd_per_mtok is None else f", ${one.cost_usd_per_mtok:,.2f} per million"
+    return f"{plan_text(one)} on {one.copy_slice}: {one.output_tokens_per_s_per_chip:,.0f} tok/s per chip{dollars}"
 
 
 class LimitRow(msgspec.Struct):
@@ -227,6 +255,8 @@ class Speculation(msgspec.Struct):
     best_drafts: int
     most_batch: int
     hurts_from_batch: int | None
+    source: str = ""
+    """Who says the acceptance, where nobody who asked does."""
 
 
 class PoolReport(msgspec.Struct):

@@ -34,7 +34,7 @@ def configs_table(
     columns = CONFIG | {
         "#": lambda _: next(numbers),
         # one token has no time per token
-        "TPOT": (lambda one: "~" * (several and "tpot" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
+        "TPOT": (lambda one: "~" * (several and "tokens" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
         "meets SLO": lambda one: "yes" if one.meets_slo else "no",
     }
     columns |= {} if fleet else {"chips": (lambda one: one.copies * one.chips, "")}
@@ -54,8 +54,9 @@ def configs_foot(report: records.ServeReport) -> str:
     told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
     lines = [f"by {own[0]}; {told}"] if told else []
     if len(chips) > 1:
-        guessed = list(dict.fromkeys(one.chip for one in configs if "tpot" in one.estimated))
-        lines += [f"~ estimated, not fitted: no such run was measured on {', '.join(guessed)}"] if guessed else []
+        guessed = list(dict.fromkeys(one.chip for one in configs if "tokens" in one.estimated))
+        slow = "ranked by the slow end of the band"
+        lines += [f"~ never measured: no such run on {', '.join(guessed)}; {slow}"] if guessed else []
         kinds: dict[str, list[str]] = {}
         for row in report.prices:
             if row.chip in chips and row.kind:
@@ -111,7 +112,9 @@ def disaggregation_blocks(found: records.Disaggregation, rate: float | None = No
         "batch": (lambda pair: f"{pair.decode.batch:,}", ""),
     }
     details = grids.summary("serve-disaggregation", found.pools[0], advice=found.advice)
-    return [grids.grid("serve-pools", found.pools, title, own=columns, without=("$/Mtok" if rate else "$/h",)), details]
+    # pools that are recommended stand among the configurations
+    table = grids.grid("serve-pools", found.pools, title, own=columns, without=("$/Mtok" if rate else "$/h",))
+    return [details] if found.pays else [table, details]
 
 
 SEEN = 0.01
@@ -187,7 +190,9 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     ttft = _timed(report, first, "ttft")
     return facts(
         ("serve as" if first.meets_slo else "nearest", f"{records.config_text(first)}, by {first.engine}", "key"),
-        ("replica", f"{first.plan} on {first.copy_slice}{copies}"),
+        *pools_facts(first),
+        ("replica", f"{first.plan} on {first.copy_slice}{copies}") if first.prefill is None else None,
+        ("drafts", drafts_text(report, first)),
         ("TTFT", ttft, "bad" if late else met),
         ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
@@ -201,6 +206,28 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("at best", bounds_text(first) if work.output > 1 else ""),
         ("prefill", prefill_text(report, first)),
     )
+
+
+def pools_facts(first: records.ConfigReport) -> list[tuple[str, str]]:
+    """Both pools, where prefill and decode are on replicas of their own."""
+    pool = first.prefill
+    if pool is None:
+        return []
+    return [
+        ("prefill on", f"{pool.replicas} x {pool.slice}: {pool.plan}, busy {pool.load:.0%}"),
+        ("decode on", f"{first.decodes} x {first.copy_slice}: {first.plan}"),
+    ]
+
+
+def drafts_text(report: records.ServeReport, first: records.ConfigReport) -> str:
+    """How many tokens are drafted a step, by whom, and how often they are right."""
+    found = report.speculation
+    if found is None or not first.drafts:
+        return ""
+    chances = found.acceptance[: first.drafts]
+    source = f" ({found.source}; --accept says another)" if found.source else ""
+    drafts = several(first.drafts, "draft")
+    return f"{drafts} a step by {found.drafter}, accepted {', '.join(f'{one:.2g}' for one in chances)}{source}"
 
 
 def _timed(report: records.ServeReport, first: records.ConfigReport, name: str) -> str:
@@ -223,7 +250,8 @@ def throughput_text(report: records.ServeReport, first: records.ConfigReport) ->
     if first.tokens_low is not None and first.tokens_high is not None:
         text += f" ({first.tokens_low:,.0f} to {first.tokens_high:,.0f})"
     user = f", {first.tokens_per_s_per_user:,.0f} per user" if report.workload.output > 1 else ""
-    return f"{text}{user}; {amount(first.requests_per_s, 'count')} requests/s per replica"
+    of = "per replica" if first.prefill is None else f"of {several(first.chips, 'chip')}"
+    return f"{text}{user}; {amount(first.requests_per_s, 'count')} requests/s {of}"
 
 
 def error_text(report: records.ServeReport, first: records.ConfigReport) -> str:
@@ -251,6 +279,9 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     times = (("TTFT", first.fleet_ttft_s), ("TPOT", first.fleet_tpot_s))
     there = "".join(f", {name} {amount(seconds, 's')}" for name, seconds in times if seconds)
     there += f", ${counted(first.fleet_usd_per_mtok, 2)} per million" if first.fleet_usd_per_mtok else ""
+    if first.prefill is not None:
+        both = f"{several(first.prefill.replicas, 'prefill replica')} and {several(first.decodes, 'decode replica')}"
+        return f"{both} for {amount(rate, 'count')} requests/s ({several(first.chips, 'chip')}){dollars}{there}"
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
     return (
         f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
@@ -282,11 +313,12 @@ def bounds_text(first: records.ConfigReport) -> str:
 
 
 def prefill_text(report: records.ServeReport, first: records.ConfigReport) -> str:
-    """What of a prompt is computed, and in how many chunks."""
+    """What of a prompt is computed, alone and in chunks beside the others."""
     new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
-    chunks = f" in {first.prefill_chunks} chunks of up to {first.chunk_tokens:,}" if first.prefill_chunks > 1 else ""
+    chunks = f"{first.prefill_chunks} chunks of up to {first.chunk_tokens:,}"
+    beside = f"; {amount(first.prefill_s, 's')} beside the others, in {chunks}" if first.prefill_chunks > 1 else ""
     alone = sum(row.expected_s for row in first.prefill_terms)
-    return f"{amount(alone, 's')} for a prompt of {new:,} tokens{chunks} with no other request running"
+    return f"{amount(alone, 's')} for a prompt of {new:,} tokens with no other request running{beside}"
 
 
 def memory_stack(first: records.ConfigReport) -> laid.StackedBar:

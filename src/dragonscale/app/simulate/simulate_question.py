@@ -84,7 +84,7 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     context = None if question.force else deployment.model.context or None
     traffic = read_traffic(question, context)
     prefill = _prefill(question, deployment)
-    forced = _refused(question, deployment, prefill, traffic.prompt + traffic.output)
+    forced = _refused(question, deployment, prefill, (traffic.prompt, traffic.output))
     pool = read_pool(question, deployment, traffic.longest)
     recorded = ()
     if traffic.room and deployment.engine.name == RECORDS and original.memory_fraction is None:
@@ -148,7 +148,9 @@ def _settled(traffic: AskedTraffic, fleet: sim.Fleet, question: SimulateQuestion
 def _in_flight(traffic: AskedTraffic, fleet: sim.Fleet, clients: int) -> tuple[int, float]:
     """About how many requests there are at a time, and the seconds of one; of a rate, as many as come meanwhile."""
     pool, replicas = fleet.pool, max(fleet.pool.replicas, 1)
-    prompt = (fleet.prefill or pool).times.step(0, 0.0, [(traffic.prompt, 0)])
+    first = fleet.prefill or pool
+    together = min(max(first.scheduler.tokens // traffic.prompt, 1), first.scheduler.sequences)
+    prompt = first.times.step(0, 0.0, [(traffic.prompt, 0)] * together) / together  # of the replica's time
     rate = (traffic.rate or 0.0) / replicas
     busy = 0.0 if fleet.prefill or clients else min(rate * prompt, 0.9)  # with prompts, between the tokens of others
     each, latency = max(round(clients / replicas), 1), 0.0
@@ -187,10 +189,12 @@ def _chosen(engine: str, deployment: Deployment) -> list[str]:
     return [f"The engine is {choice.engine}: {choice.why}."]
 
 
-def _refused(question: SimulateQuestion, deployment: Deployment, prefill: Deployment | None, tokens: int) -> list[str]:
+def _refused(
+    question: SimulateQuestion, deployment: Deployment, prefill: Deployment | None, lengths: tuple[int, int]
+) -> list[str]:
     """What no engine runs is refused; forced, it is noted."""
     pools = [one for one in (deployment, prefill) if one is not None]
-    found = [refusal(one.engine.name, one.piece, one.model, one.plan, tokens) for one in pools]
+    found = [refusal(one.engine.name, one.piece, one.model, one.plan, lengths) for one in pools]
     names = [server_of(one.engine.name) for one in pools]
     if prefill is not None and names[0] != names[1]:
         found.append(

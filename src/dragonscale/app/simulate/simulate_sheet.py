@@ -153,7 +153,7 @@ def percentiles(report: SimulateReport) -> Grid:
     """Latencies, each with its target."""
     rows = []
     for name, title in _NAMES.items():
-        if name in report.latency:
+        if name in report.latency and report.latency[name].max > 0:  # answers of one token have no time between
             at = report.statistics.get(name)
             target = f"{at} {render(report.slo[name], 's')}" if at else ""
             rows.append([title, *_times(report.latency[name]), target])
