@@ -45,13 +45,8 @@ def test_the_same_predictions_from_explicit_columns(kind, tmp_path):
     [
         ("training", "training", 373),
         ("training_single_node", "training", 749),
-<<<<<<< HEAD
-        ("inference", "inference", 750),
-        ("serving", "serving", 1629),
-=======
         ("inference", "inference", 754),
-        ("serving", "serving", 1635),
->>>>>>> main
+        ("serving", "serving", 1629),
         ("collectives", "collectives", 254),
     ],
 )

@@ -33,7 +33,6 @@ def test_random_loads_match_drawing_them(tokens: int) -> None:
     assert load.tiles(16) == pytest.approx(tiles, rel=0.12)
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("chips", [2, 8])
 @pytest.mark.parametrize("tokens", [4, 16, 64, 1024])
 def test_the_busiest_of_several_chips_matches_drawing_them(tokens: int, chips: int) -> None:
@@ -63,7 +62,8 @@ def test_all_chips_wait_for_the_busiest_one() -> None:
 
     assert over_mean(8.0) > 1.2
     assert over_mean(8192.0) < 1.15
-=======
+
+
 @pytest.mark.parametrize("tokens", [1, 4, 16, 64, 1024])
 def test_uneven_loads_match_drawing_them(tokens: int) -> None:
     """Experts in exponentially distributed demand; rows that each gets are drawn."""
@@ -76,7 +76,6 @@ def test_uneven_loads_match_drawing_them(tokens: int) -> None:
     assert load.active == pytest.approx(active, rel=0.06)
     assert load.active < even.active
     assert load.rows == even.rows
->>>>>>> main
 
 
 @pytest.mark.parametrize("tokens", [4, 16, 64, 256, 4096])
