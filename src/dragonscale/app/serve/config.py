@@ -190,7 +190,7 @@ def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
     cache = config.hbm_bytes - first(room.weights + room.working + room.reserve)
     page = max(room.page, 1)
     length = first(room.in_pages(float(asked.ask.prompt + asked.ask.output)))
-    sequence = length * first(room.per_token) + first(room.fixed)
+    sequence = first(room.sequence(length))
     tokens = first(room.cache) / max(sequence / length, 1e-9)
     return MemoryUse(
         weights_bytes=first(room.weights),
@@ -237,7 +237,8 @@ def rests_on(kind: ServedKind) -> str:
     guessed = [SHOWN[measure] for measure, band in bands.items() if band.estimated]
     parts: dict[tuple[int, str], list[str]] = {}
     for measure, band in bands.items():
-        parts.setdefault((band.runs, kind_name(band.name)), []).append(SHOWN[measure])
+        side = f", nearly all {abs(band.bias):.0%} or more {'above' if band.bias > 0 else 'below'} what is expected"
+        parts.setdefault((band.runs, kind_name(band.name) + (side if band.bias else "")), []).append(SHOWN[measure])
     found = "; ".join(f"{', '.join(names)}: {runs:,} {name}" for (runs, name), names in parts.items())
     if not guessed:
         return found
