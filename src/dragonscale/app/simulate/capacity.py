@@ -278,7 +278,7 @@ def _fewest(trials: Trials, best: Trial, short: set[int] | None) -> tuple[tuple[
         low = [have[place] if place in short else 0 for place in (0, 1)]
         sizes = [max(enough[place], have[place] + 1) if place in short else have[place] for place in (0, 1)]
     sizes[1] = sizes[1] if trials.prefills else 0
-    found: tuple[tuple[int, int] | None, Trial | None] = (tuple(have) if short is None else None, None)
+    found: tuple[tuple[int, int] | None, Trial | None] = ((have[0], have[1]) if short is None else None, None)
     for _ in range(MORE_RUNS):
         if short is None and sizes == have:
             break
