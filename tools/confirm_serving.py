@@ -30,8 +30,8 @@ PAGE = ROOT / "docs" / "simulation.md"
 BEGIN, END = "<!-- confirmed -->", "<!-- /confirmed -->"
 APART = 0.1
 """Of the simulated number, how far the answer's may be from it."""
-LEAST, ROUNDS = 1500, 8
-"""Requests of a run: at least so many, and so many of each client."""
+LEAST, ROUNDS = 3000, 6
+"""Requests of clients that run all the time: at least so many, and so many of each."""
 MEASURES = {"tpot": "TPOT", "ttft": "TTFT", "tokens": "output tokens/s", "usd": "$/Mtok"}
 
 
@@ -74,11 +74,6 @@ def asked(words: Sequence[str]) -> Any:
 
 def planned(report: ServeReport) -> dict[str, float]:
     """What an answer says of the fleet that its command runs."""
-    apart = report.disaggregation
-    pools = apart.pools[0] if apart is not None and apart.pays and apart.pools else None
-    if pools is not None:
-        each = pools.output_tokens_per_s_per_chip
-        return _numbers(pools.tpot_s, pools.ttft_s, each * pools.chips, pools.cost_usd_per_mtok)
     best = report.first()
     if report.workload.rate_per_s:
         tokens = report.workload.rate_per_s * report.workload.output
@@ -107,7 +102,12 @@ def confirm(question: str, requests: int = 0) -> Confirmation:
         if not command:
             return Confirmation(question, refused=" ".join(report.notes) or "no configuration meets the targets")
         words = shlex.split(command)[1:]
-        run = asked([*words, *(["--requests", str(requests)] if requests else []), "--no-capacity"])
+        if "--clients" in words:
+            least = max(requests or LEAST, ROUNDS * int(words[words.index("--clients") + 1]))
+            words += ["--requests", str(least)]
+        elif requests:
+            words += ["--requests", str(requests)]
+        run = asked([*words, "--no-capacity"])
     except REFUSED as error:
         return Confirmation(question, refused=sentence_of(error))
     found, met = simulated(run)

@@ -13,14 +13,15 @@ comes with the cache.
 
 Where prompts share iterations (ranks in step, short prompts), n of them take a + b n seconds, with a smaller b while
 some ranks have none. Those that come during one iteration are prefilled together in the next: they wait for what is
-left of it, half of T = a/(1 - λb) at λ prompts a second, and then for each other.
+left of it, half of T, and then for each other. At λ prompts a second iterations have a mean of a/(1 - λb); those that a
+prompt meets are longer by their variance over it, b²λ/k/(1 - (λb)²).
 
 The configurations that are paired here are those of an engine that runs prompts by themselves (`alone`).
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -143,17 +144,22 @@ class Pools:
         return min(load * max(self.prefill.prefill_s / prompt_share(self.prefill), 1.0), UNSHARED)
 
     def shared_iteration(self, load: float) -> tuple[float, float, float]:
-        """How often a prompt finds all replicas busy (M/D/k, after Sakasegawa), the seconds of the iterations that they
-        run, and how much longer the next is for those that come meanwhile."""
-        whole, rate, each, iteration = self.prefill.prefill_s, load / prompt_share(self.prefill), 0.0, 0.0
+        """How often a prompt finds all replicas busy (M/D/k, after Sakasegawa), the seconds of the iteration that is
+        under way when it comes, and how much longer the next is for those that come meanwhile."""
+        whole, rate = self.prefill.prefill_s, load / prompt_share(self.prefill)
+        each = start = iteration = 0.0
         for (few, low), (many, high) in pairwise(self.prefill.packed):
             if many > few:
                 each = (high - low) / (many - few)  # of one more prompt
-                iteration = max((low - each * few) / max(1 - rate * each, 1e-9), whole)
+                start = low - each * few
+                iteration = max(start / max(1 - rate * each, 1e-9), whole)
                 if rate * iteration <= many:
                     break
         busy = min(rate * whole, 1.0) ** (math.sqrt(2 * (self.prefills + 1)) - 1)
-        return busy, iteration, iteration - whole + each
+        # whoever comes meets long iterations more often: their mean and their variance over it, which is that of the
+        # arrivals in the one before (dealt out in turn) and its own
+        iteration += each**2 * rate / self.prefills / max(1 - (rate * each) ** 2, 1e-2)
+        return busy, iteration, max(start + each * (1 + rate * iteration), whole) - whole
 
     @property
     def tokens_per_chip(self) -> float:
@@ -248,26 +254,20 @@ class PooledConfig(Config):
     """Pools as one configuration beside others: a decode replica's plan, batch and memory, with the chips, times and
     rates of both pools."""
 
-    pools: Pools | None = None
+    pools: Pools = field(kw_only=True)
     is_fleet: ClassVar[bool] = True
 
     @property
-    def pair(self) -> Pools:
-        assert self.pools is not None
-        return self.pools
-
-    @property
     def chips(self) -> int:
-        return self.pair.chips
+        return self.pools.chips
 
     @property
     def place(self) -> tuple[str, ...]:
-        prefill = self.pair.prefill
-        return *super().place, *prefill.place
+        return *super().place, *self.pools.prefill.place
 
     @property
     def usd_per_h(self) -> float | None:
-        return self.pair.usd_per_h
+        return self.pools.usd_per_h
 
 
 def as_config(pair: Pools) -> PooledConfig:
@@ -306,8 +306,8 @@ def decode_step(config: Config) -> float:
 
 
 def decode_load(config: Config) -> float:
-    """The part of a batch that decodes on average, so that bursts still find a place in memory."""
-    root = (math.sqrt(SPREAD**2 + 4 * config.most) - SPREAD) / 2
+    """The part of a batch that decodes on average, so that bursts still find a place in it."""
+    root = (math.sqrt(SPREAD**2 + 4 * config.batch) - SPREAD) / 2
     return min(MOST_DECODING, max(root**2, 0.5) / config.batch)
 
 
@@ -319,16 +319,24 @@ WASTE = 0.03
 
 
 def pools(
-    prefill: Config, decode: Config, ask: Ask, most: int = 32, steps: tuple[tuple[int, float], ...] = ()
+    prefill: Config,
+    decode: Config,
+    ask: Ask,
+    most: int = 32,
+    steps: tuple[tuple[int, float], ...] = (),
+    within: bool = True,
 ) -> Pools | None:
     """The smallest whole numbers of replicas that take the asked rate; without one, those whose ratio wastes little:
-    within `WASTE` of the best that up to `most` decode replicas do, in one slice where one was named. None where a
-    slice has no room for both."""
+    within `WASTE` of the best that up to `most` decode replicas do. Where a slice was named they stay `within` it, or
+    there are none."""
     if ask.rate is not None:
         return _sized(Pools(prefill, decode, 1, 1, ask, steps, ask.rate))
     made: list[Pools] = []
     for decodes in range(1, most + 1):
-        one, room = Pools(prefill, decode, 1, decodes, ask), _room(prefill, decode, decodes, ask)
+        one, room = (
+            Pools(prefill, decode, 1, decodes, ask),
+            _room(prefill, decode, decodes, ask if within else replace(ask, rented=())),
+        )
         if room < 1:
             break
         wanted = one.draining * decode_load(decode) * prompt_share(prefill)
@@ -375,8 +383,11 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     own = _by_plan(configs)
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
     feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
-    pairs = [pools(start, end, ask, steps=_steps(own[_plan_of(end)], end)) for start in feeding for end in draining]
-    return sorted(filter(None, pairs), key=Pools.order)[:count]
+    pairs = [(start, end, _steps(own[_plan_of(end)], end)) for start in feeding for end in draining]
+    inside = [pools(start, end, ask, steps=steps) for start, end, steps in pairs]
+    if not any(inside):
+        inside = [pools(start, end, ask, steps=steps, within=False) for start, end, steps in pairs]
+    return sorted(filter(None, inside), key=Pools.order)[:count]
 
 
 def _steps(configs: Sequence[Config], largest: Config) -> tuple[tuple[int, float], ...]:

@@ -120,7 +120,8 @@ class Config:
     """Whether TTFT has no target and prompts wait for others longer than anybody lets them (`PATIENCE_S`)."""
     packed: tuple[tuple[float, float], ...] = ()
     """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data
-    rank, and as many as an iteration takes. Empty of an engine that runs prompts beside decoding sequences."""
+    rank, and more up to as many as an iteration takes. Empty of an engine that runs prompts beside decoding
+    sequences."""
 
     @property
     def chips(self) -> int:
@@ -206,7 +207,7 @@ def _batches(given: Sequence[int] | None, most: int) -> list[int]:
 
 def _own_bytes(room: Capacity, ask: Ask) -> Any:
     """Bytes on a chip of what a sequence does not share with others."""
-    return (room.in_pages(float(ask.prompt + ask.output)) - ask.past) * room.per_token + room.fixed
+    return room.sequence(room.in_pages(float(ask.prompt + ask.output))) - ask.past * room.per_token
 
 
 def _shared_bytes(room: Capacity, ask: Ask) -> Any:
@@ -236,7 +237,10 @@ def _judged(
     steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.prompt + ask.output / 2
     plain = steps.curve(batch)
     looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, keys, plain)
-    loop = (served_apart if ask.apart else served)(wide, batch, steps, ask.new, ask.past, ask.output, looped)
+    if ask.apart:
+        loop = served_apart(wide, batch, steps, ask.new, ask.past, ask.output, looped)
+    else:
+        loop = served(wide, batch, steps, ask.new, ask.past, ask.output, looped, ask.rate is not None)
     held = room.weights + room.working + room.reserve + _shared_bytes(room, ask)
     held = _rows(held, lot, places) + batch * _rows(_own_bytes(room, ask), lot, places)
     rows = len(batch)
@@ -356,22 +360,30 @@ would be above theirs. Requests in flight vary with their square root, 5% in 400
 one of twenty above."""
 
 
+OUTPUTS_VARY = 1 / 12
+"""The squared coefficient of variation of outputs from half to one and a half of their mean."""
+
+
+def place_wait(config: Config, taken: float, load: float, replicas: int = 1) -> float:
+    """Mean seconds until one of the places of a batch is free, with part of them `taken` on average and a `load` of the
+    rate of full batches: how often all are (after Sakasegawa's M/M/c), and how soon the next one ends."""
+    full = min(taken, 1.0) ** (math.sqrt(2 * (replicas * config.batch + 1)) - 1)
+    return full * (1 + OUTPUTS_VARY) / 2 / (replicas * float(config.state.requests) * max(1 - load, 1e-3))
+
+
 def load_for(config: Config, ask: Ask) -> float:
-    """How much of its rate a replica can be asked for. At a batch that a TPOT target limits, bursts find places, and
-    most of their requests meet the target if there is some room below it. At the largest batch that fits, a request
-    that finds all places taken waits for one (M/M/c, after Sakasegawa), and still has to get its first token in time.
-    """
+    """How much of its rate a replica can be asked for. It takes no more at once than its batch: most requests meet a
+    TPOT target if there is some room below it, and one that finds all places taken waits and still has to get its first
+    token in time."""
     if not config.meets or (ask.ttft is None and (ask.step is None or config.batch == config.most)):
         return LOAD
     if ask.ttft is None:
         return TPOT_LOAD
-    places, latency, slack = config.most, float(config.state.latency), ask.ttft - float(config.state.ttft)
+    slack = ask.ttft - float(config.state.ttft)
     low, high = 0.5, MOST_LOAD if ask.step is None or config.batch == config.most else TPOT_LOAD
     for _ in range(30):
         load = (low + high) / 2
-        taken = load * config.batch / places
-        wait = taken ** (math.sqrt(2 * (places + 1)) - 1) / (places * (1 - taken)) * latency
-        low, high = (load, high) if wait <= slack else (low, load)
+        low, high = (load, high) if place_wait(config, load, load) <= slack else (low, load)
     return low
 
 
@@ -388,21 +400,24 @@ def replicas_for(config: Config, ask: Ask) -> int:
 
 def loaded(config: Config, judged: Sequence[Config], rate: float, replicas: int) -> tuple[float, float]:
     """Mean seconds to the first token and per token of replicas that get `rate` requests a second each: those of the
-    batch at which it does as many, on the line between two batches of its plan that were judged. Of a closed loop a
-    request meets all others but itself, of random arrivals as many as there are on average (the arrival theorem and
-    PASTA): a batch of n does what n - 1 of them come to. A router that knows whose prompts wait makes the queues of
-    replicas one (M/M/k after Sakasegawa). Pools are judged at the rate they get."""
+    batch at which it does as many, on the line between two batches of its plan that were judged. In a closed loop a
+    request meets all others but itself; of random arrivals one replica has as many as on average beside it (the arrival
+    theorem, PASTA), and several of which each gets the next request when it has the fewest have hardly more than their
+    share. A router that knows whose prompts wait makes their queues one (M/M/k after Sakasegawa). Pools are judged at
+    the rate they get."""
     if config.is_fleet:
         return float(config.state.ttft), float(config.state.tpot)
     own = [one for one in judged if (one.place, one.engine) == (config.place, config.engine)]
     own = sorted(own, key=lambda one: one.batch)
-    rates = numpy.maximum.accumulate([float(one.state.requests) * (one.batch - 1) / one.batch for one in own])
+    rates = numpy.maximum.accumulate([float(one.state.requests) * (1 - 1 / replicas / one.batch) for one in own])
     ttft, tpot, waiting, prefill = (
         float(numpy.interp(rate, rates, [float(getattr(one.state, name)) for one in own]))
         for name in ("ttft", "tpot", "waiting", "prefill")
     )
     shared = min(rate * prefill, 1.0) ** (math.sqrt(2 * (replicas + 1)) - 2) / replicas
-    return ttft - waiting * (1 - min(shared, 1.0)), tpot
+    taken = rate * (ttft + (float(config.state.output) - 1) * tpot) / config.batch
+    place = place_wait(config, taken, rate / float(config.state.requests), replicas)
+    return ttft - waiting * (1 - min(shared, 1.0)) + place, tpot
 
 
 def best(

@@ -25,6 +25,10 @@ ALIKE = (*_MODEL, "kernels", "network", "exchange_network")
 PARTS = (0.0625, 0.25, 1.0)
 """Of a batch, how much decodes: a step is computed at these and linear in between."""
 
+PACKED = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Between one prompt on every rank and as many as an iteration takes: few short ones take no longer than one, while
+weights are read."""
+
 
 @dataclass(frozen=True)
 class Chunks:
@@ -151,7 +155,7 @@ NO_DRAFTS = Looped()
 class Served:
     """The steady state of many batches, how many sequences decode in each, and the chunks of their prompts. Where
     prompts run by themselves, `packed` has numbers of them that are prefilled together, with the seconds: one, one on
-    every data rank, and as many as an iteration takes."""
+    every data rank, and more up to as many as an iteration takes."""
 
     state: Steady
     decoding: Any
@@ -160,14 +164,21 @@ class Served:
 
 
 def served(
-    deployment: Deployment, batch: Any, steps: DecodeSteps, new: int, past: int, output: int, looped: Looped = NO_DRAFTS
+    deployment: Deployment,
+    batch: Any,
+    steps: DecodeSteps,
+    new: int,
+    past: int,
+    output: int,
+    looped: Looped = NO_DRAFTS,
+    random: bool = False,
 ) -> Served:
     """The steady state of so many requests in flight on each deployment. First with prompts that meet nobody, then with
     as many sequences beside them, and prompts together, as that gives. With drafts an iteration is a whole loop, of
-    which an output takes fewer than it has tokens."""
+    which an output takes fewer than it has tokens. Requests come at `random`, or each as soon as another ends."""
     engine = deployment.engine
     limits, keys = engine.scheduling, new + past + output / 2
-    habits = Habits(limits.ahead + (limits.poll - 1) / 2, limits.beside, steps.growth)
+    habits = Habits(limits.ahead + (limits.poll - 1) / 2, limits.beside, steps.growth, random)
     front = engine.host.front_s(new + past)
     nobody = 0.0 * batch
 
@@ -192,7 +203,7 @@ def served(
         prompt = replace(_times(deployment, cut, 1 + first.coming, nobody, keys, nobody), alone=prompt.alone)
     found = closed_loop(SteadyLoop(batch, loop_s, prompt, loops, front, habits), guess=first)
     state = replace(found.state, decode=found.state.decode / looped.tokens, output=output)
-    return Served(state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, prompt, keys))
+    return Served(state, found.decoding, cut)
 
 
 def served_apart(
@@ -203,18 +214,12 @@ def served_apart(
     keys, nobody = new + past + output / 2, 0.0 * batch
     cut = chunks_of(deployment, new, past, nobody)
     ranks = numpy.minimum(deployment.plan.data + nobody, cut.together)
-    prompt = _times(deployment, cut, ranks, nobody, keys, nobody)
+    counts = [nobody + 1.0, *(ranks * (cut.together / ranks) ** part for part in PACKED)]
+    taken = prefill_seconds(deployment, cut, counts, nobody, keys)[0]
     step, front = steps.curve(batch) * looped.seconds / looped.tokens, deployment.engine.host.front_s(new + past)
     requests = batch / (step * max(output - 1, 1))
-    state = Steady(batch, step, prompt.alone, prompt.full_s, output, nobody, front, nobody, nobody, requests)
-    return Served(state, batch, cut, tuple((n, prompt.by_count(n)) for n in (nobody + 1.0, ranks, cut.together)))
-
-
-def _packed(deployment: Deployment, cut: Chunks, prompt: PromptTimes, keys: float) -> tuple[tuple[Any, Any], ...]:
-    """See `Served`."""
-    ranks, one = numpy.minimum(deployment.plan.data, cut.together), numpy.ones_like(cut.count)
-    each = prompt.alone if numpy.all(ranks <= 1) else prefill_seconds(deployment, cut, [ranks], 0.0 * one, keys)[0][0]
-    return (one, prompt.alone), (ranks, each), (cut.together, prompt.by_count(cut.together))
+    state = Steady(batch, step, taken[0], taken[-1] / cut.together, output, nobody, front, nobody, nobody, requests)
+    return Served(state, batch, cut, tuple(zip(counts, taken, strict=True)))
 
 
 def _times(

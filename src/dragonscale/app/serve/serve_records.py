@@ -218,12 +218,6 @@ def config_text(one: ConfigReport) -> str:
     return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{each}"
 
 
-def where_text(one: ConfigReport) -> str:
-    """The slice that was asked for, or that one replica takes; of pools on no named slice their chips."""
-    pooled = one.prefill is not None and one.slice == one.copy_slice
-    return f"{one.chips} chips of {one.chip}" if pooled else one.slice
-
-
 def beaten_text(one: ConfigReport) -> str:
     """A configuration beside another, in a few words: what it is, what it makes and what that costs."""
     dollars = "" if one.cost_usd_per_mtok is None else f", ${one.cost_usd_per_mtok:,.2f} per million"
@@ -410,4 +404,4 @@ class ServeReport(Record):
         first = self.configs[0]
         ends = f"{first.times()}, {first.output_tokens_per_s_per_chip:,.0f} tok/s/chip"
         missed = "" if self.best else ", targets missed"
-        return f"{self.model} on {where_text(first)}: {config_text(first)}, {ends}{missed}"
+        return f"{self.model} on {first.slice}: {config_text(first)}, {ends}{missed}"
