@@ -7,6 +7,7 @@ from dragonscale.physics.hardware import chip_names
 from dragonscale.physics.kernels import kernel_profile_for
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.engine import adjust, engines, load_engine
+from dragonscale.serving.formats import product_format
 from dragonscale.serving.kernel_lines import expert_kernels
 from dragonscale.serving.phases import decode, iteration_cost
 from dragonscale.serving.timed_shapes import untimed_experts
@@ -87,5 +88,7 @@ def test_weights_in_four_bits_are_read_at_most_of_the_bandwidth_of_a_card() -> N
 
 
 def test_experts_in_four_bits_have_kernels_of_their_own_on_every_measured_chip() -> None:
+    """NVFP4 beside activations in 16 bits, as Hopper has it, is unpacked like int4."""
     for chip in ("a100", "h100", "h200", "b200", "l40s"):
-        assert list(kernel_profile_for(chip).grouped.of("int4_bf16")) == ["marlin"], chip
+        tables = kernel_profile_for(chip).grouped
+        assert list(tables.of("int4_bf16")) == list(tables.of(product_format("nvfp4", "bf16"))) == ["marlin"], chip

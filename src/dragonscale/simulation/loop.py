@@ -238,7 +238,7 @@ class Simulation:
             self.front.route(sequence, now)
 
     def _refuse(self, request: SimulatedRequest, reason: str, now: float) -> None:
-        self.tally.refuse(reason)
+        self.tally.refuse(request, reason)
         self._follow(request, now)
 
     def _follow(self, request: SimulatedRequest, now: float) -> None:
@@ -302,8 +302,8 @@ class Simulation:
         """Settle the books."""
         for group in self.groups:
             if group.parked and self.options.until_s == inf:
-                for _ in group.parked:
-                    self.tally.refuse(NO_REPLICA)
+                for sequence in group.parked:
+                    self.tally.refuse(sequence.request, NO_REPLICA)
                 group.parked.clear()
             for replica in group.replicas:
                 replica.count_queue(self.now)

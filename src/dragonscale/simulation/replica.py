@@ -152,6 +152,7 @@ class Replica(ReplicaState):
         self.busy_s += now - began
         if self.chunks:
             self.prompt_s += now - began
+            self.prompt_iterations += 1
         self.iterations += steps or 1
         self.batched += steps * running if steps else len(self.chunks)
         shared.series.add_busy(began, now, running, used)

@@ -51,6 +51,7 @@ class ReplicaState:
         self.alive, self.draining = True, False
         self.since = 0.0  # up since
         self.busy_s = self.prompt_s = self.iterations = self.batched = self.emitted = self.prefilled = 0.0
+        self.prompt_iterations = 0
         self.epoch = 0  # how often it died
         self.watched, self.look_s = shared.watch is not None, 0.0  # when it is looked at again, where somebody watches
         self.clear()

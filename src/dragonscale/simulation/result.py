@@ -81,7 +81,7 @@ class Tally:
         self.times = {name: Histogram() for name in LATENCIES}
         self.gaps = self.times["itl_s"]
         self.served: list[ServedRequest] | None = [] if keep else None
-        self.arrived = self.finished = self.measured = self.good = 0
+        self.arrived = self.finished = self.measured = self.turned_away = self.good = 0
         self.met = dict.fromkeys(limits, 0)
         self.refused: dict[str, int] = {}
         self.preempted = self.retried = 0
@@ -116,9 +116,10 @@ class Tally:
             return True
         return False
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, request: SimulatedRequest, reason: str) -> None:
         """A request cannot be served."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
+        self.turned_away += self.first <= request.number < self.last
 
     def finish(self, sequence: Sequence, now: float, replica: int) -> None:
         """A request has its last token."""
@@ -187,12 +188,24 @@ class ReplicaUse:
     pool: str
     busy_s: float
     prompt_s: float
+    prompt_iterations: int
     iterations: int
     mean_batch: float
     prefilled_tokens: int
     output_tokens: int
     pages_in_use: int
     pages_idle: int
+
+
+@dataclass(frozen=True)
+class PoolUse:
+    """What a pool's replicas are used for, which tells more than that they are busy: the share of their busy time that
+    is iterations with prompts, of the places in batches that are taken, and of the token budget that prompts fill in an
+    iteration that has some."""
+
+    prompt_share: float
+    places_share: float
+    budget_share: float
 
 
 class Checkpoint(NamedTuple):
@@ -212,10 +225,11 @@ class Checkpoint(NamedTuple):
 class SimulationResult:
     """A run. Latencies are summaries of `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` with percentiles right to
     half a percent and 95% intervals (gaps between tokens within a run of equal steps count at the run's mean); `curves`
-    are their distribution functions; `series` are (seconds, value) means over time of `pages` (share of the cache in
-    use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas) and `replicas`; `met` is the share
-    of requests (of gaps between tokens) that met each target; `watched` are such series of each replica, where they
-    were asked for; `checkpoints` and `departures` are the books at some arrivals and at the ends of some requests."""
+    are their distribution functions; `use` is by pool; `series` are (seconds, value) means over time of `pages` (share
+    of the cache in use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas) and `replicas`;
+    `met` is the share of requests (of gaps between tokens) that met each target, which refused ones did not; `watched`
+    are such series of each replica, where they were asked for; `checkpoints` and `departures` are the books at some
+    arrivals and at the ends of some requests."""
 
     outcome: Outcome
     seconds: float
@@ -231,6 +245,7 @@ class SimulationResult:
     host_hit_rate: float
     tokens_per_verify_step: float
     replicas: tuple[ReplicaUse, ...]
+    use: dict[str, PoolUse]
     series: dict[str, list[tuple[float, float]]]
     checkpoints: tuple[Checkpoint, ...] = ()
     departures: tuple[Checkpoint, ...] = ()

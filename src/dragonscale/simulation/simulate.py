@@ -6,7 +6,15 @@ from collections.abc import Callable
 from dragonscale.simulation.fleet import Fleet
 from dragonscale.simulation.loop import Simulation
 from dragonscale.simulation.replica import Replica
-from dragonscale.simulation.result import Outcome, ReplicaUse, SimulationOptions, SimulationResult, Tally, Throughput
+from dragonscale.simulation.result import (
+    Outcome,
+    PoolUse,
+    ReplicaUse,
+    SimulationOptions,
+    SimulationResult,
+    Tally,
+    Throughput,
+)
 from dragonscale.simulation.traffic import TrafficSource
 
 
@@ -48,7 +56,7 @@ def _throughput(run: Simulation) -> Throughput:
         _over(prompts, seconds),
         _over(outputs, seconds),
         _over(finished, seconds) * good,
-        good,
+        _over(tally.good, tally.measured + tally.turned_away),
     )
 
 
@@ -58,6 +66,7 @@ def _use(replica: Replica) -> ReplicaUse:
         "prefill" if replica.prefills else "serve",
         replica.busy_s,
         replica.prompt_s,
+        replica.prompt_iterations,
         round(replica.iterations),
         _over(replica.batched, replica.iterations),
         round(replica.prefilled),
@@ -69,9 +78,19 @@ def _use(replica: Replica) -> ReplicaUse:
 
 def _met(tally: Tally) -> dict[str, float]:
     """The share of requests that met each target, and of all gaps between tokens those that met theirs."""
-    counts = {name: (count, tally.measured) for name, count in tally.met.items()}
+    counts = {name: (count, tally.measured + tally.turned_away) for name, count in tally.met.items()}
     counts |= {"itl_s": (tally.short_gaps, tally.gaps.count)} if "itl_s" in counts else {}
     return {name: _over(count, of) for name, (count, of) in counts.items()}
+
+
+def _pool_use(replicas: list[Replica]) -> PoolUse:
+    scheduler = replicas[0].scheduler
+    filled = _over(sum(one.prefilled for one in replicas), sum(one.prompt_iterations for one in replicas))
+    return PoolUse(
+        _over(sum(one.prompt_s for one in replicas), sum(one.busy_s for one in replicas)),
+        _over(sum(one.batched for one in replicas), sum(one.iterations for one in replicas)) / scheduler.sequences,
+        min(filled / scheduler.tokens, 1.0),
+    )
 
 
 def report(run: Simulation) -> SimulationResult:
@@ -103,6 +122,7 @@ def report(run: Simulation) -> SimulationResult:
         host_hit_rate=_over(tally.host_tokens, tally.prompt_tokens),
         tokens_per_verify_step=_over(tally.verify_tokens, tally.verify_steps),
         replicas=tuple(_use(replica) for replica in replicas),
+        use={"prefill" if group.prefills else "serve": _pool_use(group.replicas) for group in run.groups},
         series=points,
         checkpoints=tuple(run.checkpoints),
         departures=tuple(run.departures),

@@ -73,18 +73,17 @@ def next_command(report: records.SimulateReport) -> tuple[str, str]:
         if report.load is None:
             return "", ""
         if found is not None:
-            fewer = found.replicas is not None and found.replicas < report.fleet[0].replicas
-            return (_with_replicas(question, found), "Next, the smaller fleet:") if fewer else ("", "")
+            have = [pool.replicas for pool in report.fleet]
+            fewer = found.replicas is not None and found.replicas + found.prefill_replicas < sum(have)
+            return (_changed(question, found), "Next, the smaller fleet:") if fewer else ("", "")
         return command_of(replace(question, capacity=True)), "Next, the largest rate that it holds:"
-    if found is None or found.replicas is None or question.autoscale or question.trace:
+    if found is None or not found.change or question.trace:
         return "", ""
-    return _with_replicas(question, found), "Next, the fleet that would hold:"
+    return _changed(question, found), "Next, the fleet that would hold:"
 
 
-def _with_replicas(question: SimulateQuestion, found: records.CapacityReport) -> str:
-    more: dict[str, Any] = {"replicas": found.replicas, "capacity": None}
-    more |= {"prefill_replicas": found.prefill_replicas} if found.prefill_replicas else {}
-    return command_of(replace(question, **more))
+def _changed(question: SimulateQuestion, found: records.CapacityReport) -> str:
+    return command_of(replace(question, capacity=None, **found.change))
 
 
 def command_of(question: SimulateQuestion) -> str:
@@ -230,8 +229,10 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityRep
     run = found.confirmed or best
     rates = best.result.throughput if best is not None else None
     replicas, prefills = found.replicas, found.prefills
-    hourly = None if replicas is None else fleet_usd_per_h(asked, replicas, prefills)
-    chips = replicas and int(fleet_chips(asked, replicas, prefills))
+    up = found.confirmed and _replicas(asked, found.confirmed.result)  # of a fleet that grows, on average
+    count = up[0] if up and asked.fleet.pool.autoscale is not None else replicas
+    hourly = None if count is None else fleet_usd_per_h(asked, count, prefills)
+    chips = count and round(fleet_chips(asked, count, prefills))
     output, rate = asked.traffic.output, asked.traffic.rate or 0.0
     served = min(rate, found.rate or rate) if found.confirmed is None else rate
     cost = None if hourly is None or not served else float(usd_per_million(served * output, 1, hourly))
@@ -249,6 +250,7 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityRep
         usd_per_mtok=cost,
         ttft_s=ttft,
         tpot_s=tpot,
+        change=found.change,
         runs=found.runs,
         requests_per_run=found.requests,
     )

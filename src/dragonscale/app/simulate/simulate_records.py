@@ -10,7 +10,7 @@ from dragonscale.app.record import Record
 from dragonscale.errors import MISSED
 from dragonscale.physics.units import render
 from dragonscale.serving.targets import LATENCIES
-from dragonscale.simulation.result import Outcome, SimulationResult, Throughput
+from dragonscale.simulation.result import Outcome, PoolUse, SimulationResult, Throughput
 
 NAMES = {f"{name}_s": title for name, title in LATENCIES.items()}
 """Latencies that may have targets, in short."""
@@ -77,7 +77,8 @@ class LoadReport(msgspec.Struct):
 class CapacityReport(msgspec.Struct):
     """What was found by running: the largest rate that the fleet holds, with its goodput and what stops larger ones
     (`queue`, `ttft_s`, `tpot_s` …); and the replicas that hold the asked rate, with the chips, dollars and latencies of
-    their run, each at the statistic of its target or at `percentile`. Null where none does."""
+    their run, each at the statistic of its target or at `percentile`; `change` are the flags that ask for them, or for
+    another setting of the same replicas. Null where none does."""
 
     requests_per_s: float | None
     goodput_requests_per_s: float | None
@@ -93,6 +94,7 @@ class CapacityReport(msgspec.Struct):
     tpot_s: float | None
     runs: int
     requests_per_run: int
+    change: dict[str, Any] = {}
 
 
 class ReplicaRow(msgspec.Struct):
@@ -127,6 +129,7 @@ class SimulateReport(Record):
     tokens_per_verify_step: float
     analytic: Analytic | None
     replicas: list[ReplicaRow]
+    use: dict[str, PoolUse]
     bound_by: str
     advice: str
     notes: list[str] = []

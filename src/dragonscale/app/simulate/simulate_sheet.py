@@ -53,6 +53,7 @@ def summary(report: SimulateReport) -> Facts:
         change=report.advice if report.bound_by != TRAFFIC else None,
         holds=capacity_text(report, found) if found is not None and found.requests_per_s is not None else None,
         requests=requests_text(report),
+        used=use_text(report),
         cache=report if report.cache_hit_rate or report.host_hit_rate else None,
         drafted=report.tokens_per_verify_step or None,
         planned=report.analytic,
@@ -124,7 +125,7 @@ def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
         apart = f" and {found.prefill_replicas} for prefill" if found.prefill_replicas else ""
         money = f", ${found.usd_per_h:,.2f}/h" if found.usd_per_h is not None else ""
         money += f", ${found.usd_per_mtok:.2f} per million output tokens" if found.usd_per_mtok is not None else ""
-        takes = "the asked rate takes" if report.bound_by == TRAFFIC else "the change is to"
+        takes = "the asked rate takes" if report.bound_by == TRAFFIC else "the change has"
         count = f"{found.replicas} replica{'s' * (found.replicas != 1)}"
         text += f"; {takes} {count}{apart}, {found.chips:,} chip{'s' * (found.chips != 1)}{money}"
     return f"{text} ({found.runs} runs of {found.requests_per_run:,} requests)"
@@ -136,6 +137,17 @@ def _speed(report: SimulateReport, found: CapacityReport) -> str:
     if asked is None or report.bound_by != TRAFFIC or not asked.question.trace or not asked.traffic.rate:
         return ""
     return f" (--speed {asked.question.speed * found.requests_per_s / asked.traffic.rate:.3g})"
+
+
+def use_text(report: SimulateReport) -> str:
+    """What replicas are used for; continuously batching ones are always busy."""
+    own, prefill = report.use["serve"], report.use.get("prefill")
+    prompts = f"prompts in {own.prompt_share:.0%} of the time, filling {own.budget_share:.0%} of the token budget"
+    if prefill is not None:
+        busy = [row.busy_share for row in report.replicas if row.pool == "prefill"]
+        prompts = f"prefill busy {sum(busy) / len(busy):.0%}, filling {prefill.budget_share:.0%} of its token budget"
+    cache = f"KV cache {report.kv_occupancy:.0%} full, {report.mean_waiting:,.1f} queueing"
+    return f"batch {report.mean_batch:.1f} ({own.places_share:.0%} of places), {prompts}, {cache}"
 
 
 def requests_text(report: SimulateReport) -> str:
