@@ -103,7 +103,7 @@ class ConfigReport(msgspec.Struct, dict=True):
     """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how
     many fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's
     prefill beside the others, in `prefill_chunks` of up to `chunk_tokens`: the iterations that it shares with their
-    tokens and prompts, so that it falls where fewer of longer prompts share one. `lower_s` and `roofline_s` bound a decode
+    tokens and prompts, so that it falls where fewer share one. `lower_s` and `roofline_s` bound a decode
     step: everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included,
     and for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that
     was asked for, in whole slices where one was named, and each then gets less than it could do: `fleet_ttft_s`,
