@@ -243,6 +243,8 @@ def test_pools_of_many_experts_are_looked_at_unasked_and_the_best_of_all_is_told
     assert first.cost_usd_per_mtok == pytest.approx(best.cost_usd_per_mtok)
     both = (first.cost_usd_per_mtok_input or 0) * 2048 + (first.cost_usd_per_mtok_output or 0) * 511
     assert both == pytest.approx((first.cost_usd_per_mtok or 0) * 512)
+    prefills, decodes = first.prefill.replicas * first.prefill.chips, first.decodes * first.data * first.tensor
+    assert (first.cost_usd_per_mtok_input or 0) * 2048 / both == pytest.approx(prefills / (prefills + decodes))
     beaten = next(one for one in rack.configs if one.prefill is None)
     assert beaten.output_tokens_per_s_per_chip < first.output_tokens_per_s_per_chip
     assert f"{beaten.output_tokens_per_s_per_chip:,.0f} tok/s per chip" in pools.advice
