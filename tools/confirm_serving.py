@@ -116,29 +116,69 @@ def confirm(question: str, requests: int = 0) -> Confirmation:
     return Confirmation(question, command, planned(report), found, (wanted, met))
 
 
-def questions(every: int = 1, first: int = 0) -> list[str]:
+def questions(every: int = 1) -> list[str]:
     """Every N-th question."""
     lines = QUESTIONS.read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")][first::every]
+    return [line for line in lines if line and not line.startswith("#")][::every]
+
+
+KINDS = {
+    "pools (`--prefill-on`)": lambda one: "--prefill-on" in one.command,
+    "a fleet at a rate (`--rate`)": lambda one: "--rate" in one.question,
+    "drafts (`--accept`)": lambda one: "--accept" in one.question,
+    "a cached prefix (`--cached`)": lambda one: "--cached" in one.question,
+    "a token budget (`--token-budget`)": lambda one: "--token-budget" in one.question,
+    "clients that keep a batch full": lambda _: True,
+}
+"""Kinds of recommendations; one counts for the first that it is of."""
+
+
+def table(made: Sequence[Confirmation]) -> str:
+    """How many recommendations of each kind their own simulation confirms, and how far the others are off."""
+    run = [one for one in made if one.command]
+    kinds: dict[str, list[Confirmation]] = {name: [] for name in KINDS}
+    for one in run:
+        kinds[next(name for name, holds in KINDS.items() if holds(one))].append(one)
+    head = [
+        "recommendation",
+        "run",
+        "within 10%, same verdict",
+        *(f"{name}: median, worst" for name in MEASURES.values()),
+    ]
+    rows = [head, ["---"] + ["--:"] * (len(head) - 1)]
+    for name, own in (*kinds.items(), ("all", run)):
+        if own:
+            held = sum(not one.faults for one in own)
+            rows.append(
+                [name, f"{len(own)}", f"{held} ({held / len(own):.0%})", *(_spread(own, key) for key in MEASURES)]
+            )
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _spread(made: Sequence[Confirmation], name: str) -> str:
+    apart = sorted(abs(one.apart[name]) for one in made if name in one.apart)
+    return f"{apart[len(apart) // 2]:.1%}, {apart[-1]:.0%}" if apart else ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--every", type=int, default=1, help="ask every N-th question only")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--write", action="store_true", help="write the table of docs/simulation.md")
     parser.add_argument("--only", default="", help="questions that have this in them")
+    parser.add_argument("--write", action="store_true", help="write the table of docs/simulation.md")
     options = parser.parse_args()
     made: list[Confirmation] = []
-    chosen = [one for one in questions(options.every, options.first) if options.only in one]
     with ProcessPoolExecutor(options.jobs) as pool:
-        for one in pool.map(confirm, chosen):
+        for one in pool.map(confirm, [one for one in questions(options.every) if options.only in one]):
             made.append(one)
             shown = " ".join(f"{name} {value:+.1%}" for name, value in one.apart.items())
             print(f"{'ok ' if not one.faults else 'BAD'} {one.question} | {one.refused or shown}", flush=True)
             for fault in one.faults:
                 print(f"      {fault}", flush=True)
+    print(table(made))
+    if options.write:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n\n{table(made)}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

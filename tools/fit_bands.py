@@ -238,13 +238,13 @@ def write_served(write: bool) -> None:
     tails = {measure: best_tail(found, band_around(measure, 1.0)) for measure, found in own.items()}
     # chips with chosen kernels were measured by their rates and steps alone; their latencies are as uncertain
     stretch = max(best_stretch(found, measure, tails[measure]) for measure, found in own.items())
-    text = SERVED_HEAD
+    text, table = SERVED_HEAD, dict[str, dict[str, str]]()
     for measure, found in own.items():
         kinds = kinds_of(found, tails[measure])
         others = kinds_of(unnamed[measure], tails[measure]) if unnamed[measure] else {}
         kinds |= {name: row for name, row in others.items() if name.endswith(f" * {UNNAMED[0]}")}
-        print(f"{measure}, inside with their model on their chip left out, and of all:")
-        print("\n".join(covered(found, kinds, measure, tails[measure])))
+        for name, told in covered(found, kinds, measure, tails[measure]):
+            table.setdefault(name, {})[measure] = told
         text += f"\n[{measure}]\ntail = {tails[measure]}\nstretch = {stretch}\n\n[{measure}.kinds]\n"
         text += "".join(
             f'"{name}" = {{ runs = {int(row["runs"])}, low = {row["low"]:.3f}, high = {row["high"]:.3f}, '
@@ -254,24 +254,26 @@ def write_served(write: bool) -> None:
         )
         chips = Counter(run.kind.on_chip for run in found if isinstance(run.kind, ServedKind))
         text += f"\n[{measure}.chips]\n" + "".join(f'"{name}" = {runs}\n' for name, runs in sorted(chips.items()))
+    print(f"| | {' | '.join(MEASURES)} |\n|---|{'---|' * len(MEASURES)}")
+    for name in sorted(table, key=lambda name: (name != "all", name)):
+        print(f"| {name} | {' | '.join(table[name].get(measure, '') for measure in MEASURES)} |")
     if write:
         SERVED.write_text(text, encoding="utf-8")
     else:
         print(text)
 
 
-def covered(found: Sequence[Residual], kinds: Kinds, measure: str, tail: float) -> Iterable[str]:
-    """How many runs are inside their bands, of all and by kind, as rows of a table."""
+def covered(found: Sequence[Residual], kinds: Kinds, measure: str, tail: float) -> Iterable[tuple[str, str]]:
+    """How many runs are inside their bands, of all and by kind: with their model on their chip left out, and of all."""
     around = band_around(measure, 1.0)
-    held = left_out(found, tail, around)
     rows: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
-    for run, apart in zip(found, held, strict=True):
+    for run, apart in zip(found, left_out(found, tail, around), strict=True):
         for name in ("all", *run.kind.reported):
             rows[name].append((apart, inside(run, around, kinds)))
-    for name, both in sorted(rows.items(), key=lambda row: (row[0] != "all", row[0])):
+    for name, both in rows.items():
         if len(both) >= SERVED_LEAST:
             apart, every = (sum(side) / len(both) for side in zip(*both, strict=True))
-            yield f"| {name} | {len(both)} | {apart:.0%} | {every:.0%} |"
+            yield name, f"{apart:.0%}, {every:.0%} of {len(both):,}"
 
 
 def main() -> None:

@@ -159,6 +159,16 @@ def test_runs_with_an_inferred_setting_are_apart_from_every_overall_error(report
     assert {row["id"] for row in whole["worst"]} <= stated
 
 
+def test_without_the_overlap_scheduler_a_prompt_waits_for_one_iteration_less(runs):
+    run = one(runs, "trtllm:1.0.0rc3", "llama3.1-8b")
+    assert not run.recipe.overlap
+    overlapped = replace(run, recipe=msgspec.structs.replace(run.recipe, overlap=True))
+    table = step_table([run])
+    (first, each), (later, same) = predict(run, table), predict(overlapped, table)
+    assert first < 0.98 * later
+    assert each == pytest.approx(same, rel=0.05)
+
+
 def test_budgets(runs):
     assert one(runs, "trtllm", "llama3.1-70b").budget == 16384
     own = one(runs, "trtllm:1.0.0rc3", "llama3.1-8b")

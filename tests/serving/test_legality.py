@@ -375,6 +375,9 @@ def test_racks_are_taken_by_trays() -> None:
     assert [piece.chips for piece in slices_of(load_chip("gb200"))] == [1, 2, 4, 8, 12, 16, 24, 32, 36, 48, 64, 72]
     assert [piece.chips for piece in parts_of(parse_slice("gb300:72"))] == [1, 2, 4, 8, 12, 24, 36, 72]
     assert [piece.chips for piece in slices_of(load_chip("b200"))] == [1, 2, 4, 8, 16, 32, 64]
+    assert [piece.chips for piece in slices_of(load_chip("l4"))] == [1, 2, 4, 8]  # cards without a network of their own
+    assert [piece.chips for piece in slices_of(load_chip("gh200"))] == [1]
+    assert [piece.chips for piece in slices_of(load_chip("l4"), 32)] == [1, 2, 4, 8, 16, 32]
 
 
 def test_engines_that_are_named_instead_run_there() -> None:

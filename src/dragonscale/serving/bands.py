@@ -77,7 +77,8 @@ class ServedKind:
 @dataclass(frozen=True)
 class ServedBand:
     """Four of five of `runs` runs were between 1 + low and 1 + high times what was expected, which lies within the band
-    itself; `median` is the median error. `estimated`: neither kernels nor enough runs of such a chip were measured."""
+    itself; `median` is the median error. `estimated`: neither kernels nor enough runs of such a chip were measured.
+    `bias`: what nearly all of them were off by at least, where nearly all were on one side."""
 
     low: float
     high: float
@@ -85,6 +86,7 @@ class ServedBand:
     runs: int
     name: str
     estimated: bool
+    bias: float = 0.0
 
     def around(self, value: float) -> tuple[float, float]:
         """The band around an expected number."""
@@ -108,19 +110,21 @@ def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch:
     estimated = alike < LEAST or (own < LEAST and not fitted_kernels(kind.chip))
     wider = (stretch or shipped["stretch"]) if estimated else 1.0
     low, high = (math.expm1(wider * math.log1p(row[side])) for side in ("low", "high"))
-    return ServedBand(min(low, 0.0), max(high, 0.0), row["median"], int(row["runs"]), name, estimated)
+    bias = max(row["low"], 0.0) or min(row["high"], 0.0)
+    return ServedBand(min(low, 0.0), max(high, 0.0), row["median"], int(row["runs"]), name, estimated, bias)
 
 
 @functools.cache
 def counted_share(kind: ServedKind) -> float:
     """The part of the expected tokens per second that counts where configurations compete: all where such runs or the
-    kernels of such chips were measured, those at the slow end of the band where they are a guess.
+    kernels of such chips were measured (less where nearly all runs made fewer), those at the slow end of the band where
+    they are a guess.
 
     >>> counted_share(ServedKind("b200", "sglang", True)), counted_share(ServedKind("tpu7x", "vllm-tpu", True)) < 0.7
     (1.0, True)
     """
     band = band_of(kind, "tokens")
-    return 1.0 + band.low if band.estimated else 1.0
+    return 1.0 + (band.low if band.estimated else min(band.bias, 0.0))
 
 
 @functools.cache

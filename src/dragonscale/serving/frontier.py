@@ -403,8 +403,8 @@ def loaded(config: Config, judged: Sequence[Config], rate: float, replicas: int)
     batch at which it does as many, on the line between two batches of its plan that were judged. In a closed loop a
     request meets all others but itself; of random arrivals one replica has as many as on average beside it (the arrival
     theorem, PASTA), and several of which each gets the next request when it has the fewest have hardly more than their
-    share. A router that knows whose prompts wait makes their queues one (M/M/k after Sakasegawa). Pools are judged at
-    the rate they get."""
+    share. A router that knows whose prompts wait makes their queues one (M/M/k after Sakasegawa), and prompts that
+    share an iteration as rare. Pools are judged at the rate they get."""
     if config.is_fleet:
         return float(config.state.ttft), float(config.state.tpot)
     own = [one for one in judged if (one.place, one.engine) == (config.place, config.engine)]
@@ -414,10 +414,11 @@ def loaded(config: Config, judged: Sequence[Config], rate: float, replicas: int)
         float(numpy.interp(rate, rates, [float(getattr(one.state, name)) for one in own]))
         for name in ("ttft", "tpot", "waiting", "prefill")
     )
+    met = waiting + prefill - min(float(one.state.prefill) for one in own)  # of others' prompts, on one replica
     shared = min(rate * prefill, 1.0) ** (math.sqrt(2 * (replicas + 1)) - 2) / replicas
     taken = rate * (ttft + (float(config.state.output) - 1) * tpot) / config.batch
     place = place_wait(config, taken, rate / float(config.state.requests), replicas)
-    return ttft - waiting * (1 - min(shared, 1.0)) + place, tpot
+    return ttft - met * (1 - min(shared, 1.0)) + place, tpot
 
 
 def best(

@@ -11,7 +11,7 @@ from dragonscale.app.record import shared
 from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
-from dragonscale.app.serve.config import config_report, deployed, expected_error, first, kind_of
+from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, first, kind_of
 from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.errors import InputError
@@ -19,6 +19,7 @@ from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
 from dragonscale.serving.bands import ServedKind, is_moe
 from dragonscale.serving.capacity import cache_per_chip
+from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.disaggregation import PooledConfig, Pools, as_config, best_pools
 from dragonscale.serving.frontier import Ask, Config, frontier, loaded, replicas_for
@@ -79,7 +80,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     report.notes += [
         *remedies.refused_notes(asked, refused, all_=False),
         *remedies.forced_notes(asked),
-        *_guess_notes(asked, chosen),
+        *_guess_notes(asked, chosen, configs),
         *remedies.format_notes(asked, _told(asked, chosen, apart)),
         *_device_notes(chosen),
         *filter(None, [untimed_experts(deployed(asked, best))]),
@@ -117,18 +118,26 @@ def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) 
     return [*(reversed(chips.values()) if asked.several else chosen[:1]), *reversed(firsts.values())]
 
 
-def _guess_notes(asked: ServeAsked, chosen: Sequence[Config]) -> list[str]:
+_COUNTED = {
+    True: "Never measured and therefore ranked by the slow end of the band, as part of what is expected",
+    False: "Ranked by what nearly all published runs stayed below, as part of what is expected",
+}
+
+
+def _guess_notes(asked: ServeAsked, chosen: Sequence[Config], configs: Sequence[Config]) -> list[str]:
     """Which of several chips are ranked by less than what is expected of them, and what would be first otherwise."""
-    counted = counted_in(asked)
-    shares = {one.piece.chip.name: counted(one) for one in chosen if counted(one) < 1}
-    if not shares:
-        return []
-    names = ", ".join(f"{name} ({share:.0%})" for name, share in shares.items())
-    text = f"Never measured and therefore ranked by the slow end of the band, as part of what is expected: {names}."
-    hoped = best_of(chosen, asked.ask, 1)[0]
-    if hoped.piece.chip.name in shares and hoped.piece.chip != chosen[0].piece.chip:
-        text += f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you count on it."
-    return [text]
+    counted, names = counted_in(asked), dict[bool, dict[str, str]]()
+    for one in chosen:
+        if counted(one) < 1:
+            guess = bands_for(kind_of(asked, one))["tokens"].estimated
+            names.setdefault(guess, {})[one.piece.chip.name] = f"{one.piece.chip.name} ({counted(one):.0%})"
+    notes = [f"{_COUNTED[guess]}: {', '.join(own.values())}." for guess, own in names.items()]
+    narrow = is_quantized(chosen[0].plan.weights, asked.model)
+    alike = [one for one in configs if one.meets and is_quantized(one.plan.weights, asked.model) == narrow]
+    hoped = best_of(alike or chosen, asked.ask, 1)[0]
+    if notes and hoped.piece.chip.name != chosen[0].piece.chip.name:
+        notes[-1] += f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you buy."
+    return notes
 
 
 def _device_notes(chosen: Sequence[Config]) -> list[str]:

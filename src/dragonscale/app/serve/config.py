@@ -237,7 +237,8 @@ def rests_on(kind: ServedKind) -> str:
     guessed = [SHOWN[measure] for measure, band in bands.items() if band.estimated]
     parts: dict[tuple[int, str], list[str]] = {}
     for measure, band in bands.items():
-        parts.setdefault((band.runs, kind_name(band.name)), []).append(SHOWN[measure])
+        side = f", nearly all {abs(band.bias):.0%} or more {'above' if band.bias > 0 else 'below'} what is expected"
+        parts.setdefault((band.runs, kind_name(band.name) + (side if band.bias else "")), []).append(SHOWN[measure])
     found = "; ".join(f"{', '.join(names)}: {runs:,} {name}" for (runs, name), names in parts.items())
     if not guessed:
         return found

@@ -8,8 +8,13 @@ that exponent, as in NVIDIA's kernel database (loads drawn between 1 and 0.8·to
 are fewer rows than experts, scaled to the rows there are, and rounded; the busiest chip is the one that is timed).
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.numbers import Number, ceil, exp, floor, maximum, minimum, sqrt, where
@@ -56,6 +61,32 @@ def _random(tokens: Number, picks: Number, experts: Number, chips: Number, uneve
     active = maximum(1.0, here * (mean / (1 + mean) if uneven else 1 - exp(-mean)))
     rows = maximum(active, mean * here)
     return Load(active, rows, lambda side: maximum(active, rows / side + 0.5 * active))
+
+
+def busiest(load: Load, experts: Number, chips: Number) -> Load:
+    """The largest of the loads of `chips` chips with so many `experts` each, where `load` is their mean and tokens pick
+    at random: experts with work scatter as in a binomial distribution, rows as in a Poisson one.
+
+    >>> even = route(4.0, 8.0, 256.0, 8.0, "random")
+    >>> most = busiest(even, 32.0, 8.0)
+    >>> round(float(even.active), 1), round(float(most.active), 1), round(float(busiest(even, 32.0, 1.0).active), 1)
+    (3.8, 6.4, 3.8)
+    """
+    out = largest_of(chips)
+    active = minimum(experts, load.active + out * sqrt(load.active * maximum(0.0, 1 - load.active / experts)))
+    rows = maximum(active, load.rows + out * sqrt(load.rows))
+    return Load(active, rows, lambda side: maximum(active, rows / side + 0.5 * active))
+
+
+def largest_of(count: Number) -> Any:
+    """How many standard deviations the largest of `count` normal draws lies above the mean (Blom's approximation)."""
+    counts, places = numpy.unique(numpy.asarray(count, float), return_inverse=True)
+    return numpy.array([_largest(one) for one in counts.tolist()])[places].reshape(numpy.shape(count))
+
+
+@functools.cache
+def _largest(count: float) -> float:
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
 
 
 BUSIEST = 1.43
