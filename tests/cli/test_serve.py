@@ -412,3 +412,46 @@ def test_a_table_over_chips_says_what_is_estimated_and_whose_prices_it_has(capsy
     assert "by vllm; #2 by vllm-tpu ~ never measured: no such run on tpu7x; ranked by the slow end of the band" in told
     assert "prices: market for h100; list for tpu7x" in told
     assert "2 a chip: for tensor=1 give vLLM --tensor-parallel-size 2." in told
+
+
+def test_a_launch_default_that_holds_a_chip_back_is_named_with_what_another_does(capsys: pytest.CaptureFixture) -> None:
+    """vLLM takes 256 tokens an iteration on v5p; the value that is named does what it is said to do."""
+    asked = ["serve", "llama3-8b", "--on", "v5p:2x2x1", "--prompt", "2048", "--output", "512"]
+    own = answered(asked, capsys)
+    told = re.search(r"--token-budget 8192 .* would make \+(\d+)% tokens \(a batch of ([\d,]+), TTFT", own["advice"])
+    assert told is not None, own["advice"]
+    other = answered([*asked, "--token-budget", "8192"], capsys)
+    assert "--token-budget" not in other["advice"], "what was said is no default"
+    rate = [one["configs"][0]["output_tokens_per_s_per_chip"] for one in (own, other)]
+    assert rate[1] / rate[0] - 1 == pytest.approx(int(told[1]) / 100, abs=0.02)
+    assert other["configs"][0]["batch"] == int(told[2].replace(",", ""))
+    assert "--token-budget" not in answered(["serve", "llama3-8b", "--on", "h100:1"], capsys)["advice"]
+
+
+def test_a_prompts_chunks_are_those_beside_others(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "llama3-8b", "--on", "l4:2", "--plan", "tensor=2", "--batch", "16", "--prompt", "4096"]
+    one = answered(asked, capsys)["configs"][0]
+    text = " ".join(printed(asked, capsys).split())
+    chunks = f"in {one['prefill_chunks']} chunks of up to {one['chunk_tokens']:,}"
+    assert re.search(rf"4,096 tokens with no other request running; \S+ beside the others, {chunks}", text)
+    assert sum(row["expected_s"] for row in one["prefill_terms"]) < one["prefill_s"]
+
+
+def test_a_prompt_beyond_the_context_is_told_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "llama3.1-8b", "--on", "h100:1", "--prompt", "128k", "--output", "256", "--batch", "1"]
+    assert "131,072 together: --prompt 130816" in " ".join(printed(asked, capsys, 3).split())
+    asked[asked.index("128k")] = "130816"
+    printed(asked, capsys)
+
+
+def test_turing_is_served_in_fp16_by_vllm(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["serve", "llama3-8b", "--on", "t4:4", "--batch", "8"]
+    one = answered(small, capsys)["configs"][0]
+    assert (one["engine"], one["dtypes"]["weights"], one["dtypes"]["kv"]) == ("vllm", "fp16", "fp16")
+    assert "neither multiplies nor stores bf16" in " ".join(printed([*small, "--dtype", "bf16"], capsys, 3).split())
+    assert "--engine vllm" in printed([*small, "--engine", "sglang"], capsys, 3)
+
+
+def test_cards_without_a_fast_network_stay_in_one_machine_unless_they_must_not(capsys: pytest.CaptureFixture) -> None:
+    assert {one["chips"] for one in answered(["serve", "llama3-8b", "--on", "l4"], capsys)["frontier"]} <= {1, 2, 4, 8}
+    assert answered(["serve", "llama3-70b", "--on", "gh200", "--top", "1"], capsys)["configs"][0]["chips"] > 1

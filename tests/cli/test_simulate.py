@@ -337,3 +337,14 @@ def test_a_run_too_short_to_serve_any_is_an_answer(capsys: pytest.CaptureFixture
         main(["simulate", "llama3-8b", "--on", "h100:1", "--rate", "40/s", "--requests", "200", "--ttft", "100ms"]) == 4
     )
     assert "would hold 40/s" in " ".join(capsys.readouterr().out.split())
+
+
+def test_answers_of_one_token_have_no_times_between_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["simulate", "llama3-8b", "--on", "h100:1", "--rate", "2/s", "--requests", "50", "--prompt", "512"]
+    assert main([*asked, "--output", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "first token (TTFT)" in text
+    assert "per output token (TPOT)" not in text
+    assert "between tokens (ITL)" not in text
+    assert main([*asked, "--output", "8"]) == 0
+    assert "per output token (TPOT)" in capsys.readouterr().out

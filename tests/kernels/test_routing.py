@@ -31,6 +31,20 @@ def test_random_loads_match_drawing_them(tokens: int) -> None:
     assert load.tiles(16) == pytest.approx(tiles, rel=0.12)
 
 
+@pytest.mark.parametrize("tokens", [1, 4, 16, 64, 1024])
+def test_uneven_loads_match_drawing_them(tokens: int) -> None:
+    """Experts in exponentially distributed demand; rows that each gets are drawn."""
+    draw, active = random.Random(0), 0.0
+    for _ in range(100):
+        demand = [draw.expovariate(1.0) for _ in range(64)]
+        drawn = draw.choices(range(64), demand, k=tokens * 4)
+        active += len(set(drawn)) / 100
+    load, even = route(tokens, 4, 64, 1, "uneven"), route(tokens, 4, 64, 1, "random")
+    assert load.active == pytest.approx(active, rel=0.06)
+    assert load.active < even.active
+    assert load.rows == even.rows
+
+
 @pytest.mark.parametrize("tokens", [4, 16, 64, 256, 4096])
 @pytest.mark.parametrize("exponent", [1.01, 1.2])
 def test_power_laws_match_drawing_them(tokens: int, exponent: float) -> None:

@@ -80,6 +80,28 @@ def test_windows_stop_growing() -> None:
     assert slope == pytest.approx(start * 10 / 62, rel=0.01)
 
 
+@pytest.mark.parametrize("tokens", [64.0, 2048.0, 8192.0, 100_000.0])
+def test_windows_hold_what_there_is_until_they_are_full(tokens: float) -> None:
+    """Three of four layers of Llama 4 attend in chunks of 8,192 tokens."""
+    deployment = deploy("llama4-maverick", "h200:8", "data=8,expert=8,weights=fp8,kv=fp8,compute=fp8", "trtllm")
+    room = capacity(deployment)
+    assert float(room.sequence(tokens)) == pytest.approx(float(cache_per_chip(deployment, tokens)))
+    assert float(room.sequences(tokens)) == float(room.cache // cache_per_chip(deployment, tokens))
+
+
+def test_room_for_every_row_of_gathered_tokens() -> None:
+    """Maverick's tokens of eight ranks have 5,120 elements and go to an expert of 8,192 columns each: two bytes an
+    element on the way in and out, and between two matmuls a gate and a value of two bytes; and the tokens themselves.
+    """
+    plan, tokens = "data=8,expert=8,weights=fp8,compute=fp8", 8 * 8192
+    with_rows = capacity(deploy("llama4-maverick", "h200:8", plan, "trtllm"))
+    engine = adjust(load_engine("trtllm"), memory={"expert_rows": False})
+    without = capacity(deploy("llama4-maverick", "h200:8", plan, engine))
+    assert float(with_rows.working - without.working) == tokens * (2 * 5120 + 4 * 8192 + 4 * 5120)
+    dense = deploy("llama3-70b", "h200:8", "tensor=8", "trtllm")
+    assert float(capacity(dense).working) < 2e9
+
+
 def test_pages_round_up() -> None:
     paged = adjust(load_engine("generic"), memory={"page": 256})
     room = capacity(deploy("llama3-8b", "h100:1", "", paged))

@@ -2,9 +2,15 @@
 what pays is told."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.serve.answer import answer
+from dragonscale.app.serve.ask_serve import next_command, recommended
+from dragonscale.app.serve.serve_question import read_question
+from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.models import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import load_chip, parse_slice
@@ -16,6 +22,7 @@ from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prefix import hit, reuse_rate, rooms
 from dragonscale.serving.space import Formats, Lot, parts_of, stack
 from dragonscale.serving.table import LATENCY, port_bandwidth
+from dragonscale.sheets.terminal import text_of
 from dragonscale.simulation import AtOnce, Fixed, Fleet, OpenLoop, Poisson, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import pool_for
 
@@ -204,3 +211,88 @@ def test_prompts_of_a_prefill_replica_have_room_in_its_memory(configs: list[Conf
         for room in (2, 100)
     ]
     assert chips[0] > chips[1]
+
+
+def answered(model: str, where: str, **words: Any) -> ServeReport:
+    asked = read_question(ServeQuestion(model, where, **words))
+    return answer(asked).came_from(asked, [])
+
+
+@pytest.fixture(scope="module")
+def rack() -> ServeReport:
+    return answered("deepseek-v3", "gb200:72", tpot="30ms", engine="sglang-ep")
+
+
+def test_pools_of_many_experts_are_looked_at_unasked_and_the_best_of_all_is_told(rack: ServeReport) -> None:
+    """What large deployments publish on racks: data-parallel attention, experts over many chips, prefill apart."""
+    first, pools = rack.configs[0], rack.disaggregation
+    assert pools is not None
+    assert pools.pays
+    assert first.prefill is not None
+    assert first.data * first.tensor == first.expert >= 16
+    best = pools.pools[0]
+    assert (first.ttft_s, first.tpot_s, first.requests_per_s) == pytest.approx(
+        (best.ttft_s, best.tpot_s, best.requests_per_s)
+    )
+    assert (first.prefill.plan, first.prefill.replicas, first.decodes) == (
+        best.prefill.plan,
+        best.prefills,
+        best.decodes,
+    )
+    assert first.output_tokens_per_s_per_chip == pytest.approx(best.output_tokens_per_s_per_chip)
+    assert first.cost_usd_per_mtok == pytest.approx(best.cost_usd_per_mtok)
+    both = (first.cost_usd_per_mtok_input or 0) * 2048 + (first.cost_usd_per_mtok_output or 0) * 511
+    assert both == pytest.approx((first.cost_usd_per_mtok or 0) * 512)
+    beaten = next(one for one in rack.configs if one.prefill is None)
+    assert beaten.output_tokens_per_s_per_chip < first.output_tokens_per_s_per_chip
+    assert f"{beaten.output_tokens_per_s_per_chip:,.0f} tok/s per chip" in pools.advice
+    saved = recommended(rack.asked, rack)
+    assert (str(saved.plan), saved.prefill.plan, saved.replicas) == (first.plan, first.prefill.plan, first.decodes)
+    command = next_command(rack.asked, rack)
+    assert f"--prefill-plan {first.prefill.plan}" in command
+    assert f"--rate {first.requests_per_s:.4g}/s" in command
+    text = text_of(rack.sheet(), 120)
+    assert f"{first.decodes}x dp{first.data} ep{first.expert} decode" in text
+
+
+def test_pools_stay_within_the_slice_that_was_named(rack: ServeReport) -> None:
+    for one in rack.configs:
+        if one.prefill is not None:
+            used = one.prefill.replicas * one.prefill.chips + one.decodes * one.data * one.tensor
+            assert used <= one.chips == 72
+            rate = one.requests_per_s * 512 / 72  # idle chips of the slice count
+            assert one.output_tokens_per_s_per_chip == pytest.approx(rate)
+
+
+def test_where_pools_are_looked_at() -> None:
+    def looked(model: str, where: str, **words: Any) -> bool:
+        asked = read_question(ServeQuestion(model, where, **words))
+        return asked.pools_on(asked.targets[0][0])
+
+    assert looked("deepseek-v3", "h200:16")
+    assert looked("deepseek-v3", "gb200")
+    assert looked("deepseek-v3", "h200:16", engine="vllm")
+    assert not looked("deepseek-v3", "h200:8")
+    assert looked("deepseek-v3", "h200:8", disaggregate=True)
+    assert not looked("deepseek-v3", "h200:16", disaggregate=False)
+    assert not looked("deepseek-v3", "h200:16", plan="dp16 ep16")
+    assert not looked("deepseek-v3", "h200:16", output="1")
+    assert not looked("mixtral-8x22b", "h200:16")
+    assert not looked("llama3-70b", "h200:16")
+    assert not looked("deepseek-v3", "tpu7x:4x4x4")
+
+
+def test_a_replica_that_only_decodes_takes_the_largest_batch_that_meets_the_target() -> None:
+    """Its batch is narrowed down by its own steps, which no prompt interrupts."""
+    model, ask = load_model("deepseek-v3"), Ask(2048, 512, tpot=0.03, apart=True)
+    plan = parse_serving_plan("data=16,expert=16")
+    lot = Lot((parse_slice("h200:16"),), stack([plan], Formats("fp8", "fp8_block", "bf16"), "copy"))
+    found = judge(model, lot, alone(load_engine("sglang-ep")), ask)
+    met = max((one for one in found if one.meets), key=lambda one: one.batch)
+    missed = min((one for one in found if not one.meets), key=lambda one: one.batch)
+    assert met.batch < missed.batch <= 1.05 * met.batch
+    assert met.state.tpot == pytest.approx(met.decode_s)
+    together = judge(model, lot, alone(load_engine("sglang-ep")), replace(ask, apart=False), [met.batch])[0]
+    assert [pair for one in together.packed for pair in one] == pytest.approx(
+        [pair for one in met.packed for pair in one], rel=1e-6
+    )

@@ -21,7 +21,7 @@ The configurations that are paired here are those of an engine that runs prompts
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -254,26 +254,20 @@ class PooledConfig(Config):
     """Pools as one configuration beside others: a decode replica's plan, batch and memory, with the chips, times and
     rates of both pools."""
 
-    pools: Pools | None = None
+    pools: Pools = field(kw_only=True)
     is_fleet: ClassVar[bool] = True
 
     @property
-    def pair(self) -> Pools:
-        assert self.pools is not None
-        return self.pools
-
-    @property
     def chips(self) -> int:
-        return self.pair.chips
+        return self.pools.chips
 
     @property
     def place(self) -> tuple[str, ...]:
-        prefill = self.pair.prefill
-        return *super().place, *prefill.place
+        return *super().place, *self.pools.prefill.place
 
     @property
     def usd_per_h(self) -> float | None:
-        return self.pair.usd_per_h
+        return self.pools.usd_per_h
 
 
 def as_config(pair: Pools) -> PooledConfig:
@@ -325,16 +319,24 @@ WASTE = 0.03
 
 
 def pools(
-    prefill: Config, decode: Config, ask: Ask, most: int = 32, steps: tuple[tuple[int, float], ...] = ()
+    prefill: Config,
+    decode: Config,
+    ask: Ask,
+    most: int = 32,
+    steps: tuple[tuple[int, float], ...] = (),
+    within: bool = True,
 ) -> Pools | None:
     """The smallest whole numbers of replicas that take the asked rate; without one, those whose ratio wastes little:
-    within `WASTE` of the best that up to `most` decode replicas do, in one slice where one was named. None where a
-    slice has no room for both."""
+    within `WASTE` of the best that up to `most` decode replicas do. Where a slice was named they stay `within` it, or
+    there are none."""
     if ask.rate is not None:
         return _sized(Pools(prefill, decode, 1, 1, ask, steps, ask.rate))
     made: list[Pools] = []
     for decodes in range(1, most + 1):
-        one, room = Pools(prefill, decode, 1, decodes, ask), _room(prefill, decode, decodes, ask)
+        one, room = (
+            Pools(prefill, decode, 1, decodes, ask),
+            _room(prefill, decode, decodes, ask if within else replace(ask, rented=())),
+        )
         if room < 1:
             break
         wanted = one.draining * decode_load(decode) * prompt_share(prefill)
@@ -381,8 +383,11 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     own = _by_plan(configs)
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
     feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
-    pairs = [pools(start, end, ask, steps=_steps(own[_plan_of(end)], end)) for start in feeding for end in draining]
-    return sorted(filter(None, pairs), key=Pools.order)[:count]
+    pairs = [(start, end, _steps(own[_plan_of(end)], end)) for start in feeding for end in draining]
+    inside = [pools(start, end, ask, steps=steps) for start, end, steps in pairs]
+    if not any(inside):
+        inside = [pools(start, end, ask, steps=steps, within=False) for start, end, steps in pairs]
+    return sorted(filter(None, inside), key=Pools.order)[:count]
 
 
 def _steps(configs: Sequence[Config], largest: Config) -> tuple[tuple[int, float], ...]:

@@ -207,7 +207,7 @@ def _batches(given: Sequence[int] | None, most: int) -> list[int]:
 
 def _own_bytes(room: Capacity, ask: Ask) -> Any:
     """Bytes on a chip of what a sequence does not share with others."""
-    return (room.in_pages(float(ask.prompt + ask.output)) - ask.past) * room.per_token + room.fixed
+    return room.sequence(room.in_pages(float(ask.prompt + ask.output))) - ask.past * room.per_token
 
 
 def _shared_bytes(room: Capacity, ask: Ask) -> Any:

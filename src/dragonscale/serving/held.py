@@ -111,6 +111,12 @@ def workspace_lines(deployment: Deployment) -> Iterator[HeldLine]:
     hidden = tokens * 3 * maximum(*widths) / mesh.size("expert", "tensor", "share") * 2
     yield HeldLine("workspace", "hidden", hidden, "step", "step")
     yield HeldLine("workspace", "logits", rows * head["v"] * 4, "step", "step")
+    mixtures = [section.dims for section in deployment.sections if "e" in section.dims]
+    if deployment.engine.memory.expert_rows and mixtures and not deployment.exchanges:
+        wide, inner = mixtures[0]["d"], mixtures[0]["f"] / mesh.size("tensor", "share")
+        # each row in 16 bits, in turn before and after the experts, and in 8 or 16 between them, with its gate
+        each = mixtures[0]["x"] * (maximum(2 * wide, inner) + maximum(4 * inner, 2 * wide)) + 4 * wide
+        yield HeldLine("workspace", "experts", limits.max_tokens * mesh.size("data") * each, "step", "step")
 
 
 def bytes_of(lines: Iterator[HeldLine]) -> Number:

@@ -37,7 +37,7 @@ from dragonscale.serving.iteration import ServingLine
 
 EXPERT_KERNELS = 6.0
 """Kernels of a layer of experts: routing, dealing out, two grouped matmuls, the activation between them, adding up."""
-DYNAMIC = ("fp8_block", "mxfp8", "nvfp4", "mxfp4", "fp4")
+DYNAMIC = ("fp8_block", "mxfp8", "nvfp4", "mxfp4", "mxfp4_mxfp8", "fp4")
 """Formats whose activations need a scale for every few elements, found while serving: one more kernel, unless it is
 fused into the one before. With one scale for a tensor, known beforehand, the kernel before writes them as they are
 needed."""

@@ -97,7 +97,7 @@ class CurveSheet:
     def __call__(self, first: float, second: float) -> float:
         place, part = _between(self.knots, first)
         low = self.lines[place](second)
-        return low + (self.lines[place + 1](second) - low) * max(part, 0.0)
+        return low if part <= 0.0 else low + (self.lines[place + 1](second) - low) * part
 
     def at(self, first: float) -> StepCurve:
         """The line in the second number at a value of the first."""

@@ -151,6 +151,11 @@ class Pool:
         """Pages of one replica's cache."""
         return int(self.kv_tokens // self.scheduler.page_tokens)
 
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that its cache holds."""
+        return self.pages * self.scheduler.page_tokens
+
 
 @dataclass(frozen=True)
 class Failure:

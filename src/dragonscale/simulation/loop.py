@@ -213,7 +213,7 @@ class Simulation:
         longest = request.input_tokens + request.output_tokens - 1
         if self.fleet.context is not None and longest >= self.fleet.context:
             self._refuse(request, BEYOND_CONTEXT, now)
-        elif -(-longest // pool.scheduler.page_tokens) > pool.pages:
+        elif longest > pool.longest:
             self._refuse(request, TOO_LONG, now)
         elif limit is not None and self._full(limit):
             self._refuse(request, QUEUE_FULL, now)
@@ -232,8 +232,7 @@ class Simulation:
         return waiting >= limit and all(replica.busy or replica.waiting for replica in active)
 
     def _route(self, sequence: Sequence, now: float) -> None:
-        pool = self.front.pool
-        if -(-sequence.context // pool.scheduler.page_tokens) > pool.pages:
+        if sequence.context > self.front.pool.longest:
             self._refuse(sequence.request, TOO_LONG, now)
         else:
             self.front.route(sequence, now)

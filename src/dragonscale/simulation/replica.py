@@ -6,7 +6,7 @@ ends where the first sequence ends or pages run out, and an arrival cuts it at t
 Sequences are not touched meanwhile (see `batch.py`).
 """
 
-import heapq
+from heapq import heappush
 from math import inf, nextafter
 
 from dragonscale.simulation.admission import admit, can_admit
@@ -96,13 +96,13 @@ class Replica(ReplicaState):
         else:
             return
         self.busy, self.began = True, now
-        self._end_at(now + seconds)
+        self._take(seconds)
 
-    def _end_at(self, due: float) -> None:
-        """The activity ends then; an event for an earlier plan of it is out of date."""
-        self.due = due
-        self.version += 1
-        heapq.heappush(self.shared.heap, (due, END, self.index, self.version))
+    def _take(self, seconds: float) -> None:
+        """The activity takes so long; an event for an earlier plan of it is out of date."""
+        self.due = due = self.began + seconds
+        self.version = version = self.version + 1
+        heappush(self.shared.heap, (due, END, self.index, version))
 
     def _stretch(self, limit: int | None) -> int:
         """Decode steps until something happens: a sequence ends, pages run out or a request is looked at."""
@@ -116,7 +116,7 @@ class Replica(ReplicaState):
         """End a run of decode steps after so many of them."""
         if steps < self.steps:
             self.steps = steps
-            self._end_at(self.began + self.batch.seconds(steps))
+            self._take(self.batch.seconds(steps))
 
     def look(self, now: float) -> None:
         """Wake up."""

@@ -72,22 +72,19 @@ class Router:
             self.turn += 1
             return replicas[(self.turn - 1) % len(replicas)]
         if self.kind == "least_loaded":
-            return self._least(replicas)
+            return self._best(replicas, [(replica.unprefilled, replica.load) for replica in replicas])
         home, known = self._home(replicas, request)
         if self.kind == "slo_aware":
             wanted = [max(tokens - known, 1) if replica is home else tokens for replica in replicas]
             home = self._best(replicas, [one.predict(want, now) for one, want in zip(replicas, wanted, strict=True)])
         elif home is None or home.load > max(BUSIER * (least := min(one.load for one in replicas)), least + MORE):
-            home = self._least(replicas)
+            home = self._best(replicas, [(replica.unprefilled, replica.load) for replica in replicas])
         for block in request.blocks:
             self.homes[block] = home.index
             self.homes.move_to_end(block)
         while len(self.homes) > MOST_HOMES:
             self.homes.popitem(last=False)
         return home
-
-    def _least(self, replicas: Sequence[Target]) -> Target:
-        return self._best(replicas, [(replica.unprefilled, replica.load) for replica in replicas])
 
     def _best(self, replicas: Sequence[Target], scores: Sequence[Any]) -> Target:
         least, count = min(scores), len(replicas)

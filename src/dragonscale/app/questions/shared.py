@@ -73,7 +73,7 @@ SERVE_PLAN = Thing("", "PLAN", flag.PLAN, offers="files")
 ACCEPT = Text("", "P", also=("--speculate", "--acceptance"))
 """Speculate: the probability that a drafted token is accepted (0.8), or one for each in turn (0.85,0.7,0.5)."""
 DRAFTS = Whole(None, "N")
-"""Tokens drafted at a time; the best number without it."""
+"""Tokens drafted at a time (0: none); the best number without it."""
 DRAFT = Thing("", "MODEL", offers="models")
 """The model that drafts; an EAGLE or MTP head without it."""
 ROUTER = Text("least_loaded", "NAME", flag.PLAN, offers=("round_robin", "least_loaded", "prefix_affinity", "slo_aware"))

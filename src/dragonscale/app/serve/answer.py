@@ -278,7 +278,7 @@ def disaggregation_report(
     asked: ServeAsked, fleets: Sequence[PooledConfig], together: Sequence[Config]
 ) -> records.Disaggregation:
     """The best pools beside the best configuration that does both."""
-    found, best = [one.pair for one in fleets], together[0] if together and together[0].meets else None
+    found, best = [one.pools for one in fleets], together[0] if together and together[0].meets else None
     gain = _gain(fleets[0], best, asked.ask) if found and best is not None else None
     pays = bool(found) and found[0].meets and (gain is None or gain > 1)
     beaten = "" if best is None else records.beaten_text(config_report(asked, best))

@@ -61,13 +61,13 @@ def iterations(asked: ServeAsked, batch: int, deployment: Deployment) -> dict[st
 
 
 def asked_slice(asked: ServeAsked, config: Config) -> tuple[str, int]:
-    """The slice that was asked for and the replicas it holds; where only the chip was named, that of one."""
+    """The slice that was asked for and the replicas it holds; where only the chip was named, that of one (of pools as
+    many chips as they take)."""
     for chip, piece in asked.targets:
-        if piece is not None and chip.name == config.piece.chip.name and config.is_fleet:
-            return str(piece), 1
-        if piece is not None and chip.name == config.piece.chip.name and piece.chips % config.chips == 0:
-            return str(piece), piece.chips // config.chips
-    return str(config.piece), 1
+        whole = piece is not None and chip.name == config.piece.chip.name
+        if piece is not None and whole and (config.is_fleet or piece.chips % config.chips == 0):
+            return str(piece), max(piece.chips // config.chips, 1)
+    return f"{config.piece.chip.name}:{config.chips}" if config.is_fleet else str(config.piece), 1
 
 
 def config_report(asked: ServeAsked, config: Config, full: bool = False) -> ConfigReport:
@@ -124,8 +124,7 @@ def _pools(config: Config) -> dict[str, Any]:
     """The pools of a configuration that has some."""
     if not isinstance(config, PooledConfig):
         return {}
-    pair = config.pair
-    own = pair.prefill
+    pair, own = config.pools, config.pools.prefill
     pool = PrefillPool(str(own.plan), str(own.piece), own.chips, pair.prefills, pair.prefill_load, pair.ttft_p95)
     return {"prefill": pool, "decodes": pair.decodes}
 
@@ -191,7 +190,7 @@ def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
     cache = config.hbm_bytes - first(room.weights + room.working + room.reserve)
     page = max(room.page, 1)
     length = first(room.in_pages(float(asked.ask.prompt + asked.ask.output)))
-    sequence = length * first(room.per_token) + first(room.fixed)
+    sequence = first(room.sequence(length))
     tokens = first(room.cache) / max(sequence / length, 1e-9)
     return MemoryUse(
         weights_bytes=first(room.weights),

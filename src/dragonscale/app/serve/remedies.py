@@ -20,7 +20,7 @@ from dragonscale.serving.frontier import Config
 from dragonscale.serving.legal import context_refusal, engine_refusal, format_refusal, refusal, wide_refusal
 from dragonscale.serving.legality import QUANTIZE, WIDE, current_engines, pair_word, pairs, quality, rules
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.speculation import Draft, head_part
+from dragonscale.serving.speculation import Draft, has_heads, head_part
 
 LLAMA_STUDIED = ("fp8", "int8", "int4")
 """Formats whose quality is known from the Llama 3.1 family (Kurtic and others, arXiv 2411.02355)."""
@@ -264,7 +264,7 @@ def _decoding(one: Config) -> str:
 def drafter(asked: ServeAsked) -> str:
     """What drafts where no model is named."""
     name = asked.model.name
-    if any(section.name.startswith("mtp") for section in asked.model.extras):
+    if has_heads(asked.model):
         return f"the MTP module of {name}"
     return f"an EAGLE or MTP head ({name} has none of its own; train or download one)"
 

@@ -192,10 +192,11 @@ def _read(question: ServeQuestion) -> ServeAsked:
     prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
     read = [*dict.fromkeys(note for note in (prompt[1], output[1], *where.read) if note)]
     goals = read_targets(question)
+    targets: dict[str, Any] = {name: goal.seconds for name, goal in goals.items()}
     ask = Ask(
         prompt=prompt[0],
         output=output[0],
-        **{name: goal.seconds for name, goal in goals.items()},
+        **targets,
         rate=_positive(question.rate, "count/s", "--rate"),
         cached=question.cached,
         rented=tuple((chip.name, piece.chips) for chip, piece in where.targets if piece is not None),

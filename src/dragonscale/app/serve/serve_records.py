@@ -100,18 +100,17 @@ class PrefillPool(msgspec.Struct):
 
 
 class ConfigReport(msgspec.Struct, dict=True):
-    """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how
-    many fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's
-    prefill beside the others, in `prefill_chunks` of up to `chunk_tokens`. `lower_s` and `roofline_s` bound a decode
-    step: everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included,
-    and for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that
-    was asked for, in whole slices where one was named, and each then gets less than it could do: `fleet_ttft_s`,
-    `fleet_tpot_s` and `fleet_usd_per_mtok` are those of that fleet at that rate. An answer of one token has a
-    `tpot_s` of 0. `quantized` says that the weights are narrower than the checkpoint's: such configurations come after
-    those in its own formats.
-
-    Disaggregated prefill and decode have a `prefill` pool: plan, slice, batch and memory are then those of one of its
-    `decodes` decode replicas; times, rates, costs and `chips` those of the fleet."""
+    """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how many
+    fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's prefill
+    beside the others, in `prefill_chunks` of up to `chunk_tokens`: the iterations that it shares with their tokens and
+    prompts, so that it falls where fewer of longer prompts share one. `lower_s` and `roofline_s` bound a decode step:
+    everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included, and
+    for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that was
+    asked for, in whole slices where one was named, and each then gets less than it could do: `fleet_ttft_s`,
+    `fleet_tpot_s` and `fleet_usd_per_mtok` are those of that fleet at that rate. An answer of one token has a `tpot_s`
+    of 0. `quantized` says that the weights are narrower than the checkpoint's: such configurations come after those in
+    its own formats. Disaggregated prefill and decode have a `prefill` pool: plan, slice, batch and memory are then
+    those of one of its `decodes` decode replicas; times, rates, costs and `chips` those of the fleet."""
 
     slice: str
     tensor: int
@@ -215,12 +214,6 @@ def config_text(one: ConfigReport) -> str:
     """A configuration in a few words: replicas, sharding, formats, batch."""
     each = " each" if max(one.copies, one.decodes) > 1 else ""
     return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{each}"
-
-
-def where_text(one: ConfigReport) -> str:
-    """The slice that was asked for, or that one replica takes; of pools on no named slice their chips."""
-    pooled = one.prefill is not None and one.slice == one.copy_slice
-    return f"{one.chips} chips of {one.chip}" if pooled else one.slice
 
 
 def beaten_text(one: ConfigReport) -> str:
@@ -409,4 +402,4 @@ class ServeReport(Record):
         first = self.configs[0]
         ends = f"{first.times()}, {first.output_tokens_per_s_per_chip:,.0f} tok/s/chip"
         missed = "" if self.best else ", targets missed"
-        return f"{self.model} on {where_text(first)}: {config_text(first)}, {ends}{missed}"
+        return f"{self.model} on {first.slice}: {config_text(first)}, {ends}{missed}"

@@ -171,7 +171,7 @@ def title_of(report: records.ServeReport) -> laid.Title:
     searched = several(report.searched, "configuration") + " judged" if report.searched else ""
     asides += ["; ".join(filter(None, (f"asked for: {', '.join(asked)}" if asked else "", searched)))]
     size = amount(work.parameters, "count")
-    where = f" on {records.where_text(report.configs[0])}" if len(report.frontier_by_chip) == 1 else ""
+    where = f" on {report.configs[0].slice}" if report.configs and len(report.frontier_by_chip) == 1 else ""
     return laid.Title(f"Serving {report.model} ({size} parameters){where}", "\n".join(filter(None, asides)))
 
 

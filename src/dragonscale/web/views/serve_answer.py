@@ -6,14 +6,7 @@ from functools import partial
 from dragonscale.app.serve.advice import beyond, near_misses
 from dragonscale.app.serve.ask_serve import next_command
 from dragonscale.app.serve.formats import known_engine
-from dragonscale.app.serve.serve_records import (
-    ConfigReport,
-    ServeReport,
-    config_text,
-    formats_text,
-    plan_text,
-    where_text,
-)
+from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, config_text, formats_text, plan_text
 from dragonscale.app.serve.serve_sheet import error_text, fleet_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
@@ -71,8 +64,7 @@ def _sentence(report: ServeReport, one: ConfigReport) -> str:
     for name, _, value, low, high in _times(report, one):
         band = f" ({_band(low, high)})" if low is not None and high is not None else ""
         times.append(f"{name.upper()} {render(value, 's')}{band}")
-    runs = f"{config_text(one)} serves {report.model} on {where_text(one)}"
-    what = f"{runs}: {', '.join(times)}, {tokens} tokens/s per chip."
+    what = f"{config_text(one)} serves {report.model} on {one.slice}: {', '.join(times)}, {tokens} tokens/s per chip."
     goals = report.workload.goals
     targets = " and ".join(f"{name.upper()} within {goal.text}" for name, goal in goals.items())
     if not targets:
@@ -110,7 +102,7 @@ def _figures(report: ServeReport, one: ConfigReport) -> list[Card]:
     served = amount(requests, "count/s", "" if one.prefill else "requests_per_s", f"{requests:,.3g}")
     figures += [
         figure("output tokens/s per chip", tokens, users),
-        figure("requests/s", served, f"on {where_text(one)}"),
+        figure("requests/s", served, f"on {one.slice}"),
     ]
     if one.cost_usd_per_mtok is not None:
         each = f"${one.cost_usd_per_mtok_input or 0:,.2f} input, ${one.cost_usd_per_mtok_output or 0:,.2f} output alone"
