@@ -110,10 +110,8 @@ class ConfigReport(msgspec.Struct, dict=True):
     asked for, in whole slices where one was named, and each then gets less than it could do: `fleet_ttft_s`,
     `fleet_tpot_s` and `fleet_usd_per_mtok` are those of that fleet at that rate. An answer of one token has a `tpot_s`
     of 0. `quantized` says that the weights are narrower than the checkpoint's: such configurations come after those in
-    its own formats.
-
-    Disaggregated prefill and decode have a `prefill` pool: plan, slice, batch and memory are then those of one of its
-    `decodes` decode replicas; times, rates, costs and `chips` those of the fleet."""
+    its own formats. Disaggregated prefill and decode have a `prefill` pool: plan, slice, batch and memory are then
+    those of one of its `decodes` decode replicas; times, rates, costs and `chips` those of the fleet."""
 
     slice: str
     tensor: int
