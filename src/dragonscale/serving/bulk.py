@@ -20,7 +20,7 @@ import numpy
 UNITS, PARTS, STATES = 24, 8, 48
 """The most units of a full iteration, the most parts of a unit that come one by one, and the states beyond two full
 iterations."""
-MOST_TURNS = 6
+MOST_TURNS = 8
 """Replicas beyond which arrivals become hardly more regular."""
 LOADS = (0.01, 0.3, 0.5, 0.65, 0.75, 0.82, 0.87, 0.9, 0.93, 0.97)
 """At which times are worked out: between them they grow as 1/(1 - load)."""
