@@ -2,15 +2,12 @@
 numbers are the answer's."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
-import numpy
 import pytest
 
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.simulate.simulate_question import read_question
 from dragonscale.serving.deployment import deploy
-from dragonscale.serving.disaggregation import Pools
 from dragonscale.serving.frontier import Ask, Config, judge, load_for, loaded, place_wait
 from dragonscale.serving.space import Formats, Lot, stack
 from dragonscale.serving.speculation import Draft
@@ -110,22 +107,6 @@ def test_drafts_lengthen_the_iteration_that_a_request_waits_for():
     assert drafted.prefill > plain.prefill  # the tokens to verify are beside the prompt
     assert drafted.output == plain.output
     assert drafted.latency * drafted.requests == pytest.approx(drafted.batch, rel=0.01)
-
-
-def test_prompts_of_a_pool_meet_long_iterations_more_often():
-    """Iterations of a + b n seconds for the n prompts that came in the one before, drawn one after the other."""
-    start, each, rate = 0.03, 0.04, 16.0
-    packed = tuple((count, start + each * count) for count in (1.0, 100.0))
-    pools = SimpleNamespace(prefill=SimpleNamespace(prefill_s=start + each, packed=packed), prefills=1)
-    load = rate * packed[-1][1] / packed[-1][0]
-    _, under_way, longer = Pools.shared_iteration(pools, load)  # pyright: ignore[reportArgumentType]
-    draw, seconds, came = numpy.random.default_rng(0), [start + each], list[int]()
-    for _ in range(40_000):
-        came.append(int(draw.poisson(rate * seconds[-1])))
-        seconds.append(max(start + each * came[-1], start + each))  # of none, the next that comes alone
-    met = numpy.average(seconds[:-1], weights=came)
-    assert under_way == pytest.approx(met, rel=0.1)
-    assert start + each + longer == pytest.approx(numpy.average(seconds[1:], weights=came), rel=0.1)
 
 
 def test_a_run_is_as_long_as_what_is_in_flight_needs():

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.serve.advice import _of_pools  # pyright: ignore[reportPrivateUsage]
 from dragonscale.app.serve.answer import answer
 from dragonscale.app.serve.ask_serve import next_command, recommended
 from dragonscale.app.serve.serve_question import read_question
@@ -14,8 +15,18 @@ from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.models import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.serving import disaggregation
 from dragonscale.serving.deployment import Deployment, deploy
-from dragonscale.serving.disaggregation import alone, best_pools, decode_load, pools, prompt_share, within_memory
+from dragonscale.serving.disaggregation import (
+    _handy,  # pyright: ignore[reportPrivateUsage]
+    _trouble,  # pyright: ignore[reportPrivateUsage]
+    alone,
+    best_pools,
+    decode_load,
+    pools,
+    prompt_share,
+    within_memory,
+)
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.plan import parse_serving_plan
@@ -265,6 +276,52 @@ def test_pools_stay_within_the_slice_that_was_named(rack: ServeReport) -> None:
             assert used <= one.chips == 72
             rate = one.requests_per_s * 512 / 72  # idle chips of the slice count
             assert one.output_tokens_per_s_per_chip == pytest.approx(rate)
+
+
+def test_pools_are_told_at_the_batch_that_decodes_and_launched_with_room_for_bursts(rack: ServeReport) -> None:
+    first = rack.configs[0]
+    decoding = first.requests_per_s * 511 * first.tpot_s / first.decodes
+    assert first.places is not None
+    assert first.batch == pytest.approx(decoding, rel=0.02)
+    assert 1.05 * first.batch < first.places < 2 * first.batch
+    assert recommended(rack.asked, rack).batch == first.places
+    assert sum(row.expected_s for row in first.terms) == pytest.approx(first.decode_step_s, rel=0.05)
+    assert rack.speculation is not None
+    assert rack.speculation.batch == first.batch
+
+
+def test_replicas_that_decode_little_are_launched_with_few_places(configs: list[Config]) -> None:
+    pair = best_pools(configs, ASK)[0]
+    idle = replace(pair, decode=pair.ladder[-1], offered=pair.requests / 4)
+    small = idle.fitted()
+    assert small.requests == idle.requests
+    assert small.decoding < small.decode.batch < idle.decode.batch / 2
+
+
+def test_the_pool_that_binds_is_named(configs: list[Config]) -> None:
+    pair = best_pools(configs, ASK)[0]
+    few, many = (replace(pair, prefills=max(1, round(pair.prefills * part))) for part in (0.5, 3))
+    assert (few.prefill_binds, many.prefill_binds) == (True, False)
+    bound = _of_pools(few, "weight reads", "")[1:]
+    assert bound[0].startswith("prefill, busy 85%")
+    assert bound[1].startswith("another replica for prefill")
+    assert _of_pools(many, "weight reads", "a larger batch.")[1].startswith("decoding")
+
+
+def test_without_a_slice_pools_stay_in_a_rack_and_few_replicas_are_preferred(
+    configs: list[Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert max(pair.chips for pair in best_pools(configs, ASK, 64)) > 8
+    with monkeypatch.context() as patch:
+        patch.setattr(disaggregation, "slices_of", lambda _: [parse_slice("h100:8")])
+        assert max(pair.chips for pair in best_pools(configs, ASK, 64)) <= 8
+    first = replace(best_pools(configs, ASK)[0], prefills=2, offered=1.0)
+    more = replace(first, prefills=3)
+    for gain, handiest in ((1.02, 2), (1.05, 3)):
+        one = replace(more, offered=gain * more.chips / first.chips)
+        assert _handy([one, first])[0].prefills == handiest
+    alike = replace(first, prefill=replace(first.prefill, plan=replace(first.prefill.plan, data=3)))
+    assert _trouble(first) < _trouble(alike)
 
 
 def test_where_pools_are_looked_at() -> None:

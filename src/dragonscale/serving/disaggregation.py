@@ -315,7 +315,7 @@ def pools(
             break
         wanted = one.draining * decode_load(decode) * prompt_share(prefill)
         load = Pools(prefill, decode, max(1, round(wanted)), decodes, ask).highest_load
-        counts = {min(max(1, number), room) for number in (math.floor(wanted / load), math.ceil(wanted / load))}
+        counts = {int(min(max(1, number), room)) for number in (math.floor(wanted / load), math.ceil(wanted / load))}
         made += [Pools(prefill, decode, prefills, decodes, ask, ladder) for prefills in counts]
     best = max((pair.tokens_per_chip for pair in made), default=0.0)
     enough = (pair for pair in made if pair.tokens_per_chip >= best * (1 - WASTE))
