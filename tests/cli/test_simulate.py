@@ -252,7 +252,7 @@ def test_the_verdict_comes_first_and_the_next_command_last(capsys: pytest.Captur
     assert {row["latency"] for row in report.rows()} >= {"ttft_s", "tpot_s", "e2e_s"}
     command = text.splitlines()[-1].split()
     assert main(command[1:]) == 0  # the fleet that would hold does
-    assert " holds: TTFT" in capsys.readouterr().out
+    assert " holds: mean TTFT" in capsys.readouterr().out
 
 
 WRONG = {

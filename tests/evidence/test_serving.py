@@ -111,6 +111,23 @@ def test_formats():
         formats_of("llama3.1-8b", "meta-llama/Llama-3.1-8B-Instruct", "int3", "h100")
 
 
+@pytest.mark.parametrize(
+    ("published", "model"),
+    [
+        ("nvidia/Llama-3.1-8B-Instruct-FP8", "llama3.1-8b"),
+        ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
+        ("nvidia/DeepSeek-R1-NVFP4", "deepseek-v3"),
+    ],
+)
+def test_a_quantised_checkpoint_is_its_model_in_the_formats_of_its_row(rows, published, model):
+    row = next(row for row in rows if row["model_path"] == "meta-llama/Llama-3.1-70B") | {"model_path": published}
+    row |= dict.fromkeys(("moe_tp_size", "moe_ep_size", "attention_dp_size"), "1") | {
+        "tp_size": "1",
+        "precision": "fp8",
+    }
+    assert published_run(row, 2).model == model
+
+
 def test_recipes_know_what_versions_did(rows):
     row = next(row for row in rows if row["backend_version"] == "1.2.0rc6.post3")
     assert run_of(published_run(row, 2)).drafts == 3

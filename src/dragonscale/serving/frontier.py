@@ -421,6 +421,15 @@ def loaded(config: Config, judged: Sequence[Config], rate: float, replicas: int)
     return ttft - met * (1 - min(shared, 1.0)) + place, tpot
 
 
+def worth(one: Config, ask: Ask, share: float = 1.0) -> tuple[float, ...]:
+    """What configurations are ranked by, the least first, with a `share` of the expected tokens."""
+    cost, hourly, per_chip = one.usd_per_mtok, one.usd_per_h, -one.tokens_per_chip * share
+    if ask.rate is not None:
+        replicas = replicas_for(one, ask) / share
+        return (not one.meets, math.inf if hourly is None else hourly * replicas, one.chips * replicas, per_chip)
+    return (not one.meets, math.inf if cost is None else cost / share, per_chip)
+
+
 def best(
     configs: Sequence[Config], ask: Ask, count: int = 5, counted: Callable[[Config], float] = lambda _: 1.0
 ) -> list[Config]:
@@ -430,19 +439,11 @@ def best(
     With a rate, what counts is the fleet: as many whole replicas as it takes. `counted` is the part of the expected
     tokens that each is ranked by.
     """
-
-    def worth(one: Config) -> tuple[float, ...]:
-        share, cost, hourly = counted(one), one.usd_per_mtok, one.usd_per_h
-        per_chip = -one.tokens_per_chip * share
-        if ask.rate is not None:
-            replicas = replicas_for(one, ask) / share
-            return (not one.meets, math.inf if hourly is None else hourly * replicas, one.chips * replicas, per_chip)
-        return (not one.meets, math.inf if cost is None else cost / share, per_chip)
-
     alike: dict[tuple[str, ...], list[Config]] = {}
     for one in configs:
         alike.setdefault(one.place, []).append(one)
-    return [_smallest(one, alike[one.place], ask) for one in first_of_each(configs, worth, count)]
+    leaders = first_of_each(configs, lambda one: worth(one, ask, counted(one)), count)
+    return [_smallest(one, alike[one.place], ask) for one in leaders]
 
 
 def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:

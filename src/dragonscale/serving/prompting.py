@@ -203,7 +203,7 @@ def served(
         prompt = replace(_times(deployment, cut, 1 + first.coming, nobody, keys, nobody), alone=prompt.alone)
     found = closed_loop(SteadyLoop(batch, loop_s, prompt, loops, front, habits), guess=first)
     state = replace(found.state, decode=found.state.decode / looped.tokens, output=output)
-    return Served(state, found.decoding, cut)
+    return Served(state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, keys))
 
 
 def served_apart(
@@ -213,13 +213,20 @@ def served_apart(
     prompts that run by themselves."""
     keys, nobody = new + past + output / 2, 0.0 * batch
     cut = chunks_of(deployment, new, past, nobody)
-    ranks = numpy.minimum(deployment.plan.data + nobody, cut.together)
-    counts = [nobody + 1.0, *(ranks * (cut.together / ranks) ** part for part in PACKED)]
-    taken = prefill_seconds(deployment, cut, counts, nobody, keys)[0]
+    packed = _packed(deployment, cut, keys)
     step, front = steps.curve(batch) * looped.seconds / looped.tokens, deployment.engine.host.front_s(new + past)
     requests = batch / (step * max(output - 1, 1))
-    state = Steady(batch, step, taken[0], taken[-1] / cut.together, output, nobody, front, nobody, nobody, requests)
-    return Served(state, batch, cut, tuple(zip(counts, taken, strict=True)))
+    each = packed[-1][1] / cut.together
+    state = Steady(batch, step, packed[0][1], each, output, nobody, front, nobody, nobody, requests)
+    return Served(state, batch, cut, packed)
+
+
+def _packed(deployment: Deployment, cut: Chunks, keys: float) -> tuple[tuple[Any, Any], ...]:
+    """See `Served`."""
+    one = numpy.ones_like(cut.together)
+    ranks = numpy.minimum(deployment.plan.data * one, cut.together)
+    counts = [one, *(ranks * (cut.together / ranks) ** part for part in PACKED)]
+    return tuple(zip(counts, prefill_seconds(deployment, cut, counts, 0.0 * one, keys)[0], strict=True))
 
 
 def _times(

@@ -183,6 +183,12 @@ def stack(plans: list[ServingPlan], formats: Formats, spread: str) -> ServingPla
     return ServingPlan(**numbers, **vars(formats), spread=spread)
 
 
+def one_plan(piece: Slice, plan: ServingPlan) -> Lot:
+    """A plan by itself, to be judged with some batches."""
+    formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
+    return Lot((piece,), stack([plan], formats, plan.spread))
+
+
 def smallest_slice(chip: Chip, size: float) -> Slice | None:
     """The smallest slice of one pod whose memory holds `size` bytes, or None where even a pod does not.
 

@@ -141,8 +141,10 @@ class Tally:
         times["e2e_s"].add(now - arrival)
         if output > 1:
             times["tpot_s"].add(tpot)
-        own = {"ttft_s": ttft, "tpot_s": tpot, "itl_s": tpot, "e2e_s": now - arrival}
-        met = [name for name, limit in self.limits.items() if own[name] <= limit]
+        met: list[str] = []
+        if self.limits:
+            own = {"ttft_s": ttft, "tpot_s": tpot, "itl_s": tpot, "e2e_s": now - arrival}
+            met = [name for name, limit in self.limits.items() if own[name] <= limit]
         self.good += len(met) == len(self.limits)
         for name in met:
             self.met[name] += 1

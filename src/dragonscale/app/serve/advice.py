@@ -25,7 +25,7 @@ from dragonscale.serving.legality import caches, rules
 from dragonscale.serving.narrowing import PATIENCE_S
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import Lot, parts_of, slices_of, smallest_slice, splits, stack
-from dragonscale.serving.targets import LATENCIES
+from dragonscale.serving.targets import LATENCIES, MEAN
 
 BUDGET = 8192
 """Tokens of an iteration with which prompts are prefilled at nearly all of a chip's rate: what vLLM, SGLang and
@@ -342,9 +342,13 @@ def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     if not near:
         return []
     ends = " and ".join(f"{name} of {render(high, 's')}" for name, _, high, _ in near)
-    lower = " ".join(f"--{name.lower()} {render(target * value / high, 's')}" for name, value, high, target in near)
+    at = {name: "" if goal.share is None else f"{goal.statistic}:" for name, goal in work.goals.items()}
+    lower = " ".join(
+        f"--{name.lower()} {at[name.lower()]}{render(target * value / high, 's')}" for name, value, high, target in near
+    )
     held = "" if one.estimated else "; the band holds 4 of 5 published runs of this kind"
+    means = "; TTFT and TPOT are means of requests, not percentiles" if set(work.statistics.values()) == {MEAN} else ""
     return [
-        f"The target is met at the middle of the band and missed at its slow end ({ends}{held}); TTFT and TPOT are "
-        f"means of requests, not percentiles. {lower} would leave room."
+        f"The target is met at the middle of the band and missed at its slow end ({ends}{held}){means}. {lower} would "
+        "leave room."
     ]

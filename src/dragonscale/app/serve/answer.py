@@ -12,6 +12,7 @@ from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, first, kind_of
+from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed
 from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.errors import InputError
@@ -30,10 +31,15 @@ from dragonscale.serving.prefix import hit, rooms
 from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 from dragonscale.serving.timed_shapes import untimed_experts
 
+LONG = "Not simulated here, since a run with batches of {:,} takes longer than an answer; the next command runs it."
 
-def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = False) -> records.ServeReport:
-    """The report that answers a question. In brief without what is solved and tried around the best configuration:
-    limits, speculation, prefixes, remedies, advice, and what would be better than a given plan."""
+
+def answer(
+    asked: ServeAsked, progress: Progress | None = None, brief: bool = False, confirm: bool = True
+) -> records.ServeReport:
+    """The report that answers a question, its headline confirmed by running it (`confirm`). In brief without what is
+    run, solved and tried around the best configuration: limits, speculation, prefixes, remedies, advice, and what would
+    be better than a given plan."""
     start = time.perf_counter()
     if asked.saved is not None:
         _check(asked, asked.saved.plan)
@@ -56,6 +62,8 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
         report.notes = [*why, *remedies.refused_notes(asked, refused, all_=False)]
         return report
     chosen, apart = ranked_apart(asked, [*configs, *fleets])
+    found = confirmed(asked, chosen) if confirm and not brief and chosen[0].meets else None
+    chosen = [found.config, *(one for one in chosen if one.place != found.config.place)] if found else chosen
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
@@ -75,21 +83,42 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     _add_variants(asked, best, report)
     if fleets or asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, fleets, ranked_apart(asked, configs)[0])
-    report.notes = remedies.missed(asked, best) if not best.meets else remedies.left_out(asked, configs, chosen)
+    report.notes = _how_surely(asked, report, found, confirm) if best.meets or found else remedies.missed(asked, best)
+    report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
     report.notes += [unpriced(chips)] if unpriced(chips) else []
-    report.notes += [
-        *remedies.refused_notes(asked, refused, all_=False),
-        *remedies.forced_notes(asked),
-        *_guess_notes(asked, chosen, configs),
-        *remedies.format_notes(asked, _told(asked, chosen, apart)),
-        *_device_notes(chosen),
-        *filter(None, [untimed_experts(deployed(asked, best))]),
-        *margin_notes(report.workload, report.configs[0]),
-    ]
+    report.notes += remedies.refused_notes(asked, refused, all_=False)
+    report.notes += _notes(asked, report, configs, chosen, apart)
     report.advised(*advice(asked, best, report.configs[0], [] if best.is_fleet else configs, report.limits))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
+
+
+def _how_surely(asked: ServeAsked, report: records.ServeReport, found: Confirmed | None, confirm: bool) -> list[str]:
+    """Put the run of the headline into the report; what to say of it, or of why there is none."""
+    if found is None:
+        return [LONG.format(report.configs[0].batch)] if confirm else []
+    report.simulated = found.run
+    return as_simulated(asked, report.configs[0], found)
+
+
+def _notes(
+    asked: ServeAsked,
+    report: records.ServeReport,
+    configs: Sequence[Config],
+    chosen: Sequence[Config],
+    apart: Sequence[Config],
+) -> list[str]:
+    """What there is to know of the configurations that are told."""
+    drafted = report.speculation.loss(chosen[0].drafts) if report.speculation else ""
+    return [
+        *remedies.forced_notes(asked),
+        *_guess_notes(asked, chosen, configs),
+        *remedies.format_notes(asked, _told(asked, chosen, apart)),
+        *_device_notes(chosen),
+        *filter(None, (untimed_experts(deployed(asked, chosen[0])), drafted)),
+        *margin_notes(report.workload, report.configs[0]),
+    ]
 
 
 def _add_variants(asked: ServeAsked, best: Config, report: records.ServeReport) -> None:

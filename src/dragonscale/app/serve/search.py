@@ -15,7 +15,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Ask, Config, best, explore, first_of_each, judge
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import Lot, parts_of, pool_parts, slices_of, stack
+from dragonscale.serving.space import one_plan, parts_of, pool_parts, slices_of
 
 WIDER = (256, 1024)
 """Chips of one replica to look at where nothing fits the usual number."""
@@ -81,10 +81,15 @@ def judge_plan(asked: ServeAsked) -> list[Config]:
     batches = None if asked.batch is None else [asked.batch]
     found: list[list[Config]] = []
     for piece in pieces_for(asked, plan):
-        lot = Lot((piece,), stack([plan], asked.formats(piece.chip)[0], plan.spread))
-        engine = asked.engine_on(piece.chip)
+        lot, engine = one_plan(piece, plan), asked.engine_on(piece.chip)
         found.append(judge(asked.model, lot, engine, asked.ask, batches, asked.draft_by(engine.name)))
     return min(found, key=lambda own: own[0].decode_s if own else math.inf)
+
+
+def at_batches(asked: ServeAsked, config: Config, batches: Sequence[int]) -> list[Config]:
+    """A configuration with other batches."""
+    engine, lot = asked.engine_on(config.piece.chip, config.engine), one_plan(config.piece, config.plan)
+    return judge(asked.model, lot, engine, asked.ask, batches, asked.draft_by(engine.name))
 
 
 def pieces_for(asked: ServeAsked, plan: ServingPlan) -> list[Slice]:

@@ -6,6 +6,7 @@ import msgspec
 
 from dragonscale.app.prices import PriceRow
 from dragonscale.app.record import Record
+from dragonscale.app.simulate.simulate_records import Latency
 from dragonscale.errors import INFEASIBLE, MISSED, Infeasible
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
@@ -100,19 +101,17 @@ class PrefillPool(msgspec.Struct):
 
 
 class ConfigReport(msgspec.Struct, dict=True):
-    """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how
-    many fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's
-    prefill beside the others, in `prefill_chunks` of up to `chunk_tokens`: the iterations that it shares with their
-    tokens and prompts, so that it falls where fewer of longer prompts share one. `lower_s` and `roofline_s` bound a decode
-    step: everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included,
-    and for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that
-    was asked for, in whole slices where one was named, and each then gets less than it could do: `fleet_ttft_s`,
-    `fleet_tpot_s` and `fleet_usd_per_mtok` are those of that fleet at that rate. An answer of one token has a
-    `tpot_s` of 0. `quantized` says that the weights are narrower than the checkpoint's: such configurations come after
-    those in its own formats.
-
-    Disaggregated prefill and decode have a `prefill` pool: plan, slice, batch and memory are then those of one of its
-    `decodes` decode replicas; times, rates, costs and `chips` those of the fleet."""
+    """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how many
+    fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's prefill
+    beside the others, in `prefill_chunks` of up to `chunk_tokens`: the iterations that it shares with their tokens and
+    prompts, so that it falls where fewer of longer prompts share one. `lower_s` and `roofline_s` bound a decode step:
+    everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included, and
+    for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that was
+    asked for, in whole slices where one was named, and each then gets less than it could do: `fleet_ttft_s`,
+    `fleet_tpot_s` and `fleet_usd_per_mtok` are those of that fleet at that rate. An answer of one token has a `tpot_s`
+    of 0. `quantized` says that the weights are narrower than the checkpoint's: such configurations come after those in
+    its own formats. Disaggregated prefill and decode have a `prefill` pool: plan, slice, batch and memory are then
+    those of one of its `decodes` decode replicas; times, rates, costs and `chips` those of the fleet."""
 
     slice: str
     tensor: int
@@ -214,8 +213,9 @@ def formats_text(one: ConfigReport) -> str:
 
 def config_text(one: ConfigReport) -> str:
     """A configuration in a few words: replicas, sharding, formats, batch."""
+    drafts = f", {one.drafts} draft{'s' * (one.drafts > 1)} a step" if one.drafts else ""
     each = " each" if max(one.copies, one.decodes) > 1 else ""
-    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{each}"
+    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{each}{drafts}"
 
 
 def beaten_text(one: ConfigReport) -> str:
@@ -257,6 +257,15 @@ class Speculation(msgspec.Struct):
     hurts_from_batch: int | None
     source: str = ""
     """Who says the acceptance, where nobody who asked does."""
+
+    def loss(self, drafts: int) -> str:
+        """That drafts do not pay, and by how much, where the configuration has none or too many."""
+        none, *others = self.rows
+        row = next((one for one in others if one.drafts == drafts), min(others, key=lambda one: one.per_token_s))
+        if row.per_token_s <= none.per_token_s:
+            return ""
+        each = f"{row.drafts} draft{'s' * (row.drafts > 1)} a step make a token {1 / row.speedup - 1:.0%} slower"
+        return f"Drafting does not pay at a batch of {self.batch:,}: {each} than none."
 
 
 class PoolReport(msgspec.Struct):
@@ -337,6 +346,20 @@ class ExpectedError(msgspec.Struct):
     source: str
 
 
+class SimulatedRun(msgspec.Struct):
+    """A short run of the headline under its traffic: `clients` that keep the batch of one replica full, or requests at
+    the asked rate (of a large fleet a few replicas and their part of it). `latency` has `ttft_s`, `tpot_s`, `itl_s`,
+    `e2e_s` and the time until a request is scheduled, `queue_s`."""
+
+    replicas: int
+    clients: int | None
+    rate_per_s: float | None
+    requests: int
+    latency: dict[str, Latency]
+    output_tokens_per_s_per_chip: float
+    meets_slo: bool
+
+
 class ServeReport(Record):
     """The answer: the recommended configuration first. `frontier` is over all chips that were asked for,
     `frontier_by_chip` of each of them alone."""
@@ -362,6 +385,8 @@ class ServeReport(Record):
     better: ConfigReport | None = None
     """What is better than a given plan, where that was asked for; `comparison` says by how much."""
     comparison: str = ""
+    simulated: SimulatedRun | None = None
+    """The headline as it was run; null in brief and where nothing meets the targets."""
 
     @property
     def best(self) -> ConfigReport | None:

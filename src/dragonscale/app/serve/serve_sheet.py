@@ -197,6 +197,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
         ("error", error_text(report, first)),
+        ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
         ("cost", cost_text(report, first)),
         ("fleet", fleet_text(report, first), "key"),
         ("memory", memory_text(first, work.prompt + work.output)),
@@ -258,6 +259,21 @@ def error_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What the bands rest on."""
     often = "a guess" if len(first.estimated) == 3 else "80% intervals from published runs"
     return f"{often} ({report.expected_error.source})."
+
+
+def simulated_text(work: records.ServeRequest, found: records.SimulatedRun) -> str:
+    """What the run that confirms the headline gave: means, and the percentiles that were asked for."""
+    names = dict.fromkeys((*(("ttft", "tpot") if work.output > 1 else ("ttft",)), *work.goals))
+    asked = {name: goal.statistic for name, goal in work.goals.items() if goal.share}
+    times = ", ".join(
+        f"{LATENCIES[name]} {amount(one.mean, 's')} ({at} {amount(getattr(one, at), 's')})"
+        for name in names
+        for one, at in ((found.latency[f"{name}_s"], asked.get(name, "p95")),)
+    )
+    load = several(found.clients, "client") if found.clients else f"{amount(found.rate_per_s, 'count')} requests/s"
+    where = "" if found.clients else f" to {several(found.replicas, 'replica')}"
+    tokens = f", {found.output_tokens_per_s_per_chip:,.0f} tok/s per chip"
+    return f"{times}{tokens}: {found.requests:,} requests, {load}{where}"
 
 
 def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:

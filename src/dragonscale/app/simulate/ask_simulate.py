@@ -22,7 +22,7 @@ from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.frontier import Ask, judge
-from dragonscale.serving.space import Formats, Lot, stack
+from dragonscale.serving.space import one_plan
 from dragonscale.sheets.sheet import NextStep, Sheet
 from dragonscale.simulation import Pool, SimulationResult, Summary, save_trace, simulate
 from dragonscale.simulation.backlog import Backlog, load_of
@@ -145,7 +145,7 @@ def _report(
     rows = [
         records.ReplicaRow(**shared(records.ReplicaRow, one, busy_share=one.busy_s / whole)) for one in result.replicas
     ]
-    latency = {name: _latency(summary) for name, summary in result.latency.items()}
+    latency = {name: latency_of(summary) for name, summary in result.latency.items()}
     return records.SimulateReport(
         **shared(records.SimulateReport, result, replicas=rows, latency=latency),
         model=asked.deployment.model.name,
@@ -232,7 +232,7 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityRep
     up = found.confirmed and _replicas(asked, found.confirmed.result)  # of a fleet that grows, on average
     count = up[0] if up and asked.fleet.pool.autoscale is not None else replicas
     hourly = None if count is None else fleet_usd_per_h(asked, count, prefills)
-    chips = count and round(fleet_chips(asked, count, prefills))
+    chips = None if count is None else round(fleet_chips(asked, count, prefills))
     output, rate = asked.traffic.output, asked.traffic.rate or 0.0
     served = min(rate, found.rate or rate) if found.confirmed is None else rate
     cost = None if hourly is None or not served else float(usd_per_million(served * output, 1, hourly))
@@ -256,7 +256,9 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityRep
     )
 
 
-def _latency(summary: Summary) -> records.Latency:
+def latency_of(summary: Summary) -> records.Latency:
+    """A distribution as a record."""
+
     def interval(estimate: Any) -> tuple[float | None, float | None]:
         return (estimate.low, estimate.high) if estimate.known else (None, None)
 
@@ -272,8 +274,7 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> records.Analyti
     if asked.prefill is not None or asked.fleet.pool.scheduler.draft or not alike or not result.outcome.finished:
         return None
     deployment = asked.deployment
-    formats = Formats(deployment.plan.weights, deployment.plan.compute, deployment.plan.kv, deployment.plan.attention)
-    lot = Lot((deployment.piece,), stack([deployment.plan], formats, deployment.plan.spread))
+    lot = one_plan(deployment.piece, deployment.plan)
     running = max(1, round(result.mean_running / max(asked.fleet.pool.replicas, 1)))
     found = judge(deployment.model, lot, deployment.engine, Ask(asked.traffic.prompt, asked.traffic.output), (running,))
     return records.Analytic(found[0].batch, float(found[0].state.tpot), float(found[0].state.ttft)) if found else None

@@ -190,13 +190,13 @@ def size_flags(asked: SimulateAsked, replicas: int, prefills: int) -> dict[str, 
 
 
 def settings(asked: SimulateAsked, result: SimulationResult, missed: dict[str, float]) -> Iterator[dict[str, Any]]:
-    """Flags that may help the same replicas, by what the run shows: twice the places where they are taken and the cache
-    has room, another router where requests take turns, a token budget that prompts fill (or, for tokens that wait for
+    """Flags that may help the same replicas, by what the run shows: more places where they are taken and the cache has
+    room, another router where requests take turns, a token budget that prompts fill (or, for tokens that wait for
     prompts, a smaller one)."""
     pool, limits = asked.fleet.pool, asked.deployment.engine.scheduling
     front = result.use["serve" if asked.fleet.prefill is None else "prefill"]
     if result.use["serve"].places_share > FULL and result.kv_occupancy < FULL / 2:
-        yield {"max_seqs": 2 * limits.max_sequences}
+        yield from ({"max_seqs": times * limits.max_sequences} for times in (2, 4))
     if pool.router == "round_robin" and pool.replicas > 1:
         yield {"router": "least_loaded"}
     if limits.scheduler != "chunked" or asked.fleet.prefill is not None:
@@ -278,7 +278,7 @@ def _fewest(trials: Trials, best: Trial, short: set[int] | None) -> tuple[tuple[
         low = [have[place] if place in short else 0 for place in (0, 1)]
         sizes = [max(enough[place], have[place] + 1) if place in short else have[place] for place in (0, 1)]
     sizes[1] = sizes[1] if trials.prefills else 0
-    found: tuple[tuple[int, int] | None, Trial | None] = (tuple(have) if short is None else None, None)
+    found: tuple[tuple[int, int] | None, Trial | None] = ((have[0], have[1]) if short is None else None, None)
     for _ in range(MORE_RUNS):
         if short is None and sizes == have:
             break

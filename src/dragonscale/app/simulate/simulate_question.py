@@ -100,16 +100,17 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     traffic, settle = _settled(traffic, fleet, question)
     usual = f"p{question.percentile}" if question.percentile else MEAN
     targets = {f"{latency}_s": target for latency, target in read_targets(question, usual).items()}
+    limits: dict[str, Any] = {latency: target.seconds for latency, target in targets.items()}
     options = sim.SimulationOptions(
         seed=question.seed,
         warmup=max(question.warmup, min(2 * settle, 1.5 * MOST_SETTLING)),
         cooldown=min(settle, MOST_SETTLING),
         events=events,
-        **{latency: target.seconds for latency, target in targets.items()},
+        **limits,
     )
     chosen = _chosen(question.engine or saved.engine, deployment)
-    places = (written(question.on or saved.slice), written(question.prefill_on))
-    read = filter(None, (*map(slice_note, filter(None, places)), *traffic.notes))
+    places = (place for place in (question.on or saved.slice, question.prefill_on) if place and isinstance(place, str))
+    read = filter(None, (*map(slice_note, places), *traffic.notes))
     paid = *_prices(question, deployment.chip)[1], *forced, *profile_notes([deployment.chip])
     notes = *deployment.model.notes, *read, *recorded, *chosen, *paid
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, targets, notes, original)
@@ -135,7 +136,8 @@ def _settled(traffic: AskedTraffic, fleet: sim.Fleet, question: SimulateQuestion
     fills and empties it is not one that has been up for long, so the first and the last of them are not measured.
     Clients begin one after another over the time of one request, so that requests are in every phase at any time."""
     source = traffic.source
-    if isinstance(source, sim.Replay) or question.ramp or question.arrivals == "at-once":
+    steady = isinstance(source, sim.OpenLoop | sim.ClosedLoop)
+    if not steady or question.ramp or question.arrivals == "at-once":
         return traffic, 0.0
     under_way, latency = _in_flight(traffic, fleet, question.clients or 0)
     if question.requests == SimulateQuestion.requests:

@@ -40,7 +40,7 @@ def verdict(
         return "refusals", f"Every request was refused: {', '.join(outcome.refused)}."
     more = capacity_text(asked, found)
     grows = load is not None and load.grows
-    bound, shown, helps = _cause(asked, result, grows)
+    bound, shown, helps = _cause(asked, result, grows, found)
     if load is not None and grows:
         return bound, f"{_overloaded(load, result)} {shown} {more}".strip()
     if missed:
@@ -55,10 +55,12 @@ def verdict(
     return TRAFFIC, f"{kept} {more}".strip()
 
 
-def _cause(asked: SimulateAsked, result: SimulationResult, grows: bool) -> tuple[str, str, str]:
+def _cause(
+    asked: SimulateAsked, result: SimulationResult, grows: bool, found: FleetCapacity | None
+) -> tuple[str, str, str]:
     """What holds requests up: its name, what shows it, and what would help."""
     outcome, places = result.outcome, asked.fleet.pool.scheduler.sequences
-    booting = _booting(asked, result, grows)
+    booting = _booting(asked, result, found)
     if booting:
         return "replicas that start", booting, "More replicas at the beginning or a shorter startup"
     if result.kv_occupancy > FULL or outcome.preempted > 0.01 * outcome.arrived:
@@ -72,7 +74,11 @@ def _cause(asked: SimulateAsked, result: SimulationResult, grows: bool) -> tuple
         return "places in batches", f"{full}.", "A larger --max-seqs or more --replicas"
     if asked.fleet.prefill is not None:
         bound = "the prefill pool" if 1 in short_pools(asked, result, grows, {}) else "the decode pool"
-        return bound, f"{full}; prompts fill {front.budget_share:.0%} of the prefill pool's token budget.", "More of them"
+        return (
+            bound,
+            f"{full}; prompts fill {front.budget_share:.0%} of the prefill pool's token budget.",
+            "More of them",
+        )
     if front.prompt_share > SHORT:
         shown = f"{prompts}, and prompts fill {front.budget_share:.0%} of the token budget in them."
         return "prefill", shown, "More --replicas or a prefill pool (--prefill-on)"
@@ -101,12 +107,13 @@ def _missing(asked: SimulateAsked, result: SimulationResult, missed: dict[str, f
     )
 
 
-def _booting(asked: SimulateAsked, result: SimulationResult, grows: bool) -> str:
-    """That requests waited for replicas that were starting, where the fleet grew and might have grown further."""
+def _booting(asked: SimulateAsked, result: SimulationResult, found: FleetCapacity | None) -> str:
+    """That requests waited for replicas that were starting, where the fleet grew and all of it holds the rate."""
     rule = asked.fleet.pool.autoscale
     prefills = asked.fleet.prefill.replicas if asked.fleet.prefill is not None else 0
     most = round(max((value for _, value in result.series.get("replicas", [])), default=0.0)) - prefills
-    if rule is None or most <= asked.fleet.pool.replicas or (grows and most >= rule.most):
+    enough = found is None or (found.rate or 0.0) >= _rate(asked)
+    if rule is None or most <= asked.fleet.pool.replicas or not enough:
         return ""
     return (
         f"Requests waited while replicas started: the fleet grew from {asked.fleet.pool.replicas} to {most}, and one "

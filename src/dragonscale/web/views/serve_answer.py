@@ -4,8 +4,8 @@ ask next."""
 from functools import partial
 
 from dragonscale.app.serve.advice import beyond, near_misses
-from dragonscale.app.serve.ask_serve import next_command
 from dragonscale.app.serve.formats import known_engine
+from dragonscale.app.serve.recommended import next_command
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, config_text, formats_text, plan_text
 from dragonscale.app.serve.serve_sheet import error_text, fleet_text
 from dragonscale.physics.hardware import parse_target
