@@ -236,9 +236,10 @@ class Batch:
         page, base = self.scheduler.page_tokens, sequence.base
         return -(-(base + sequence.grown(self.step)) // page) - -(-base // page)
 
-    def advance(self, steps: int, began: float, now: float, tally: Tally) -> None:
-        """Steps have passed from `began` to `now`: count the gaps between tokens and set the clock."""
-        joiners, live = self.joiners, len(self.members) - len(self.padding)
+    def advance(self, steps: int, began: float, now: float, live: int, tally: Tally) -> int:
+        """Steps of `live` members have passed from `began` to `now`: count the gaps between tokens and set the clock;
+        the pages they took."""
+        joiners, step = self.joiners, self.step
         gap, even = (now - began) / steps, steps
         if joiners or self.last_s != began:
             even -= 1
@@ -248,8 +249,9 @@ class Batch:
             joiners.clear()
         if even:
             tally.gap(gap, live * even)
-        self.step += steps
+        self.step = step + steps
         self.last_s = now
+        return self.growth.advance(step, steps) if self.grows else 0
 
     def ended(self) -> list[Sequence]:
         """Members whose last step is over, still in the batch."""
