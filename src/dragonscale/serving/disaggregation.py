@@ -20,7 +20,7 @@ The configurations that are paired here are those of an engine that runs prompts
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -31,6 +31,7 @@ import numpy
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine, adjust
 from dragonscale.serving.frontier import Ask, Config, first_of_each
+from dragonscale.serving.space import slices_of
 from dragonscale.serving.steady import Steady
 from dragonscale.serving.table import LATENCY, port_bandwidth
 
@@ -69,16 +70,16 @@ def alone(engine: Engine) -> Engine:
 
 @dataclass(frozen=True)
 class Pools:
-    """`prefills` replicas of one configuration feed `decodes` of another. `steps` are batches of the decode replica up
-    to its own, rising, with the seconds of their steps. `offered` requests per second come, or as many as the pools
-    take."""
+    """`prefills` replicas of one configuration feed `decodes` of another, whose batch is what they take at once.
+    `ladder` is the decode replica with other batches, rising. `offered` requests per second come, or as many as the
+    pools take."""
 
     prefill: Config
     decode: Config
     prefills: int
     decodes: int
     ask: Ask
-    steps: tuple[tuple[int, float], ...] = ()
+    ladder: tuple[Config, ...] = ()
     offered: float | None = None
 
     @cached_property
@@ -215,16 +216,35 @@ class Pools:
         way."""
         return self.mean_step * (1 + 0.5 / max(self.ask.output - 1, 1))
 
-    @property
+    @cached_property
     def mean_step(self) -> float:
         """Seconds of the step at which a decode replica makes as many tokens as are asked of it."""
         asked = self.requests * (self.ask.output - 1) / self.decodes
-        ladder = [(0, self.steps[0][1]), *self.steps] if self.steps else []
-        for (few, low), (many, high) in pairwise(ladder):
+        steps = [(one.batch, decode_step(one)) for one in self.ladder if one.batch <= self.decode.batch]
+        for (few, low), (many, high) in pairwise([(0, steps[0][1]), *steps] if steps else ()):
             if many / high >= asked:
                 slope = (high - low) / (many - few)
                 return (low - slope * few) / (1 - slope * asked)  # batch = asked x step on the line between the two
         return decode_step(self.decode)
+
+    @property
+    def decoding(self) -> float:
+        """Sequences that a decode replica decodes on average."""
+        return self.requests * (self.ask.output - 1) * self.mean_step / self.decodes
+
+    def fitted(self) -> "Pools":
+        """With the smallest batch of the decode replicas that takes the same rate in time: more places than bursts fill
+        are only launched for, and what is drafted is what pays at the batches that run."""
+        pairs = (replace(self, decode=one) for one in self.ladder)
+        alike = (pair for pair in pairs if pair.requests >= self.requests * (1 - 1e-9) and pair.meets >= self.meets)
+        return next(alike, self)
+
+    @property
+    def prefill_binds(self) -> bool:
+        """Whether the prefill pool is nearer to the most that it takes than the decode pool with its largest batch."""
+        last = replace(self, decode=self.ladder[-1]) if self.ladder else self
+        most = last.draining * decode_load(last.decode)
+        return self.requests / most <= self.prefill_load / self.highest_load * (1 + 1e-9)
 
     @property
     def meets(self) -> bool:
@@ -251,8 +271,8 @@ class Pools:
 
 @dataclass(frozen=True)
 class PooledConfig(Config):
-    """Pools as one configuration beside others: a decode replica's plan, batch and memory, with the chips, times and
-    rates of both pools."""
+    """Pools as one configuration beside others: a decode replica's plan, with the batch that decodes on average, its
+    step and its memory, and the chips, times and rates of both pools."""
 
     pools: Pools = field(kw_only=True)
     is_fleet: ClassVar[bool] = True
@@ -276,8 +296,13 @@ def as_config(pair: Pools) -> PooledConfig:
     own, rate = pair.prefill, pair.requests
     paid = pair.prefills * own.chips / (pair.prefills * own.chips + pair.decodes * pair.decode.chips) / rate
     times = (paid, pair.ask.output, pair.waiting(pair.prefill_load), float(own.state.front), pair.transfer_s)
-    state = Steady(pair.decode.batch, pair.tpot, own.prefill_s, *times, met=0.0, requests=rate)
-    words = {"state": state, "prefill_s": own.prefill_s, "meets": pair.meets, "chunks": own.chunks}
+    batch, ladder = max(1, round(pair.decoding)), pair.ladder or (pair.decode,)
+    state = Steady(batch, pair.tpot, own.prefill_s, *times, met=0.0, requests=rate)
+    words = {"state": state, "batch": batch, "prefill_s": own.prefill_s, "meets": pair.meets, "chunks": own.chunks}
+    for name in ("decode_s", "lower_s", "hbm_bytes"):
+        values = [getattr(one, name) for one in ladder]
+        words[name] = float(numpy.interp(batch, [one.batch for one in ladder], values))
+    words["bound_by"] = next((one.bound_by for one in ladder if one.batch >= batch), ladder[-1].bound_by)
     return PooledConfig(**(vars(pair.decode) | words | {"chunk_tokens": own.chunk_tokens, "pools": pair}))
 
 
@@ -311,8 +336,6 @@ def decode_load(config: Config) -> float:
     return min(MOST_DECODING, max(root**2, 0.5) / config.batch)
 
 
-UNLIMITED = 10**9
-"""Chips, where no slice was named."""
 WASTE = 0.03
 """Of the tokens that the best ratio of replicas makes, what a smaller fleet may make fewer: steps are expected to 5 to
 10%."""
@@ -323,37 +346,35 @@ def pools(
     decode: Config,
     ask: Ask,
     most: int = 32,
-    steps: tuple[tuple[int, float], ...] = (),
-    within: bool = True,
+    ladder: tuple[Config, ...] = (),
+    within: Mapping[str, int] | None = None,
 ) -> Pools | None:
     """The smallest whole numbers of replicas that take the asked rate; without one, those whose ratio wastes little:
-    within `WASTE` of the best that up to `most` decode replicas do. Where a slice was named they stay `within` it, or
-    there are none."""
+    within `WASTE` of the best that up to `most` decode replicas do. They stay `within` so many chips of each kind,
+    those of a slice that was named, or there are none."""
     if ask.rate is not None:
-        return _sized(Pools(prefill, decode, 1, 1, ask, steps, ask.rate))
+        return _sized(Pools(prefill, decode, 1, 1, ask, ladder, ask.rate))
+    within = dict(ask.rented) if within is None else within
     made: list[Pools] = []
     for decodes in range(1, most + 1):
-        one, room = (
-            Pools(prefill, decode, 1, decodes, ask),
-            _room(prefill, decode, decodes, ask if within else replace(ask, rented=())),
-        )
+        one, room = Pools(prefill, decode, 1, decodes, ask), _room(prefill, decode, decodes, within)
         if room < 1:
             break
         wanted = one.draining * decode_load(decode) * prompt_share(prefill)
         load = Pools(prefill, decode, max(1, round(wanted)), decodes, ask).highest_load
         counts = {min(max(1, number), room) for number in (math.floor(wanted / load), math.ceil(wanted / load))}
-        made += [Pools(prefill, decode, prefills, decodes, ask, steps) for prefills in counts]
+        made += [Pools(prefill, decode, prefills, decodes, ask, ladder) for prefills in counts]
     best = max((pair.tokens_per_chip for pair in made), default=0.0)
     enough = (pair for pair in made if pair.tokens_per_chip >= best * (1 - WASTE))
     return min(enough, key=lambda pair: (pair.chips, -pair.tokens_per_chip), default=None)
 
 
-def _room(prefill: Config, decode: Config, decodes: int, ask: Ask) -> int:
-    """The most prefill replicas beside so many decode replicas: as many as the slice holds, where one was named."""
-    rented, (first, second) = dict(ask.rented), (prefill.piece.chip.name, decode.piece.chip.name)
-    left = rented.get(second, UNLIMITED) - decodes * decode.chips
+def _room(prefill: Config, decode: Config, decodes: int, within: Mapping[str, int]) -> float:
+    """The most prefill replicas beside so many decode replicas."""
+    first, second = prefill.piece.chip.name, decode.piece.chip.name
+    left = within.get(second, math.inf) - decodes * decode.chips
     if first != second:  # which are had apart
-        left = rented.get(first, UNLIMITED) if left >= 0 else 0
+        left = within.get(first, math.inf) if left >= 0 else 0
     return left // prefill.chips
 
 
@@ -374,8 +395,11 @@ def _sized(one: Pools) -> Pools:
 
 def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pools]:
     """The best pairs of configurations of an engine that runs prompts alone: few candidates for each pool, every pair
-    of them. Those that meet the targets come first, most tokens per chip first."""
+    of them. They stay within the slice that was named, or within the largest that a copy is looked for on: a rack, or
+    a few servers. Those that meet the targets come first, most tokens per chip first."""
     configs = [within_memory(one) for one in configs]
+    chips = {one.piece.chip.name: one.piece.chip for one in configs}
+    room = dict(ask.rented) or {name: slices_of(chip)[-1].chips for name, chip in chips.items()}
     starts = [one for one in configs if ask.ttft is None or one.prefill_s + one.state.front < STARTED * ask.ttft]
     feeding = first_of_each(starts or configs, lambda one: prompt_share(one) * one.chips, CANDIDATES)
     ends = [one for one in configs if ask.step is None or decode_step(one) <= ask.step]
@@ -383,16 +407,28 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     own = _by_plan(configs)
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
     feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
-    pairs = [(start, end, _steps(own[_plan_of(end)], end)) for start in feeding for end in draining]
-    inside = [pools(start, end, ask, steps=steps) for start, end, steps in pairs]
-    if not any(inside):
-        inside = [pools(start, end, ask, steps=steps, within=False) for start, end, steps in pairs]
-    return sorted(filter(None, inside), key=Pools.order)[:count]
+    pairs = [(start, end, own[_plan_of(end)]) for start in feeding for end in draining]
+    found = [pools(start, end, ask, ladder=_up_to(end, alike), within=room) for start, end, alike in pairs]
+    if not any(found):
+        found = [pools(start, end, ask, ladder=_up_to(end, alike), within={}) for start, end, alike in pairs]
+    return [one.fitted() for one in _handy(sorted(filter(None, found), key=Pools.order))[:count]]
 
 
-def _steps(configs: Sequence[Config], largest: Config) -> tuple[tuple[int, float], ...]:
-    """The batches of a plan up to one of them, with the seconds of their steps."""
-    return tuple((one.batch, decode_step(one)) for one in configs if one.batch <= largest.batch)
+def _handy(found: Sequence[Pools]) -> Sequence[Pools]:
+    """Pools, best first, from the handiest on that wastes little: of the fewest replicas, in powers of two."""
+    near = [one for one in found if one.tokens_per_chip >= found[0].tokens_per_chip * (1 - WASTE)]
+    near = [one for one in near if one.meets == found[0].meets]
+    return found[found.index(min(near, key=_trouble)) :] if near else found
+
+
+def _trouble(pair: Pools) -> tuple[int, int]:
+    """What there is to run: replicas, and of them those of an odd size."""
+    sizes = (pair.prefill.chips, pair.decode.chips)
+    return pair.prefills + pair.decodes, sum(size & (size - 1) > 0 for size in sizes)
+
+
+def _up_to(largest: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
+    return tuple(one for one in configs if one.batch <= largest.batch)
 
 
 def _plan_of(config: Config) -> tuple[str, str, str]:

@@ -18,6 +18,7 @@ from dragonscale.physics.units import render
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import bits, narrower_formats
 from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.disaggregation import PooledConfig, Pools
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import Config, best, judge
 from dragonscale.serving.legal import divisible
@@ -60,9 +61,30 @@ def advice(
     against = f"{render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')}"
     words = {"latency": f"{LATENCY} ({against} at datasheet rates)", "cache reads": STEP_SCORES}
     bound = words.get(config.bound_by, config.bound_by)
-    sentences = (f"{remedies[config.bound_by]}.", _next_batch(asked, config, configs), _next_launch(asked, config))
+    sentences = [f"{remedies[config.bound_by]}."]
+    if isinstance(config, PooledConfig):
+        return _of_pools(config.pools, bound, sentences[0])
+    sentences += [_next_batch(asked, config, configs), _next_launch(asked, config)]
     change = " ".join(filter(None, sentences))
     return f"Decoding is bound by {bound}: {change}", bound, change
+
+
+def _of_pools(pair: Pools, step: str, remedy: str) -> tuple[str, str, str]:
+    """Which pool has no more to give, and what another replica of it would bring; where it is the one that decodes,
+    also what shortens its steps."""
+    role = "prefill" if pair.prefill_binds else "decode"
+    least = " as far as the TTFT asked for allows" if pair.ask.ttft is not None else ""
+    bound = f"prefill, busy {pair.prefill_load:.0%}{least}"
+    if role == "decode":
+        bound = f"decoding, with {pair.decoding:,.0f} sequences a replica: {step}"
+    largest, counts = (pair.decode, *pair.ladder)[-1], {f"{role}s": getattr(pair, f"{role}s") + 1}
+    more = replace(pair, **counts, decode=largest, offered=None, ask=replace(pair.ask, rented=()))
+    change = (
+        f"another replica for {role} ({getattr(pair, role).piece}) would take {more.requests:,.3g} requests/s, "
+        f"{more.tokens_per_chip:,.0f} tok/s per chip."
+    )
+    change += f" In a step {remedy}" if role == "decode" else ""
+    return f"Pools are bound by {bound}: {change}", bound, change
 
 
 def _for_latency(asked: ServeAsked, config: Config) -> str:
@@ -124,8 +146,6 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
         if (one.piece, one.plan, one.engine) == (config.piece, config.plan, config.engine) and one.batch > config.batch
     ]
     if not larger:
-        if config.is_fleet:
-            return ""
         if config.batch != config.most:
             queued = asked.ask.ttft is None and asked.batch is None
             return "A larger batch only makes prompts wait for each other." if queued else ""

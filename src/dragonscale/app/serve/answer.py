@@ -88,7 +88,7 @@ def answer(
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)
     report.notes += _notes(asked, report, configs, chosen, apart)
-    report.advised(*advice(asked, best, report.configs[0], [] if best.is_fleet else configs, report.limits))
+    report.advised(*advice(asked, best, report.configs[0], configs, report.limits))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report

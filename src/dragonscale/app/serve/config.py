@@ -126,7 +126,7 @@ def _pools(config: Config) -> dict[str, Any]:
         return {}
     pair, own = config.pools, config.pools.prefill
     pool = PrefillPool(str(own.plan), str(own.piece), own.chips, pair.prefills, pair.prefill_load, pair.ttft_p95)
-    return {"prefill": pool, "decodes": pair.decodes}
+    return {"prefill": pool, "decodes": pair.decodes, "places": pair.decode.batch}
 
 
 def kind_of(asked: ServeAsked, config: Config) -> ServedKind:

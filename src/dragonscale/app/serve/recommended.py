@@ -44,7 +44,7 @@ def saved_plan(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedPlan:
         written(question.model),
         asked.written_slice(best.copy_slice),
         best.engine,
-        best.batch,
+        best.places or best.batch,
         replicas=best.decodes if pool is not None else best.copies if best.replicas is None else best.replicas,
         traffic=plan_file.SavedTraffic(asked.ask.prompt, asked.ask.output, asked.ask.cached, rate, ramp=ramp),
         targets=plan_file.SavedTargets(**{name: getattr(question, name).strip() for name in LATENCIES}),

@@ -111,7 +111,8 @@ class ConfigReport(msgspec.Struct, dict=True):
     `fleet_tpot_s` and `fleet_usd_per_mtok` are those of that fleet at that rate. An answer of one token has a `tpot_s`
     of 0. `quantized` says that the weights are narrower than the checkpoint's: such configurations come after those in
     its own formats. Disaggregated prefill and decode have a `prefill` pool: plan, slice, batch and memory are then
-    those of one of its `decodes` decode replicas; times, rates, costs and `chips` those of the fleet."""
+    those of one of its `decodes` decode replicas, with as many sequences as decode on average, of `places` that it is
+    launched with; times, rates, costs and `chips` those of the fleet."""
 
     slice: str
     tensor: int
@@ -174,6 +175,7 @@ class ConfigReport(msgspec.Struct, dict=True):
     memory: MemoryUse | None = None
     prefill: PrefillPool | None = None
     decodes: int = 1
+    places: int | None = None
 
     def __repr__(self) -> str:
         return f"<ConfigReport: {self.slice}: {config_text(self)}, {self.times()}>"
