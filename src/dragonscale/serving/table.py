@@ -226,7 +226,16 @@ class StepTable:
 
     def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
         """`steps` iterations of pure decoding; every sequence grows by one token a step."""
-        return self._advance(decodes, cached, steps, math.inf, queries)[1] if steps > 0 and decodes > 0 else 0.0
+        if steps <= 0 or decodes <= 0:
+            return 0.0
+        knots, values, slopes, floor = self._steps.get((decodes, queries)) or self._pure(decodes, queries)
+        at = cached / decodes
+        place = bisect_right(knots, at, 1, len(slopes)) - 1
+        slope = slopes[place]
+        first = values[place] + slope * (at - knots[place])
+        if first >= floor and at + steps <= knots[place + 1]:  # all between two knots, as nearly always
+            return steps * first + slope * steps * (steps - 1) / 2
+        return self._advance(decodes, cached, steps, math.inf, queries)[1]
 
     def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
         """The most whole iterations of pure decoding within `seconds`."""

@@ -145,7 +145,7 @@ class Batch:
 
     def __init__(self, scheduler: Scheduler, times: StepTimes, grows: bool) -> None:
         self.scheduler, self.times, self.grows = scheduler, times, grows
-        self.draft = scheduler.draft
+        self.draft, self.run = scheduler.draft, times.run
         self.growth = UnevenGrowth(scheduler.page_tokens) if scheduler.draft else EvenGrowth(scheduler.page_tokens)
         self.members: dict[int, Sequence] = {}  # by number of admission, in order of joining
         self.padding: list[Sequence] = []  # ended members of a static batch, which keep their places
@@ -171,7 +171,7 @@ class Batch:
         their mean cache, which is exact as long as a step's time is linear in it."""
         decodes = len(self.members)
         if not self.draft:
-            return self.times.run(decodes, self.offset + self.pace * self.step, steps)
+            return self.run(decodes, self.offset + self.pace * self.step, steps)
         cached = self.cached + self.pace * (steps - 1) / 2
         verify = self.times.step(decodes, cached, (), self.draft + 1)
         return steps * (verify + self.times.draft(decodes, cached, self.draft))
