@@ -5,16 +5,8 @@ prompt interrupts. Apart, each gets its own sharding and batch, and the time bet
 price is the journey of every prompt's cache from one pool to the other, and whole replicas of both kinds.
 
 Requests come at random and are dealt to the prefill replicas in turn, so prompts wait for those before them, the longer
-the fuller the pool is. Each of k replicas sees every k-th arrival, and a prompt takes S: the mean wait is that of
-Kingman's formula with arrivals of variance 1/k and constant service, W = S/(2k) · load/(1 − load), with the correction
-of Kraemer and Langenbach-Belz for arrivals that are more regular than random; its tail falls off exponentially. Targets
-are means; the 95th percentile of the TTFT is told beside them, and kept too where a rate is asked for. The first token
-comes with the cache.
-
-Where prompts share iterations (ranks in step, short prompts), n of them take a + b n seconds, with a smaller b while
-some ranks have none. Those that come during one iteration are prefilled together in the next: they wait for what is
-left of it, half of T, and then for each other. At λ prompts a second iterations have a mean of a/(1 - λb); those that a
-prompt meets are longer by their variance over it, b²λ/k/(1 - (λb)²).
+the fuller the pool is, and share iterations with those that wait too (`bulk`). Targets are means; the 95th percentile
+of the TTFT is told beside them, and kept too where a rate is asked for. The first token comes with the cache.
 
 The configurations that are paired here are those of an engine that runs prompts by themselves (`alone`).
 """
@@ -28,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy
 
+from dragonscale.serving.bulk import sojourn
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine, adjust
 from dragonscale.serving.frontier import Ask, Config, first_of_each
@@ -43,20 +36,10 @@ MOST_LOAD = 0.9
 """Of a prefill pool, however loose the target: above it the wait doubles with every further 5%."""
 MOST_DECODING = 0.95
 """Of a decode pool, whose batches only grow with the load."""
-SHARING = 1.15
-"""Prompts share iterations if so much more of them is prefilled together than one after the other."""
-UNSHARED = 0.97
-"""The most of the time that replicas are busy with single prompts: above it queues are long, and prompts share
-iterations."""
 SPREAD = 1.65
 """Standard deviations above the mean that a decode replica has places for: 95% of a normal distribution."""
 
 
-LATE = 0.05
-"""The part of requests above the 95th percentile: where fewer find all replicas busy, it waits for nobody."""
-TAIL = 1.7
-"""By how much others lengthen the iteration of one request of twenty, over the mean: one long iteration brings another,
-since more come meanwhile. Chosen so that the percentile is the simulator's to 20%."""
 STARTED = 0.95
 """Of the target what a prompt may take that waits for nobody: the rest is for the cache's journey."""
 
@@ -123,44 +106,14 @@ class Pools:
         if target is None:
             return LOAD
         low, high = 0.0, MOST_LOAD
-        for _ in range(30):
+        for _ in range(10):
             load = (low + high) / 2
             low, high = (load, high) if self.ttft_at(load) <= target else (low, load)
         return low or LOAD  # missed even without a queue
 
-    def waiting(self, load: float) -> float:
-        """Mean seconds of a prompt behind others, and with them where they share an iteration."""
-        whole, share = self.prefill.prefill_s, prompt_share(self.prefill)
-        many, turns = max(whole / share, 1.0), self.prefills
-        if many > SHARING:
-            busy, iteration, others = self.shared_iteration(load)
-            return busy * (iteration / 2 + others)
-        load = self.unshared(load)
-        regular = math.exp(-2 * (1 - load) / (3 * max(load, 1e-9)) * (1 - 1 / turns) ** 2 * turns)
-        return regular * whole / (2 * turns) * load / (1 - load)
-
-    def unshared(self, load: float) -> float:
-        """The part of the time that replicas are busy with prompts one after the other, at a load of what they do with
-        full iterations."""
-        return min(load * max(self.prefill.prefill_s / prompt_share(self.prefill), 1.0), UNSHARED)
-
-    def shared_iteration(self, load: float) -> tuple[float, float, float]:
-        """How often a prompt finds all replicas busy (M/D/k, after Sakasegawa), the seconds of the iteration that is
-        under way when it comes, and how much longer the next is for those that come meanwhile."""
-        whole, rate = self.prefill.prefill_s, load / prompt_share(self.prefill)
-        each = start = iteration = 0.0
-        for (few, low), (many, high) in pairwise(self.prefill.packed):
-            if many > few:
-                each = (high - low) / (many - few)  # of one more prompt
-                start = low - each * few
-                iteration = max(start / max(1 - rate * each, 1e-9), whole)
-                if rate * iteration <= many:
-                    break
-        busy = min(rate * whole, 1.0) ** (math.sqrt(2 * (self.prefills + 1)) - 1)
-        # whoever comes meets long iterations more often: their mean and their variance over it, which is that of the
-        # arrivals in the one before (dealt out in turn) and its own
-        iteration += each**2 * rate / self.prefills / max(1 - (rate * each) ** 2, 1e-2)
-        return busy, iteration, max(start + each * (1 + rate * iteration), whole) - whole
+    def prefilled(self, load: float) -> tuple[float, float]:
+        """Seconds of a prompt in its prefill replica, behind others and with them: the mean, the 95th percentile."""
+        return sojourn(self.prefill.packed, load, self.prefills)
 
     @property
     def tokens_per_chip(self) -> float:
@@ -186,13 +139,13 @@ class Pools:
         return port_bandwidth(self.prefill.piece.chip) * self.prefill.chips * self.prefills
 
     @property
-    def unqueued_ttft(self) -> float:
-        """Seconds to the first token of a prompt that does not wait: it travels with the cache."""
-        return float(self.prefill.state.front) + self.prefill.prefill_s + self.transfer_s
+    def around_s(self) -> float:
+        """Seconds to the first token before and after a prefill: at the front, and with the cache."""
+        return float(self.prefill.state.front) + self.transfer_s
 
     def ttft_at(self, load: float) -> float:
         """Mean seconds to the first token at a load of the prefill pool."""
-        return self.unqueued_ttft + self.waiting(load)
+        return self.around_s + self.prefilled(load)[0]
 
     @property
     def ttft(self) -> float:
@@ -202,13 +155,7 @@ class Pools:
     @property
     def ttft_p95(self) -> float:
         """Seconds to the first token that one request of twenty exceeds."""
-        waiting, many = self.waiting(self.prefill_load), self.prefill.prefill_s / prompt_share(self.prefill)
-        if many > SHARING:  # nearly the whole of an iteration, and of one that is itself long
-            busy, iteration, others = self.shared_iteration(self.prefill_load)
-            return self.unqueued_ttft + (iteration + TAIL * others if busy > LATE else 0.0)
-        free = 1 - self.unshared(self.prefill_load)
-        scale = self.prefill.prefill_s / (2 * self.prefills * free)  # of those who wait at all
-        return self.unqueued_ttft + scale * math.log(max(20 * waiting / scale, 1.0))
+        return self.around_s + self.prefilled(self.prefill_load)[1]
 
     @property
     def tpot(self) -> float:
@@ -295,7 +242,13 @@ def as_config(pair: Pools) -> PooledConfig:
     the chips of the prefill pool."""
     own, rate = pair.prefill, pair.requests
     paid = pair.prefills * own.chips / (pair.prefills * own.chips + pair.decodes * pair.decode.chips) / rate
-    times = (paid, pair.ask.output, pair.waiting(pair.prefill_load), float(own.state.front), pair.transfer_s)
+    times = (
+        paid,
+        pair.ask.output,
+        max(pair.prefilled(pair.prefill_load)[0] - own.prefill_s, 0.0),
+        float(own.state.front),
+        pair.transfer_s,
+    )
     batch, ladder = max(1, round(pair.decoding)), pair.ladder or (pair.decode,)
     state = Steady(batch, pair.tpot, own.prefill_s, *times, met=0.0, requests=rate)
     words = {"state": state, "batch": batch, "prefill_s": own.prefill_s, "meets": pair.meets, "chunks": own.chunks}

@@ -31,7 +31,7 @@ NEAR = 0.92
 """Of the batch or the tokens that are looked for, what is near enough not to run another."""
 LEAST_LOAD, LESS = 0.75, 0.1
 """The smallest part of their rate that pools are run at, and how much less each time."""
-MOST_WORK, MORE_WORK, DRAFTED = 12_000, 5, 20
+MOST_WORK, MORE_WORK, DRAFTED = 12_000, 5, 80
 """Requests of a run at most, about a second, and how many times as many where percentiles are to be judged; where
 tokens are drafted so many of them are as much work as a request, since every step is another."""
 MOST_REPLICAS = 4
