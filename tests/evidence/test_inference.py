@@ -113,6 +113,12 @@ def test_models_of_rows(cases):
     assert count_parameters(cases["IN-TRTS-140"].model).total == pytest.approx(178.55e9, rel=1e-3)
 
 
+def test_columns_of_sizes_leave_a_vision_tower_out(cases):
+    for case in cases.values():
+        seeing = any(part.name.startswith("vision.") for part in case.model.extras)
+        assert seeing == case.row.model.startswith("Llama 4")
+
+
 def test_what_was_measured(cases):
     assert cases["IN-TRTS-154"].row.measured == pytest.approx(0.0238)
     assert cases["IN-DSEP-007"].row.measured == pytest.approx(0.09191)

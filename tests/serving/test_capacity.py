@@ -1,5 +1,7 @@
 """What fits: reserved memory is never below the ideal, and the numbers of a known model come out by hand."""
 
+import dataclasses
+
 import numpy
 import pytest
 from hypothesis import given, settings
@@ -100,6 +102,30 @@ def test_room_for_every_row_of_gathered_tokens() -> None:
     assert float(with_rows.working - without.working) == tokens * (2 * 5120 + 4 * 8192 + 4 * 5120)
     dense = deploy("llama3-70b", "h200:8", "tensor=8", "trtllm")
     assert float(capacity(dense).working) < 2e9
+
+
+def test_each_data_rank_has_an_iteration_of_its_own() -> None:
+    """`max_tokens` and `max_sequences` are those of a rank: eight ranks work with no less memory each than one chip,
+    and sample from 1,024 rows of 202,048 logits in 16 bits and in 32."""
+    engine = adjust(load_engine("trtllm"), memory={"expert_rows": False})
+    alone, ranks = (
+        capacity(deploy("llama4-maverick", on, f"{split},weights=fp8", engine)).working
+        for on, split in (("h200:1", "tensor=1"), ("h200:8", "data=8,expert=8"))
+    )
+    assert one(alone) == one(ranks) == 8192 * (4 * 5120 + 3 * 16384) * 2 + 1024 * 202048 * 6
+
+
+def test_a_vision_tower_lies_beside_the_weights_in_sixteen_bits() -> None:
+    model = load_model("llama4-maverick")
+    blind = dataclasses.replace(model, extras=())
+    tower = count_parameters(model).checkpoint - count_parameters(model).total
+    for plan, ways in (("data=8,expert=8,weights=fp8", 1), ("tensor=8,weights=fp8", 8)):
+        seeing, without = (capacity(deploy(one_of, "h200:8", plan, "trtllm")).weights for one_of in (model, blind))
+        assert one(seeing) - one(without) == pytest.approx(2 * tower / ways)
+    drafting = load_model("deepseek-v3")  # modules that draft are no part of what is held
+    plain = dataclasses.replace(drafting, extras=())
+    assert drafting.extras
+    assert one(capacity(deploy(drafting, "h200:16")).weights) == one(capacity(deploy(plain, "h200:16")).weights)
 
 
 def test_pages_round_up() -> None:

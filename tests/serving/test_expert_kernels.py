@@ -1,6 +1,7 @@
 """Which kernels engines run a model's experts with, what a narrow format saves them, and a word where nobody timed such
 experts."""
 
+import numpy
 import pytest
 
 from dragonscale.physics.hardware import chip_names
@@ -9,7 +10,7 @@ from dragonscale.serving.deployment import deploy
 from dragonscale.serving.engine import adjust, engines, load_engine
 from dragonscale.serving.formats import product_format
 from dragonscale.serving.kernel_lines import expert_kernels
-from dragonscale.serving.phases import decode, iteration_cost
+from dragonscale.serving.phases import decode, iteration_cost, prefill
 from dragonscale.serving.timed_shapes import untimed_experts
 
 MODELS = ("mixtral-8x7b", "mixtral-8x22b", "llama4-maverick", "qwen3-30b-a3b", "deepseek-v3")
@@ -92,3 +93,18 @@ def test_experts_in_four_bits_have_kernels_of_their_own_on_every_measured_chip()
     for chip in ("a100", "h100", "h200", "b200", "l40s"):
         tables = kernel_profile_for(chip).grouped
         assert list(tables.of("int4_bf16")) == list(tables.of(product_format("nvfp4", "bf16"))) == ["marlin"], chip
+
+
+@pytest.mark.parametrize(
+    ("chips", "phase", "fused"), [(8, "decode", True), (8, "prefill", False), (1, "decode", False)]
+)
+def test_norms_end_the_all_reduce_of_a_decode_step(chips: int, phase: str, fused: bool) -> None:
+    """TensorRT-LLM's AllReduce adds the residual and norms it; large sums of prompts and lone chips need kernels."""
+    iteration = decode(4, 1024.0) if phase == "decode" else prefill(1024, 4)
+
+    def elementwise(norms: bool) -> float:
+        engine = adjust(load_engine("trtllm"), collectives={"norms": norms})
+        cost = iteration_cost(deploy("llama3-8b", f"h200:{chips}", f"tensor={chips}", engine), iteration)
+        return float(numpy.ravel(cost.expected)[0])
+
+    assert (elementwise(True) < elementwise(False) * 0.99) == fused

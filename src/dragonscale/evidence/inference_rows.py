@@ -13,6 +13,7 @@ from typing import Any
 
 from dragonscale.evidence.described import Described, chip_of, described, hint, machine, meaning, model_of, words
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
+from dragonscale.models.load import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
@@ -71,7 +72,10 @@ def case_of(row: InferenceRow) -> InferenceCase:
     """A typed row as a case."""
     skip_if(row.scenario not in LATENCIES + RATES, f"no model of the scenario {row.scenario[:40]!r}")
     plan = parse_serving_plan(row.plan) if row.plan else None
-    return InferenceCase(row, model_of(row), row.slice, plan, load_engine(row.engine))
+    model, seeing = model_of(row), meaning(words("inference")["towers"], row.model)
+    if seeing:
+        model = replace(model, extras=model.extras + load_model(seeing).extras)
+    return InferenceCase(row, model, row.slice, plan, load_engine(row.engine))
 
 
 def published_case(row: Row, place: int) -> InferenceRow:

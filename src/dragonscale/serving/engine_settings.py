@@ -61,6 +61,8 @@ class EngineCollectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Whose AllReduce runs inside a node."""
     slowdown: float = 1.0
     """Seconds inside a node over the profile's; below 1 some of it hides under matmuls."""
+    norms: bool = False
+    """Whether the AllReduce of a decode step ends with the sum and the norm after it, in one kernel."""
 
 
 class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -355,7 +355,10 @@ def elementwise_line(kernel: Kernel, sizes: dict[str, Number], bench: KernelBenc
             moved = moved + elements * (2 + dtype_bytes(bench.plan.kv))
     elif bench.timed:
         moved = sum(bench.size(array, sizes) for array in kernel.arrays) * 2.0
-    slow = bench.engine.kernels.elementwise
+    slow: Number = bench.engine.kernels.elementwise
+    summed = kernel.function == "norm" and any(array.names[-1] == "d" for array in kernel.arrays)
+    if summed and bench.phase == "decode" and bench.engine.collectives.norms:
+        slow = where(bench.mesh.size("tensor", "share") > 1, 0.0, slow)
     seconds = memory_seconds(moved, bench.profile) * slow if bench.timed else 0.0
     what = kernel_names([kernel]) or "+".join(array.name for array in kernel.arrays)
     return bench.line(what, "elementwise", kernel.part, "elementwise", seconds=seconds, issued=slow)

@@ -21,6 +21,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy
@@ -119,6 +120,8 @@ FINE = 4096
 """Up to so many tokens of one rank edges of tiles are knots; beyond, a tile is a small part of the whole."""
 FAR = 4.0
 """The last knot of a grid over the one before it."""
+KEPT = 65536
+"""Values of a curve that are kept for the next time."""
 LATENCY = 2e-5
 """Seconds before the first byte of a cache arrives at another replica: a remote write and its notice."""
 
@@ -141,15 +144,16 @@ class StepTable:
         self.stages, self.ranks = int(deployment.plan.pipe), int(deployment.plan.data)
         self.budget = limits.max_tokens if limits.scheduler == "chunked" else math.inf
         most, sequences = max(limits.max_tokens, limits.max_sequences, EVERY * 2), limits.max_sequences * self.ranks
-        self.decoding = _products(deployment, _token_knots(most, self.ranks))
+        self.decoding = lru_cache(KEPT)(_products(deployment, _token_knots(most, self.ranks)))
         counts = sorted({1, *(2**power for power in range(1, 16) if 2**power < self.ranks), self.ranks, self.ranks + 1})
         each = _token_knots(most)  # of each prompt, which one rank computes
         lines = [_products(deployment, each, min(count, self.ranks)) for count in counts]
         self.prompting = CurveSheet([float(count) for count in counts], lines)
-        self.head = _head(deployment, sequences)
+        self.head = lru_cache(KEPT)(_head(deployment, sequences))
         self.sequences = sequences
         chunk = most * self.stages if limits.scheduler == "chunked" else max(most, self.longest)
         self.prompts = _prompting(deployment, chunk, self.longest)
+        self.alone = lru_cache(KEPT)(self.prompts[1][0])
         token, prompt = {"decodes": 1, "keys": 16}, {"prompts": 1, "tokens": 16}
         probes = [iteration_cost(deployment, Iteration(**one)) for one in (token, prompt, token | prompt)]
         self.floor_decode, self.floor_prompt, self.floor_mixed = (float(numpy.ravel(one.issuing)[0]) for one in probes)
@@ -205,8 +209,7 @@ class StepTable:
 
     def _prompt_attention(self, pieces: Sequence[Piece]) -> float:
         """Chunks of prompts one by one, as far as one kernel for all of them is not quicker."""
-        alone = self.prompts[1][0]
-        count = len(pieces)
+        alone, count = self.alone, len(pieces)
         if count == 1:
             return alone(pieces[0][1], pieces[0][0])
         tokens, past = sum(piece[0] for piece in pieces) / count, sum(piece[1] for piece in pieces) / count
@@ -223,7 +226,16 @@ class StepTable:
 
     def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
         """`steps` iterations of pure decoding; every sequence grows by one token a step."""
-        return self._advance(decodes, cached, steps, math.inf, queries)[1] if steps > 0 and decodes > 0 else 0.0
+        if steps <= 0 or decodes <= 0:
+            return 0.0
+        knots, values, slopes, floor = self._steps.get((decodes, queries)) or self._pure(decodes, queries)
+        at = cached / decodes
+        place = bisect_right(knots, at, 1, len(slopes)) - 1
+        slope = slopes[place]
+        first = values[place] + slope * (at - knots[place])
+        if first >= floor and at + steps <= knots[place + 1]:  # all between two knots, as nearly always
+            return steps * first + slope * steps * (steps - 1) / 2
+        return self._advance(decodes, cached, steps, math.inf, queries)[1]
 
     def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
         """The most whole iterations of pure decoding within `seconds`."""
@@ -236,7 +248,7 @@ class StepTable:
         knots, values, slopes, floor = self._steps.get((decodes, queries)) or self._pure(decodes, queries)
         at, done, total, last = cached / decodes, 0, 0.0, len(slopes) - 1
         place = bisect_right(knots, at, 1, last + 1) - 1
-        while done < most:
+        while True:
             slope, ahead = slopes[place], most - done
             first = values[place] + slope * (at - knots[place])
             if place < last and at + ahead > knots[place + 1]:
@@ -248,7 +260,10 @@ class StepTable:
             if total + taken > seconds:
                 count = _within(first, slope, seconds - total)
                 return done + count, total + count * first + slope * count * (count - 1) / 2
-            total, done, at = total + taken, done + ahead, at + ahead
+            total, done = total + taken, done + ahead
+            if done == most:
+                break
+            at += ahead
             while place < last and at >= knots[place + 1]:
                 place += 1
         return done, total

@@ -110,6 +110,7 @@ class Simulation:
         if options.watch:
             self.shared.watch = ReplicaWatch(options.watch)
         self.now = 0.0
+        self.progress: Callable[[int], None] | None = None
         self.checkpoints: list[Checkpoint] = []
         self.departures: list[Checkpoint] = []
         self.look_every = max(total / CHECKPOINTS, 1.0)
@@ -151,13 +152,15 @@ class Simulation:
     def go(self, progress: Callable[[int], None] | None = None) -> None:
         """Run to the end. `progress` gets the number of finished requests now and then."""
         heap, until = self.shared.heap, self.options.until_s
-        replicas = self.places
+        replicas, pop = self.places, heapq.heappop
+        self.progress = progress
         self._pull()
-        shown = 0
-        while heap and heap[0][0] <= until:
-            event = heapq.heappop(heap)
-            self.now = now = event[0]
-            kind = event[1]
+        while heap:
+            event = pop(heap)
+            now, kind = event[0], event[1]
+            if now > until:
+                break
+            self.now = now
             if kind == END:
                 replica = replicas[event[2]][1]
                 if replica.version == event[3] and replica.busy:
@@ -168,9 +171,6 @@ class Simulation:
                 replicas[event[2]][1].look(now)
             else:
                 self._rare(event, now)
-            if progress is not None and self.tally.finished - shown >= 1000:
-                shown = self.tally.finished
-                progress(shown)
         self.now = (
             until if self.outstanding and until < inf else max(self.tally.last_end_s, self.tally.last_arrival_s, 0.0)
         )
@@ -252,6 +252,8 @@ class Simulation:
         if self.tally.finished >= self.next_finished:
             self.next_finished += self.look_every
             self.departures.append(self._books(now))
+            if self.progress is not None:
+                self.progress(self.tally.finished)
         if self.shared.recorder is not None:
             self.shared.recorder.request(sequence, replica.index, now)
         self._follow(sequence.request, now)

@@ -146,23 +146,27 @@ class Replica(ReplicaState):
     def _pass(self, steps: int, last_s: float, now: float) -> None:
         """The activity, with so many decode steps of which the last ended at `last_s`, is over: count it."""
         batch, pages, shared, began = self.batch, self.pages, self.shared, self.began
-        running = len(batch.members) - len(batch.padding) + len(self.prefilling)
-        taken = batch.growth.advance(batch.step, steps) if steps and batch.grows else 0
-        used = (pages.private + pages.shared + taken / 2) / pages.capacity
-        self.busy_s += now - began
+        padding = len(batch.padding)
+        live, seconds, held, taken = len(batch.members) - padding, now - began, pages.private + pages.shared, 0
+        running = live + len(self.prefilling)
+        self.busy_s += seconds
         if self.chunks:
-            self.prompt_s += now - began
+            self.prompt_s += seconds
             self.prompt_iterations += 1
-        self.iterations += steps or 1
-        self.batched += steps * running if steps else len(self.chunks)
+        if steps:
+            self.iterations += steps
+            self.batched += steps * running
+            self.emitted += (batch.pace - padding) * steps
+            taken = batch.advance(steps, began, last_s, live, shared.tally)
+            if taken:
+                pages.take(taken)
+        else:
+            self.iterations += 1
+            self.batched += len(self.chunks)
+        used = (held + taken / 2) / pages.capacity
         shared.series.add_busy(began, now, running, used)
         if shared.recorder is not None:
             shared.recorder.activity(self, now, running, used)
-        if steps:
-            self.emitted += (batch.pace - len(batch.padding)) * steps
-            batch.advance(steps, began, last_s, shared.tally)
-            if taken:
-                pages.take(taken)
 
     def _finish_ended(self, now: float) -> None:
         batch = self.batch

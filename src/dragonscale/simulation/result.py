@@ -75,7 +75,7 @@ class Tally:
     """Counters of a run. `first` and `last` bound the numbers of the requests that are measured."""
 
     def __init__(self, limits: dict[str, float], first: int, last: float, keep: bool) -> None:
-        self.limits, self.short_s, self.short_gaps = limits, limits.get("itl_s", inf), 0.0
+        self.limits, self.short_s, self.short_gaps = limits, limits.get("itl_s", 0.0), 0.0
         self.first, self.last = first, last
         self.open = first == 0
         self.times = {name: Histogram() for name in LATENCIES}

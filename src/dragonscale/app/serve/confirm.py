@@ -213,9 +213,11 @@ def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[s
     far = [name for name, value in expected.items() if value and abs(ran[name] / value - 1) > APART]
     if not far and found.load == 1:
         return []
-    made = tokens / row.output_tokens_per_s_per_chip
-    row.ttft_s, row.tpot_s, row.output_tokens_per_s_per_chip = ran.values()
-    row.latency_s, row.tokens_per_s_per_user = latency["e2e_s"].mean, 1 / row.tpot_s if row.tpot_s else 0.0
+    shown = [ran[name] if name in far or found.load < 1 else value for name, value in expected.items()]
+    made = shown[2] / row.output_tokens_per_s_per_chip
+    row.ttft_s, row.tpot_s, row.output_tokens_per_s_per_chip = shown
+    row.latency_s = row.ttft_s + (asked.ask.output - 1) * row.tpot_s
+    row.tokens_per_s_per_user = 1 / row.tpot_s if row.tpot_s else 0.0
     row.requests_per_s *= made
     for name in ("cost_usd_per_mtok", "cost_usd_per_mtok_input", "cost_usd_per_mtok_output"):
         cost = getattr(row, name)
@@ -224,4 +226,4 @@ def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[s
     if found.load < 1:
         return [f"The pools are told at {found.load:.0%} of the rate they are sized for: there they meet the targets."]
     told = " and ".join(f"{name} by {ran[name] / expected[name] - 1:+.0%}" for name in far)
-    return [f"What is expected is what was simulated, which differs from the steady state's formulas ({told})."]
+    return [f"What is expected is what was simulated where that is far from the steady state's formulas ({told})."]

@@ -232,7 +232,7 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityRep
     up = found.confirmed and _replicas(asked, found.confirmed.result)  # of a fleet that grows, on average
     count = up[0] if up and asked.fleet.pool.autoscale is not None else replicas
     hourly = None if count is None else fleet_usd_per_h(asked, count, prefills)
-    chips = count and round(fleet_chips(asked, count, prefills))
+    chips = None if count is None else round(fleet_chips(asked, count, prefills))
     output, rate = asked.traffic.output, asked.traffic.rate or 0.0
     served = min(rate, found.rate or rate) if found.confirmed is None else rate
     cost = None if hourly is None or not served else float(usd_per_million(served * output, 1, hourly))

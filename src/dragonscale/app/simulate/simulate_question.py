@@ -136,7 +136,8 @@ def _settled(traffic: AskedTraffic, fleet: sim.Fleet, question: SimulateQuestion
     fills and empties it is not one that has been up for long, so the first and the last of them are not measured.
     Clients begin one after another over the time of one request, so that requests are in every phase at any time."""
     source = traffic.source
-    if isinstance(source, sim.Replay) or question.ramp or question.arrivals == "at-once":
+    steady = isinstance(source, sim.OpenLoop | sim.ClosedLoop)
+    if not steady or question.ramp or question.arrivals == "at-once":
         return traffic, 0.0
     under_way, latency = _in_flight(traffic, fleet, question.clients or 0)
     if question.requests == SimulateQuestion.requests:
