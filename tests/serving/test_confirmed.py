@@ -8,7 +8,8 @@ import pytest
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.simulate.simulate_question import read_question
 from dragonscale.serving.deployment import deploy
-from dragonscale.serving.frontier import Ask, Config, judge, load_for, loaded, place_wait
+from dragonscale.serving.frontier import Ask, Config, judge
+from dragonscale.serving.ranking import load_for, loaded, place_wait
 from dragonscale.serving.space import Formats, Lot, stack
 from dragonscale.serving.speculation import Draft
 from dragonscale.simulation import ClosedLoop

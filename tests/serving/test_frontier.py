@@ -13,11 +13,12 @@ from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, Config, best, explore, frontier, judge, load_for, replicas_for
+from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.narrowing import NEARLY
 from dragonscale.serving.phases import decode, iteration_cost, prefill
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prefix import rooms
+from dragonscale.serving.ranking import best, frontier, load_for, replicas_for
 from dragonscale.serving.space import Formats, Lot, parts_of, slices_of, splits, stack
 from dragonscale.serving.speculation import Draft
 from dragonscale.serving.steady import Habits, PromptTimes, SteadyLoop, closed_loop, steady_state

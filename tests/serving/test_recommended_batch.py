@@ -9,7 +9,8 @@ import pytest
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, Config, best, explore, replicas_for
+from dragonscale.serving.frontier import Ask, Config, explore
+from dragonscale.serving.ranking import best, replicas_for
 from dragonscale.serving.space import Formats, parts_of
 
 FP8, BLOCK = Formats("fp8", "fp8", "fp8"), Formats("fp8", "fp8_block", "bf16")

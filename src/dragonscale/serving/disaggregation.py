@@ -23,7 +23,8 @@ import numpy
 from dragonscale.serving.bulk import sojourn
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine, adjust
-from dragonscale.serving.frontier import Ask, Config, first_of_each
+from dragonscale.serving.frontier import Ask, Config
+from dragonscale.serving.ranking import first_of_each
 from dragonscale.serving.space import slices_of
 from dragonscale.serving.steady import Steady
 from dragonscale.serving.table import LATENCY, port_bandwidth
@@ -332,18 +333,14 @@ def _room(prefill: Config, decode: Config, decodes: int, within: Mapping[str, in
 
 
 def _sized(one: Pools) -> Pools:
-    """As many replicas of each kind as the offered rate takes, and as bring 19 of 20 first tokens in time where that
-    can be."""
+    """As many replicas of each kind as the offered rate takes with first tokens in time on average."""
     assert one.offered is not None
     decodes = max(1, math.ceil(one.offered / (one.draining * decode_load(one.decode)) - 1e-9))
     prefills = max(1, math.ceil(one.offered / (one.feeding * MOST_LOAD) - 1e-9))
     made = replace(one, prefills=prefills, decodes=decodes)
     while made.feeding * made.highest_load < one.offered * (1 - 1e-9):
         made = replace(made, prefills=made.prefills + 1)
-    target, enough = one.ask.ttft or math.inf, made
-    while enough.ttft_p95 > target and enough.prefills < 2 * made.prefills:
-        enough = replace(enough, prefills=enough.prefills + 1)
-    return enough if enough.ttft_p95 <= target else made
+    return made
 
 
 def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pools]:

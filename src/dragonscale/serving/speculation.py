@@ -163,7 +163,7 @@ def loop_seconds(deployment: Deployment, draft: Draft, batch: Any, keys: Number,
     some = counts[counts > 0][:, None]
     verify = iteration_cost(deployment, decode(batch, keys, some + 1.0)).expected if some.size else plain
     verify = numpy.broadcast_to(verify, (max(len(some), 1), *numpy.shape(plain)))
-    if draft.source:  # nobody asked for drafts, which engines make in no pipeline
+    if draft.source and 0 in draft.counts:  # nobody asked for drafts, which engines make in no pipeline
         verify = numpy.where(numpy.asarray(deployment.plan.pipe) > 1, numpy.inf, verify)
     rows, each = iter(verify), drafting_seconds(deployment, draft, batch, keys, plain)
     loops = ((next(rows) + count * each) if count else plain for count in draft.counts)

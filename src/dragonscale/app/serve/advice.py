@@ -20,11 +20,12 @@ from dragonscale.serving.checkpoint import bits, narrower_formats
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.disaggregation import PooledConfig, Pools
 from dragonscale.serving.formats import Formats
-from dragonscale.serving.frontier import Config, best, judge
+from dragonscale.serving.frontier import Config, judge
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import caches, rules
 from dragonscale.serving.narrowing import PATIENCE_S
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.ranking import best
 from dragonscale.serving.space import Lot, parts_of, slices_of, smallest_slice, splits, stack
 from dragonscale.serving.targets import LATENCIES, MEAN
 
@@ -52,7 +53,7 @@ def advice(
         return f"{bound}: {change}", bound, change
     remedies = {
         "weight reads": _for_weights(asked, config, critical),
-        "cache reads": _for_cache(config),
+        "cache reads": _for_cache(asked, config),
         "compute": _for_compute(asked, config, critical),
         "collectives": _for_wires(config, report),
         "latency": _for_latency(asked, config),
@@ -112,13 +113,12 @@ def _had(asked: ServeAsked, config: Config) -> list[Formats]:
     return narrower_formats(known_engine(config.engine, chip), chip, asked.model, "any")
 
 
-def _for_cache(config: Config) -> str:
+def _for_cache(asked: ServeAsked, config: Config) -> str:
     chip = config.piece.chip
     narrow = _narrower(caches(known_engine(config.engine, chip), chip), config.plan.kv)
     ways = [way for way in rules(config.engine).spread if way not in ("copy", config.plan.spread)]
-    split = (
-        f", or splitting the cache further (--spread {' or '.join(ways)})" if ways and config.plan.tensor > 1 else ""
-    )
+    copied = config.plan.tensor > max(divisible(asked.model).kv_heads, default=0)  # else heads split it already
+    split = f", or splitting the cache further (--spread {' or '.join(ways)})" if ways and copied else ""
     return (f"a cache in {narrow} (--kv-dtype), " if narrow else "") + f"fewer or shorter sequences{split}"
 
 

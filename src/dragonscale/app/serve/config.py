@@ -27,12 +27,13 @@ from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.disaggregation import PooledConfig
 from dragonscale.serving.economics import usd_per_million
-from dragonscale.serving.frontier import Config, replicas_for
+from dragonscale.serving.frontier import Config
 from dragonscale.serving.held import cache_lines, weight_lines, workspace_lines
 from dragonscale.serving.launch import engine_on
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prompting import chunks_of
+from dragonscale.serving.ranking import replicas_for
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.training.bands import kind_name
 

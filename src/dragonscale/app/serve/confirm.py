@@ -17,7 +17,8 @@ from dragonscale.app.serve.serve_records import ConfigReport, SimulatedRun, conf
 from dragonscale.app.simulate.ask_simulate import fleet_chips, latency_of
 from dragonscale.app.simulate.simulate_question import read_question
 from dragonscale.physics.units import render
-from dragonscale.serving.frontier import Config, worth
+from dragonscale.serving.frontier import Config
+from dragonscale.serving.ranking import worth
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.simulation import simulate
 

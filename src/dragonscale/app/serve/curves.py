@@ -16,9 +16,10 @@ from dragonscale.app.serve.serve_records import ConfigReport
 from dragonscale.serving.crossovers import resources
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import Formats
-from dragonscale.serving.frontier import Config, frontier, judge
+from dragonscale.serving.frontier import Config, judge
 from dragonscale.serving.iteration import decode
 from dragonscale.serving.phases import iteration_cost
+from dragonscale.serving.ranking import frontier
 from dragonscale.serving.space import Lot, stack
 
 POINTS = 48

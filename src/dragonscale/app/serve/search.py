@@ -12,9 +12,10 @@ from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.serving.bands import ServedKind, counted_share, is_moe
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.frontier import Ask, Config, best, explore, first_of_each, judge
+from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.ranking import best, first_of_each
 from dragonscale.serving.space import one_plan, parts_of, pool_parts, slices_of
 
 WIDER = (256, 1024)
