@@ -13,7 +13,7 @@ max TP hidden in decode: (8*B*W_hbm + 3*F*W_ici + 2*H*N*W_ici)/(2*(4*B*W_hbm - H
 context where KV reads dominate: D*W_hbm*(3*C*F*L + 2*C*H*L*N + 2*C*H*L*tensor + C_int8*V)/(C*C_int8*H*L*tensor) = 913.3
 context where KV reads pass weights: D*(3*F*L + 2*H*L*N + 2*H*L*tensor + 2*V)/(2*B*H*L*tensor) = 3428
 max tok/s/chip: where the roofline grows with the batch = 274.8
-largest batch: (HBM*m - r - w)/(S*c) = 44.36
+largest batch: (HBM*m - r - w)/(S*c) = 42.8
 max TP hidden in prefill: (4*C_int8 + 3*F*W_ici + 2*H*K*W_ici + 2*H*N*W_ici)/(4*C_int8) = 6.965
 """
 

@@ -40,7 +40,7 @@ def grouped_matmul_seconds(
     >>> from dragonscale.physics.kernels.profile_file import kernel_profile_for
     >>> from dragonscale.physics.hardware import load_chip
     >>> h200 = kernel_profile_for(load_chip("h200"))
-    >>> 1.0e-3 < grouped_matmul_seconds(64, 4096, 1536, 8, 128, "bf16", h200) < 1.3e-3
+    >>> 1.0e-3 < float(grouped_matmul_seconds(64, 4096, 1536, 8, 128, "bf16", h200)) < 1.3e-3
     True
     """
     name = format_name(dtype)
