@@ -89,11 +89,12 @@ def loaded(config: Config, judged: Sequence[Config], rate: float, replicas: int)
     return ttft - met * (1 - min(shared, 1.0)) + place, tpot
 
 
-def worth(one: Config, ask: Ask, share: float = 1.0) -> tuple[float, ...]:
-    """What configurations are ranked by, the least first, with a `share` of the expected tokens."""
+def worth(one: Config, ask: Ask, share: float = 1.0, replicas: float | None = None) -> tuple[float, ...]:
+    """What configurations are ranked by, the least first, with a `share` of the expected tokens; at a rate with so many
+    `replicas`, where they are known."""
     cost, hourly, per_chip = one.usd_per_mtok, one.usd_per_h, -one.tokens_per_chip * share
     if ask.rate is not None:
-        replicas = replicas_for(one, ask) / share
+        replicas = (replicas or replicas_for(one, ask)) / share
         return (not one.meets, math.inf if hourly is None else hourly * replicas, one.chips * replicas, per_chip)
     return (not one.meets, math.inf if cost is None else cost / share, per_chip)
 

@@ -11,7 +11,7 @@ from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, kind_of
-from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed
+from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed, in_order
 from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variants import disaggregation_report, prefix_report, search_pools, speculation_report
@@ -25,6 +25,7 @@ from dragonscale.serving.frontier import Config
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.ranking import best as best_of
 from dragonscale.serving.ranking import frontier, loaded
+from dragonscale.serving.targets import LATENCIES
 from dragonscale.serving.timed_shapes import untimed_experts
 
 LONG = "Not simulated here, since a run with batches of {:,} takes longer than an answer; the next command runs it."
@@ -58,8 +59,8 @@ def answer(
         report.notes = [*why, *remedies.refused_notes(asked, refused, all_=False)]
         return report
     chosen, apart = ranked_apart(asked, [*configs, *fleets])
-    found = confirmed(asked, chosen) if confirm and not brief and chosen[0].meets else None
-    chosen = [found.config, *(one for one in chosen if one.place != found.config.place)] if found else chosen
+    runs = confirmed(asked, chosen) if confirm and not brief and chosen[0].meets else []
+    chosen = in_order(chosen, runs) if runs else chosen
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
@@ -74,12 +75,14 @@ def answer(
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:
         report.notes = [f"{text}." for text in report.configs[0].violations]
+        late = [LATENCIES[name] for name, goal in asked.goals.items() if goal.share]
+        report.notes += [f"In brief {' and '.join(late)} are judged by means, not by percentiles."] if late else []
         report.notes += margin_notes(report.workload, report.configs[0])
         return report
     _add_variants(asked, best, report)
     if fleets or asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, fleets, ranked_apart(asked, configs)[0])
-    report.notes = _how_surely(asked, report, found, confirm) if best.meets or found else remedies.missed(asked, best)
+    report.notes = _as_run(asked, report, chosen, runs, confirm) if best.meets or runs else remedies.missed(asked, best)
     report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)
@@ -90,12 +93,16 @@ def answer(
     return report
 
 
-def _how_surely(asked: ServeAsked, report: records.ServeReport, found: Confirmed | None, confirm: bool) -> list[str]:
-    """Put the run of the headline into the report; what to say of it, or of why there is none."""
-    if found is None:
+def _as_run(
+    asked: ServeAsked, report: records.ServeReport, chosen: Sequence[Config], runs: Sequence[Confirmed], confirm: bool
+) -> list[str]:
+    """Put what was run into the report; what to say of the headline's run, or of why there is none."""
+    if not runs:
         return [LONG.format(report.configs[0].batch)] if confirm else []
-    report.simulated = found.run
-    return as_simulated(asked, report.configs[0], found)
+    report.simulated = runs[0].run
+    rows = {one.place: row for one, row in zip(chosen, report.configs, strict=False)}
+    notes = [as_simulated(asked, rows[one.config.place], one) for one in runs]
+    return notes[0]
 
 
 def _notes(
