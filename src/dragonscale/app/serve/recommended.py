@@ -22,7 +22,8 @@ TURNS, FEWEST = 5, 1000
 """Requests in a short run over those under way at once, and in all at least: its means are then within 1% of those of a
 long run, that of the time to first token within 6%."""
 MOST_REPLICAS = 4
-"""Larger fleets at a rate are run as one of this size with the same load on each replica."""
+"""Larger fleets at a rate are run as one of this size with the same load on each replica, or of as many as the fewest
+requests are enough for: the more there are, the less their batches vary."""
 
 
 def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
@@ -115,11 +116,12 @@ def short_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion:
     With the very model and chips that were asked about."""
     question = simulate_question(asked, best)
     replicas = question.replicas or 1
-    kept = 1 if question.clients else min(replicas, MOST_REPLICAS)
+    each = parse(question.rate, "count/s", "--rate") / replicas if question.rate else 0.0
+    enough = FEWEST / (TURNS * each * best.latency_s) if each else 0.0
+    kept = min(replicas, max(MOST_REPLICAS, int(enough))) if each else 1
     if best.prefill:
         kept = replicas // math.gcd(replicas, best.prefill.replicas)
-    rate = parse(question.rate, "count/s", "--rate") * kept / replicas if question.rate else 0.0
-    under_way = rate * best.latency_s or best.batch
+    rate, under_way = each * kept, each * kept * best.latency_s or best.batch
     words: dict[str, Any] = {"model": asked.model, "on": piece_of(asked, best.copy_slice)}
     words |= {"draft": asked.question.draft} if question.draft else {}
     if best.prefill:
