@@ -23,7 +23,15 @@ from dragonscale.serving.engine import Engine
 from dragonscale.serving.iteration import IterationCost
 from dragonscale.serving.narrowing import PATIENCE_S, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.prompting import NO_DRAFTS, Looped, Served, decode_steps, served, served_apart
+from dragonscale.serving.prompting import (
+    NO_DRAFTS,
+    Looped,
+    Served,
+    decode_steps,
+    mean_context,
+    served,
+    served_apart,
+)
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
 from dragonscale.serving.speculation import Draft, drafting_seconds, loop_seconds, tokens_per_loop
 from dragonscale.serving.steady import Steady
@@ -70,6 +78,11 @@ class Ask:
     def past(self) -> int:
         """Tokens of a prompt that are cached."""
         return self.prompt - self.new
+
+    @property
+    def context(self) -> float:
+        """Tokens of a sequence that decodes, on average."""
+        return mean_context(self.prompt, self.output)
 
     @property
     def step(self) -> float | None:
@@ -232,7 +245,7 @@ def _judged(
 ) -> list[Config]:
     numbers = {name: numpy.atleast_1d(getattr(lot.plan, name))[places] for name in DEGREES}
     wide = Deployment(model, lot.piece, replace(lot.plan, **numbers), engine)
-    steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.prompt + ask.output / 2
+    steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.context
     plain = steps.curve(batch)
     looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, keys, plain)
     if ask.apart:

@@ -119,7 +119,7 @@ def piecewise(knots: list[Any], values: list[Any]) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class DecodeSteps:
-    """Seconds of a decode step halfway through the outputs by the sequences in it, and by how much of itself it grows
+    """Seconds of a decode step at the mean context by the sequences in it, and by how much of itself it grows
     from the first token to the last; `cost` has those of the whole batch as its first rows."""
 
     curve: Callable[[Any], Any]
@@ -127,9 +127,23 @@ class DecodeSteps:
     cost: IterationCost
 
 
+OUTPUTS_VARY = 1 / 12
+"""The squared coefficient of variation of outputs from half to one and a half of their mean."""
+
+
+def mean_context(prompt: int, output: int) -> float:
+    """Tokens of a sequence that decodes, on average: half of its output is there, and since outputs vary and long ones
+    decode for longer, a little more (the mean age in a renewal process).
+
+    >>> mean_context(1000, 240)
+    1130.0
+    """
+    return prompt + output * (1 + OUTPUTS_VARY) / 2
+
+
 def decode_steps(deployment: Deployment, batch: Any, prompt: int, output: int) -> DecodeSteps:
     """Decode steps of up to so many sequences."""
-    keys = prompt + output / 2
+    keys = mean_context(prompt, output)
     knots = [numpy.maximum(batch * part, 1.0) for part in PARTS]
     asked = [Iteration(decodes=knot, keys=keys) for knot in knots[::-1]]
     cost = costs(deployment, len(batch), [*asked, Iteration(decodes=batch, keys=float(prompt))])
@@ -177,7 +191,7 @@ def served(
     as many sequences beside them, and prompts together, as that gives. With drafts an iteration is a whole loop, of
     which an output takes fewer than it has tokens. Requests come at `random`, or each as soon as another ends."""
     engine = deployment.engine
-    limits, keys = engine.scheduling, new + past + output / 2
+    limits, keys = engine.scheduling, mean_context(new + past, output)
     habits = Habits(limits.ahead + (limits.poll - 1) / 2, limits.beside, steps.growth, random)
     front = engine.host.front_s(new + past)
     nobody = 0.0 * batch
@@ -211,7 +225,7 @@ def served_apart(
 ) -> Served:
     """The same where prompts are prefilled by other replicas than those that decode: a batch that only decodes, and
     prompts that run by themselves."""
-    keys, nobody = new + past + output / 2, 0.0 * batch
+    keys, nobody = mean_context(new + past, output), 0.0 * batch
     cut = chunks_of(deployment, new, past, nobody)
     packed = _packed(deployment, cut, keys)
     step, front = steps.curve(batch) * looped.seconds / looped.tokens, deployment.engine.host.front_s(new + past)

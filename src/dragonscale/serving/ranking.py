@@ -9,6 +9,7 @@ import numpy
 from dragonscale.plan.pareto import front
 from dragonscale.serving.frontier import Ask, Config
 from dragonscale.serving.narrowing import NEARLY
+from dragonscale.serving.prompting import OUTPUTS_VARY
 
 
 def frontier(configs: Sequence[Config], counted: Callable[[Config], float] = lambda _: 1.0) -> list[Config]:
@@ -26,10 +27,6 @@ TPOT_LOAD = 0.9
 """The same at a batch that a TPOT target limits. Targets are means: at the whole of that batch half of the requests
 would be above theirs. Requests in flight vary with their square root, 5% in 400 of them, and 1.65 times as much leaves
 one of twenty above."""
-
-
-OUTPUTS_VARY = 1 / 12
-"""The squared coefficient of variation of outputs from half to one and a half of their mean."""
 
 
 def place_wait(config: Config, taken: float, load: float, replicas: int = 1) -> float:
@@ -78,11 +75,13 @@ def loaded(config: Config, judged: Sequence[Config], rate: float, replicas: int)
     own = [one for one in judged if (one.place, one.engine) == (config.place, config.engine)]
     own = sorted(own, key=lambda one: one.batch)
     rates = numpy.maximum.accumulate([float(one.state.requests) * (1 - 1 / replicas / one.batch) for one in own])
-    ttft, tpot, waiting, prefill = (
+    ttft, tpot, waiting, prefill, added, decode = (
         float(numpy.interp(rate, rates, [float(getattr(one.state, name)) for one in own]))
-        for name in ("ttft", "tpot", "waiting", "prefill")
+        for name in ("ttft", "tpot", "waiting", "prefill", "added", "decode")
     )
-    met = waiting + prefill - min(float(one.state.prefill) for one in own)  # of others' prompts, on one replica
+    # a prompt that meets no other: by itself, or beside those who decode
+    alone = min(float(one.state.prefill) for one in own) if config.packed else added + config.chunks * decode
+    met = waiting + max(prefill - alone, 0.0)  # of others' prompts, on one replica
     shared = min(rate * prefill, 1.0) ** (math.sqrt(2 * (replicas + 1)) - 2) / replicas
     taken = rate * (ttft + (float(config.state.output) - 1) * tpot) / config.batch
     place = place_wait(config, taken, rate / float(config.state.requests), replicas)

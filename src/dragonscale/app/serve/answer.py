@@ -12,7 +12,15 @@ from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, kind_of
 from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed, in_order
-from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
+from dragonscale.app.serve.search import (
+    Progress,
+    at_rate,
+    check_plan,
+    counted_in,
+    parameter_count,
+    ranked_apart,
+    search,
+)
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variants import disaggregation_report, prefix_report, search_pools, speculation_report
 from dragonscale.errors import InputError
@@ -24,7 +32,7 @@ from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.ranking import best as best_of
-from dragonscale.serving.ranking import frontier, loaded
+from dragonscale.serving.ranking import frontier
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.serving.timed_shapes import untimed_experts
 
@@ -67,10 +75,9 @@ def answer(
     report.workload = _request(asked, chosen)
     report.expected_error = expected_error(kind_of(asked, best))
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
-    if (rate := asked.ask.rate) is not None:
+    if asked.ask.rate is not None:
         for one, shown in zip((*chosen, *apart), report.configs, strict=True):
-            replicas = shown.replicas or 1
-            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, configs, rate / replicas, replicas)
+            shown.fleet_ttft_s, shown.fleet_tpot_s = at_rate(asked, one, configs, shown.replicas or 1)
     report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets], counted_in(asked))]
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:
@@ -276,7 +283,7 @@ def solved_limits(asked: ServeAsked, config: Config) -> list[ServingLimit]:
     """Critical batch, degrees, contexts and the largest batch of a configuration, as formulas and numbers."""
     ask = asked.ask
     tokens = min(ask.new, asked.engine_on(config.piece.chip, config.engine).scheduling.max_tokens)
-    return find_limits(deployed(asked, config), config.batch, ask.prompt + ask.output // 2, tokens)
+    return find_limits(deployed(asked, config), config.batch, round(ask.context), tokens)
 
 
 def limit_rows(asked: ServeAsked, config: Config) -> list[records.LimitRow]:

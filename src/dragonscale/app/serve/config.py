@@ -52,11 +52,11 @@ def deployed(asked: ServeAsked, config: Config) -> Deployment:
 
 
 def iterations(asked: ServeAsked, batch: int, deployment: Deployment) -> dict[str, Iteration]:
-    """A decode step halfway through the outputs, and a prefill of one prompt for each data rank and stage."""
+    """A decode step at the mean context, and a prefill of one prompt for each data rank and stage."""
     ask, plan = asked.ask, deployment.plan
     tokens = min(ask.new, deployment.engine.scheduling.max_tokens)
     return {
-        "decode": decode(batch, ask.prompt + ask.output / 2),
+        "decode": decode(batch, ask.context),
         "prefill": prefill(tokens, plan.data * plan.pipe, ask.past),
     }
 
@@ -203,7 +203,7 @@ def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
         page_tokens=page,
         pages=int(tokens // page),
         tokens=tokens,
-        wasted=(page - 1) / 2 / (asked.ask.prompt + asked.ask.output / 2 + (page - 1) / 2),
+        wasted=(page - 1) / 2 / (asked.ask.context + (page - 1) / 2),
         sequence_bytes=sequence,
         token_bytes=sequence / length,
     )
