@@ -15,7 +15,7 @@ from dragonscale.app.serve import confirm
 from dragonscale.app.serve.answer import answer
 from dragonscale.app.serve.config import config_report
 from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed, in_order
-from dragonscale.app.serve.recommended import next_command, recommended, short_question
+from dragonscale.app.serve.recommended import next_command, saved_plan, short_question
 from dragonscale.app.serve.search import ranked, search
 from dragonscale.app.serve.serve_question import ServeAsked, read_question
 from dragonscale.app.serve.serve_records import PrefillPool, SimulatedRun
@@ -36,10 +36,10 @@ def made_up(config: Config, meets: bool = True, holds: bool = True, **words: Any
     """A run that says what it is told to; its numbers are the expected ones, or `slower` times those."""
     slower, load = words.get("slower", 1.0), words.get("load", 1.0)
     times = {"ttft_s": float(config.state.ttft), "tpot_s": float(config.state.tpot)}
+    times |= {f"{name}_s": value / slower for name, value in words.get("reached", {}).items()}
     latency = {name: Latency(*[value * slower] * 10) for name, value in times.items()}
     run = SimulatedRun(1, None, None, 1000, latency, config.tokens_per_chip / slower, meets)
-    reached = words.get("reached", {})
-    return Confirmed(replace(config, meets=meets), words.get("replicas"), load, run, reached, holds)
+    return Confirmed(replace(config, meets=meets), words.get("replicas"), load, run, holds)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def same_run(words: str, path: Path) -> tuple[simulate_question.SimulateAsked, s
     _, *flags = next_command(asked, report).split()
     simulate, rest = find_command(flags)
     printed = simulate.question(**read_arguments(simulate.fields(), rest, simulate.name))
-    plan_file.save_serving_plan(recommended(asked, report), str(path / "plan.toml"))
+    plan_file.save_serving_plan(saved_plan(asked, report.configs[0]), str(path / "plan.toml"))
     return simulate_question.read_question(printed), simulate_question.read_question(
         SimulateQuestion(str(path / "plan.toml"))
     )

@@ -23,15 +23,7 @@ from dragonscale.serving.engine import Engine
 from dragonscale.serving.iteration import IterationCost
 from dragonscale.serving.narrowing import PATIENCE_S, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.prompting import (
-    NO_DRAFTS,
-    Looped,
-    Served,
-    decode_steps,
-    mean_context,
-    served,
-    served_apart,
-)
+from dragonscale.serving.prompting import NO_DRAFTS, Looped, Served, decode_steps, served, served_apart
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
 from dragonscale.serving.speculation import Draft, drafting_seconds, loop_seconds, tokens_per_loop
 from dragonscale.serving.steady import Steady
@@ -40,6 +32,10 @@ from dragonscale.serving.targets import LATENCIES
 WATERMARK = 0.01
 """The part of the cache's pages that the admission of a further sequence leaves free (vLLM's block manager)."""
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
+
+
+OUTPUTS_VARY = 1 / 12
+"""The squared coefficient of variation of outputs from half to one and a half of their mean."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +77,9 @@ class Ask:
 
     @property
     def context(self) -> float:
-        """Tokens of a sequence that decodes, on average."""
-        return mean_context(self.prompt, self.output)
+        """Tokens of a sequence that decodes, on average: half of its output is there, and since outputs vary and long
+        ones decode for longer, a little more (the mean age in a renewal process)."""
+        return self.prompt + self.output * (1 + OUTPUTS_VARY) / 2
 
     @property
     def step(self) -> float | None:
@@ -245,9 +242,9 @@ def _judged(
 ) -> list[Config]:
     numbers = {name: numpy.atleast_1d(getattr(lot.plan, name))[places] for name in DEGREES}
     wide = Deployment(model, lot.piece, replace(lot.plan, **numbers), engine)
-    steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.context
+    steps = decode_steps(wide, batch, ask.prompt, ask.context)
     plain = steps.curve(batch)
-    looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, keys, plain)
+    looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, steps.keys, plain)
     if ask.apart:
         loop = served_apart(wide, batch, steps, ask.new, ask.past, ask.output, looped)
     else:

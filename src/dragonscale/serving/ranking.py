@@ -7,9 +7,8 @@ from typing import Any
 import numpy
 
 from dragonscale.plan.pareto import front
-from dragonscale.serving.frontier import Ask, Config
+from dragonscale.serving.frontier import OUTPUTS_VARY, Ask, Config
 from dragonscale.serving.narrowing import NEARLY
-from dragonscale.serving.prompting import OUTPUTS_VARY
 
 
 def frontier(configs: Sequence[Config], counted: Callable[[Config], float] = lambda _: 1.0) -> list[Config]:

@@ -10,17 +10,9 @@ from dragonscale.app.prices import price_rows
 from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
-from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, kind_of
+from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, fleet_times, kind_of
 from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed, in_order
-from dragonscale.app.serve.search import (
-    Progress,
-    at_rate,
-    check_plan,
-    counted_in,
-    parameter_count,
-    ranked_apart,
-    search,
-)
+from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variants import disaggregation_report, prefix_report, search_pools, speculation_report
 from dragonscale.errors import InputError
@@ -40,12 +32,12 @@ LONG = "Not simulated here, since a run with batches of {:,} takes longer than a
 
 
 def answer(
-    asked: ServeAsked, progress: Progress | None = None, brief: bool = False, confirm: bool = True
+    asked: ServeAsked, progress: Progress | None = None, brief: bool = False, confirm: bool | None = None
 ) -> records.ServeReport:
-    """The report that answers a question, its headline confirmed by running it (`confirm`). In brief without what is
-    run, solved and tried around the best configuration: limits, speculation, prefixes, remedies, advice, and what would
-    be better than a given plan."""
-    start = time.perf_counter()
+    """The report that answers a question, its headline confirmed by running it (`confirm`; unsaid, unless in brief). In
+    brief without what is solved and tried around the best configuration: limits, speculation, prefixes, remedies,
+    advice, and what would be better than a given plan."""
+    start, confirm = time.perf_counter(), not brief if confirm is None else confirm
     if asked.saved is not None:
         _check(asked, asked.saved.plan)
     none = remedies.asked_refusal(asked)
@@ -67,7 +59,7 @@ def answer(
         report.notes = [*why, *remedies.refused_notes(asked, refused, all_=False)]
         return report
     chosen, apart = ranked_apart(asked, [*configs, *fleets])
-    runs = confirmed(asked, chosen) if confirm and not brief and chosen[0].meets else []
+    runs = confirmed(asked, chosen) if confirm and chosen[0].meets else []
     chosen = in_order(chosen, runs) if runs else chosen
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
@@ -77,19 +69,20 @@ def answer(
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     if asked.ask.rate is not None:
         for one, shown in zip((*chosen, *apart), report.configs, strict=True):
-            shown.fleet_ttft_s, shown.fleet_tpot_s = at_rate(asked, one, configs, shown.replicas or 1)
+            shown.fleet_ttft_s, shown.fleet_tpot_s = fleet_times(asked, one, configs, shown.replicas or 1)
+    how = _as_run(asked, report, chosen, runs, confirm)
     report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets], counted_in(asked))]
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:
         report.notes = [f"{text}." for text in report.configs[0].violations]
-        late = [LATENCIES[name] for name, goal in asked.goals.items() if goal.share]
+        late = [LATENCIES[name] for name, goal in asked.goals.items() if goal.share and not confirm]
         report.notes += [f"In brief {' and '.join(late)} are judged by means, not by percentiles."] if late else []
         report.notes += margin_notes(report.workload, report.configs[0])
         return report
     _add_variants(asked, best, report)
     if fleets or asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, fleets, ranked_apart(asked, configs)[0])
-    report.notes = _as_run(asked, report, chosen, runs, confirm) if best.meets or runs else remedies.missed(asked, best)
+    report.notes = how if best.meets or runs else remedies.missed(asked, best)
     report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dragonscale.app.serve.config import add_bands, config_report, kind_of
+from dragonscale.app.serve.config import add_bands, config_report, kind_of, violation
 from dragonscale.app.serve.recommended import short_question
 from dragonscale.app.serve.search import at_batches, counted_in
 from dragonscale.app.serve.serve_question import ServeAsked
@@ -17,15 +17,14 @@ from dragonscale.app.serve.serve_records import ConfigReport, SimulatedRun, conf
 from dragonscale.app.simulate.ask_simulate import fleet_chips, latency_of
 from dragonscale.app.simulate.capacity import missed_targets
 from dragonscale.app.simulate.simulate_question import read_question
-from dragonscale.physics.units import render
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.ranking import worth
-from dragonscale.serving.targets import LATENCIES
 from dragonscale.simulation import simulate
 from dragonscale.simulation.backlog import load_of
 
-MARGIN = 0.99
-"""Of a target, what a run has to stay within: means of so short a run are known to 1%."""
+MARGIN, NEARLY = 0.99, 0.995
+"""Of a target, what a run has to stay within: means of so short a run are known to 1%; and what one that misses it is
+above: percentiles are known to half a percent."""
 APART = 0.05
 """How far a run may be from what is expected; what is further is shown as it was simulated."""
 TRIES, FINALISTS = 5, 3
@@ -44,33 +43,25 @@ GRID = 32
 @dataclass(frozen=True)
 class Confirmed:
     """A configuration that was run, the replicas that share a rate, the load of pools (a part of what they are sized
-    for), what it reached of the latencies that have a target, in seconds, and whether it holds: meets the targets with
-    a margin."""
+    for), the run, and whether it holds: meets the targets with a margin."""
 
     config: Config
     replicas: int | None
     load: float
     run: SimulatedRun
-    reached: dict[str, float]
     holds: bool
 
 
 def run(asked: ServeAsked, config: Config, replicas: int | None = None, load: float = 1.0) -> Confirmed:
-    """One run of a configuration."""
+    """A short run of a configuration."""
     row = config_report(asked, config)
     row.replicas, row.requests_per_s = replicas or row.replicas, load * row.requests_per_s
-    found, reached = simulated(asked, row)
-    holds = found.meets_slo and all(reached[name] <= MARGIN * goal.seconds for name, goal in asked.goals.items())
-    return Confirmed(replace(config, meets=found.meets_slo), row.replicas, load, found, reached, holds)
-
-
-def simulated(asked: ServeAsked, row: ConfigReport) -> tuple[SimulatedRun, dict[str, float]]:
-    """A short run of a configuration."""
     question = short_question(asked, row)
     read = read_question(question)
     result = simulate(read.fleet, read.traffic.source, read.options)
-    load, missed = None if read.traffic.rate is None else load_of(result), missed_targets(result, read.targets)
+    backlog = None if read.traffic.rate is None else load_of(result)
     chips = fleet_chips(read, read.fleet.pool.replicas, read.fleet.prefill.replicas if read.fleet.prefill else 0)
+    meets = not missed_targets(result, read.targets) and not (backlog and backlog.grows)
     found = SimulatedRun(
         replicas=read.fleet.pool.replicas,
         requests=result.outcome.arrived,
@@ -78,12 +69,20 @@ def simulated(asked: ServeAsked, row: ConfigReport) -> tuple[SimulatedRun, dict[
         rate_per_s=read.traffic.rate,
         latency={name: latency_of(summary) for name, summary in result.latency.items()},
         output_tokens_per_s_per_chip=result.throughput.output_tokens_per_s / chips,
-        meets_slo=not missed and not (load and load.grows),
+        meets_slo=meets,
     )
-    value = {name: read.reached(result, f"{name}_s") for name in asked.goals}
-    return found, {
-        name: max(value[name], missed.get(f"{name}_s", 0) * goal.seconds) for name, goal in asked.goals.items()
-    }
+    holds = meets and not above(asked, found, MARGIN)
+    return Confirmed(replace(config, meets=meets), row.replicas, load, found, holds)
+
+
+def reached(asked: ServeAsked, found: SimulatedRun) -> dict[str, float]:
+    """What a run reached of the latencies that have a target, in seconds."""
+    return {name: getattr(found.latency[f"{name}_s"], goal.statistic) for name, goal in asked.goals.items()}
+
+
+def above(asked: ServeAsked, found: SimulatedRun, part: float) -> dict[str, float]:
+    """The latencies of a run that are above a part of their target."""
+    return {name: value for name, value in reached(asked, found).items() if value > part * asked.goals[name].seconds}
 
 
 def is_short(asked: ServeAsked, config: Config) -> bool:
@@ -183,7 +182,8 @@ def _met_below(asked: ServeAsked, last: Confirmed, most: int) -> Config | None:
     def means(one: Config) -> dict[str, tuple[float, float]]:
         return asked.ask.times(one.state.ttft, one.state.tpot)
 
-    factors = {name: last.reached[name] / mean for name, (mean, _) in means(last.config).items()}
+    late = reached(asked, last.run)
+    factors = {name: late[name] / mean for name, (mean, _) in means(last.config).items()}
     quarter = last.config.batch // 4
     grid = {math.ceil(most * part / GRID) for part in range(1, GRID + 1)} | {1, quarter}
     found = at_batches(asked, last.config, sorted(grid - {0}))
@@ -201,12 +201,12 @@ def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list
         row.fleet_usd_per_mtok = row.fleet_usd_per_mtok and row.fleet_usd_per_mtok * more
         row.fleet_ttft_s, row.fleet_tpot_s = (found.run.latency[name].mean for name in ("ttft_s", "tpot_s"))
     if not found.run.meets_slo:
-        row.violations = [
-            f"{LATENCIES[name]} is {render(found.reached[name], 's')} {goal.at}, "
-            f"{found.reached[name] / goal.seconds - 1:.0%} above the {render(goal.seconds, 's')} asked for"
-            for name, goal in asked.goals.items()
-            if found.reached[name] >= goal.seconds
-        ] or ["more requests come than are served"]
+        near = above(asked, found.run, NEARLY)
+        told = [
+            violation(name, value, asked.goals[name].seconds, f" {asked.goals[name].at}")
+            for name, value in near.items()
+        ]
+        row.violations = told or ["more requests come than are served"]
         lacking = " and ".join(row.violations)
         return [f"Nothing meets the targets when it is simulated. The nearest is {config_text(row)}: {lacking}."]
     return _corrected(asked, row, found) if asked.ask.rate is None else []

@@ -64,12 +64,9 @@ def _engine_refusal(asked: ServeAsked, chip: Chip, engine: str, chips: int) -> s
 
 
 def _draft_refusal(asked: ServeAsked, engine: str) -> str:
-    if not asked.lacks_drafts(engine):
-        return ""
-    return (
-        f"{engine} does not draft with the heads of {asked.model.name}, which --drafts {asked.question.drafts} asks "
-        "for; leave it out, or give --accept and --draft"
-    )
+    wanted = f"with the heads of {asked.model.name}, which --drafts {asked.question.drafts} asks for"
+    instead = "leave it out, or give --accept and --draft"
+    return f"{engine} does not draft {wanted}; {instead}" if asked.lacks_drafts(engine) else ""
 
 
 def _others(asked: ServeAsked, chip: Chip, engine: str) -> str:

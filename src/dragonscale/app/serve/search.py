@@ -15,11 +15,9 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.ranking import best, first_of_each, loaded
+from dragonscale.serving.ranking import best, first_of_each
 from dragonscale.serving.space import one_plan, parts_of, pool_parts, slices_of
 
-ABOUT, POINTS = (0.8, 1.4), 13
-"""Batches at a rate over what those that are searched say, and how many are looked at."""
 WIDER = (256, 1024)
 """Chips of one replica to look at where nothing fits the usual number."""
 
@@ -95,20 +93,6 @@ def at_batches(asked: ServeAsked, config: Config, batches: Sequence[int]) -> lis
     """A configuration with other batches."""
     engine, lot = asked.engine_on(config.piece.chip, config.engine), one_plan(config.piece, config.plan)
     return judge(asked.model, lot, engine, asked.ask, batches, asked.draft_by(engine.name))
-
-
-def at_rate(asked: ServeAsked, config: Config, configs: Sequence[Config], replicas: int) -> tuple[float, float]:
-    """Mean seconds to the first token and per token of so many replicas at the asked rate, from batches about as large
-    as they have then: those that are searched are sizes that engines launch kernels for, and steps between them jump to
-    the next."""
-    rate, last = (asked.ask.rate or 0.0) / replicas, asked.ask.output - 1
-    ttft, tpot = loaded(config, configs, rate, replicas)
-    if config.is_fleet:
-        return ttft, tpot
-    least, most = (rate * (ttft + last * tpot) * part for part in ABOUT)
-    near = {min(max(round(one), config.plan.data), config.most) for one in numpy.linspace(least, most, POINTS)}
-    others = [one for one in configs if not least <= one.batch <= most]
-    return loaded(config, [*at_batches(asked, config, sorted(near)), *others], rate, replicas)
 
 
 def pieces_for(asked: ServeAsked, plan: ServingPlan) -> list[Slice]:

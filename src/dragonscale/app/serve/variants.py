@@ -96,7 +96,6 @@ def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
         transfer_bytes_per_s=pair.requests * pair.transfer_bytes,
         cost_usd_per_mtok=pair.usd_per_mtok,
         meets_slo=pair.meets,
-        ttft_p95_s=pair.ttft_p95,
     )
 
 
