@@ -112,10 +112,6 @@ class Pools:
             low, high = (load, high) if self.ttft_at(load) <= target else (low, load)
         return low or LOAD  # missed even without a queue
 
-    def prefilled(self, load: float) -> float:
-        """Mean seconds of a prompt in its prefill replica, behind others and with them."""
-        return sojourn(self.prefill.packed, load, self.prefills)
-
     @property
     def tokens_per_chip(self) -> float:
         """Output tokens per second and chip."""
@@ -146,7 +142,7 @@ class Pools:
 
     def ttft_at(self, load: float) -> float:
         """Mean seconds to the first token at a load of the prefill pool."""
-        return self.around_s + self.prefilled(load)
+        return self.around_s + sojourn(self.prefill.packed, load, self.prefills)
 
     @property
     def ttft(self) -> float:
@@ -192,8 +188,7 @@ class Pools:
     @property
     def meets(self) -> bool:
         """Whether the targets are met."""
-        ask = self.ask
-        return ask.met_by(self.ttft, self.tpot)
+        return self.ask.met_by(self.ttft, self.tpot)
 
     def order(self) -> tuple[Any, ...]:
         """What comes first: those that meet the targets, most tokens per chip, quickest first token."""
@@ -238,13 +233,8 @@ def as_config(pair: Pools) -> PooledConfig:
     the chips of the prefill pool."""
     own, rate = pair.prefill, pair.requests
     paid = pair.prefills * own.chips / (pair.prefills * own.chips + pair.decodes * pair.decode.chips) / rate
-    times = (
-        paid,
-        pair.ask.output,
-        max(pair.prefilled(pair.prefill_load) - own.prefill_s, 0.0),
-        float(own.state.front),
-        pair.transfer_s,
-    )
+    waiting = max(pair.ttft - pair.around_s - own.prefill_s, 0.0)
+    times = paid, pair.ask.output, waiting, float(own.state.front), pair.transfer_s
     batch, ladder = max(1, round(pair.decoding)), pair.ladder or (pair.decode,)
     state = Steady(batch, pair.tpot, own.prefill_s, *times, met=0.0, requests=rate)
     words = {"state": state, "batch": batch, "prefill_s": own.prefill_s, "meets": pair.meets, "chunks": own.chunks}

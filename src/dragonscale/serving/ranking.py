@@ -44,11 +44,9 @@ def load_for(config: Config, ask: Ask) -> float:
     if ask.ttft is None:
         return TPOT_LOAD
     slack = ask.ttft - float(config.state.ttft)
-    low, high = 0.5, MOST_LOAD if ask.step is None or config.batch == config.most else TPOT_LOAD
-    for _ in range(30):
-        load = (low + high) / 2
-        low, high = (load, high) if place_wait(config, load, load) <= slack else (low, load)
-    return low
+    high = MOST_LOAD if ask.step is None or config.batch == config.most else TPOT_LOAD
+    loads = numpy.linspace(high, 0.5, 100).tolist()
+    return next((load for load in loads if place_wait(config, load, load) <= slack), 0.5)
 
 
 def replicas_for(config: Config, ask: Ask) -> int:

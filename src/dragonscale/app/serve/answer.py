@@ -11,7 +11,7 @@ from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, fleet_times, kind_of
-from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed, in_order
+from dragonscale.app.serve.confirm import as_run, confirmed, in_order
 from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variants import disaggregation_report, prefix_report, search_pools, speculation_report
@@ -67,10 +67,12 @@ def answer(
     report.workload = _request(asked, chosen)
     report.expected_error = expected_error(kind_of(asked, best))
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
+    rows = list(zip((*chosen, *apart), report.configs, strict=True))
     if asked.ask.rate is not None:
-        for one, shown in zip((*chosen, *apart), report.configs, strict=True):
+        for one, shown in rows:
             shown.fleet_ttft_s, shown.fleet_tpot_s = fleet_times(asked, one, configs, shown.replicas or 1)
-    how = _as_run(asked, report, chosen, runs, confirm)
+    report.simulated = runs[0].run if runs else None
+    how = as_run(asked, rows, runs) if runs else [LONG.format(best.batch)] * confirm
     report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets], counted_in(asked))]
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:
@@ -91,18 +93,6 @@ def answer(
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
-
-
-def _as_run(
-    asked: ServeAsked, report: records.ServeReport, chosen: Sequence[Config], runs: Sequence[Confirmed], confirm: bool
-) -> list[str]:
-    """Put what was run into the report; what to say of the headline's run, or of why there is none."""
-    if not runs:
-        return [LONG.format(report.configs[0].batch)] if confirm else []
-    report.simulated = runs[0].run
-    rows = {one.place: row for one, row in zip(chosen, report.configs, strict=False)}
-    notes = [as_simulated(asked, rows[one.config.place], one) for one in runs]
-    return notes[0]
 
 
 def _notes(
