@@ -11,6 +11,7 @@ steady state's formulas alone, before any run confirms or corrects it.
 """
 
 import argparse
+import math
 import shlex
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -27,6 +28,7 @@ from dragonscale.errors import REFUSED, sentence_of
 from dragonscale.faces.cli.app import find_command
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.listener import Listener
+from dragonscale.physics.units import parse
 
 ROOT = Path(__file__).parents[1]
 QUESTIONS = Path(__file__).with_suffix(".txt")
@@ -37,7 +39,7 @@ APART = 0.1
 SEED, REQUESTS = 7, 3000
 """Of the run: the answer's own has 0, and in most cases a third as many."""
 ROUNDS = 6
-"""Requests of each of the clients that keep batches full, at least."""
+"""Requests of the run over those that are under way at once, at least."""
 MEASURES = {"tpot": "TPOT", "ttft": "TTFT", "tokens": "output tokens/s", "usd": "$/Mtok"}
 
 
@@ -135,9 +137,11 @@ def compared(report: ServeReport, requests: int = 0, known: Comparison | None = 
     if known is not None and known.command == command:
         return replace(known, answer=planned(report))
     words = shlex.split(command)[1:]
-    clients = int(words[words.index("--clients") + 1]) if "--clients" in words else 0
-    more = ["--requests", str(max(requests or REQUESTS, ROUNDS * clients))]
-    run: SimulateReport = asked([*words, "--no-capacity", "--seed", str(SEED), *more])
+    question = read(words)[1]
+    rate = parse(question.rate, "count/s", "--rate") if question.rate else 0.0
+    under_way = question.clients or math.ceil(rate * report.first().latency_s)
+    words += ["--requests", str(max(requests or REQUESTS, ROUNDS * under_way))]
+    run: SimulateReport = asked([*words, "--no-capacity", "--seed", str(SEED)])
     found, holds = answered(run)
     return Comparison(command, planned(report), found, (True, holds))
 

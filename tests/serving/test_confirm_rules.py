@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy
 import pytest
 
 import dragonscale as ds
@@ -13,7 +15,7 @@ from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve import confirm
 from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.config import config_report
+from dragonscale.app.serve.config import config_report, deployed
 from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed, in_order
 from dragonscale.app.serve.recommended import next_command, saved_plan, short_question
 from dragonscale.app.serve.search import ranked, search
@@ -23,9 +25,12 @@ from dragonscale.app.simulate import simulate_question
 from dragonscale.app.simulate.simulate_records import Latency
 from dragonscale.faces.cli.app import find_command
 from dragonscale.faces.cli.arguments import read_arguments
+from dragonscale.physics.kernels.profile import EXPERT_CALLS
 from dragonscale.serving import plan_file
-from dragonscale.serving.frontier import Config
-from dragonscale.serving.ranking import OUTPUTS_VARY, place_wait, worth
+from dragonscale.serving.deployment import deploy
+from dragonscale.serving.frontier import Config, _looped
+from dragonscale.serving.kernel_lines import expert_calls
+from dragonscale.serving.ranking import OUTPUTS_VARY, loaded, place_wait, worth
 
 
 def asked_for(**words: Any) -> ServeAsked:
@@ -212,3 +217,40 @@ def test_in_brief_percentiles_are_told_to_be_judged_by_means() -> None:
     report = answer(asked_for(tpot="p95:30ms", ttft="1s"), brief=True)
     assert any(note.startswith("In brief TPOT") and "TTFT" not in note for note in report.notes)
     assert not any(note.startswith("In brief") for note in answer(asked_for(tpot="30ms"), brief=True).notes)
+
+
+def test_drafts_take_their_time_before_they_are_verified() -> None:
+    """The time in which a drafting model drafts is part of the iterations that prompts share."""
+    one = read_question(ServeQuestion("llama3-70b", on="h100:8", plan="tp8", draft="llama3-8b", accept="0.7", drafts=4))
+    deployment = deployed(one, search(one)[0])
+    looped = _looped(deployment, one.draft, numpy.array([16.0]), one.ask.context, numpy.array([0.02]))
+    free = replace(one.draft, counts=(0,))
+    assert 0.02 < float(looped.drafting[0]) < float(looped.seconds[0])
+    assert float(_looped(deployment, free, numpy.array([16.0]), one.ask.context, numpy.array([0.02])).drafting[0]) == 0
+
+
+def test_experts_of_a_library_that_fuses_calls_are_issued_in_fewer() -> None:
+    one = deploy("qwen3-30b-a3b", "b200:1", "", "vllm")
+    tables = one.kernels.grouped.of("bf16")
+    fused = next(name for name, table in tables.items() if table.calls < EXPERT_CALLS)
+    habits = msgspec.structs.replace(one.engine.experts, kernels=fused)
+    assert expert_calls(habits, one.plan, one.kernels) == tables[fused].calls / EXPERT_CALLS < 1
+
+
+def test_sequences_that_decode_have_a_little_more_than_half_of_their_outputs() -> None:
+    """Outputs of 50 to 150 tokens: a token that is being made belongs to a long one more often."""
+    lengths = numpy.arange(50, 151)
+    ages = numpy.concatenate([numpy.arange(length) for length in lengths])
+    assert asked_for(prompt="1000", output="100").ask.context == pytest.approx(1000 + ages.mean(), rel=0.001)
+
+
+def test_a_fleet_at_a_light_rate_has_the_ttft_of_a_prompt_beside_those_who_decode() -> None:
+    asked = asked_for(on="h100:1", output="1024", rate="40/s")
+    configs = search(asked)
+    own = sorted((one for one in configs if one.place == configs[0].place), key=lambda one: one.batch)
+    some = next(one for one in own if one.batch >= 64)
+    state = some.state
+    ttft, _ = loaded(own[-1], configs, float(state.requests), 1000)
+    beside = float(state.front + state.under_way + state.added + some.chunks * state.decode)
+    assert ttft == pytest.approx(beside, rel=0.03)
+    assert ttft > float(state.front + state.under_way) + 1.1 * min(float(one.state.prefill) for one in own)
