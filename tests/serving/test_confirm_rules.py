@@ -197,6 +197,9 @@ def test_a_prefill_pool_has_the_token_budget_and_its_own_sequences() -> None:
     assert (pool.tokens, prefill.tokens) == (4096, 4096)
     assert pool.sequences == 8
     assert prefill.sequences > 100
+    assert not asked.fleet.prefill.share_prefixes
+    shared = simulate_question.read_question(SimulateQuestion("llama3-70b", **words, prefixes="1x1024"))
+    assert shared.fleet.prefill.share_prefixes  # a prefix that all prompts have is prefilled once
     elsewhere = simulate_question.read_question(
         SimulateQuestion("llama3-70b", **(words | {"prefill_on": "h200:4"}), token_budget=4096)
     )

@@ -89,9 +89,10 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     recorded = ()
     if traffic.room and deployment.engine.name == RECORDS and original.memory_fraction is None:
         pool, recorded = _as_recorded(pool, traffic.room)
+    front = {"router": "least_loaded", "share_prefixes": pool.share_prefixes}
     fleet = sim.Fleet(
         pool,
-        prefill and pool_for(prefill, traffic.longest, question.prefill_replicas or 1, router="least_loaded"),
+        prefill and pool_for(prefill, traffic.longest, question.prefill_replicas or 1, **front),
         tuple(read_failure(part) for part in question.fail.split(",") if part.strip()),
         overhead_s=deployment.engine.host.front_s(traffic.prompt),
         queue_limit=question.queue_limit or None,
