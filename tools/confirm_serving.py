@@ -178,18 +178,17 @@ KINDS = {
 def table(made: Sequence[Confirmation]) -> str:
     """How many recommendations of each kind their own simulation confirms, and how far the others are off; and how many
     of the formulas' own."""
-    run = [one for one in made if one.read is not None]
-    kinds: dict[str, list[Confirmation]] = {name: [] for name in KINDS}
-    for one in run:
-        kinds[next(name for name, word in KINDS.items() if word in one.read.command)].append(one)
+    run = [(one.read, one.formulas) for one in made if one.read is not None]
+    kinds: dict[str, list[tuple[Comparison, Comparison | None]]] = {name: [] for name in KINDS}
+    for pair in run:
+        kinds[next(name for name, word in KINDS.items() if word in pair[0].command)].append(pair)
     spread = [f"{name}: median, worst" for name in MEASURES.values()]
     head = ["recommendation", "run", "within 10%, same verdict", *spread, "by formulas alone"]
     rows = [head, ["---"] + ["--:"] * (len(head) - 1)]
     for name, own in (*kinds.items(), ("all", run)):
         if own:
-            apart = (_spread([one.read for one in own], key) for key in MEASURES)
-            alone = [one.formulas for one in own if one.formulas is not None]
-            rows.append([name, f"{len(own)}", _held([one.read for one in own]), *apart, _held(alone)])
+            read, alone = [one for one, _ in own], [one for _, one in own if one is not None]
+            rows.append([name, f"{len(own)}", _held(read), *(_spread(read, key) for key in MEASURES), _held(alone)])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 

@@ -159,7 +159,7 @@ def ask(question: SweepQuestion, listener: Listener) -> SweepReport:
     report = sweep(
         question.grid, question.out, question.jobs, question.ray, question.retry, question.cache, listener.step
     )
-    if any(str(row.get(name, "")).startswith("p") for row in report.rows for name in LATENCIES):  # p95:1s
+    if any(str(row.get(name, "")).startswith("p") for row in report.lines for name in LATENCIES):  # p95:1s
         listener.note("Targets for percentiles are judged by means in a sweep; `dscale serve` runs them.")
     return report.came_from(question, listener.notes)
 
