@@ -15,7 +15,7 @@ from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve import confirm
 from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.config import config_report, deployed
+from dragonscale.app.serve.config import config_report, deployed, fleet_times
 from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed, in_order
 from dragonscale.app.serve.recommended import next_command, saved_plan, short_question
 from dragonscale.app.serve.search import ranked, search
@@ -257,3 +257,13 @@ def test_a_fleet_at_a_light_rate_has_the_ttft_of_a_prompt_beside_those_who_decod
     beside = float(state.front + state.under_way + state.added + some.chunks * state.decode)
     assert ttft == pytest.approx(beside, rel=0.03)
     assert ttft > float(state.front + state.under_way) + 1.1 * min(float(one.state.prefill) for one in own)
+
+
+def test_a_fleet_drafts_at_its_rate_as_many_as_it_is_launched_with() -> None:
+    asked = read_question(ServeQuestion("deepseek-v3", on="h200:8", accept="0.8,0.6,0.5", output="256", rate="4/s"))
+    configs = search(asked)
+    place = max(configs, key=lambda one: one.batch).place
+    own = [one for one in configs if one.place == place]
+    alike = replace(own[-1], drafts=1), replace(own[-1], drafts=3)
+    slow, quick = (fleet_times(asked, one, configs, 2)[1] for one in alike)
+    assert quick < 0.9 * slow  # at the same small batch

@@ -136,8 +136,9 @@ def fleet_times(asked: ServeAsked, config: Config, configs: Sequence[Config], re
         return ttft, tpot
     about = ABOUT * rate * (ttft + (asked.ask.output - 1) * tpot)
     near = {min(max(round(one), config.plan.data), config.most) for one in about.tolist()}
-    others = [one for one in configs if not about[0] <= one.batch <= about[-1]]
-    return loaded(config, [*at_batches(asked, config, sorted(near)), *others], rate, replicas)
+    others = [one for one in configs if not about[0] <= one.batch <= about[-1] and one.drafts == config.drafts]
+    alike = replace(asked, draft=asked.draft and replace(asked.draft, counts=(config.drafts,)))  # as it is launched
+    return loaded(config, [*at_batches(alike, config, sorted(near)), *others], rate, replicas)
 
 
 def _pools(config: Config) -> dict[str, Any]:
