@@ -194,13 +194,13 @@ def _met_below(asked: ServeAsked, last: Confirmed, most: int) -> Config | None:
 def as_run(asked: ServeAsked, rows: Sequence[tuple[Config, ConfigReport]], runs: Sequence[Confirmed]) -> list[str]:
     """Put runs into the rows of their configurations; what to say of the first."""
     ran = {one.config.place: one for one in runs}
-    notes = [as_simulated(asked, row, ran[one.place]) for one, row in rows if one.place in ran]
+    notes = [as_simulated(asked, row, ran[one.place], row is rows[0][1]) for one, row in rows if one.place in ran]
     return notes[0]
 
 
-def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[str]:
-    """Put a run's replicas into the configuration that it confirms, and its numbers where they are far from those
-    expected; what to say of it."""
+def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed, headline: bool = True) -> list[str]:
+    """Put a run's replicas into the configuration that it confirms, and into the headline its numbers where they are
+    far from those expected; what to say of it."""
     if found.replicas is not None and row.replicas is not None:
         more, row.replicas = found.replicas / row.replicas, found.replicas
         row.fleet_chips = row.replicas * row.chips
@@ -216,7 +216,7 @@ def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list
         row.violations = told or ["more requests come than are served"]
         lacking = " and ".join(row.violations)
         return [f"Nothing meets the targets when it is simulated. The nearest is {config_text(row)}: {lacking}."]
-    return _corrected(asked, row, found) if asked.ask.rate is None else []
+    return _corrected(asked, row, found) if headline and asked.ask.rate is None else []
 
 
 def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[str]:
