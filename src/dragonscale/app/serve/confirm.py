@@ -220,15 +220,16 @@ def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed, headlin
 
 
 def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[str]:
-    """Where a run is far from what was expected of it, all of its numbers."""
+    """Where a run is far from what was expected of it, its numbers."""
     expected = {"TTFT": row.ttft_s, "TPOT": row.tpot_s, "tok/s per chip": row.output_tokens_per_s_per_chip}
     latency, tokens = found.run.latency, found.run.output_tokens_per_s_per_chip
     ran = dict(zip(expected, (latency["ttft_s"].mean, latency["tpot_s"].mean, tokens), strict=True))
     far = [name for name, value in expected.items() if value and abs(ran[name] / value - 1) > APART]
     if not far and found.load == 1:
         return []
-    made = tokens / row.output_tokens_per_s_per_chip
-    row.ttft_s, row.tpot_s, row.output_tokens_per_s_per_chip = ran.values()
+    shown = [ran[name] if name in far or found.load < 1 else value for name, value in expected.items()]
+    made = shown[2] / row.output_tokens_per_s_per_chip
+    row.ttft_s, row.tpot_s, row.output_tokens_per_s_per_chip = shown
     row.latency_s = row.ttft_s + (asked.ask.output - 1) * row.tpot_s
     row.tokens_per_s_per_user = 1 / row.tpot_s if row.tpot_s else 0.0
     row.requests_per_s *= made
