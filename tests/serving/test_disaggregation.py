@@ -18,7 +18,7 @@ from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.serving import disaggregation
 from dragonscale.serving.deployment import Deployment, deploy
 from dragonscale.serving.disaggregation import (
-    _handy,  # pyright: ignore[reportPrivateUsage]
+    _close,  # pyright: ignore[reportPrivateUsage]
     _trouble,  # pyright: ignore[reportPrivateUsage]
     alone,
     best_pools,
@@ -61,8 +61,9 @@ def test_both_pools_are_busy(configs: list[Config]) -> None:
         assert pair.requests == min(feeding * 0.85, draining * decode_load(pair.decode))
         assert pair.requests >= 0.6 * max(feeding, draining)
         assert pair.chips == pair.prefills * pair.prefill.chips + pair.decodes * pair.decode.chips
-    best = [pair.tokens_per_chip for pair in found]
-    assert best == sorted(best, reverse=True)
+    least = min(pair.cost for pair in found)
+    near, others = ([pair for pair in found if (pair.cost <= 1.1 * least) == close] for close in (True, False))
+    assert found == [*sorted(near, key=_trouble), *sorted(others, key=lambda pair: pair.cost)]
 
 
 def test_longer_prompts_want_more_prefill(configs: list[Config]) -> None:
@@ -317,9 +318,10 @@ def test_without_a_slice_pools_stay_in_a_rack_and_few_replicas_are_preferred(
         assert max(pair.chips for pair in best_pools(configs, ASK, 64)) <= 8
     first = replace(best_pools(configs, ASK)[0], prefills=2, offered=1.0)
     more = replace(first, prefills=3)
-    for gain, handiest in ((1.02, 2), (1.05, 3)):
+    for gain, count in ((1.05, 2), (1.2, 1)):
         one = replace(more, offered=gain * more.chips / first.chips)
-        assert _handy([one, first])[0].prefills == handiest
+        assert min(_close([one, first]), key=_trouble).prefills == (first if count == 2 else more).prefills
+        assert len(_close([one, first])) == count
     alike = replace(first, prefill=replace(first.prefill, plan=replace(first.prefill.plan, data=3)))
     assert _trouble(first) < _trouble(alike)
 

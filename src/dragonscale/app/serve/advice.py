@@ -23,7 +23,7 @@ from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import Config, judge
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import caches, rules
-from dragonscale.serving.narrowing import PATIENCE_S
+from dragonscale.serving.narrowing import PACE_S, PATIENCE_S
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.ranking import best
 from dragonscale.serving.space import Lot, parts_of, slices_of, smallest_slice, splits, stack
@@ -159,7 +159,8 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
     other = min(apart, key=lambda one: one.batch) if apart else max(larger, key=lambda one: one.batch)
     gain = other.tokens_per_chip / config.tokens_per_chip - 1
     over = [
-        f"{LATENCIES[name]} of {render(found, 's')} misses the {render(target, 's')} asked for"
+        f"{LATENCIES[name]} of {render(found, 's')} misses the {render(target, 's')} "
+        f"{'asked for' if name in asked.goals else 'that are kept without a target (--tpot)'}"
         for name, (found, target) in asked.ask.times(other.state.ttft, other.state.tpot).items()
         if found > target
     ]
@@ -354,13 +355,16 @@ def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     if not work.goals:
         most = "the lowest cost per token" if one.cost_usd_per_mtok is not None else "the most tokens per chip"
         most = f"the cheapest fleet for {work.rate_per_s:,.3g} requests/s" if work.rate_per_s else most
+        queue = f"a TTFT of at most {PATIENCE_S:.0f}s, or twice a prompt's own time"
+        pace = f" and each user gets {_pace(work.pace_s)}" if work.pace_s else ""
         return [
-            f"No target was given, so this is the point of {most} at which prompts do not just queue (a TTFT of at "
-            f"most {PATIENCE_S:.0f}s, or twice a prompt's own time); --ttft and --tpot set one."
+            f"No target was given, so this is the point of {most} at which prompts do not just queue ({queue}){pace}; "
+            f"--ttft and --tpot set {'others' if pace else 'one'}."
         ]
     near = near_misses(work, one)
+    kept = [f"No TPOT was asked for: each user gets {_pace(work.pace_s)}."] if work.pace_s else []
     if not near:
-        return []
+        return kept
     ends = " and ".join(f"{name} of {render(high, 's')}" for name, _, high, _ in near)
     at = {name: "" if goal.share is None else f"{goal.statistic}:" for name, goal in work.goals.items()}
     lower = " ".join(
@@ -370,5 +374,11 @@ def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     means = "; TTFT and TPOT are means of requests, not percentiles" if set(work.statistics.values()) == {MEAN} else ""
     return [
         f"The target is met at the middle of the band and missed at its slow end ({ends}{held}){means}. {lower} would "
-        "leave room."
+        "leave room.",
+        *kept,
     ]
+
+
+def _pace(seconds: float) -> str:
+    own = "" if seconds == PACE_S else ", twice that of the quickest plan"
+    return f"{1 / seconds:.3g} tokens/s or more (a TPOT of at most {render(seconds, 's')}{own})"

@@ -12,7 +12,7 @@ from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, kind_of
 from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed
-from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
+from dragonscale.app.serve.search import Progress, check_plan, paced, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variants import disaggregation_report, prefix_report, search_pools, speculation_report
 from dragonscale.errors import InputError
@@ -23,7 +23,6 @@ from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.ranking import best as best_of
 from dragonscale.serving.ranking import frontier, loaded
 from dragonscale.serving.timed_shapes import untimed_experts
 
@@ -42,7 +41,7 @@ def answer(
     none = remedies.asked_refusal(asked)
     asked, refused = (asked, [none]) if none else remedies.possible(asked)
     nothing = bool(refused) and (bool(none) or all(remedies.chip_refusal(asked, chip) for chip, _ in asked.targets))
-    configs = [] if nothing else search(asked, progress)
+    asked, configs = (asked, []) if nothing else paced(asked, progress)
     fleets = [] if nothing else search_pools(asked)
     seconds = time.perf_counter() - start
     chip = asked.targets[0][0]
@@ -70,7 +69,7 @@ def answer(
         for one, shown in zip((*chosen, *apart), report.configs, strict=True):
             replicas = shown.replicas or 1
             shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, configs, rate / replicas, replicas)
-    report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets], counted_in(asked))]
+    report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets])]
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:
         report.notes = [f"{text}." for text in report.configs[0].violations]
@@ -83,7 +82,7 @@ def answer(
     report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)
-    report.notes += _notes(asked, report, configs, chosen, apart)
+    report.notes += _notes(asked, report, [*configs, *fleets], chosen, apart)
     report.advised(*advice(asked, best, report.configs[0], configs, report.limits))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
@@ -144,22 +143,24 @@ def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) 
 
 
 _COUNTED = {
-    True: "Never measured and therefore ranked by the slow end of the band, as part of what is expected",
-    False: "Ranked by what nearly all published runs stayed below, as part of what is expected",
+    True: "Never measured and therefore ranked and sized by the slow end of the band, as part of what is expected",
+    False: "Ranked and sized by what nearly all published runs stayed below, as part of what is expected",
 }
 
 
 def _guess_notes(asked: ServeAsked, chosen: Sequence[Config], configs: Sequence[Config]) -> list[str]:
     """Which of several chips are ranked by less than what is expected of them, and what would be first otherwise."""
-    counted, names = counted_in(asked), dict[bool, dict[str, str]]()
+    names = dict[bool, dict[str, str]]()
     for one in chosen:
-        if counted(one) < 1:
+        if one.counted < 1:
             guess = bands_for(kind_of(asked, one))["tokens"].estimated
-            names.setdefault(guess, {})[one.piece.chip.name] = f"{one.piece.chip.name} ({counted(one):.0%})"
+            names.setdefault(guess, {})[one.piece.chip.name] = f"{one.piece.chip.name} ({one.counted:.0%})"
     notes = [f"{_COUNTED[guess]}: {', '.join(own.values())}." for guess, own in names.items()]
     narrow = is_quantized(chosen[0].plan.weights, asked.model)
     alike = [one for one in configs if one.meets and is_quantized(one.plan.weights, asked.model) == narrow]
-    hoped = best_of(alike or chosen, asked.ask, 1)[0]
+    hoped = min(alike or chosen, key=lambda one: (one.usd_per_h is None, one.cost * one.counted))
+    if not asked.several and asked.ask.rate is None:  # where nothing is ranked or sized by it
+        return []
     if notes and hoped.piece.chip.name != chosen[0].piece.chip.name:
         notes[-1] += f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you buy."
     return notes
@@ -199,10 +200,11 @@ def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> records.ServeR
     names = {own.name: asked.engine_on(own).name for own, _ in asked.targets}
     names |= {one.piece.chip.name: one.engine for one in reversed(chosen)}
     said = {name: asked.engine_words(engine) for name, engine in names.items()}
-    work = ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked)
+    tpot = None if asked.pace else ask.tpot
+    work = ask.prompt, ask.output, ask.cached, ask.ttft, tpot, ask.rate, parameter_count(asked)
     goals = {name: goal.statistic for name, goal in asked.goals.items()}
     why = asked.why_engine(chip, names[chip.name])
-    return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals)
+    return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals, asked.pace)
 
 
 # A given serving plan against the best configuration of the same chips, engine and formats.
@@ -223,7 +225,7 @@ def against_best(asked: ServeAsked, report: records.ServeReport, progress: Progr
     # a target that is not said is what users have now; a little room, so that rounding refuses no neighbour
     targets = {
         "ttft": given.ttft_s * 1.005 if ask.ttft is None else ask.ttft,
-        "tpot": given.tpot_s * 1.005 or None if ask.tpot is None else ask.tpot,  # one token has none
+        "tpot": ask.tpot if "tpot" in asked.goals else given.tpot_s * 1.005 or None,  # one token has none
     }
     plan = asked.saved.plan if asked.saved is not None else None
     assert plan is not None

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 
 from dragonscale.app.serve.config import add_bands, config_report, kind_of
 from dragonscale.app.serve.recommended import short_question
-from dragonscale.app.serve.search import at_batches, counted_in
+from dragonscale.app.serve.search import at_batches
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, SimulatedRun, config_text
 from dragonscale.app.simulate.ask_simulate import fleet_chips, latency_of
 from dragonscale.app.simulate.simulate_question import read_question
 from dragonscale.physics.units import render
+from dragonscale.serving.disaggregation import PooledConfig, as_config
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.ranking import worth
 from dragonscale.serving.targets import LATENCIES
@@ -30,8 +31,8 @@ TRIES, FINALISTS = 5, 3
 """Runs of one plan, and plans that are run, at most."""
 NEAR = 0.92
 """Of the batch or the tokens that are looked for, what is near enough not to run another."""
-LEAST_LOAD, LESS = 0.75, 0.1
-"""The smallest part of their rate that pools are run at, and how much less each time."""
+LOADS = (0.9, 0.8, 0.7)
+"""Parts of the rate that pools are sized for that they are run at until they hold."""
 MOST_WORK, MORE_WORK, DRAFTED = 12_000, 5, 80
 """Requests of a run at most, about a second, and how many times as many where percentiles are to be judged; where
 tokens are drafted so many of them are as much work as a request, since every step is another."""
@@ -43,25 +44,23 @@ GRID = 32
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A configuration that was run, the replicas that share a rate, the load of pools (a part of what they are sized
-    for), what it reached of the latencies that have a target, in seconds, and whether it holds: meets the targets with
-    a margin."""
+    """A configuration that was run, the replicas that share a rate, what it reached of the latencies that have a
+    target, in seconds, and whether it holds: meets the targets with a margin."""
 
     config: Config
     replicas: int | None
-    load: float
     run: SimulatedRun
     reached: dict[str, float]
     holds: bool
 
 
-def run(asked: ServeAsked, config: Config, replicas: int | None = None, load: float = 1.0) -> Confirmed:
+def run(asked: ServeAsked, config: Config, replicas: int | None = None) -> Confirmed:
     """One run of a configuration."""
     row = config_report(asked, config)
-    row.replicas, row.requests_per_s = replicas or row.replicas, load * row.requests_per_s
+    row.replicas = replicas or row.replicas
     found, reached = simulated(asked, row)
     holds = all(reached[name] <= MARGIN * goal.seconds for name, goal in asked.goals.items())
-    return Confirmed(config, row.replicas, load, found, reached, holds)
+    return Confirmed(config, row.replicas, found, reached, holds)
 
 
 def simulated(asked: ServeAsked, row: ConfigReport) -> tuple[SimulatedRun, dict[str, float]]:
@@ -100,31 +99,31 @@ def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> Confirmed | None:
     comes. None where that would take long."""
     if not is_short(asked, chosen[0]):
         return None
-    tried, counted = list[Confirmed](), counted_in(asked)
-
-    def rank(one: Confirmed) -> tuple[float, ...]:
-        return worth(one.config, asked.ask, one.load * counted(one.config))
-
+    tried = list[Confirmed]()
     for config in [one for one in chosen[:FINALISTS] if is_short(asked, one)]:
-        if any(one.holds and rank(one) <= worth(config, asked.ask, counted(config)) for one in tried):
+        if any(one.holds and worth(one.config, asked.ask) <= worth(config, asked.ask) for one in tried):
             break
-        held = _loaded if config.is_fleet else _largest if asked.ask.rate is None else _fewest
-        one = held(asked, config)
+        if isinstance(config, PooledConfig):
+            one = _loaded(asked, config)
+        else:
+            one = _largest(asked, config) if asked.ask.rate is None else _fewest(asked, config)
         tried.append(one)
-        if one.holds and one.load * one.config.tokens_per_chip >= NEAR * config.tokens_per_chip:
+        if one.holds and one.config.tokens_per_chip >= NEAR * config.tokens_per_chip:
             break
     good = [one for one in tried if one.holds] or [one for one in tried if one.run.meets_slo]
     if not good:
         return replace(tried[0], config=replace(tried[0].config, meets=False))
-    return min(good, key=rank)
+    return min(good, key=lambda one: worth(one.config, asked.ask))
 
 
-def _loaded(asked: ServeAsked, config: Config) -> Confirmed:
+def _loaded(asked: ServeAsked, config: PooledConfig) -> Confirmed:
     """Pools at as much of the rate that they are sized for as holds when they are run; of a rate that was asked for,
     at all of it."""
     one = run(asked, config)
-    while not one.holds and asked.ask.rate is None and one.load > LEAST_LOAD:
-        one = run(asked, config, load=one.load - LESS)
+    for load in LOADS if asked.ask.rate is None else ():
+        if one.holds:
+            break
+        one = run(asked, as_config(replace(config.pools, offered=load * config.pools.requests)))
     return one
 
 
@@ -177,7 +176,7 @@ def _met_below(asked: ServeAsked, last: Confirmed, most: int) -> Config | None:
     def means(one: Config) -> dict[str, tuple[float, float]]:
         return asked.ask.times(one.state.ttft, one.state.tpot)
 
-    factors = {name: last.reached[name] / mean for name, (mean, _) in means(last.config).items()}
+    factors = {name: last.reached.get(name, mean) / mean for name, (mean, _) in means(last.config).items()}
     quarter = last.config.batch // 4
     grid = {math.ceil(most * part / GRID) for part in range(1, GRID + 1)} | {1, quarter}
     found = at_batches(asked, last.config, sorted(grid - {0}))
@@ -212,9 +211,13 @@ def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[s
     latency, tokens = found.run.latency, found.run.output_tokens_per_s_per_chip
     ran = dict(zip(expected, (latency["ttft_s"].mean, latency["tpot_s"].mean, tokens), strict=True))
     far = [name for name, value in expected.items() if value and abs(ran[name] / value - 1) > APART]
-    if not far and found.load == 1:
-        return []
-    shown = [ran[name] if name in far or found.load < 1 else value for name, value in expected.items()]
+    pools = found.config.pools if isinstance(found.config, PooledConfig) else None
+    load = 1.0 if pools is None else pools.requests / replace(pools, offered=None).requests
+    less = [f"The pools are told at {load:.0%} of the rate they are sized for: there they meet the targets."]
+    less = less if load < 1 - 1e-9 else []
+    if not far:
+        return less
+    shown = [ran[name] if name in far else value for name, value in expected.items()]
     made = shown[2] / row.output_tokens_per_s_per_chip
     row.ttft_s, row.tpot_s, row.output_tokens_per_s_per_chip = shown
     row.latency_s = row.ttft_s + (asked.ask.output - 1) * row.tpot_s
@@ -223,8 +226,11 @@ def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[s
     for name in ("cost_usd_per_mtok", "cost_usd_per_mtok_input", "cost_usd_per_mtok_output"):
         cost = getattr(row, name)
         setattr(row, name, cost and cost / made)
+    if row.prefill is not None:
+        row.prefill.ttft_p95_s = latency["ttft_s"].p95
     add_bands(row, kind_of(asked, found.config))
-    if found.load < 1:
-        return [f"The pools are told at {found.load:.0%} of the rate they are sized for: there they meet the targets."]
     told = " and ".join(f"{name} by {ran[name] / expected[name] - 1:+.0%}" for name in far)
-    return [f"What is expected is what was simulated where that is far from the steady state's formulas ({told})."]
+    return [
+        *less,
+        f"What is expected is what was simulated where that is far from the steady state's formulas ({told}).",
+    ]

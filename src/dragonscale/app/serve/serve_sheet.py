@@ -8,6 +8,7 @@ from typing import Any
 
 from dragonscale.app import grids
 from dragonscale.app.serve import serve_records as records
+from dragonscale.serving.ranking import CLOSE
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
@@ -53,9 +54,10 @@ def configs_foot(report: records.ServeReport) -> str:
     }
     told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
     lines = [f"by {own[0]}; {told}"] if told else []
+    lines += [lead_text(report)] if lead_text(report) else []
     if len(chips) > 1:
         guessed = list(dict.fromkeys(one.chip for one in configs if "tokens" in one.estimated))
-        slow = "ranked by the slow end of the band"
+        slow = "ranked, sized and priced at the slow end of the band"
         lines += [f"~ never measured: no such run on {', '.join(guessed)}; {slow}"] if guessed else []
         kinds: dict[str, list[str]] = {}
         for row in report.prices:
@@ -64,6 +66,23 @@ def configs_foot(report: records.ServeReport) -> str:
         told = "; ".join(f"{kind} for {', '.join(names)}" for kind, names in kinds.items())
         lines += [f"prices: {told}"] if told else []
     return "\n".join(lines)
+
+
+def lead_text(report: records.ServeReport) -> str:
+    """Why the first is not the cheapest of those that are shown."""
+
+    def cost(one: records.ConfigReport) -> float:
+        shown = one.ranked_usd_per_mtok if one.replicas is None else one.fleet_usd_per_h
+        return shown or math.inf
+
+    first, *others = (one for one in report.configs if one.quantized == report.configs[0].quantized)
+    cheaper = [one for one in others if one.meets_slo and cost(one) < 0.995 * cost(first)]
+    if not cheaper or not first.meets_slo:
+        return ""
+    if first.replicas is None and first.chips < min(one.chips for one in cheaper):
+        return f"#1 has the fewest chips of those within {CLOSE:.0%} of the lowest cost"
+    run = "#1 was run, and its batch or replicas keep the targets; the others may need as much more"
+    return run if report.simulated else ""
 
 
 def frontier_table(frontier: Sequence[records.ConfigReport]) -> laid.Grid:
@@ -189,6 +208,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     copies = f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
     ttft = _timed(report, first, "ttft")
     return facts(
+        ("fleet", fleet_text(report, first), "key"),
         ("serve as" if first.meets_slo else "nearest", f"{records.config_text(first)}, by {first.engine}", "key"),
         *pools_facts(first),
         ("replica", f"{first.plan} on {first.copy_slice}{copies}") if first.prefill is None else None,
@@ -199,7 +219,6 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("error", error_text(report, first)),
         ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
         ("cost", cost_text(report, first)),
-        ("fleet", fleet_text(report, first), "key"),
         ("memory", memory_text(first, work.prompt + work.output)),
         ("bound by", bound),
         ("to change", change),
@@ -283,7 +302,12 @@ def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     at = "".join(f", at {row.text}" for row in report.prices if row.chip == first.chip)
     own = (first.cost_usd_per_mtok, first.cost_usd_per_mtok_input, first.cost_usd_per_mtok_output)
     both, prompt, output = (counted(value, 2) for value in own)
-    return f"${both} per million output tokens with their prompts (${prompt} input, ${output} output alone){at}"
+    slow = (
+        f"; ranked at ${counted(first.ranked_usd_per_mtok, 2)}, the slow end of the band"
+        if first.counted < 1 and first.replicas is None
+        else ""
+    )
+    return f"${both} per million output tokens with their prompts (${prompt} input, ${output} output alone){at}{slow}"
 
 
 def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
