@@ -270,6 +270,29 @@ def test_pools_of_many_experts_are_looked_at_unasked_and_the_best_of_all_is_told
     assert f"{first.decodes}x dp{first.data} ep{first.expert} decode" in text
 
 
+def test_whether_pools_are_worth_it_is_asked_of_the_headline() -> None:
+    """The pools that are told are those of the headline, at the load at which they were run; those that it beat are the
+    best of them by what they cost."""
+    apart = answered("llama3-70b", "h100:16", tpot="20ms", disaggregate=True)
+    both = answered("llama3-8b", "h100:8", tpot="12ms", disaggregate=True)
+    for report in (apart, both):
+        first, found = report.configs[0], report.disaggregation
+        assert found is not None
+        assert found.pays == (first.prefill is not None)
+        assert found.gain is not None
+        if first.prefill is not None:
+            told, other = found.pools[0], next(one for one in report.configs if one.prefill is None)
+            assert (told.ttft_s, told.tpot_s, told.requests_per_s) == (first.ttft_s, first.tpot_s, first.requests_per_s)
+            assert told.prefill_load == first.prefill.load
+            assert told.ttft_p95_s == first.prefill.ttft_p95_s
+            assert found.gain == pytest.approx(other.cost_usd_per_mtok / first.cost_usd_per_mtok)
+        else:
+            least = min(one.cost_usd_per_mtok for one in found.pools if one.meets_slo)
+            assert found.pools[0].cost_usd_per_mtok <= 1.1 * least
+            assert found.gain == pytest.approx(first.cost_usd_per_mtok / found.pools[0].cost_usd_per_mtok)
+    assert (apart.disaggregation.pays, both.disaggregation.pays) == (True, False)
+
+
 def test_pools_stay_within_the_slice_that_was_named(rack: ServeReport) -> None:
     for one in rack.configs:
         if one.prefill is not None:
@@ -304,7 +327,7 @@ def test_the_pool_that_binds_is_named(configs: list[Config]) -> None:
     few, many = (replace(pair, prefills=max(1, round(pair.prefills * part))) for part in (0.5, 3))
     assert (few.prefill_binds, many.prefill_binds) == (True, False)
     bound = _of_pools(few, "weight reads", "")[1:]
-    assert bound[0].startswith("prefill, busy 85%")
+    assert bound[0].startswith("prefill, at 85% of its rate")
     assert bound[1].startswith("another replica for prefill")
     assert _of_pools(many, "weight reads", "a larger batch.")[1].startswith("decoding")
 

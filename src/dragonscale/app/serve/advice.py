@@ -75,7 +75,7 @@ def _of_pools(pair: Pools, step: str, remedy: str) -> tuple[str, str, str]:
     also what shortens its steps."""
     role = "prefill" if pair.prefill_binds else "decode"
     least = " as far as the TTFT asked for allows" if pair.ask.ttft is not None else ""
-    bound = f"prefill, busy {pair.prefill_load:.0%}{least}"
+    bound = f"prefill, at {pair.prefill_load:.0%} of its rate{least}"
     if role == "decode":
         bound = f"decoding, with {pair.decoding:,.0f} sequences a replica: {step}"
     largest, counts = (pair.decode, *pair.ladder)[-1], {f"{role}s": getattr(pair, f"{role}s") + 1}

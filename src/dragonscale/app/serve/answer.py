@@ -76,9 +76,9 @@ def answer(
         report.notes += margin_notes(report.workload, report.configs[0])
         return report
     _add_variants(asked, best, report)
-    if fleets or asked.question.disaggregate:
-        report.disaggregation = disaggregation_report(asked, fleets, ranked_apart(asked, configs)[0])
     report.notes = _how_surely(asked, report, found, confirm) if best.meets or found else remedies.missed(asked, best)
+    if fleets or asked.question.disaggregate:
+        report.disaggregation = disaggregation_report(asked, best, report.configs[0], fleets, configs)
     report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)

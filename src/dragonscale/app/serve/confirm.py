@@ -193,6 +193,8 @@ def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list
         row.fleet_usd_per_h = row.fleet_usd_per_h and row.fleet_usd_per_h * more
         row.fleet_usd_per_mtok = row.fleet_usd_per_mtok and row.fleet_usd_per_mtok * more
         row.fleet_ttft_s, row.fleet_tpot_s = (found.run.latency[name].mean for name in ("ttft_s", "tpot_s"))
+    if row.prefill is not None:
+        row.prefill.ttft_p95_s = found.run.latency["ttft_s"].p95
     if not found.run.meets_slo:
         row.violations = [
             f"{LATENCIES[name]} is {render(found.reached[name], 's')} {goal.at}, "
@@ -202,7 +204,7 @@ def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list
         ]
         lacking = " and ".join(row.violations)
         return [f"Nothing meets the targets when it is simulated. The nearest is {config_text(row)}: {lacking}."]
-    return _corrected(asked, row, found) if asked.ask.rate is None else []
+    return _corrected(asked, row, found) if asked.ask.rate is None or row.prefill is not None else []
 
 
 def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[str]:
@@ -211,10 +213,10 @@ def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[s
     latency, tokens = found.run.latency, found.run.output_tokens_per_s_per_chip
     ran = dict(zip(expected, (latency["ttft_s"].mean, latency["tpot_s"].mean, tokens), strict=True))
     far = [name for name, value in expected.items() if value and abs(ran[name] / value - 1) > APART]
-    pools = found.config.pools if isinstance(found.config, PooledConfig) else None
-    load = 1.0 if pools is None else pools.requests / replace(pools, offered=None).requests
-    less = [f"The pools are told at {load:.0%} of the rate they are sized for: there they meet the targets."]
-    less = less if load < 1 - 1e-9 else []
+    less = list[str]()
+    if isinstance(found.config, PooledConfig) and asked.ask.rate is None and found.config.pools.offered:
+        load = found.config.pools.offered / replace(found.config.pools, offered=None).requests
+        less = [f"The pools are told at {load:.0%} of the rate they are sized for: there they meet the targets."]
     if not far:
         return less
     shown = [ran[name] if name in far else value for name, value in expected.items()]
@@ -226,8 +228,6 @@ def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[s
     for name in ("cost_usd_per_mtok", "cost_usd_per_mtok_input", "cost_usd_per_mtok_output"):
         cost = getattr(row, name)
         setattr(row, name, cost and cost / made)
-    if row.prefill is not None:
-        row.prefill.ttft_p95_s = latency["ttft_s"].p95
     add_bands(row, kind_of(asked, found.config))
     told = " and ".join(f"{name} by {ran[name] / expected[name] - 1:+.0%}" for name in far)
     return [

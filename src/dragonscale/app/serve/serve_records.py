@@ -192,8 +192,15 @@ class ConfigReport(msgspec.Struct, dict=True):
         return f"TTFT {render(self.ttft_s, 's')}, TPOT {render(self.tpot_s, 's')}"
 
     @property
+    def paid(self) -> float:
+        """What it is ranked by: dollars (chips without a price), with a rate of the fleet."""
+        if self.replicas is not None:
+            return self.fleet_usd_per_h or self.fleet_chips or 0
+        return self.ranked_usd_per_mtok or 1 / (self.output_tokens_per_s_per_chip * self.counted)
+
+    @property
     def ranked_usd_per_mtok(self) -> float | None:
-        """What it is ranked by."""
+        """Its cost, as far as its tokens count."""
         return self.cost_usd_per_mtok and self.cost_usd_per_mtok / self.counted
 
     @property

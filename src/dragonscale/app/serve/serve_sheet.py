@@ -70,13 +70,9 @@ def configs_foot(report: records.ServeReport) -> str:
 
 def lead_text(report: records.ServeReport) -> str:
     """Why the first is not the cheapest of those that are shown."""
-
-    def cost(one: records.ConfigReport) -> float:
-        shown = one.ranked_usd_per_mtok if one.replicas is None else one.fleet_usd_per_h
-        return shown or math.inf
-
     first, *others = (one for one in report.configs if one.quantized == report.configs[0].quantized)
-    cheaper = [one for one in others if one.meets_slo and cost(one) < 0.995 * cost(first)]
+    priced = [one for one in others if one.meets_slo and (one.cost_usd_per_mtok or first.cost_usd_per_mtok is None)]
+    cheaper = [one for one in priced if one.paid < 0.995 * first.paid]
     if not cheaper or not first.meets_slo:
         return ""
     if first.replicas is None and first.chips < min(one.chips for one in cheaper):
@@ -234,7 +230,7 @@ def pools_facts(first: records.ConfigReport) -> list[tuple[str, str]]:
     if pool is None:
         return []
     return [
-        ("prefill on", f"{pool.replicas} x {pool.slice}: {pool.plan}, busy {pool.load:.0%}"),
+        ("prefill on", f"{pool.replicas} x {pool.slice}: {pool.plan}, at {pool.load:.0%} of its rate"),
         ("decode on", f"{first.decodes} x {first.copy_slice}: {first.plan}"),
     ]
 
@@ -302,11 +298,8 @@ def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     at = "".join(f", at {row.text}" for row in report.prices if row.chip == first.chip)
     own = (first.cost_usd_per_mtok, first.cost_usd_per_mtok_input, first.cost_usd_per_mtok_output)
     both, prompt, output = (counted(value, 2) for value in own)
-    slow = (
-        f"; ranked at ${counted(first.ranked_usd_per_mtok, 2)}, the slow end of the band"
-        if first.counted < 1 and first.replicas is None
-        else ""
-    )
+    guess = first.counted < 1 and first.replicas is None
+    slow = f"; ranked at ${counted(first.ranked_usd_per_mtok, 2)}, the slow end of the band" * guess
     return f"${both} per million output tokens with their prompts (${prompt} input, ${output} output alone){at}{slow}"
 
 
@@ -317,7 +310,7 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
         return ""
     dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
     times = (("TTFT", first.fleet_ttft_s), ("TPOT", first.fleet_tpot_s))
-    there = "".join(f", {name} {amount(seconds, 's')}" for name, seconds in times if seconds)
+    there = "".join(f", {name} {amount(seconds, 's')}" for name, seconds in times if seconds and not first.prefill)
     there += f", ${counted(first.fleet_usd_per_mtok, 2)} per million" if first.fleet_usd_per_mtok else ""
     if first.prefill is not None:
         both = f"{several(first.prefill.replicas, 'prefill replica')} and {several(first.decodes, 'decode replica')}"
