@@ -10,7 +10,7 @@ from dragonscale.app.prices import price_rows
 from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
-from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, kind_of
+from dragonscale.app.serve.config import config_report, deployed, expected_error, kind_of
 from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed
 from dragonscale.app.serve.search import Progress, check_plan, paced, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
@@ -83,7 +83,8 @@ def answer(
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)
     report.notes += _notes(asked, report, [*configs, *fleets], chosen, apart)
-    report.advised(*advice(asked, best, report.configs[0], configs, report.limits))
+    aimed = found.as_means(asked) if found else asked
+    report.advised(*advice(aimed, best, report.configs[0], configs, report.limits))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
@@ -142,28 +143,18 @@ def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) 
     return [*(reversed(chips.values()) if asked.several else chosen[:1]), *reversed(firsts.values())]
 
 
-_COUNTED = {
-    True: "Never measured and therefore ranked and sized by the slow end of the band, as part of what is expected",
-    False: "Ranked and sized by what nearly all published runs stayed below, as part of what is expected",
-}
-
-
 def _guess_notes(asked: ServeAsked, chosen: Sequence[Config], configs: Sequence[Config]) -> list[str]:
-    """Which of several chips are ranked by less than what is expected of them, and what would be first otherwise."""
-    names = dict[bool, dict[str, str]]()
-    for one in chosen:
-        if one.counted < 1:
-            guess = bands_for(kind_of(asked, one))["tokens"].estimated
-            names.setdefault(guess, {})[one.piece.chip.name] = f"{one.piece.chip.name} ({one.counted:.0%})"
-    notes = [f"{_COUNTED[guess]}: {', '.join(own.values())}." for guess, own in names.items()]
+    """Which chips are ranked and sized by less than what is expected of them, and what would be first otherwise."""
+    names = {name: f"{name} ({one.counted:.0%})" for one in chosen if one.counted < 1 for name in [one.piece.chip.name]}
+    if not names or not (asked.several or asked.ask.rate):
+        return []
+    why = "Never measured, or nearly always slower than expected: ranked and sized by the slow end of the band"
     narrow = is_quantized(chosen[0].plan.weights, asked.model)
     alike = [one for one in configs if one.meets and is_quantized(one.plan.weights, asked.model) == narrow]
     hoped = min(alike or chosen, key=lambda one: (one.usd_per_h is None, one.cost * one.counted))
-    if not asked.several and asked.ask.rate is None:  # where nothing is ranked or sized by it
-        return []
-    if notes and hoped.piece.chip.name != chosen[0].piece.chip.name:
-        notes[-1] += f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you buy."
-    return notes
+    first = f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you buy."
+    first *= hoped.piece.chip.name != chosen[0].piece.chip.name
+    return [f"{why}, as part of what is expected: {', '.join(names.values())}.{first}"]
 
 
 def _device_notes(chosen: Sequence[Config]) -> list[str]:
@@ -241,7 +232,9 @@ def against_best(asked: ServeAsked, report: records.ServeReport, progress: Progr
     chosen = ranked_apart(free, configs)[0] if configs else []
     if not chosen:
         return
-    best = config_report(free, chosen[0], full=False)
+    percentiles = any(goal.share for goal in asked.goals.values()) and chosen[0].meets
+    found = confirmed(free, chosen) if percentiles else None
+    best = config_report(free, found.config if found else chosen[0], full=False)
     report.better = best
     report.comparison = comparison(given, best, len(configs))
 

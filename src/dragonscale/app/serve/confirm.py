@@ -53,6 +53,12 @@ class Confirmed:
     reached: dict[str, float]
     holds: bool
 
+    def as_means(self, asked: ServeAsked) -> ServeAsked:
+        """What was asked for as means, if requests of other batches were as far from theirs as those of this run."""
+        means = asked.ask.times(self.config.state.ttft, self.config.state.tpot)
+        limits = {name: MARGIN * limit * mean / self.reached.get(name, mean) for name, (mean, limit) in means.items()}
+        return replace(asked, ask=replace(asked.ask, **limits))
+
 
 def run(asked: ServeAsked, config: Config, replicas: int | None = None) -> Confirmed:
     """One run of a configuration."""
@@ -103,10 +109,8 @@ def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> Confirmed | None:
     for config in [one for one in chosen[:FINALISTS] if is_short(asked, one)]:
         if any(one.holds and worth(one.config, asked.ask) <= worth(config, asked.ask) for one in tried):
             break
-        if isinstance(config, PooledConfig):
-            one = _loaded(asked, config)
-        else:
-            one = _largest(asked, config) if asked.ask.rate is None else _fewest(asked, config)
+        held = _loaded if config.is_fleet else _largest if asked.ask.rate is None else _fewest
+        one = held(asked, config)
         tried.append(one)
         if one.holds and one.config.tokens_per_chip >= NEAR * config.tokens_per_chip:
             break
@@ -116,9 +120,10 @@ def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> Confirmed | None:
     return min(good, key=lambda one: worth(one.config, asked.ask))
 
 
-def _loaded(asked: ServeAsked, config: PooledConfig) -> Confirmed:
+def _loaded(asked: ServeAsked, config: Config) -> Confirmed:
     """Pools at as much of the rate that they are sized for as holds when they are run; of a rate that was asked for,
     at all of it."""
+    assert isinstance(config, PooledConfig)
     one = run(asked, config)
     for load in LOADS if asked.ask.rate is None else ():
         if one.holds:
@@ -169,18 +174,10 @@ def _largest(asked: ServeAsked, config: Config) -> Confirmed:
 def _met_below(asked: ServeAsked, last: Confirmed, most: int) -> Config | None:
     """The largest batch of a plan, up to `most`, that would meet the targets if its latencies were as far from their
     means as those of the last run; where none would, a quarter of its batch."""
-
-    def would_meet(one: Config) -> bool:
-        return all(factors[name] * mean <= MARGIN * limit for name, (mean, limit) in means(one).items())
-
-    def means(one: Config) -> dict[str, tuple[float, float]]:
-        return asked.ask.times(one.state.ttft, one.state.tpot)
-
-    factors = {name: last.reached.get(name, mean) / mean for name, (mean, _) in means(last.config).items()}
     quarter = last.config.batch // 4
     grid = {math.ceil(most * part / GRID) for part in range(1, GRID + 1)} | {1, quarter}
-    found = at_batches(asked, last.config, sorted(grid - {0}))
-    met = [one for one in found if would_meet(one)] or [one for one in found if one.batch <= quarter]
+    found = at_batches(last.as_means(asked), last.config, sorted(grid - {0}))
+    met = [one for one in found if one.meets] or [one for one in found if one.batch <= quarter]
     return max(met, key=lambda one: one.batch, default=None)
 
 
@@ -213,24 +210,21 @@ def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[s
     latency, tokens = found.run.latency, found.run.output_tokens_per_s_per_chip
     ran = dict(zip(expected, (latency["ttft_s"].mean, latency["tpot_s"].mean, tokens), strict=True))
     far = [name for name, value in expected.items() if value and abs(ran[name] / value - 1) > APART]
-    less = list[str]()
-    if isinstance(found.config, PooledConfig) and asked.ask.rate is None and found.config.pools.offered:
-        load = found.config.pools.offered / replace(found.config.pools, offered=None).requests
-        less = [f"The pools are told at {load:.0%} of the rate they are sized for: there they meet the targets."]
     if not far:
-        return less
+        return []
     shown = [ran[name] if name in far else value for name, value in expected.items()]
     made = shown[2] / row.output_tokens_per_s_per_chip
     row.ttft_s, row.tpot_s, row.output_tokens_per_s_per_chip = shown
     row.latency_s = row.ttft_s + (asked.ask.output - 1) * row.tpot_s
     row.tokens_per_s_per_user = 1 / row.tpot_s if row.tpot_s else 0.0
     row.requests_per_s *= made
+    state = vars(row)["state"]  # whose parts add up to what is shown
+    late, slow = row.ttft_s - float(state.ttft), (row.tpot_s - float(state.tpot)) * max(asked.ask.output - 1, 1)
+    more = {"waiting": state.waiting + late, "met": state.met + slow / state.added, "requests": row.requests_per_s}
+    vars(row)["state"] = replace(state, **more)
     for name in ("cost_usd_per_mtok", "cost_usd_per_mtok_input", "cost_usd_per_mtok_output"):
         cost = getattr(row, name)
         setattr(row, name, cost and cost / made)
     add_bands(row, kind_of(asked, found.config))
     told = " and ".join(f"{name} by {ran[name] / expected[name] - 1:+.0%}" for name in far)
-    return [
-        *less,
-        f"What is expected is what was simulated where that is far from the steady state's formulas ({told}).",
-    ]
+    return [f"What is expected is what was simulated where that is far from the steady state's formulas ({told})."]

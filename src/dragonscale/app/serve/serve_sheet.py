@@ -54,7 +54,7 @@ def configs_foot(report: records.ServeReport) -> str:
     }
     told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
     lines = [f"by {own[0]}; {told}"] if told else []
-    lines += [lead_text(report)] if lead_text(report) else []
+    lines += filter(None, [lead_text(report)])
     if len(chips) > 1:
         guessed = list(dict.fromkeys(one.chip for one in configs if "tokens" in one.estimated))
         slow = "ranked, sized and priced at the slow end of the band"
@@ -64,6 +64,7 @@ def configs_foot(report: records.ServeReport) -> str:
             if row.chip in chips and row.kind:
                 kinds.setdefault(row.kind, []).append(row.chip)
         told = "; ".join(f"{kind} for {', '.join(names)}" for kind, names in kinds.items())
+        told += "; list prices are 1.5 to 2 times the market's" * (len(kinds) > 1)
         lines += [f"prices: {told}"] if told else []
     return "\n".join(lines)
 
@@ -71,14 +72,12 @@ def configs_foot(report: records.ServeReport) -> str:
 def lead_text(report: records.ServeReport) -> str:
     """Why the first is not the cheapest of those that are shown."""
     first, *others = (one for one in report.configs if one.quantized == report.configs[0].quantized)
-    priced = [one for one in others if one.meets_slo and (one.cost_usd_per_mtok or first.cost_usd_per_mtok is None)]
-    cheaper = [one for one in priced if one.paid < 0.995 * first.paid]
-    if not cheaper or not first.meets_slo:
-        return ""
-    if first.replicas is None and first.chips < min(one.chips for one in cheaper):
+    priced = [one for one in others if one.meets_slo and one.cost_usd_per_mtok]
+    cheaper = [one.chips for one in priced if one.paid < 0.995 * first.paid]
+    if cheaper and first.replicas is None and first.chips < min(cheaper):
         return f"#1 has the fewest chips of those within {CLOSE:.0%} of the lowest cost"
-    run = "#1 was run, and its batch or replicas keep the targets; the others may need as much more"
-    return run if report.simulated else ""
+    run = "#1 was run, and keeps its targets with a margin; the others were not"
+    return run if cheaper and report.simulated else ""
 
 
 def frontier_table(frontier: Sequence[records.ConfigReport]) -> laid.Grid:
@@ -342,6 +341,8 @@ def bounds_text(first: records.ConfigReport) -> str:
     kernels, everything = amount(first.roofline_s, "s"), amount(first.lower_s, "s")
     if kernels == everything:
         return f"{kernels} a decode step at datasheet rates"
+    if first.lower_s > (first.roofline_s or 0.0):
+        return f"{everything} a decode step at datasheet rates, for its collectives alone; {kernels} for its kernels"
     return f"{kernels} a decode step at datasheet rates kernel by kernel, {everything} with perfect overlap"
 
 

@@ -64,7 +64,7 @@ def disaggregation_report(
     mine, other = row if pays else config_report(asked, best), config_report(asked, together) if pays else row
     found = [best.pools, *(one.pools for one in fleets if one.place != best.place)]
     gain = other.paid / mine.paid if together.meets else None
-    shown = [_pool_report(asked, one) for one in found]
+    shown = [_pool_report(asked, one) for one in found[: MOST_POOLS * len(asked.targets)]]
     if pays:
         shown[0].ttft_s, shown[0].tpot_s, shown[0].requests_per_s = row.ttft_s, row.tpot_s, row.requests_per_s
         shown[0].ttft_p95_s = row.prefill.ttft_p95_s if row.prefill else 0.0
@@ -81,7 +81,7 @@ def search_pools(asked: ServeAsked) -> list[PooledConfig]:
         chip = "" if asked.question.disaggregate else one.piece.chip.name
         same.setdefault((one.plan.kv, server_of(one.engine), chip), []).append(one)
     found = [pair for own in same.values() for pair in best_pools(own, asked.ask)]
-    return [as_config(pair) for pair in sorted(found, key=Pools.order)[: MOST_POOLS * len(targets)]]
+    return [as_config(pair) for pair in sorted(found, key=Pools.order)]
 
 
 def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
