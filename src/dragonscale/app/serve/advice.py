@@ -357,19 +357,18 @@ def near_misses(work: ServeRequest, one: ConfigReport) -> list[tuple[str, float,
 def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     """Targets that are met in the middle of the band alone; that there was none to meet."""
     pace, quickest = work.pace_s or PACE_S, "" if work.pace_s == PACE_S else ", twice that of the quickest plan"
-    kept = f"Without a TPOT asked for, each user gets {1 / pace:.3g} tokens/s or more (at most {render(pace, 's')}"
-    kept = [f"{kept}{quickest})."] if work.pace_s else []
+    least = f"{1 / pace:.3g} tokens/s or more (a TPOT of at most {render(pace, 's')}{quickest})"
+    kept = f" Each user gets {least} where no TPOT is asked for." if work.pace_s else ""
     if not work.goals:
         most = "the lowest cost per token" if one.cost_usd_per_mtok is not None else "the most tokens per chip"
         most = f"the cheapest fleet for {work.rate_per_s:,.3g} requests/s" if work.rate_per_s else most
         return [
             f"No target was given, so this is the point of {most} at which prompts do not just queue (a TTFT of at "
-            f"most {PATIENCE_S:.0f}s, or twice a prompt's own time); --ttft and --tpot set one.",
-            *kept,
+            f"most {PATIENCE_S:.0f}s, or twice a prompt's own time); --ttft and --tpot set one.{kept}"
         ]
     near = near_misses(work, one)
     if not near:
-        return kept
+        return [kept.strip()] if kept else []
     ends = " and ".join(f"{name} of {render(high, 's')}" for name, _, high, _ in near)
     at = {name: "" if goal.share is None else f"{goal.statistic}:" for name, goal in work.goals.items()}
     lower = " ".join(
@@ -379,6 +378,5 @@ def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     means = "; TTFT and TPOT are means of requests, not percentiles" if set(work.statistics.values()) == {MEAN} else ""
     return [
         f"The target is met at the middle of the band and missed at its slow end ({ends}{held}){means}. {lower} would "
-        "leave room.",
-        *kept,
+        f"leave room.{kept}"
     ]
