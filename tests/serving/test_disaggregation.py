@@ -345,8 +345,7 @@ def test_without_a_slice_pools_stay_in_a_rack_and_few_replicas_are_preferred(
         one = replace(more, offered=gain * more.chips / first.chips)
         assert min(_close([one, first]), key=_trouble).prefills == (first if count == 2 else more).prefills
         assert len(_close([one, first])) == count
-    alike = replace(first, prefill=replace(first.prefill, plan=replace(first.prefill.plan, data=3)))
-    assert _trouble(first) < _trouble(alike)
+    assert _trouble(first) < _trouble(replace(first, prefills=1, decodes=first.decodes + 9))
 
 
 def test_where_pools_are_looked_at() -> None:

@@ -319,7 +319,7 @@ def pools(
         load = Pools(prefill, decode, max(1, round(wanted)), decodes, ask).highest_load
         counts = {int(min(max(1, number), room)) for number in (math.floor(wanted / load), math.ceil(wanted / load))}
         made += [Pools(prefill, decode, prefills, decodes, ask, ladder) for prefills in counts]
-    return min(_close(made), key=lambda pair: (pair.chips, pair.cost), default=None)
+    return min(_close(made), key=_trouble, default=None)
 
 
 def _room(prefill: Config, decode: Config, decodes: int, within: Mapping[str, int]) -> float:
@@ -354,14 +354,16 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     feeding = first_of_each(starts or configs, lambda one: prompt_share(one) * one.chips, CANDIDATES)
     ends = [one for one in configs if ask.step is None or decode_step(one) <= ask.step]
     draining = first_of_each(ends or configs, lambda one: decode_step(one) * one.chips / one.batch, CANDIDATES)
-    own = _by_plan(configs)
+    ladders = dict[tuple[str, ...], list[Config]]()
+    for one in sorted(configs, key=lambda one: one.batch):
+        ladders.setdefault((*one.place, one.engine), []).append(one)
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
     feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
-    pairs = [(start, end, own[_plan_of(end)]) for start in feeding for end in draining]
-    found = [pools(start, end, ask, ladder=_up_to(end, alike), within=room) for start, end, alike in pairs]
-    if not any(found):
-        found = [pools(start, end, ask, ladder=_up_to(end, alike), within={}) for start, end, alike in pairs]
-    made = [one for one in found if one is not None]
+    pairs = [(start, end, ladders[*end.place, end.engine]) for start in feeding for end in draining]
+    made = list[Pools]()
+    for within in (room, {}):
+        found = (pools(start, end, ask, ladder=_up_to(end, alike), within=within) for start, end, alike in pairs)
+        made = made or [one for one in found if one is not None]
     handy = sorted(_close(made), key=_trouble)
     others = sorted((one for one in made if one not in handy), key=Pools.order)
     return [one.fitted() for one in (*handy, *others)[:count]]
@@ -373,23 +375,10 @@ def _close(found: Sequence[Pools]) -> list[Pools]:
     return [one for one in found if first and one.meets == first.meets and one.cost <= (1 + CLOSE) * first.cost]
 
 
-def _trouble(pair: Pools) -> tuple[int, int, int]:
-    """What there is to run: chips, replicas, and of them those of an odd size."""
-    sizes = (pair.prefill.chips, pair.decode.chips)
-    return pair.chips, pair.prefills + pair.decodes, sum(size & (size - 1) > 0 for size in sizes)
+def _trouble(pair: Pools) -> tuple[float, ...]:
+    """What there is to run: chips, replicas; and what that costs."""
+    return pair.chips, pair.prefills + pair.decodes, pair.cost
 
 
 def _up_to(largest: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
     return tuple(one for one in configs if one.batch <= largest.batch)
-
-
-def _plan_of(config: Config) -> tuple[str, str, str]:
-    return str(config.piece), str(config.plan), config.engine
-
-
-def _by_plan(configs: Sequence[Config]) -> dict[tuple[str, str, str], list[Config]]:
-    """The batches of each plan, smallest first."""
-    found: dict[tuple[str, str, str], list[Config]] = {}
-    for one in sorted(configs, key=lambda one: one.batch):
-        found.setdefault(_plan_of(one), []).append(one)
-    return found
