@@ -364,15 +364,15 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     for within in (room, {}):
         found = (pools(start, end, ask, ladder=_up_to(end, alike), within=within) for start, end, alike in pairs)
         made = made or [one for one in found if one is not None]
-    handy = sorted(_close(made), key=_trouble)
+    handy = sorted(_close([one for one in made if one.meets] or made), key=_trouble)
     others = sorted((one for one in made if one not in handy), key=Pools.order)
     return [one.fitted() for one in (*handy, *others)[:count]]
 
 
 def _close(found: Sequence[Pools]) -> list[Pools]:
     """Those that cost nearly as little as the cheapest."""
-    first = min(found, key=Pools.order, default=None)
-    return [one for one in found if first and one.meets == first.meets and one.cost <= (1 + CLOSE) * first.cost]
+    least = min((one.cost for one in found), default=0.0)
+    return [one for one in found if one.cost <= (1 + CLOSE) * least]
 
 
 def _trouble(pair: Pools) -> tuple[float, ...]:
