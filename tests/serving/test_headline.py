@@ -106,6 +106,8 @@ def test_advice_on_percentiles_is_about_percentiles() -> None:
     assert batch > report.best.batch
     assert "misses the 300ms at p99 asked for" in report.advice
     assert ds.serve("llama3-8b", on="h100:1", batch=batch, output=128).configs[0].ttft_s < 0.3
+    fleet = ds.serve("llama3-8b", on="h100:1", tpot="25ms", rate="6/s", output=128)  # half loaded
+    assert "misses the 25ms asked for" in fleet.advice
     asked = {"plan": "tp1", "batch": report.best.batch, "better": True}
     given = ds.serve("llama3-8b", on="h100:1", ttft="p99:300ms", output=128, **asked)
     assert given.comparison.startswith("Nothing better")

@@ -8,6 +8,7 @@ meet it, and that one is run; of fleets at a rate, more replicas are.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dragonscale.app.serve.config import add_bands, config_report, kind_of
 from dragonscale.app.serve.recommended import short_question
@@ -54,9 +55,12 @@ class Confirmed:
     holds: bool
 
     def as_means(self, asked: ServeAsked) -> ServeAsked:
-        """What was asked for as means, if requests of other batches were as far from theirs as those of this run."""
-        means = asked.ask.times(self.config.state.ttft, self.config.state.tpot)
-        limits = {name: MARGIN * limit * mean / self.reached.get(name, mean) for name, (mean, limit) in means.items()}
+        """What was asked for as means, if requests of other batches were as far from theirs as those of this run (at a
+        rate, which does not fill batches: from its own)."""
+        means, limits = asked.ask.times(self.config.state.ttft, self.config.state.tpot), dict[str, Any]()
+        for name, (mean, limit) in means.items():
+            own = mean if asked.ask.rate is None else self.run.latency[f"{name}_s"].mean
+            limits[name] = MARGIN * limit * own / self.reached.get(name, own)
         return replace(asked, ask=replace(asked.ask, **limits))
 
 
