@@ -322,6 +322,13 @@ def test_replicas_that_decode_little_are_launched_with_few_places(configs: list[
     assert small.decoding < small.decode.batch < idle.decode.batch / 2
 
 
+def test_pools_that_are_a_guess_are_sized_by_the_slow_end_of_their_band(configs: list[Config]) -> None:
+    ask = replace(ASK, rate=40.0)
+    sure, guess = (best_pools([replace(one, counted=part) for one in configs], ask)[0] for part in (1.0, 0.5))
+    assert guess.requests == sure.requests == 40.0
+    assert guess.chips > 1.7 * sure.chips
+
+
 def test_the_pool_that_binds_is_named(configs: list[Config]) -> None:
     pair = best_pools(configs, ASK)[0]
     few, many = (replace(pair, prefills=max(1, round(pair.prefills * part))) for part in (0.5, 3))
