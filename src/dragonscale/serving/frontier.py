@@ -16,6 +16,7 @@ from dragonscale.errors import InputError
 from dragonscale.models.transformer import Transformer, kv_bytes_per_token
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import floor, maximum, minimum
+from dragonscale.serving.bands import ServedKind, counted_share, is_moe
 from dragonscale.serving.capacity import Capacity, capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
@@ -130,6 +131,9 @@ class Config:
     """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data
     rank, and more up to as many as an iteration takes. Empty of an engine that runs prompts beside decoding
     sequences."""
+    counted: float = 1.0
+    """The part of the expected tokens that it is ranked and sized by: what was never measured by the slow end of its
+    band (`counted_share`)."""
 
     @property
     def chips(self) -> int:
@@ -155,6 +159,12 @@ class Config:
         """Dollars for an hour of its chips; None without a price."""
         price = self.piece.chip.price
         return None if price is None else self.chips * float(price)
+
+    @property
+    def cost(self) -> float:
+        """What its tokens cost, in dollars (in chips without a price), as far as they count."""
+        hourly = self.usd_per_h
+        return (self.chips if hourly is None else hourly) / (float(self.state.tokens) * self.counted)
 
     @property
     def offered(self) -> bool:
@@ -260,6 +270,7 @@ def _judged(
     bounds = _bounds(steps.cost)[:rows]
     per_token = float(kv_bytes_per_token(model, lot.plan.kv))
     plans = {place: lot.one(place) for place in sorted(set(places.tolist()))}
+    counted = counted_share(ServedKind(lot.pieces[0].chip.name, engine.name, is_moe(model)))
     found: list[Config] = []
     for place, own, bound, pack, others in zip(places.tolist(), _states(loop, rows), bounds, packed, more, strict=True):
         heavy, step_s, drafted, chunks, size, least = others
@@ -282,6 +293,7 @@ def _judged(
             chunk_tokens=int(size),
             engine=engine.name,
             packed=pack,
+            counted=counted,
         )
         found.append(config)
     return found

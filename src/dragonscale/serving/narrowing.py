@@ -14,6 +14,9 @@ PATIENCE_S = 6.0
 """A TTFT beyond which nobody lets prompts wait for others unless a target says so: the loosest that MLPerf Inference
 sets for a server (docs.mlcommons.org, Llama 3.1 405B; 2 s for Llama 2 70B and DeepSeek-R1). A prompt that takes longer
 itself may wait as long as it takes."""
+PACE_S = 0.05
+"""A TPOT beyond which nobody is served unless a target says so: 20 tokens a second, what users of DeepSeek's own
+service got on average (20 to 22; github.com/deepseek-ai/open-infra-index, day 6)."""
 NEARLY = 0.02
 """Of its tokens what a batch may make fewer than the best of its plan. Steps are expected to 5 to 10%, so 2% is no
 difference, and where prefill takes all the time a batch that makes 1% more is one that queues."""

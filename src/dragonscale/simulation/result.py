@@ -184,7 +184,8 @@ class Throughput:
 
 @dataclass(frozen=True)
 class ReplicaUse:
-    """One replica over the run; `prompt_s` of its busy seconds were iterations with prompts."""
+    """One replica over the run; `prompt_s` of its busy seconds were iterations with prompts; the last one ended at
+    `last_s`."""
 
     index: int
     pool: str
@@ -197,6 +198,7 @@ class ReplicaUse:
     output_tokens: int
     pages_in_use: int
     pages_idle: int
+    last_s: float
 
 
 @dataclass(frozen=True)
@@ -255,3 +257,8 @@ class SimulationResult:
     met: dict[str, float] = field(default_factory=dict)
     watched: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)
+
+    def busy(self, one: ReplicaUse) -> float:
+        """The part of the time that a replica is busy, until its pool has nothing more to do: one that prefills rests
+        while the last requests decode."""
+        return one.busy_s / (max(other.last_s for other in self.replicas if other.pool == one.pool) or 1.0)

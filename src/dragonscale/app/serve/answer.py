@@ -10,9 +10,9 @@ from dragonscale.app.prices import price_rows
 from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
-from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, fleet_times, kind_of
+from dragonscale.app.serve.config import config_report, deployed, expected_error, fleet_times, kind_of
 from dragonscale.app.serve.confirm import as_run, confirmed, in_order
-from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
+from dragonscale.app.serve.search import Progress, check_plan, paced, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variants import disaggregation_report, prefix_report, search_pools, speculation_report
 from dragonscale.errors import InputError
@@ -23,7 +23,6 @@ from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.ranking import best as best_of
 from dragonscale.serving.ranking import frontier
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.serving.timed_shapes import untimed_experts
@@ -43,7 +42,7 @@ def answer(
     none = remedies.asked_refusal(asked)
     asked, refused = (asked, [none]) if none else remedies.possible(asked)
     nothing = bool(refused) and (bool(none) or all(remedies.chip_refusal(asked, chip) for chip, _ in asked.targets))
-    configs = [] if nothing else search(asked, progress)
+    asked, configs = (asked, []) if nothing else paced(asked, progress)
     fleets = [] if nothing else search_pools(asked)
     seconds = time.perf_counter() - start
     chip = asked.targets[0][0]
@@ -73,7 +72,7 @@ def answer(
             shown.fleet_ttft_s, shown.fleet_tpot_s = fleet_times(asked, one, configs, shown.replicas or 1)
     report.simulated = runs[0].run if runs else None
     how = as_run(asked, rows, runs) if runs else [LONG.format(best.batch)] * confirm
-    report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets], counted_in(asked))]
+    report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets])]
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:
         report.notes = [f"{text}." for text in report.configs[0].violations]
@@ -82,14 +81,15 @@ def answer(
         report.notes += margin_notes(report.workload, report.configs[0])
         return report
     _add_variants(asked, best, report)
-    if fleets or asked.question.disaggregate:
-        report.disaggregation = disaggregation_report(asked, fleets, ranked_apart(asked, configs)[0])
     report.notes = how if best.meets or runs else remedies.missed(asked, best)
+    if fleets or asked.question.disaggregate:
+        report.disaggregation = disaggregation_report(asked, best, report.configs[0], fleets, configs)
     report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)
-    report.notes += _notes(asked, report, configs, chosen, apart)
-    report.advised(*advice(asked, best, report.configs[0], configs, report.limits))
+    report.notes += _notes(asked, report, [*configs, *fleets], chosen, apart)
+    aimed = runs[0].as_means(asked) if runs else asked
+    report.advised(*advice(aimed, best, report.configs[0], configs, report.limits))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
@@ -140,26 +140,18 @@ def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) 
     return [*(reversed(chips.values()) if asked.several else chosen[:1]), *reversed(firsts.values())]
 
 
-_COUNTED = {
-    True: "Never measured and therefore ranked by the slow end of the band, as part of what is expected",
-    False: "Ranked by what nearly all published runs stayed below, as part of what is expected",
-}
-
-
 def _guess_notes(asked: ServeAsked, chosen: Sequence[Config], configs: Sequence[Config]) -> list[str]:
-    """Which of several chips are ranked by less than what is expected of them, and what would be first otherwise."""
-    counted, names = counted_in(asked), dict[bool, dict[str, str]]()
-    for one in chosen:
-        if counted(one) < 1:
-            guess = bands_for(kind_of(asked, one))["tokens"].estimated
-            names.setdefault(guess, {})[one.piece.chip.name] = f"{one.piece.chip.name} ({counted(one):.0%})"
-    notes = [f"{_COUNTED[guess]}: {', '.join(own.values())}." for guess, own in names.items()]
+    """Which chips are ranked and sized by less than what is expected of them, and what would be first otherwise."""
+    names = {name: f"{name} ({one.counted:.0%})" for one in chosen if one.counted < 1 for name in [one.piece.chip.name]}
+    if not names or not (asked.several or asked.ask.rate):
+        return []
+    why = "Never measured, or nearly always slower than expected: ranked and sized by the slow end of the band"
     narrow = is_quantized(chosen[0].plan.weights, asked.model)
     alike = [one for one in configs if one.meets and is_quantized(one.plan.weights, asked.model) == narrow]
-    hoped = best_of(alike or chosen, asked.ask, 1)[0]
-    if notes and hoped.piece.chip.name != chosen[0].piece.chip.name:
-        notes[-1] += f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you buy."
-    return notes
+    hoped = min(alike or chosen, key=lambda one: (one.usd_per_h is None, one.cost * one.counted))
+    first = f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you buy."
+    first *= hoped.piece.chip.name != chosen[0].piece.chip.name
+    return [f"{why}, as part of what is expected: {', '.join(names.values())}.{first}"]
 
 
 def _device_notes(chosen: Sequence[Config]) -> list[str]:
@@ -196,10 +188,11 @@ def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> records.ServeR
     names = {own.name: asked.engine_on(own).name for own, _ in asked.targets}
     names |= {one.piece.chip.name: one.engine for one in reversed(chosen)}
     said = {name: asked.engine_words(engine) for name, engine in names.items()}
-    work = ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked)
+    tpot = None if asked.pace else ask.tpot
+    work = ask.prompt, ask.output, ask.cached, ask.ttft, tpot, ask.rate, parameter_count(asked)
     goals = {name: goal.statistic for name, goal in asked.goals.items()}
     why = asked.why_engine(chip, names[chip.name])
-    return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals)
+    return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals, asked.pace)
 
 
 # A given serving plan against the best configuration of the same chips, engine and formats.
@@ -220,7 +213,7 @@ def against_best(asked: ServeAsked, report: records.ServeReport, progress: Progr
     # a target that is not said is what users have now; a little room, so that rounding refuses no neighbour
     targets = {
         "ttft": given.ttft_s * 1.005 if ask.ttft is None else ask.ttft,
-        "tpot": given.tpot_s * 1.005 or None if ask.tpot is None else ask.tpot,  # one token has none
+        "tpot": ask.tpot if "tpot" in asked.goals else given.tpot_s * 1.005 or None,  # one token has none
     }
     plan = asked.saved.plan if asked.saved is not None else None
     assert plan is not None
@@ -236,7 +229,9 @@ def against_best(asked: ServeAsked, report: records.ServeReport, progress: Progr
     chosen = ranked_apart(free, configs)[0] if configs else []
     if not chosen:
         return
-    best = config_report(free, chosen[0], full=False)
+    percentiles = any(goal.share for goal in asked.goals.values()) and chosen[0].meets
+    runs = confirmed(free, chosen) if percentiles else []
+    best = config_report(free, runs[0].config if runs else chosen[0], full=False)
     report.better = best
     report.comparison = comparison(given, best, len(configs))
 

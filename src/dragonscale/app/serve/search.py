@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy
 
@@ -9,7 +10,6 @@ from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Chip, Slice
-from dragonscale.serving.bands import ServedKind, counted_share, is_moe
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Ask, Config, explore, judge
@@ -37,6 +37,17 @@ def search(asked: ServeAsked, progress: Progress | None = None) -> list[Config]:
     if not found and not asked.several and asked.targets[0][1] is None:
         return _wider(asked, asked.targets[0][0])
     return found
+
+
+def paced(asked: ServeAsked, progress: Progress | None = None) -> tuple[ServeAsked, list[Config]]:
+    """The same, where no target says how quick tokens have to come: no slower than `PACE_S`, or than twice what the
+    quickest of all takes where that is slow."""
+    configs = search(asked, progress)
+    least = 2 * min((float(one.state.tpot) for one in configs), default=0.0)
+    if asked.pace is None or asked.pace >= least:
+        return asked, configs
+    asked = replace(asked, ask=replace(asked.ask, tpot=least))
+    return asked, search(asked, progress)
 
 
 def _on(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice]) -> list[Config]:
@@ -142,20 +153,14 @@ def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
     """The best that meet the targets, cheapest first; where none does, those that miss them least. Of several chips the
     best one each; those of which nothing was measured by the slow end of their bands, at which they meet the targets
     too where they can."""
-    met, counted = [one for one in configs if one.meets], counted_in(asked)
+    met = [one for one in configs if one.meets]
     if asked.several:
         chips: dict[str, list[Config]] = {}
         for one in met:
             chips.setdefault(one.piece.chip.name, []).append(one)
-        sure = {name: [one for one in own if excess(asked.ask, one) <= counted(one)] for name, own in chips.items()}
+        sure = {name: [one for one in own if excess(asked.ask, one) <= one.counted] for name, own in chips.items()}
         met = [one for name, own in sorted(chips.items()) for one in best(sure[name] or own, asked.ask, 1)]
-    return best(met, asked.ask, asked.top, counted) if met else nearest(asked.ask, configs, asked.top)
-
-
-def counted_in(asked: ServeAsked) -> Callable[[Config], float]:
-    """What of the expected tokens counts where several chips compete: a guess counts by the slow end of its band."""
-    moe = is_moe(asked.model)
-    return lambda one: counted_share(ServedKind(one.piece.chip.name, one.engine, moe)) if asked.several else 1.0
+    return best(met, asked.ask, asked.top) if met else nearest(asked.ask, configs, asked.top)
 
 
 def ranked_apart(asked: ServeAsked, configs: Sequence[Config]) -> tuple[list[Config], list[Config]]:
