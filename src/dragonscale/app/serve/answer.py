@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from dragonscale.app.prices import price_rows
 from dragonscale.app.serve import remedies
@@ -14,13 +15,18 @@ from dragonscale.app.serve.config import bands_for, config_report, deployed, exp
 from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed
 from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
-from dragonscale.app.serve.variants import disaggregation_report, prefix_report, search_pools, speculation_report
+from dragonscale.app.serve.variants import (
+    disaggregation_report,
+    limit_rows,
+    prefix_report,
+    search_pools,
+    speculation_report,
+)
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
 from dragonscale.serving.bands import ServedKind, is_moe
 from dragonscale.serving.checkpoint import is_quantized
-from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.ranking import best as best_of
@@ -84,7 +90,7 @@ def answer(
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)
     report.notes += _notes(asked, report, configs, chosen, apart)
-    report.advised(*advice(asked, best, report.configs[0], configs, report.limits))
+    report.advised(*advice(asked, best, report.configs[0], configs))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
@@ -119,7 +125,7 @@ def _notes(
 
 def _add_variants(asked: ServeAsked, best: Config, report: records.ServeReport) -> None:
     """Where the best configuration changes its nature, and what other ways to run it would bring."""
-    report.limits = limit_rows(asked, best)
+    report.solve_limits(partial(limit_rows, asked, best))
     report.speculation = speculation_report(asked, best)
     report.prefix = prefix_report(asked, best)
 
@@ -260,18 +266,3 @@ def comparison(given: records.ConfigReport, best: records.ConfigReport, searched
 def _more(gain: float) -> str:
     """A gain in per cent; a plan that gives no tokens at all has none to compare with."""
     return f"{gain - 1:+.0%}" if math.isfinite(gain) else "the first"
-
-
-# The limits of a configuration, solved from the ledger of its own iterations.
-
-
-def solved_limits(asked: ServeAsked, config: Config) -> list[ServingLimit]:
-    """Critical batch, degrees, contexts and the largest batch of a configuration, as formulas and numbers."""
-    ask = asked.ask
-    tokens = min(ask.new, asked.engine_on(config.piece.chip, config.engine).scheduling.max_tokens)
-    return find_limits(deployed(asked, config), config.batch, ask.prompt + ask.output // 2, tokens)
-
-
-def limit_rows(asked: ServeAsked, config: Config) -> list[records.LimitRow]:
-    """The same as rows."""
-    return [records.LimitRow(one.name, one.counts, one.text, one.value) for one in solved_limits(asked, config)]
