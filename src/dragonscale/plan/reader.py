@@ -54,6 +54,16 @@ class Kernel:
         """The indices of its m, n and k, where it is a matmul."""
         return matmul_dims(self.arrays)
 
+    @cached_property
+    def layout(self) -> str:
+        """All that its cost depends on but sizes, as text, which is compared quickly."""
+        return repr((self.part, self.function, self.arrays, self.op.output))
+
+    @cached_property
+    def dims(self) -> tuple[str, ...]:
+        """The dims of what it reads and writes."""
+        return tuple(dict.fromkeys(dim.name for array in self.arrays for dim in array.dims))
+
 
 @dataclass(frozen=True)
 class Move:

@@ -117,9 +117,8 @@ class Config:
     queued: bool = False
     """Whether TTFT has no target and prompts wait for others longer than anybody lets them (`PATIENCE_S`)."""
     packed: tuple[tuple[float, float], ...] = ()
-    """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data
-    rank, and more up to as many as an iteration takes. Empty of an engine that runs prompts beside decoding
-    sequences."""
+    """Prompts that are prefilled together by a replica that does nothing else, and the seconds: one, one on every data
+    rank, and more up to as many as an iteration takes. Empty where replicas do both."""
 
     @property
     def chips(self) -> int:

@@ -1,14 +1,16 @@
 """From a range of batches to the largest that meets the targets, and to the smallest that does as much as one at which
 prompts queue: whole numbers between two of the range, a few at a time."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-ROUNDS = 4
-"""Of narrowing down a batch, an eighth of the range each: enough for gaps of thousands."""
-FEW_ROUNDS, NEAR = 2, 0.9
-"""Of narrowing down a batch at which prompts queue: to a sixty-fourth of the range, and of plans that make this part of
-the most tokens a chip, since others are not recommended."""
+ROUNDS, FEWEST = 2, 7
+"""Of narrowing down a batch: a round looks at the square root of the range, and at so many batches at least, since
+judging a hundred takes hardly longer than judging one."""
+NEAR = 0.9
+"""Where prompts queue, plans that make this part of the most tokens a chip are narrowed down to a sixty-fourth of the
+range, since others are not recommended."""
 
 PATIENCE_S = 6.0
 """A TTFT beyond which nobody lets prompts wait for others unless a target says so: the loosest that MLPerf Inference
@@ -48,7 +50,7 @@ def narrowed(
         for place, one in met.items()
         if place in missed and missed[place].tokens_per_chip >= goal
     }
-    return _halved(at, open_, lambda _, one: one.offered)
+    return _narrower(at, open_, lambda _, one: one.offered, lambda low, high: math.isqrt(high - low - 1))
 
 
 def unqueued(
@@ -65,7 +67,7 @@ def unqueued(
     queue = {place: one.tokens_per_chip for place, one in best.items() if one.queues and one.tokens_per_chip >= goal}
     wanted = {place: (1 - NEARLY) * tokens for place, tokens in queue.items()}
     open_ = {place: _bracket(by_plan[place], enough) for place, enough in wanted.items()}
-    return _halved(at, open_, lambda place, one: one.tokens_per_chip < wanted[place], FEW_ROUNDS)
+    return _narrower(at, open_, lambda place, one: one.tokens_per_chip < wanted[place])
 
 
 def _bracket(judged: Sequence[One], enough: float) -> tuple[int, int]:
@@ -74,16 +76,17 @@ def _bracket(judged: Sequence[One], enough: float) -> tuple[int, int]:
     return max((one.batch for one in judged if one.batch < high), default=high), high
 
 
-def _halved(
+def _narrower(
     at: Callable[[Sequence[tuple[int, int]]], list[One]],
     open_: dict[int, tuple[int, int]],
     below: Callable[[int, One], bool],
-    rounds: int = ROUNDS,
+    count: Callable[[int, int], int] = lambda *_: FEWEST,
 ) -> list[One]:
     """Batches of each plan between two, closer and closer to where they are not `below` any more."""
     more: list[One] = []
-    for _ in range(rounds):
-        wanted = [(place, batch) for place, (low, high) in open_.items() for batch in _inside(low, high)]
+    ends = {place: max(count(*both), FEWEST) for place, both in open_.items()}
+    for _ in range(ROUNDS):
+        wanted = [(place, batch) for place, (low, high) in open_.items() for batch in _inside(low, high, ends[place])]
         if not wanted:
             break
         tried = at(wanted)
@@ -106,6 +109,6 @@ def _edges(rows: Sequence[tuple[int, int]], found: Sequence[One]) -> tuple[dict[
     return met, missed
 
 
-def _inside(low: int, high: int, count: int = 7) -> list[int]:
+def _inside(low: int, high: int, count: int) -> list[int]:
     """Some whole numbers between two, evenly apart."""
     return sorted({low + round((high - low) * part / (count + 1)) for part in range(1, count + 1)} - {low, high})
