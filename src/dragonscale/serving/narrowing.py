@@ -38,13 +38,16 @@ One = TypeVar("One", bound=JudgedBatch)
 
 
 def narrowed(
-    at: Callable[[Sequence[tuple[int, int]]], list[One]], rows: Sequence[tuple[int, int]], found: Sequence[One]
+    at: Callable[[Sequence[tuple[int, int]]], list[One]],
+    rows: Sequence[tuple[int, int]],
+    found: Sequence[One],
+    rival: float = 0.0,
 ) -> list[One]:
     """For each plan the largest batch that meets the targets (without one for TTFT: at which prompts do not just
     queue), where a larger one of the range misses them: narrowed down by a few batches at a time. Plans that would be
-    beaten even at the larger batch are left as they are."""
+    beaten even at the larger batch, by each other or by a `rival`, are left as they are."""
     met, missed = _edges(rows, found)
-    goal = max((one.tokens_per_chip for one in met.values()), default=0.0)
+    goal = max((*(one.tokens_per_chip for one in met.values()), rival))
     open_ = {
         place: (one.batch, missed[place].batch)
         for place, one in met.items()
@@ -54,7 +57,10 @@ def narrowed(
 
 
 def unqueued(
-    at: Callable[[Sequence[tuple[int, int]]], list[One]], rows: Sequence[tuple[int, int]], found: Sequence[One]
+    at: Callable[[Sequence[tuple[int, int]]], list[One]],
+    rows: Sequence[tuple[int, int]],
+    found: Sequence[One],
+    rival: float = 0.0,
 ) -> list[One]:
     """For each plan near the best whose best batch makes prompts wait for others longer than they take themselves:
     smaller batches, down to about the smallest that makes nearly as many tokens."""
@@ -63,7 +69,7 @@ def unqueued(
         if one.offered:
             by_plan.setdefault(place, []).append(one)
     best = {place: max(own, key=lambda one: one.tokens_per_chip) for place, own in by_plan.items()}
-    goal = NEAR * max((one.tokens_per_chip for one in best.values()), default=0.0)
+    goal = NEAR * max((*(one.tokens_per_chip for one in best.values()), rival))
     queue = {place: one.tokens_per_chip for place, one in best.items() if one.queues and one.tokens_per_chip >= goal}
     wanted = {place: (1 - NEARLY) * tokens for place, tokens in queue.items()}
     open_ = {place: _bracket(by_plan[place], enough) for place, enough in wanted.items()}
