@@ -30,7 +30,7 @@ from dragonscale.serving.disaggregation import (
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.serving.prefix import hit, reuse_rate, rooms
+from dragonscale.serving.prefix import hit, rooms
 from dragonscale.serving.space import Formats, Lot, parts_of, stack
 from dragonscale.serving.table import LATENCY, port_bandwidth
 from dragonscale.sheets.terminal import text_of
@@ -197,12 +197,6 @@ def test_a_prefix_saves_its_part_of_the_prefill() -> None:
     fuller = rooms(deployment, 2048, 512, 4608, 100e9)
     assert where.hbm > fuller.hbm
     assert where.host == fuller.host == pytest.approx(100e9 / (2048 * 20480))
-
-
-def test_popular_prefixes_are_kept() -> None:
-    assert float(reuse_rate(1000, 0)) < 0.01
-    assert float(reuse_rate(1000, 1000)) == 1
-    assert float(reuse_rate(1000, 100, 1.2)) > float(reuse_rate(1000, 100, 0.8)) > 0.1
 
 
 def test_prompts_of_a_prefill_replica_have_room_in_its_memory(configs: list[Config]) -> None:

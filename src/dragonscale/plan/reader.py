@@ -55,14 +55,10 @@ class Kernel:
         return matmul_dims(self.arrays)
 
     @cached_property
-    def layout(self) -> str:
-        """All that its cost depends on but sizes, as text, which is compared quickly."""
-        return repr((self.part, self.function, self.arrays, self.op.output))
-
-    @cached_property
-    def dims(self) -> tuple[str, ...]:
-        """The dims of what it reads and writes."""
-        return tuple(dict.fromkeys(dim.name for array in self.arrays for dim in array.dims))
+    def layout(self) -> tuple[str, tuple[str, ...]]:
+        """All that its cost depends on but sizes, as text, which is compared quickly; and its dims."""
+        dims = dict.fromkeys(dim.name for array in self.arrays for dim in array.dims)
+        return repr((self.part, self.function, self.arrays, self.op.output)), (*dims,)
 
 
 @dataclass(frozen=True)

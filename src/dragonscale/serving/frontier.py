@@ -172,10 +172,8 @@ def judge(
     ask: Ask,
     batches: Sequence[int] | None = None,
     draft: Draft | None = None,
-    rival: float = 0.0,
 ) -> list[Config]:
-    """Every plan of a lot with every batch that fits it: those of `batches`, or a range of them up to the largest and
-    those between that plans are recommended with, where they may make more tokens a chip than a `rival`."""
+    """Every plan of a lot with every batch that fits it: those of `batches`, or a range of them up to the largest."""
     deployment = Deployment(model, lot.piece, lot.plan, engine)
     room = capacity(deployment)
     most = numpy.atleast_1d(numpy.broadcast_to(_sequences(room, ask), (len(lot),)))
@@ -194,7 +192,7 @@ def judge(
     found = at(rows)
     if batches is not None:
         return found
-    every = [*found, *narrowed(at, rows, found, rival), *unqueued(at, rows, found, rival)]
+    every = [*found, *narrowed(at, rows, found), *unqueued(at, rows, found)]
     return [one for one in every if not one.queued]
 
 
@@ -324,26 +322,16 @@ def explore(
     engine: Engine,
     ask: Ask,
     spreads: tuple[str, ...] = ("copy",),
-    progress: Callable[[int], None] | None = None,
     batches: Sequence[int] | None = None,
     draft: Draft | None = None,
-    rivals: dict[str, float] | None = None,
 ) -> list[Config]:
-    """Every configuration on some slices; `progress` is told how many chips are done. Where only the best of a chip is
-    told, `rivals` has the tokens a chip of the best so far by format of weights."""
+    """Every configuration on some slices."""
     by_chip: dict[str, list[Slice]] = {}
     for piece in pieces:
         by_chip.setdefault(piece.chip.name, []).append(piece)
-    found: list[Config] = []
-    for number, slices in enumerate(by_chip.values()):
+    found = list[Config]()
+    for slices in by_chip.values():
         for format_ in formats(slices[0]):
             for lot in lots(model, slices, format_, spreads, engine.name):
-                rival = rivals.get(format_.weights, 0.0) if rivals is not None else 0.0
-                own = judge(model, lot, engine, ask, batches, draft, rival)
-                found += own
-                if rivals is not None:
-                    offered = (one.tokens_per_chip for one in own if one.offered)
-                    rivals[format_.weights] = max(rival, *offered, 0.0)
-        if progress is not None:
-            progress(number + 1)
+                found += judge(model, lot, engine, ask, batches, draft)
     return found

@@ -5,9 +5,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-ROUNDS, FEWEST = 2, 7
-"""Of narrowing down a batch: a round looks at the square root of the range, and at so many batches at least, since
-judging a hundred takes hardly longer than judging one."""
+FEWEST = 7
+"""Batches that a round of narrowing down looks at, at least: judging a hundred takes hardly longer than judging one."""
 NEAR = 0.9
 """Where prompts queue, plans that make this part of the most tokens a chip are narrowed down to a sixty-fourth of the
 range, since others are not recommended."""
@@ -35,33 +34,26 @@ class JudgedBatch(Protocol):
 
 
 One = TypeVar("One", bound=JudgedBatch)
+Rows = Sequence[tuple[int, int]]
+"""Places of plans and their batches."""
+Judge = Callable[[Rows], list[One]]
 
 
-def narrowed(
-    at: Callable[[Sequence[tuple[int, int]]], list[One]],
-    rows: Sequence[tuple[int, int]],
-    found: Sequence[One],
-    rival: float = 0.0,
-) -> list[One]:
+def narrowed(at: Judge[One], rows: Rows, found: Sequence[One]) -> list[One]:
     """For each plan the largest batch that meets the targets (without one for TTFT: at which prompts do not just
     queue), where a larger one of the range misses them: narrowed down by a few batches at a time. Plans that would be
-    beaten even at the larger batch, by each other or by a `rival`, are left as they are."""
+    beaten even at the larger batch are left as they are."""
     met, missed = _edges(rows, found)
-    goal = max((*(one.tokens_per_chip for one in met.values()), rival))
+    goal = max((one.tokens_per_chip for one in met.values()), default=0.0)
     open_ = {
         place: (one.batch, missed[place].batch)
         for place, one in met.items()
         if place in missed and missed[place].tokens_per_chip >= goal
     }
-    return _narrower(at, open_, lambda _, one: one.offered, lambda low, high: math.isqrt(high - low - 1))
+    return _narrower(at, open_, lambda _, one: one.offered, exact=True)
 
 
-def unqueued(
-    at: Callable[[Sequence[tuple[int, int]]], list[One]],
-    rows: Sequence[tuple[int, int]],
-    found: Sequence[One],
-    rival: float = 0.0,
-) -> list[One]:
+def unqueued(at: Judge[One], rows: Rows, found: Sequence[One]) -> list[One]:
     """For each plan near the best whose best batch makes prompts wait for others longer than they take themselves:
     smaller batches, down to about the smallest that makes nearly as many tokens."""
     by_plan: dict[int, list[One]] = {}
@@ -69,11 +61,11 @@ def unqueued(
         if one.offered:
             by_plan.setdefault(place, []).append(one)
     best = {place: max(own, key=lambda one: one.tokens_per_chip) for place, own in by_plan.items()}
-    goal = NEAR * max((*(one.tokens_per_chip for one in best.values()), rival))
+    goal = NEAR * max((one.tokens_per_chip for one in best.values()), default=0.0)
     queue = {place: one.tokens_per_chip for place, one in best.items() if one.queues and one.tokens_per_chip >= goal}
     wanted = {place: (1 - NEARLY) * tokens for place, tokens in queue.items()}
     open_ = {place: _bracket(by_plan[place], enough) for place, enough in wanted.items()}
-    return _narrower(at, open_, lambda place, one: one.tokens_per_chip < wanted[place])
+    return _narrower(at, open_, lambda place, one: one.tokens_per_chip < wanted[place], exact=False)
 
 
 def _bracket(judged: Sequence[One], enough: float) -> tuple[int, int]:
@@ -83,16 +75,17 @@ def _bracket(judged: Sequence[One], enough: float) -> tuple[int, int]:
 
 
 def _narrower(
-    at: Callable[[Sequence[tuple[int, int]]], list[One]],
-    open_: dict[int, tuple[int, int]],
-    below: Callable[[int, One], bool],
-    count: Callable[[int, int], int] = lambda *_: FEWEST,
+    at: Judge[One], open_: dict[int, tuple[int, int]], below: Callable[[int, One], bool], exact: bool
 ) -> list[One]:
-    """Batches of each plan between two, closer and closer to where they are not `below` any more."""
+    """Batches of each plan between two, closer and closer to where they are not `below` any more; with `exact` so many
+    in the first round that the second looks at all that are left."""
     more: list[One] = []
-    ends = {place: max(count(*both), FEWEST) for place, both in open_.items()}
-    for _ in range(ROUNDS):
-        wanted = [(place, batch) for place, (low, high) in open_.items() for batch in _inside(low, high, ends[place])]
+    for count in (math.isqrt, int):
+        wanted = [
+            (place, batch)
+            for place, (low, high) in open_.items()
+            for batch in _inside(low, high, max(count(high - low - 1), FEWEST) if exact else FEWEST)
+        ]
         if not wanted:
             break
         tried = at(wanted)
@@ -103,7 +96,7 @@ def _narrower(
     return more
 
 
-def _edges(rows: Sequence[tuple[int, int]], found: Sequence[One]) -> tuple[dict[int, One], dict[int, One]]:
+def _edges(rows: Rows, found: Sequence[One]) -> tuple[dict[int, One], dict[int, One]]:
     """The largest batch of each plan that meets the targets, and the next one, which does not."""
     met, missed = dict[int, One](), dict[int, One]()
     for (place, _), one in zip(rows, found, strict=True):

@@ -13,7 +13,7 @@ are. Of n places, k experts picked at random are in n·(1 − (1 − 1/n)^k).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -104,7 +104,7 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
     last = known["decodes"] * known["queries"] + known["prompts"]
     if not prompt and deployment.timed:
         new, last = (_filled(deployment, known, rows) for rows in (new, last))
-    twins = Twins()
+    twins: dict[object, Any] = {}
     for section in deployment.sections if prompt else deployment.decoding:
         tokens = last if section.name == "head" else new
         sizes: dict[str, Number] = {**_dims(section, deployment), "b": tokens, "t": 1.0, "s": 1.0, "m": 1.0}
@@ -112,10 +112,10 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
             sizes |= {"b": known["prompts"], "t": known["tokens"], "s": known["tokens"] + known["past"]}
             sizes["m"] = sizes["s"] / (section.compress or 1)
         reading = _reading(deployment, section, prompt)
-        bench = deployment.bench(section, prompt)
+        bench = deployment.bench(section, prompt, twins)
         hot = _hot(tokens, sizes, bench)
-        cost.lines += _kernel_lines(reading, sizes, known, tokens, bench, hot, twins)
-        cost.lines += _move_lines(deployment, reading, sizes, bench, hot, twins)
+        cost.lines += _kernel_lines(reading, sizes, known, tokens, bench, hot)
+        cost.lines += _move_lines(deployment, reading, sizes, bench, hot)
         if deployment.engine.program.scan_bytes and prompt and deployment.timed and "block" in section.name:
             cost.lines.append(scanned_line(deployment.rules(prompt, section).at_rest, bench))
         if deployment.engine.program.expert_capacity and "e" in section.dims:
@@ -176,13 +176,7 @@ def _hot(tokens: Number, sizes: dict[str, Number], bench: KernelBench) -> Any:
 
 
 def _kernel_lines(
-    reading: Reading,
-    sizes: dict[str, Number],
-    known: dict[str, Any],
-    tokens: Number,
-    bench: KernelBench,
-    hot: Any,
-    twins: "Twins",
+    reading: Reading, sizes: dict[str, Number], known: dict[str, Any], tokens: Number, bench: KernelBench, hot: Any
 ) -> list[ServingLine]:
     prompt = bench.phase == "prefill"
     lines: list[ServingLine | None] = []
@@ -203,40 +197,21 @@ def _kernel_lines(
         elif kernel.function in ("scan", "delta"):
             lines.append(recurrent_line(kernel, tokens, sequences, sizes, bench))
         else:
-            lines.append(twins.line(elementwise_line, kernel, [kernel], sizes, bench))
+            lines.append(_line(elementwise_line, [kernel], sizes, bench))
     for key, kernels in matmuls.items():
         routed = key == ("experts",)
-        plain = None if routed else twins.line(matmul_line, kernels, kernels, sizes, bench)
+        plain = None if routed else _line(matmul_line, kernels, sizes, bench)
         lines.append(expert_line(kernels, tokens, sizes, bench, hot) if routed else plain)
     return [line for line in lines if line is not None]
 
 
-class Twins(dict[Any, Any]):
-    """What was costed already of an iteration. Blocks of a model differ in a part of themselves, and the two sums of
-    one over tensor ranks are alike: those of equal layouts and sizes are costed once."""
-
-    def once(self, make: Callable[..., Any], layout: object, sizes: Sequence[Number], *given: Any) -> Any:
-        """`make` of what is given, or what it made of the same layout and sizes before."""
-        key = (make, layout, *(size if isinstance(size, int | float) else id(size) for size in sizes))
-        if key not in self:
-            self[key] = (make(*given), sizes)  # which live on: their ids are nobody else's
-        return self[key][0]
-
-    def line(
-        self,
-        make: Callable[..., ServingLine | None],
-        given: Any,
-        kernels: Sequence[Kernel],
-        sizes: dict[str, Number],
-        bench: KernelBench,
-    ) -> ServingLine | None:
-        """The line of some kernels, in their own section."""
-        layout = tuple(kernel.layout for kernel in kernels)
-        line = self.once(
-            make, layout, [sizes.get(name) for kernel in kernels for name in kernel.dims], given, sizes, bench
-        )
-        own = bench.section.name
-        return line if line is None or line.section == own else replace(line, section=own, times=bench.section.repeat)
+def _line(make: Any, kernels: Sequence[Kernel], sizes: dict[str, Number], bench: KernelBench) -> ServingLine | None:
+    """The line of some kernels, which those of another section with equal layouts and sizes may have been already."""
+    layout, dims = zip(*(kernel.layout for kernel in kernels), strict=True)
+    own, section = [sizes.get(name) for names in dims for name in names], bench.section
+    line = bench.once(make, layout, own, kernels, sizes, bench)
+    other = line is not None and line.section != section.name
+    return replace(line, section=section.name, times=section.repeat) if other else line
 
 
 def _prompts(known: dict[str, Any]) -> AttendedSequences:
@@ -266,7 +241,7 @@ def _where(some: Any, line: ServingLine) -> ServingLine:
 
 
 def _move_lines(
-    deployment: Deployment, reading: Reading, sizes: dict[str, Number], bench: KernelBench, hot: Any, twins: Twins
+    deployment: Deployment, reading: Reading, sizes: dict[str, Number], bench: KernelBench, hot: Any
 ) -> list[ServingLine]:
     """Collectives. Those of one kind that partial sums over the same width leave behind travel as one message. An
     exchange with experts is over when the busiest rank has its tokens."""
@@ -282,18 +257,18 @@ def _move_lines(
             ways = mesh.size(*step.axes) if step.kind == "all_to_all" else 1
             layout = tuple((dim.name, dim.axes) for dim in array.dims)
             own = (ways, *(sizes[name] for name in array.names))
-            volume = twins.once(_volume, layout, own, array, ways, sizes, bench)
+            volume = bench.once(_volume, layout, own, array, ways, sizes, bench)
         bundles[key] = (move, volume + bundles[key][1] if key in bundles else volume)
     lines: list[ServingLine] = []
     for move, volume in bundles.values():
         size = mesh.size(*move.step.axes)
         if not numpy.all(size == 1):
-            group = twins.once(deployment.wires.group, move.step.axes, (), move.step.axes)
+            group = bench.once(deployment.wires.group, move.step.axes, (), move.step.axes)
             if move.what == "expert" and not program.expert_capacity:
                 volume = volume * sent_share(move.step, group, sizes.get("x", 1), bench)
             busy = hot if move.what == "expert" and move.step.kind == "all_to_all" else 1.0
             layout = move.step.kind, move.step.axes, move.what
-            line = twins.once(_move_line, layout, (volume, busy), deployment, move, volume, group, bench, busy)
+            line = bench.once(_move_line, layout, (volume, busy), deployment, move, volume, group, bench, busy)
             own = {"section": bench.section.name, "times": bench.section.repeat, "part": move.part}
             lines.append(replace(line, what=move.step.before.name, **own))
     return lines

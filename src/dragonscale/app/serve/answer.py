@@ -125,7 +125,7 @@ def _notes(
 
 def _add_variants(asked: ServeAsked, best: Config, report: records.ServeReport) -> None:
     """Where the best configuration changes its nature, and what other ways to run it would bring."""
-    report.solve_limits(partial(limit_rows, asked, best))
+    vars(report)["unsolved"] = partial(limit_rows, asked, best)
     report.speculation = speculation_report(asked, best)
     report.prefix = prefix_report(asked, best)
 
@@ -224,30 +224,19 @@ WORTH = 1.02
 
 def against_best(asked: ServeAsked, report: records.ServeReport, progress: Progress | None) -> None:
     """Add to the report of a given plan what would be better, or that nothing is."""
-    given = report.configs[0]
-    ask = asked.ask
+    assert asked.saved is not None
+    given, ask, plan = report.configs[0], asked.ask, asked.saved.plan
     # a target that is not said is what users have now; a little room, so that rounding refuses no neighbour
     targets = {
         "ttft": given.ttft_s * 1.005 if ask.ttft is None else ask.ttft,
         "tpot": given.tpot_s * 1.005 or None if ask.tpot is None else ask.tpot,  # one token has none
     }
-    plan = asked.saved.plan if asked.saved is not None else None
-    assert plan is not None
     words = {"weights": plan.weights, "compute": plan.compute, "kv_dtype": plan.kv, "attention": plan.attention}
-    free = replace(
-        asked,
-        ask=replace(ask, **targets),
-        saved=None,
-        batch=None,
-        question=replace(asked.question, plan="", batch="", **words),
-    )
-    configs = search(free, progress)
-    chosen = ranked_apart(free, configs)[0] if configs else []
-    if not chosen:
-        return
-    best = config_report(free, chosen[0], full=False)
-    report.better = best
-    report.comparison = comparison(given, best, len(configs))
+    question = replace(asked.question, plan="", batch="", **words)
+    free = replace(asked, ask=replace(ask, **targets), saved=None, batch=None, question=question)
+    if configs := search(free, progress):
+        report.better = config_report(free, ranked_apart(free, configs)[0][0])
+        report.comparison = comparison(given, report.better, len(configs))
 
 
 def comparison(given: records.ConfigReport, best: records.ConfigReport, searched: int) -> str:

@@ -43,12 +43,10 @@ def _on(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice]) -> list[Config]:
     """Each size of a replica by the engines that are taken for it; where replicas fit in no other way, by that of one
     server."""
     names = asked.engine_names(chip, (piece.chips for piece in pieces))
-    measured = all(counted_share(ServedKind(chip.name, name, is_moe(asked.model))) == 1 for name in names)
-    rivals = dict[str, float]() if asked.several and measured and not asked.ask.apart else None
     found = [
         one
         for name, sizes in names.items()
-        for one in _by_engine(asked, chip, [piece for piece in pieces if piece.chips in sizes], name, rivals)
+        for one in _by_engine(asked, chip, [piece for piece in pieces if piece.chips in sizes], name)
     ]
     plain = asked.engine_on(chip, chips=1).name
     if found or not asked.is_auto or [*names] == [plain]:
@@ -56,13 +54,12 @@ def _on(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice]) -> list[Config]:
     return _by_engine(asked, chip, pieces, plain)
 
 
-def _by_engine(
-    asked: ServeAsked, chip: Chip, pieces: Sequence[Slice], name: str, rivals: dict[str, float] | None = None
-) -> list[Config]:
+def _by_engine(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice], name: str) -> list[Config]:
     batches = None if asked.batch is None else [asked.batch]
     formats, engine = asked.formats(chip, name), asked.engine_on(chip, name)
-    how = engine, asked.ask, (asked.spread,), None, batches, asked.draft_by(name), rivals
-    return explore(asked.model, pieces, lambda _: formats, *how)
+    return explore(
+        asked.model, pieces, lambda _: formats, engine, asked.ask, (asked.spread,), batches, asked.draft_by(name)
+    )
 
 
 def _wider(asked: ServeAsked, chip: Chip) -> list[Config]:

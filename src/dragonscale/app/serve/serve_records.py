@@ -1,6 +1,5 @@
 """The records that `dscale serve` answers with; `--json` prints them as they are."""
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
@@ -308,14 +307,11 @@ class ServeReport(Record):
 
     @property
     def limits(self) -> list[LimitRow]:
-        """Where the first configuration changes its nature. Solved when asked for first: formulas take a second."""
+        """Where the first configuration changes its nature. Solved when asked for first, by what stands beside the
+        fields: formulas take a second."""
         if (solve := vars(self).pop("unsolved", None)) is not None:
             self.limit_rows = solve()
         return self.limit_rows
-
-    def solve_limits(self, solve: Callable[[], list[LimitRow]]) -> None:
-        """Take what solves the limits; beside the fields."""
-        vars(self)["unsolved"] = solve
 
     def to_dict(self) -> dict[str, Any]:
         self.limit_rows = self.limits
