@@ -44,7 +44,7 @@ ENGINE = alone(load_engine("generic"))
 
 @pytest.fixture(scope="module")
 def configs() -> list[Config]:
-    return explore(MODEL, parts_of(parse_slice("h100:8")), lambda _: [Formats("fp8", "fp8", "fp8")], ENGINE, ASK)
+    return explore(MODEL, parts_of(parse_slice("h100:8")), [Formats("fp8", "fp8", "fp8")], ENGINE, ASK)
 
 
 def test_prompts_run_alone_in_pools() -> None:
@@ -101,7 +101,7 @@ def test_targets_choose_the_pools(configs: list[Config]) -> None:
 def test_pools_at_their_rate_do_what_was_told() -> None:
     """Random arrivals at the rate that pools are said to take: the simulated latencies are the planner's."""
     ask = replace(ASK, ttft=0.8, tpot=0.03)
-    found = explore(MODEL, parts_of(parse_slice("h100:8")), lambda _: [Formats("fp8", "fp8", "fp8")], ENGINE, ask)
+    found = explore(MODEL, parts_of(parse_slice("h100:8")), [Formats("fp8", "fp8", "fp8")], ENGINE, ask)
     pair = best_pools(found, ask)[0]
     assert pair.meets
     assert pair.prefill_load <= 0.9

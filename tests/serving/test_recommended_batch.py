@@ -34,7 +34,7 @@ ASKS = {
 def judged(served: str, ask: str) -> list[Config]:
     model, on, formats, engine = SERVED[served]
     pieces = parts_of(parse_slice(on)) if on != "tpu7x:2x2x2" else [parse_slice(on)]
-    return explore(load_model(model), pieces, lambda _: [formats], load_engine(engine), ASKS[ask])
+    return explore(load_model(model), pieces, [formats], load_engine(engine), ASKS[ask])
 
 
 @pytest.mark.parametrize("ask", ASKS)
@@ -88,7 +88,7 @@ def test_a_queue_is_judged_where_it_is_asked_for() -> None:
     formats = Formats("mxfp4", "bf16", "bf16", "bf16")
 
     def found(ask: Ask, *batch: int) -> list[Config]:
-        return explore(model, [piece], lambda _: [formats], engine, ask, batches=batch or None)
+        return explore(model, [piece], [formats], engine, ask, batches=batch or None)
 
     longest = max(found(Ask(16384, 64)), key=lambda one: one.state.ttft)
     queue = max(found(Ask(16384, 64, ttft=60.0)), key=lambda one: one.state.ttft)
@@ -104,9 +104,7 @@ def test_longer_prompts_and_larger_batches_never_take_less(served: str) -> None:
     piece = parse_slice(on)
 
     def state(prompt: int, batch: int) -> tuple[float, float]:
-        found = explore(
-            load_model(model), [piece], lambda _: [formats], load_engine(engine), Ask(prompt, 128), batches=[batch]
-        )
+        found = explore(load_model(model), [piece], [formats], load_engine(engine), Ask(prompt, 128), batches=[batch])
         one = min(found, key=lambda config: str(config.plan))
         return float(one.state.ttft), float(one.state.tpot)
 

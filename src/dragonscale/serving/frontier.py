@@ -6,7 +6,7 @@ followed by another as soon as it ends (as `dscale simulate --clients` sends the
 engine schedules them: by themselves, or in chunks beside the decoding sequences.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -318,20 +318,13 @@ def _bounds(cost: IterationCost) -> list[str]:
 def explore(
     model: Transformer,
     pieces: Iterable[Slice],
-    formats: Callable[[Slice], Iterable[Formats]],
+    formats: Iterable[Formats],
     engine: Engine,
     ask: Ask,
     spreads: tuple[str, ...] = ("copy",),
     batches: Sequence[int] | None = None,
     draft: Draft | None = None,
 ) -> list[Config]:
-    """Every configuration on some slices."""
-    by_chip: dict[str, list[Slice]] = {}
-    for piece in pieces:
-        by_chip.setdefault(piece.chip.name, []).append(piece)
-    found = list[Config]()
-    for slices in by_chip.values():
-        for format_ in formats(slices[0]):
-            for lot in lots(model, slices, format_, spreads, engine.name):
-                found += judge(model, lot, engine, ask, batches, draft)
-    return found
+    """Every configuration on some slices of one chip."""
+    every = (lot for format_ in formats for lot in lots(model, pieces, format_, spreads, engine.name))
+    return [one for lot in every for one in judge(model, lot, engine, ask, batches, draft)]

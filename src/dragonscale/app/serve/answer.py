@@ -82,7 +82,8 @@ def answer(
         report.notes = [f"{text}." for text in report.configs[0].violations]
         report.notes += margin_notes(report.workload, report.configs[0])
         return report
-    _add_variants(asked, best, report)
+    vars(report)["unsolved"] = partial(limit_rows, asked, best)
+    report.speculation, report.prefix = speculation_report(asked, best), prefix_report(asked, best)
     if fleets or asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, fleets, ranked_apart(asked, configs)[0])
     report.notes = _how_surely(asked, report, found, confirm) if best.meets or found else remedies.missed(asked, best)
@@ -121,13 +122,6 @@ def _notes(
         *filter(None, (untimed_experts(deployed(asked, chosen[0])), drafted)),
         *margin_notes(report.workload, report.configs[0]),
     ]
-
-
-def _add_variants(asked: ServeAsked, best: Config, report: records.ServeReport) -> None:
-    """Where the best configuration changes its nature, and what other ways to run it would bring."""
-    vars(report)["unsolved"] = partial(limit_rows, asked, best)
-    report.speculation = speculation_report(asked, best)
-    report.prefix = prefix_report(asked, best)
 
 
 def _check(asked: ServeAsked, plan: ServingPlan) -> None:
