@@ -1,6 +1,8 @@
 """The batch that is recommended: the smallest that makes nearly as many tokens as the best one that
 meets the targets."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy
@@ -10,6 +12,7 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, explore
+from dragonscale.serving.narrowing import narrowed
 from dragonscale.serving.ranking import best, replicas_for
 from dragonscale.serving.space import Formats, parts_of
 
@@ -113,3 +116,35 @@ def test_longer_prompts_and_larger_batches_never_take_less(served: str) -> None:
     assert by_prompt == sorted(by_prompt)
     by_batch = [state(1024, batch)[1] for batch in (16, 24, 32, 48, 64)]
     assert by_batch == sorted(by_batch)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of a plan that meets its target up to some batch."""
+
+    batch: int
+    most: int
+    queues: bool = False
+
+    @property
+    def offered(self) -> bool:
+        return self.batch <= self.most
+
+    @property
+    def tokens_per_chip(self) -> float:
+        return float(self.batch)
+
+
+@pytest.mark.parametrize("most", [257, 300, 511, 4097, 6001, 8191])
+def test_the_largest_batch_is_found_in_two_rounds(most: int) -> None:
+    rounds: list[int] = []
+
+    def at(rows: Sequence[tuple[int, int]]) -> list[Batch]:
+        rounds.append(len(rows))
+        return [Batch(batch, most) for _, batch in rows]
+
+    rows = [(0, batch) for batch in (1, 256, 512, 4096, 8192)]
+    found = narrowed(at, rows, [Batch(batch, most) for _, batch in rows])
+    assert max(one.batch for one in found if one.offered) == most
+    assert len(rounds) <= 2
+    assert sum(rounds) < 150
