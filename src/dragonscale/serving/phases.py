@@ -210,8 +210,9 @@ def _line(make: Any, kernels: Sequence[Kernel], sizes: dict[str, Number], bench:
     layout, dims = zip(*(kernel.layout for kernel in kernels), strict=True)
     own, section = [sizes.get(name) for names in dims for name in names], bench.section
     line = bench.once(make, layout, own, kernels, sizes, bench)
-    other = line is not None and line.section != section.name
-    return replace(line, section=section.name, times=section.repeat) if other else line
+    if line is not None and line.section != section.name:
+        return replace(line, section=section.name, times=section.repeat)
+    return line
 
 
 def _prompts(known: dict[str, Any]) -> AttendedSequences:
