@@ -30,7 +30,7 @@ from dragonscale.serving.disaggregation import (
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.serving.prefix import hit, reuse_rate, rooms
+from dragonscale.serving.prefix import hit, rooms
 from dragonscale.serving.space import Formats, Lot, parts_of, stack
 from dragonscale.serving.table import LATENCY, port_bandwidth
 from dragonscale.sheets.terminal import text_of
@@ -44,7 +44,7 @@ ENGINE = alone(load_engine("generic"))
 
 @pytest.fixture(scope="module")
 def configs() -> list[Config]:
-    return explore(MODEL, parts_of(parse_slice("h100:8")), lambda _: [Formats("fp8", "fp8", "fp8")], ENGINE, ASK)
+    return explore(MODEL, parts_of(parse_slice("h100:8")), [Formats("fp8", "fp8", "fp8")], ENGINE, ASK)
 
 
 def test_prompts_run_alone_in_pools() -> None:
@@ -101,7 +101,7 @@ def test_targets_choose_the_pools(configs: list[Config]) -> None:
 def test_pools_at_their_rate_do_what_was_told() -> None:
     """Random arrivals at the rate that pools are said to take: the simulated latencies are the planner's."""
     ask = replace(ASK, ttft=0.8, tpot=0.03)
-    found = explore(MODEL, parts_of(parse_slice("h100:8")), lambda _: [Formats("fp8", "fp8", "fp8")], ENGINE, ask)
+    found = explore(MODEL, parts_of(parse_slice("h100:8")), [Formats("fp8", "fp8", "fp8")], ENGINE, ask)
     pair = best_pools(found, ask)[0]
     assert pair.meets
     assert pair.prefill_load <= 0.9
@@ -195,12 +195,6 @@ def test_a_prefix_saves_its_part_of_the_prefill() -> None:
     fuller = rooms(deployment, 2048, 512, 4608, 100e9)
     assert where.hbm > fuller.hbm
     assert where.host == fuller.host == pytest.approx(100e9 / (2048 * 20480))
-
-
-def test_popular_prefixes_are_kept() -> None:
-    assert float(reuse_rate(1000, 0)) < 0.01
-    assert float(reuse_rate(1000, 1000)) == 1
-    assert float(reuse_rate(1000, 100, 1.2)) > float(reuse_rate(1000, 100, 0.8)) > 0.1
 
 
 def test_prompts_of_a_prefill_replica_have_room_in_its_memory(configs: list[Config]) -> None:

@@ -31,7 +31,7 @@ ENGINE = load_engine("generic")
 
 @pytest.fixture(scope="module")
 def configs() -> list[Config]:
-    return explore(MODEL, slices_of(load_chip("h100"), 16), lambda _: [FP8, Formats()], ENGINE, ASK)
+    return explore(MODEL, slices_of(load_chip("h100"), 16), [FP8, Formats()], ENGINE, ASK)
 
 
 def test_configurations_are_their_deployments(configs: list[Config]) -> None:
@@ -92,7 +92,7 @@ def test_of_what_costs_nearly_the_same_the_smallest_comes_first(configs: list[Co
 
 def test_the_best_meets_the_targets_at_the_least_cost() -> None:
     ask = replace(ASK, ttft=0.5, tpot=0.03)
-    found = explore(MODEL, slices_of(load_chip("h100"), 16), lambda _: [FP8], ENGINE, ask)
+    found = explore(MODEL, slices_of(load_chip("h100"), 16), [FP8], ENGINE, ask)
     first = best(found, ask)[0]
     assert first.meets
     assert first.state.tpot <= 0.03

@@ -6,7 +6,7 @@ followed by another as soon as it ends (as `dscale simulate --clients` sends the
 engine schedules them: by themselves, or in chunks beside the decoding sequences.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -128,9 +128,8 @@ class Config:
     queued: bool = False
     """Whether TTFT has no target and prompts wait for others longer than anybody lets them (`PATIENCE_S`)."""
     packed: tuple[tuple[float, float], ...] = ()
-    """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data
-    rank, and more up to as many as an iteration takes. Empty of an engine that runs prompts beside decoding
-    sequences."""
+    """Prompts that are prefilled together by a replica that does nothing else, and the seconds: one, one on every data
+    rank, and more up to as many as an iteration takes. Empty where replicas do both."""
     counted: float = 1.0
     """The part of the expected tokens that it is ranked and sized by: what was never measured by the slow end of its
     band (`counted_share`)."""
@@ -341,23 +340,13 @@ def _bounds(cost: IterationCost) -> list[str]:
 def explore(
     model: Transformer,
     pieces: Iterable[Slice],
-    formats: Callable[[Slice], Iterable[Formats]],
+    formats: Iterable[Formats],
     engine: Engine,
     ask: Ask,
     spreads: tuple[str, ...] = ("copy",),
-    progress: Callable[[int], None] | None = None,
     batches: Sequence[int] | None = None,
     draft: Draft | None = None,
 ) -> list[Config]:
-    """Every configuration on some slices; `progress` is told how many chips are done."""
-    by_chip: dict[str, list[Slice]] = {}
-    for piece in pieces:
-        by_chip.setdefault(piece.chip.name, []).append(piece)
-    found: list[Config] = []
-    for number, own in enumerate(by_chip.values()):
-        for format_ in formats(own[0]):
-            for lot in lots(model, own, format_, spreads, engine.name):
-                found += judge(model, lot, engine, ask, batches, draft)
-        if progress is not None:
-            progress(number + 1)
-    return found
+    """Every configuration on some slices of one chip."""
+    every = (lot for format_ in formats for lot in lots(model, pieces, format_, spreads, engine.name))
+    return [one for lot in every for one in judge(model, lot, engine, ask, batches, draft)]

@@ -10,7 +10,8 @@ from dragonscale.app.serve.formats import known_engine
 from dragonscale.app.serve.remedies import quality_of
 from dragonscale.app.serve.search import parameter_count, search
 from dragonscale.app.serve.serve_question import ServeAsked
-from dragonscale.app.serve.serve_records import ConfigReport, LimitRow, ServeRequest
+from dragonscale.app.serve.serve_records import ConfigReport, ServeRequest
+from dragonscale.app.serve.variants import solved_limits
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.physics.hardware.chip import dtype_bytes
@@ -40,11 +41,10 @@ NOTICEABLE = 1.25
 met."""
 
 
-def advice(
-    asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config], limits: Sequence[LimitRow]
-) -> tuple[str, str, str]:
+def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config]) -> tuple[str, str, str]:
     """What takes most of the best configuration's step and what to change: in one, and each by itself."""
-    critical = next((row.value for row in limits if row.name == "critical batch"), math.inf)
+    lowest = next(solved_limits(asked, config))
+    critical = lowest.value if lowest.name == "critical batch" else math.inf
     if asked.ask.output == 1:
         longest, whole = report.prefill_terms[0], sum(row.expected_s for row in report.prefill_terms)
         share = f"{longest.name} takes {longest.expected_s / whole:.0%}"

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from dragonscale.app.prices import price_rows
 from dragonscale.app.serve import remedies
@@ -14,13 +15,18 @@ from dragonscale.app.serve.config import config_report, deployed, expected_error
 from dragonscale.app.serve.confirm import as_run, confirmed, in_order
 from dragonscale.app.serve.search import Progress, check_plan, paced, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
-from dragonscale.app.serve.variants import disaggregation_report, prefix_report, search_pools, speculation_report
+from dragonscale.app.serve.variants import (
+    disaggregation_report,
+    limit_rows,
+    prefix_report,
+    search_pools,
+    speculation_report,
+)
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
 from dragonscale.serving.bands import ServedKind, is_moe
 from dragonscale.serving.checkpoint import is_quantized
-from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.ranking import frontier
@@ -80,7 +86,8 @@ def answer(
         report.notes += [f"In brief {' and '.join(late)} are judged by means, not by percentiles."] if late else []
         report.notes += margin_notes(report.workload, report.configs[0])
         return report
-    _add_variants(asked, best, report)
+    vars(report)["unsolved"] = partial(limit_rows, asked, best)
+    report.speculation, report.prefix = speculation_report(asked, best), prefix_report(asked, best)
     report.notes = how if best.meets or runs else remedies.missed(asked, best)
     if fleets or asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, best, report.configs[0], fleets, configs)
@@ -89,7 +96,7 @@ def answer(
     report.notes += remedies.refused_notes(asked, refused, all_=False)
     report.notes += _notes(asked, report, [*configs, *fleets], chosen, apart)
     aimed = runs[0].as_means(asked) if runs else asked
-    report.advised(*advice(aimed, best, report.configs[0], configs, report.limits))
+    report.advised(*advice(aimed, best, report.configs[0], configs))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
@@ -112,13 +119,6 @@ def _notes(
         *filter(None, (untimed_experts(deployed(asked, chosen[0])), drafted)),
         *margin_notes(report.workload, report.configs[0]),
     ]
-
-
-def _add_variants(asked: ServeAsked, best: Config, report: records.ServeReport) -> None:
-    """Where the best configuration changes its nature, and what other ways to run it would bring."""
-    report.limits = limit_rows(asked, best)
-    report.speculation = speculation_report(asked, best)
-    report.prefix = prefix_report(asked, best)
 
 
 def _check(asked: ServeAsked, plan: ServingPlan) -> None:
@@ -208,32 +208,22 @@ WORTH = 1.02
 
 def against_best(asked: ServeAsked, report: records.ServeReport, progress: Progress | None) -> None:
     """Add to the report of a given plan what would be better, or that nothing is."""
-    given = report.configs[0]
-    ask = asked.ask
+    assert asked.saved is not None
+    given, ask, plan = report.configs[0], asked.ask, asked.saved.plan
     # a target that is not said is what users have now; a little room, so that rounding refuses no neighbour
     targets = {
         "ttft": given.ttft_s * 1.005 if ask.ttft is None else ask.ttft,
         "tpot": ask.tpot if "tpot" in asked.goals else given.tpot_s * 1.005 or None,  # one token has none
     }
-    plan = asked.saved.plan if asked.saved is not None else None
-    assert plan is not None
     words = {"weights": plan.weights, "compute": plan.compute, "kv_dtype": plan.kv, "attention": plan.attention}
-    free = replace(
-        asked,
-        ask=replace(ask, **targets),
-        saved=None,
-        batch=None,
-        question=replace(asked.question, plan="", batch="", **words),
-    )
-    configs = search(free, progress)
-    chosen = ranked_apart(free, configs)[0] if configs else []
-    if not chosen:
-        return
-    percentiles = any(goal.share for goal in asked.goals.values()) and chosen[0].meets
-    runs = confirmed(free, chosen) if percentiles else []
-    best = config_report(free, runs[0].config if runs else chosen[0], full=False)
-    report.better = best
-    report.comparison = comparison(given, best, len(configs))
+    question = replace(asked.question, plan="", batch="", **words)
+    free = replace(asked, ask=replace(ask, **targets), saved=None, batch=None, question=question)
+    if configs := search(free, progress):
+        chosen = ranked_apart(free, configs)[0]
+        percentiles = any(goal.share for goal in asked.goals.values()) and chosen[0].meets
+        runs = confirmed(free, chosen) if percentiles else []
+        report.better = config_report(free, runs[0].config if runs else chosen[0])
+        report.comparison = comparison(given, report.better, len(configs))
 
 
 def comparison(given: records.ConfigReport, best: records.ConfigReport, searched: int) -> str:
@@ -252,18 +242,3 @@ def comparison(given: records.ConfigReport, best: records.ConfigReport, searched
 def _more(gain: float) -> str:
     """A gain in per cent; a plan that gives no tokens at all has none to compare with."""
     return f"{gain - 1:+.0%}" if math.isfinite(gain) else "the first"
-
-
-# The limits of a configuration, solved from the ledger of its own iterations.
-
-
-def solved_limits(asked: ServeAsked, config: Config) -> list[ServingLimit]:
-    """Critical batch, degrees, contexts and the largest batch of a configuration, as formulas and numbers."""
-    ask = asked.ask
-    tokens = min(ask.new, asked.engine_on(config.piece.chip, config.engine).scheduling.max_tokens)
-    return find_limits(deployed(asked, config), config.batch, round(ask.context), tokens)
-
-
-def limit_rows(asked: ServeAsked, config: Config) -> list[records.LimitRow]:
-    """The same as rows."""
-    return [records.LimitRow(one.name, one.counts, one.text, one.value) for one in solved_limits(asked, config)]

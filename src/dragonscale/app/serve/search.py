@@ -70,9 +70,7 @@ def _by_engine(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice], name: str
         return []
     batches = None if asked.batch is None else [asked.batch]
     formats, engine = asked.formats(chip, name), asked.engine_on(chip, name)
-    return explore(
-        asked.model, pieces, lambda _: formats, engine, asked.ask, (asked.spread,), None, batches, asked.draft_by(name)
-    )
+    return explore(asked.model, pieces, formats, engine, asked.ask, (asked.spread,), batches, asked.draft_by(name))
 
 
 def _wider(asked: ServeAsked, chip: Chip) -> list[Config]:

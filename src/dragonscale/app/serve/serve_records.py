@@ -1,6 +1,6 @@
 """The records that `dscale serve` answers with; `--json` prints them as they are."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -308,7 +308,7 @@ class ServeReport(Record):
     frontier: list[ConfigReport]
     searched: int
     search_s: float
-    limits: list[LimitRow]
+    limit_rows: list[LimitRow] = msgspec.field(name="limits")
     notes: list[str]
     advice: str
     expected_error: ExpectedError
@@ -322,6 +322,18 @@ class ServeReport(Record):
     comparison: str = ""
     simulated: SimulatedRun | None = None
     """The headline as it was run; null in brief and where nothing meets the targets."""
+
+    @property
+    def limits(self) -> list[LimitRow]:
+        """Where the first configuration changes its nature. Solved when asked for first, by what stands beside the
+        fields: formulas take a second."""
+        if (solve := vars(self).pop("unsolved", None)) is not None:
+            self.limit_rows = solve()
+        return self.limit_rows
+
+    def to_dict(self) -> dict[str, Any]:
+        self.limit_rows = self.limits
+        return super().to_dict()
 
     @property
     def best(self) -> ConfigReport | None:

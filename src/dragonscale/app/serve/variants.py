@@ -1,6 +1,6 @@
-"""What stands beside a recommended configuration: drafts, pools for prefill and decode, cached prefixes."""
+"""What stands beside a recommended configuration: limits, drafts, pools for prefill and decode, cached prefixes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dragonscale.app.record import shared
@@ -12,6 +12,7 @@ from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variant_records import DraftRow
 from dragonscale.physics.units import render
 from dragonscale.serving.capacity import cache_per_chip
+from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.disaggregation import PooledConfig, Pools, as_config, best_pools
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.legality import server_of
@@ -24,6 +25,19 @@ from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 
 HOST_BYTES = 100e9
 MOST_POOLS = 3
+
+
+def solved_limits(asked: ServeAsked, config: Config) -> Iterator[ServingLimit]:
+    """Critical batch, degrees, contexts and the largest batch of a configuration, solved from the ledger of its own
+    iterations as formulas and numbers."""
+    ask = asked.ask
+    tokens = min(ask.new, asked.engine_on(config.piece.chip, config.engine).scheduling.max_tokens)
+    return find_limits(deployed(asked, config), config.batch, ask.prompt + ask.output // 2, tokens)
+
+
+def limit_rows(asked: ServeAsked, config: Config) -> list[records.LimitRow]:
+    """The same as rows."""
+    return [records.LimitRow(one.name, one.counts, one.text, one.value) for one in solved_limits(asked, config)]
 
 
 def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation | None:
