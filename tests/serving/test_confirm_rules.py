@@ -21,6 +21,7 @@ from dragonscale.app.serve.recommended import next_command, saved_plan, short_qu
 from dragonscale.app.serve.search import ranked, search
 from dragonscale.app.serve.serve_question import ServeAsked, read_question
 from dragonscale.app.serve.serve_records import PrefillPool, SimulatedRun
+from dragonscale.app.serve.variants import search_pools
 from dragonscale.app.simulate import simulate_question
 from dragonscale.app.simulate.simulate_records import Latency
 from dragonscale.faces.cli.app import find_command
@@ -28,6 +29,7 @@ from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.physics.kernels.profile import EXPERT_CALLS
 from dragonscale.serving import plan_file
 from dragonscale.serving.deployment import deploy
+from dragonscale.serving.disaggregation import PooledConfig
 from dragonscale.serving.frontier import Config, _looped
 from dragonscale.serving.kernel_lines import expert_calls
 from dragonscale.serving.ranking import OUTPUTS_VARY, loaded, place_wait, worth
@@ -39,12 +41,12 @@ def asked_for(**words: Any) -> ServeAsked:
 
 def made_up(config: Config, meets: bool = True, holds: bool = True, **words: Any) -> Confirmed:
     """A run that says what it is told to; its numbers are the expected ones, or `slower` times those."""
-    slower, load = words.get("slower", 1.0), words.get("load", 1.0)
+    slower = words.get("slower", 1.0)
     times = {"ttft_s": float(config.state.ttft), "tpot_s": float(config.state.tpot)}
     times |= {f"{name}_s": value / slower for name, value in words.get("reached", {}).items()}
     latency = {name: Latency(*[value * slower] * 10) for name, value in times.items()}
     run = SimulatedRun(1, None, None, 1000, latency, config.tokens_per_chip / slower, meets)
-    return Confirmed(replace(config, meets=meets), words.get("replicas"), load, run, holds)
+    return Confirmed(replace(config, meets=meets), words.get("replicas"), run, holds)
 
 
 @pytest.fixture
@@ -91,7 +93,7 @@ def test_where_none_of_the_first_meets_the_others_are_tried_and_what_missed_come
 def test_the_replicas_that_a_run_needed_are_paid_for(trying: Callable[..., list[Confirmed]]) -> None:
     asked = asked_for(tpot="30ms", rate="30/s", on="h100")
     first, second = ranked(asked, search(asked))[:2]
-    assert worth(first, asked.ask, 1.0, 12)[1] == pytest.approx(12 * first.usd_per_h)
+    assert worth(first, asked.ask, 12)[2] == pytest.approx(12 * first.usd_per_h)
     runs = trying(asked, [first, second], {"replicas": 100}, {"replicas": 2})
     assert [one.config.place for one in runs] == [second.place, first.place]
     runs = trying(asked, [first, second], {"replicas": 2})  # cheaper than the second is expected to be
@@ -130,18 +132,20 @@ def test_what_a_run_missed_is_told() -> None:
 
 
 def test_pools_are_run_at_less_of_their_rate_until_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, loads = asked_for(tpot="30ms"), list[float]()
-    config = search(asked)[0]
+    asked, loads = asked_for(tpot="30ms", on="h100:4", disaggregate=True), list[float]()
+    config = search_pools(asked)[0]
+    whole = config.pools.requests
 
-    def run(_asked: ServeAsked, one: Config, _replicas: int | None = None, load: float = 1.0) -> Confirmed:
-        loads.append(load)
-        return made_up(one, holds=load < 0.85, load=load)
+    def run(_asked: ServeAsked, one: PooledConfig, _replicas: int | None = None) -> Confirmed:
+        loads.append(one.pools.requests / whole)
+        return made_up(one, holds=loads[-1] < 0.85)
 
     monkeypatch.setattr(confirm, "run", run)
-    assert confirm._loaded(asked, config).load == pytest.approx(0.8)
+    held = confirm._loaded(asked, config).config
     assert loads == pytest.approx([1.0, 0.9, 0.8])
+    assert held.tokens_per_chip == pytest.approx(0.8 * config.tokens_per_chip)
     at_a_rate = replace(asked, ask=replace(asked.ask, rate=1.0))
-    assert confirm._loaded(at_a_rate, config).load == 1.0
+    assert confirm._loaded(at_a_rate, config).config.tokens_per_chip == config.tokens_per_chip
 
 
 def test_a_short_run_of_pools_keeps_their_ratio_and_load() -> None:

@@ -45,12 +45,13 @@ GRID = 32
 @dataclass(frozen=True)
 class Confirmed:
     """A configuration that was run, the replicas that share a rate, the run, and whether it holds: meets the targets
-    with a margin."""
+    with a margin; and the smallest batch that was run and did not."""
 
     config: Config
     replicas: int | None
     run: SimulatedRun
     holds: bool
+    missed: Config | None = None
 
     def as_means(self, asked: ServeAsked) -> ServeAsked:
         """What was asked for as means, if requests of other batches were as far from theirs as those of this run (at a
@@ -60,6 +61,9 @@ class Confirmed:
         for name, (mean, limit) in means.items():
             own = mean if asked.ask.rate is None else self.run.latency[f"{name}_s"].mean
             limits[name] = MARGIN * limit * own / late.get(name, own)
+        if self.missed is not None and asked.ask.rate is None:
+            for name, (mean, _) in asked.ask.times(self.missed.state.ttft, self.missed.state.tpot).items():
+                limits[name] = min(limits[name], MARGIN * mean) if name in late else limits[name]
         return replace(asked, ask=replace(asked.ask, **limits))
 
 
@@ -170,12 +174,12 @@ def _fewest(asked: ServeAsked, config: Config) -> Confirmed:
 def _largest(asked: ServeAsked, config: Config) -> Confirmed:
     """A plan with about the largest batch up to a configuration's that holds when it is run; where none does, the last
     that was run."""
-    last, missing, best = run(asked, config), config.batch, None
+    last, missing, best, missed = run(asked, config), config.batch, None, None
     for _ in range(TRIES - 1):
         if last.holds:
             best = last
         else:
-            missing = last.config.batch
+            missing, missed = last.config.batch, last.config
         least = 0 if best is None else best.config.batch
         if asked.batch is not None or least == missing or least > NEAR * (missing - 1):
             break
@@ -183,7 +187,7 @@ def _largest(asked: ServeAsked, config: Config) -> Confirmed:
         if other is None or NEAR * other.batch < least:
             break
         last = run(asked, other)
-    return last if last.holds or best is None else best
+    return replace(last if last.holds or best is None else best, missed=missed)
 
 
 def _met_below(asked: ServeAsked, last: Confirmed, most: int) -> Config | None:
