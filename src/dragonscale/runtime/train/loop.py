@@ -27,6 +27,7 @@ from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.runtime.checkpoint import load_weights
 from dragonscale.runtime.device_memory import asked_words, is_full
+from dragonscale.runtime.experts import expands
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.place import mesh_of
 from dragonscale.runtime.safetensors import SafeTensors
@@ -159,7 +160,7 @@ Watch = Callable[[dict[str, Any]], None]
 def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | None = None) -> TrainResult:
     """Run an order to its last step; `watch` is called with the metrics of every step, `profiler`
     records some of them."""
-    order = settle_capacity(order, jax.default_backend())
+    order = settle_capacity(order, expands())
     model = load_model(order.model)
     program, numerics = model.program(), numerics_of(order.model)
     vocab = program.sections[0].dims["v"]

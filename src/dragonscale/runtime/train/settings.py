@@ -89,13 +89,12 @@ class Order:
         return 1 if self.plan.pipe > 1 else self.microbatches
 
 
-def settle_capacity(order: Order, backend: str) -> Order:
-    """An order that says what room experts have. Where nobody did, none of their tokens are dropped, but on GPUs they
-    have what plans of this program count on: XLA has no grouped matmul there and would multiply every row by all
-    experts."""
+def settle_capacity(order: Order, expands: bool) -> Order:
+    """An order that says what room experts have. Where nobody did, none of their tokens are dropped, but where XLA
+    `expands` rows to all experts they have what plans of this program count on."""
     if order.run.capacity is not None:
         return order
-    planned = load_stack("dragonscale").experts.capacity if backend == "gpu" else 0.0
+    planned = load_stack("dragonscale").experts.capacity if expands else 0.0
     return replace(order, run=replace(order.run, capacity=planned))
 
 
