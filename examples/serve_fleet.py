@@ -11,7 +11,8 @@ from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, best, explore, replicas_for
+from dragonscale.serving.frontier import Ask, explore
+from dragonscale.serving.ranking import best, replicas_for
 from dragonscale.serving.space import slices_of
 from dragonscale.simulation import Fleet, Gamma, Lognormal, OpenLoop, Prefixes, SimulationOptions, simulate
 from dragonscale.simulation.deployed import pool_for

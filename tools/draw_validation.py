@@ -68,9 +68,10 @@ def _inference(rates: bool) -> Sequence[Scored]:
 
 
 def _serving(first: bool) -> Sequence[Scored]:
-    """Times per output token, or to the first; by engine and who ran it."""
+    """Times per output token, or to the first, of runs whose launch is stated; by engine and who ran it."""
     if "serving" not in _scored:
         judged = serving.predict_all(*serving.served_runs(MEASURED / "serving.csv.gz"))
+        judged = [(run, found) for run, found in judged if not run.recipe.inferred]
         names = [(run, f"{run.row.source}, {run.row.engine}") for run, _ in judged]
         _scored["serving"] = [
             Scored(run.row.id, name, run.row.tpot_s, each)

@@ -9,6 +9,7 @@ run and every tenth served run is judged by it too. For a chip of which nothing 
 of chips are left out together."""
 
 import argparse
+import itertools
 import math
 import statistics
 from collections import Counter, defaultdict
@@ -22,6 +23,7 @@ from dragonscale.evidence.bands import (
     Kinds,
     Residual,
     band_around,
+    inside,
     kinds_of,
     left_out,
     quantile,
@@ -38,7 +40,7 @@ from dragonscale.evidence.rows import attempt
 from dragonscale.evidence.serving import as_shipped, predict_all, served_runs
 from dragonscale.evidence.training import predict, residual, training_runs
 from dragonscale.serving.bands import LEAST as SERVED_LEAST
-from dragonscale.serving.bands import MEASURES, ServedKind
+from dragonscale.serving.bands import MEASURES, ServedKind, fitted_kernels
 from dragonscale.training.bands import LEAST, NOMINAL, narrowest
 from dragonscale.training.evaluation import first
 from dragonscale.training.run_kinds import UNNAMED, RunKind, wide_format
@@ -46,10 +48,10 @@ from tools.refit import MEASURED, ROOT
 
 TAILS = (0.10, 0.09, 0.08, 0.07, 0.06, 0.05, 0.04, 0.03)
 """Parts of the runs to leave outside on each side. Groups that are left out differ more than those that are kept, so
-the tails are narrower than (1 - NOMINAL) / 2."""
+the tails may be narrower than (1 - NOMINAL) / 2."""
 STRETCHES = (1.5, 1.75, 2.0, 2.5, 3.0)
-"""Generations that were left out had their kernels fitted all the same; chosen ones can be further off, so bands of
-chips with them are half as wide again at least. This is a judgement: nothing measured says it."""
+"""Bands of chips whose kernels were chosen are half as wide again at least, a judgement, and wider where runs on such
+chips need it."""
 
 REACH, NEAREST = 1.25, 0.08
 """How much further than its furthest run a band may reach on a side, and the least of that run, in logarithms: another
@@ -168,22 +170,23 @@ def _plan_name(run: Residual) -> str:
 
 SERVED = ROOT / "src" / "dragonscale" / "serving" / "errors.toml"
 SERVED_HEAD = """\
-# How far measured servers were from what was expected of them, by kind of run: dense or moe, chip or generation, engine.
+# How far measured servers were from what was expected of them, by kind of run: dense or moe, generation of the chip, engine.
 # low and high: four of five runs had 1 + low to 1 + high times the expected number; median: the median relative error. tail: the
-# part of the runs that is left outside on each side so that this holds for a model on a chip that was left out. stretch: how
-# much wider, in logarithms, the band of a chip is of which neither kernels nor runs were measured. tpot, ttft: servers under
-# load; tokens: their rates and those of full servers; step: static batches and single steps. Written by
+# part of the runs that is left outside on each side so that this holds for models on chips, half of them left out. stretch: how
+# much wider, in logarithms, the band of a chip is of which neither kernels nor runs were measured. chips: runs by chip and engine. tpot,
+# ttft: servers under load; tokens: their rates and those of full servers; step: static batches and single steps. Written by
 # `python -m tools.fit_bands serving --write` from docs/data/measured/serving.csv.gz and inference.csv.gz.
 """
 
 
 def best_tail(residuals: Sequence[Residual], band_of: BandOf) -> float:
-    """The widest tails with which the bands still hold for groups left out; narrower ones hold too, so the range is
-    halved until it is found."""
+    """The widest tails with which the bands hold for what is asked about, a model on a chip that was measured as often
+    as one that was left out; narrower ones hold too, so the range is halved until it is found."""
     least, most = 0, len(TAILS) - 1
     while least < most:
         middle = (least + most) // 2
-        held = left_out(residuals, TAILS[middle], band_of)
+        kinds = kinds_of(residuals, TAILS[middle])
+        held = [*left_out(residuals, TAILS[middle], band_of), *(inside(run, band_of, kinds) for run in residuals)]
         least, most = (least, middle) if sum(held) >= NOMINAL * len(held) else (middle + 1, most)
     return TAILS[least]
 
@@ -195,10 +198,13 @@ def generation(run: Residual) -> str:
 
 
 def best_stretch(residuals: Sequence[Residual], measure: str, tail: float) -> float:
-    """How much wider, in logarithms, bands must be to hold for a generation of chips that was left out."""
-    enough = NOMINAL * len(residuals)
+    """How much wider, in logarithms, bands must be to hold for a generation of chips that was left out: for those whose
+    kernels were chosen, where there are runs on such chips."""
+    chosen = [isinstance(run.kind, ServedKind) and not fitted_kernels(run.kind.chip) for run in residuals]
+    counts = chosen if sum(chosen) >= SERVED_LEAST else [True] * len(residuals)
     for stretch in STRETCHES:
-        if sum(left_out(residuals, tail, band_around(measure, stretch), generation)) >= enough:
+        held = left_out(residuals, tail, band_around(measure, stretch), generation)
+        if sum(itertools.compress(held, counts)) >= NOMINAL * sum(counts):
             return stretch
     return STRETCHES[-1]
 
@@ -229,31 +235,45 @@ def served(engine: str = "", sampled: bool = False) -> dict[str, list[Residual]]
 def write_served(write: bool) -> None:
     """The bands of servers."""
     own, unnamed = served(), served(UNNAMED[0], sampled=True)
-    text = SERVED_HEAD
+    tails = {measure: best_tail(found, band_around(measure, 1.0)) for measure, found in own.items()}
+    # chips with chosen kernels were measured by their rates and steps alone; their latencies are as uncertain
+    stretch = max(best_stretch(found, measure, tails[measure]) for measure, found in own.items())
+    text, table = SERVED_HEAD, dict[str, dict[str, str]]()
     for measure, found in own.items():
-        tail = best_tail(found, band_around(measure, 1.0))
-        stretch = best_stretch(found, measure, tail)
-        held = left_out(found, tail, band_around(measure, 1.0))
-        whole = left_out(found, tail, band_around(measure, stretch), generation)
-        kinds = kinds_of(found, tail)
-        others = kinds_of(unnamed[measure], tail) if unnamed[measure] else {}
+        kinds = kinds_of(found, tails[measure])
+        others = kinds_of(unnamed[measure], tails[measure]) if unnamed[measure] else {}
         kinds |= {name: row for name, row in others.items() if name.endswith(f" * {UNNAMED[0]}")}
-        print(
-            f"{measure:<8} {len(held):5d} runs, {sum(held) / len(held):.0%} inside with their model on their chip "
-            "left out"
-        )
-        print(f"{'':<8} {'':5}       {sum(whole) / len(whole):.0%} with the generation of their chip left out")
-        text += f"\n[{measure}]\ntail = {tail}\nstretch = {stretch}\n\n[{measure}.kinds]\n"
+        for name, told in covered(found, kinds, measure, tails[measure]):
+            table.setdefault(name, {})[measure] = told
+        text += f"\n[{measure}]\ntail = {tails[measure]}\nstretch = {stretch}\n\n[{measure}.kinds]\n"
         text += "".join(
             f'"{name}" = {{ runs = {int(row["runs"])}, low = {row["low"]:.3f}, high = {row["high"]:.3f}, '
             f"median = {row['median']:.3f} }}\n"
             for name, row in kinds.items()
             if row["runs"] >= SERVED_LEAST
         )
+        chips = Counter(run.kind.on_chip for run in found if isinstance(run.kind, ServedKind))
+        text += f"\n[{measure}.chips]\n" + "".join(f'"{name}" = {runs}\n' for name, runs in sorted(chips.items()))
+    print(f"| | {' | '.join(MEASURES)} |\n|---|{'---|' * len(MEASURES)}")
+    for name in sorted(table, key=lambda name: (name != "all", name)):
+        print(f"| {name} | {' | '.join(table[name].get(measure, '') for measure in MEASURES)} |")
     if write:
         SERVED.write_text(text, encoding="utf-8")
     else:
         print(text)
+
+
+def covered(found: Sequence[Residual], kinds: Kinds, measure: str, tail: float) -> Iterable[tuple[str, str]]:
+    """How many runs are inside their bands, of all and by kind: with their model on their chip left out, and of all."""
+    around = band_around(measure, 1.0)
+    rows: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    for run, apart in zip(found, left_out(found, tail, around), strict=True):
+        for name in ("all", *run.kind.reported):
+            rows[name].append((apart, inside(run, around, kinds)))
+    for name, both in rows.items():
+        if len(both) >= SERVED_LEAST:
+            apart, every = (sum(side) / len(both) for side in zip(*both, strict=True))
+            yield name, f"{apart:.0%}, {every:.0%} of {len(both):,}"
 
 
 def main() -> None:
@@ -277,9 +297,9 @@ def write_training(write: bool) -> None:
         others = calibrated(unnamed)
         kinds |= {name: row for name, row in others.items() if name.endswith(f" {stack}")}
         held[stack] = left_out(unnamed, TAIL, widened(others))
-    for one, inside in zip(own, left_out(own, TAIL, widened(kinds)), strict=True):
+    for one, apart in zip(own, left_out(own, TAIL, widened(kinds)), strict=True):
         for name in ("all", *one.kind.reported):
-            held[name].append(inside)
+            held[name].append(apart)
     for name, some in sorted(held.items()):
         if len(some) >= LEAST:
             print(f"{name:<36} {len(some):4d} runs, {sum(some) / len(some):.0%} inside with their source left out")

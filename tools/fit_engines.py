@@ -29,6 +29,8 @@ from dragonscale.evidence.score import Scored
 from dragonscale.evidence.serving import predict_all
 from dragonscale.evidence.serving_rows import FORMS as SERVING
 from dragonscale.evidence.serving_rows import ServingRow, run_of
+from dragonscale.models import load_model
+from dragonscale.serving.bands import is_moe
 from dragonscale.serving.engine import load_engine
 from tools.halves import halves_table, scored_halves
 from tools.list_constants import keep
@@ -148,6 +150,11 @@ def errors_by_kind(kind: str, rows: Rows, pool: ProcessPoolExecutor) -> str:
     return grouped(series, labelled(rows, *LABELS[kind]))
 
 
+def stated(label: Callable[[Any], str]) -> Callable[[Any], str]:
+    """The label of rows with nothing inferred from results; none of the others."""
+    return lambda row: "" if row.inferred else label(row)
+
+
 LABELS: dict[str, tuple[Callable[[Any], str], ...]] = {
     "inference": (
         lambda _: "**all runs**",
@@ -160,12 +167,12 @@ LABELS: dict[str, tuple[Callable[[Any], str], ...]] = {
         lambda row: row.chip,
     ),
     "serving": (
-        lambda _: "**all runs**",
-        lambda row: "a setting of the recipe inferred" if row.inferred else "recipe stated",
-        lambda row: f"`{row.engine}`",
-        lambda row: "multi-token prediction" if "acceptance" in row.inferred else "plain decoding",
-        lambda row: row.chip,
-        lambda row: row.model,
+        lambda row: "apart: a setting inferred from results" if row.inferred else "**launch stated**",
+        lambda row: "multi-token prediction (apart)" if "acceptance" in row.inferred else "",
+        stated(lambda row: "MoE" if is_moe(load_model(row.model)) else "dense"),
+        stated(lambda row: f"`{row.engine}`"),
+        stated(lambda row: row.chip),
+        stated(lambda row: row.model),
     ),
 }
 

@@ -248,11 +248,12 @@ def lines_of(found: Refit) -> list[tuple[str, int, list[str]]]:
 
 
 def labelled(rows: Sequence[Any], *keys: Callable[[Any], str]) -> dict[str, list[str]]:
-    """Ids of typed rows under the labels that each key gives them, one key after the other."""
+    """Ids of typed rows under the labels that each key gives them (none: an empty one), one key after the other."""
     found: dict[str, list[str]] = {}
     for key in keys:
         for row in sorted(rows, key=key):
-            found.setdefault(key(row), []).append(row.id)
+            if label := key(row):
+                found.setdefault(label, []).append(row.id)
     return found
 
 

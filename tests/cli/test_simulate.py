@@ -235,7 +235,7 @@ def test_the_verdict_comes_first_and_the_next_command_last(capsys: pytest.Captur
     assert report.exit_code == 4
     text = text_of(report.sheet(), 80)
     parts = (
-        "does not hold: TTFT",
+        "does not hold: mean TTFT",
         "\ngoodput ",
         "\nbound by ",
         "\nto change ",
@@ -252,7 +252,7 @@ def test_the_verdict_comes_first_and_the_next_command_last(capsys: pytest.Captur
     assert {row["latency"] for row in report.rows()} >= {"ttft_s", "tpot_s", "e2e_s"}
     command = text.splitlines()[-1].split()
     assert main(command[1:]) == 0  # the fleet that would hold does
-    assert " holds: TTFT" in capsys.readouterr().out
+    assert " holds: mean TTFT" in capsys.readouterr().out
 
 
 WRONG = {
@@ -337,3 +337,14 @@ def test_a_run_too_short_to_serve_any_is_an_answer(capsys: pytest.CaptureFixture
         main(["simulate", "llama3-8b", "--on", "h100:1", "--rate", "40/s", "--requests", "200", "--ttft", "100ms"]) == 4
     )
     assert "would hold 40/s" in " ".join(capsys.readouterr().out.split())
+
+
+def test_answers_of_one_token_have_no_times_between_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["simulate", "llama3-8b", "--on", "h100:1", "--rate", "2/s", "--requests", "50", "--prompt", "512"]
+    assert main([*asked, "--output", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "first token (TTFT)" in text
+    assert "per output token (TPOT)" not in text
+    assert "between tokens (ITL)" not in text
+    assert main([*asked, "--output", "8"]) == 0
+    assert "per output token (TPOT)" in capsys.readouterr().out

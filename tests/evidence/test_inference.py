@@ -54,6 +54,17 @@ def changed(case, **columns):
     return replace(case, row=msgspec.structs.replace(case.row, **columns))
 
 
+def test_a_row_may_state_the_sequences_and_the_memory(cases):
+    """Instead of the engine's own limits, and clients run under their engine's own scheduler."""
+    case = cases["IN-TPUV-006"]
+    own, fewer = (deployment_of(changed(case, sequences=count)).engine for count in (0, 16))
+    assert (fewer.scheduling.max_sequences, own.scheduling) == (16, case.engine.scheduling)
+    assert deployment_of(changed(case, memory_share=0.5)).engine.memory.share == 0.5
+    assert predict(changed(case, sequences=16)) < 0.7 * predict(case)
+    apart = replace(case, engine=adjust(case.engine, scheduling={"mixed": False, "max_tokens": 1024}))
+    assert predict(apart) != pytest.approx(predict(case), rel=1e-3)
+
+
 def test_the_record(report):
     found = report.as_json()
     assert found["rows"] == 39
@@ -100,6 +111,12 @@ def test_models_of_rows(cases):
     assert cases["IN-TRTS-140"].model.layers[0].parallel  # Falcon adds both halves at once
     assert not cases["IN-TRTS-029"].model.layers[0].parallel
     assert count_parameters(cases["IN-TRTS-140"].model).total == pytest.approx(178.55e9, rel=1e-3)
+
+
+def test_columns_of_sizes_leave_a_vision_tower_out(cases):
+    for case in cases.values():
+        seeing = any(part.name.startswith("vision.") for part in case.model.extras)
+        assert seeing == case.row.model.startswith("Llama 4")
 
 
 def test_what_was_measured(cases):

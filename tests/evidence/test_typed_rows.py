@@ -45,8 +45,8 @@ def test_the_same_predictions_from_explicit_columns(kind, tmp_path):
     [
         ("training", "training", 373),
         ("training_single_node", "training", 749),
-        ("inference", "inference", 653),
-        ("serving", "serving", 1635),
+        ("inference", "inference", 753),
+        ("serving", "serving", 1629),
         ("collectives", "collectives", 254),
     ],
 )

@@ -158,7 +158,7 @@ def serving_runs(target: Target, seed: int, tries: int) -> Iterator[ServingRun]:
             compute=compute,
             kv=draw.choice(caches(engine, piece.chip)),
         )
-        if refusal(engine, piece, model, plan, 1280):
+        if refusal(engine, piece, model, plan, (1024, 256)):
             continue
         launch = draw.choice(
             (SavedLaunch(), SavedLaunch(token_budget=4096), SavedLaunch(max_seqs=96, memory_fraction=0.8))

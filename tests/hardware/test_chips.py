@@ -23,8 +23,17 @@ NVIDIA = [
     "gb300",
     "rtx4090",
     "rtx5090",
+    "t4",
+    "l4",
+    "a10",
+    "a10g",
+    "rtx3090",
+    "rtxpro6000",
+    "h20",
+    "gh200",
+    "gh200-144gb",
 ]
-AMD = ["mi300x", "mi355x"]
+AMD = ["mi300x", "mi325x", "mi355x"]
 GPUS = NVIDIA + AMD
 
 TPU_ROWS = {
@@ -94,6 +103,7 @@ FAR_APART = {
     ("h800", "levels.node.bandwidth", "deepseek"): "usable, against nominal",
     ("h800", "levels.node.bandwidth", "book"): "matches no public figure",
 }
+ETHERNET = ("v100", "t4", "l4", "l40s", "a10", "a10g", "rtx3090", "rtx4090", "rtx5090", "rtxpro6000")
 MXU_PASSES = {"v6e": 2, "tpu7x": 2}
 """MXUs whose stated number and size give only half of the stated peak; see the comments in the files."""
 
@@ -128,6 +138,12 @@ def test_the_catalogue_is_complete() -> None:
         ("TPU v5 lite", "v5e"),
         ("A100-80GB", "a100"),
         ("gb200-nvl72", "gb200"),
+        ("RTX 3090", "rtx3090"),
+        ("3090", "rtx3090"),
+        ("RTX PRO 6000", "rtxpro6000"),
+        ("pro6000", "rtxpro6000"),
+        ("Tesla T4", "t4"),
+        ("grace-hopper", "gh200"),
     ],
 )
 def test_aliases(alias: str, name: str) -> None:
@@ -294,10 +310,10 @@ def test_gpu_networks(name: str) -> None:
     assert leaf.bandwidth <= node.degree * node.bandwidth
     assert node.latency <= leaf.latency <= spine.latency
     assert node.degree % chip.host_chips == 0
-    assert node.reduces == (name in ("h100", "h200", "h800", "b200", "gb200", "b300", "gb300")), "NVSwitch 3 and later"
-    assert leaf.reduces == spine.reduces == (name in NVIDIA and name not in ("v100", "l40s", "rtx4090", "rtx5090")), (
-        "InfiniBand HDR and later"
+    assert node.reduces == (name in ("h100", "h20", "h200", "h800", "b200", "gb200", "b300", "gb300")), (
+        "NVSwitch 3 and later"
     )
+    assert leaf.reduces == spine.reduces == (name in NVIDIA and name not in ETHERNET), "InfiniBand HDR and later"
 
 
 PRICES = ("price", "list_price")
@@ -318,4 +334,4 @@ def test_siblings_differ_only_where_they_should() -> None:
 
 def test_prices_of_the_books_serving_chapter() -> None:
     assert [load_chip(name).reading("book").price for name in ("h100", "v5p", "v5e")] == [10.8, 4.2, 1.2]
-    assert {name for name in chip_names() if load_chip(name).price is None} == {"h800", "rtx4090", "rtx5090"}
+    assert {name for name in chip_names() if load_chip(name).price is None} == {"h20", "h800"}

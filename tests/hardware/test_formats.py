@@ -11,6 +11,14 @@ CHIPS = {
     "v100": {"fp16": "native", "bf16": "", "fp8": "", "int4": "weights", "nvfp4": ""},
     "a100": {"bf16": "native", "tf32": "native", "int8": "native", "fp8": "weights", "nvfp4": "weights"},
     "a100-40gb": {"bf16": "native", "fp8": "weights"},
+    "t4": {"fp16": "native", "bf16": "", "int8": "native", "fp8": "weights", "mxfp4": ""},
+    "a10g": {"bf16": "native", "int8": "native", "fp8": "weights"},
+    "rtx3090": {"bf16": "native", "fp8": "weights", "nvfp4": "weights"},
+    "l4": {"fp8": "native", "mxfp8": "weights"},
+    "h20": {"fp8": "native", "int4": "weights"},
+    "gh200": {"fp8": "native", "nvfp4": "weights"},
+    "rtxpro6000": {"fp8": "native", "nvfp4": "native", "int4": "weights"},
+    "mi325x": {"fp8": "native", "nvfp4": ""},
     "l40s": {"fp8": "native", "int4": "native", "mxfp8": "weights"},
     "h100": {"fp8": "native", "f8": "native", "mxfp8": "weights", "nvfp4": "weights", "fp4": "weights", "mxfp6": ""},
     "h200": {"fp8": "native", "int4": "weights"},
@@ -31,7 +39,16 @@ CHIPS = {
     "v5p": {"fp8": "native"},
     "tpu7x": {"fp8": "native", "int8": "weights", "mxfp4": "weights"},
 }
-VISIBLE = {"h100": 79.18, "h200": 139.8, "gb200": 184.31, "mi300x": 191.98, "v5e": 15.75, "v5p": 95.74, "tpu7x": 189.5}
+VISIBLE = {
+    "h100": 79.18,
+    "h200": 139.8,
+    "gb200": 184.31,
+    "mi300x": 191.98,
+    "v5e": 15.75,
+    "t4": 14.56,
+    "v5p": 95.74,
+    "tpu7x": 189.5,
+}
 
 
 @pytest.mark.parametrize(("chip", "dtype", "how"), [(c, d, how) for c, row in CHIPS.items() for d, how in row.items()])

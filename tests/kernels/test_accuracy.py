@@ -1,7 +1,8 @@
 """Accuracy on kernels that no constant was fitted on.
 
 `sample_*.csv` are rows of NVIDIA's kernel database (aiconfigurator-core 0.12, Apache-2.0), chosen by a hash of their
-sizes and kept out of the fit; `sample_experts.csv` those of vLLM 0.19.0 and TensorRT-LLM 1.3.0rc20 (commit 095f58a5).
+sizes and kept out of the fit; `sample_experts.csv` those of vLLM 0.19.0 and TensorRT-LLM 1.3.0rc20 (commit 095f58a5),
+`sample_experts_four_bits.csv` and `sample_kernels_weight_only.csv` those of weights in 4 and 8 bits on six chips.
 `witness_*.csv` were measured for this project on one H200 (PyTorch 2.11, CUDA 13.0, cold last-level cache, medians):
 matmuls as training has them, batched ones, odd sizes; attention forward and backward of several head sizes with cuDNN;
 and kernels that only move bytes.
@@ -38,10 +39,17 @@ TARGETS = {
     "moe fp8_block": 0.15,
     "moe nvfp4": 0.15,
     "moe mxfp4_bf16": 0.15,
+    "moe mxfp4_mxfp8": 0.15,
+    "moe int4_bf16": 0.15,
+    "gemm int4_bf16": 0.1,
+    "gemm int8_bf16": 0.1,
 }
 
 
-@pytest.mark.parametrize("name", ["gemm", "attn_context", "attn_generation", "moe_gemm", "experts"])
+SAMPLES = ["gemm", "attn_context", "attn_generation", "moe_gemm", "experts", "experts_four_bits", "kernels_weight_only"]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
 def test_the_sample_is_within_the_targets(name: str) -> None:
     report = validate(HERE / f"sample_{name}.csv")
     assert not report.skipped

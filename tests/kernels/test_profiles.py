@@ -9,7 +9,7 @@ from dragonscale.physics.kernels.dtypes import FORMATS, format_name
 from dragonscale.physics.kernels.profile_file import make_profile, profile_files, read_profile, tables_of
 
 FITTED = ("h100", "h200", "b200")
-GENERIC = ("l40s", "rtx4090", "rtx5090")
+GENERIC = ("a10", "a10g", "l4", "l40s", "rtx3090", "rtx4090", "rtx5090", "rtxpro6000")
 """GPUs that no measured one stands for."""
 
 

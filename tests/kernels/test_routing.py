@@ -5,7 +5,9 @@ import random
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.physics.kernels.routing import route
+from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.kernels import grouped_matmul_seconds, kernel_profile_for
+from dragonscale.physics.kernels.routing import busiest, route
 
 
 def test_balanced_loads_are_equal() -> None:
@@ -29,6 +31,51 @@ def test_random_loads_match_drawing_them(tokens: int) -> None:
     load = route(tokens, 4, 64, 1, "random")
     assert load.active == pytest.approx(active, rel=0.08)
     assert load.tiles(16) == pytest.approx(tiles, rel=0.12)
+
+
+@pytest.mark.parametrize("chips", [2, 8])
+@pytest.mark.parametrize("tokens", [4, 16, 64, 1024])
+def test_the_busiest_of_several_chips_matches_drawing_them(tokens: int, chips: int) -> None:
+    draw = random.Random(2)
+    active = rows = 0.0
+    for _ in range(100):
+        counts = [0] * 64
+        for _ in range(tokens):
+            for expert in draw.sample(range(64), 4):
+                counts[expert] += 1
+        own = [counts[chip::chips] for chip in range(chips)]
+        active += max(sum(count > 0 for count in part) for part in own) / 100
+        rows += max(map(sum, own)) / 100
+    load = busiest(route(tokens, 4, 64, chips, "random"), 64 / chips, chips)
+    assert load.active == pytest.approx(active, rel=0.12)
+    assert load.rows == pytest.approx(rows, rel=0.12)
+
+
+def test_all_chips_wait_for_the_busiest_one() -> None:
+    """Slices of every expert are equal work for all; whole experts are not, the less so the larger the batch."""
+    h200 = kernel_profile_for(load_chip("h200"))
+
+    def over_mean(tokens: float) -> float:
+        shape = (7168.0, 2048.0, 8.0)
+        dealt = grouped_matmul_seconds(tokens, *shape, 256.0, "fp8_block", h200, chips=8.0)
+        return dealt / grouped_matmul_seconds(tokens, *shape, 256.0, "fp8_block", h200, chips=8.0, routing="balanced")
+
+    assert over_mean(8.0) > 1.2
+    assert over_mean(8192.0) < 1.15
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 16, 64, 1024])
+def test_uneven_loads_match_drawing_them(tokens: int) -> None:
+    """Experts in exponentially distributed demand; rows that each gets are drawn."""
+    draw, active = random.Random(0), 0.0
+    for _ in range(100):
+        demand = [draw.expovariate(1.0) for _ in range(64)]
+        drawn = draw.choices(range(64), demand, k=tokens * 4)
+        active += len(set(drawn)) / 100
+    load, even = route(tokens, 4, 64, 1, "uneven"), route(tokens, 4, 64, 1, "random")
+    assert load.active == pytest.approx(active, rel=0.06)
+    assert load.active < even.active
+    assert load.rows == even.rows
 
 
 @pytest.mark.parametrize("tokens", [4, 16, 64, 256, 4096])

@@ -298,9 +298,33 @@ def test_a_presets_repository_needs_no_network(name, preset):
     assert model.notes == (f"{name!r} is read as the preset {preset}.",)
 
 
+@pytest.mark.parametrize(
+    ("name", "part", "dtype", "block", "activations"),
+    [
+        ("Qwen/Qwen3-32B-FP8", "mlp", "fp8", 128, ""),
+        ("qwen3-32b-fp8", "mlp", "fp8", 128, ""),
+        ("llama3-70b-fp8", "mlp", "fp8", 0, "fp8"),
+        ("RedHatAI/Qwen3-32B-FP8-dynamic", "mlp", "fp8", 0, "fp8"),
+        ("RedHatAI/Qwen3-32B-FP8-block", "mlp", "fp8", 128, "fp8"),
+        ("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16", "mlp", "int4", 0, "bf16"),
+        ("meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8", "experts", "fp8", 0, ""),
+        ("nvidia/DeepSeek-R1-FP4", "experts", "nvfp4", 0, ""),
+        ("Qwen/Qwen3-32B-AWQ", "mlp", "int4", 0, ""),
+    ],
+)
+def test_a_quantised_checkpoint_is_read_by_its_name(name, part, dtype, block, activations):
+    model = load_model(name)
+    assert model.weight_dtypes[part] == dtype
+    assert (model.quantization.block, model.quantization.activations) == (block, activations)
+    assert load_model(model.name).weight_dtypes == model.weight_dtypes, "its name means it again"
+    assert "/" not in name or "as such checkpoints are published" in model.notes[0]
+    kept = {"attention"} & {*model.weight_dtypes}
+    assert bool(kept) == (name.split("/")[0] not in ("meta-llama", "nvidia")), "some leave attention alone"
+
+
 def test_a_name_that_says_a_format_is_noted():
     """Without its config nobody knows how a checkpoint is quantised; the preset is not."""
-    assert "not in the fp8 that the name says" in load_model("Qwen/Qwen3-32B-FP8").notes[0]
+    assert "not in the fp8 that the name says" in load_model("somebody/Qwen3-32B-FP8-Dynamic").notes[0]
     assert "says" not in load_model("openai/gpt-oss-120b").notes[0]
 
 

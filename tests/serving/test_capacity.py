@@ -1,5 +1,7 @@
 """What fits: reserved memory is never below the ideal, and the numbers of a known model come out by hand."""
 
+import dataclasses
+
 import numpy
 import pytest
 from hypothesis import given, settings
@@ -78,6 +80,52 @@ def test_windows_stop_growing() -> None:
     slope = one(cache_per_chip(deployment, 65536.0) - cache_per_chip(deployment, 32768.0)) / 32768
     start = one(cache_per_chip(deployment, 512.0)) / 512
     assert slope == pytest.approx(start * 10 / 62, rel=0.01)
+
+
+@pytest.mark.parametrize("tokens", [64.0, 2048.0, 8192.0, 100_000.0])
+def test_windows_hold_what_there_is_until_they_are_full(tokens: float) -> None:
+    """Three of four layers of Llama 4 attend in chunks of 8,192 tokens."""
+    deployment = deploy("llama4-maverick", "h200:8", "data=8,expert=8,weights=fp8,kv=fp8,compute=fp8", "trtllm")
+    room = capacity(deployment)
+    assert float(room.sequence(tokens)) == pytest.approx(float(cache_per_chip(deployment, tokens)))
+    assert float(room.sequences(tokens)) == float(room.cache // cache_per_chip(deployment, tokens))
+
+
+def test_room_for_every_row_of_gathered_tokens() -> None:
+    """Maverick's tokens of eight ranks have 5,120 elements and go to an expert of 8,192 columns each: two bytes an
+    element on the way in and out, and between two matmuls a gate and a value of two bytes; and the tokens themselves.
+    """
+    plan, tokens = "data=8,expert=8,weights=fp8,compute=fp8", 8 * 8192
+    with_rows = capacity(deploy("llama4-maverick", "h200:8", plan, "trtllm"))
+    engine = adjust(load_engine("trtllm"), memory={"expert_rows": False})
+    without = capacity(deploy("llama4-maverick", "h200:8", plan, engine))
+    assert float(with_rows.working - without.working) == tokens * (2 * 5120 + 4 * 8192 + 4 * 5120)
+    dense = deploy("llama3-70b", "h200:8", "tensor=8", "trtllm")
+    assert float(capacity(dense).working) < 2e9
+
+
+def test_each_data_rank_has_an_iteration_of_its_own() -> None:
+    """`max_tokens` and `max_sequences` are those of a rank: eight ranks work with no less memory each than one chip,
+    and sample from 1,024 rows of 202,048 logits in 16 bits and in 32."""
+    engine = adjust(load_engine("trtllm"), memory={"expert_rows": False})
+    alone, ranks = (
+        capacity(deploy("llama4-maverick", on, f"{split},weights=fp8", engine)).working
+        for on, split in (("h200:1", "tensor=1"), ("h200:8", "data=8,expert=8"))
+    )
+    assert one(alone) == one(ranks) == 8192 * (4 * 5120 + 3 * 16384) * 2 + 1024 * 202048 * 6
+
+
+def test_a_vision_tower_lies_beside_the_weights_in_sixteen_bits() -> None:
+    model = load_model("llama4-maverick")
+    blind = dataclasses.replace(model, extras=())
+    tower = count_parameters(model).checkpoint - count_parameters(model).total
+    for plan, ways in (("data=8,expert=8,weights=fp8", 1), ("tensor=8,weights=fp8", 8)):
+        seeing, without = (capacity(deploy(one_of, "h200:8", plan, "trtllm")).weights for one_of in (model, blind))
+        assert one(seeing) - one(without) == pytest.approx(2 * tower / ways)
+    drafting = load_model("deepseek-v3")  # modules that draft are no part of what is held
+    plain = dataclasses.replace(drafting, extras=())
+    assert drafting.extras
+    assert one(capacity(deploy(drafting, "h200:16")).weights) == one(capacity(deploy(plain, "h200:16")).weights)
 
 
 def test_pages_round_up() -> None:

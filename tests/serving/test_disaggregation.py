@@ -2,25 +2,43 @@
 what pays is told."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.serve.advice import _of_pools  # pyright: ignore[reportPrivateUsage]
+from dragonscale.app.serve.answer import answer
+from dragonscale.app.serve.ask_serve import next_command, recommended
+from dragonscale.app.serve.serve_question import read_question
+from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.models import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.serving import disaggregation
 from dragonscale.serving.deployment import Deployment, deploy
-from dragonscale.serving.disaggregation import alone, best_pools, decode_load, pools, prompt_share, within_memory
+from dragonscale.serving.disaggregation import (
+    _handy,  # pyright: ignore[reportPrivateUsage]
+    _trouble,  # pyright: ignore[reportPrivateUsage]
+    alone,
+    best_pools,
+    decode_load,
+    pools,
+    prompt_share,
+    within_memory,
+)
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prefix import hit, reuse_rate, rooms
 from dragonscale.serving.space import Formats, Lot, parts_of, stack
 from dragonscale.serving.table import LATENCY, port_bandwidth
+from dragonscale.sheets.terminal import text_of
 from dragonscale.simulation import AtOnce, Fixed, Fleet, OpenLoop, Poisson, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import pool_for
 
 MODEL = load_model("llama3-70b")
-ASK = Ask(4096, 256)
+ASK = Ask(4096, 256, apart=True)
 ENGINE = alone(load_engine("generic"))
 
 
@@ -49,15 +67,12 @@ def test_both_pools_are_busy(configs: list[Config]) -> None:
 
 def test_longer_prompts_want_more_prefill(configs: list[Config]) -> None:
     start, end = configs[0], max(configs, key=lambda one: one.batch)
-    ratio = [
-        (
-            pair := pools(
-                replace(start, packed=tuple((count, seconds * times) for count, seconds in start.packed)), end, ASK
-            )
-        ).prefills
-        / pair.decodes
-        for times in (1, 4)
-    ]
+    ratio: list[float] = []
+    for times in (1, 4):
+        slower = tuple((count, seconds * times) for count, seconds in start.packed)
+        pair = pools(replace(start, packed=slower), end, ASK)
+        assert pair is not None
+        ratio.append(pair.prefills / pair.decodes)
     assert ratio[1] > 2 * ratio[0]
 
 
@@ -103,7 +118,11 @@ def test_pools_at_their_rate_do_what_was_told() -> None:
 
 def test_ranks_in_step_prefill_together_and_at_the_asked_rate() -> None:
     """Prompts that come during an iteration of all ranks share the next: the simulated TTFT is the planner's."""
-    model, engine, ask = load_model("deepseek-v3"), load_engine("sglang"), Ask(2048, 128, tpot=0.05, rate=40.0)
+    model, engine, ask = (
+        load_model("deepseek-v3"),
+        load_engine("sglang"),
+        Ask(2048, 128, tpot=0.05, rate=40.0, apart=True),
+    )
     lot = Lot(
         (parse_slice("h200:8"),),
         stack([parse_serving_plan("data=8,expert=8")], Formats("fp8", "fp8_block", "bf16"), "copy"),
@@ -144,7 +163,7 @@ def test_a_prefill_pool_does_as_many_prompts_as_it_is_simulated_to_do(model, on,
     deployment = deploy(model, on, plan, engine)
     own = deployment.plan
     lot = Lot((deployment.piece,), stack([own], Formats(own.weights, own.compute, own.kv, own.attention), own.spread))
-    each = prompt_share(judge(deployment.model, lot, alone(deployment.engine), Ask(prompt, 64))[0])
+    each = prompt_share(judge(deployment.model, lot, alone(deployment.engine), Ask(prompt, 64, apart=True))[0])
     requests = int(16 * max(1 / each, 20))
     fleet = Fleet(pool_for(deployment, prompt + 64, 4), pool_for(deployment, prompt + 64))
     result = simulate(fleet, OpenLoop(AtOnce(), requests, Fixed(prompt), Fixed(2)))
@@ -159,7 +178,7 @@ def test_wide_prefill_on_h100_is_near_what_was_published() -> None:
         (parse_slice("h100:32"),),
         stack([parse_serving_plan("data=32,expert=32")], Formats("fp8", "fp8_block", "bf16"), "copy"),
     )
-    found = judge(load_model("deepseek-v3"), lot, alone(load_engine("sglang-ep")), Ask(2048, 512))[0]
+    found = judge(load_model("deepseek-v3"), lot, alone(load_engine("sglang-ep")), Ask(2048, 512, apart=True))[0]
     assert 2048 / prompt_share(found) / 32 == pytest.approx(6818, rel=0.15)
 
 
@@ -204,3 +223,132 @@ def test_prompts_of_a_prefill_replica_have_room_in_its_memory(configs: list[Conf
         for room in (2, 100)
     ]
     assert chips[0] > chips[1]
+
+
+def answered(model: str, where: str, **words: Any) -> ServeReport:
+    asked = read_question(ServeQuestion(model, where, **words))
+    return answer(asked).came_from(asked, [])
+
+
+@pytest.fixture(scope="module")
+def rack() -> ServeReport:
+    return answered("deepseek-v3", "gb200:72", tpot="30ms", engine="sglang-ep")
+
+
+def test_pools_of_many_experts_are_looked_at_unasked_and_the_best_of_all_is_told(rack: ServeReport) -> None:
+    """What large deployments publish on racks: data-parallel attention, experts over many chips, prefill apart."""
+    first, pools = rack.configs[0], rack.disaggregation
+    assert pools is not None
+    assert pools.pays
+    assert first.prefill is not None
+    assert first.data * first.tensor == first.expert >= 16
+    best = pools.pools[0]
+    assert (first.ttft_s, first.tpot_s, first.requests_per_s) == pytest.approx(
+        (best.ttft_s, best.tpot_s, best.requests_per_s)
+    )
+    assert (first.prefill.plan, first.prefill.replicas, first.decodes) == (
+        best.prefill.plan,
+        best.prefills,
+        best.decodes,
+    )
+    assert first.output_tokens_per_s_per_chip == pytest.approx(best.output_tokens_per_s_per_chip)
+    assert first.cost_usd_per_mtok == pytest.approx(best.cost_usd_per_mtok)
+    both = (first.cost_usd_per_mtok_input or 0) * 2048 + (first.cost_usd_per_mtok_output or 0) * 511
+    assert both == pytest.approx((first.cost_usd_per_mtok or 0) * 512)
+    prefills, decodes = first.prefill.replicas * first.prefill.chips, first.decodes * first.data * first.tensor
+    assert (first.cost_usd_per_mtok_input or 0) * 2048 / both == pytest.approx(prefills / (prefills + decodes))
+    beaten = next(one for one in rack.configs if one.prefill is None)
+    assert beaten.output_tokens_per_s_per_chip < first.output_tokens_per_s_per_chip
+    assert f"{beaten.output_tokens_per_s_per_chip:,.0f} tok/s per chip" in pools.advice
+    saved = recommended(rack.asked, rack)
+    assert (str(saved.plan), saved.prefill.plan, saved.replicas) == (first.plan, first.prefill.plan, first.decodes)
+    command = next_command(rack.asked, rack)
+    assert f"--prefill-plan {first.prefill.plan}" in command
+    assert f"--rate {first.requests_per_s:.4g}/s" in command
+    text = text_of(rack.sheet(), 120)
+    assert f"{first.decodes}x dp{first.data} ep{first.expert} decode" in text
+
+
+def test_pools_stay_within_the_slice_that_was_named(rack: ServeReport) -> None:
+    for one in rack.configs:
+        if one.prefill is not None:
+            used = one.prefill.replicas * one.prefill.chips + one.decodes * one.data * one.tensor
+            assert used <= one.chips == 72
+            rate = one.requests_per_s * 512 / 72  # idle chips of the slice count
+            assert one.output_tokens_per_s_per_chip == pytest.approx(rate)
+
+
+def test_pools_are_told_at_the_batch_that_decodes_and_launched_with_room_for_bursts(rack: ServeReport) -> None:
+    first = rack.configs[0]
+    decoding = first.requests_per_s * 511 * first.tpot_s / first.decodes
+    assert first.places is not None
+    assert first.batch == pytest.approx(decoding, rel=0.02)
+    assert 1.05 * first.batch < first.places < 2 * first.batch
+    assert recommended(rack.asked, rack).batch == first.places
+    assert sum(row.expected_s for row in first.terms) == pytest.approx(first.decode_step_s, rel=0.05)
+    assert rack.speculation is not None
+    assert rack.speculation.batch == first.batch
+
+
+def test_replicas_that_decode_little_are_launched_with_few_places(configs: list[Config]) -> None:
+    pair = best_pools(configs, ASK)[0]
+    idle = replace(pair, decode=pair.ladder[-1], offered=pair.requests / 4)
+    small = idle.fitted()
+    assert small.requests == idle.requests
+    assert small.decoding < small.decode.batch < idle.decode.batch / 2
+
+
+def test_the_pool_that_binds_is_named(configs: list[Config]) -> None:
+    pair = best_pools(configs, ASK)[0]
+    few, many = (replace(pair, prefills=max(1, round(pair.prefills * part))) for part in (0.5, 3))
+    assert (few.prefill_binds, many.prefill_binds) == (True, False)
+    bound = _of_pools(few, "weight reads", "")[1:]
+    assert bound[0].startswith("prefill, busy 85%")
+    assert bound[1].startswith("another replica for prefill")
+    assert _of_pools(many, "weight reads", "a larger batch.")[1].startswith("decoding")
+
+
+def test_without_a_slice_pools_stay_in_a_rack_and_few_replicas_are_preferred(
+    configs: list[Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert max(pair.chips for pair in best_pools(configs, ASK, 64)) > 8
+    with monkeypatch.context() as patch:
+        patch.setattr(disaggregation, "slices_of", lambda _: [parse_slice("h100:8")])
+        assert max(pair.chips for pair in best_pools(configs, ASK, 64)) <= 8
+    first = replace(best_pools(configs, ASK)[0], prefills=2, offered=1.0)
+    more = replace(first, prefills=3)
+    for gain, handiest in ((1.02, 2), (1.05, 3)):
+        one = replace(more, offered=gain * more.chips / first.chips)
+        assert _handy([one, first])[0].prefills == handiest
+    alike = replace(first, prefill=replace(first.prefill, plan=replace(first.prefill.plan, data=3)))
+    assert _trouble(first) < _trouble(alike)
+
+
+def test_where_pools_are_looked_at() -> None:
+    def looked(model: str, where: str, **words: Any) -> bool:
+        asked = read_question(ServeQuestion(model, where, **words))
+        return asked.pools_on(asked.targets[0][0])
+
+    assert looked("deepseek-v3", "h200:16")
+    assert looked("deepseek-v3", "gb200")
+    assert looked("deepseek-v3", "h200:16", engine="vllm")
+    assert not looked("deepseek-v3", "h200:8")
+    assert looked("deepseek-v3", "h200:8", disaggregate=True)
+    assert not looked("deepseek-v3", "h200:16", disaggregate=False)
+    assert not looked("deepseek-v3", "h200:16", plan="dp16 ep16")
+    assert not looked("deepseek-v3", "h200:16", output="1")
+    assert not looked("mixtral-8x22b", "h200:16")
+    assert not looked("llama3-70b", "h200:16")
+    assert not looked("deepseek-v3", "tpu7x:4x4x4")
+
+
+def test_a_replica_that_only_decodes_takes_the_largest_batch_that_meets_the_target() -> None:
+    """Its batch is narrowed down by its own steps, which no prompt interrupts."""
+    model, ask = load_model("deepseek-v3"), Ask(2048, 512, tpot=0.03, apart=True)
+    plan = parse_serving_plan("data=16,expert=16")
+    lot = Lot((parse_slice("h200:16"),), stack([plan], Formats("fp8", "fp8_block", "bf16"), "copy"))
+    found = judge(model, lot, alone(load_engine("sglang-ep")), ask)
+    met = max((one for one in found if one.meets), key=lambda one: one.batch)
+    missed = min((one for one in found if not one.meets), key=lambda one: one.batch)
+    assert met.batch < missed.batch <= 1.05 * met.batch
+    assert met.state.tpot == pytest.approx(met.decode_s)

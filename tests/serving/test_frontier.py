@@ -13,11 +13,12 @@ from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, Config, best, explore, frontier, judge, load_for, replicas_for
+from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.narrowing import NEARLY
 from dragonscale.serving.phases import decode, iteration_cost, prefill
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prefix import rooms
+from dragonscale.serving.ranking import best, frontier, load_for, replicas_for
 from dragonscale.serving.space import Formats, Lot, parts_of, slices_of, splits, stack
 from dragonscale.serving.speculation import Draft
 from dragonscale.serving.steady import Habits, PromptTimes, SteadyLoop, closed_loop, steady_state
@@ -55,6 +56,18 @@ def test_nobody_on_the_frontier_is_beaten(configs: list[Config]) -> None:
         )
     speeds = [float(one.state.tpot) for one in found]
     assert speeds == sorted(speeds)
+
+
+def test_what_counts_less_is_ranked_lower(configs: list[Config]) -> None:
+    """A part of the tokens is as much dearer: with a rate by the chips, without one by the token."""
+    for ask in (ASK, replace(ASK, rate=20.0)):
+        first, *others = best(configs, ask, 3)
+        again = best(configs, ask, 3, lambda one, plan=first.plan: 0.3 if one.plan == plan else 1.0)
+        assert again[0] in others
+        assert first.plan not in [one.plan for one in again[:1]]
+    assert best(configs, ASK, 3, lambda _: 0.5) == best(configs, ASK, 3)
+    doubted = frontier(configs, lambda one: 0.01 if one.plan == frontier(configs)[-1].plan else 1.0)
+    assert frontier(configs)[-1] not in doubted
 
 
 def test_the_best_meets_the_targets_at_the_least_cost() -> None:

@@ -13,7 +13,7 @@ from dragonscale.serving.auto import auto_choice, engine_choices
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.engine import adjust, captured, engines, filled, load_engine
-from dragonscale.serving.iteration import decode
+from dragonscale.serving.iteration import decode, prefill
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legality import runs_on
 from dragonscale.serving.phases import iteration_cost
@@ -93,6 +93,18 @@ def test_beyond_the_largest_graph_the_host_sets_the_pace() -> None:
     assert cost.issuing[0] == 0 < cost.issuing[1]
     steps = iteration_cost(deployment, decode(numpy.arange(1.0, 513.0), 100)).expected
     assert numpy.all(numpy.diff(steps) >= -1e-9)
+
+
+@pytest.mark.parametrize(("where", "fused"), [("b200:8", 2 / 6), ("h200:8", 1.0)])
+def test_experts_in_one_call_cost_the_host_less(where: str, fused: float) -> None:
+    """TensorRT-LLM's kernels for Blackwell do a layer of experts in one call, after the activations' scales."""
+
+    def issuing(seconds: float) -> float:
+        engine = adjust(load_engine("sglang"), host={"expert_layer_s": seconds})
+        deployment = deploy("deepseek-v3", where, "tensor=8,weights=fp8,compute=fp8_block,kv=fp8", engine)
+        return float(numpy.max(iteration_cost(deployment, prefill(1024.0)).issuing))
+
+    assert issuing(1e-3) - issuing(0.0) == pytest.approx(58 * 1e-3 * fused)
 
 
 @settings(deadline=None, max_examples=15)

@@ -64,10 +64,14 @@ def test_every_engine_has_a_row_that_can_be_read(engine: str) -> None:
 
 
 # vLLM's, SGLang's, TensorRT-LLM's and tpu-inference's own tables of hardware.
+AMPERE_ON = (
+    "a10 a10g a100 a100-40gb b200 b300 gb200 gb300 gh200 gh200-144gb h100 h20 h200 h800 l4 l40s "
+    "rtx3090 rtx4090 rtx5090 rtxpro6000"
+)
 RUNS = {
-    "vllm": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s rtx4090 rtx5090 mi300x mi355x",
-    "sglang": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s rtx4090 rtx5090 mi300x mi355x",
-    "trtllm": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s rtx4090 rtx5090",
+    "vllm": f"t4 {AMPERE_ON} mi300x mi325x mi355x",
+    "sglang": f"{AMPERE_ON} mi300x mi325x mi355x",
+    "trtllm": AMPERE_ON,
     "vllm-tpu": "v3 v4 v5e v5p v6e tpu7x",
     "generic": " ".join(chip_names()),
 }
@@ -87,12 +91,13 @@ def test_formats_of_a_chip_are_those_of_its_maker() -> None:
             if compute.startswith(dtype)
         }
 
-    blackwell = {"b200", "b300", "gb200", "gb300", "rtx5090"}
+    blackwell = {"b200", "b300", "gb200", "gb300", "rtx5090", "rtxpro6000"}
+    older = {"v100", "t4", "a10", "a10g", "rtx3090", "a100", "a100-40gb"}
     assert native("nvfp4") == blackwell
     assert native("mxfp4") == blackwell | {"mi355x"}
     assert native("mxfp8") == blackwell | {"mi355x"}
-    assert native("fp8") == {*chip_names()} - {"v100", "a100", "a100-40gb", "v2", "v3", "v4", "v5e", "v5p", "v6e"}
-    assert {*chip_names()} - native("bf16") == {"v100"}
+    assert native("fp8") == {*chip_names()} - older - {"v2", "v3", "v4", "v5e", "v5p", "v6e"}
+    assert {*chip_names()} - native("bf16") == {"v100", "t4"}
     assert {"v5e", "v5p", "v6e"} <= native("int8")
     assert "tpu7x" not in native("int8")
 
@@ -104,6 +109,15 @@ INT8 = {
         "group_0": {"weights": {"num_bits": 8, "type": "int"}, "input_activations": {"num_bits": 8, "type": "int"}}
     },
 }
+FP8 = {"num_bits": 8, "type": "float"}
+
+
+def groups(weights: dict, activations: dict | None = None) -> dict:
+    group = {"weights": weights, "input_activations": activations}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+
+
+QUARK = {"weight": {"dtype": "fp4"}, "input_tensors": {"dtype": "fp4"}}
 FP8_KV = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
 OWN = {
     ("vllm", "h100", "llama3-70b"): "bf16/bf16, cache bf16",
@@ -124,12 +138,30 @@ OWN = {
     ("vllm", "h100", "int8"): "int8/int8, cache bf16",
     ("vllm-tpu", "v5e", "int8"): "int8/int8, cache bf16",
     ("vllm", "h100", "modelopt"): "fp8/fp8, cache fp8",
+    ("vllm", "h100", "qwen3-32b-fp8"): "fp8/fp8_block, cache bf16",
+    ("vllm", "h100", "mixtral-8x7b-fp8"): "fp8/fp8, cache bf16",  # a scale for each channel, not for blocks
+    ("vllm", "h100", "fp8 channels"): "fp8/fp8, cache bf16",
+    ("vllm", "h100", "fp8 blocks"): "fp8/fp8_block, cache bf16",
+    ("vllm", "h100", "fp8 weights"): "fp8/bf16, cache bf16",
+    ("vllm", "b200", "nvfp4 weights"): "nvfp4/bf16, cache bf16",
+    ("vllm", "h100", "w4a8"): "int4/fp8, cache bf16",
+    ("vllm", "mi355x", "quark"): "mxfp4/mxfp4, cache bf16",
 }
 
 
 def stored(name: str) -> Any:
     """A preset, or a small Llama with a `quantization_config`."""
-    known = {"awq": AWQ, "int8": INT8, "modelopt": FP8_KV}
+    known = {
+        "awq": AWQ,
+        "int8": INT8,
+        "modelopt": FP8_KV,
+        "fp8 channels": groups({**FP8, "strategy": "channel"}, FP8),
+        "fp8 blocks": groups({**FP8, "strategy": "block", "block_structure": [128, 128]}, FP8),
+        "fp8 weights": groups(FP8),
+        "nvfp4 weights": groups({"num_bits": 4, "type": "float", "group_size": 16}),
+        "w4a8": groups({"num_bits": 4, "type": "int"}, FP8),
+        "quark": {"quant_method": "quark", "global_quant_config": QUARK},
+    }
     if name not in known:
         return load_model(name)
     sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 2, "vocab_size": 32000}
@@ -141,6 +173,15 @@ def stored(name: str) -> Any:
 def test_a_checkpoint_is_served_in_its_own_format(engine: str, chip: str, model: str) -> None:
     found = own_formats(engine, load_chip(chip), stored(model))
     assert str(found) == OWN[engine, chip, model]
+
+
+def test_a_router_that_is_spared_spares_nothing_else() -> None:
+    """Lists of exceptions name routers beside what they gate: `mlp.gate`, `shared_expert_gate`."""
+    spared = {**groups(FP8, FP8), "ignore": ["lm_head", "re:.*mlp.gate$", "re:.*shared_expert_gate$"]}
+    moe = load_model("qwen3-30b-a3b", {"quantization_config": spared})
+    assert {*moe.weight_dtypes} == {"attention", "experts"}
+    dense = load_model("llama3-8b", {"quantization_config": spared})
+    assert {*dense.weight_dtypes} == {"attention", "mlp"}
 
 
 def test_attention_stays_as_wide_as_the_checkpoint_has_it() -> None:
@@ -320,7 +361,7 @@ def test_narrower_formats_are_ranked_apart(capsys: pytest.CaptureFixture[str]) -
 def test_a_target_that_only_a_narrower_format_meets_names_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["serve", "llama3-70b", "--on", "h100:4", "--batch", "1", "--output", "64", "--tpot"]
     own = min(one["tpot_s"] for one in report([*asked, "1s"], capsys)["configs"])
-    found = report([*asked, f"{0.8 * own}s"], capsys, 3)
+    found = report([*asked, f"{0.8 * own}s"], capsys, 4)
     assert any("--quantize fp8" in note and "lossless" in note for note in found["notes"])
 
 
@@ -334,6 +375,9 @@ def test_racks_are_taken_by_trays() -> None:
     assert [piece.chips for piece in slices_of(load_chip("gb200"))] == [1, 2, 4, 8, 12, 16, 24, 32, 36, 48, 64, 72]
     assert [piece.chips for piece in parts_of(parse_slice("gb300:72"))] == [1, 2, 4, 8, 12, 24, 36, 72]
     assert [piece.chips for piece in slices_of(load_chip("b200"))] == [1, 2, 4, 8, 16, 32, 64]
+    assert [piece.chips for piece in slices_of(load_chip("l4"))] == [1, 2, 4, 8]  # cards without a network of their own
+    assert [piece.chips for piece in slices_of(load_chip("gh200"))] == [1]
+    assert [piece.chips for piece in slices_of(load_chip("l4"), 32)] == [1, 2, 4, 8, 16, 32]
 
 
 def test_engines_that_are_named_instead_run_there() -> None:

@@ -9,7 +9,8 @@ import pytest
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, Config, best, explore, replicas_for
+from dragonscale.serving.frontier import Ask, Config, explore
+from dragonscale.serving.ranking import best, replicas_for
 from dragonscale.serving.space import Formats, parts_of
 
 FP8, BLOCK = Formats("fp8", "fp8", "fp8"), Formats("fp8", "fp8_block", "bf16")
@@ -65,8 +66,11 @@ def test_a_smaller_batch_takes_no_replica_more(served: str) -> None:
 
 @pytest.mark.parametrize("served", SERVED)
 def test_prompts_do_not_queue_for_nothing(served: str) -> None:
-    """Without a target the first token takes seconds, not minutes, however large a batch fits."""
-    for ask in ("no target", "no target, prefill takes the time"):
+    """Without a target the first token takes seconds, not minutes, however large a batch fits: in what is recommended,
+    on the frontier and anywhere else."""
+    for ask in ("no target", "no target, prefill takes the time", "TPOT"):
+        for found in judged(served, ask):
+            assert found.state.ttft <= max(6.0, 2 * found.state.prefill)
         for found in best(judged(served, ask), ASKS[ask], 3):
             assert found.state.ttft < 10.0
             smaller = [
@@ -76,3 +80,38 @@ def test_prompts_do_not_queue_for_nothing(served: str) -> None:
             ]
             gain = max((found.tokens_per_chip / one.tokens_per_chip for one in smaller), default=2.0)
             assert not found.queues or gain > 1.02
+
+
+def test_a_queue_is_judged_where_it_is_asked_for() -> None:
+    """A batch that was named, and a target that allows it."""
+    model, piece, engine = load_model("gpt-oss-120b"), parse_slice("b200:2"), load_engine("vllm")
+    formats = Formats("mxfp4", "bf16", "bf16", "bf16")
+
+    def found(ask: Ask, *batch: int) -> list[Config]:
+        return explore(model, [piece], lambda _: [formats], engine, ask, batches=batch or None)
+
+    longest = max(found(Ask(16384, 64)), key=lambda one: one.state.ttft)
+    queue = max(found(Ask(16384, 64, ttft=60.0)), key=lambda one: one.state.ttft)
+    assert longest.state.ttft < 6.0 < 2 * 6.0 < queue.state.ttft
+    assert longest.batch < queue.batch
+    assert {one.batch for one in found(Ask(16384, 64), queue.batch)} == {queue.batch}
+
+
+@pytest.mark.parametrize("served", SERVED)
+def test_longer_prompts_and_larger_batches_never_take_less(served: str) -> None:
+    """TTFT by a prompt's length, TPOT by the batch, of one plan."""
+    model, on, formats, engine = SERVED[served]
+    piece = parse_slice(on)
+
+    def state(prompt: int, batch: int) -> tuple[float, float]:
+        found = explore(
+            load_model(model), [piece], lambda _: [formats], load_engine(engine), Ask(prompt, 128), batches=[batch]
+        )
+        one = min(found, key=lambda config: str(config.plan))
+        return float(one.state.ttft), float(one.state.tpot)
+
+    least = 16
+    by_prompt = [state(prompt, least)[0] for prompt in (250, 512, 1000, 2048, 3000, 4096, 7000)]
+    assert by_prompt == sorted(by_prompt)
+    by_batch = [state(1024, batch)[1] for batch in (16, 24, 32, 48, 64)]
+    assert by_batch == sorted(by_batch)

@@ -78,7 +78,8 @@ def test_auto_is_decided_by_the_copy_and_not_by_the_slice() -> None:
 
 
 def test_a_saved_answer_names_the_engine_of_its_copy() -> None:
-    asked = read_question(ServeQuestion("deepseek-v3", "h200:16", tpot="30ms", engine="auto,host.step_s=1e-4"))
+    words = {"tpot": "30ms", "engine": "auto,host.step_s=1e-4", "disaggregate": False}
+    asked = read_question(ServeQuestion("deepseek-v3", "h200:16", **words))
     report = answer(asked)
     assert (report.workload.engine, report.configs[0].copies) == ("sglang,host.step_s=1e-4", 2)
     assert report.workload.engine_why.endswith("on one server")

@@ -46,6 +46,15 @@ def test_decode_steps_are_those_of_the_cost_function_however_many_decode(name: s
         assert table.step(decodes, float(decodes * keys)) == pytest.approx(wanted, rel=0.05), (decodes, keys)
 
 
+@pytest.mark.parametrize("name", ["dense", "experts on eight ranks"])
+def test_verifying_drafts_is_that_of_the_cost_function_at_every_length(name: str) -> None:
+    table = table_of(name)
+    for decodes, keys, queries in ((8, 300, 2), (64, 2304, 3), (512, 1024, 4), (300, 8000, 2)):
+        wanted = computed(table, Iteration(decodes=decodes, keys=keys, queries=float(queries)))
+        found = table.step(decodes, float(decodes * keys), (), queries)
+        assert found == pytest.approx(wanted, rel=0.02), (decodes, keys, queries)
+
+
 @pytest.mark.parametrize("name", DEPLOYED)
 def test_within_its_grid_a_step_is_off_by_no_more_than_a_percent(name: str) -> None:
     """Tiles of each rank are knots, and heads and caches of all ranks' sequences are in the grid."""

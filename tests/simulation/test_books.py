@@ -65,13 +65,14 @@ def test_few_values_have_no_interval() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 50), st.floats(0, 9)), max_size=40))
 def test_areas_are_kept_however_long_the_run(segments: list[tuple[float, float, float]]) -> None:
-    one, all_at_once = Series(("load",)), Series(("load",))
+    one, busy = Series(("load",)), Series(("busy", "running", "pages"))
     for start, length, value in segments:
         one.add("load", start, start + length, value)
-        all_at_once.add_all(start, start + length, {"load": value})
+        busy.add_busy(start, start + length, value, 2 * value)
     area = sum(length * value for _, length, value in segments)
     assert one.area("load") == pytest.approx(area, abs=1e-6)
-    assert all_at_once.area("load") == pytest.approx(area, abs=1e-6)
+    assert busy.area("busy") == pytest.approx(sum(length for _, length, _ in segments), abs=1e-6)
+    assert (busy.area("running"), busy.area("pages")) == pytest.approx((area, 2 * area), abs=1e-6)
     assert len(one.areas["load"]) == BINS
 
 

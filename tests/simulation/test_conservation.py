@@ -29,7 +29,7 @@ def check_books(run: Simulation) -> None:
         assert not any(pages.refs.values())
         assert pages.host_pages == sum(pages.host.values()) <= pages.host_capacity
         assert replica.load == len(replica.sending) == 0
-        assert (replica.queued, replica.batch.offset, replica.batch.pace) == (0, 0, 0)
+        assert (replica.unprefilled, replica.batch.offset, replica.batch.pace) == (0, 0, 0)
     served = tally.served or ()
     assert sorted({each.number for each in served}) == sorted(each.number for each in served)
     for each in served:

@@ -101,3 +101,19 @@ def test_a_predicted_first_token_counts_on_every_rank() -> None:
     replica = Replica(0, Pool(SlowestRank(0.01, prompt_s=1e-4), 10**6, scheduler), SimpleNamespace(watch=None))  # pyright: ignore[reportArgumentType]
     assert replica.predict(8 * 1024, 0.0) == pytest.approx(0.01 + 1e-4 * 1024)
     assert replica.predict(16 * 1024, 0.0) == pytest.approx(2 * (0.01 + 1e-4 * 1024))
+
+
+@pytest.mark.parametrize("router", ["round_robin", "least_loaded", "prefix_affinity", "slo_aware"])
+@pytest.mark.parametrize("replicas", [1, 8])
+def test_four_times_as_many_requests_give_the_same_answer(router: str, replicas: int) -> None:
+    """Within the interval that the shorter run names, and within 5% of it where that is narrow; equal lengths too."""
+    pool = Pool(SERVER, 1_000_000, replicas=replicas, router=router)
+    short, long = (
+        simulate(
+            Fleet(pool), OpenLoop(Poisson(5.0 * replicas), count, Fixed(2048), Fixed(64)), SimulationOptions(warmup=0.1)
+        ).latency["ttft_s"]
+        for count in (800, 3200)
+    )
+    reach = max(short.mean.high - short.mean.value, 0.05 * short.mean.value)
+    assert short.mean.known
+    assert abs(long.mean.value - short.mean.value) <= reach

@@ -3,7 +3,9 @@
 Quantiles of log(measured / expected) for every kind of run (`dragonscale.training.bands`, `dragonscale.serving.bands`);
 a kind with few runs leans on the wider kind it belongs to, as if that one lent it `LENT` runs. Runs that share what the
 model gets wrong are left out together: those of one source of training runs, and those of one model on one chip of
-served ones.
+served ones. Of these there are many, at every load and length, which all err alike: a kind of served runs counts as so
+many runs as it has models on chips, times `EACH`; and of the runs of a kind with `OWN` and more, however it leans, its
+band leaves between the two `BEYOND` out on each side.
 
 Bands of training runs are calibrated (`tools/fit_bands.py`): the band that other sources give a run is widened, for
 each kind by as much as four of five of its runs need (conformal prediction with whole sources left out). Widening is
@@ -24,7 +26,8 @@ from dragonscale.serving.bands import tables as served_tables
 from dragonscale.training.bands import NOMINAL, Band, band_of, narrowest, tables
 from dragonscale.training.run_kinds import RunKind
 
-LENT = 16.0
+LENT, EACH = 16.0, 2.0
+OWN, BEYOND = 10, (0.05, 0.12)
 TAIL, LEAST_SIDE = 0.5 * (1 - NOMINAL), 0.02
 """Of bands of training runs before they are widened: the part of the runs beyond each side, and how near a side comes
 to what was expected, in logarithms."""
@@ -62,10 +65,13 @@ def kinds_of(residuals: Sequence[Residual], tail: float) -> dict[str, dict[str, 
     """The kinds of `errors.toml`: the runs of each, the band that leaves `tail` of them out on each side, and their
     median error."""
     logs: dict[str, list[float]] = {}
+    groups: dict[str, set[str]] = {}
     wider: dict[str, str] = {}
+    served = any(isinstance(run.kind, ServedKind) for run in residuals)
     for run in residuals:
         for name in run.kind.names:
             logs.setdefault(name, []).append(run.log)
+            groups.setdefault(name, set()).add(run.group)
         wider |= zip(run.kind.names, (*run.kind.names[1:], ""), strict=True)
     kinds: dict[str, dict[str, float]] = {}
 
@@ -74,9 +80,14 @@ def kinds_of(residuals: Sequence[Residual], tail: float) -> dict[str, dict[str, 
             own = logs[name]
             low, high = (quantile(own, part) for part in (tail, 1 - tail))
             if wider[name] in logs:
-                above, share = settled(wider[name]), len(own) / (len(own) + LENT)
+                size = EACH * len(groups[name]) if served else len(own)
+                above, share = settled(wider[name]), size / (size + LENT)
                 low = share * low + (1 - share) * math.log1p(above["low"])
                 high = share * high + (1 - share) * math.log1p(above["high"])
+                if served and len(own) >= OWN:
+                    few, many = BEYOND
+                    low = min(max(low, quantile(own, few)), quantile(own, many))
+                    high = max(min(high, quantile(own, 1 - few)), quantile(own, 1 - many))
             error = statistics.median(abs(math.expm1(-log)) for log in own)
             kinds[name] = {"runs": len(own), "low": math.expm1(low), "high": math.expm1(high), "median": error}
         return kinds[name]

@@ -7,6 +7,7 @@ split, the planner's choice is taken: the split with the most tokens per second 
 Latencies (seconds) and rates (tokens per second) are reported apart, and so are rows for which the planner chose the
 split."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,8 @@ from dragonscale.serving.engine import adjust
 from dragonscale.serving.phases import Iteration, decode, iteration_cost, prefill
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.steady import Steady, steady_state
-from dragonscale.serving.table import StepTable
-from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, Scheduler, SimulationOptions, Uniform, simulate
+from dragonscale.simulation import ClosedLoop, Fixed, Fleet, SimulationOptions, Uniform, simulate
+from dragonscale.simulation.deployed import pool_for
 
 POINTS = 9
 """Lengths at which the decode steps of a growing cache are computed; the time between is nearly
@@ -46,9 +47,10 @@ def deployment_of(case: InferenceCase, plan: ServingPlan | None = None) -> Deplo
     chosen = plan or case.plan
     assert chosen is not None
     piece = case.piece if chosen.chips == case.piece.chips else replace(case.piece, shape=(chosen.chips,), pods=1)
-    engine = case.engine
-    if case.row.tokens_per_pass:
-        engine = adjust(engine, scheduling={"max_tokens": case.row.tokens_per_pass})
+    stated = {"max_tokens": case.row.tokens_per_pass, "max_sequences": case.row.sequences}
+    engine = adjust(case.engine, scheduling={name: value for name, value in stated.items() if value})
+    if case.row.memory_share:
+        engine = adjust(engine, memory={"share": case.row.memory_share})
     return Deployment(case.model, piece, chosen, engine, case.row.transport or "ib")
 
 
@@ -211,15 +213,11 @@ def _simulated(row: InferenceRow, own: Deployment) -> float:
         low, high = (round(mean * (1 + side * row.spread)) for side in (-1, 1))
         return Uniform(low, high) if row.spread else Fixed(mean)
 
-    limits = own.engine.scheduling
-    scheduler = Scheduler("chunked", sequences=limits.max_sequences, tokens=limits.max_tokens)
-    tokens = int(numpy.min(capacity(own).tokens))
-    if tokens < row.prompt + row.output:
-        return 0.0
     clients = min(row.clients, MOST_REQUESTS)
     requests = min(row.requests or 5 * clients, MOST_REQUESTS)
     load = ClosedLoop(clients, requests, lengths(row.prompt), lengths(row.output))
-    result = simulate(Fleet(Pool(StepTable(own), tokens, scheduler)), load, SimulationOptions(seed=0))
+    longest = math.ceil((row.prompt + row.output) * (1 + row.spread))
+    result = simulate(Fleet(pool_for(own, longest)), load, SimulationOptions(seed=0))
     return float(result.throughput.output_tokens_per_s)
 
 

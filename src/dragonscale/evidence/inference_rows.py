@@ -13,6 +13,7 @@ from typing import Any
 
 from dragonscale.evidence.described import Described, chip_of, described, hint, machine, meaning, model_of, words
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
+from dragonscale.models.load import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
@@ -30,8 +31,8 @@ class InferenceRow(Described, frozen=True, kw_only=True):
     distribution as a part of the mean. `slots` caps the sequences decoded at once, `cache_length`
     is the fixed length of every slot's cache, `clients` the requests in flight, `requests` how many
     there were in all (without clients: all of them queued from the start), `tokens_per_pass` the most tokens of an
-    iteration (0: the engine's). `ttft_limit` and `tpot_limit` are what 99 of 100 requests must keep. `memory_bytes`
-    were in use on a chip."""
+    iteration, `sequences` the most at once, `memory_share` the part of the memory in use (0: the engine's).
+    `ttft_limit` and `tpot_limit` are what 99 of 100 requests must keep. `memory_bytes` were in use on a chip."""
 
     scenario: str
     engine: str
@@ -52,6 +53,8 @@ class InferenceRow(Described, frozen=True, kw_only=True):
     ttft_limit: float = 0.0
     tpot_limit: float = 0.0
     memory_bytes: float = 0.0
+    sequences: int = 0
+    memory_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,10 @@ def case_of(row: InferenceRow) -> InferenceCase:
     """A typed row as a case."""
     skip_if(row.scenario not in LATENCIES + RATES, f"no model of the scenario {row.scenario[:40]!r}")
     plan = parse_serving_plan(row.plan) if row.plan else None
-    return InferenceCase(row, model_of(row), row.slice, plan, load_engine(row.engine))
+    model, seeing = model_of(row), meaning(words("inference")["towers"], row.model)
+    if seeing:
+        model = replace(model, extras=model.extras + load_model(seeing).extras)
+    return InferenceCase(row, model, row.slice, plan, load_engine(row.engine))
 
 
 def published_case(row: Row, place: int) -> InferenceRow:

@@ -18,7 +18,7 @@ from dragonscale.files import write_file
 @dataclass(frozen=True)
 class Scored:
     """One row of measurements and what was predicted for it; `group` and `large` are labels for
-    tables."""
+    tables. `inferred`: a setting of the prediction was read off results, this one among them."""
 
     id: str
     source: str
@@ -26,6 +26,7 @@ class Scored:
     predicted: float
     group: str = ""
     large: bool = True
+    inferred: bool = False
 
     @property
     def error(self) -> float:
@@ -56,6 +57,16 @@ def statistics_of(rows: Sequence[Scored]) -> dict[str, Any]:
     }
 
 
+def stated_of(rows: Iterable[Scored]) -> list[Scored]:
+    """The rows that an overall error is of: those with nothing inferred from results, or all where there are no others.
+
+    >>> [row.id for row in stated_of([Scored("a", "s", 2.0, 3.0), Scored("b", "s", 2.0, 2.0, inferred=True)])]
+    ['a']
+    """
+    every = list(rows)
+    return [row for row in every if not row.inferred] or every
+
+
 def by(rows: Iterable[Scored], label: Callable[[Scored], str]) -> dict[str, list[Scored]]:
     """Rows by a label, in the order in which labels appear."""
     groups: dict[str, list[Scored]] = {}
@@ -73,7 +84,8 @@ def worst_of(rows: Iterable[Scored], most: int = 10) -> list[dict[str, Any]]:
 @dataclass(frozen=True)
 class ScoreReport:
     """What a validation found: every scored row, how many were left out for which reason, in
-    `apart` what is scored apart, as JSON has it, and how many rows were only `decided` (yes or no)."""
+    `apart` what is scored apart, as JSON has it, and how many rows were only `decided` (yes or no). Errors are those
+    of rows with nothing inferred from results."""
 
     scored: tuple[Scored, ...]
     skipped: dict[str, int]
@@ -88,20 +100,21 @@ class ScoreReport:
 
     def as_json(self) -> dict[str, Any]:
         """The record of `dscale validate --json`."""
-        overall = statistics_of(self.scored)
-        groups = by(self.scored, lambda row: row.group)
+        stated = stated_of(self.scored)
+        overall = statistics_of(stated)
+        groups = by(stated, lambda row: row.group)
         names = ("mape", "median_ape", "bias", "within_10pct")
         return {
             "rows": self.rows,
             "scored": len(self.scored),
             "skipped": dict(sorted(self.skipped.items())),
             **{name: overall.get(name) for name in names},
-            "by_source": {name: statistics_of(rows) for name, rows in by(self.scored, lambda row: row.source).items()},
+            "by_source": {name: statistics_of(rows) for name, rows in by(stated, lambda row: row.source).items()},
             f"by_{self.group_name}": {
                 name: statistics_of(rows) | {"large": statistics_of([row for row in rows if row.large])}
                 for name, rows in sorted(groups.items())
             },
-            "worst": worst_of(self.scored),
+            "worst": worst_of(stated),
             **self.apart,
         }
 

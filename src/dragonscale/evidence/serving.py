@@ -10,7 +10,8 @@ Scoring simulated latencies against measured serving runs: `dscale validate serv
 The load generator is simulated with the engine: a fixed number of clients who all start together and send their next
 request when the last is answered, so that the mean time to a first token holds the burst at the start, and every output
 token the prompts of others that are prefilled beside it. Time to first token (TTFT) and time per output token (TPOT)
-are scored apart; the report's overall numbers are TPOT's.
+are scored apart; the report's overall numbers are TPOT's, of runs whose launch is stated: where a recipe has a setting
+that was read off results, its runs stand apart from them.
 
 Runs can also be judged by an engine as it is shipped: by its own limits and memory share for the chip, not those of the
 run's launch script. What stays is the load (clients, lengths), the plan with its formats, and whether tokens were
@@ -269,7 +270,9 @@ def predict(run: ServedRun, table: StepTable) -> tuple[float, float]:
     """Mean seconds to the first token and between tokens."""
     row, recipe, own = run.row, run.recipe, table.deployment.engine
     poll = recipe.poll[0 if row.clients < 16 else 1]
-    scheduler = replace(scheduler_of(own), sequences=run.sequences, tokens=_budget(run), ranks=run.plan.data, poll=poll)
+    ahead = own.scheduling.ahead if recipe.overlap else 0
+    limits: dict[str, int] = {"sequences": run.sequences, "tokens": _budget(run), "ranks": run.plan.data}
+    scheduler = replace(scheduler_of(own), **limits, poll=poll, ahead=ahead)
     times: StepTimes = Reused(table, recipe.reuse) if recipe.reuse else table
     pace = 1.0
     if run.drafts:
@@ -352,21 +355,24 @@ def validate(path: str | Path, engine: str = "") -> ScoreReport:
 
 
 def _scored(run: ServedRun, measured: float, predicted: float) -> Scored:
-    return Scored(run.row.id, run.row.engine, measured, predicted, run.row.model)
+    inferred = bool(run.recipe.inferred)
+    return Scored(run.row.id, run.row.engine, measured, predicted, run.row.model, inferred=inferred)
 
 
 def _of(pairs: Sequence[tuple[ServedRun, Scored]], inferred: bool) -> dict[str, Any]:
     """Rows of recipes that were stated, or of those with a setting that was inferred from
     results."""
-    return statistics_of([row for run, row in pairs if bool(run.recipe.inferred) == inferred])
+    return statistics_of([row for _, row in pairs if row.inferred == inferred])
 
 
 def _apart(pairs: Sequence[tuple[ServedRun, Scored]]) -> dict[str, Any]:
-    rows = [row for _, row in pairs]
+    """One number of every run: runs whose launch is stated, and those with drafts, whose acceptance nobody states."""
+    stated = [(run, row) for run, row in pairs if not row.inferred] or pairs
+    rows = [row for _, row in stated]
     return {
         **statistics_of(rows),
-        "dense": statistics_of([row for run, row in pairs if not run.moe]),
-        "moe": statistics_of([row for run, row in pairs if run.moe]),
+        "dense": statistics_of([row for run, row in stated if not run.moe]),
+        "moe": statistics_of([row for run, row in stated if run.moe]),
         "speculative": statistics_of([row for run, row in pairs if run.drafts]),
         "by_source": {name: statistics_of(some) for name, some in by(rows, lambda row: row.source).items()},
         "by_model": {name: statistics_of(some) for name, some in sorted(by(rows, lambda row: row.group).items())},

@@ -15,6 +15,7 @@ latencies, and by what fits into memory:
 """
 
 import functools
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.described import words
 from dragonscale.evidence.rows import Form, Row, Skip, count, skip_if, stated, typed
 from dragonscale.models import Transformer, load_model
+from dragonscale.models.names import FORMATS as CHECKPOINTS
 from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.bands import is_moe
 from dragonscale.serving.engine import Engine, load_engine
@@ -53,6 +55,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompts: int = 10
     spread: float = 0.8
     reuse: float = 0.0
+    overlap: bool = True
     interval: int = 1
     captured: int = 0
     piecewise: dict[str, int] = {}
@@ -165,7 +168,8 @@ def run_of(row: ServingRow) -> ServedRun:
 
 @cache
 def _model(name: str) -> Transformer:
-    return load_model(name)
+    """The model of a row, whose formats are those of the row and not of the checkpoint that it names."""
+    return load_model(re.sub(rf"(?:-(?:{CHECKPOINTS}))+$", "", name, flags=re.IGNORECASE))
 
 
 def split_of(row: Row, moe: bool, clients: int) -> tuple[int, int, int]:

@@ -15,6 +15,7 @@ from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import WrittenFiles
 from dragonscale.physics.units import parse
+from dragonscale.serving.targets import read_targets
 
 TERMS = load_terms("loads")
 ROUNDS = 8
@@ -32,8 +33,8 @@ def _traffic(run: ServingRun, software: Target) -> dict[str, Any]:
     rate = parse(traffic.rate, "count/s", "the rate") if traffic.rate else 0.0
     clients, shared = max(run.file.batch, 1) * (run.file.replicas or 1), round(traffic.prompt * traffic.cached)
     count = min(max(round(rate * SECONDS) if rate else ROUNDS * clients, LEAST), MOST)
-    targets = {"ttft": run.file.targets.ttft, "tpot": run.file.targets.tpot}
-    goodput = [f"{name}:{parse(text, 's', name) * 1000:g}" for name, text in targets.items() if text]
+    targets = read_targets(run.file.targets)
+    goodput = [f"{name}:{targets[name].seconds * 1000:g}" for name in ("ttft", "tpot") if name in targets]
     named = " ".join(goodput).replace("ttft", "time_to_first_token").replace("tpot", "inter_token_latency")
     values: dict[str, Any] = {"model": model, "traffic": traffic, "rate": rate, "at_rate": rate or "inf"}
     values |= {"clients": clients, "warmups": min(clients, 32), "count": count, "groups": -(-count // SHARING)}

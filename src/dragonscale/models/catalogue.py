@@ -2,10 +2,11 @@
 
 A preset is a table of the fields a `config.json` would have, so presets and configs go through the
 same reader and can never disagree. Names are forgiving: case, punctuation, the organisation before a
-slash and endings such as `-instruct` do not matter.
+slash and endings such as `-instruct` do not matter. Names of quantised checkpoints are presets with the
+format that they are published in (`published.toml`).
 
->>> preset("Meta-Llama-3-70B-Instruct")["name"]
-'llama3-70b'
+>>> preset("Meta-Llama-3-70B-Instruct")["name"], preset("qwen3-32b-fp8")["quantization_config"]["weight_block_size"]
+('llama3-70b', [128, 128])
 >>> preset("lama3-70b")
 Traceback (most recent call last):
     ...
@@ -110,7 +111,9 @@ def preset(name: str) -> dict[str, Any]:
     table = _file(stem)[found]
     if "base" in table:
         table = _merged({k: v for k, v in preset(table["base"]).items() if k != "aliases"}, table)
-    return {"name": found} | table
+    rows = beside(__file__, "published.toml")["names"] if plain(name, "") != plain(name) else []
+    stored = next((row["config"] for row in rows if re.search(row["name"], name.strip())), None)
+    return {"name": found} | table | ({} if stored is None else {"name": name.strip(), "quantization_config": stored})
 
 
 def preset_model(name: str, assume: Assumed | None = None, family: str = "") -> "Transformer":

@@ -144,6 +144,11 @@ def _from_hub(asked: Asked) -> "Transformer | None":
     if is_preset(name.repo):
         model = preset_model(name.repo, asked.assume, asked.family)
         said = f"{shorten(name.repo)} is read as the preset {model.name}{_other_format(name.repo, model)}."
+        if model.name == name.repo:
+            kinds = " and ".join(sorted({*model.weight_dtypes.values()}))
+            said = (
+                f"{shorten(name.repo)} is read as a preset with weights in {kinds}, as such checkpoints are published."
+            )
         return _named(replace(model, notes=(said, *model.notes)), asked)
     from dragonscale.models.huggingface import load_config
 
@@ -152,7 +157,7 @@ def _from_hub(asked: Asked) -> "Transformer | None":
 
 def _other_format(repo: str, model: "Transformer") -> str:
     """What is said where a name promises a format that the preset has not."""
-    found = re.search(r"fp8|nvfp4|mxfp4|int4|int8", repo.lower())
+    found = re.search(r"fp8|nvfp4|mxfp4|fp4|awq|gptq|int4|int8|w4a16|w8a8", repo.lower())
     if found is None or found[0] in (model.dtype, *model.weight_dtypes.values()):
         return ""
     return (

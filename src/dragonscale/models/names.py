@@ -38,16 +38,20 @@ def checked_name(name: object, where: str) -> str:
     return name
 
 
-_ENDINGS = re.compile(r"(?:-(?:instruct|chat|base|hf|it|pt|fp8|bf16|nvfp4|mxfp4|2507|preview))+$")
+_WORDS = "instruct|chat|base|hf|it|pt|bf16|2507|preview"
+FORMATS = r"fp8|nvfp4|mxfp4|fp4|awq|gptq|int4|int8|w4a16|w8a8|quantized\.w4a16|quantized\.w8a8|dynamic|block"
+"""What the name of a quantised checkpoint ends with."""
 
 _BEFORE_VERSION = re.compile(r"-(?:instruct|chat|base|it|hf)(?=-v\d)")
 
 
-def plain(name: str) -> str:
-    """A name without what does not matter; a point between digits does.
+def plain(name: str, formats: str = FORMATS) -> str:
+    """A name without what does not matter, the format of a checkpoint too; a point between digits does.
 
     >>> plain("meta-llama/Meta-Llama-3.1-405B-Instruct-FP8"), plain("llama3.1-405b")
     ('llama3.1405b', 'llama3.1405b')
     """
     name = name.strip().rsplit("/", 1)[-1].lower().replace("_", "-").removeprefix("meta-")
-    return re.sub(r"[^a-z0-9.]", "", _ENDINGS.sub("", _BEFORE_VERSION.sub("", name)))
+    return re.sub(
+        r"[^a-z0-9.]", "", re.sub(rf"(?:-(?:{_WORDS}|{formats or '-'}))+$", "", _BEFORE_VERSION.sub("", name))
+    )

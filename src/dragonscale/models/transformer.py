@@ -24,7 +24,7 @@ from dragonscale.physics.numbers import Number
 @dataclass(frozen=True)
 class Quantization:
     """What a quantised checkpoint says beside the dtypes of its weights: the side of the square blocks that share a
-    scale (0: none), the dtype that its activations are quantised to, and that of its KV cache (empty: not said)."""
+    scale (0: none), the dtype of its activations (bf16: left as they are) and of its KV cache (empty: not said)."""
 
     block: int = 0
     activations: str = ""

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy
 
+from dragonscale.physics.kernels.routing import largest_of
 from dragonscale.physics.numbers import Number, ceil_to, maximum, sqrt, where
 from dragonscale.serving.engine_settings import EngineExperts
 
@@ -32,17 +33,6 @@ HELD_SPREAD = 0.19
 between one and two lengths, 1/√12 over 3/2."""
 SHUFFLES = 32
 """Orders of the experts that the expected load of the busiest rank is averaged over."""
-
-
-def largest_of(count: Number) -> Any:
-    """How many standard deviations the largest of `count` normal draws lies above the mean (Blom's approximation)."""
-    counts, places = numpy.unique(numpy.asarray(count, float), return_inverse=True)
-    return numpy.array([_largest(one) for one in counts.tolist()])[places].reshape(numpy.shape(count))
-
-
-@functools.cache
-def _largest(count: float) -> float:
-    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
 
 
 @functools.cache

@@ -4,9 +4,9 @@ rests on.
 A kind is a chip, an engine, and whether the model is dense or an MoE; four numbers are told apart: `tpot` and
 `ttft` of servers under load, `tokens` per second of full servers, and `step`, the latency of static batches and single
 steps. `errors.toml` has, for every kind with published runs, between which multiples of the expected number four of
-five of them were; kinds with few runs lean on those they belong to, and chips on those of their generation. An answer
-is *estimated, not fitted* where neither the kernels of the chip's generation were measured nor enough of its runs; its
-band is wider. `python -m tools.fit_bands serving --write` writes the file from the measured runs.
+five of them were; kinds with few models lean on those they belong to, and a chip has the band of its generation. An
+answer is *estimated, not fitted* where neither the kernels of the chip's generation were measured nor enough of its
+runs; its band is wider. `python -m tools.fit_bands serving --write` writes the file from the measured runs.
 
 >>> (
 ...     band_of(ServedKind("gb200", "vllm", True), "tpot").estimated,
@@ -30,9 +30,9 @@ from dragonscale.training.run_kinds import generation
 MEASURES = ("tpot", "ttft", "tokens", "step")
 LEAST = 8
 """Runs that a kind must have to speak for itself."""
-FAMILIES = ("trtllm-0", "trtllm", "vllm", "sglang")
+FAMILIES = ("trtllm-0", "trtllm", "vllm-tpu", "vllm", "sglang")
 """Engines whose modes and releases are told by what follows the name; TensorRT-LLM 0 compiled its engines and is
-another one."""
+another one, and so is vLLM on TPUs."""
 
 
 @dataclass(frozen=True)
@@ -57,23 +57,28 @@ class ServedKind:
         """
         return next((name for name in FAMILIES if self.engine.startswith(name)), self.engine)
 
-    @property
+    @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """The tables that the kind belongs to, the narrowest first."""
-        model, engine = "moe" if self.moe else "dense", self.family
-        own = tuple(f"{model} {place} {engine}" for place in (self.chip, self.generation))
-        return *own, f"{model} {self.chip}", f"{model} {self.generation}", f"{model} * {engine}", model, "all"
+        model, place, engine = "moe" if self.moe else "dense", self.generation, self.family
+        return f"{model} {place} {engine}", f"{model} {place}", f"{model} * {engine}", model, "all"
 
     @property
     def reported(self) -> tuple[str, ...]:
         """The kind that coverage is told of."""
-        return self.names[1:2]
+        return self.names[:1]
+
+    @property
+    def on_chip(self) -> str:
+        """The engine with such models on the chip itself."""
+        return f"{'moe' if self.moe else 'dense'} {self.chip} {self.family}"
 
 
 @dataclass(frozen=True)
 class ServedBand:
     """Four of five of `runs` runs were between 1 + low and 1 + high times what was expected, which lies within the band
-    itself; `median` is the median error. `estimated`: neither kernels nor enough runs of such a chip were measured."""
+    itself; `median` is the median error. `estimated`: neither kernels nor enough runs of such a chip were measured.
+    `bias`: what nearly all of them were off by at least, where nearly all were on one side."""
 
     low: float
     high: float
@@ -81,6 +86,7 @@ class ServedBand:
     runs: int
     name: str
     estimated: bool
+    bias: float = 0.0
 
     def around(self, value: float) -> tuple[float, float]:
         """The band around an expected number."""
@@ -100,12 +106,25 @@ def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch:
     kinds = shipped["kinds"] if among is None else among
     name = narrowest(kind.names, kinds, LEAST)
     row = kinds[name]
-    model = "moe" if kind.moe else "dense"
-    own, alike = (kinds.get(f"{model} {place}", {}).get("runs", 0) for place in (kind.chip, kind.generation))
-    estimated = own < LEAST and (alike < LEAST or not fitted_kernels(kind.chip))
+    own, alike = shipped["chips"].get(kind.on_chip, 0), kinds.get(kind.names[1], {}).get("runs", 0)
+    estimated = alike < LEAST or (own < LEAST and not fitted_kernels(kind.chip))
     wider = (stretch or shipped["stretch"]) if estimated else 1.0
     low, high = (math.expm1(wider * math.log1p(row[side])) for side in ("low", "high"))
-    return ServedBand(min(low, 0.0), max(high, 0.0), row["median"], int(row["runs"]), name, estimated)
+    bias = max(row["low"], 0.0) or min(row["high"], 0.0)
+    return ServedBand(min(low, 0.0), max(high, 0.0), row["median"], int(row["runs"]), name, estimated, bias)
+
+
+@functools.cache
+def counted_share(kind: ServedKind) -> float:
+    """The part of the expected tokens per second that counts where configurations compete: all where such runs or the
+    kernels of such chips were measured (less where nearly all runs made fewer), those at the slow end of the band where
+    they are a guess.
+
+    >>> counted_share(ServedKind("b200", "sglang", True)), counted_share(ServedKind("tpu7x", "vllm-tpu", True)) < 0.7
+    (1.0, True)
+    """
+    band = band_of(kind, "tokens")
+    return 1.0 + (band.low if band.estimated else min(band.bias, 0.0))
 
 
 @functools.cache

@@ -7,7 +7,7 @@ part of the memory it leaves alone. A plan that reserves less than its ideal wou
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.physics.numbers import Number, ceil_to, floor, maximum
+from dragonscale.physics.numbers import Number, ceil_to, floor, maximum, minimum
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.held import bytes_of, cache_lines, weight_lines, workspace_lines
 
@@ -17,8 +17,9 @@ class Capacity:
     """Bytes on the busiest chip, and the tokens of cache that one copy of the model has room for.
 
     `per_token` is what each token of a sequence adds on one chip, averaged over sequences that `data` or `batch`
-    splits deal out; `fixed` is a sequence's state of fixed size (recurrences, full windows). `tokens` counts those of
-    all sequences together; it is below zero where not even the weights fit.
+    splits deal out; `fixed` is a sequence's state of fixed size (recurrences, full windows). While windows fill, a
+    token adds `early` to the `state` of recurrences. `tokens` counts those of all sequences together; it is below zero
+    where not even the weights fit.
     """
 
     hbm: float
@@ -28,6 +29,8 @@ class Capacity:
     reserve: Number
     per_token: Number
     fixed: Number
+    early: Number
+    state: Number
     page: int
     places: Number
 
@@ -50,14 +53,17 @@ class Capacity:
         """Tokens of a sequence, rounded up to whole pages."""
         return ceil_to(tokens, self.page) if self.page > 1 else tokens
 
+    def sequence(self, tokens: Number) -> Number:
+        """Bytes of a sequence of so many tokens on one chip: windows hold what there is until they are full."""
+        return minimum(tokens * self.early + self.state, tokens * self.per_token + self.fixed)
+
     def sequences(self, tokens: Number) -> Number:
         """How many sequences of so many tokens fit, each rounded up to whole pages."""
-        return floor(maximum(self.cache, 0.0) / (self.in_pages(tokens) * self.per_token + self.fixed))
+        return floor(maximum(self.cache, 0.0) / self.sequence(self.in_pages(tokens)))
 
     def held(self, sequences: Number, tokens: Number) -> Number:
         """Bytes in use on the busiest chip with so many sequences of so many tokens."""
-        each = self.in_pages(tokens) * self.per_token + self.fixed
-        return self.weights + self.working + self.reserve + sequences * each
+        return self.weights + self.working + self.reserve + sequences * self.sequence(self.in_pages(tokens))
 
 
 def cache_per_chip(deployment: Deployment, tokens: Number) -> Number:
@@ -73,6 +79,7 @@ def capacity(deployment: Deployment) -> Capacity:
     far = 2.0**20
     near = cache_per_chip(deployment, far)
     slope = (cache_per_chip(deployment, 2 * far) - near) / far
+    state = cache_per_chip(deployment, 0.0)
     weights = bytes_of(weight_lines(deployment))
     working = 0.0 if engine.name == "ideal" else bytes_of(workspace_lines(deployment))
     memory, plan = engine.memory, deployment.plan
@@ -94,6 +101,8 @@ def capacity(deployment: Deployment) -> Capacity:
         reserve=kept,
         per_token=slope,
         fixed=near - slope * far,
+        early=cache_per_chip(deployment, 1.0) - state,
+        state=state,
         page=memory.page,
         places=deployment.mesh.size("data"),
     )

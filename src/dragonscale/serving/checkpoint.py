@@ -47,25 +47,30 @@ def wide_format(engine: str, chip: Chip, model: Transformer) -> str:
 
 
 def fp8_products(chip: Chip, model: Transformer) -> str:
-    """What fp8 weights are multiplied in. Checkpoints of MoE models have scales by blocks (DeepSeek, Qwen, GLM,
-    MiniMax), and it is for those that Hopper has good kernels."""
-    blocks = model.quantization.block or any("e" in section.dims for section in model.program().sections)
+    """What fp8 weights are multiplied in: by the scales of a checkpoint that is stored so, a scale for a tensor, a
+    channel or a block. Of one that is not, MoE models are published with blocks (DeepSeek, Qwen, MiniMax), and it is
+    for those that Hopper has good kernels."""
+    moe = any("e" in section.dims for section in model.program().sections)
+    blocks = model.quantization.block or (moe and stored_in(model) != "fp8")
     return "fp8_block" if blocks and architecture(chip) == "hopper" else "fp8"
 
 
 def _candidates(weights: str, wide: str, chip: Chip, model: Transformer) -> Iterable[tuple[str, str]]:
     """Ways to multiply weights of a format, best first."""
+    said = model.quantization.activations if stored_in(model) == weights else ""
+    if said == "bf16":
+        return ((weights, wide),)
     if weights == "fp8":
         return (("fp8", fp8_products(chip, model)), ("fp8", "fp8"), ("fp8", wide))
     if weights == "int8":
         plain = stored_in(model) == "int8" and model.quantization.activations != "int8"
         both = (("int8", "int8"), ("int8", wide))
         return both[::-1] if plain else both
-    if weights == "mxfp4":
+    if weights == "mxfp4" and not said:
         # What is stored in MXFP4 has wide activations; who quantises to it means both.
         native = ("mxfp4", "mxfp4")
         return (("mxfp4", "mxfp8"), ("mxfp4", wide)) if stored_in(model) == "mxfp4" else (native, ("mxfp4", wide))
-    return ((weights, weights), (weights, wide))
+    return ((weights, said or weights), (weights, wide))
 
 
 def _legal(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> bool:

@@ -13,7 +13,7 @@ max TP hidden in decode: (8*B*W_hbm + 3*F*W_ici + 2*H*N*W_ici)/(2*(4*B*W_hbm - H
 context where KV reads dominate: D*W_hbm*(3*C*F*L + 2*C*H*L*N + 2*C*H*L*tensor + C_int8*V)/(C*C_int8*H*L*tensor) = 913.3
 context where KV reads pass weights: D*(3*F*L + 2*H*L*N + 2*H*L*tensor + 2*V)/(2*B*H*L*tensor) = 3428
 max tok/s/chip: where the roofline grows with the batch = 274.8
-largest batch: (HBM*m - r - w)/(S*c) = 44.36
+largest batch: (HBM*m - r - w)/(S*c) = 42.8
 max TP hidden in prefill: (4*C_int8 + 3*F*W_ici + 2*H*K*W_ici + 2*H*N*W_ici)/(4*C_int8) = 6.965
 """
 
@@ -230,19 +230,19 @@ def _plateau(solved: SolvedIteration) -> Iterator[ServingLimit]:
 
 
 def _largest_batch(solved: SolvedIteration) -> ServingLimit:
-    room, deployment = capacity(solved.deployment), solved.deployment
+    room, deployment, context = capacity(solved.deployment), solved.deployment, solved.step.keys + 1
+    filling = float(numpy.ravel(context * (room.early - room.per_token) + room.state - room.fixed)[0]) < 0
     known = {
         "m": deployment.engine.memory.share * room.hbm / deployment.chip.visible,
         "w": room.weights,
         "r": room.working + room.reserve,
-        "c": room.per_token,
-        "f": room.fixed,
+        "c": room.early if filling else room.per_token,
+        "f": room.state if filling else room.fixed,
     }
     letters = {name: float(numpy.ravel(value)[0]) for name, value in known.items()}
     m, w, r, c, f = (symbol(name) for name in letters)
     formula = (m * symbol("HBM") - w - r) / (symbol("S") * c + (f if letters["f"] else 0))
-    context = solved.step.keys + 1
-    value = float(numpy.ravel(room.cache / (context * room.per_token + room.fixed))[0])
+    value = float(numpy.ravel(room.cache / room.sequence(context))[0])
     counts = "sequences of this context beside w bytes of weights and r of workspace and reserve; c a token of cache"
     values = solved.letters.values | letters
     return ServingLimit("largest batch", counts, "memory is full", "B", formula, value, values)

@@ -5,31 +5,28 @@ prompt interrupts. Apart, each gets its own sharding and batch, and the time bet
 price is the journey of every prompt's cache from one pool to the other, and whole replicas of both kinds.
 
 Requests come at random and are dealt to the prefill replicas in turn, so prompts wait for those before them, the longer
-the fuller the pool is. Each of k replicas sees every k-th arrival, and a prompt takes S: the mean wait is that of
-Kingman's formula with arrivals of variance 1/k and constant service, W = S/(2k) · load/(1 − load), with the correction
-of Kraemer and Langenbach-Belz for arrivals that are more regular than random; its tail falls off exponentially. Targets
-are means; the 95th percentile of the TTFT is told beside them, and kept too where a rate is asked for. The first token
-comes with the cache.
-
-Where prompts share iterations (ranks in step, short prompts), n of them take a + b n seconds, with a smaller b while
-some ranks have none. Those that come during one iteration are prefilled together in the next: they wait for what is
-left of it, half of T = a/(1 - λb) at λ prompts a second, and then for each other.
+the fuller the pool is, and share iterations with those that wait too (`bulk`). Targets are means; the 95th percentile
+of the TTFT is told beside them, and kept too where a rate is asked for. The first token comes with the cache.
 
 The configurations that are paired here are those of an engine that runs prompts by themselves (`alone`).
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 
+from dragonscale.serving.bulk import sojourn
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine, adjust
-from dragonscale.serving.frontier import Ask, Config, first_of_each
+from dragonscale.serving.frontier import Ask, Config
+from dragonscale.serving.ranking import first_of_each
+from dragonscale.serving.space import slices_of
+from dragonscale.serving.steady import Steady
 from dragonscale.serving.table import LATENCY, port_bandwidth
 
 CANDIDATES = 8
@@ -40,20 +37,10 @@ MOST_LOAD = 0.9
 """Of a prefill pool, however loose the target: above it the wait doubles with every further 5%."""
 MOST_DECODING = 0.95
 """Of a decode pool, whose batches only grow with the load."""
-SHARING = 1.15
-"""Prompts share iterations if so much more of them is prefilled together than one after the other."""
-UNSHARED = 0.97
-"""The most of the time that replicas are busy with single prompts: above it queues are long, and prompts share
-iterations."""
 SPREAD = 1.65
 """Standard deviations above the mean that a decode replica has places for: 95% of a normal distribution."""
 
 
-LATE = 0.05
-"""The part of requests above the 95th percentile: where fewer find all replicas busy, it waits for nobody."""
-TAIL = 1.7
-"""By how much others lengthen the iteration of one request of twenty, over the mean: one long iteration brings another,
-since more come meanwhile. Chosen so that the percentile is the simulator's to 20%."""
 STARTED = 0.95
 """Of the target what a prompt may take that waits for nobody: the rest is for the cache's journey."""
 
@@ -67,21 +54,30 @@ def alone(engine: Engine) -> Engine:
 
 @dataclass(frozen=True)
 class Pools:
-    """`prefills` replicas of one configuration feed `decodes` of another. `steps` are batches of the decode replica up
-    to its own, rising, with the seconds of their steps. `offered` requests per second come, or as many as the pools
-    take."""
+    """`prefills` replicas of one configuration feed `decodes` of another, whose batch is what they take at once.
+    `ladder` is the decode replica with other batches, rising. `offered` requests per second come, or as many as the
+    pools take."""
 
     prefill: Config
     decode: Config
     prefills: int
     decodes: int
     ask: Ask
-    steps: tuple[tuple[int, float], ...] = ()
+    ladder: tuple[Config, ...] = ()
     offered: float | None = None
 
-    @property
+    @cached_property
+    def chips_by_price(self) -> list[tuple[int, float | None]]:
+        """Chips of each kind, in whole slices where one was named, with the price of one."""
+        pools = ((self.prefill, self.prefills), (self.decode, self.decodes))
+        kinds = {one.piece.chip.name: one.piece.chip.price for one, _ in pools}
+        used = {name: sum(one.chips * n for one, n in pools if one.piece.chip.name == name) for name in kinds}
+        each = dict(self.ask.rented)
+        return [(-(-used[name] // each.get(name, 1)) * each.get(name, 1), price) for name, price in kinds.items()]
+
+    @cached_property
     def chips(self) -> int:
-        return self.prefills * self.prefill.chips + self.decodes * self.decode.chips
+        return sum(count for count, _ in self.chips_by_price)
 
     @property
     def feeding(self) -> float:
@@ -111,39 +107,14 @@ class Pools:
         if target is None:
             return LOAD
         low, high = 0.0, MOST_LOAD
-        for _ in range(30):
+        for _ in range(10):
             load = (low + high) / 2
             low, high = (load, high) if self.ttft_at(load) <= target else (low, load)
         return low or LOAD  # missed even without a queue
 
-    def waiting(self, load: float) -> float:
-        """Mean seconds of a prompt behind others, and with them where they share an iteration."""
-        whole, share = self.prefill.prefill_s, prompt_share(self.prefill)
-        many, turns = max(whole / share, 1.0), self.prefills
-        if many > SHARING:
-            busy, iteration, others = self.shared_iteration(load)
-            return busy * (iteration / 2 + others)
-        load = self.unshared(load)
-        regular = math.exp(-2 * (1 - load) / (3 * max(load, 1e-9)) * (1 - 1 / turns) ** 2 * turns)
-        return regular * whole / (2 * turns) * load / (1 - load)
-
-    def unshared(self, load: float) -> float:
-        """The part of the time that replicas are busy with prompts one after the other, at a load of what they do with
-        full iterations."""
-        return min(load * max(self.prefill.prefill_s / prompt_share(self.prefill), 1.0), UNSHARED)
-
-    def shared_iteration(self, load: float) -> tuple[float, float, float]:
-        """How often a prompt finds all replicas busy (M/D/k, after Sakasegawa), the seconds of the iterations that they
-        run, and how much longer the next is for those that come meanwhile."""
-        whole, rate, each, iteration = self.prefill.prefill_s, load / prompt_share(self.prefill), 0.0, 0.0
-        for (few, low), (many, high) in pairwise(self.prefill.packed):
-            if many > few:
-                each = (high - low) / (many - few)  # of one more prompt
-                iteration = max((low - each * few) / max(1 - rate * each, 1e-9), whole)
-                if rate * iteration <= many:
-                    break
-        busy = min(rate * whole, 1.0) ** (math.sqrt(2 * (self.prefills + 1)) - 1)
-        return busy, iteration, iteration - whole + each
+    def prefilled(self, load: float) -> tuple[float, float]:
+        """Seconds of a prompt in its prefill replica, behind others and with them: the mean, the 95th percentile."""
+        return sojourn(self.prefill.packed, load, self.prefills)
 
     @property
     def tokens_per_chip(self) -> float:
@@ -169,13 +140,13 @@ class Pools:
         return port_bandwidth(self.prefill.piece.chip) * self.prefill.chips * self.prefills
 
     @property
-    def unqueued_ttft(self) -> float:
-        """Seconds to the first token of a prompt that does not wait: it travels with the cache."""
-        return float(self.prefill.state.front) + self.prefill.prefill_s + self.transfer_s
+    def around_s(self) -> float:
+        """Seconds to the first token before and after a prefill: at the front, and with the cache."""
+        return float(self.prefill.state.front) + self.transfer_s
 
     def ttft_at(self, load: float) -> float:
         """Mean seconds to the first token at a load of the prefill pool."""
-        return self.unqueued_ttft + self.waiting(load)
+        return self.around_s + self.prefilled(load)[0]
 
     @property
     def ttft(self) -> float:
@@ -185,13 +156,7 @@ class Pools:
     @property
     def ttft_p95(self) -> float:
         """Seconds to the first token that one request of twenty exceeds."""
-        waiting, many = self.waiting(self.prefill_load), self.prefill.prefill_s / prompt_share(self.prefill)
-        if many > SHARING:  # nearly the whole of an iteration, and of one that is itself long
-            busy, iteration, others = self.shared_iteration(self.prefill_load)
-            return self.unqueued_ttft + (iteration + TAIL * others if busy > LATE else 0.0)
-        free = 1 - self.unshared(self.prefill_load)
-        scale = self.prefill.prefill_s / (2 * self.prefills * free)  # of those who wait at all
-        return self.unqueued_ttft + scale * math.log(max(20 * waiting / scale, 1.0))
+        return self.around_s + self.prefilled(self.prefill_load)[1]
 
     @property
     def tpot(self) -> float:
@@ -199,22 +164,41 @@ class Pools:
         way."""
         return self.mean_step * (1 + 0.5 / max(self.ask.output - 1, 1))
 
-    @property
+    @cached_property
     def mean_step(self) -> float:
         """Seconds of the step at which a decode replica makes as many tokens as are asked of it."""
         asked = self.requests * (self.ask.output - 1) / self.decodes
-        ladder = [(0, self.steps[0][1]), *self.steps] if self.steps else []
-        for (few, low), (many, high) in pairwise(ladder):
+        steps = [(one.batch, decode_step(one)) for one in self.ladder if one.batch <= self.decode.batch]
+        for (few, low), (many, high) in pairwise([(0, steps[0][1]), *steps] if steps else ()):
             if many / high >= asked:
                 slope = (high - low) / (many - few)
                 return (low - slope * few) / (1 - slope * asked)  # batch = asked x step on the line between the two
         return decode_step(self.decode)
 
     @property
+    def decoding(self) -> float:
+        """Sequences that a decode replica decodes on average."""
+        return self.requests * (self.ask.output - 1) * self.mean_step / self.decodes
+
+    def fitted(self) -> "Pools":
+        """With the smallest batch of the decode replicas that takes the same rate in time: more places than bursts fill
+        are only launched for, and what is drafted is what pays at the batches that run."""
+        pairs = (replace(self, decode=one) for one in self.ladder)
+        alike = (pair for pair in pairs if pair.requests >= self.requests * (1 - 1e-9) and pair.meets >= self.meets)
+        return next(alike, self)
+
+    @property
+    def prefill_binds(self) -> bool:
+        """Whether the prefill pool is nearer to the most that it takes than the decode pool with its largest batch."""
+        last = replace(self, decode=self.ladder[-1]) if self.ladder else self
+        most = last.draining * decode_load(last.decode)
+        return self.requests / most <= self.prefill_load / self.highest_load * (1 + 1e-9)
+
+    @property
     def meets(self) -> bool:
         """Whether the targets are met."""
         ask = self.ask
-        return (ask.ttft is None or self.ttft <= ask.ttft) and (ask.tpot is None or self.tpot <= ask.tpot)
+        return ask.met_by(self.ttft, self.tpot)
 
     def order(self) -> tuple[Any, ...]:
         """What comes first: those that meet the targets, most tokens per chip, quickest first token."""
@@ -223,17 +207,57 @@ class Pools:
     @property
     def usd_per_h(self) -> float | None:
         """Dollars for an hour of both pools, or None without prices."""
-        prices = (self.prefill.piece.chip.price, self.decode.piece.chip.price)
-        if prices[0] is None or prices[1] is None:
-            return None
-        chips = (self.prefills * self.prefill.chips, self.decodes * self.decode.chips)
-        return chips[0] * prices[0] + chips[1] * prices[1]
+        costs = [None if price is None else count * float(price) for count, price in self.chips_by_price]
+        return None if None in costs else sum(filter(None, costs))
 
     @property
     def usd_per_mtok(self) -> float | None:
         """Dollars per million output tokens, or None without prices."""
         hourly = self.usd_per_h
         return None if hourly is None else float(usd_per_million(self.requests * self.ask.output, 1, hourly))
+
+
+@dataclass(frozen=True)
+class PooledConfig(Config):
+    """Pools as one configuration beside others: a decode replica's plan, with the batch that decodes on average, its
+    step and its memory, and the chips, times and rates of both pools."""
+
+    pools: Pools = field(kw_only=True)
+    is_fleet: ClassVar[bool] = True
+
+    @property
+    def chips(self) -> int:
+        return self.pools.chips
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        return *super().place, *self.pools.prefill.place
+
+    @property
+    def usd_per_h(self) -> float | None:
+        return self.pools.usd_per_h
+
+
+def as_config(pair: Pools) -> PooledConfig:
+    """See `PooledConfig`. The first token travels with the cache, no prompt comes between tokens, and prompts pay for
+    the chips of the prefill pool."""
+    own, rate = pair.prefill, pair.requests
+    paid = pair.prefills * own.chips / (pair.prefills * own.chips + pair.decodes * pair.decode.chips) / rate
+    times = (
+        paid,
+        pair.ask.output,
+        max(pair.prefilled(pair.prefill_load)[0] - own.prefill_s, 0.0),
+        float(own.state.front),
+        pair.transfer_s,
+    )
+    batch, ladder = max(1, round(pair.decoding)), pair.ladder or (pair.decode,)
+    state = Steady(batch, pair.tpot, own.prefill_s, *times, met=0.0, requests=rate)
+    words = {"state": state, "batch": batch, "prefill_s": own.prefill_s, "meets": pair.meets, "chunks": own.chunks}
+    for name in ("decode_s", "lower_s", "hbm_bytes"):
+        values = [getattr(one, name) for one in ladder]
+        words[name] = float(numpy.interp(batch, [one.batch for one in ladder], values))
+    words["bound_by"] = next((one.bound_by for one in ladder if one.batch >= batch), ladder[-1].bound_by)
+    return PooledConfig(**(vars(pair.decode) | words | {"chunk_tokens": own.chunk_tokens, "pools": pair}))
 
 
 def prompt_share(config: Config) -> float:
@@ -261,8 +285,8 @@ def decode_step(config: Config) -> float:
 
 
 def decode_load(config: Config) -> float:
-    """The part of a batch that decodes on average, so that bursts still find a place in memory."""
-    root = (math.sqrt(SPREAD**2 + 4 * config.most) - SPREAD) / 2
+    """The part of a batch that decodes on average, so that bursts still find a place in it."""
+    root = (math.sqrt(SPREAD**2 + 4 * config.batch) - SPREAD) / 2
     return min(MOST_DECODING, max(root**2, 0.5) / config.batch)
 
 
@@ -272,56 +296,89 @@ WASTE = 0.03
 
 
 def pools(
-    prefill: Config, decode: Config, ask: Ask, most: int = 32, steps: tuple[tuple[int, float], ...] = ()
-) -> Pools:
+    prefill: Config,
+    decode: Config,
+    ask: Ask,
+    most: int = 32,
+    ladder: tuple[Config, ...] = (),
+    within: Mapping[str, int] | None = None,
+) -> Pools | None:
     """The smallest whole numbers of replicas that take the asked rate; without one, those whose ratio wastes little:
-    within `WASTE` of the best that up to `most` decode replicas do."""
+    within `WASTE` of the best that up to `most` decode replicas do. They stay `within` so many chips of each kind,
+    those of a slice that was named, or there are none."""
     if ask.rate is not None:
-        return _sized(Pools(prefill, decode, 1, 1, ask, steps, ask.rate))
+        return _sized(Pools(prefill, decode, 1, 1, ask, ladder, ask.rate))
+    within = dict(ask.rented) if within is None else within
     made: list[Pools] = []
     for decodes in range(1, most + 1):
-        one = Pools(prefill, decode, 1, decodes, ask)
+        one, room = Pools(prefill, decode, 1, decodes, ask), _room(prefill, decode, decodes, within)
+        if room < 1:
+            break
         wanted = one.draining * decode_load(decode) * prompt_share(prefill)
         load = Pools(prefill, decode, max(1, round(wanted)), decodes, ask).highest_load
-        counts = {max(1, math.floor(wanted / load)), max(1, math.ceil(wanted / load))}
-        made += [Pools(prefill, decode, prefills, decodes, ask, steps) for prefills in counts]
-    best = max(pair.tokens_per_chip for pair in made)
-    return min((pair for pair in made if pair.tokens_per_chip >= best * (1 - WASTE)), key=lambda pair: pair.chips)
+        counts = {int(min(max(1, number), room)) for number in (math.floor(wanted / load), math.ceil(wanted / load))}
+        made += [Pools(prefill, decode, prefills, decodes, ask, ladder) for prefills in counts]
+    best = max((pair.tokens_per_chip for pair in made), default=0.0)
+    enough = (pair for pair in made if pair.tokens_per_chip >= best * (1 - WASTE))
+    return min(enough, key=lambda pair: (pair.chips, -pair.tokens_per_chip), default=None)
+
+
+def _room(prefill: Config, decode: Config, decodes: int, within: Mapping[str, int]) -> float:
+    """The most prefill replicas beside so many decode replicas."""
+    first, second = prefill.piece.chip.name, decode.piece.chip.name
+    left = within.get(second, math.inf) - decodes * decode.chips
+    if first != second:  # which are had apart
+        left = within.get(first, math.inf) if left >= 0 else 0
+    return left // prefill.chips
 
 
 def _sized(one: Pools) -> Pools:
-    """As many replicas of each kind as the offered rate takes, and as bring 19 of 20 first tokens in time where that
-    can be."""
+    """As many replicas of each kind as the offered rate takes with first tokens in time on average."""
     assert one.offered is not None
     decodes = max(1, math.ceil(one.offered / (one.draining * decode_load(one.decode)) - 1e-9))
     prefills = max(1, math.ceil(one.offered / (one.feeding * MOST_LOAD) - 1e-9))
     made = replace(one, prefills=prefills, decodes=decodes)
     while made.feeding * made.highest_load < one.offered * (1 - 1e-9):
         made = replace(made, prefills=made.prefills + 1)
-    target, enough = one.ask.ttft or math.inf, made
-    while enough.ttft_p95 > target and enough.prefills < 2 * made.prefills:
-        enough = replace(enough, prefills=enough.prefills + 1)
-    return enough if enough.ttft_p95 <= target else made
+    return made
 
 
 def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pools]:
     """The best pairs of configurations of an engine that runs prompts alone: few candidates for each pool, every pair
-    of them. Those that meet the targets come first, most tokens per chip first."""
+    of them. They stay within the slice that was named, or within the largest that a copy is looked for on: a rack, or
+    a few servers. Those that meet the targets come first, most tokens per chip first."""
     configs = [within_memory(one) for one in configs]
+    chips = {one.piece.chip.name: one.piece.chip for one in configs}
+    room = dict(ask.rented) or {name: slices_of(chip)[-1].chips for name, chip in chips.items()}
     starts = [one for one in configs if ask.ttft is None or one.prefill_s + one.state.front < STARTED * ask.ttft]
     feeding = first_of_each(starts or configs, lambda one: prompt_share(one) * one.chips, CANDIDATES)
-    ends = [one for one in configs if ask.tpot is None or decode_step(one) <= ask.tpot]
+    ends = [one for one in configs if ask.step is None or decode_step(one) <= ask.step]
     draining = first_of_each(ends or configs, lambda one: decode_step(one) * one.chips / one.batch, CANDIDATES)
     own = _by_plan(configs)
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
     feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
-    pairs = [pools(start, end, ask, steps=_steps(own[_plan_of(end)], end)) for start in feeding for end in draining]
-    return sorted(pairs, key=Pools.order)[:count]
+    pairs = [(start, end, own[_plan_of(end)]) for start in feeding for end in draining]
+    found = [pools(start, end, ask, ladder=_up_to(end, alike), within=room) for start, end, alike in pairs]
+    if not any(found):
+        found = [pools(start, end, ask, ladder=_up_to(end, alike), within={}) for start, end, alike in pairs]
+    return [one.fitted() for one in _handy(sorted(filter(None, found), key=Pools.order))[:count]]
 
 
-def _steps(configs: Sequence[Config], largest: Config) -> tuple[tuple[int, float], ...]:
-    """The batches of a plan up to one of them, with the seconds of their steps."""
-    return tuple((one.batch, decode_step(one)) for one in configs if one.batch <= largest.batch)
+def _handy(found: Sequence[Pools]) -> Sequence[Pools]:
+    """Pools, best first, from the handiest on that wastes little: of the fewest replicas, in powers of two."""
+    near = [one for one in found if one.tokens_per_chip >= found[0].tokens_per_chip * (1 - WASTE)]
+    near = [one for one in near if one.meets == found[0].meets]
+    return found[found.index(min(near, key=_trouble)) :] if near else found
+
+
+def _trouble(pair: Pools) -> tuple[int, int]:
+    """What there is to run: replicas, and of them those of an odd size."""
+    sizes = (pair.prefill.chips, pair.decode.chips)
+    return pair.prefills + pair.decodes, sum(size & (size - 1) > 0 for size in sizes)
+
+
+def _up_to(largest: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
+    return tuple(one for one in configs if one.batch <= largest.batch)
 
 
 def _plan_of(config: Config) -> tuple[str, str, str]:

@@ -61,6 +61,8 @@ class EngineCollectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Whose AllReduce runs inside a node."""
     slowdown: float = 1.0
     """Seconds inside a node over the profile's; below 1 some of it hides under matmuls."""
+    norms: bool = False
+    """Whether the AllReduce of a decode step ends with the sum and the norm after it, in one kernel."""
 
 
 class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -171,6 +173,9 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The least that it keeps free."""
     workspace_tokens: int = 0
     """Tokens of the iteration that the workspace is for (0: `scheduling.max_tokens`)."""
+    expert_rows: bool = False
+    """Whether the workspace has room for the rows of all experts on one chip, of a full iteration of all data ranks
+    that gather their tokens: where they will go is not known beforehand."""
     page: int = 16
     """Tokens to a page of the KV cache."""
     whole_windows: bool = False

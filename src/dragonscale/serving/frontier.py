@@ -6,10 +6,9 @@ followed by another as soon as it ends (as `dscale simulate --clients` sends the
 engine schedules them: by themselves, or in chunks beside the decoding sequences.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 
@@ -17,18 +16,18 @@ from dragonscale.errors import InputError
 from dragonscale.models.transformer import Transformer, kv_bytes_per_token
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import floor, maximum, minimum
-from dragonscale.plan.pareto import front
 from dragonscale.serving.capacity import Capacity, capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.iteration import IterationCost
-from dragonscale.serving.narrowing import NEARLY, narrowed, unqueued
+from dragonscale.serving.narrowing import PATIENCE_S, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.prompting import Served, decode_steps, served
+from dragonscale.serving.prompting import NO_DRAFTS, Looped, Served, decode_steps, served, served_apart
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
-from dragonscale.serving.speculation import Draft, loop_seconds
+from dragonscale.serving.speculation import Draft, drafting_seconds, loop_seconds, tokens_per_loop
 from dragonscale.serving.steady import Steady
+from dragonscale.serving.targets import LATENCIES
 
 WATERMARK = 0.01
 """The part of the cache's pages that the admission of a further sequence leaves free (vLLM's block manager)."""
@@ -37,18 +36,22 @@ BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 102
 
 @dataclass(frozen=True)
 class Ask:
-    """What requests look like and what they must get on average. `ttft` and `tpot` are seconds, `rate` requests per
-    second, `cached` the part of each prompt that a prefix cache has already: a prefix that all requests share, so that
-    every data rank holds it once."""
+    """What requests look like and what they must get on average. `ttft`, `tpot`, `itl` (between tokens) and `e2e`
+    (whole requests) are seconds, `rate` requests per second, `cached` the part of each prompt that a prefix cache has
+    already: a prefix that all requests share, so that every data rank holds it once."""
 
     prompt: int
     output: int
     ttft: float | None = None
     tpot: float | None = None
+    itl: float | None = None
+    e2e: float | None = None
     rate: float | None = None
     cached: float = 0.0
     rented: tuple[tuple[str, int], ...] = ()
     """Chips that are had together, by the chip's name, where a slice was named: fleets take whole ones."""
+    apart: bool = False
+    """Whether prompts are prefilled by other replicas than those that decode."""
 
     def __post_init__(self) -> None:
         if self.prompt < 1 or self.output < 1:
@@ -67,6 +70,22 @@ class Ask:
     def past(self) -> int:
         """Tokens of a prompt that are cached."""
         return self.prompt - self.new
+
+    @property
+    def step(self) -> float | None:
+        """Seconds from token to token: the mean gap between tokens is the mean time per token."""
+        return min((one for one in (self.tpot, self.itl) if one is not None), default=None)
+
+    def times(self, ttft: float, tpot: float) -> dict[str, tuple[float, float]]:
+        """Each latency that has a target, on average, and its target. An answer of one token has no time per token."""
+        found = {"ttft": ttft, "tpot": tpot, "itl": tpot, "e2e": ttft + (self.output - 1) * tpot}
+        names = LATENCIES if self.output > 1 else ("ttft", "e2e")
+        limits = ((name, getattr(self, name)) for name in names)
+        return {name: (float(found[name]), limit) for name, limit in limits if limit is not None}
+
+    def met_by(self, ttft: float, tpot: float) -> bool:
+        """Whether means meet the targets."""
+        return all(found <= limit for found, limit in self.times(ttft, tpot).values())
 
 
 @dataclass(frozen=True)
@@ -93,13 +112,23 @@ class Config:
     chunk_tokens: int = 0
     engine: str = ""
     """The name of the engine that runs it."""
+    is_fleet: ClassVar[bool] = False
+    """Whether it is several replicas that work together."""
+    queued: bool = False
+    """Whether TTFT has no target and prompts wait for others longer than anybody lets them (`PATIENCE_S`)."""
     packed: tuple[tuple[float, float], ...] = ()
     """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data
-    rank, and as many as an iteration takes. Empty of an engine that runs prompts beside decoding sequences."""
+    rank, and more up to as many as an iteration takes. Empty of an engine that runs prompts beside decoding
+    sequences."""
 
     @property
     def chips(self) -> int:
         return self.plan.chips
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What is one with other batches: the slice and the plan."""
+        return str(self.piece), str(self.plan)
 
     @property
     def tokens_per_chip(self) -> float:
@@ -112,17 +141,26 @@ class Config:
         return bool(self.state.waiting > self.state.prefill)
 
     @property
+    def usd_per_h(self) -> float | None:
+        """Dollars for an hour of its chips; None without a price."""
+        price = self.piece.chip.price
+        return None if price is None else self.chips * float(price)
+
+    @property
+    def offered(self) -> bool:
+        return self.meets and not self.queued
+
+    @property
     def usd_per_mtok(self) -> float | None:
         """Dollars per million output tokens, prompts included; None without a price."""
-        price = self.piece.chip.price
-        return None if price is None else float(usd_per_million(float(self.state.tokens), self.chips, price))
+        hourly = self.usd_per_h
+        return None if hourly is None else float(usd_per_million(float(self.state.tokens), 1, hourly))
 
     def split_cost(self, ask: Ask) -> tuple[float, float] | None:
         """Dollars per million input and per million output tokens: each pays for the time it takes of the replica."""
-        price = self.piece.chip.price
-        if price is None:
+        if self.usd_per_h is None:
             return None
-        second = price * self.chips / 3600
+        second = self.usd_per_h / 3600
         request, added = 1 / float(self.state.requests), float(self.state.added)
         added = request if ask.output == 1 else min(added, request)  # an answer of one token is the prompt's
         return second * added / ask.prompt * 1e6, second * (request - added) / max(ask.output - 1, 1) * 1e6
@@ -153,7 +191,10 @@ def judge(
         return _judged(model, lot, engine, ask, places, batch, most, room, draft)
 
     found = at(rows)
-    return found if batches is not None else [*found, *narrowed(at, rows, found), *unqueued(at, rows, found)]
+    if batches is not None:
+        return found
+    every = [*found, *narrowed(at, rows, found), *unqueued(at, rows, found)]
+    return [one for one in every if not one.queued]
 
 
 def _batches(given: Sequence[int] | None, most: int) -> list[int]:
@@ -164,7 +205,7 @@ def _batches(given: Sequence[int] | None, most: int) -> list[int]:
 
 def _own_bytes(room: Capacity, ask: Ask) -> Any:
     """Bytes on a chip of what a sequence does not share with others."""
-    return (room.in_pages(float(ask.prompt + ask.output)) - ask.past) * room.per_token + room.fixed
+    return room.sequence(room.in_pages(float(ask.prompt + ask.output))) - ask.past * room.per_token
 
 
 def _shared_bytes(room: Capacity, ask: Ask) -> Any:
@@ -193,13 +234,16 @@ def _judged(
     wide = Deployment(model, lot.piece, replace(lot.plan, **numbers), engine)
     steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.prompt + ask.output / 2
     plain = steps.curve(batch)
-    taken, drafts = (plain, 0) if draft is None else loop_seconds(wide, draft, batch, keys, plain)
-    loop = served(wide, batch, steps, ask.new, ask.past, ask.output, taken / plain)
+    looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, keys, plain)
+    if ask.apart:
+        loop = served_apart(wide, batch, steps, ask.new, ask.past, ask.output, looped)
+    else:
+        loop = served(wide, batch, steps, ask.new, ask.past, ask.output, looped, ask.rate is not None)
     held = room.weights + room.working + room.reserve + _shared_bytes(room, ask)
     held = _rows(held, lot, places) + batch * _rows(_own_bytes(room, ask), lot, places)
     rows = len(batch)
     lower = steps.cost.lower[:rows]
-    columns = (held, plain, drafts, loop.cut.count, numpy.minimum(loop.cut.size, ask.new), lower)
+    columns = (held, plain, looped.drafts, loop.cut.count, numpy.minimum(loop.cut.size, ask.new), lower)
     more = zip(*(numpy.broadcast_to(value, rows).tolist() for value in columns), strict=True)
     packs = zip(*(numpy.broadcast_to(one, rows).tolist() for pair in loop.packed for one in pair), strict=True)
     packed = [tuple(zip(one[::2], one[1::2], strict=True)) for one in packs] or [()] * rows
@@ -209,8 +253,6 @@ def _judged(
     found: list[Config] = []
     for place, own, bound, pack, others in zip(places.tolist(), _states(loop, rows), bounds, packed, more, strict=True):
         heavy, step_s, drafted, chunks, size, least = others
-        between = ask.tpot is not None and ask.output > 1  # an answer of one token has no time between tokens
-        meets = (ask.ttft is None or own.ttft <= ask.ttft) and (not between or own.tpot <= ask.tpot)
         config = Config(
             lot.pieces[place],
             plans[place],
@@ -223,8 +265,9 @@ def _judged(
             kv_bytes_per_token=per_token,
             bound_by=bound,
             most=int(most[place]),
-            meets=meets,
-            drafts=drafted,
+            meets=ask.met_by(own.ttft, own.tpot),
+            queued=ask.ttft is None and own.ttft > max(PATIENCE_S, 2 * own.prefill),
+            drafts=int(drafted),
             chunks=int(chunks),
             chunk_tokens=int(size),
             engine=engine.name,
@@ -232,6 +275,14 @@ def _judged(
         )
         found.append(config)
     return found
+
+
+def _looped(deployment: Deployment, draft: Draft, batch: Any, keys: float, plain: Any) -> Looped:
+    """Loops of as many drafts as bring most tokens."""
+    per_token, drafts = loop_seconds(deployment, draft, batch, keys, plain)
+    tokens = numpy.array([float(tokens_per_loop(draft.acceptance, int(count))) for count in drafts])
+    drafting = drafts * drafting_seconds(deployment, draft, batch, keys, plain)
+    return Looped(per_token * tokens / plain, drafting / plain, drafts, tokens)
 
 
 def _rows(value: Any, lot: Lot, places: Any) -> Any:
@@ -288,92 +339,3 @@ def explore(
         if progress is not None:
             progress(number + 1)
     return found
-
-
-def frontier(configs: Sequence[Config]) -> list[Config]:
-    """The configurations that no other beats in both seconds per token and tokens per second and chip,
-    fastest first."""
-    return front(configs, lambda one: (float(one.state.tpot), -one.tokens_per_chip))
-
-
-LOAD = 0.85
-"""Of what a replica can do, how much of it is asked without a TTFT target: a queue of random arrivals grows as 1/(1 -
-load), and a fleet that is loaded like this takes in a sixth more before it grows without end."""
-MOST_LOAD = 0.97
-"""The same with a target, however loose: rates are not known better."""
-TPOT_LOAD = 0.9
-"""The same at a batch that a TPOT target limits. Targets are means: at the whole of that batch half of the requests
-would be above theirs. Requests in flight vary with their square root, 5% in 400 of them, and 1.65 times as much leaves
-one of twenty above."""
-
-
-def load_for(config: Config, ask: Ask) -> float:
-    """How much of its rate a replica can be asked for. At a batch that a TPOT target limits, bursts find places, and
-    most of their requests meet the target if there is some room below it. At the largest batch that fits, a request
-    that finds all places taken waits for one (M/M/c, after Sakasegawa), and still has to get its first token in time.
-    """
-    if not config.meets or (ask.ttft is None and (ask.tpot is None or config.batch == config.most)):
-        return LOAD
-    if ask.ttft is None:
-        return TPOT_LOAD
-    places, latency, slack = config.most, float(config.state.latency), ask.ttft - float(config.state.ttft)
-    low, high = 0.5, MOST_LOAD if ask.tpot is None or config.batch == config.most else TPOT_LOAD
-    for _ in range(30):
-        load = (low + high) / 2
-        taken = load * config.batch / places
-        wait = taken ** (math.sqrt(2 * (places + 1)) - 1) / (places * (1 - taken)) * latency
-        low, high = (load, high) if wait <= slack else (low, load)
-    return low
-
-
-def replicas_for(config: Config, ask: Ask) -> int:
-    """Replicas for the rate that is asked for, each loaded as far as the target for the first token allows; as many as
-    whole slices hold where one was named."""
-    assert ask.rate is not None
-    least = max(1, math.ceil(ask.rate / (float(config.state.requests) * load_for(config, ask)) - 1e-9))
-    each = max(1, dict(ask.rented).get(config.piece.chip.name, 0) // config.chips)
-    return math.ceil(least / each) * each
-
-
-def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
-    """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price); one batch
-    each, the smallest that makes nearly as many tokens: a larger one only makes its requests wait.
-
-    With a rate, what counts is the fleet: as many whole replicas as it takes.
-    """
-
-    def worth(one: Config) -> tuple[float, ...]:
-        per_chip = -one.tokens_per_chip
-        price = one.piece.chip.price
-        if ask.rate is not None:
-            chips = replicas_for(one, ask) * one.chips
-            return (not one.meets, chips * (price or 1.0) if price is not None else math.inf, chips, per_chip)
-        return (not one.meets, math.inf if one.usd_per_mtok is None else one.usd_per_mtok, per_chip)
-
-    alike: dict[tuple[str, str], list[Config]] = {}
-    for one in configs:
-        alike.setdefault(_place_of(one), []).append(one)
-    return [_smallest(one, alike[_place_of(one)], ask) for one in first_of_each(configs, worth, count)]
-
-
-def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:
-    """The smallest batch of a plan that does what the best of them does, in as many replicas and nearly as well."""
-    alike = [one for one in others if (one.meets, one.engine) == (leader.meets, leader.engine)]
-    enough = [one for one in alike if one.tokens_per_chip >= (1 - NEARLY) * leader.tokens_per_chip]
-    if ask.rate is not None:
-        enough = [one for one in enough if replicas_for(one, ask) <= replicas_for(leader, ask)]
-    return min(enough, key=lambda one: (one.batch, -one.tokens_per_chip))
-
-
-def _place_of(config: Config) -> tuple[str, str]:
-    return str(config.piece), str(config.plan)
-
-
-def first_of_each(configs: Sequence[Config], order: Callable[[Config], Any], count: int) -> list[Config]:
-    """The first configurations in some order, one batch (and one engine) of each plan."""
-    chosen: dict[tuple[str, str], Config] = {}
-    for one in sorted(configs, key=order):
-        chosen.setdefault(_place_of(one), one)
-        if len(chosen) >= count:
-            break
-    return list(chosen.values())

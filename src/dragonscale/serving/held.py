@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy
 
-from dragonscale.models.count import weight_size
+from dragonscale.models.count import parameters, weight_size
 from dragonscale.models.program import Op, Section
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.notation import Array
@@ -22,7 +22,7 @@ from dragonscale.serving.formats import weight_bytes
 
 def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
     """Weights; a pipeline's layers are dealt out evenly, the head beside the last ones. What the whole program shares
-    is held once."""
+    is held once. A vision tower lies beside them, also where nobody sends pictures."""
     rules, mesh = deployment.rules(prompt=False), deployment.mesh
     redundant = deployment.engine.experts.redundant if deployment.exchanges else 0
     seen: set[str] = set()
@@ -45,6 +45,10 @@ def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
                     ways = ways * (size / local_size(dim.name, copied, parts))
                 held = weight_size(section, weight) / ways * weight_bytes(deployment.plan, op.part) * held_by
                 yield HeldLine("weights", weight.name, held, section=section.name)
+    tower = [section for section in deployment.model.extras if section.name.startswith("vision.")]
+    if tower:  # checkpoints in 8 and 4 bits leave it in 16
+        held = sum(parameters(tower).values()) * 2 / mesh.size("tensor")
+        yield HeldLine("weights", "vision tower", held, section="vision")
 
 
 def cache_lines(deployment: Deployment, tokens: Number) -> Iterator[HeldLine]:
@@ -95,9 +99,10 @@ def _kept_heads(deployment: Deployment, section: Section, ways: Number) -> Numbe
 
 
 def workspace_lines(deployment: Deployment) -> Iterator[HeldLine]:
-    """Activations of the largest iteration: its residuals, the widest hidden layer and the logits of its sequences."""
+    """Activations of the largest iteration of a data rank: its residuals, the widest hidden layer and the logits of its
+    sequences."""
     mesh, limits = deployment.mesh, deployment.engine.scheduling
-    tokens = (deployment.engine.memory.workspace_tokens or limits.max_tokens) / mesh.size("data")
+    tokens = deployment.engine.memory.workspace_tokens or limits.max_tokens
     widths = [
         product(section.dims[name] for name in op.output.names if name not in ("b", "t"))
         for section in deployment.sections
@@ -106,11 +111,18 @@ def workspace_lines(deployment: Deployment) -> Iterator[HeldLine]:
         if op.function == "einsum" and op.output is not None and not {"s", "m"} & set(op.output.names)
     ]
     head = deployment.sections[-1].dims
-    rows = min(limits.max_sequences, limits.max_tokens) / mesh.size("data")
+    rows = min(limits.max_sequences, limits.max_tokens)
     yield HeldLine("workspace", "residuals", tokens * 4 * head["d"] * 2, "step", "step")
     hidden = tokens * 3 * maximum(*widths) / mesh.size("expert", "tensor", "share") * 2
     yield HeldLine("workspace", "hidden", hidden, "step", "step")
-    yield HeldLine("workspace", "logits", rows * head["v"] * 4, "step", "step")
+    # of 16 bits, and the copy of 32 that is sampled from
+    yield HeldLine("workspace", "logits", rows * head["v"] * 6, "step", "step")
+    mixtures = [section.dims for section in deployment.sections if "e" in section.dims]
+    if deployment.engine.memory.expert_rows and mixtures and not deployment.exchanges:
+        wide, inner = mixtures[0]["d"], mixtures[0]["f"] / mesh.size("tensor", "share")
+        # each row in 16 bits, in turn before and after the experts, and in 8 or 16 between them, with its gate
+        each = mixtures[0]["x"] * (maximum(2 * wide, inner) + maximum(4 * inner, 2 * wide)) + 4 * wide
+        yield HeldLine("workspace", "experts", limits.max_tokens * mesh.size("data") * each, "step", "step")
 
 
 def bytes_of(lines: Iterator[HeldLine]) -> Number:

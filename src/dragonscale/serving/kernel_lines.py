@@ -23,7 +23,7 @@ from dragonscale.physics.kernels import (
 )
 from dragonscale.physics.kernels.attention import score_block_seconds
 from dragonscale.physics.kernels.dtypes import FORMATS
-from dragonscale.physics.kernels.profile import Grouped
+from dragonscale.physics.kernels.profile import EXPERT_CALLS, Grouped
 from dragonscale.physics.kernels.routing import Load, route
 from dragonscale.physics.numbers import Number, maximum, minimum, product, where
 from dragonscale.physics.sharding.layout import local_elements, local_sizes
@@ -34,10 +34,9 @@ from dragonscale.serving.compiled import capacity_work, masked_flops
 from dragonscale.serving.engine_settings import EngineExperts
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.iteration import ServingLine
+from dragonscale.serving.plan import ServingPlan
 
-EXPERT_KERNELS = 6.0
-"""Kernels of a layer of experts: routing, dealing out, two grouped matmuls, the activation between them, adding up."""
-DYNAMIC = ("fp8_block", "mxfp8", "nvfp4", "mxfp4", "fp4")
+DYNAMIC = ("fp8_block", "mxfp8", "nvfp4", "mxfp4", "mxfp4_mxfp8", "fp4")
 """Formats whose activations need a scale for every few elements, found while serving: one more kernel, unless it is
 fused into the one before. With one scale for a tensor, known beforehand, the kernel before writes them as they are
 needed."""
@@ -99,6 +98,13 @@ def expert_kernels(habits: EngineExperts, tables: dict[str, Grouped]) -> str:
     return next((name for name in habits.kernels.split() if name in tables or name == "plain"), next(iter(tables)))
 
 
+def expert_calls(habits: EngineExperts, plan: ServingPlan, profile: KernelProfile) -> float:
+    """What of a layer of experts the host issues call by call: all of it, or less where the library fuses calls."""
+    tables = profile.grouped.of(part_format(plan, "experts"))
+    chosen = tables.get(expert_kernels(habits, tables))
+    return 1.0 if chosen is None else chosen.calls / EXPERT_CALLS
+
+
 def expert_line(
     kernels: list[Kernel], tokens: Number, sizes: dict[str, Number], bench: KernelBench, hot: Number = 1.0
 ) -> ServingLine:
@@ -132,7 +138,7 @@ def expert_line(
             seconds = seconds - min(habits.overlap_s, tables[chosen].launch)
     moved = each * FORMATS[name].weight * (experts / chips if capacity else load.active)
     parts, taken = (kernel_names(kernels), "grouped matmul", "experts", "experts"), seconds * habits.slowdown
-    return bench.line(*parts, name, flops, moved, taken, EXPERT_KERNELS)
+    return bench.line(*parts, name, flops, moved, taken, EXPERT_CALLS)
 
 
 def _plain_experts(load: Load, hidden: Number, inner: Number, gated: bool, name: str, profile: KernelProfile) -> Number:
@@ -349,7 +355,10 @@ def elementwise_line(kernel: Kernel, sizes: dict[str, Number], bench: KernelBenc
             moved = moved + elements * (2 + dtype_bytes(bench.plan.kv))
     elif bench.timed:
         moved = sum(bench.size(array, sizes) for array in kernel.arrays) * 2.0
-    slow = bench.engine.kernels.elementwise
+    slow: Number = bench.engine.kernels.elementwise
+    summed = kernel.function == "norm" and any(array.names[-1] == "d" for array in kernel.arrays)
+    if summed and bench.phase == "decode" and bench.engine.collectives.norms:
+        slow = where(bench.mesh.size("tensor", "share") > 1, 0.0, slow)
     seconds = memory_seconds(moved, bench.profile) * slow if bench.timed else 0.0
     what = kernel_names([kernel]) or "+".join(array.name for array in kernel.arrays)
     return bench.line(what, "elementwise", kernel.part, "elementwise", seconds=seconds, issued=slow)

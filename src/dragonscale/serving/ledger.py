@@ -6,7 +6,7 @@
 >>> sorted({line.kind for line in book.lines})
 ['all_reduce', 'attention', 'elementwise', 'host', 'matmul', 'sampling']
 >>> {part: round(held / 1e9, 1) for part, held in book.memory.items()}
-{'weights': 8.0, 'KV cache': 8.5, 'workspace': 1.1, 'reserve': 2.0, 'free': 56.9, 'unused': 8.5}
+{'weights': 8.0, 'KV cache': 8.5, 'workspace': 1.4, 'reserve': 2.0, 'free': 56.6, 'unused': 8.5}
 """
 
 from collections.abc import Iterator

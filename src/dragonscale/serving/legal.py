@@ -73,15 +73,17 @@ def divisible(model: Transformer) -> Divisible:
     )
 
 
-def refusal(engine: str, piece: Slice | Chip, model: Transformer, plan: ServingPlan, tokens: int = 0) -> str:
-    """Why an engine does not run a plan of a model on a chip, or the model does not take so many tokens; empty if all
-    is well."""
+def refusal(
+    engine: str, piece: Slice | Chip, model: Transformer, plan: ServingPlan, lengths: tuple[int, int] = (0, 0)
+) -> str:
+    """Why an engine does not run a plan of a model on a chip, or the model does not take prompts and outputs of such
+    lengths; empty if all is well."""
     chip = piece.chip if isinstance(piece, Slice) else piece
     return (
         engine_refusal(engine, chip)
         or format_refusal(engine, chip, model, plan)
         or width_refusal(rules(engine), chip, divisible(model), plan)
-        or context_refusal(model, tokens)
+        or context_refusal(model, *lengths)
     )
 
 
@@ -130,13 +132,14 @@ def _no_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute:
     return f"{why}; {engine} serves there in {listed}: take {take}"
 
 
-def context_refusal(model: Transformer, tokens: int) -> str:
-    """That a model was not made for so many tokens."""
-    if model.context is None or tokens <= model.context:
+def context_refusal(model: Transformer, prompt: int, output: int) -> str:
+    """That a model was not made for so many tokens, and the prompt that it takes."""
+    if model.context is None or prompt + output <= model.context:
         return ""
+    fits = f": --prompt {model.context - output}" if output < model.context else ""
     return (
-        f"{model.name} has a context of {model.context:,} tokens, and prompt and output are {tokens:,}; "
-        f"ask for at most {model.context:,} together"
+        f"{model.name} has a context of {model.context:,} tokens, and prompt and output are {prompt + output:,}; "
+        f"ask for at most {model.context:,} together{fits}"
     )
 
 

@@ -51,6 +51,10 @@ class EngineLegality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether int4 weights take Marlin's shapes on NVIDIA's GPUs."""
     wide: bool = False
     """Whether it is data-parallel attention with experts over all ranks and nothing else (data > 1, expert = world)."""
+    mtp: bool = False
+    """Whether it drafts with the multi-token modules of a checkpoint."""
+    pools: bool = False
+    """Whether it serves prefill and decode on replicas of their own."""
     latent_data: bool = False
     """Whether models with latent attention need attention data parallelism."""
     upcasts: bool = False

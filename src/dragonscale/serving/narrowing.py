@@ -10,6 +10,10 @@ FEW_ROUNDS, NEAR = 2, 0.9
 """Of narrowing down a batch at which prompts queue: to a sixty-fourth of the range, and of plans that make this part of
 the most tokens a chip, since others are not recommended."""
 
+PATIENCE_S = 6.0
+"""A TTFT beyond which nobody lets prompts wait for others unless a target says so: the loosest that MLPerf Inference
+sets for a server (docs.mlcommons.org, Llama 3.1 405B; 2 s for Llama 2 70B and DeepSeek-R1). A prompt that takes longer
+itself may wait as long as it takes."""
 NEARLY = 0.02
 """Of its tokens what a batch may make fewer than the best of its plan. Steps are expected to 5 to 10%, so 2% is no
 difference, and where prefill takes all the time a batch that makes 1% more is one that queues."""
@@ -23,7 +27,7 @@ class JudgedBatch(Protocol):
     @property
     def queues(self) -> bool: ...
     @property
-    def meets(self) -> bool: ...
+    def offered(self) -> bool: ...
     @property
     def tokens_per_chip(self) -> float: ...
 
@@ -34,8 +38,9 @@ One = TypeVar("One", bound=JudgedBatch)
 def narrowed(
     at: Callable[[Sequence[tuple[int, int]]], list[One]], rows: Sequence[tuple[int, int]], found: Sequence[One]
 ) -> list[One]:
-    """For each plan the largest batch that meets the targets, where a larger one of the range misses them: narrowed
-    down by a few batches at a time. Plans that would be beaten even at the larger batch are left as they are."""
+    """For each plan the largest batch that meets the targets (without one for TTFT: at which prompts do not just
+    queue), where a larger one of the range misses them: narrowed down by a few batches at a time. Plans that would be
+    beaten even at the larger batch are left as they are."""
     met, missed = _edges(rows, found)
     goal = max((one.tokens_per_chip for one in met.values()), default=0.0)
     open_ = {
@@ -43,7 +48,7 @@ def narrowed(
         for place, one in met.items()
         if place in missed and missed[place].tokens_per_chip >= goal
     }
-    return _halved(at, open_, lambda _, one: one.meets)
+    return _halved(at, open_, lambda _, one: one.offered)
 
 
 def unqueued(
@@ -53,7 +58,7 @@ def unqueued(
     smaller batches, down to about the smallest that makes nearly as many tokens."""
     by_plan: dict[int, list[One]] = {}
     for (place, _), one in zip(rows, found, strict=True):
-        if one.meets:
+        if one.offered:
             by_plan.setdefault(place, []).append(one)
     best = {place: max(own, key=lambda one: one.tokens_per_chip) for place, own in by_plan.items()}
     goal = NEAR * max((one.tokens_per_chip for one in best.values()), default=0.0)
@@ -93,7 +98,7 @@ def _edges(rows: Sequence[tuple[int, int]], found: Sequence[One]) -> tuple[dict[
     """The largest batch of each plan that meets the targets, and the next one, which does not."""
     met, missed = dict[int, One](), dict[int, One]()
     for (place, _), one in zip(rows, found, strict=True):
-        if one.meets:
+        if one.offered:
             met[place] = one
             missed.pop(place, None)
         else:

@@ -35,10 +35,10 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import captured, filled
 from dragonscale.serving.iteration import Iteration, IterationCost, ServingLine, decode, prefill
 from dragonscale.serving.kernel_lines import (
-    EXPERT_KERNELS,
     AttendedSequences,
     decode_attention_line,
     elementwise_line,
+    expert_calls,
     expert_line,
     matmul_line,
     prefill_attention_line,
@@ -308,7 +308,8 @@ def _add_host(cost: IterationCost, deployment: Deployment, known: dict[str, Any]
     cost.sampling = host.sample_s + sampled + engine.kernels.gap_s * issued
     rows = known["decodes"] * known["queries"] / deployment.plan.data
     replayed = where(known["prompts"] > 0, host.prompt_graphs, captured(rows, host.graph_sizes) & host.graphs)
-    routed = sum(line.issued * line.times for line in cost.lines if line.term == "experts") / EXPERT_KERNELS
+    routed = sum(line.times for line in cost.lines if line.term == "experts")
+    routed = routed * expert_calls(engine.experts, deployment.plan, deployment.kernels)
     pace = issued * host.kernel_s + routed * host.expert_layer_s + deployment.latent * host.latent_layer_s
     pace = pace + deployment.recurrent * host.recurrent_layer_s
     cost.issuing = where(replayed, 0.0, pace)

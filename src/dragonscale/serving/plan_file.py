@@ -52,8 +52,12 @@ class SavedTraffic(Strict, frozen=True):
 
 
 class SavedTargets(Strict, frozen=True):
+    """As flags have them: `500ms` on average, `p95:1s`."""
+
     ttft: str = ""
     tpot: str = ""
+    itl: str = ""
+    e2e: str = ""
 
 
 class SavedLaunch(Strict, frozen=True):

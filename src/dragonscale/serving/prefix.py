@@ -77,7 +77,7 @@ def rooms(deployment: Deployment, prefix: int, batch: int, length: int, host_byt
     """How many prefixes of `prefix` tokens fit where, with `batch` sequences of `length` tokens decoding that all begin
     with one of them; a prefix is held once on every data rank. `host_bytes` is what the host spares for each chip."""
     room = capacity(deployment)
-    own = (room.in_pages(float(length)) - prefix) * room.per_token + room.fixed
+    own = room.sequence(room.in_pages(float(length))) - prefix * room.per_token
     spare = float(numpy.ravel(room.cache - batch * own)[0])
     each = float(numpy.ravel(prefix * room.per_token * room.places)[0])
     return Rooms(max(spare, 0.0) / each, host_bytes / each)

@@ -25,6 +25,10 @@ ALIKE = (*_MODEL, "kernels", "network", "exchange_network")
 PARTS = (0.0625, 0.25, 1.0)
 """Of a batch, how much decodes: a step is computed at these and linear in between."""
 
+PACKED = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Between one prompt on every rank and as many as an iteration takes: few short ones take no longer than one, while
+weights are read."""
+
 
 @dataclass(frozen=True)
 class Chunks:
@@ -45,7 +49,7 @@ class Chunks:
 
 
 def chunks_of(deployment: Deployment, new: int, past: int, decodes: Any) -> Chunks:
-    """The chunks of a prompt beside so many decoding sequences."""
+    """The chunks of a prompt beside so many decoding sequences (their tokens, with drafts)."""
     plan, limits = deployment.plan, deployment.engine.scheduling
     beside = decodes / plan.data if limits.beside else 0.0
     room = numpy.maximum(limits.max_tokens * plan.pipe - beside, 1.0) + 0.0 * decodes
@@ -80,12 +84,12 @@ def seconds(cost: IterationCost, rows: int, count: int) -> list[Any]:
 
 
 def prefill_seconds(
-    deployment: Deployment, cut: Chunks, counts: list[Any], decodes: Any, keys: float
+    deployment: Deployment, cut: Chunks, counts: list[Any], decodes: Any, keys: float, queries: Any = 1
 ) -> tuple[list[Any], Any]:
     """Seconds of a prompt's chunks from the first to the last, with some numbers of such prompts in its last iteration;
     and how much longer that iteration is if the next prompt fills it."""
     rows = len(cut.count)
-    beside = {"decodes": decodes, "keys": keys} if numpy.any(decodes > 0) else {}
+    beside = {"decodes": decodes, "keys": keys, "queries": queries} if numpy.any(decodes > 0) else {}
     before = cut.past + (cut.count - 1) * cut.size
     asked = [Iteration(prompts=count, tokens=cut.last, past=before, **beside) for count in counts]
     if not numpy.any(cut.count > 1):
@@ -134,10 +138,24 @@ def decode_steps(deployment: Deployment, batch: Any, prompt: int, output: int) -
 
 
 @dataclass(frozen=True)
+class Looped:
+    """How tokens come: a loop takes `seconds` of a plain decode step, `drafting` of them before its drafts are
+    verified, and yields `tokens` on average. Without drafts it is the step."""
+
+    seconds: Any = 1.0
+    drafting: Any = 0.0
+    drafts: Any = 0.0
+    tokens: Any = 1.0
+
+
+NO_DRAFTS = Looped()
+
+
+@dataclass(frozen=True)
 class Served:
     """The steady state of many batches, how many sequences decode in each, and the chunks of their prompts. Where
     prompts run by themselves, `packed` has numbers of them that are prefilled together, with the seconds: one, one on
-    every data rank, and as many as an iteration takes."""
+    every data rank, and more up to as many as an iteration takes."""
 
     state: Steady
     decoding: Any
@@ -146,46 +164,76 @@ class Served:
 
 
 def served(
-    deployment: Deployment, batch: Any, steps: DecodeSteps, new: int, past: int, output: int, per_token: Any = 1.0
+    deployment: Deployment,
+    batch: Any,
+    steps: DecodeSteps,
+    new: int,
+    past: int,
+    output: int,
+    looped: Looped = NO_DRAFTS,
+    random: bool = False,
 ) -> Served:
     """The steady state of so many requests in flight on each deployment. First with prompts that meet nobody, then with
-    as many sequences beside them, and prompts together, as that gives. A token takes `per_token` of a step, with
-    drafts."""
+    as many sequences beside them, and prompts together, as that gives. With drafts an iteration is a whole loop, of
+    which an output takes fewer than it has tokens. Requests come at `random`, or each as soon as another ends."""
     engine = deployment.engine
     limits, keys = engine.scheduling, new + past + output / 2
-    habits = Habits(limits.ahead + (limits.poll - 1) / 2, limits.beside, steps.growth)
+    habits = Habits(limits.ahead + (limits.poll - 1) / 2, limits.beside, steps.growth, random)
     front = engine.host.front_s(new + past)
     nobody = 0.0 * batch
 
-    def token_s(decodes: Any) -> Any:
-        return steps.curve(decodes) * per_token
+    loops, queries = 1 + (output - 1) / looped.tokens, 1 + looped.drafts
+
+    def loop_s(decodes: Any) -> Any:
+        return steps.curve(decodes) * looped.seconds
 
     cut = chunks_of(deployment, new, past, nobody)
     prompt = _times(deployment, cut, nobody + 4.0, nobody, keys, nobody)
-    first = closed_loop(SteadyLoop(batch, token_s, prompt, output, front, replace(habits, beside=False)), ROUGH)
+    first = closed_loop(SteadyLoop(batch, loop_s, prompt, loops, front, replace(habits, beside=False)), ROUGH)
     if limits.beside:  # no more decode than end while the prompts of as many are prefilled
-        others = numpy.clip(numpy.minimum(first.decoding - 1, (output - 1) / cut.budgets), 1.0, None)
-        single, cut = cut, chunks_of(deployment, new, past, others)
-        beside = _times(deployment, cut, 1 + first.coming, others, keys, steps.curve(others) * cut.count)
-        prompt = replace(beside, alone=prompt.alone)
+        others = numpy.clip(numpy.minimum(first.decoding - 1, (loops - 1) / cut.budgets), 1.0, None)
+        single, cut = cut, chunks_of(deployment, new, past, others * queries)
+        beside = _times(deployment, cut, 1 + first.coming, others, keys, loop_s(others) * cut.count, queries)
+        drafting = steps.curve(others) * looped.drafting * cut.count
+        by_count = beside.by_count
+        prompt = replace(beside, alone=prompt.alone, by_count=lambda count: by_count(count) + drafting)
         shown = {name: numpy.where(batch > 1, getattr(cut, name), getattr(single, name)) for name in ("count", "size")}
         cut = replace(cut, **shown)
     else:
         prompt = replace(_times(deployment, cut, 1 + first.coming, nobody, keys, nobody), alone=prompt.alone)
-    found = closed_loop(SteadyLoop(batch, token_s, prompt, output, front, habits), guess=first)
-    return Served(found.state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, prompt, keys))
+    found = closed_loop(SteadyLoop(batch, loop_s, prompt, loops, front, habits), guess=first)
+    state = replace(found.state, decode=found.state.decode / looped.tokens, output=output)
+    return Served(state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, keys))
 
 
-def _packed(deployment: Deployment, cut: Chunks, prompt: PromptTimes, keys: float) -> tuple[tuple[Any, Any], ...]:
+def served_apart(
+    deployment: Deployment, batch: Any, steps: DecodeSteps, new: int, past: int, output: int, looped: Looped = NO_DRAFTS
+) -> Served:
+    """The same where prompts are prefilled by other replicas than those that decode: a batch that only decodes, and
+    prompts that run by themselves."""
+    keys, nobody = new + past + output / 2, 0.0 * batch
+    cut = chunks_of(deployment, new, past, nobody)
+    packed = _packed(deployment, cut, keys)
+    step, front = steps.curve(batch) * looped.seconds / looped.tokens, deployment.engine.host.front_s(new + past)
+    requests = batch / (step * max(output - 1, 1))
+    each = packed[-1][1] / cut.together
+    state = Steady(batch, step, packed[0][1], each, output, nobody, front, nobody, nobody, requests)
+    return Served(state, batch, cut, packed)
+
+
+def _packed(deployment: Deployment, cut: Chunks, keys: float) -> tuple[tuple[Any, Any], ...]:
     """See `Served`."""
-    ranks, one = numpy.minimum(deployment.plan.data, cut.together), numpy.ones_like(cut.count)
-    each = prompt.alone if numpy.all(ranks <= 1) else prefill_seconds(deployment, cut, [ranks], 0.0 * one, keys)[0][0]
-    return (one, prompt.alone), (ranks, each), (cut.together, prompt.by_count(cut.together))
+    one = numpy.ones_like(cut.together)
+    ranks = numpy.minimum(deployment.plan.data * one, cut.together)
+    counts = [one, *(ranks * (cut.together / ranks) ** part for part in PACKED)]
+    return tuple(zip(counts, prefill_seconds(deployment, cut, counts, 0.0 * one, keys)[0], strict=True))
 
 
-def _times(deployment: Deployment, cut: Chunks, near: Any, decodes: Any, keys: float, plain: Any) -> PromptTimes:
+def _times(
+    deployment: Deployment, cut: Chunks, near: Any, decodes: Any, keys: float, plain: Any, queries: Any = 1
+) -> PromptTimes:
     """What prompts take, one by one, about so many together, and as many as share an iteration."""
     counts = [numpy.ones_like(cut.count), numpy.minimum(near, cut.together), cut.together]
     counts = counts[:1] if bool(numpy.all(cut.together <= 1)) else counts
-    found, fills = prefill_seconds(deployment, cut, counts, decodes, keys)
+    found, fills = prefill_seconds(deployment, cut, counts, decodes, keys, queries)
     return PromptTimes(piecewise(counts, found), found[0], plain, cut.count, cut.budgets, cut.together, fills)

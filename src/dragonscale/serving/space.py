@@ -52,19 +52,22 @@ class Lot:
         return replace(self.plan, **{name: int(numpy.atleast_1d(getattr(self.plan, name))[place]) for name in DEGREES})
 
 
-def slices_of(chip: Chip, most: int = LARGEST) -> list[Slice]:
-    """Slices that can be had, smallest first, up to so many chips.
+def slices_of(chip: Chip, most: int | None = None) -> list[Slice]:
+    """Slices that can be had, smallest first, up to so many chips: a rack, or of cards that meet over PCIe alone one
+    machine, since nobody spreads a copy of a model over machines of these unless it fits in no other way.
 
     >>> from dragonscale.physics.hardware import load_chip
     >>> (
     ...     [piece.chips for piece in slices_of(load_chip("gb200"))][-4:],
     ...     [piece.chips for piece in slices_of(load_chip("h100"))],
+    ...     [piece.chips for piece in slices_of(load_chip("l4"))],
     ... )
-    ([36, 48, 64, 72], [1, 2, 4, 8, 16, 32, 64])
+    ([36, 48, 64, 72], [1, 2, 4, 8, 16, 32, 64], [1, 2, 4, 8])
     """
     if isinstance(chip.network, Torus):
-        return [Slice(chip, shape) for shape in possible_shapes(chip) if math.prod(shape) <= most]
-    node = chip.network.levels[0].degree
+        return [Slice(chip, shape) for shape in possible_shapes(chip) if math.prod(shape) <= (most or LARGEST)]
+    node, within = chip.network.levels[0].degree, chip.network.levels[0].bandwidth
+    most = most or (LARGEST if within > (chip.pcie or 0.0) else node)
     trays = chip.host_chips < node  # several hosts under one switch
     sizes = {size for size in RACK if size <= min(node, most)} if trays else set[int]()
     sizes |= {2**power for power in range(20) if 2**power <= min(node, most)} if not trays else set()
@@ -94,6 +97,22 @@ def parts_of(piece: Slice) -> list[Slice]:
         smaller = [Slice(piece.chip, (size,)) for size in whole if node % size == 0 or size % node == 0]
     found = {str(part): part for part in smaller if part.chips < piece.chips}
     return [*sorted(found.values(), key=lambda part: part.chips), piece]
+
+
+def pool_parts(piece: Slice) -> list[Slice]:
+    """What pools for prefill and decode take of a slice: those of its parts, and under switches those that can be had
+    and any number of whole servers, with room beside them.
+
+    >>> from dragonscale.physics.hardware import parse_slice
+    >>> [part.chips for part in pool_parts(parse_slice("h100:40"))]
+    [1, 2, 4, 8, 16, 24, 32]
+    """
+    parts = parts_of(piece)[:-1]
+    if isinstance(piece.chip.network, Torus):
+        return parts
+    node = piece.chip.network.levels[0].degree
+    sizes = {part.chips for part in (*parts, *slices_of(piece.chip))} | {*range(node, LARGEST + 1, node)}
+    return [Slice(piece.chip, (size,)) for size in sorted(sizes) if size < piece.chips]
 
 
 def _tiles(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
@@ -162,6 +181,12 @@ def stack(plans: list[ServingPlan], formats: Formats, spread: str) -> ServingPla
     """Plans as one, with arrays for numbers."""
     numbers: dict[str, Any] = {name: numpy.array([getattr(plan, name) for plan in plans], float) for name in DEGREES}
     return ServingPlan(**numbers, **vars(formats), spread=spread)
+
+
+def one_plan(piece: Slice, plan: ServingPlan) -> Lot:
+    """A plan by itself, to be judged with some batches."""
+    formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
+    return Lot((piece,), stack([plan], formats, plan.spread))
 
 
 def smallest_slice(chip: Chip, size: float) -> Slice | None:

@@ -26,6 +26,7 @@ import numpy
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.numbers import Number
+from dragonscale.plan.settings import shipped_table
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import decode, iteration_cost
 
@@ -87,6 +88,8 @@ class Draft:
     model: Transformer | None = None
     part: float = 0.0
     counts: tuple[int, ...] = tuple(range(MOST + 1))
+    source: str = ""
+    """Who says the acceptance, where nobody who asks does."""
 
     def __post_init__(self) -> None:
         check_acceptance(self.acceptance)
@@ -125,6 +128,26 @@ def head_part(model: Transformer, layers: float = 1.0) -> float:
     return (layers + 0.5) / model.n_layers
 
 
+def has_heads(model: Transformer) -> bool:
+    """Whether a checkpoint comes with multi-token modules.
+
+    >>> from dragonscale.models import load_model
+    >>> has_heads(load_model("deepseek-v3")), has_heads(load_model("kimi-k2"))
+    (True, False)
+    """
+    return any(section.name.startswith("mtp") for section in model.extras)
+
+
+def own_draft(model: Transformer, counts: Sequence[int] = ()) -> Draft | None:
+    """Drafts by a checkpoint's own multi-token modules, as often right as such are published to be; as many as people
+    run, or one of `counts`. None without such modules."""
+    if not has_heads(model):
+        return None
+    row = shipped_table("serving", "drafts.toml")["mtp"]
+    chances = tuple(row["acceptance"])
+    return Draft(chances, None, head_part(model), tuple(counts or range(len(chances) + 1)), row["source"])
+
+
 def drafting_seconds(deployment: Deployment, draft: Draft, batch: Number, keys: Number, step: Number) -> Number:
     """Seconds of one draft for every sequence; `step` is the plain decode step."""
     if draft.model is None:
@@ -136,13 +159,17 @@ def drafting_seconds(deployment: Deployment, draft: Draft, batch: Number, keys: 
 def loop_seconds(deployment: Deployment, draft: Draft, batch: Any, keys: Number, plain: Any) -> tuple[Any, Any]:
     """Seconds per token with the best of the draft's counts, and that count, for many batches at once; `plain` is the
     step without drafts."""
-    each = drafting_seconds(deployment, draft, batch, keys, plain)
-    times = []
-    for count in draft.counts:
-        verify = plain if count == 0 else iteration_cost(deployment, decode(batch, keys, count + 1.0)).expected
-        times.append((verify + count * each) / tokens_per_loop(draft.acceptance, count))
-    table = numpy.stack([numpy.broadcast_to(one, numpy.shape(plain)) for one in times])
-    return table.min(axis=0), numpy.array(draft.counts)[table.argmin(axis=0)]
+    counts = numpy.array(draft.counts)
+    some = counts[counts > 0][:, None]
+    verify = iteration_cost(deployment, decode(batch, keys, some + 1.0)).expected if some.size else plain
+    verify = numpy.broadcast_to(verify, (max(len(some), 1), *numpy.shape(plain)))
+    if draft.source and 0 in draft.counts:  # nobody asked for drafts, which engines make in no pipeline
+        verify = numpy.where(numpy.asarray(deployment.plan.pipe) > 1, numpy.inf, verify)
+    rows, each = iter(verify), drafting_seconds(deployment, draft, batch, keys, plain)
+    loops = ((next(rows) + count * each) if count else plain for count in draft.counts)
+    tokens = (tokens_per_loop(draft.acceptance, count) for count in draft.counts)
+    table = numpy.stack([loop / made for loop, made in zip(loops, tokens, strict=True)])
+    return table.min(axis=0), counts[table.argmin(axis=0)]
 
 
 def speculate(
@@ -157,14 +184,10 @@ def speculate(
     return [Speculated(count, count * each, taken, made, float(verify[0])) for count, taken, made in rows]
 
 
-def best_loop(deployment: Deployment, draft: Draft, batch: float, keys: float) -> Speculated:
-    """The number of drafts with the least time per token; 0 drafts where speculation only costs."""
-    return min(speculate(deployment, draft, batch, keys), key=lambda one: one.tpot)
-
-
 def break_even(deployment: Deployment, draft: Draft, keys: float, batches: Iterable[int] = BATCHES) -> int | None:
     """The smallest batch of those looked at from which drafting no longer helps; None if it helps at all of them."""
-    for batch in batches:
-        if best_loop(deployment, draft, float(batch), keys).drafts == 0:
-            return batch
-    return None
+    sizes = numpy.array([*batches], float)
+    plain = numpy.broadcast_to(iteration_cost(deployment, decode(sizes, keys)).expected, sizes.shape)
+    counts = draft.counts if draft.source else tuple(range(MOST + 1))
+    _, best = loop_seconds(deployment, replace(draft, counts=counts), sizes, keys, plain)
+    return next((int(size) for size, drafts in zip(sizes, best, strict=True) if drafts == 0), None)

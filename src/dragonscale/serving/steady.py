@@ -108,11 +108,13 @@ class PromptTimes:
 @dataclass(frozen=True)
 class Habits:
     """When an engine looks at what has come: `look` iterations after the end of the one under way. Prompts run `beside`
-    decoding sequences or stop them. While a sequence decodes its step grows by `growth` of itself."""
+    decoding sequences or stop them. While a sequence decodes its step grows by `growth` of itself. Requests come at
+    `random`, or each follows another as soon as that ends."""
 
     look: float
     beside: bool
     growth: Number = 0.0
+    random: bool = False
 
 
 @dataclass(frozen=True)
@@ -231,20 +233,24 @@ def _waiting(loop: SteadyLoop, others: Any, ending: Any, step: Any, whole: Any, 
     beside = 1.0 if habits.beside else 0.0
     window = front + (0.5 + habits.look) * step
     # others in between join it, where they may
-    within = numpy.minimum(whole, where(prompt.together > 1, front + 1e-9, window))
+    within = whole if habits.random else numpy.minimum(whole, where(prompt.together > 1, front + 1e-9, window))
     mixing = within / whole  # 1: random arrivals, 0: only as decoding goes on
-    random = mixing if habits.beside else where(ending > 0, 0.0, 1.0)
+    random = mixing if habits.beside or habits.random else where(ending > 0, 0.0, 1.0)
     load = _within(others * (added + beside * prompt.chunks / mean * step * mixing), 0.0, 0.99)
     deep = _within(others * (added + beside * prompt.budgets * step), 0.0, 0.99)
     at_once = numpy.maximum(ending * step, 1e-9)
     at_once = (1 - random) * (at_once / -numpy.expm1(-at_once) - 1)  # others that end with the same step
     at_once = where(prompt.together > 1, 0.0, at_once)  # these join it, where they may
     ended = (random * others / (1 - load) + (1 - random) * ending) * within + at_once  # within the window
+    # those who stop all decoding together come in turns: whoever ends with a step finds the prompts of the step before
+    # under way if these had to wait for the step, which is so in one turn of two where every step ends somebody
+    turns = where((prompt.together > 1) & (front < step), 0.0 if habits.beside or habits.random else 1.0, 0.0)
+    ended = where(turns > 0, -numpy.expm1(-ending * step), ended)
     behind = (random * others / (1 - deep) + (1 - random) * ending) * within + at_once
     behind = behind * deep ** (numpy.sqrt(2 * (prompt.together + 1)) - 2) / prompt.together
     behind = behind * numpy.maximum(batch - 2, 0.0) / numpy.maximum(batch - 1, 1.0)  # of finitely many
     found = ended / (1 + ended)
-    first = found * (whole * (1 + behind / 2) - within / 2)
+    first = found * (whole * (1 + behind / 2) - within * (1 + turns) / 2)
     pace = step / (1 - _within(others * added, 0.0, 0.99))
     later = _within(beside * others * pace * prompt.budgets * (1 - mixing), 0.0, 0.99)
     each = where(prompt.chunks > 1, added + beside * prompt.budgets * step, whole)
@@ -255,7 +261,7 @@ def _waiting(loop: SteadyLoop, others: Any, ending: Any, step: Any, whole: Any, 
     coming = random * others * seen + (1 - random) * ending * during
     # the iteration under way, and those after it that are settled already
     idle = numpy.minimum(front * others / numpy.maximum(batch - 1, 1), 1.0) ** (batch - 1)
-    steady = numpy.exp(-numpy.minimum(ending * front, 50.0))
+    steady = 0.0 if habits.random else numpy.exp(-numpy.minimum(ending * front, 50.0))
     rest = steady * _phase(front / step, habits.growth) + (1 - steady) * 0.5
     mean_s = 1 / (load * prompt.chunks / whole + (1 - load) / step)  # of an iteration
     # has prompts of others that are not waited for
@@ -283,4 +289,5 @@ def _phase(steps: Any, growth: Any) -> Any:
         return whole / 2 + (at - whole) - (at - whole) ** 2 / 2
 
     half = numpy.maximum(steps * growth / 2, 1e-6)
-    return (sawtooth(steps + half) - sawtooth(steps - half)) / (2 * half)
+    early, late = numpy.maximum(steps - half, 0.0), steps + half  # a request comes after the step that it follows
+    return (sawtooth(late) - sawtooth(early)) / (late - early)

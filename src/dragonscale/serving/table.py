@@ -16,10 +16,12 @@ together, since an iteration's time depends on nothing else.
 Functions by their knots, linear between them: what a cost function is tabulated as.
 """
 
+import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy
@@ -67,7 +69,7 @@ def geometric(first: float, last: float, ratio: float) -> list[float]:
 
 def _between(knots: list[float], at: float) -> tuple[int, float]:
     """The knot before a value, and how far it lies on the way to the next; beyond the last by more than all of it."""
-    place = min(max(bisect_right(knots, at) - 1, 0), len(knots) - 2)
+    place = bisect_right(knots, at, 1, len(knots) - 1) - 1
     low = knots[place]
     return place, (at - low) / (knots[place + 1] - low)
 
@@ -80,9 +82,10 @@ class StepCurve:
     values: list[float]
 
     def __call__(self, at: float) -> float:
-        place, part = _between(self.knots, at)
-        left = self.values[place]
-        return left + (self.values[place + 1] - left) * part
+        knots, values = self.knots, self.values
+        place = bisect_right(knots, at, 1, len(knots) - 1)
+        low, left = knots[place - 1], values[place - 1]
+        return left + (values[place] - left) * ((at - low) / (knots[place] - low))
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class CurveSheet:
     def __call__(self, first: float, second: float) -> float:
         place, part = _between(self.knots, first)
         low = self.lines[place](second)
-        return low + (self.lines[place + 1](second) - low) * max(part, 0.0)
+        return low if part <= 0.0 else low + (self.lines[place + 1](second) - low) * part
 
     def at(self, first: float) -> StepCurve:
         """The line in the second number at a value of the first."""
@@ -106,6 +109,9 @@ class CurveSheet:
         return StepCurve(left.knots, [a + (b - a) * part for a, b in zip(left.values, right.values, strict=True)])
 
 
+PureSteps = tuple[list[float], list[float], list[float], float]
+"""Steps of so many decoding sequences against the tokens each holds: knots, seconds at each, the slope behind each, and
+what the host takes at least."""
 EVERY = 256
 """Up to so many tokens the matmuls are computed for every number of them."""
 TILE = 128
@@ -114,6 +120,8 @@ FINE = 4096
 """Up to so many tokens of one rank edges of tiles are knots; beyond, a tile is a small part of the whole."""
 FAR = 4.0
 """The last knot of a grid over the one before it."""
+KEPT = 65536
+"""Values of a curve that are kept for the next time."""
 LATENCY = 2e-5
 """Seconds before the first byte of a cache arrives at another replica: a remote write and its notice."""
 
@@ -127,23 +135,25 @@ class StepTable:
     longest: int = 32768
     drafter: "StepTable | None" = None
     draft_part: float = 0.0
-    _lines: dict[float, StepCurve] = field(default_factory=dict, repr=False)
-    _steps: dict[tuple[int, int], tuple[float, float, StepCurve, float]] = field(default_factory=dict, repr=False)
+    _lines: dict[tuple[float, int], StepCurve] = field(default_factory=dict, repr=False)
+    _attending: dict[int, CurveSheet] = field(default_factory=dict, repr=False)
+    _steps: dict[tuple[int, int], PureSteps] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         deployment, limits = self.deployment, self.deployment.engine.scheduling
         self.stages, self.ranks = int(deployment.plan.pipe), int(deployment.plan.data)
         self.budget = limits.max_tokens if limits.scheduler == "chunked" else math.inf
         most, sequences = max(limits.max_tokens, limits.max_sequences, EVERY * 2), limits.max_sequences * self.ranks
-        self.decoding = _products(deployment, _token_knots(most, self.ranks))
+        self.decoding = lru_cache(KEPT)(_products(deployment, _token_knots(most, self.ranks)))
         counts = sorted({1, *(2**power for power in range(1, 16) if 2**power < self.ranks), self.ranks, self.ranks + 1})
         each = _token_knots(most)  # of each prompt, which one rank computes
         lines = [_products(deployment, each, min(count, self.ranks)) for count in counts]
         self.prompting = CurveSheet([float(count) for count in counts], lines)
-        self.head = _head(deployment, sequences)
-        self.attending = _decoding(deployment, sequences, self.longest)
+        self.head = lru_cache(KEPT)(_head(deployment, sequences))
+        self.sequences = sequences
         chunk = most * self.stages if limits.scheduler == "chunked" else max(most, self.longest)
         self.prompts = _prompting(deployment, chunk, self.longest)
+        self.alone = lru_cache(KEPT)(self.prompts[1][0])
         token, prompt = {"decodes": 1, "keys": 16}, {"prompts": 1, "tokens": 16}
         probes = [iteration_cost(deployment, Iteration(**one)) for one in (token, prompt, token | prompt)]
         self.floor_decode, self.floor_prompt, self.floor_mixed = (float(numpy.ravel(one.issuing)[0]) for one in probes)
@@ -162,11 +172,13 @@ class StepTable:
         own = host.sequence_s * decodes + host.prompt_s * prompts + host.token_s * tokens
         return host.step_s + own / self.ranks
 
-    def _line(self, decodes: float) -> StepCurve:
-        """Attention of so many decoding sequences against the tokens each holds."""
-        found = self._lines.get(decodes)
+    def _line(self, decodes: float, queries: int) -> StepCurve:
+        """Attention of so many decoding sequences, each with `queries` new tokens, against the tokens each holds."""
+        found = self._lines.get((decodes, queries))
         if found is None:
-            found = self._lines[decodes] = self.attending.at(float(decodes))
+            if queries not in self._attending:
+                self._attending[queries] = _decoding(self.deployment, self.sequences, self.longest, queries)
+            found = self._lines[(decodes, queries)] = self._attending[queries].at(float(decodes))
         return found
 
     def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
@@ -181,8 +193,7 @@ class StepTable:
         prompts, share = (count, fresh) if stages == 1 else self._part(count, fresh)
         if decodes:
             seconds = self.decoding(own * queries + share) + self.gaps_mixed
-            drafts = 1.0 if queries == 1 else self._verify(decodes, queries)
-            seconds += self._line(own)(cached / decodes) * drafts
+            seconds += self._line(own, queries)(cached / decodes)
         else:
             filled = min(prompts, self.ranks)  # ranks that have a prompt
             seconds = self.prompting(filled, share / filled) + self.gaps_prompt
@@ -196,19 +207,9 @@ class StepTable:
         prompts, mean = max(count / self.stages, 1.0), fresh / count
         return prompts, prompts * max(fresh / prompts / self.stages, min(mean, self.budget))
 
-    def _verify(self, decodes: int, queries: int) -> float:
-        """Attention of several new tokens of each sequence over that of one: the cache is read once, matmuls grow."""
-        key = -(decodes * 64 + queries)
-        if key not in self._lines:
-            step = Iteration(decodes=decodes, keys=1024, queries=numpy.array([1.0, float(queries)]))
-            both = iteration_cost(self.deployment, step).terms["scores"].expected
-            self._lines[key] = StepCurve([0.0, 1.0], [float(both[1] / both[0])] * 2)
-        return self._lines[key](0.0)
-
     def _prompt_attention(self, pieces: Sequence[Piece]) -> float:
         """Chunks of prompts one by one, as far as one kernel for all of them is not quicker."""
-        alone = self.prompts[1][0]
-        count = len(pieces)
+        alone, count = self.alone, len(pieces)
         if count == 1:
             return alone(pieces[0][1], pieces[0][0])
         tokens, past = sum(piece[0] for piece in pieces) / count, sum(piece[1] for piece in pieces) / count
@@ -225,7 +226,16 @@ class StepTable:
 
     def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
         """`steps` iterations of pure decoding; every sequence grows by one token a step."""
-        return self._advance(decodes, cached, steps, math.inf, queries)[1] if steps > 0 and decodes > 0 else 0.0
+        if steps <= 0 or decodes <= 0:
+            return 0.0
+        knots, values, slopes, floor = self._steps.get((decodes, queries)) or self._pure(decodes, queries)
+        at = cached / decodes
+        place = bisect_right(knots, at, 1, len(slopes)) - 1
+        slope = slopes[place]
+        first = values[place] + slope * (at - knots[place])
+        if first >= floor and at + steps <= knots[place + 1]:  # all between two knots, as nearly always
+            return steps * first + slope * steps * (steps - 1) / 2
+        return self._advance(decodes, cached, steps, math.inf, queries)[1]
 
     def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
         """The most whole iterations of pure decoding within `seconds`."""
@@ -235,16 +245,14 @@ class StepTable:
         """The steps that are done before either `most` of them or `seconds` are over, and how long they take. Between
         two knots of the attention's line a step grows by the same amount each time, so a stretch is a sum of an
         arithmetic series."""
-        fixed, floor, line, scale = self._pure(decodes, queries)
-        knots, values = line.knots, line.values
-        at, done, total = cached / decodes, 0, 0.0
-        place = min(max(bisect_right(knots, at) - 1, 0), len(knots) - 2)
-        while done < most:
-            slope = scale * (values[place + 1] - values[place]) / (knots[place + 1] - knots[place])
-            first = fixed + scale * values[place] + slope * (at - knots[place])
-            ahead = most - done
-            if place < len(knots) - 2:
-                ahead = min(ahead, max(math.ceil(knots[place + 1] - at), 1))
+        knots, values, slopes, floor = self._steps.get((decodes, queries)) or self._pure(decodes, queries)
+        at, done, total, last = cached / decodes, 0, 0.0, len(slopes) - 1
+        place = bisect_right(knots, at, 1, last + 1) - 1
+        while True:
+            slope, ahead = slopes[place], most - done
+            first = values[place] + slope * (at - knots[place])
+            if place < last and at + ahead > knots[place + 1]:
+                ahead = max(math.ceil(knots[place + 1] - at), 1)
             if first < floor:  # the host holds these up, until attention outgrows it
                 slow = ahead if slope <= 0 else min(ahead, max(math.ceil((floor - first) / slope), 1))
                 first, slope, ahead = floor, 0.0, slow
@@ -252,23 +260,26 @@ class StepTable:
             if total + taken > seconds:
                 count = _within(first, slope, seconds - total)
                 return done + count, total + count * first + slope * count * (count - 1) / 2
-            total, done, at = total + taken, done + ahead, at + ahead
-            while place < len(knots) - 2 and at >= knots[place + 1]:
+            total, done = total + taken, done + ahead
+            if done == most:
+                break
+            at += ahead
+            while place < last and at >= knots[place + 1]:
                 place += 1
         return done, total
 
-    def _pure(self, decodes: int, queries: int) -> tuple[float, float, StepCurve, float]:
-        """A decoding step as a constant, the host's floor, and a line in the tokens each sequence holds."""
-        found = self._steps.get((decodes, queries))
-        if found is None:
-            own = max(decodes / self.stages, 1.0)
-            host = self._host(own, 0, 0)
-            fixed = self.decoding(own * queries) + self.head(own * queries)
-            issuing = self.floor_decode if own * queries <= self.largest_graph else self.floor_eager
-            floor = max(issuing, self.deployment.engine.host.token_stream_s * decodes * queries)
-            scale = 1.0 if queries == 1 else self._verify(decodes, queries)
-            found = (fixed + host, floor + host, self._line(own), scale)
-            self._steps[(decodes, queries)] = found
+    def _pure(self, decodes: int, queries: int) -> PureSteps:
+        """Decoding steps of so many sequences, kept for the next time."""
+        own = max(decodes / self.stages, 1.0)
+        host = self._host(own, 0, 0)
+        fixed = self.decoding(own * queries) + self.head(own * queries) + host
+        issuing = self.floor_decode if own * queries <= self.largest_graph else self.floor_eager
+        floor = max(issuing, self.deployment.engine.host.token_stream_s * decodes * queries) + host
+        line = self._line(own, queries)
+        pairs = itertools.pairwise(zip(line.knots, line.values, strict=True))
+        slopes = [(right - left) / (end - start) for (start, left), (end, right) in pairs]
+        found = line.knots, [fixed + value for value in line.values], slopes, floor
+        self._steps[(decodes, queries)] = found
         return found
 
     def draft(self, decodes: int, cached: float, tokens: int) -> float:
@@ -354,12 +365,12 @@ def _attention(deployment: Deployment, grids: dict[str, Any]) -> Any:
     return numpy.broadcast_to(0.0 if term is None else term.expected, math.prod(shape)).reshape(shape)
 
 
-def _decoding(deployment: Deployment, most: int, longest: int) -> CurveSheet:
+def _decoding(deployment: Deployment, most: int, longest: int, queries: int) -> CurveSheet:
     counts = sorted({*range(1, 17), *(round(value) for value in geometric(16, max(most, 32), 1.12))})
     batches = _far([float(count) for count in counts])
     keys = _far([1.0, *geometric(16, max(longest, 64), 1.35)])
     grid = numpy.meshgrid(numpy.array(batches), numpy.array(keys), indexing="ij")
-    values = _attention(deployment, {"decodes": grid[0], "keys": grid[1]})
+    values = _attention(deployment, {"decodes": grid[0], "keys": grid[1], "queries": numpy.full_like(grid[0], queries)})
     return CurveSheet(batches, [StepCurve(keys, [float(v) for v in row]) for row in values])
 
 

@@ -14,8 +14,9 @@ def untimed_experts(deployment: Deployment) -> str:
     empty.
 
     >>> from dragonscale.serving.deployment import deploy
-    >>> untimed_experts(deploy("gpt-oss-120b", "h200:4", "tensor=4,weights=mxfp4", "vllm"))
-    'Experts in mxfp4 were timed with 2,880 columns a chip on h200, and this plan has 720: their time is extrapolated.'
+    >>> print(untimed_experts(deploy("mixtral-8x7b", "h200:1", "weights=int4", "vllm")))
+    Experts in int4 were timed with 256 to 2,048 columns a chip on h200, and this plan has 14,336: their time is
+    extrapolated.
     >>> untimed_experts(deploy("deepseek-v3", "h200:8", "tensor=8,weights=fp8,compute=fp8_block", "vllm"))
     ''
     """

@@ -17,15 +17,14 @@ def _tokens_of(replica: ReplicaState, sequence: Sequence) -> int:
     return request.input_tokens + request.output_tokens - 1 if replica.whole else sequence.context
 
 
-def _price(replica: ReplicaState, sequence: Sequence, near: int) -> int:
-    """Pages an admission asks for. One that decodes at once also wants room for its next token."""
-    return replica.pages.price(sequence, _tokens_of(replica, sequence) + (sequence.ready and not replica.whole), near)
-
-
-def _room(replica: ReplicaState, need: int) -> int:
-    """Pages that an admission may take, `need` of which the next step wants."""
+def _fits(replica: ReplicaState, sequence: Sequence, need: int, near: int) -> bool:
+    """Whether there are the pages that an admission asks for, beside `need` that the next step wants. One that decodes
+    at once also wants room for its next token."""
+    tokens = _tokens_of(replica, sequence) + (sequence.ready and not replica.whole)
     room = replica.pages.room - need
-    return room - replica.watermark_pages if replica.batch.members or replica.prefilling else room
+    if replica.batch.members or replica.prefilling:
+        room -= replica.watermark_pages
+    return replica.pages.price(sequence, tokens, near) <= room
 
 
 def can_admit(replica: ReplicaState, sequence: Sequence) -> bool:
@@ -36,7 +35,7 @@ def can_admit(replica: ReplicaState, sequence: Sequence) -> bool:
     if replica.beside and scheduler.tokens <= decodes * replica.queries and not sequence.ready:
         return False
     near = 0 if sequence.ready else replica.pages.hits(sequence.request)[0]
-    return _price(replica, sequence, near) <= _room(replica, 0)
+    return _fits(replica, sequence, 0, near)
 
 
 def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list[Chunk]:
@@ -73,10 +72,8 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
         todo = _todo(replica, sequence, far)
         if not cut and todo > budget and chunks:
             break
-        if not _enter(replica, sequence, now, need, near, far):
+        if not _enter(replica, sequence, now, need, near, far, todo):
             break
-        sequence.todo = todo
-        replica.prefilling.append(sequence)
         tokens = min(todo, budget, largest) if cut else todo
         chunks.append((sequence, tokens))
         budget -= tokens
@@ -85,23 +82,28 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
 
 def _todo(replica: ReplicaState, sequence: Sequence, blocks: int) -> int:
     """Tokens left to prefill with so many leading blocks cached: at least one, which gives the next token."""
-    return max(sequence.context - replica.pages.until(sequence.request, blocks) * replica.scheduler.page_tokens, 1)
+    cached = replica.pages.until(sequence.request, blocks) * replica.scheduler.page_tokens if blocks else 0
+    return max(sequence.context - cached, 1)
 
 
-def _enter(replica: ReplicaState, sequence: Sequence, now: float, need: int, near: int, far: int) -> bool:
+def _enter(
+    replica: ReplicaState, sequence: Sequence, now: float, need: int, near: int, far: int, todo: int = 0
+) -> bool:
     """Give the queue's first its pages, if they are there."""
     pages = replica.pages
-    if _price(replica, sequence, near) > _room(replica, need):
+    if not _fits(replica, sequence, need, near):
         return False
     replica.count_queue(now)
     replica.waiting.popleft()
-    replica.queued -= sequence.unprefilled
+    replica.unprefilled += todo - sequence.unprefilled
     pages.admit(sequence, _tokens_of(replica, sequence), near, far)
     replica.orders += 1
     sequence.order = replica.orders
     if sequence.ready:
         sequence.ready = False
         return True
+    sequence.todo = todo
+    replica.prefilling.append(sequence)
     tally, page = replica.shared.tally, replica.scheduler.page_tokens
     if sequence.start_s < 0:
         sequence.start_s = now
@@ -132,9 +134,7 @@ def _collect(replica: ReplicaState, now: float) -> list[Chunk]:
         sequence = waiting[0]
         near, far = replica.pages.hits(sequence.request)
         todo = _todo(replica, sequence, far)
-        if not _enter(replica, sequence, now, 0, near, far):
+        if not _enter(replica, sequence, now, 0, near, far, todo):
             break
-        sequence.todo = todo
-        replica.prefilling.append(sequence)
         chunks.append((sequence, todo))
     return chunks

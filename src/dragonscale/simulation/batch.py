@@ -71,9 +71,7 @@ class EvenGrowth:
             total += sum(counts[start:stop]) if stop <= page else sum(counts[start:]) + sum(counts[: stop - page])
         return total
 
-    def advance(self, step: int, steps: int) -> int:
-        """Pages taken in the `steps` steps after `step`, which are over."""
-        return self.pages(step, steps)
+    advance = pages  # steps that are over leave nothing behind
 
     def steps(self, step: int, room: int, limit: int) -> int:
         """The most steps, up to `limit`, whose pages fit into `room`."""
@@ -147,7 +145,7 @@ class Batch:
 
     def __init__(self, scheduler: Scheduler, times: StepTimes, grows: bool) -> None:
         self.scheduler, self.times, self.grows = scheduler, times, grows
-        self.draft = scheduler.draft
+        self.draft, self.run = scheduler.draft, times.run
         self.growth = UnevenGrowth(scheduler.page_tokens) if scheduler.draft else EvenGrowth(scheduler.page_tokens)
         self.members: dict[int, Sequence] = {}  # by number of admission, in order of joining
         self.padding: list[Sequence] = []  # ended members of a static batch, which keep their places
@@ -173,7 +171,7 @@ class Batch:
         their mean cache, which is exact as long as a step's time is linear in it."""
         decodes = len(self.members)
         if not self.draft:
-            return self.times.run(decodes, self.offset + self.pace * self.step, steps)
+            return self.run(decodes, self.offset + self.pace * self.step, steps)
         cached = self.cached + self.pace * (steps - 1) / 2
         verify = self.times.step(decodes, cached, (), self.draft + 1)
         return steps * (verify + self.times.draft(decodes, cached, self.draft))
@@ -191,7 +189,7 @@ class Batch:
     def steps_to_end(self, count: int = 1) -> int:
         """Steps until so many members have ended, or all."""
         ends, members = self.ends, self.members
-        while ends and ends[0][1] not in members:
+        while ends[0][1] not in members:
             heapq.heappop(ends)
         if count == 1:
             return ends[0][0] - self.step
@@ -238,20 +236,22 @@ class Batch:
         page, base = self.scheduler.page_tokens, sequence.base
         return -(-(base + sequence.grown(self.step)) // page) - -(-base // page)
 
-    def advance(self, steps: int, began: float, now: float, tally: Tally) -> None:
-        """Steps have passed from `began` to `now`: count the gaps between tokens and set the clock."""
-        joiners, live = self.joiners, len(self.members) - len(self.padding)
-        gap = (now - began) / steps
+    def advance(self, steps: int, began: float, now: float, live: int, tally: Tally) -> int:
+        """Steps of `live` members have passed from `began` to `now`: count the gaps between tokens and set the clock;
+        the pages they took."""
+        joiners, step = self.joiners, self.step
+        gap, even = (now - began) / steps, steps
         if joiners or self.last_s != began:
+            even -= 1
             tally.gap(began - self.last_s + gap, live - len(joiners))
             for token_s in joiners.values():
                 tally.gap(began - token_s + gap, 1)
             joiners.clear()
-            tally.gap(gap, live * (steps - 1))
-        else:
-            tally.gap(gap, live * steps)
-        self.step += steps
+        if even:
+            tally.gap(gap, live * even)
+        self.step = step + steps
         self.last_s = now
+        return self.growth.advance(step, steps) if self.grows else 0
 
     def ended(self) -> list[Sequence]:
         """Members whose last step is over, still in the batch."""

@@ -44,7 +44,7 @@ def cache_tokens(deployment: Deployment, longest: int) -> int:
             f"{deployment.model.name} does not fit on {deployment.piece} as {deployment.plan}: {missing:.1f} GB a "
             "chip are missing."
         )
-    sequences = float(numpy.ravel(room.cache / (longest * room.per_token + room.fixed))[0])
+    sequences = float(numpy.ravel(room.cache / room.sequence(float(longest)))[0])
     return int(sequences * longest)
 
 

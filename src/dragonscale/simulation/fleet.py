@@ -22,6 +22,7 @@ places, as padding. A prompt that is longer than the budget of an engine that do
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.serving.speculation import Acceptance, check_acceptance
@@ -145,10 +146,15 @@ class Pool:
         if self.host_tokens < 0 or self.host_tokens_per_s <= 0:
             raise InputError("A host tier holds 0 tokens or more and loads more than 0 of them a second.")
 
-    @property
+    @cached_property
     def pages(self) -> int:
         """Pages of one replica's cache."""
         return int(self.kv_tokens // self.scheduler.page_tokens)
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that its cache holds."""
+        return self.pages * self.scheduler.page_tokens
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,15 @@ Student's t, 95%). A percentile's interval is centred on the whole stream's valu
 
 import math
 from dataclasses import dataclass
-from math import floor, log
+
+import numpy
 
 WIDTH = 0.01
 """Relative width of a bucket."""
 MOST = 32
 """Batches at most; after joining, half as many."""
+FRESH = 8192
+"""Numbers (values and their weights) that are kept until they are counted together."""
 _SCALE = 1 / math.log1p(WIDTH)
 _ZERO = -(10**9)
 _Z = 1.959963984540054
@@ -92,6 +95,7 @@ class Histogram:
     """Add values; ask for the mean, percentiles and their intervals."""
 
     def __init__(self) -> None:
+        self._fresh: list[float] = []
         self._batches: list[Batch] = []
         self._size = 1.0
         self._weight = self._sum = 0.0
@@ -100,17 +104,33 @@ class Histogram:
 
     def add(self, value: float, weight: float = 1) -> None:
         """One value, or several of the same."""
-        bucket = floor(log(value) * _SCALE) if value > 0 else _ZERO
-        counts = self._counts
-        counts[bucket] = counts.get(bucket, 0) + weight
-        self._weight += weight
-        self._sum += value * weight
-        if value < self.least:
-            self.least = value
-        if value > self.most:
-            self.most = value
-        if self._weight >= self._size:
-            self._close()
+        fresh = self._fresh
+        fresh += (value, weight)
+        if len(fresh) >= FRESH:
+            self._count()
+
+    def _count(self) -> None:
+        """Put what was added since the last time into buckets, a batch after the other."""
+        if not self._fresh:
+            return
+        values, weights = numpy.array(self._fresh, dtype=float).reshape(-1, 2).T
+        self._fresh.clear()
+        self.least, self.most = min(self.least, float(values.min())), max(self.most, float(values.max()))
+        logs = numpy.log(values, out=numpy.zeros_like(values), where=values > 0)
+        buckets = numpy.where(values > 0, numpy.floor(logs * _SCALE), _ZERO).astype(int)
+        seen, begin = numpy.cumsum(weights), 0
+        while begin < len(values):
+            before = seen[begin - 1] if begin else 0.0
+            end = int(numpy.searchsorted(seen, before + self._size - self._weight)) + 1  # the one that fills the batch
+            own = slice(begin, end)
+            found, places = numpy.unique(buckets[own], return_inverse=True)
+            for bucket, weight in zip(found.tolist(), numpy.bincount(places, weights[own]).tolist(), strict=True):
+                self._counts[bucket] = self._counts.get(bucket, 0) + weight
+            self._weight += float(weights[own].sum())
+            self._sum += float(values[own] @ weights[own])
+            if self._weight >= self._size:
+                self._close()
+            begin = end
 
     def _close(self) -> None:
         batches = self._batches
@@ -123,6 +143,7 @@ class Histogram:
     @property
     def whole(self) -> Batch:
         """The stream as one batch."""
+        self._count()
         total: Batch = (self._weight, self._sum, dict(self._counts))
         for batch in self._batches:
             total = _joined(total, batch)
@@ -131,6 +152,7 @@ class Histogram:
     @property
     def count(self) -> float:
         """Weight of all values."""
+        self._count()
         return self._weight + sum(batch[0] for batch in self._batches)
 
     @property
@@ -164,6 +186,7 @@ class Histogram:
 
     def summary(self) -> Summary:
         """Mean, percentiles and intervals."""
+        self._count()
         whole = [batch for batch in self._batches if batch[0]]
         p50, p90, p95, p99 = (
             self._estimate(self.percentile(share), [_quantile(b[2], b[0], share) for b in whole])

@@ -102,7 +102,7 @@ class Simulation:
         first = int(options.warmup * total)
         last = total - int(options.cooldown * total) if options.cooldown else inf
         self.fleet, self.options = fleet, options
-        self.tally = Tally(options.ttft_s, options.tpot_s, first, last, options.keep)
+        self.tally = Tally(options.limits, first, last, options.keep)
         self.series = Series(SERIES)
         self.shared = Shared(self.tally, self.series, options.seed, options.leap, self._finished, self._send)
         if options.events:
@@ -110,6 +110,7 @@ class Simulation:
         if options.watch:
             self.shared.watch = ReplicaWatch(options.watch)
         self.now = 0.0
+        self.progress: Callable[[int], None] | None = None
         self.checkpoints: list[Checkpoint] = []
         self.departures: list[Checkpoint] = []
         self.look_every = max(total / CHECKPOINTS, 1.0)
@@ -151,26 +152,25 @@ class Simulation:
     def go(self, progress: Callable[[int], None] | None = None) -> None:
         """Run to the end. `progress` gets the number of finished requests now and then."""
         heap, until = self.shared.heap, self.options.until_s
-        replicas = self.places
+        replicas, pop = self.places, heapq.heappop
+        self.progress = progress
         self._pull()
-        shown = 0
-        while heap and heap[0][0] <= until:
-            event = heapq.heappop(heap)
-            self.now = now = event[0]
-            kind = event[1]
+        while heap:
+            event = pop(heap)
+            now, kind = event[0], event[1]
+            if now > until:
+                break
+            self.now = now
             if kind == END:
                 replica = replicas[event[2]][1]
                 if replica.version == event[3] and replica.busy:
                     replica.end(now)
             elif kind == ARRIVE:
-                self._arrive(event[3], now)
+                self._arrive(event[3], event[4], now)
             elif kind == WAKE:
                 replicas[event[2]][1].look(now)
             else:
                 self._rare(event, now)
-            if progress is not None and self.tally.finished - shown >= 1000:
-                shown = self.tally.finished
-                progress(shown)
         self.now = (
             until if self.outstanding and until < inf else max(self.tally.last_end_s, self.tally.last_arrival_s, 0.0)
         )
@@ -197,23 +197,23 @@ class Simulation:
             self._schedule(request, True)
 
     def _schedule(self, request: SimulatedRequest, streamed: bool) -> None:
-        self._push(request.arrival_s + self.fleet.overhead_s, ARRIVE, request.number, (request, streamed))
+        event = (request.arrival_s + self.fleet.overhead_s, ARRIVE, request.number, request, streamed)
+        heapq.heappush(self.shared.heap, event)
 
-    def _arrive(self, item: tuple[SimulatedRequest, bool], now: float) -> None:
-        request, streamed = item
+    def _arrive(self, request: SimulatedRequest, streamed: bool, now: float) -> None:
         if streamed:
             self._pull()
-        self.tally.arrive(request)
-        if request.number in (self.tally.first, self.tally.last):
+        tally = self.tally
+        if tally.arrive(request):
             self.marks[request.number] = self.mark()
-        if self.tally.arrived >= self.next_arrived:
+        if tally.arrived >= self.next_arrived:
             self.next_arrived += self.look_every
             self.checkpoints.append(self._books(now))
         pool, limit = self.fleet.pool, self.fleet.queue_limit
         longest = request.input_tokens + request.output_tokens - 1
         if self.fleet.context is not None and longest >= self.fleet.context:
             self._refuse(request, BEYOND_CONTEXT, now)
-        elif -(-longest // pool.scheduler.page_tokens) > pool.pages:
+        elif longest > pool.longest:
             self._refuse(request, TOO_LONG, now)
         elif limit is not None and self._full(limit):
             self._refuse(request, QUEUE_FULL, now)
@@ -232,14 +232,13 @@ class Simulation:
         return waiting >= limit and all(replica.busy or replica.waiting for replica in active)
 
     def _route(self, sequence: Sequence, now: float) -> None:
-        pool = self.front.pool
-        if -(-sequence.context // pool.scheduler.page_tokens) > pool.pages:
+        if sequence.context > self.front.pool.longest:
             self._refuse(sequence.request, TOO_LONG, now)
         else:
             self.front.route(sequence, now)
 
     def _refuse(self, request: SimulatedRequest, reason: str, now: float) -> None:
-        self.tally.refuse(reason)
+        self.tally.refuse(request, reason)
         self._follow(request, now)
 
     def _follow(self, request: SimulatedRequest, now: float) -> None:
@@ -253,6 +252,8 @@ class Simulation:
         if self.tally.finished >= self.next_finished:
             self.next_finished += self.look_every
             self.departures.append(self._books(now))
+            if self.progress is not None:
+                self.progress(self.tally.finished)
         if self.shared.recorder is not None:
             self.shared.recorder.request(sequence, replica.index, now)
         self._follow(sequence.request, now)
@@ -303,8 +304,8 @@ class Simulation:
         """Settle the books."""
         for group in self.groups:
             if group.parked and self.options.until_s == inf:
-                for _ in group.parked:
-                    self.tally.refuse(NO_REPLICA)
+                for sequence in group.parked:
+                    self.tally.refuse(sequence.request, NO_REPLICA)
                 group.parked.clear()
             for replica in group.replicas:
                 replica.count_queue(self.now)

@@ -59,10 +59,12 @@ class Pages:
 
     def price(self, sequence: Sequence, tokens: int, near: int) -> int:
         """Pages of room an admission takes: own ones for the rest of `tokens`, host blocks, unused blocks taken up."""
-        request = sequence.request
-        price = -(-tokens // self.page) - self.until(request, near)
-        for block in range(near):
-            price += self.idle.get(self.name(request, block), 0)
+        price = -(-tokens // self.page)
+        if near:
+            request = sequence.request
+            price -= self.until(request, near)
+            for block in range(near):
+                price += self.idle.get(self.name(request, block), 0)
         return price
 
     def admit(self, sequence: Sequence, tokens: int, near: int, far: int) -> None:
@@ -77,7 +79,7 @@ class Pages:
                 self.refs[name] = 1
                 self.shared += self.host[name]
         sequence.held = far
-        sequence.private = -(-tokens // self.page) - self.until(request, far)
+        sequence.private = -(-tokens // self.page) - (self.until(request, far) if far else 0)
         self.take(sequence.private)
 
     def take(self, pages: int) -> None:

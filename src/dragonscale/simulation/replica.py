@@ -6,7 +6,7 @@ ends where the first sequence ends or pages run out, and an arrival cuts it at t
 Sequences are not touched meanwhile (see `batch.py`).
 """
 
-import heapq
+from heapq import heappush
 from math import inf, nextafter
 
 from dragonscale.simulation.admission import admit, can_admit
@@ -45,7 +45,8 @@ class Replica(ReplicaState):
         """A request is routed here."""
         self.count_queue(now)
         self.waiting.append(sequence)
-        self.queued += sequence.unprefilled
+        self.load += 1
+        self.unprefilled += sequence.unprefilled
         sequence.seen = 0.0
         if not self.busy:
             self.wake(now)
@@ -66,15 +67,16 @@ class Replica(ReplicaState):
         """Decide on the next activity and start it."""
         self.busy = False
         need, preempted = 0, False
-        batch = self.batch
-        if batch.members and batch.grows:
+        batch, queries = self.batch, self.queries
+        decodes = len(batch.members)
+        if batch.grows and decodes and (self.waiting or decodes * queries > self.pages.room):
             need = batch.next_pages()
             while need > self.pages.room:
                 self._preempt(now)
                 preempted = True
                 need = batch.next_pages()
         chunks = self.chunks = admit(self, now, need, preempted) if self.waiting or self.prefilling else []
-        decodes, queries = len(batch.members), self.queries
+        decodes = len(batch.members)
         if chunks:
             parts = [(tokens, sequence.context - sequence.todo) for sequence, tokens in chunks]
             if self.beside and decodes:
@@ -90,31 +92,31 @@ class Replica(ReplicaState):
                 self.loading = 0
         elif decodes:
             self.steps = self._stretch(1 if preempted or not self.shared.leap else None)
-            seconds = self.batch.seconds(self.steps)
+            seconds = batch.seconds(self.steps)
         else:
             return
         self.busy, self.began = True, now
-        self._end_at(now + seconds)
+        self._take(seconds)
 
-    def _end_at(self, due: float) -> None:
-        """The activity ends then; an event for an earlier plan of it is out of date."""
-        self.due = due
-        self.version += 1
-        heapq.heappush(self.shared.heap, (due, END, self.index, self.version))
+    def _take(self, seconds: float) -> None:
+        """The activity takes so long; an event for an earlier plan of it is out of date."""
+        self.due = due = self.began + seconds
+        self.version = version = self.version + 1
+        heappush(self.shared.heap, (due, END, self.index, version))
 
     def _stretch(self, limit: int | None) -> int:
         """Decode steps until something happens: a sequence ends, pages run out or a request is looked at."""
-        steps = self.batch.steps_to_end() if limit is None else limit
-        if self.waiting and self.waiting[0].seen > self.iterations:
-            steps = min(steps, int(self.waiting[0].seen - self.iterations))
-        batch = self.batch
+        batch, waiting = self.batch, self.waiting
+        steps = batch.steps_to_end() if limit is None else limit
+        if waiting and waiting[0].seen > self.iterations:
+            steps = min(steps, int(waiting[0].seen - self.iterations))
         return batch.growth.steps(batch.step, self.pages.room, steps) if batch.grows else steps
 
     def _cut(self, steps: int) -> None:
         """End a run of decode steps after so many of them."""
         if steps < self.steps:
             self.steps = steps
-            self._end_at(self.began + self.batch.seconds(steps))
+            self._take(self.batch.seconds(steps))
 
     def look(self, now: float) -> None:
         """Wake up."""
@@ -126,11 +128,12 @@ class Replica(ReplicaState):
         """The activity is over: tokens come out, sequences end, prompts begin to decode; then the next one."""
         steps, chunks = self.steps, self.chunks
         self._pass(steps, now, now)
-        if steps:
+        batch, pages = self.batch, self.pages
+        if steps and batch.ends[0][0] <= batch.step:
             self._finish_ended(now)
-        pages = self.pages
         for sequence, tokens in chunks:
             sequence.todo -= tokens
+            self.unprefilled -= tokens
             self.prefilled += tokens
             if pages.sharing:
                 pages.publish(sequence, sequence.context - sequence.todo)
@@ -142,27 +145,34 @@ class Replica(ReplicaState):
 
     def _pass(self, steps: int, last_s: float, now: float) -> None:
         """The activity, with so many decode steps of which the last ended at `last_s`, is over: count it."""
-        batch, pages, began = self.batch, self.pages, self.began
-        running = batch.live + len(self.prefilling)
-        taken = batch.growth.advance(batch.step, steps) if steps and batch.grows else 0
-        used = (pages.private + pages.shared + taken / 2) / pages.capacity
-        self.busy_s += now - began
-        self.prompt_s += now - began if self.chunks else 0.0
-        self.iterations += steps or 1
-        self.batched += steps * running if steps else len(self.chunks)
-        self.shared.series.add_all(began, now, {"busy": 1, "running": running, "pages": used})
-        if self.shared.recorder is not None:
-            self.shared.recorder.activity(self, now, running, used)
+        batch, pages, shared, began = self.batch, self.pages, self.shared, self.began
+        padding = len(batch.padding)
+        live, seconds, held, taken = len(batch.members) - padding, now - began, pages.private + pages.shared, 0
+        running = live + len(self.prefilling)
+        self.busy_s += seconds
+        if self.chunks:
+            self.prompt_s += seconds
+            self.prompt_iterations += 1
         if steps:
-            self.emitted += (batch.pace - len(batch.padding)) * steps
-            batch.advance(steps, began, last_s, self.shared.tally)
+            self.iterations += steps
+            self.batched += steps * running
+            self.emitted += (batch.pace - padding) * steps
+            taken = batch.advance(steps, began, last_s, live, shared.tally)
             if taken:
                 pages.take(taken)
+        else:
+            self.iterations += 1
+            self.batched += len(self.chunks)
+        used = (held + taken / 2) / pages.capacity
+        shared.series.add_busy(began, now, running, used)
+        if shared.recorder is not None:
+            shared.recorder.activity(self, now, running, used)
 
     def _finish_ended(self, now: float) -> None:
         batch = self.batch
         for sequence in batch.ended():
             sequence.produced = sequence.request.output_tokens
+            self.load -= 1
             if self.static:
                 batch.padding.append(sequence)
             else:
@@ -179,6 +189,8 @@ class Replica(ReplicaState):
         sequence.produced += 1
         self.emitted += 1
         more = sequence.produced < sequence.request.output_tokens
+        if self.prefills or not more:
+            self.load -= 1
         if self.prefills and more:
             self.sending[sequence.order] = sequence
             self.shared.send(sequence, self, now)
@@ -199,6 +211,7 @@ class Replica(ReplicaState):
             self.pages.release(sequence, batch.leave(sequence))
         else:
             self.prefilling.remove(sequence)
+            self.unprefilled -= sequence.todo
             self.pages.release(sequence, 0)
         sequence.reset()
 
@@ -211,7 +224,7 @@ class Replica(ReplicaState):
         self.shared.tally.preempted += 1
         self.count_queue(now)
         self.waiting.appendleft(victim)
-        self.queued += victim.unprefilled
+        self.unprefilled += victim.unprefilled
 
     def delivered(self, sequence: Sequence, now: float) -> None:
         """A sequence that was sent on has arrived: its pages here are free."""
@@ -247,7 +260,6 @@ class Replica(ReplicaState):
         self.count_queue(now)
         lost = inside + list(self.waiting)
         self.waiting.clear()
-        self.queued = 0
         self.version += 1
         self.epoch += 1
         self.alive = False

@@ -46,12 +46,12 @@ class ReplicaState:
         self.whole = (scheduler.reserve == "whole" or self.static) and not prefills
         self.watermark_pages = int(scheduler.watermark * pool.pages)
         self.waiting: deque[Sequence] = deque()
-        self.queued = 0  # tokens to prefill of the requests that wait
         self.queue_from = 0.0
         self.version = self.orders = 0  # a version outdates the events of those before it
         self.alive, self.draining = True, False
         self.since = 0.0  # up since
         self.busy_s = self.prompt_s = self.iterations = self.batched = self.emitted = self.prefilled = 0.0
+        self.prompt_iterations = 0
         self.epoch = 0  # how often it died
         self.watched, self.look_s = shared.watch is not None, 0.0  # when it is looked at again, where somebody watches
         self.clear()
@@ -69,16 +69,8 @@ class ReplicaState:
         self.steps = 0
         self.chunks: list[tuple[Sequence, int]] = []  # of prompts, in the iteration that runs
         self.loading = 0  # tokens to load from the host in the next iteration
-
-    @property
-    def load(self) -> int:
-        """Requests it has."""
-        return len(self.waiting) + len(self.prefilling) + self.batch.live
-
-    @property
-    def unprefilled(self) -> int:
-        """Tokens of its requests that are still to be prefilled."""
-        return self.queued + sum(sequence.todo for sequence in self.prefilling)
+        self.load = 0  # requests it has
+        self.unprefilled = 0  # tokens of them that are still to be prefilled
 
     def wake(self, now: float) -> None:
         """Look for work once everything that comes at this moment has come."""
@@ -88,7 +80,8 @@ class ReplicaState:
 
     def count_queue(self, now: float) -> None:
         """The queue is about to change: record its length until now."""
-        self.shared.series.add("waiting", self.queue_from, now, len(self.waiting))
+        if self.waiting:
+            self.shared.series.add("waiting", self.queue_from, now, len(self.waiting))
         self.queue_from = now
 
     def join(self, sequence: Sequence) -> None:

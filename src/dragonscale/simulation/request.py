@@ -8,7 +8,6 @@ A `Sequence` is what an engine keeps of it. Nothing of it is touched while it de
 tokens it held then and the steps it will take say at any later step how far it is.
 """
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -23,13 +22,10 @@ class SimulatedRequest(NamedTuple):
     block_tokens: int = 0
 
 
-@dataclass(slots=True, eq=False)
 class Sequence:
     """A request on its way. `context` is what must be in the cache before the next token: the prompt, and after a loss
     of the cache also the tokens produced so far. `todo` of it is still to be prefilled."""
 
-    request: SimulatedRequest
-    context: int = field(init=False)
     produced: int = 0
     todo: int = 0
     ready: bool = False  # the context's cache arrives from elsewhere: nothing to prefill
@@ -49,8 +45,8 @@ class Sequence:
     retries: int = 0
     seen: float = 0.0  # number of the first iteration that may take it
 
-    def __post_init__(self) -> None:
-        self.context = self.request.input_tokens
+    def __init__(self, request: SimulatedRequest) -> None:
+        self.request, self.context = request, request.input_tokens
 
     @property
     def unprefilled(self) -> int:

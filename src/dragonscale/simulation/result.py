@@ -17,16 +17,18 @@ from dragonscale.simulation.request import Sequence, SimulatedRequest
 @dataclass(frozen=True)
 class SimulationOptions:
     """`warmup` and `cooldown` are the shares of the requests, by order of arrival, at the beginning and the end of a
-    run that leave no latency behind. `ttft_s` and `tpot_s` are the targets that goodput counts. A run stops at
-    `until_s` with whatever is unfinished. `keep` keeps every request's story; `events` bounds those of the Perfetto
-    trace, which begins at `events_from_s`; `watch` says of how many replicas it is kept what each does over time. With
-    `leap` off every decode step is an event of its own: the same results, slowly."""
+    run that leave no latency behind. `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` are the targets that goodput
+    counts. A run stops at `until_s` with whatever is unfinished. `keep` keeps every request's story; `events` bounds
+    those of the Perfetto trace, which begins at `events_from_s`; `watch` says of how many replicas it is kept what each
+    does over time. With `leap` off every decode step is an event of its own: the same results, slowly."""
 
     seed: int = 0
     warmup: float = 0.0
     cooldown: float = 0.0
     ttft_s: float = inf
     tpot_s: float = inf
+    itl_s: float = inf
+    e2e_s: float = inf
     until_s: float = inf
     keep: bool = False
     events: int = 0
@@ -37,10 +39,16 @@ class SimulationOptions:
     def __post_init__(self) -> None:
         if not (self.warmup >= 0 and self.cooldown >= 0 and self.warmup + self.cooldown < 1):
             raise InputError("Warm-up and cool-down are shares of the requests, from 0, and leave some between them.")
-        if self.ttft_s <= 0 or self.tpot_s <= 0 or self.until_s <= 0:
+        if min(self.ttft_s, self.tpot_s, self.itl_s, self.e2e_s, self.until_s) <= 0:
             raise InputError("Latency targets and the end of a run are times above 0 seconds.")
         if self.seed < 0 or self.events < 0 or self.watch < 0:
             raise InputError("A seed and numbers of events and of replicas to watch are whole numbers of 0 or more.")
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Seconds of the latencies that have a target."""
+        found = {name: getattr(self, name) for name in LATENCIES[1:]}
+        return {name: seconds for name, seconds in found.items() if seconds < inf}
 
 
 LATENCIES = ("queue_s", "ttft_s", "tpot_s", "itl_s", "e2e_s")
@@ -66,15 +74,15 @@ class ServedRequest(NamedTuple):
 class Tally:
     """Counters of a run. `first` and `last` bound the numbers of the requests that are measured."""
 
-    def __init__(self, ttft_s: float, tpot_s: float, first: int, last: float, keep: bool) -> None:
-        self.slo_ttft_s, self.slo_tpot_s = ttft_s, tpot_s
+    def __init__(self, limits: dict[str, float], first: int, last: float, keep: bool) -> None:
+        self.limits, self.short_s, self.short_gaps = limits, limits.get("itl_s", 0.0), 0.0
         self.first, self.last = first, last
         self.open = first == 0
         self.times = {name: Histogram() for name in LATENCIES}
         self.gaps = self.times["itl_s"]
         self.served: list[ServedRequest] | None = [] if keep else None
-        self.arrived = self.finished = self.measured = self.good = 0
-        self.met = {"ttft_s": 0, "tpot_s": 0}
+        self.arrived = self.finished = self.measured = self.turned_away = self.good = 0
+        self.met = dict.fromkeys(limits, 0)
         self.refused: dict[str, int] = {}
         self.preempted = self.retried = 0
         self.input_tokens = self.output_tokens = 0
@@ -87,6 +95,8 @@ class Tally:
         """So many times, this long from one token to the next."""
         if self.open and weight > 0:
             self.gaps.add(seconds, weight)
+            if seconds <= self.short_s:
+                self.short_gaps += weight
 
     def token(self, sequence: Sequence, now: float) -> None:
         """A sequence's token that no decode step made: the one that comes out of a prefill."""
@@ -96,18 +106,20 @@ class Tally:
             self.gap(now - sequence.last_s, 1)
         sequence.last_s = now
 
-    def arrive(self, request: SimulatedRequest) -> None:
-        """A request has come."""
+    def arrive(self, request: SimulatedRequest) -> bool:
+        """A request has come; whether the measured part begins or ends with it."""
         self.arrived += 1
         self.last_arrival_s = request.arrival_s
-        if request.number == self.first:
-            self.open = True
-        elif request.number == self.last:
-            self.open = False
+        number = request.number
+        if number == self.first or number == self.last:
+            self.open = number == self.first
+            return True
+        return False
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, request: SimulatedRequest, reason: str) -> None:
         """A request cannot be served."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
+        self.turned_away += self.first <= request.number < self.last
 
     def finish(self, sequence: Sequence, now: float, replica: int) -> None:
         """A request has its last token."""
@@ -129,10 +141,13 @@ class Tally:
         times["e2e_s"].add(now - arrival)
         if output > 1:
             times["tpot_s"].add(tpot)
-        soon, steady = ttft <= self.slo_ttft_s, tpot <= self.slo_tpot_s
-        self.met["ttft_s"] += soon
-        self.met["tpot_s"] += steady
-        self.good += soon and steady
+        met: list[str] = []
+        if self.limits:
+            own = {"ttft_s": ttft, "tpot_s": tpot, "itl_s": tpot, "e2e_s": now - arrival}
+            met = [name for name, limit in self.limits.items() if own[name] <= limit]
+        self.good += len(met) == len(self.limits)
+        for name in met:
+            self.met[name] += 1
         if self.served is not None:
             times_s = (sequence.start_s - arrival, ttft, tpot, now - arrival)
             tries = (sequence.preemptions, sequence.retries)
@@ -155,8 +170,8 @@ class Outcome:
 @dataclass(frozen=True)
 class Throughput:
     """Rates over the measured part of the run. `arrived_per_s` is what came then, `goodput_requests_per_s` counts
-    requests that met both targets, `good_share` is their share of the measured ones. Rates of tokens are of what came
-    out in that time, whosever it was."""
+    requests that met all targets (of `itl_s` by their mean gap between tokens), `good_share` is their share of the
+    measured ones. Rates of tokens are of what came out in that time, whosever it was."""
 
     seconds: float
     arrived_per_s: float
@@ -175,12 +190,24 @@ class ReplicaUse:
     pool: str
     busy_s: float
     prompt_s: float
+    prompt_iterations: int
     iterations: int
     mean_batch: float
     prefilled_tokens: int
     output_tokens: int
     pages_in_use: int
     pages_idle: int
+
+
+@dataclass(frozen=True)
+class PoolUse:
+    """What a pool's replicas are used for, which tells more than that they are busy: the share of their busy time that
+    is iterations with prompts, of the places in batches that are taken, and of the token budget that prompts fill in an
+    iteration that has some."""
+
+    prompt_share: float
+    places_share: float
+    budget_share: float
 
 
 class Checkpoint(NamedTuple):
@@ -200,10 +227,11 @@ class Checkpoint(NamedTuple):
 class SimulationResult:
     """A run. Latencies are summaries of `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` with percentiles right to
     half a percent and 95% intervals (gaps between tokens within a run of equal steps count at the run's mean); `curves`
-    are their distribution functions; `series` are (seconds, value) means over time of `pages` (share of the cache in
-    use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas) and `replicas`; `met` is the share
-    of requests that met each target; `watched` are such series of each replica, where they were asked for;
-    `checkpoints` and `departures` are the books at some arrivals and at the ends of some requests."""
+    are their distribution functions; `use` is by pool; `series` are (seconds, value) means over time of `pages` (share
+    of the cache in use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas) and `replicas`;
+    `met` is the share of requests (of gaps between tokens) that met each target, which refused ones did not; `watched`
+    are such series of each replica, where they were asked for; `checkpoints` and `departures` are the books at some
+    arrivals and at the ends of some requests."""
 
     outcome: Outcome
     seconds: float
@@ -219,6 +247,7 @@ class SimulationResult:
     host_hit_rate: float
     tokens_per_verify_step: float
     replicas: tuple[ReplicaUse, ...]
+    use: dict[str, PoolUse]
     series: dict[str, list[tuple[float, float]]]
     checkpoints: tuple[Checkpoint, ...] = ()
     departures: tuple[Checkpoint, ...] = ()

@@ -15,8 +15,11 @@ Ties go round, so that equal replicas share the work.
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
+LOAD = attrgetter("unprefilled", "load")
+"""What the least loaded has least of."""
 MOST_HOMES = 200_000
 """Blocks whose last replica a router remembers."""
 BUSIER, MORE = 1.5, 32
@@ -72,13 +75,13 @@ class Router:
             self.turn += 1
             return replicas[(self.turn - 1) % len(replicas)]
         if self.kind == "least_loaded":
-            return self._least(replicas)
+            return self._best(replicas, [*map(LOAD, replicas)])
         home, known = self._home(replicas, request)
         if self.kind == "slo_aware":
             wanted = [max(tokens - known, 1) if replica is home else tokens for replica in replicas]
             home = self._best(replicas, [one.predict(want, now) for one, want in zip(replicas, wanted, strict=True)])
         elif home is None or home.load > max(BUSIER * (least := min(one.load for one in replicas)), least + MORE):
-            home = self._least(replicas)
+            home = self._best(replicas, [*map(LOAD, replicas)])
         for block in request.blocks:
             self.homes[block] = home.index
             self.homes.move_to_end(block)
@@ -86,14 +89,9 @@ class Router:
             self.homes.popitem(last=False)
         return home
 
-    def _least(self, replicas: Sequence[Target]) -> Target:
-        return self._best(replicas, [(replica.unprefilled, replica.load) for replica in replicas])
-
     def _best(self, replicas: Sequence[Target], scores: Sequence[Any]) -> Target:
-        least, count = min(scores), len(replicas)
-        place = self.turn % count
-        while scores[place] != least:
-            place = (place + 1) % count
+        least, turn = min(scores), self.turn % len(replicas)
+        place = scores.index(least, turn) if least in scores[turn:] else scores.index(least)
         self.turn = place + 1
         return replicas[place]
 

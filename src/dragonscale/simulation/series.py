@@ -4,8 +4,12 @@ A quantity that holds between two times is added as value x seconds to the bins 
 bin, bins are joined in pairs and become twice as wide: any length of run fits, at a resolution of at least 1/256 of it.
 """
 
+import numpy
+
 BINS = 512
 FIRST_WIDTH_S = 1e-3
+FRESH = 8192
+"""Numbers that are kept until they are counted together."""
 
 
 class Series:
@@ -13,47 +17,65 @@ class Series:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.width = FIRST_WIDTH_S
-        self.areas: dict[str, list[float]] = {name: [0.0] * BINS for name in names}
+        self.areas = {name: numpy.zeros(BINS) for name in names}
+        self._busy: list[float] = []  # start, end, running, pages; start, end, …
+        self._fresh: dict[str, list[float]] = {name: [] for name in names}  # start, end, value; start, end, …
 
     def add(self, name: str, start: float, end: float, value: float) -> None:
         """A quantity held this value from start to end."""
-        if end <= start or value == 0:
-            return
-        while end > self.width * BINS:
+        if end > start and value != 0:
+            fresh = self._fresh[name]
+            fresh += (start, end, value)
+            if len(fresh) > FRESH:
+                self._count()
+
+    def add_busy(self, start: float, end: float, running: float, pages: float) -> None:
+        """A replica was busy from start to end, with so many requests and this part of its cache."""
+        busy = self._busy
+        busy += (start, end, running, pages)
+        if len(busy) > FRESH:
+            self._count()
+
+    def _count(self) -> None:
+        """Put what was added since the last time into bins."""
+        if self._busy:
+            start, end, running, pages = numpy.array(self._busy).reshape(-1, 4).T
+            self._busy.clear()
+            for name, value in (("busy", numpy.ones_like(start)), ("running", running), ("pages", pages)):
+                self._spread(name, start, end, value)
+        for name, fresh in self._fresh.items():
+            if fresh:
+                self._spread(name, *numpy.array(fresh).reshape(-1, 3).T)
+                fresh.clear()
+
+    def _spread(self, name: str, start: numpy.ndarray, end: numpy.ndarray, value: numpy.ndarray) -> None:
+        while end.max() > self.width * BINS:
             for each, bins in self.areas.items():
-                self.areas[each] = [bins[i] + bins[i + 1] for i in range(0, BINS, 2)] + [0.0] * (BINS // 2)
+                self.areas[each] = numpy.append(bins.reshape(-1, 2).sum(1), numpy.zeros(BINS // 2))
             self.width *= 2
         bins, width = self.areas[name], self.width
-        first, last = int(start / width), min(int(end / width), BINS - 1)
-        if first >= last:
-            bins[last] += value * (end - start)
-            return
-        bins[first] += value * ((first + 1) * width - start)
-        for place in range(first + 1, last):
-            bins[place] += value * width
-        bins[last] += value * (end - last * width)
-
-    def add_all(self, start: float, end: float, values: dict[str, float]) -> None:
-        """Several quantities held these values from start to end."""
-        first = int(start / self.width)
-        if end < (first + 1) * self.width and first < BINS:  # within one bin, as nearly always
-            for name, value in values.items():
-                self.areas[name][first] += value * (end - start)
-        else:
-            for name, value in values.items():
-                self.add(name, start, end, value)
+        last = numpy.minimum((end / width).astype(int), BINS - 1)
+        first = numpy.minimum((start / width).astype(int), last)
+        bins += numpy.bincount(last, value * (end - numpy.maximum(start, last * width)), BINS)
+        cut = first < last
+        bins += numpy.bincount(first[cut], (value * ((first + 1) * width - start))[cut], BINS)
+        for place in numpy.flatnonzero(last > first + 1):
+            bins[first[place] + 1 : last[place]] += value[place] * width
 
     def area(self, name: str) -> float:
         """Value x seconds over the whole run."""
-        return sum(self.areas[name])
+        self._count()
+        return float(self.areas[name].sum())
 
     def means(self, name: str, until: float, over: str = "") -> list[tuple[float, float]]:
         """Middle and mean value of each bin up to a time, per unit of another quantity if one is named."""
+        self._count()
+        areas = {each: bins.tolist() for each, bins in self.areas.items()}
         points = []
         for place in range(min(BINS, int(until / self.width) + 1)):
             start = place * self.width
             length = min(self.width, until - start)
-            below = self.areas[over][place] if over else length
+            below = areas[over][place] if over else length
             if length > 0 and below > 0:
-                points.append((start + length / 2, self.areas[name][place] / below))
+                points.append((start + length / 2, areas[name][place] / below))
         return points

@@ -7,7 +7,7 @@ or spread over a ramp. Every stream is made as it is needed and depends on the s
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, repeat
+from itertools import count, islice, repeat, tee
 from typing import Protocol
 
 import numpy
@@ -59,15 +59,17 @@ class Prefixes:
 
 def _bodies(
     prompt: Lengths, output: Lengths, prefixes: Prefixes | None, seed: int
-) -> Iterator[tuple[int, int, tuple[int, ...], int]]:
-    """Lengths and leading blocks of requests, without their times. Each kind of number has a stream of its own, so that
-    changing one distribution leaves the others' draws alone."""
+) -> tuple[Iterator[int], Iterator[int], Iterator[tuple[int, ...]], Iterator[int]]:
+    """Lengths of prompts and outputs, leading blocks and their tokens, of requests without their times. Each kind of
+    number has a stream of its own, so that changing one distribution leaves the others' draws alone."""
     inputs = prompt.draw(numpy.random.default_rng((seed, 1)))
     outputs = output.draw(numpy.random.default_rng((seed, 2)))
-    groups = prefixes.draw(numpy.random.default_rng((seed, 3))) if prefixes else repeat(-1)
-    size = prefixes.tokens if prefixes else 0
-    for tokens, made, group in zip(inputs, outputs, groups, strict=False):
-        yield (tokens, made, (), 0) if group < 0 else (tokens, made, (group,), size)
+    if prefixes is None:
+        return inputs, outputs, repeat(()), repeat(0)
+    groups, again = tee(prefixes.draw(numpy.random.default_rng((seed, 3))))
+    blocks = (() if group < 0 else (group,) for group in groups)
+    sizes = (0 if group < 0 else prefixes.tokens for group in again)
+    return inputs, outputs, blocks, sizes
 
 
 def _check_count(requests: int) -> None:
@@ -92,10 +94,7 @@ class OpenLoop:
         """Requests in order of arrival; none follow."""
         times = self.arrivals.times(numpy.random.default_rng((seed, 0)))
         bodies = _bodies(self.prompt, self.output, self.prefixes, seed)
-        stream = (
-            SimulatedRequest(number, time, *body)
-            for number, (time, body) in enumerate(zip(times, bodies, strict=False))
-        )
+        stream = map(SimulatedRequest._make, zip(count(), times, *bodies, strict=False))
         return islice(stream, self.requests), lambda _request, _now: None
 
 
@@ -119,7 +118,7 @@ class ClosedLoop:
 
     def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:
         """The clients' first requests, and the next of whoever has its output."""
-        bodies = _bodies(self.prompt, self.output, self.prefixes, seed)
+        bodies = zip(*_bodies(self.prompt, self.output, self.prefixes, seed), strict=False)
         first = min(self.clients, self.requests)
         numbers = iter(range(first, self.requests))
         begin = [

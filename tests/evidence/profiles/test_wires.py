@@ -45,7 +45,7 @@ def test_groups_of_one_form_may_lie_on_two_tiers() -> None:
         ("NVIDIA H100 PCIe", 85e9, "", "h100"),
         ("NVIDIA H100 NVL", 100e9, "", "h100"),
         ("NVIDIA RTX A1000", 8.5e9, "", ""),
-        ("NVIDIA GH200 480GB", 102e9, "", "h200"),
+        ("NVIDIA GH200 480GB", 102e9, "gh200", "gh200"),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", 17e9, "", "rtx4090"),
     ],
 )

@@ -111,24 +111,17 @@ def _run(
 
 
 def _judged(question: ExportQuestion, file: SavedPlan, engine: str, apart: bool) -> tuple[ServeAsked, ConfigReport]:
-    asked = replace(read_question(_question(question, file, engine)), apart=apart)
+    asked = read_question(_question(question, file, engine))
+    asked = asked.apart() if apart else asked
     assert asked.saved is not None
     chip, piece = asked.targets[0]
-    tokens, name = asked.ask.prompt + asked.ask.output, engine.partition(",")[0]
-    if not question.force and (why := refusal(name, piece or chip, asked.model, asked.saved.plan, tokens)):
+    lengths, name = (asked.ask.prompt, asked.ask.output), engine.partition(",")[0]
+    if not question.force and (why := refusal(name, piece or chip, asked.model, asked.saved.plan, lengths)):
         raise Infeasible(re.sub(r"--engine (?=\w)", "--to ", f"{name} cannot run {asked.saved.plan}: {why}."))
     report = answer(asked, Listener().step)
     if not report.configs:
         raise _refused(report, file)
-    best = report.configs[0]
-    if apart:  # a pool that only decodes: no step waits for prompts
-        slower = best.decode_step_s / best.tpot_s if best.tpot_s and not best.drafts else 1.0
-        scaled = {
-            name: value * slower for name in ("tpot_s", "tpot_low_s", "tpot_high_s") if (value := getattr(best, name))
-        }
-        rate = best.output_tokens_per_s_per_chip / slower
-        best = msgspec.structs.replace(best, **scaled, output_tokens_per_s_per_chip=rate)
-    return asked, best
+    return asked, report.configs[0]
 
 
 def overload(best: ConfigReport, file: SavedPlan, rate: float | None) -> list[str]:

@@ -16,6 +16,8 @@ class ServeQuestion(Question):
     output: Text = shared.OUTPUT
     ttft: Text = shared.TTFT
     tpot: Text = shared.TPOT
+    itl: Text = shared.ITL
+    e2e: Text = shared.E2E
     rate: Text = shared.RATE.but()
     """Requests to serve (20/s): how many replicas, and what the fleet costs."""
     engine: Text = shared.ENGINE
@@ -40,8 +42,9 @@ class ServeQuestion(Question):
     accept: Text = shared.ACCEPT
     drafts: Whole = shared.DRAFTS
     draft: Thing = shared.DRAFT
-    disaggregate: Switch = Switch(group=PLAN)
-    """Add disaggregated prefill and decode."""
+    disaggregate: Switch = Switch(None, group=PLAN)
+    """Look at disaggregated prefill and decode too, or not; without it for models of many experts on 16 chips or
+    more."""
     top: Whole = Whole(0, "N", SHOW)
     """How many of the best configurations to show; 0: five, or the best of each chip."""
     max_seqs: Whole = shared.MAX_SEQS

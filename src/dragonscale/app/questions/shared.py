@@ -45,9 +45,13 @@ PROMPT = Text("2048", "TOKENS")
 OUTPUT = Text("512", "TOKENS")
 """Output tokens (512)."""
 TTFT = Text("", "TIME")
-"""The time to first token that must be met (500ms)."""
+"""The time to first token that must be met: 500ms on average, p95:1s by 95% of requests (p50, p90, p95, p99)."""
 TPOT = Text("", "TIME")
-"""The time per output token that must be met (30ms)."""
+"""The time per output token of a request that must be met (30ms, p99:40ms)."""
+ITL = Text("", "TIME")
+"""The time between any two tokens that must be met (p99:100ms)."""
+E2E = Text("", "TIME")
+"""The time of a whole request that must be met (20s, p95:30s)."""
 RATE = Text("", "N/S")
 """Requests that come (20/s)."""
 
@@ -69,7 +73,7 @@ SERVE_PLAN = Thing("", "PLAN", flag.PLAN, offers="files")
 ACCEPT = Text("", "P", also=("--speculate", "--acceptance"))
 """Speculate: the probability that a drafted token is accepted (0.8), or one for each in turn (0.85,0.7,0.5)."""
 DRAFTS = Whole(None, "N")
-"""Tokens drafted at a time; the best number without it."""
+"""Tokens drafted at a time (0: none); the best number without it."""
 DRAFT = Thing("", "MODEL", offers="models")
 """The model that drafts; an EAGLE or MTP head without it."""
 ROUTER = Text("least_loaded", "NAME", flag.PLAN, offers=("round_robin", "least_loaded", "prefix_affinity", "slo_aware"))

@@ -20,7 +20,7 @@ class SimulateQuestion(Question):
     ramp: Text = Text("", "TIME")
     """Time over which the clients begin, one after another (0s: all at once); without it, that of one request."""
     requests: Text = Text("10000", "N")
-    """How many requests in all."""
+    """How many requests in all; without it more where more than 2,000 are in flight at a time."""
     prompt: Text = shared.PROMPT.but(default="")
     """Prompt tokens, on average (2048)."""
     output: Text = shared.OUTPUT.but(default="")
@@ -46,8 +46,10 @@ class SimulateQuestion(Question):
     """Prompts that begin alike: 100x1024,share=0.8,skew=1."""
     ttft: Text = shared.TTFT
     tpot: Text = shared.TPOT
-    percentile: Whole = Whole(95, "N")
-    """The percentile of requests that must meet the targets: 50, 90, 95 or 99."""
+    itl: Text = shared.ITL
+    e2e: Text = shared.E2E
+    percentile: Whole = Whole(None, "N")
+    """The percentile (50, 90, 95 or 99) of targets that are plain times; the mean without it."""
     price: Text = shared.PRICE
     plan: Thing = shared.SERVE_PLAN.but()
     """Its sharding and formats: tp8; tensor=8,weights=fp8,compute=fp8,kv=fp8; or a plan file."""
@@ -79,7 +81,7 @@ class SimulateQuestion(Question):
     """Find by running the largest rate that holds and the replicas for the asked one; without it, where this run
     does not hold."""
     warmup: Real = Real(0.1, "PART", limits=(0.0, 0.9))
-    """The share of requests at the start that is not measured."""
+    """The share of requests at the start that is not measured, or more of them while the fleet fills."""
     seed: Whole = Whole(0, "N", limits=(0, 2**32))
     """The same seed gives the same run."""
     set: Several = shared.SET

@@ -18,13 +18,22 @@ from dragonscale.physics.units import render
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import bits, narrower_formats
 from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.disaggregation import PooledConfig, Pools
 from dragonscale.serving.formats import Formats
-from dragonscale.serving.frontier import Config
+from dragonscale.serving.frontier import Config, judge
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import caches, rules
+from dragonscale.serving.narrowing import PATIENCE_S
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import parts_of, slices_of, smallest_slice, splits
+from dragonscale.serving.ranking import best
+from dragonscale.serving.space import Lot, parts_of, slices_of, smallest_slice, splits, stack
+from dragonscale.serving.targets import LATENCIES, MEAN
 
+BUDGET = 8192
+"""Tokens of an iteration with which prompts are prefilled at nearly all of a chip's rate: what vLLM, SGLang and
+TensorRT-LLM take by themselves on chips of 80 GB."""
+WORTH = 0.05
+"""More tokens than steps are expected wrong by."""
 LATENCY = "latency: small kernels, launches and collectives' latency"
 NOTICEABLE = 1.25
 """A batch that is so much larger is another choice; those between are only looked at to find where a target is just
@@ -44,22 +53,44 @@ def advice(
         return f"{bound}: {change}", bound, change
     remedies = {
         "weight reads": _for_weights(asked, config, critical),
-        "cache reads": _for_cache(config),
+        "cache reads": _for_cache(asked, config),
         "compute": _for_compute(asked, config, critical),
         "collectives": _for_wires(config, report),
-        "latency": _for_latency(config),
+        "latency": _for_latency(asked, config),
         "host": "fewer chips or a larger batch, so that steps outlast the host's work for them",
     }
     against = f"{render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')}"
     words = {"latency": f"{LATENCY} ({against} at datasheet rates)", "cache reads": STEP_SCORES}
     bound = words.get(config.bound_by, config.bound_by)
-    change = f"{remedies[config.bound_by]}. {_next_batch(asked, config, configs)}".rstrip()
+    sentences = [f"{remedies[config.bound_by]}."]
+    if isinstance(config, PooledConfig):
+        return _of_pools(config.pools, bound, sentences[0])
+    sentences += [_next_batch(asked, config, configs), _next_launch(asked, config)]
+    change = " ".join(filter(None, sentences))
     return f"Decoding is bound by {bound}: {change}", bound, change
 
 
-def _for_latency(config: Config) -> str:
+def _of_pools(pair: Pools, step: str, remedy: str) -> tuple[str, str, str]:
+    """Which pool has no more to give, and what another replica of it would bring; where it is the one that decodes,
+    also what shortens its steps."""
+    role = "prefill" if pair.prefill_binds else "decode"
+    least = " as far as the TTFT asked for allows" if pair.ask.ttft is not None else ""
+    bound = f"prefill, busy {pair.prefill_load:.0%}{least}"
+    if role == "decode":
+        bound = f"decoding, with {pair.decoding:,.0f} sequences a replica: {step}"
+    largest, counts = (pair.decode, *pair.ladder)[-1], {f"{role}s": getattr(pair, f"{role}s") + 1}
+    more = replace(pair, **counts, decode=largest, offered=None, ask=replace(pair.ask, rented=()))
+    change = (
+        f"another replica for {role} ({getattr(pair, role).piece}) would take {more.requests:,.3g} requests/s, "
+        f"{more.tokens_per_chip:,.0f} tok/s per chip."
+    )
+    change += f" In a step {remedy}" if role == "decode" else ""
+    return f"Pools are bound by {bound}: {change}", bound, change
+
+
+def _for_latency(asked: ServeAsked, config: Config) -> str:
     fewer = "" if config.chips == 1 else ", fewer chips lose little"
-    drafts = "" if config.drafts else ", and drafts make more of each step (--accept)"
+    drafts = "" if config.drafts or asked.draft_by(config.engine) else ", and drafts make more of each step (--accept)"
     return f"a larger batch costs little{fewer}{drafts}"
 
 
@@ -82,13 +113,12 @@ def _had(asked: ServeAsked, config: Config) -> list[Formats]:
     return narrower_formats(known_engine(config.engine, chip), chip, asked.model, "any")
 
 
-def _for_cache(config: Config) -> str:
+def _for_cache(asked: ServeAsked, config: Config) -> str:
     chip = config.piece.chip
     narrow = _narrower(caches(known_engine(config.engine, chip), chip), config.plan.kv)
     ways = [way for way in rules(config.engine).spread if way not in ("copy", config.plan.spread)]
-    split = (
-        f", or splitting the cache further (--spread {' or '.join(ways)})" if ways and config.plan.tensor > 1 else ""
-    )
+    copied = config.plan.tensor > max(divisible(asked.model).kv_heads, default=0)  # else heads split it already
+    split = f", or splitting the cache further (--spread {' or '.join(ways)})" if ways and copied else ""
     return (f"a cache in {narrow} (--kv-dtype), " if narrow else "") + f"fewer or shorter sequences{split}"
 
 
@@ -117,7 +147,8 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
     ]
     if not larger:
         if config.batch != config.most:
-            return ""
+            queued = asked.ask.ttft is None and asked.batch is None
+            return "A larger batch only makes prompts wait for each other." if queued else ""
         limit = asked.engine_on(asked.targets[0][0]).scheduling.max_sequences * config.plan.data
         return (
             f"{config.batch:,} is the most that the engine runs at once (--max-seqs)."
@@ -127,16 +158,45 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
     apart = [one for one in larger if one.batch >= NOTICEABLE * config.batch]
     other = min(apart, key=lambda one: one.batch) if apart else max(larger, key=lambda one: one.batch)
     gain = other.tokens_per_chip / config.tokens_per_chip - 1
-    names = {"TTFT": (asked.ask.ttft, float(other.state.ttft)), "TPOT": (asked.ask.tpot, float(other.state.tpot))}
     over = [
-        f"{name} of {render(found, 's')} misses the {render(target, 's')} asked for"
-        for name, (target, found) in names.items()
-        if target is not None and found > target
+        f"{LATENCIES[name]} of {render(found, 's')} misses the {render(target, 's')} asked for"
+        for name, (found, target) in asked.ask.times(other.state.ttft, other.state.tpot).items()
+        if found > target
     ]
     made = f"{gain:+.0%} tokens" if gain > 0 else "no more tokens"
     each = "" if asked.ask.output == 1 else f", each in {render(float(other.state.tpot), 's')}"
     missing = f", but its {' and its '.join(over)}" if over else each
     return f"A batch of {other.batch:,} would make {made}{missing}."
+
+
+def _next_launch(asked: ServeAsked, config: Config) -> str:
+    """A default of the engine's launch that holds the plan back, with what the best batch at another value does."""
+    chip, limits, told = config.piece.chip, asked.limits, list[str]()
+    scheduling = asked.engine_on(chip, config.engine, config.chips).scheduling
+    wider = {
+        "token_budget": BUDGET if scheduling.max_tokens < BUDGET else None,
+        "max_seqs": 2 * scheduling.max_sequences
+        if config.batch == scheduling.max_sequences * config.plan.data
+        else None,
+    }
+    for name, value in wider.items():
+        if value is None or getattr(limits, name) is not None or asked.batch is not None:
+            continue
+        launched = replace(asked, limits=replace(limits, **{name: value}))
+        engine = launched.engine_on(chip, config.engine, config.chips)
+        plan = config.plan
+        formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
+        lot = Lot((config.piece,), stack([plan], formats, plan.spread))
+        found = [one for one in judge(asked.model, lot, engine, asked.ask, draft=asked.draft) if one.meets]
+        other = best(found, asked.ask, 1)[0] if found else config
+        gain = other.tokens_per_chip / config.tokens_per_chip - 1
+        if gain >= WORTH:
+            times = f"TTFT {render(float(other.state.ttft), 's')}, TPOT {render(float(other.state.tpot), 's')}"
+            told.append(
+                f"--{name.replace('_', '-')} {value} instead of the engine's default would make {gain:+.0%} tokens "
+                f"(a batch of {other.batch:,}, {times})."
+            )
+    return " ".join(told)
 
 
 MEMORY = "Bound by memory: more chips, chips with more memory, or narrower formats."
@@ -291,19 +351,24 @@ def near_misses(work: ServeRequest, one: ConfigReport) -> list[tuple[str, float,
 
 def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     """Targets that are met in the middle of the band alone; that there was none to meet."""
-    if work.ttft_s is None and work.tpot_s is None:
+    if not work.goals:
         most = "the lowest cost per token" if one.cost_usd_per_mtok is not None else "the most tokens per chip"
         most = f"the cheapest fleet for {work.rate_per_s:,.3g} requests/s" if work.rate_per_s else most
         return [
-            f"No target was given, so this is the point of {most}, however long users wait; --ttft and --tpot set one."
+            f"No target was given, so this is the point of {most} at which prompts do not just queue (a TTFT of at "
+            f"most {PATIENCE_S:.0f}s, or twice a prompt's own time); --ttft and --tpot set one."
         ]
     near = near_misses(work, one)
     if not near:
         return []
     ends = " and ".join(f"{name} of {render(high, 's')}" for name, _, high, _ in near)
-    lower = " ".join(f"--{name.lower()} {render(target * value / high, 's')}" for name, value, high, target in near)
+    at = {name: "" if goal.share is None else f"{goal.statistic}:" for name, goal in work.goals.items()}
+    lower = " ".join(
+        f"--{name.lower()} {at[name.lower()]}{render(target * value / high, 's')}" for name, value, high, target in near
+    )
     held = "" if one.estimated else "; the band holds 4 of 5 published runs of this kind"
+    means = "; TTFT and TPOT are means of requests, not percentiles" if set(work.statistics.values()) == {MEAN} else ""
     return [
-        f"The target is met at the middle of the band and missed at its slow end ({ends}{held}); TTFT and TPOT are "
-        f"means of requests, not percentiles. {lower} would leave room."
+        f"The target is met at the middle of the band and missed at its slow end ({ends}{held}){means}. {lower} would "
+        "leave room."
     ]

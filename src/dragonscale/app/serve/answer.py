@@ -7,31 +7,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dragonscale.app.prices import price_rows
-from dragonscale.app.record import shared
 from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
-from dragonscale.app.serve.config import config_report, deployed, expected_error, first, kind_of
-from dragonscale.app.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
+from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, kind_of
+from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed
+from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
+from dragonscale.app.serve.variants import disaggregation_report, prefix_report, search_pools, speculation_report
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
 from dragonscale.serving.bands import ServedKind, is_moe
-from dragonscale.serving.capacity import cache_per_chip
+from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.crossovers import ServingLimit, find_limits
-from dragonscale.serving.disaggregation import Pools, best_pools
-from dragonscale.serving.frontier import Ask, Config, frontier, replicas_for
-from dragonscale.serving.legality import server_of
+from dragonscale.serving.frontier import Config
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.prefix import hit, rooms
-from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
+from dragonscale.serving.ranking import best as best_of
+from dragonscale.serving.ranking import frontier, loaded
 from dragonscale.serving.timed_shapes import untimed_experts
 
+LONG = "Not simulated here, since a run with batches of {:,} takes longer than an answer; the next command runs it."
 
-def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = False) -> records.ServeReport:
-    """The report that answers a question. In brief without what is solved and tried around the best configuration:
-    limits, speculation, prefixes, remedies, advice, and what would be better than a given plan."""
+
+def answer(
+    asked: ServeAsked, progress: Progress | None = None, brief: bool = False, confirm: bool = True
+) -> records.ServeReport:
+    """The report that answers a question, its headline confirmed by running it (`confirm`). In brief without what is
+    run, solved and tried around the best configuration: limits, speculation, prefixes, remedies, advice, and what would
+    be better than a given plan."""
     start = time.perf_counter()
     if asked.saved is not None:
         _check(asked, asked.saved.plan)
@@ -39,10 +43,13 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
     asked, refused = (asked, [none]) if none else remedies.possible(asked)
     nothing = bool(refused) and (bool(none) or all(remedies.chip_refusal(asked, chip) for chip, _ in asked.targets))
     configs = [] if nothing else search(asked, progress)
+    fleets = [] if nothing else search_pools(asked)
     seconds = time.perf_counter() - start
     chip = asked.targets[0][0]
     error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_moe(asked.model)))
-    report = records.ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", error)
+    report = records.ServeReport(
+        asked.model.name, _request(asked), [], [], len(configs) + len(fleets), seconds, [], [], "", error
+    )
     if nothing:
         report.notes = remedies.refused_notes(asked, refused, all_=True)
         return report
@@ -50,34 +57,64 @@ def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = Fa
         why, report.advice = unfit(asked, brief)
         report.notes = [*why, *remedies.refused_notes(asked, refused, all_=False)]
         return report
-    chosen, apart = ranked_apart(asked, configs)
+    chosen, apart = ranked_apart(asked, [*configs, *fleets])
+    found = confirmed(asked, chosen) if confirm and not brief and chosen[0].meets else None
+    chosen = [found.config, *(one for one in chosen if one.place != found.config.place)] if found else chosen
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
     report.workload = _request(asked, chosen)
     report.expected_error = expected_error(kind_of(asked, best))
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
-    report.frontier = [config_report(asked, one) for one in frontier(configs)]
-    report.frontier_by_chip = _by_chip(asked, configs)
+    if (rate := asked.ask.rate) is not None:
+        for one, shown in zip((*chosen, *apart), report.configs, strict=True):
+            replicas = shown.replicas or 1
+            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, configs, rate / replicas, replicas)
+    report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets], counted_in(asked))]
+    report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:
         report.notes = [f"{text}." for text in report.configs[0].violations]
         report.notes += margin_notes(report.workload, report.configs[0])
         return report
     _add_variants(asked, best, report)
-    report.notes = remedies.missed(asked, best) if not best.meets else remedies.left_out(asked, configs, chosen)
+    if fleets or asked.question.disaggregate:
+        report.disaggregation = disaggregation_report(asked, fleets, ranked_apart(asked, configs)[0])
+    report.notes = _how_surely(asked, report, found, confirm) if best.meets or found else remedies.missed(asked, best)
+    report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
     report.notes += [unpriced(chips)] if unpriced(chips) else []
-    report.notes += [
-        *remedies.refused_notes(asked, refused, all_=False),
-        *remedies.forced_notes(asked),
-        *remedies.format_notes(asked, _told(asked, chosen, apart)),
-        *_device_notes(chosen),
-        *filter(None, [untimed_experts(deployed(asked, best))]),
-        *margin_notes(report.workload, report.configs[0]),
-    ]
+    report.notes += remedies.refused_notes(asked, refused, all_=False)
+    report.notes += _notes(asked, report, configs, chosen, apart)
     report.advised(*advice(asked, best, report.configs[0], configs, report.limits))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
+
+
+def _how_surely(asked: ServeAsked, report: records.ServeReport, found: Confirmed | None, confirm: bool) -> list[str]:
+    """Put the run of the headline into the report; what to say of it, or of why there is none."""
+    if found is None:
+        return [LONG.format(report.configs[0].batch)] if confirm else []
+    report.simulated = found.run
+    return as_simulated(asked, report.configs[0], found)
+
+
+def _notes(
+    asked: ServeAsked,
+    report: records.ServeReport,
+    configs: Sequence[Config],
+    chosen: Sequence[Config],
+    apart: Sequence[Config],
+) -> list[str]:
+    """What there is to know of the configurations that are told."""
+    drafted = report.speculation.loss(chosen[0].drafts) if report.speculation else ""
+    return [
+        *remedies.forced_notes(asked),
+        *_guess_notes(asked, chosen, configs),
+        *remedies.format_notes(asked, _told(asked, chosen, apart)),
+        *_device_notes(chosen),
+        *filter(None, (untimed_experts(deployed(asked, chosen[0])), drafted)),
+        *margin_notes(report.workload, report.configs[0]),
+    ]
 
 
 def _add_variants(asked: ServeAsked, best: Config, report: records.ServeReport) -> None:
@@ -85,8 +122,6 @@ def _add_variants(asked: ServeAsked, best: Config, report: records.ServeReport) 
     report.limits = limit_rows(asked, best)
     report.speculation = speculation_report(asked, best)
     report.prefix = prefix_report(asked, best)
-    if asked.question.disaggregate:
-        report.disaggregation = disaggregation_report(asked, best)
 
 
 def _check(asked: ServeAsked, plan: ServingPlan) -> None:
@@ -106,6 +141,28 @@ def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) 
     firsts = {one.plan.weights: one for one in reversed(apart)}
     chips = {one.piece.chip.name: one for one in reversed(chosen)}
     return [*(reversed(chips.values()) if asked.several else chosen[:1]), *reversed(firsts.values())]
+
+
+_COUNTED = {
+    True: "Never measured and therefore ranked by the slow end of the band, as part of what is expected",
+    False: "Ranked by what nearly all published runs stayed below, as part of what is expected",
+}
+
+
+def _guess_notes(asked: ServeAsked, chosen: Sequence[Config], configs: Sequence[Config]) -> list[str]:
+    """Which of several chips are ranked by less than what is expected of them, and what would be first otherwise."""
+    counted, names = counted_in(asked), dict[bool, dict[str, str]]()
+    for one in chosen:
+        if counted(one) < 1:
+            guess = bands_for(kind_of(asked, one))["tokens"].estimated
+            names.setdefault(guess, {})[one.piece.chip.name] = f"{one.piece.chip.name} ({counted(one):.0%})"
+    notes = [f"{_COUNTED[guess]}: {', '.join(own.values())}." for guess, own in names.items()]
+    narrow = is_quantized(chosen[0].plan.weights, asked.model)
+    alike = [one for one in configs if one.meets and is_quantized(one.plan.weights, asked.model) == narrow]
+    hoped = best_of(alike or chosen, asked.ask, 1)[0]
+    if notes and hoped.piece.chip.name != chosen[0].piece.chip.name:
+        notes[-1] += f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you buy."
+    return notes
 
 
 def _device_notes(chosen: Sequence[Config]) -> list[str]:
@@ -143,7 +200,9 @@ def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> records.ServeR
     names |= {one.piece.chip.name: one.engine for one in reversed(chosen)}
     said = {name: asked.engine_words(engine) for name, engine in names.items()}
     work = ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked)
-    return records.ServeRequest(*work, said[chip.name], asked.why_engine(chip, names[chip.name]), said)
+    goals = {name: goal.statistic for name, goal in asked.goals.items()}
+    why = asked.why_engine(chip, names[chip.name])
+    return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals)
 
 
 # A given serving plan against the best configuration of the same chips, engine and formats.
@@ -216,129 +275,3 @@ def solved_limits(asked: ServeAsked, config: Config) -> list[ServingLimit]:
 def limit_rows(asked: ServeAsked, config: Config) -> list[records.LimitRow]:
     """The same as rows."""
     return [records.LimitRow(one.name, one.counts, one.text, one.value) for one in solved_limits(asked, config)]
-
-
-# Other ways to serve the same requests, beside the best configuration: drafting, disaggregated prefill and decode,
-# prefix caching.
-
-
-HOST_BYTES = 100e9
-MOST_POOLS = 3
-
-
-def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation | None:
-    """Drafting in one configuration, by the number of drafts."""
-    draft = asked.draft
-    if draft is None:
-        return None
-    deployment, keys = deployed(asked, config), asked.ask.prompt + asked.ask.output / 2
-    most = max(MOST, *draft.counts)
-    loops = speculate(deployment, draft, config.batch, keys, tuple(range(most + 1)))
-    rows = [
-        records.DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops
-    ]
-    return records.Speculation(
-        acceptance=list(draft.acceptance) if isinstance(draft.acceptance, tuple) else [draft.acceptance],
-        drafter=draft.model.name if draft.model is not None else remedies.drafter(asked),
-        batch=config.batch,
-        rows=rows,
-        best_drafts=min(loops, key=lambda one: one.tpot).drafts,
-        most_batch=config.most,
-        hurts_from_batch=break_even(deployment, draft, keys, [one for one in BATCHES if one <= config.most]),
-    )
-
-
-def disaggregation_report(asked: ServeAsked, best: Config | None) -> records.Disaggregation:
-    """The best pools beside the best configuration that does both."""
-    found = _pools(search(replace(asked, apart=True)), asked)
-    gain = _gain(found[0], best, asked.ask) if found and best is not None and best.meets else None
-    pays = bool(found) and found[0].meets and (gain is None or gain > 1)
-    return records.Disaggregation(
-        [_pool_report(asked, one) for one in found], gain, pays, _pool_advice(found, gain, pays)
-    )
-
-
-def _pools(configs: Sequence[Config], asked: ServeAsked) -> list[Pools]:
-    """The best pairs of pools under one engine that have their KV cache in the same format: a cache is sent as it was
-    written."""
-    same: dict[tuple[str, str], list[Config]] = {}
-    for one in configs:
-        same.setdefault((one.plan.kv, server_of(one.engine)), []).append(one)
-    found = [pair for own in same.values() for pair in best_pools(own, asked.ask)]
-    return sorted(found, key=Pools.order)[:MOST_POOLS]
-
-
-def _gain(pair: Pools, best: Config, ask: Ask) -> float:
-    """Tokens for a dollar over those of a configuration that does both; for a chip where prices are not known. With a
-    rate, those of the fleets that it takes."""
-    if ask.rate is not None:
-        chips, price = replicas_for(best, ask) * best.chips, best.piece.chip.price
-        return chips / pair.chips if pair.usd_per_h is None or price is None else chips * price / pair.usd_per_h
-    if pair.usd_per_mtok is not None and best.usd_per_mtok is not None:
-        return best.usd_per_mtok / pair.usd_per_mtok
-    return pair.tokens_per_chip / best.tokens_per_chip
-
-
-def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
-    prefill, decode = config_report(asked, pair.prefill), config_report(asked, pair.decode)
-    return records.PoolReport(
-        **shared(records.PoolReport, pair, prefill=prefill, decode=decode),
-        ttft_s=pair.ttft,
-        tpot_s=pair.tpot,
-        requests_per_s=pair.requests,
-        output_tokens_per_s_per_chip=pair.tokens_per_chip,
-        transfer_bytes_per_s=pair.requests * pair.transfer_bytes,
-        cost_usd_per_mtok=pair.usd_per_mtok,
-        meets_slo=pair.meets,
-        ttft_p95_s=pair.ttft_p95,
-    )
-
-
-def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool) -> str:
-    if not found:
-        return "Nothing fits that could be disaggregated."
-    best = found[0]
-    if not best.meets:
-        return "Disaggregated prefill and decode miss the targets too."
-    used = best.requests * best.transfer_bytes / best.port_bytes_per_s
-    wires = f"KV caches take {used:.0%} of the prefill replicas' links"
-    if gain is None:
-        return f"Worth it: disaggregated, the targets are met, and together they are not; {wires}."
-    verdict = "Worth it" if pays else "Not worth it"
-    return f"{verdict}: {gain:.2f}x the tokens per dollar of the best configuration that does both; {wires}."
-
-
-def prefix_report(asked: ServeAsked, config: Config) -> records.PrefixCache | None:
-    """What the cached part of prompts saves, and where it could live."""
-    past = asked.ask.past
-    if past < 1:
-        return None
-    deployment = deployed(asked, config)
-    found = hit(deployment, asked.ask.prompt, past)
-    where = rooms(deployment, past, config.batch, asked.ask.prompt + asked.ask.output, HOST_BYTES)
-    size = first(cache_per_chip(deployment, float(past)))
-    return records.PrefixCache(
-        shared_tokens=past,
-        prefill_computed_s=found.computed,
-        prefill_from_hbm_s=found.from_hbm,
-        prefill_from_host_s=found.from_host,
-        saved=found.saved,
-        prefix_bytes=size,
-        prefixes_hbm=where.hbm,
-        prefixes_host=where.host,
-        host_pays=found.host_pays,
-        advice=_prefix_advice(found.saved, where.hbm, found.host_pays, found.from_host, found.computed),
-    )
-
-
-def _prefix_advice(saved: float, fits: float, host_pays: bool, loaded: float, computed: float) -> str:
-    text = f"A hit saves {saved:.0%} of the prefill"
-    if fits >= 2:
-        text += f"; {int(fits):,} such prefixes fit in HBM beside this batch, the one that it shares among them"
-    else:
-        text += "; the batch shares one, and no other fits in HBM beside it (a smaller batch makes room)"
-    verb = "still beats" if host_pays else "takes longer than"
-    return (
-        f"{text}, and loading one from the host ({render(loaded, 's')} in all) {verb} computing it "
-        f"({render(computed, 's')})."
-    )

@@ -1,24 +1,21 @@
 """`dscale serve` asked: the question read and answered; and what can be made of the answer: the next command, a plan
 file that `dscale simulate` takes as it is, ledgers, timelines."""
 
-import shlex
-
-from dragonscale.app.given import check_named, unnamed
-from dragonscale.app.questions.flag import written
+from dragonscale.app.given import check_named
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.app.serve.answer import answer
 from dragonscale.app.serve.config import deployment_of, iterations
+from dragonscale.app.serve.recommended import next_command, recommended
 from dragonscale.app.serve.serve_charts import draw
-from dragonscale.app.serve.serve_question import ServeAsked, read_question
-from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
+from dragonscale.app.serve.serve_question import read_question
+from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.app.serve.serve_sheet import serve_sheet
 from dragonscale.listener import Listener
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
 from dragonscale.serving import plan_file
 from dragonscale.serving.ledger import iteration_ledger
-from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.sheets.sheet import NextStep, Sheet
 
 
@@ -31,53 +28,16 @@ def ask(question: ServeQuestion, listener: Listener, brief: bool = False) -> Ser
     return answer(asked, listener.step, brief).came_from(asked, listener.notes)
 
 
-def next_command(asked: ServeAsked, report: ServeReport) -> str:
-    """The recommended replicas under their traffic: what `dscale simulate` says of percentiles and queues."""
-    question = asked.question
-    if not report.configs or not report.configs[0].meets_slo or unnamed(question.model, question.on, question.draft):
-        return ""
-    saved, work = recommended(asked, report), report.workload
-    seqs = -(-saved.batch // saved.plan.data)
-    words = ["dscale simulate", written(asked.question.model), "--on", saved.slice, "--plan", str(saved.plan)]
-    words += ["--replicas", str(saved.replicas)] if saved.replicas > 1 else []
-    if saved.prefill.slice:
-        words += ["--prefill-on", saved.prefill.slice, "--prefill-plan", saved.prefill.plan]
-        words += ["--prefill-replicas", str(saved.prefill.replicas)] if saved.prefill.replicas > 1 else []
-    words += ["--rate", saved.traffic.rate] if saved.traffic.rate else ["--clients", str(saved.batch * saved.replicas)]
-    words += ["--prompt", str(work.prompt), "--output", str(work.output), "--max-seqs", str(seqs)]
-    for flag, value in (("--ttft", saved.targets.ttft), ("--tpot", saved.targets.tpot)):
-        words += [flag, value] if value else []
-    if shared := round(work.prompt * work.cached):  # one prefix that all prompts begin with, as serve counts it
-        words += ["--prefixes", f"1x{shared}"]
-    words += [] if asked.is_auto else ["--engine", saved.engine]
-    if saved.speculation.drafts:
-        words += ["--drafts", str(saved.speculation.drafts), "--accept", saved.speculation.acceptance]
-        words += ["--draft", saved.speculation.draft] if saved.speculation.draft else []
-    return " ".join([*words, *_as_asked(asked)])
-
-
-def _as_asked(asked: ServeAsked) -> list[str]:
-    """The flags that both commands have, and that the plan does not say, as they were given."""
-    words: list[str] = []
-    question = asked.question
-    for name in ("token_budget", "memory_fraction", "price", "family", "force", "set", "assume"):
-        value, flag = getattr(question, name), "--as" if name == "family" else f"--{name.replace('_', '-')}"
-        if value is True:
-            words.append(flag)
-        elif value:
-            several = value if isinstance(value, list | tuple) else (value,)
-            words += [word for one in several for word in (flag, shlex.quote(str(one)))]
-    return words
-
-
 def iteration_ledgers(report: ServeReport) -> dict[str, Ledger]:
     """The ledgers of a prefill and of a decode step of the first configuration of a report, which keeps them beside its
     fields."""
     kept, best = vars(report), report.first()
     if "ledgers" not in kept:
-        deployment = deployment_of(report.asked, best)
-        steps = iterations(report.asked, best.batch, deployment)
-        kept["ledgers"] = {name: iteration_ledger(deployment, steps[name]) for name in ("prefill", "decode")}
+        kept["ledgers"] = {}
+        for name in ("prefill", "decode"):
+            deployment = deployment_of(report.asked, best, name)
+            step = iterations(report.asked, best.batch, deployment)[name]
+            kept["ledgers"][name] = iteration_ledger(deployment, step)
     return kept["ledgers"]
 
 
@@ -89,43 +49,8 @@ def save_iterations(report: ServeReport, path: str) -> str:
     return "; open it at https://ui.perfetto.dev"
 
 
-def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
-    """What a report recommends, with everything it was worked out for."""
-    apart = report.disaggregation
-    pools = apart.pools[0] if apart is not None and apart.pays and apart.pools else None
-    best = report.configs[0] if pools is None else pools.decode
-    question, limits, rate = asked.question, asked.limits, asked.question.rate.strip()
-    ramp = "" if rate else f"{best.latency_s:.4g}s"
-    prefill = plan_file.SavedPrefill()
-    if pools is not None:
-        own = pools.prefill
-        prefill = plan_file.SavedPrefill(asked.written_slice(own.copy_slice), own.plan, pools.prefills)
-    return plan_file.SavedPlan(
-        parse_serving_plan(best.plan),
-        written(question.model),
-        asked.written_slice(best.copy_slice),
-        best.engine,
-        best.batch,
-        replicas=pools.decodes if pools is not None else best.copies if best.replicas is None else best.replicas,
-        traffic=plan_file.SavedTraffic(asked.ask.prompt, asked.ask.output, asked.ask.cached, rate, ramp=ramp),
-        targets=plan_file.SavedTargets(question.ttft.strip(), question.tpot.strip()),
-        launch=plan_file.SavedLaunch(limits.max_seqs, limits.token_budget, limits.memory_fraction),
-        speculation=_drafts(asked, best),
-        prefill=prefill,
-    )
-
-
-def _drafts(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedDrafts:
-    if asked.draft is None or not best.drafts:
-        return plan_file.SavedDrafts()
-    chances = asked.draft.acceptance
-    text = ",".join(f"{one:g}" for one in (chances if isinstance(chances, tuple) else (chances,)))
-    return plan_file.SavedDrafts(best.drafts, text, written(asked.question.draft))
-
-
 def _save(report: ServeReport, path: str) -> str:
-    """Write what a report recommends as TOML, for `--plan`, `dscale simulate` and `dscale verify`: disaggregated
-    prefill and decode where that is worth it, the best configuration otherwise."""
+    """Write what a report recommends as TOML, for `--plan`, `dscale simulate` and `dscale verify`."""
     report.first()
     question = report.asked.question
     check_named(question.model, question.on, question.draft)
@@ -137,10 +62,7 @@ def _sheet(report: ServeReport, detail: bool) -> Sheet:
     sheet, command = serve_sheet(report, detail), report.asked and next_command(report.asked, report)
     if not command:
         return sheet
-    # where there are targets, the next command holds more than means against them
-    means = " (targets are means here; dscale simulate judges percentiles)"
-    targets = means if report.workload.ttft_s or report.workload.tpot_s else ""
-    return Sheet((*sheet.blocks, NextStep(command, f"Next, under traffic{targets}:")))
+    return Sheet((*sheet.blocks, NextStep(command, "Next, under traffic:")))
 
 
 def _ledger(report: ServeReport) -> Ledger:

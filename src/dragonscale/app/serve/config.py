@@ -11,19 +11,30 @@ import numpy
 from dragonscale.app.given import slice_of
 from dragonscale.app.record import shared
 from dragonscale.app.serve.serve_question import ServeAsked
-from dragonscale.app.serve.serve_records import ConfigReport, ExpectedError, MemoryUse, ServeReport, StepTerm
+from dragonscale.app.serve.serve_records import (
+    ConfigReport,
+    ExpectedError,
+    MemoryUse,
+    PrefillPool,
+    ServeReport,
+    StepTerm,
+)
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at
 from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind, band_of, fitted_kernels, is_moe
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.frontier import Config, replicas_for
+from dragonscale.serving.disaggregation import PooledConfig
+from dragonscale.serving.economics import usd_per_million
+from dragonscale.serving.frontier import Config
 from dragonscale.serving.held import cache_lines, weight_lines, workspace_lines
 from dragonscale.serving.launch import engine_on
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prompting import chunks_of
+from dragonscale.serving.ranking import replicas_for
+from dragonscale.serving.targets import LATENCIES
 from dragonscale.training.bands import kind_name
 
 STEP_SCORES, PROMPT_SCORES = "decode attention (KV reads)", "attention (QK, softmax, PV)"
@@ -51,24 +62,28 @@ def iterations(asked: ServeAsked, batch: int, deployment: Deployment) -> dict[st
 
 
 def asked_slice(asked: ServeAsked, config: Config) -> tuple[str, int]:
-    """The slice that was asked for and the replicas it holds; where only the chip was named, that of one."""
+    """The slice that was asked for and the replicas it holds; where only the chip was named, that of one (of pools as
+    many chips as they take)."""
     for chip, piece in asked.targets:
-        if piece is not None and chip.name == config.piece.chip.name and piece.chips % config.chips == 0:
-            return str(piece), piece.chips // config.chips
-    return str(config.piece), 1
+        whole = piece is not None and chip.name == config.piece.chip.name
+        if piece is not None and whole and (config.is_fleet or piece.chips % config.chips == 0):
+            return str(piece), max(piece.chips // config.chips, 1)
+    return f"{config.piece.chip.name}:{config.chips}" if config.is_fleet else str(config.piece), 1
 
 
 def config_report(asked: ServeAsked, config: Config, full: bool = False) -> ConfigReport:
-    """A configuration; with `full` also its terms and memory, and beside its fields the bills these are read off."""
+    """A configuration, beside its fields its steady state; with `full` also its terms and memory, and beside its fields
+    the bills these are read off."""
     plan, state, ask = config.plan, config.state, asked.ask
     where, copies = asked_slice(asked, config)
     split = config.split_cost(ask)
     replicas = None if ask.rate is None else replicas_for(config, ask)
     chips = None if replicas is None else replicas * config.chips
-    price = config.piece.chip.price
+    hourly = None if replicas is None or config.usd_per_h is None else replicas * config.usd_per_h
     tpot = float(state.tpot) if ask.output > 1 else 0.0
+    words = {"plan": str(plan), "engine": asked.engine_words(config.engine), **_pools(config)}
     report = ConfigReport(
-        **shared(ConfigReport, config, plan, plan=str(plan), engine=asked.engine_words(config.engine)),
+        **shared(ConfigReport, config, plan, **words),
         slice=where,
         decode_step_s=config.decode_s,
         ttft_s=float(state.ttft),
@@ -88,18 +103,31 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         cost_usd_per_mtok_output=None if split is None else float(split[1]),
         replicas=replicas,
         fleet_chips=chips,
-        fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
+        fleet_usd_per_h=hourly,
+        fleet_usd_per_mtok=hourly and ask.rate and float(usd_per_million(ask.rate * ask.output, 1, hourly)),
         prefill_chunks=config.chunks,
         violations=violations(asked, config),
         quantized=is_quantized(plan.weights, asked.model),
     )
     add_bands(report, kind_of(asked, config))
+    vars(report)["state"] = state
     if full:
         bills = vars(report)["bills"] = iteration_bills(asked, deployed(asked, config), config.batch)
+        if report.prefill is not None:
+            bills["prefill"] = iteration_bills(asked, deployment_of(asked, report, "prefill"), 1)["prefill"]
         report.roofline_s = float(bills["decode"].total("bound_s", lambda line: not line.moves))
         report.terms, report.prefill_terms = (term_rows(bills[name]) for name in ("decode", "prefill"))
         report.memory = memory_use(asked, config)
     return report
+
+
+def _pools(config: Config) -> dict[str, Any]:
+    """The pools of a configuration that has some."""
+    if not isinstance(config, PooledConfig):
+        return {}
+    pair, own = config.pools, config.pools.prefill
+    pool = PrefillPool(str(own.plan), str(own.piece), own.chips, pair.prefills, pair.prefill_load, pair.ttft_p95)
+    return {"prefill": pool, "decodes": pair.decodes, "places": pair.decode.batch}
 
 
 def kind_of(asked: ServeAsked, config: Config) -> ServedKind:
@@ -109,11 +137,11 @@ def kind_of(asked: ServeAsked, config: Config) -> ServedKind:
 
 def violations(asked: ServeAsked, config: Config) -> list[str]:
     """Each target that is missed, and by how much."""
-    pairs = (("TTFT", asked.ask.ttft, float(config.state.ttft)), ("TPOT", asked.ask.tpot, float(config.state.tpot)))
+    times = asked.ask.times(config.state.ttft, config.state.tpot)
     return [
-        f"{name} is {render(found, 's')}, {found / target - 1:.0%} above the {render(target, 's')} asked for"
-        for name, target, found in pairs
-        if target is not None and found > target and (name == "TTFT" or asked.ask.output > 1)
+        f"{LATENCIES[name]} is {render(found, 's')}, {found / target - 1:.0%} above the {render(target, 's')} asked for"
+        for name, (found, target) in times.items()
+        if found > target
     ]
 
 
@@ -163,7 +191,7 @@ def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
     cache = config.hbm_bytes - first(room.weights + room.working + room.reserve)
     page = max(room.page, 1)
     length = first(room.in_pages(float(asked.ask.prompt + asked.ask.output)))
-    sequence = length * first(room.per_token) + first(room.fixed)
+    sequence = first(room.sequence(length))
     tokens = first(room.cache) / max(sequence / length, 1e-9)
     return MemoryUse(
         weights_bytes=first(room.weights),
@@ -210,7 +238,8 @@ def rests_on(kind: ServedKind) -> str:
     guessed = [SHOWN[measure] for measure, band in bands.items() if band.estimated]
     parts: dict[tuple[int, str], list[str]] = {}
     for measure, band in bands.items():
-        parts.setdefault((band.runs, kind_name(band.name)), []).append(SHOWN[measure])
+        side = f", nearly all {abs(band.bias):.0%} or more {'above' if band.bias > 0 else 'below'} what is expected"
+        parts.setdefault((band.runs, kind_name(band.name) + (side if band.bias else "")), []).append(SHOWN[measure])
     found = "; ".join(f"{', '.join(names)}: {runs:,} {name}" for (runs, name), names in parts.items())
     if not guessed:
         return found
@@ -240,11 +269,13 @@ _TENSOR = {"expert": "tensor", "share": "tensor"}
 """Parts that a mesh cuts the tensor ways of a plan into; a plan knows them as one axis."""
 
 
-def deployment_of(asked: ServeAsked, one: ConfigReport) -> Deployment:
-    """One replica of a configuration of a report."""
-    piece = slice_of(one.copy_slice, (chip for chip, _ in asked.targets))
+def deployment_of(asked: ServeAsked, one: ConfigReport, phase: str = "decode") -> Deployment:
+    """One replica of a configuration of a report: of pools one of those that run a phase."""
+    pool = one.prefill if phase == "prefill" else None
+    where, plan = (one.copy_slice, one.plan) if pool is None else (pool.slice, pool.plan)
+    piece = slice_of(where, (chip for chip, _ in asked.targets))
     engine = engine_on(one.engine, piece.chip, asked.model, asked.limits)
-    return Deployment(asked.model, piece, parse_serving_plan(one.plan), engine)
+    return Deployment(asked.model, piece, parse_serving_plan(plan), engine)
 
 
 def bills_of(report: ServeReport) -> dict[str, Ledger]:

@@ -16,9 +16,10 @@ from dragonscale.app.serve.serve_records import ConfigReport
 from dragonscale.serving.crossovers import resources
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import Formats
-from dragonscale.serving.frontier import Config, frontier, judge
+from dragonscale.serving.frontier import Config, judge
 from dragonscale.serving.iteration import decode
 from dragonscale.serving.phases import iteration_cost
+from dragonscale.serving.ranking import frontier
 from dragonscale.serving.space import Lot, stack
 
 POINTS = 48
@@ -47,7 +48,7 @@ def batch_curves(asked: ServeAsked, one: ConfigReport, deployment: Deployment, u
     """The configuration's plan with batches from one sequence a data rank to beyond what fits (and `upto`)."""
     plan, ask = deployment.plan, asked.ask
     lot = Lot((deployment.piece,), stack([plan], _formats(deployment), plan.spread))
-    configs = judge(asked.model, lot, deployment.engine, ask, None, asked.draft)
+    configs = judge(asked.model, lot, deployment.engine, ask, None, asked.draft_by(deployment.engine.name))
     low, high = float(plan.data), BEYOND * max(one.max_batch, upto, 2.0 * plan.data)
     grid = sorted({*map(float, numpy.rint(numpy.geomspace(low, high, POINTS))), float(one.batch), float(one.max_batch)})
     batches = numpy.array(grid)

@@ -20,7 +20,7 @@ from dragonscale.serving.frontier import Config
 from dragonscale.serving.legal import context_refusal, engine_refusal, format_refusal, refusal, wide_refusal
 from dragonscale.serving.legality import QUANTIZE, WIDE, current_engines, pair_word, pairs, quality, rules
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.speculation import Draft, head_part
+from dragonscale.serving.speculation import Draft, has_heads, head_part
 
 LLAMA_STUDIED = ("fp8", "int8", "int4")
 """Formats whose quality is known from the Llama 3.1 family (Kurtic and others, arXiv 2411.02355)."""
@@ -32,7 +32,7 @@ def asked_refusal(asked: ServeAsked) -> str:
     """Why nothing that was asked for can be had anywhere; empty if something can, or is forced."""
     if asked.question.force:
         return ""
-    return context_refusal(asked.model, asked.ask.prompt + asked.ask.output)
+    return context_refusal(asked.model, asked.ask.prompt, asked.ask.output)
 
 
 def chip_refusal(asked: ServeAsked, chip: Chip) -> str:
@@ -245,7 +245,7 @@ def _told(would: str, one: Config | None, more: str = "") -> str:
 def _drafted(asked: ServeAsked, config: Config) -> tuple[str, bool]:
     """What speculative decoding would do for a time per token that is missed, and whether that is enough."""
     ask = asked.ask
-    if ask.tpot is None or float(config.state.tpot) <= ask.tpot or asked.draft is not None or ask.output == 1:
+    if ask.step is None or float(config.state.tpot) <= ask.step or asked.draft is not None or ask.output == 1:
         return "", False
     found = search(replace(asked, draft=Draft(ACCEPTED, part=head_part(asked.model))))
     met = [one for one in found if one.meets]
@@ -264,7 +264,7 @@ def _decoding(one: Config) -> str:
 def drafter(asked: ServeAsked) -> str:
     """What drafts where no model is named."""
     name = asked.model.name
-    if any(section.name.startswith("mtp") for section in asked.model.extras):
+    if has_heads(asked.model):
         return f"the MTP module of {name}"
     return f"an EAGLE or MTP head ({name} has none of its own; train or download one)"
 

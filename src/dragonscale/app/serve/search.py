@@ -9,12 +9,14 @@ from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.serving.bands import ServedKind, counted_share, is_moe
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.frontier import Ask, Config, best, explore, first_of_each, judge
+from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import Lot, parts_of, slices_of, stack
+from dragonscale.serving.ranking import best, first_of_each
+from dragonscale.serving.space import one_plan, parts_of, pool_parts, slices_of
 
 WIDER = (256, 1024)
 """Chips of one replica to look at where nothing fits the usual number."""
@@ -28,7 +30,8 @@ def search(asked: ServeAsked, progress: Progress | None = None) -> list[Config]:
         return judge_plan(asked)
     found: list[Config] = []
     for number, (chip, piece) in enumerate(asked.targets, 1):
-        found += _on(asked, chip, slices_of(chip) if piece is None else parts_of(piece))
+        parts = pool_parts if asked.ask.apart else parts_of
+        found += _on(asked, chip, slices_of(chip) if piece is None else parts(piece))
         if progress is not None:
             progress(number, len(asked.targets))
     if not found and not asked.several and asked.targets[0][1] is None:
@@ -55,7 +58,7 @@ def _by_engine(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice], name: str
     batches = None if asked.batch is None else [asked.batch]
     formats, engine = asked.formats(chip, name), asked.engine_on(chip, name)
     return explore(
-        asked.model, pieces, lambda _: formats, engine, asked.ask, (asked.spread,), None, batches, asked.draft
+        asked.model, pieces, lambda _: formats, engine, asked.ask, (asked.spread,), None, batches, asked.draft_by(name)
     )
 
 
@@ -79,9 +82,15 @@ def judge_plan(asked: ServeAsked) -> list[Config]:
     batches = None if asked.batch is None else [asked.batch]
     found: list[list[Config]] = []
     for piece in pieces_for(asked, plan):
-        lot = Lot((piece,), stack([plan], asked.formats(piece.chip)[0], plan.spread))
-        found.append(judge(asked.model, lot, asked.engine_on(piece.chip), asked.ask, batches, asked.draft))
+        lot, engine = one_plan(piece, plan), asked.engine_on(piece.chip)
+        found.append(judge(asked.model, lot, engine, asked.ask, batches, asked.draft_by(engine.name)))
     return min(found, key=lambda own: own[0].decode_s if own else math.inf)
+
+
+def at_batches(asked: ServeAsked, config: Config, batches: Sequence[int]) -> list[Config]:
+    """A configuration with other batches."""
+    engine, lot = asked.engine_on(config.piece.chip, config.engine), one_plan(config.piece, config.plan)
+    return judge(asked.model, lot, engine, asked.ask, batches, asked.draft_by(engine.name))
 
 
 def pieces_for(asked: ServeAsked, plan: ServingPlan) -> list[Slice]:
@@ -129,13 +138,22 @@ def check_plan(asked: ServeAsked, plan: ServingPlan) -> None:
 
 def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
     """The best that meet the targets, cheapest first; where none does, those that miss them least. Of several chips the
-    best one each."""
-    met = [one for one in configs if one.meets]
+    best one each; those of which nothing was measured by the slow end of their bands, at which they meet the targets
+    too where they can."""
+    met, counted = [one for one in configs if one.meets], counted_in(asked)
     if asked.several:
-        chips = {chip.name for chip, _ in asked.targets}
-        each = [best([one for one in met if one.piece.chip.name == name], asked.ask, 1) for name in sorted(chips)]
-        met = [one for own in each for one in own]
-    return best(met, asked.ask, asked.top) if met else nearest(asked.ask, configs, asked.top)
+        chips: dict[str, list[Config]] = {}
+        for one in met:
+            chips.setdefault(one.piece.chip.name, []).append(one)
+        sure = {name: [one for one in own if excess(asked.ask, one) <= counted(one)] for name, own in chips.items()}
+        met = [one for name, own in sorted(chips.items()) for one in best(sure[name] or own, asked.ask, 1)]
+    return best(met, asked.ask, asked.top, counted) if met else nearest(asked.ask, configs, asked.top)
+
+
+def counted_in(asked: ServeAsked) -> Callable[[Config], float]:
+    """What of the expected tokens counts where several chips compete: a guess counts by the slow end of its band."""
+    moe = is_moe(asked.model)
+    return lambda one: counted_share(ServedKind(one.piece.chip.name, one.engine, moe)) if asked.several else 1.0
 
 
 def ranked_apart(asked: ServeAsked, configs: Sequence[Config]) -> tuple[list[Config], list[Config]]:
@@ -152,9 +170,8 @@ def ranked_apart(asked: ServeAsked, configs: Sequence[Config]) -> tuple[list[Con
 
 def excess(ask: Ask, config: Config) -> float:
     """By how much the worst target is missed: 1 is just met."""
-    ratios = [float(config.state.ttft) / ask.ttft] if ask.ttft else []
-    ratios += [float(config.state.tpot) / ask.tpot] if ask.tpot else []
-    return max(ratios, default=0.0)
+    times = ask.times(config.state.ttft, config.state.tpot)
+    return max((found / limit for found, limit in times.values()), default=0.0)
 
 
 def nearest(ask: Ask, configs: Sequence[Config], count: int) -> list[Config]:

@@ -24,31 +24,37 @@ from dragonscale.serving.engine import Engine, load_engine, spelt_engine, split_
 from dragonscale.serving.formats import Formats, product_format
 from dragonscale.serving.frontier import Ask
 from dragonscale.serving.launch import LaunchLimits, engine_on
+from dragonscale.serving.legal import divisible
+from dragonscale.serving.legality import rules
 from dragonscale.serving.plan import SPREADS
 from dragonscale.serving.plan_file import SavedDrafts, SavedPlan, read_serving_plan
-from dragonscale.serving.speculation import MOST, Draft, head_part, read_acceptance
+from dragonscale.serving.speculation import MOST, Draft, head_part, own_draft, read_acceptance
+from dragonscale.serving.targets import LatencyTarget, read_targets
 
 MOST_CONFIGS = 1000
 MOST_DRAFTS = 32
+MANY_EXPERTS = 64
+"""Of a layer, from which pools are looked at unasked: DeepSeek and its kin, whose experts large deployments deal over
+many chips."""
 
 
 @dataclass(frozen=True)
 class ServeAsked:
     """The flags understood. `targets` are chips, each with a slice where one was named; `everywhere` says that all
-    chips of the catalogue are meant; `apart` that prompts are prefilled by replicas of their own; `against_best` that
-    something better than the given plan is looked for."""
+    chips of the catalogue are meant; `against_best` that something better than the given plan is looked for."""
 
     question: ServeQuestion
     model: Transformer
     targets: tuple[tuple[Chip, Slice | None], ...]
     ask: Ask
+    goals: dict[str, LatencyTarget]
+    """Targets by the name of the latency; `ask` has their seconds as means."""
     engine: str
     limits: LaunchLimits
     saved: SavedPlan | None = None
     batch: int | None = None
     draft: Draft | None = None
     everywhere: bool = False
-    apart: bool = False
     against_best: bool = False
     notes: tuple[str, ...] = ()
 
@@ -63,7 +69,25 @@ class ServeAsked:
         plan = None if self.saved is None else self.saved.plan
         size = chips or (self._chips(chip) if plan is None else plan.chips)
         engine = engine_on(self.engine_words(name), chip, self.model, self.limits, size, plan)
-        return alone(engine) if self.apart else engine
+        return alone(engine) if self.ask.apart else engine
+
+    def draft_by(self, engine: str) -> Draft | None:
+        """Who drafts under an engine: what was asked for, or the model's own heads where the engine takes them."""
+        return None if self.draft is None or (self.draft.source and not rules(engine).mtp) else self.draft
+
+    def pools_on(self, chip: Chip) -> bool:
+        """Whether disaggregated prefill and decode are looked at: where that was said, and else for a model of many
+        experts on 16 chips or more (or on as many as it needs, where that is more than a server), by engines that do
+        it."""
+        wanted, row = self.question.disaggregate, rules(self.engine_on(chip).name)
+        if wanted is not None or self.ask.apart or self.ask.output == 1:
+            return bool(wanted) and not self.ask.apart
+        free = self.saved is None and self.batch is None and divisible(self.model).experts >= MANY_EXPERTS
+        return free and row.pools and (self._chips(chip) or (2 * NODE if row.wide else 0)) >= 2 * NODE
+
+    def apart(self) -> "ServeAsked":
+        """The same of replicas that only prefill or only decode: which request is in time is for both to say."""
+        return replace(self, ask=replace(self.ask, apart=True, ttft=None, e2e=None))
 
     def engine_names(self, chip: Chip, sizes: Iterable[int]) -> dict[str, list[int]]:
         """The engines to look at for replicas of such sizes, each with its sizes."""
@@ -167,19 +191,21 @@ def _read(question: ServeQuestion) -> ServeAsked:
     question, shorter = _within(question, model)
     prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
     read = [*dict.fromkeys(note for note in (prompt[1], output[1], *where.read) if note)]
+    goals = read_targets(question)
+    targets: dict[str, Any] = {name: goal.seconds for name, goal in goals.items()}
     ask = Ask(
         prompt=prompt[0],
         output=output[0],
-        ttft=_positive(question.ttft, "s", "--ttft"),
-        tpot=_positive(question.tpot, "s", "--tpot"),
+        **targets,
         rate=_positive(question.rate, "count/s", "--rate"),
         cached=question.cached,
         rented=tuple((chip.name, piece.chips) for chip, piece in where.targets if piece is not None),
     )
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     how = *(told(foreign) if foreign else ()), *model.notes, *read, *_notes(question, saved, model)
-    better, batch, draft = question.better or foreign is not None, _batch(question, saved), _draft(question, model)
-    whole = question, model, where.targets, ask, engine, limits, saved, batch, draft, where.everywhere
+    better, batch = question.better or foreign is not None, _batch(question, saved)
+    draft = _draft(question, saved, model, ask.output)
+    whole = question, model, where.targets, ask, goals, engine, limits, saved, batch, draft, where.everywhere
     return ServeAsked(*whole, against_best=better, notes=(*how, *shorter, *where.notes))
 
 
@@ -238,13 +264,16 @@ def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
     return batch
 
 
-def _draft(question: ServeQuestion, model: Transformer) -> Draft | None:
+def _draft(question: ServeQuestion, saved: SavedPlan | None, model: Transformer, output: int) -> Draft | None:
+    """Who drafts: what flags say, or else a checkpoint's own heads; a plan says itself whether there are drafts."""
     if not question.accept.strip():
-        if question.draft or question.drafts is not None:
+        counts = () if question.drafts is None else (question.drafts,)
+        own = None if question.draft or (saved is not None and not counts) else own_draft(model, counts)
+        if own is None and (question.draft or question.drafts):
             raise InputError(
                 "--draft and --drafts need --accept, the probability that a draft is accepted, such as 0.7."
             )
-        return None
+        return own if question.drafts != 0 and output > 1 else None
     if question.drafts is not None and not 0 <= question.drafts <= MOST_DRAFTS:
         raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MOST_DRAFTS} tokens.")
     counts = tuple(range(MOST + 1)) if question.drafts is None else (question.drafts,)

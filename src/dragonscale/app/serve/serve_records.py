@@ -6,10 +6,13 @@ import msgspec
 
 from dragonscale.app.prices import PriceRow
 from dragonscale.app.record import Record
-from dragonscale.errors import INFEASIBLE, Infeasible
+from dragonscale.app.serve.variant_records import ExpectedError, FrontierPoint, LimitRow, PrefixCache, Speculation
+from dragonscale.app.simulate.simulate_records import Latency
+from dragonscale.errors import INFEASIBLE, MISSED, Infeasible
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.targets import LatencyTarget
 
 SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
 """The degrees of a plan as tables print them and `--plan` reads them."""
@@ -30,6 +33,17 @@ class ServeRequest(msgspec.Struct):
     """Why this engine, where nobody named one."""
     engines: dict[str, str] = {}
     """The engine of the best configuration on each chip."""
+    itl_s: float | None = None
+    e2e_s: float | None = None
+    statistics: dict[str, str] = {}
+    """Which statistic each target is for: mean, p50, p90, p95 or p99."""
+
+    @property
+    def goals(self) -> dict[str, LatencyTarget]:
+        """The targets, by the name of the latency."""
+        return {
+            name: LatencyTarget(getattr(self, f"{name}_s"), statistic) for name, statistic in self.statistics.items()
+        }
 
 
 class StepTerm(msgspec.Struct):
@@ -75,14 +89,31 @@ class MemoryUse(msgspec.Struct):
         }
 
 
+class PrefillPool(msgspec.Struct):
+    """Replicas that prefill for others: one's plan, slice and chips, how many, the part of the time that they are busy,
+    and the TTFT that one request of twenty exceeds."""
+
+    plan: str
+    slice: str
+    chips: int
+    replicas: int
+    load: float
+    ttft_p95_s: float
+
+
 class ConfigReport(msgspec.Struct, dict=True):
-    """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how
-    many fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's
-    prefill beside the others, in `prefill_chunks` of up to `chunk_tokens`. `lower_s` and `roofline_s` bound a decode
-    step: everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included,
-    and for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that
-    was asked for, in whole slices where one was named. An answer of one token has a `tpot_s` of 0. `quantized` says
-    that the weights are narrower than the checkpoint's: such configurations come after those in its own formats."""
+    """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how many
+    fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's prefill
+    beside the others, in `prefill_chunks` of up to `chunk_tokens`: the iterations that it shares with their tokens and
+    prompts, so that it falls where fewer of longer prompts share one. `lower_s` and `roofline_s` bound a decode step:
+    everything overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included, and
+    for a million input and output tokens where each pays for its own time. `replicas` of them serve the rate that was
+    asked for, in whole slices where one was named, and each then gets less than it could do: `fleet_ttft_s`,
+    `fleet_tpot_s` and `fleet_usd_per_mtok` are those of that fleet at that rate. An answer of one token has a `tpot_s`
+    of 0. `quantized` says that the weights are narrower than the checkpoint's: such configurations come after those in
+    its own formats. Disaggregated prefill and decode have a `prefill` pool: plan, slice, batch and memory are then
+    those of one of its `decodes` decode replicas, with as many sequences as decode on average, of `places` that it is
+    launched with; times, rates, costs and `chips` those of the fleet."""
 
     slice: str
     tensor: int
@@ -122,6 +153,9 @@ class ConfigReport(msgspec.Struct, dict=True):
     replicas: int | None = None
     fleet_chips: int | None = None
     fleet_usd_per_h: float | None = None
+    fleet_ttft_s: float | None = None
+    fleet_tpot_s: float | None = None
+    fleet_usd_per_mtok: float | None = None
     violations: list[str] = []
     tpot_low_s: float | None = None
     tpot_high_s: float | None = None
@@ -140,6 +174,9 @@ class ConfigReport(msgspec.Struct, dict=True):
     terms: list[StepTerm] = []
     prefill_terms: list[StepTerm] = []
     memory: MemoryUse | None = None
+    prefill: PrefillPool | None = None
+    decodes: int = 1
+    places: int | None = None
 
     def __repr__(self) -> str:
         return f"<ConfigReport: {self.slice}: {config_text(self)}, {self.times()}>"
@@ -162,7 +199,10 @@ def degrees_text(one: ConfigReport | ServingPlan) -> str:
 
 
 def plan_text(one: ConfigReport) -> str:
-    """The sharding, with the replicas that the slice holds."""
+    """The sharding, with the replicas that the slice holds; of pools that of both."""
+    if one.prefill is not None:
+        first = degrees_text(parse_serving_plan(one.prefill.plan))
+        return f"{one.prefill.replicas}x {first} prefill, {one.decodes}x {degrees_text(one)} decode"
     return (f"{one.copies}x " if one.copies > 1 else "") + degrees_text(one)
 
 
@@ -176,40 +216,15 @@ def formats_text(one: ConfigReport) -> str:
 
 def config_text(one: ConfigReport) -> str:
     """A configuration in a few words: replicas, sharding, formats, batch."""
-    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{' each' if one.copies > 1 else ''}"
+    drafts = f", {one.drafts} draft{'s' * (one.drafts > 1)} a step" if one.drafts else ""
+    each = " each" if max(one.copies, one.decodes) > 1 else ""
+    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{each}{drafts}"
 
 
-class LimitRow(msgspec.Struct):
-    """A limit of serving this model on this chip, solved: its formula at datasheet rates, and the number."""
-
-    name: str
-    counts: str
-    formula: str
-    value: float
-
-
-class DraftRow(msgspec.Struct):
-    """A loop that drafts so many tokens: seconds of both halves, tokens it yields, seconds per token."""
-
-    drafts: int
-    drafting_s: float
-    verifying_s: float
-    tokens: float
-    per_token_s: float
-    speedup: float
-
-
-class Speculation(msgspec.Struct):
-    """Drafting in the best configuration. `hurts_from_batch` is the batch from which no draft pays, if there is one up
-    to `most_batch`, the largest that fits."""
-
-    acceptance: list[float]
-    drafter: str
-    batch: int
-    rows: list[DraftRow]
-    best_drafts: int
-    most_batch: int
-    hurts_from_batch: int | None
+def beaten_text(one: ConfigReport) -> str:
+    """A configuration beside another, in a few words: what it is, what it makes and what that costs."""
+    dollars = "" if one.cost_usd_per_mtok is None else f", ${one.cost_usd_per_mtok:,.2f} per million"
+    return f"{plan_text(one)} on {one.copy_slice}: {one.output_tokens_per_s_per_chip:,.0f} tok/s per chip{dollars}"
 
 
 class PoolReport(msgspec.Struct):
@@ -248,46 +263,18 @@ class Disaggregation(msgspec.Struct):
     advice: str
 
 
-class PrefixCache(msgspec.Struct):
-    """What a cached prefix saves in the best configuration, and where it could live: `prefixes_hbm` fit beside the
-    batch in HBM, `prefixes_host` in each 100 GB of a chip's share of host memory."""
+class SimulatedRun(msgspec.Struct):
+    """A short run of the headline under its traffic: `clients` that keep the batch of one replica full, or requests at
+    the asked rate (of a large fleet a few replicas and their part of it). `latency` has `ttft_s`, `tpot_s`, `itl_s`,
+    `e2e_s` and the time until a request is scheduled, `queue_s`."""
 
-    shared_tokens: int
-    prefill_computed_s: float
-    prefill_from_hbm_s: float
-    prefill_from_host_s: float
-    saved: float
-    prefix_bytes: float
-    prefixes_hbm: float
-    prefixes_host: float
-    host_pays: bool
-    advice: str
-
-
-class FrontierPoint(msgspec.Struct):
-    """A configuration that no other on the same chip beats both in speed and in throughput."""
-
-    slice: str
-    plan: str
-    batch: int
-    tpot_s: float
-    ttft_s: float
-    tokens_per_s_per_user: float
+    replicas: int
+    clients: int | None
+    rate_per_s: float | None
+    requests: int
+    latency: dict[str, Latency]
     output_tokens_per_s_per_chip: float
-    cost_usd_per_mtok: float | None
-
-
-class ExpectedError(msgspec.Struct):
-    """How far expectations of such servers (chip, engine, dense or MoE) have been from measurements, as medians of the
-    relative error: latencies of static batches and single steps, throughputs of servers, and mean TPOT and TTFT of
-    servers under load; null where nothing was measured. `source` says which runs the bands of the configurations rest
-    on."""
-
-    latency: float | None
-    throughput: float | None
-    tpot: float | None
-    ttft: float | None
-    source: str
+    meets_slo: bool
 
 
 class ServeReport(Record):
@@ -315,6 +302,8 @@ class ServeReport(Record):
     better: ConfigReport | None = None
     """What is better than a given plan, where that was asked for; `comparison` says by how much."""
     comparison: str = ""
+    simulated: SimulatedRun | None = None
+    """The headline as it was run; null in brief and where nothing meets the targets."""
 
     @property
     def best(self) -> ConfigReport | None:
@@ -323,7 +312,8 @@ class ServeReport(Record):
 
     @property
     def exit_code(self) -> int:
-        return INFEASIBLE if self.best is None else 0
+        """0 where the targets are met, another where something fits and misses them, and where nothing fits."""
+        return 0 if self.best is not None else MISSED if self.configs else INFEASIBLE
 
     @property
     def ledger(self) -> Ledger:

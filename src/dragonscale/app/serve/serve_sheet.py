@@ -8,6 +8,7 @@ from typing import Any
 
 from dragonscale.app import grids
 from dragonscale.app.serve import serve_records as records
+from dragonscale.serving.targets import LATENCIES
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
 
@@ -33,7 +34,7 @@ def configs_table(
     columns = CONFIG | {
         "#": lambda _: next(numbers),
         # one token has no time per token
-        "TPOT": (lambda one: "~" * (several and "tpot" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
+        "TPOT": (lambda one: "~" * (several and "tokens" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
         "meets SLO": lambda one: "yes" if one.meets_slo else "no",
     }
     columns |= {} if fleet else {"chips": (lambda one: one.copies * one.chips, "")}
@@ -53,8 +54,9 @@ def configs_foot(report: records.ServeReport) -> str:
     told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
     lines = [f"by {own[0]}; {told}"] if told else []
     if len(chips) > 1:
-        guessed = list(dict.fromkeys(one.chip for one in configs if "tpot" in one.estimated))
-        lines += [f"~ estimated, not fitted: no such run was measured on {', '.join(guessed)}"] if guessed else []
+        guessed = list(dict.fromkeys(one.chip for one in configs if "tokens" in one.estimated))
+        slow = "ranked by the slow end of the band"
+        lines += [f"~ never measured: no such run on {', '.join(guessed)}; {slow}"] if guessed else []
         kinds: dict[str, list[str]] = {}
         for row in report.prices:
             if row.chip in chips and row.kind:
@@ -110,7 +112,9 @@ def disaggregation_blocks(found: records.Disaggregation, rate: float | None = No
         "batch": (lambda pair: f"{pair.decode.batch:,}", ""),
     }
     details = grids.summary("serve-disaggregation", found.pools[0], advice=found.advice)
-    return [grids.grid("serve-pools", found.pools, title, own=columns, without=("$/Mtok" if rate else "$/h",)), details]
+    # pools that are recommended stand among the configurations
+    table = grids.grid("serve-pools", found.pools, title, own=columns, without=("$/Mtok" if rate else "$/h",))
+    return [details] if found.pays else [table, details]
 
 
 SEEN = 0.01
@@ -162,9 +166,7 @@ def title_of(report: records.ServeReport) -> laid.Title:
     if len(engines) > 1:
         engine = f"by the engine that people run on each chip ({', '.join(engines)})"
     asides = [f"prompts of {work.prompt:,} tokens{cached}, {several(work.output, 'output token')}, {engine}"]
-    asked = [
-        f"{name} within {amount(value, 's')}" for name, value in (("TTFT", work.ttft_s), ("TPOT", work.tpot_s)) if value
-    ]
+    asked = [f"{LATENCIES[name]} within {goal.text}" for name, goal in work.goals.items()]
     asked += [f"{amount(work.rate_per_s, 'count')} requests/s"] if work.rate_per_s else []
     searched = several(report.searched, "configuration") + " judged" if report.searched else ""
     asides += ["; ".join(filter(None, (f"asked for: {', '.join(asked)}" if asked else "", searched)))]
@@ -182,17 +184,20 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     """What to run, in a dozen lines."""
     work = report.workload
     bound, change = report.bound_and_change
-    met = "good" if work.ttft_s or work.tpot_s else "key"
+    met = "good" if work.goals else "key"
     late, slow = first.ttft_s > (work.ttft_s or math.inf), first.tpot_s > (work.tpot_s or math.inf)
     copies = f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
-    ttft = _timed(first.ttft_s, first.ttft_low_s, first.ttft_high_s, work.ttft_s)
+    ttft = _timed(report, first, "ttft")
     return facts(
         ("serve as" if first.meets_slo else "nearest", f"{records.config_text(first)}, by {first.engine}", "key"),
-        ("replica", f"{first.plan} on {first.copy_slice}{copies}"),
+        *pools_facts(first),
+        ("replica", f"{first.plan} on {first.copy_slice}{copies}") if first.prefill is None else None,
+        ("drafts", drafts_text(report, first)),
         ("TTFT", ttft, "bad" if late else met),
         ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
         ("error", error_text(report, first)),
+        ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
         ("cost", cost_text(report, first)),
         ("fleet", fleet_text(report, first), "key"),
         ("memory", memory_text(first, work.prompt + work.output)),
@@ -204,15 +209,38 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     )
 
 
-def _timed(value: float, low: float | None, high: float | None, target: float | None) -> str:
+def pools_facts(first: records.ConfigReport) -> list[tuple[str, str]]:
+    """Both pools, where prefill and decode are on replicas of their own."""
+    pool = first.prefill
+    if pool is None:
+        return []
+    return [
+        ("prefill on", f"{pool.replicas} x {pool.slice}: {pool.plan}, busy {pool.load:.0%}"),
+        ("decode on", f"{first.decodes} x {first.copy_slice}: {first.plan}"),
+    ]
+
+
+def drafts_text(report: records.ServeReport, first: records.ConfigReport) -> str:
+    """How many tokens are drafted a step, by whom, and how often they are right."""
+    found = report.speculation
+    if found is None or not first.drafts:
+        return ""
+    chances = found.acceptance[: first.drafts]
+    source = f" ({found.source}; --accept says another)" if found.source else ""
+    drafts = several(first.drafts, "draft")
+    return f"{drafts} a step by {found.drafter}, accepted {', '.join(f'{one:.2g}' for one in chances)}{source}"
+
+
+def _timed(report: records.ServeReport, first: records.ConfigReport, name: str) -> str:
     """An expected time with its band and its target."""
-    asked = f"; asked for: {amount(target, 's')}" if target else ""
-    return f"{amount(value, 's')} expected ({amount(low, 's')} to {amount(high, 's')}){asked}"
+    value, low, high = (amount(getattr(first, f"{name}{end}_s"), "s") for end in ("", "_low", "_high"))
+    goals = report.workload.goals
+    return f"{value} expected ({low} to {high})" + (f"; asked for: {goals[name].text}" if name in goals else "")
 
 
 def tpot_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """The time per output token; beside a decode step alone where prefill of other requests comes between."""
-    text = _timed(first.tpot_s, first.tpot_low_s, first.tpot_high_s, report.workload.tpot_s)
+    text = _timed(report, first, "tpot")
     longer = first.tpot_s > 1.01 * first.decode_step_s and not first.drafts
     return text + (f"; {amount(first.decode_step_s, 's')} without prefill of other requests" if longer else "")
 
@@ -223,13 +251,29 @@ def throughput_text(report: records.ServeReport, first: records.ConfigReport) ->
     if first.tokens_low is not None and first.tokens_high is not None:
         text += f" ({first.tokens_low:,.0f} to {first.tokens_high:,.0f})"
     user = f", {first.tokens_per_s_per_user:,.0f} per user" if report.workload.output > 1 else ""
-    return f"{text}{user}; {amount(first.requests_per_s, 'count')} requests/s per replica"
+    of = "per replica" if first.prefill is None else f"of {several(first.chips, 'chip')}"
+    return f"{text}{user}; {amount(first.requests_per_s, 'count')} requests/s {of}"
 
 
 def error_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What the bands rest on."""
     often = "a guess" if len(first.estimated) == 3 else "80% intervals from published runs"
     return f"{often} ({report.expected_error.source})."
+
+
+def simulated_text(work: records.ServeRequest, found: records.SimulatedRun) -> str:
+    """What the run that confirms the headline gave: means, and the percentiles that were asked for."""
+    names = dict.fromkeys((*(("ttft", "tpot") if work.output > 1 else ("ttft",)), *work.goals))
+    asked = {name: goal.statistic for name, goal in work.goals.items() if goal.share}
+    times = ", ".join(
+        f"{LATENCIES[name]} {amount(one.mean, 's')} ({at} {amount(getattr(one, at), 's')})"
+        for name in names
+        for one, at in ((found.latency[f"{name}_s"], asked.get(name, "p95")),)
+    )
+    load = several(found.clients, "client") if found.clients else f"{amount(found.rate_per_s, 'count')} requests/s"
+    where = "" if found.clients else f" to {several(found.replicas, 'replica')}"
+    tokens = f", {found.output_tokens_per_s_per_chip:,.0f} tok/s per chip"
+    return f"{times}{tokens}: {found.requests:,} requests, {load}{where}"
 
 
 def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
@@ -248,11 +292,17 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     if first.replicas is None or first.fleet_chips is None or not rate:
         return ""
     dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
+    times = (("TTFT", first.fleet_ttft_s), ("TPOT", first.fleet_tpot_s))
+    there = "".join(f", {name} {amount(seconds, 's')}" for name, seconds in times if seconds)
+    there += f", ${counted(first.fleet_usd_per_mtok, 2)} per million" if first.fleet_usd_per_mtok else ""
+    if first.prefill is not None:
+        both = f"{several(first.prefill.replicas, 'prefill replica')} and {several(first.decodes, 'decode replica')}"
+        return f"{both} for {amount(rate, 'count')} requests/s ({several(first.chips, 'chip')}){dollars}{there}"
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
     return (
         f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
         f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / first.requests_per_s:.0%} "
-        f"of {amount(first.requests_per_s, 'count')}/s or less"
+        f"of {amount(first.requests_per_s, 'count')}/s or less{there}"
     )
 
 
@@ -279,11 +329,12 @@ def bounds_text(first: records.ConfigReport) -> str:
 
 
 def prefill_text(report: records.ServeReport, first: records.ConfigReport) -> str:
-    """What of a prompt is computed, and in how many chunks."""
+    """What of a prompt is computed, alone and in chunks beside the others."""
     new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
-    chunks = f" in {first.prefill_chunks} chunks of up to {first.chunk_tokens:,}" if first.prefill_chunks > 1 else ""
+    chunks = f"{first.prefill_chunks} chunks of up to {first.chunk_tokens:,}"
+    beside = f"; {amount(first.prefill_s, 's')} beside the others, in {chunks}" if first.prefill_chunks > 1 else ""
     alone = sum(row.expected_s for row in first.prefill_terms)
-    return f"{amount(alone, 's')} for a prompt of {new:,} tokens{chunks} with no other request running"
+    return f"{amount(alone, 's')} for a prompt of {new:,} tokens with no other request running{beside}"
 
 
 def memory_stack(first: records.ConfigReport) -> laid.StackedBar:

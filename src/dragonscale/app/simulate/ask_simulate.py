@@ -1,7 +1,6 @@
 """`dscale simulate` asked and answered: the run's numbers, the planner's beside them, what would hold, and the next
 command."""
 
-import functools
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,7 @@ from dragonscale.app.questions.flag import fields_of, written
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.record import Face, bind, shared
 from dragonscale.app.simulate import simulate_records as records
-from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets, percentile_of
+from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets
 from dragonscale.app.simulate.simulate_charts import draw
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_sheet import simulate_sheet
@@ -23,7 +22,7 @@ from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.frontier import Ask, judge
-from dragonscale.serving.space import Formats, Lot, stack
+from dragonscale.serving.space import one_plan
 from dragonscale.sheets.sheet import NextStep, Sheet
 from dragonscale.simulation import Pool, SimulationResult, Summary, save_trace, simulate
 from dragonscale.simulation.backlog import Backlog, load_of
@@ -74,18 +73,17 @@ def next_command(report: records.SimulateReport) -> tuple[str, str]:
         if report.load is None:
             return "", ""
         if found is not None:
-            fewer = found.replicas is not None and found.replicas < report.fleet[0].replicas
-            return (_with_replicas(question, found), "Next, the smaller fleet:") if fewer else ("", "")
+            have = [pool.replicas for pool in report.fleet]
+            fewer = found.replicas is not None and found.replicas + found.prefill_replicas < sum(have)
+            return (_changed(question, found), "Next, the smaller fleet:") if fewer else ("", "")
         return command_of(replace(question, capacity=True)), "Next, the largest rate that it holds:"
-    if found is None or found.replicas is None or question.autoscale or question.trace:
+    if found is None or not found.change or question.trace:
         return "", ""
-    return _with_replicas(question, found), "Next, the fleet that would hold:"
+    return _changed(question, found), "Next, the fleet that would hold:"
 
 
-def _with_replicas(question: SimulateQuestion, found: records.CapacityReport) -> str:
-    more: dict[str, Any] = {"replicas": found.replicas, "capacity": None}
-    more |= {"prefill_replicas": found.prefill_replicas} if found.prefill_replicas else {}
-    return command_of(replace(question, **more))
+def _changed(question: SimulateQuestion, found: records.CapacityReport) -> str:
+    return command_of(replace(question, capacity=None, **found.change))
 
 
 def command_of(question: SimulateQuestion) -> str:
@@ -130,7 +128,7 @@ def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bo
         return asked.question.capacity
     if not result.outcome.finished:
         return False
-    return load.grows or bool(missed_targets(result, asked.targets, asked.percentile))
+    return load.grows or bool(missed_targets(result, asked.targets))
 
 
 def _report(
@@ -138,17 +136,16 @@ def _report(
 ) -> records.SimulateReport:
     replicas, whole = _replicas(asked, result), result.seconds or 1
     chips, hourly = fleet_chips(asked, *replicas), fleet_usd_per_h(asked, *replicas)
-    missed = missed_targets(result, asked.targets, asked.percentile)
+    missed = missed_targets(result, asked.targets)
     bound, advice = verdict(asked, result, load, missed, found)
     kinds = [one.chip for one in (asked.deployment, asked.prefill) if one is not None]
-    at_percentile = functools.partial(percentile_of, result, percentile=asked.percentile)
     tokens = result.throughput.output_tokens_per_s
     each = tokens / chips if chips else 0.0
     cost = float(usd_per_million(tokens, 1, hourly)) if hourly is not None and tokens > 0 else None
     rows = [
         records.ReplicaRow(**shared(records.ReplicaRow, one, busy_share=one.busy_s / whole)) for one in result.replicas
     ]
-    latency = {name: _latency(summary) for name, summary in result.latency.items()}
+    latency = {name: latency_of(summary) for name, summary in result.latency.items()}
     return records.SimulateReport(
         **shared(records.SimulateReport, result, replicas=rows, latency=latency),
         model=asked.deployment.model.name,
@@ -160,10 +157,11 @@ def _report(
         rates=records.SimulatedRates(
             **vars(result.throughput), output_tokens_per_s_per_chip=each, cost_usd_per_mtok=cost
         ),
-        slo=asked.targets,
+        slo={name: target.seconds for name, target in asked.targets.items()},
+        statistics={name: target.statistic for name, target in asked.targets.items()},
         meets_slo=not missed if asked.targets else None,
         percentile=asked.percentile,
-        target_ratios={name: at_percentile(name) / limit for name, limit in asked.targets.items()},
+        target_ratios={name: asked.reached(result, name) / target.seconds for name, target in asked.targets.items()},
         analytic=_analytic(asked, result),
         load=load and records.LoadReport(**shared(records.LoadReport, load)),
         capacity=found and _capacity(asked, found),
@@ -231,12 +229,14 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityRep
     run = found.confirmed or best
     rates = best.result.throughput if best is not None else None
     replicas, prefills = found.replicas, found.prefills
-    hourly = None if replicas is None else fleet_usd_per_h(asked, replicas, prefills)
-    chips = replicas and int(fleet_chips(asked, replicas, prefills))
+    up = found.confirmed and _replicas(asked, found.confirmed.result)  # of a fleet that grows, on average
+    count = up[0] if up and asked.fleet.pool.autoscale is not None else replicas
+    hourly = None if count is None else fleet_usd_per_h(asked, count, prefills)
+    chips = None if count is None else round(fleet_chips(asked, count, prefills))
     output, rate = asked.traffic.output, asked.traffic.rate or 0.0
     served = min(rate, found.rate or rate) if found.confirmed is None else rate
     cost = None if hourly is None or not served else float(usd_per_million(served * output, 1, hourly))
-    ttft, tpot = (run and percentile_of(run.result, name, asked.percentile) for name in ("ttft_s", "tpot_s"))
+    ttft, tpot = (run and asked.reached(run.result, name) for name in ("ttft_s", "tpot_s"))
     return records.CapacityReport(
         requests_per_s=found.rate,
         goodput_requests_per_s=rates and rates.goodput_requests_per_s,
@@ -250,12 +250,15 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityRep
         usd_per_mtok=cost,
         ttft_s=ttft,
         tpot_s=tpot,
+        change=found.change,
         runs=found.runs,
         requests_per_run=found.requests,
     )
 
 
-def _latency(summary: Summary) -> records.Latency:
+def latency_of(summary: Summary) -> records.Latency:
+    """A distribution as a record."""
+
     def interval(estimate: Any) -> tuple[float | None, float | None]:
         return (estimate.low, estimate.high) if estimate.known else (None, None)
 
@@ -271,8 +274,7 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> records.Analyti
     if asked.prefill is not None or asked.fleet.pool.scheduler.draft or not alike or not result.outcome.finished:
         return None
     deployment = asked.deployment
-    formats = Formats(deployment.plan.weights, deployment.plan.compute, deployment.plan.kv, deployment.plan.attention)
-    lot = Lot((deployment.piece,), stack([deployment.plan], formats, deployment.plan.spread))
+    lot = one_plan(deployment.piece, deployment.plan)
     running = max(1, round(result.mean_running / max(asked.fleet.pool.replicas, 1)))
     found = judge(deployment.model, lot, deployment.engine, Ask(asked.traffic.prompt, asked.traffic.output), (running,))
     return records.Analytic(found[0].batch, float(found[0].state.tpot), float(found[0].state.ttft)) if found else None

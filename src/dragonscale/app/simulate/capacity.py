@@ -1,16 +1,18 @@
-"""What would hold: the largest rate of a fleet and the replicas for an asked rate, found by running them.
+"""What would hold: the largest rate of a fleet and what to change for an asked rate, found by running them.
 
 The same fleet gets the same requests at other rates (a trace at other speeds), without failures and with all replicas
-that it may grow to. A rate is held if the backlog does not grow and, where there are targets, their percentile meets
-them.
+that it may grow to. A rate is held if the backlog does not grow and the targets are met, if there are some.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from dragonscale.app.simulate.simulate_question import SimulateAsked
-from dragonscale.simulation import Fleet, OpenLoop, Replay, SimulationOptions, SimulationResult, TrafficSource, simulate
+from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
+from dragonscale.serving.targets import LatencyTarget
+from dragonscale.simulation import Fleet, OpenLoop, Replay, SimulationResult, TrafficSource, simulate
 from dragonscale.simulation.backlog import Backlog, load_of, saturated_per_s
 
 FEWEST, MOST = 3_000, 20_000
@@ -30,7 +32,19 @@ SLOWEST = 1 / 20
 HEADROOM = 0.85
 """Part of what replicas can serve that they are loaded with where no target says how long requests may wait."""
 MOST_REPLICAS = 4
-"""Larger fleets are run as one of this size with the same load on each replica."""
+"""Larger fleets of one pool are run as one of this size with the same load on each replica."""
+MORE_RUNS = 8
+"""Runs that look for the fewest replicas, of both pools at once."""
+REFUSED = 0.01
+"""A mean says nothing of requests that were refused: no more than so many may have been."""
+SATURATED = 0.95
+"""Above this share of busy time a prefill pool is what requests queue for."""
+GROWS, SHRINKS = 1.25, 0.9
+"""The next size of a pool that is short, and of one that is not, over the last."""
+LARGE_BUDGET = 8192
+"""Tokens of an iteration of one rank with which prompts of any length run near their full rate."""
+FULL = 0.9
+"""Above this share places, the token budget or the KV cache limit what replicas take."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,8 @@ class Trial:
 @dataclass(frozen=True)
 class FleetCapacity:
     """The largest rate that holds (None: none does), the run that showed it, what stops larger ones, and the replicas
-    (those of the prefill pool apart) that hold the asked rate, with their run."""
+    (those of the prefill pool apart) that hold the asked rate, with the flags that ask for them or for another setting
+    of the same replicas, and their run."""
 
     rate: float | None
     trial: Trial | None
@@ -61,21 +76,22 @@ class FleetCapacity:
     confirmed: Trial | None
     runs: int
     requests: int
+    change: dict[str, Any] = field(default_factory=dict)
 
 
-def missed_targets(result: SimulationResult, targets: dict[str, float], percentile: int) -> dict[str, float]:
-    """Latencies whose target fewer requests meet than the percentile asks for, with that percentile over the target;
-    the worst first. Requests are counted: percentiles are right to half a percent only, and many may lie that near to a
-    target."""
+def missed_targets(result: SimulationResult, targets: dict[str, LatencyTarget]) -> dict[str, float]:
+    """Latencies whose mean is above its target, or whose target fewer requests meet than its percentile asks for, with
+    that statistic over the target; the worst first. Requests are counted: percentiles are right to half a percent only,
+    and many may lie that near to a target."""
     if not result.latency["e2e_s"].count:
         return {}
-    missed = [name for name in targets if result.met[name] < percentile / 100]
-    ratios = {name: max(percentile_of(result, name, percentile) / targets[name], 1.0) for name in missed}
+    ratios: dict[str, float] = {}
+    for name, (seconds, statistic) in targets.items():
+        value, share = getattr(result.latency[name], statistic).value, targets[name].share
+        refused = sum(result.outcome.refused.values()) > REFUSED * result.outcome.arrived
+        if value > seconds or refused if share is None else result.met[name] < share:
+            ratios[name] = max(value / seconds, 1.0)
     return dict(sorted(ratios.items(), key=lambda item: -item[1]))
-
-
-def percentile_of(result: SimulationResult, name: str, percentile: int) -> float:
-    return getattr(result.latency[name], f"p{percentile}").value
 
 
 class Trials:
@@ -87,36 +103,44 @@ class Trials:
         self.rate = asked.traffic.rate
         pool = asked.fleet.pool
         self.replicas = pool.autoscale.most if pool.autoscale is not None else pool.replicas
+        self.prefills = asked.fleet.prefill.replicas if asked.fleet.prefill is not None else 0
         self.same = pool.autoscale is None and not asked.fleet.failures
         total = asked.traffic.source.requests
         self.each = under_way / self.replicas
         self.requests = int(max(min(max(total / 2, FEWEST), MOST), TURNS * under_way))
 
-    def run(self, rate: float, replicas: int = 0, requests: int = 0) -> Trial:
-        """The same requests at a rate, to so many replicas and so many of them (0: as many as there are, as usual)."""
-        asked, size = self.asked, replicas or self.replicas
-        held = min(size, max(MOST_REPLICAS, self.replicas))  # a part of a large fleet, with its part of the rate
-        requests = requests or int(max(self.requests, TURNS * self.each * held))
-        source = faster(asked.traffic.source, rate * held / size / self.rate, requests)
-        options = SimulationOptions(
-            seed=asked.options.seed,
-            warmup=asked.options.warmup,
-            ttft_s=asked.options.ttft_s,
-            tpot_s=asked.options.tpot_s,
+    def run(self, rate: float, requests: int = 0) -> Trial:
+        """The same requests at a rate, so many of them (0: as usual), with nothing that fails or scales."""
+        fleet = self.asked.fleet
+        fleet = replace(fleet, pool=replace(fleet.pool, replicas=self.replicas, autoscale=None), failures=())
+        return self.judge(fleet, rate, requests or self.requests)
+
+    def sized(self, replicas: int, prefills: int) -> Trial:
+        """The asked rate to so many replicas: of a fleet that grows, at its beginning."""
+        fleet, rule = self.asked.fleet, self.asked.fleet.pool.autoscale
+        plain = self.same and fleet.prefill is None
+        held = min(replicas, max(MOST_REPLICAS, self.replicas)) if plain else replicas
+        rule = rule and replace(rule, least=replicas, most=max(rule.most, replicas))
+        changed = replace(
+            fleet,
+            pool=replace(fleet.pool, replicas=held, autoscale=rule),
+            prefill=fleet.prefill and replace(fleet.prefill, replicas=prefills),
+            failures=tuple(one for one in fleet.failures if one.pool != "serve" or one.replica < replicas),
         )
-        result = simulate(sized(asked.fleet, held, self.replicas), source, options)
+        requests = self.asked.traffic.source.requests  # where replicas start or die, when they do is a part of the run
+        requests = int(max(self.requests, TURNS * self.each * held)) if self.same else requests
+        return self.judge(changed, self.rate * held / replicas, requests)
+
+    def judge(self, fleet: Fleet, rate: float, requests: int) -> Trial:
+        """A fleet run with the same requests at a rate, so many of them."""
+        source = faster(self.asked.traffic.source, rate / self.rate, requests)
+        result = simulate(fleet, source, replace(self.asked.options, cooldown=0.0, events=0, watch=0))
         self.runs += 1
         if self.progress is not None:
-            self.progress(self.runs, MOST_RUNS)
-        load = load_of(result)
-        missed = missed_targets(result, asked.targets, asked.percentile)
+            self.progress(min(self.runs, MOST_RUNS), MOST_RUNS)
+        load = load_of(result, fleet.pool.autoscale is not None)
+        missed = missed_targets(result, self.asked.targets)
         return Trial(rate, result, load, load is not None and not load.grows, missed)
-
-
-def sized(fleet: Fleet, replicas: int, of: int) -> Fleet:
-    """The fleet with other numbers of replicas, the prefill pool in proportion, and nothing that fails or scales."""
-    prefill = fleet.prefill and replace(fleet.prefill, replicas=math.ceil(fleet.prefill.replicas * replicas / of))
-    return replace(fleet, pool=replace(fleet.pool, replicas=replicas, autoscale=None), prefill=prefill, failures=())
 
 
 def faster(source: TrafficSource, factor: float, requests: int) -> TrafficSource:
@@ -133,17 +157,66 @@ def find_capacity(
 ) -> FleetCapacity:
     """The largest rate that this fleet holds, and the replicas that hold the asked one."""
     trials = Trials(asked, result.mean_running, progress)
-    missed = missed_targets(result, asked.targets, asked.percentile)
+    missed = missed_targets(result, asked.targets)
     failed = load.grows or bool(missed)
     best, above = _most_served(trials, result, load) if not asked.targets else _largest(trials, result, load, failed)
     if best is None:
         limit = next(iter(above.missed if above is not None else missed), "queue")
         return FleetCapacity(None, above, limit, None, 0, None, trials.runs, trials.requests)
     limit = "queue" if above is None or not above.holds else next(iter(above.missed), "queue")
-    replicas, confirmed = _replicas(trials, best) if failed else _fewer(trials, best)
-    fleet = sized(asked.fleet, replicas or 1, trials.replicas)
-    prefills = fleet.prefill.replicas if fleet.prefill is not None else 0
-    return FleetCapacity(best.rate, best, limit, replicas, prefills, confirmed, trials.runs, trials.requests)
+    for change in settings(asked, result, missed) if failed else ():  # the same replicas cost nothing more
+        one = trials.judge(read_question(replace(_original(asked), **change)).fleet, trials.rate, trials.requests)
+        if one.good:
+            pools = trials.replicas, trials.prefills
+            return FleetCapacity(best.rate, best, limit, *pools, one, trials.runs, trials.requests, change)
+    sizes, confirmed = _fewest(trials, best, short_pools(asked, result, load.grows, missed) if failed else None)
+    if sizes is None:
+        return FleetCapacity(best.rate, best, limit, None, 0, None, trials.runs, trials.requests)
+    change = size_flags(asked, *sizes)
+    return FleetCapacity(best.rate, best, limit, *sizes, confirmed, trials.runs, trials.requests, change)
+
+
+def _original(asked: SimulateAsked) -> SimulateQuestion:
+    return asked.original or asked.question
+
+
+def size_flags(asked: SimulateAsked, replicas: int, prefills: int) -> dict[str, Any]:
+    """The flags that ask for so many replicas; where the fleet grows, for so many at its beginning."""
+    rule = asked.fleet.pool.autoscale
+    if rule is None:
+        return {"replicas": replicas} | ({"prefill_replicas": prefills} if prefills else {})
+    _, *rest = asked.question.autoscale.split(",")
+    return {"autoscale": ",".join([f"{replicas}..{max(rule.most, replicas)}", *rest])}
+
+
+def settings(asked: SimulateAsked, result: SimulationResult, missed: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """Flags that may help the same replicas, by what the run shows: more places where they are taken and the cache has
+    room, another router where requests take turns, a token budget that prompts fill (or, for tokens that wait for
+    prompts, a smaller one)."""
+    pool, limits = asked.fleet.pool, asked.deployment.engine.scheduling
+    front = result.use["serve" if asked.fleet.prefill is None else "prefill"]
+    if result.use["serve"].places_share > FULL and result.kv_occupancy < FULL / 2:
+        yield from ({"max_seqs": times * limits.max_sequences} for times in (2, 4))
+    if pool.router == "round_robin" and pool.replicas > 1:
+        yield {"router": "least_loaded"}
+    if limits.scheduler != "chunked" or asked.fleet.prefill is not None:
+        return
+    if "itl_s" in missed:
+        yield {"token_budget": max(limits.max_tokens // 4, 256)}
+    elif front.budget_share > FULL and limits.max_tokens < LARGE_BUDGET:
+        yield {"token_budget": LARGE_BUDGET}
+
+
+def short_pools(asked: SimulateAsked, result: SimulationResult, grows: bool, missed: dict[str, float]) -> set[int]:
+    """Which of the two pools (0 decodes, 1 prefills) has too few replicas: the first token comes from the prefill pool,
+    and a queue that grows is its own where it never rests."""
+    if asked.fleet.prefill is None:
+        return {0} if grows or missed else set()
+    own = [one for one in result.replicas if one.pool == "prefill"]
+    saturated = sum(one.busy_s for one in own) > SATURATED * len(own) * result.seconds
+    late = result.latency["ttft_s"].mean.value > result.latency["e2e_s"].mean.value / 2
+    short = {1 if saturated else 0} if grows else set()
+    return short | {int(name == "ttft_s" or (name == "e2e_s" and late)) for name in missed}
 
 
 def _most_served(trials: Trials, result: SimulationResult, load: Backlog) -> tuple[Trial | None, Trial | None]:
@@ -172,7 +245,7 @@ def _largest(
     high: Trial | None = None
     times = result.latency
     service = max(times["e2e_s"].mean.value - times["queue_s"].mean.value, 1e-9)
-    lone = trials.run(min(SMALLEST * asked, ALONE / service), requests=FEW)
+    lone = trials.run(min(SMALLEST * asked, ALONE / service), FEW)
     if lone.missed:  # what requests miss that are nearly alone, they miss at any rate
         return None, lone
     top = asked if failed and trials.same else math.inf
@@ -191,32 +264,41 @@ def _largest(
     return low or lone, high
 
 
-def _fewer(trials: Trials, best: Trial) -> tuple[int, Trial | None]:
-    """The fewest replicas that hold what all of them hold, and their run; None where they are all needed."""
-    each = best.rate / trials.replicas * (1.0 if trials.asked.targets else HEADROOM)
-    count, found = max(math.ceil(trials.rate / each - 1e-9), 1), None
-    while count < trials.replicas and trials.runs < MOST_RUNS:
-        one = trials.run(trials.rate, count)
-        if one.good:
-            found = count, one
+def _fewest(trials: Trials, best: Trial, short: set[int] | None) -> tuple[tuple[int, int] | None, Trial | None]:
+    """The fewest replicas of each pool that hold the asked rate, and their run. Pools are searched at once: each run
+    tells of both whether they are short. `short` are those that were in the run as asked; None if it holds."""
+    targets = bool(trials.asked.targets)
+    load = trials.rate / best.rate / (1.0 if targets else HEADROOM)  # over what each replica is good for
+    have = [trials.asked.fleet.pool.replicas, trials.prefills]
+    enough = [max(math.ceil(count * load - 1e-9), 1) for count in (trials.replicas, trials.prefills)]
+    low, high = [0, 0], [math.inf, math.inf if trials.prefills else 0]
+    if short is None:
+        high, sizes = list(map(float, have)), [min(pair) for pair in zip(have, enough, strict=True)]
+    else:
+        low = [have[place] if place in short else 0 for place in (0, 1)]
+        sizes = [max(enough[place], have[place] + 1) if place in short else have[place] for place in (0, 1)]
+    sizes[1] = sizes[1] if trials.prefills else 0
+    found: tuple[tuple[int, int] | None, Trial | None] = ((have[0], have[1]) if short is None else None, None)
+    for _ in range(MORE_RUNS):
+        if short is None and sizes == have:
             break
-        count += 1
-    if found is not None and trials.asked.targets and count > 1 and trials.runs < MOST_RUNS:
-        one = trials.run(trials.rate, count - 1)
-        found = (count - 1, one) if one.good else found
-    return found or (trials.replicas, None)
+        one = trials.sized(sizes[0], sizes[1])
+        lacks = short_pools(trials.asked, one.result, not one.holds, one.missed)
+        if one.good:
+            found = (sizes[0], sizes[1]), one
+        for place in (0, 1):
+            if place in lacks:
+                low[place] = max(low[place], sizes[place])
+            elif 1 not in lacks:  # a prefill pool that is short keeps requests from the other
+                high[place] = min(high[place], sizes[place])
+        sizes, before = [_between(low[place], high[place], sizes[place], place in lacks) for place in (0, 1)], sizes
+        if sizes == before or (one.good and not targets):
+            break
+    return found
 
 
-def _replicas(trials: Trials, best: Trial) -> tuple[int | None, Trial | None]:
-    """The fewest replicas that hold the asked rate, and their run."""
-    each = best.rate / trials.replicas * (1.0 if trials.asked.targets else HEADROOM)
-    least = trials.replicas + 1 if trials.same else 1
-    count = max(math.ceil(trials.rate / each - 1e-9), least)
-    one = trials.run(trials.rate, count)
-    if one.good and trials.asked.targets and count > least and trials.runs < MOST_RUNS:
-        fewer = trials.run(trials.rate, count - 1)
-        return (count - 1, fewer) if fewer.good else (count, one)
-    while not one.good and trials.runs < MOST_RUNS:
-        count = math.ceil(count * 1.1)
-        one = trials.run(trials.rate, count)
-    return (count, one) if one.good else (None, None)
+def _between(low: int, high: float, size: int, short: bool) -> int:
+    """The next size of a pool to try, above those that are short and below the fewest that were not."""
+    if math.isinf(high):
+        return max(low + 1, math.ceil(size * GROWS)) if short else size
+    return int(high) if high - low <= 1 else max((low + int(high)) // 2, math.ceil(SHRINKS * high) - 1)

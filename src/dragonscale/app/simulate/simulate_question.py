@@ -1,7 +1,6 @@
 """The flags of `dscale simulate` understood: a fleet, its traffic, and how the run is measured; what a plan file says
 under them, and what they may say, each by itself and beside the others."""
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from dragonscale.serving.legal import refusal
 from dragonscale.serving.legality import rules, server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
+from dragonscale.serving.targets import LATENCIES, MEAN, LatencyTarget, read_targets
 from dragonscale.simulation.deployed import pool_for
 
 RECORDS = "dragonscale"
@@ -45,20 +45,24 @@ class SimulateAsked:
     fleet: sim.Fleet
     traffic: AskedTraffic
     options: sim.SimulationOptions
+    targets: dict[str, LatencyTarget]
+    """By the name of the latency."""
     notes: tuple[str, ...] = ()
     original: SimulateQuestion | None = None
     """The question before a plan file filled it."""
 
     @property
-    def targets(self) -> dict[str, float]:
-        """Seconds by the latency that they are a target for."""
-        found = {"ttft_s": self.options.ttft_s, "tpot_s": self.options.tpot_s}
-        return {name: value for name, value in found.items() if math.isfinite(value)}
-
-    @property
     def percentile(self) -> int:
-        """The percentile of latencies that targets are for."""
-        return self.question.percentile
+        """The percentile at which latencies without a target are told."""
+        return self.question.percentile or PERCENTILE
+
+    def statistic(self, name: str) -> str:
+        """What is told of a latency: what its target is for."""
+        return self.targets[name].statistic if name in self.targets else f"p{self.percentile}"
+
+    def reached(self, result: sim.SimulationResult, name: str) -> float:
+        """That of a run."""
+        return getattr(result.latency[name], self.statistic(name)).value
 
 
 def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
@@ -80,7 +84,7 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     context = None if question.force else deployment.model.context or None
     traffic = read_traffic(question, context)
     prefill = _prefill(question, deployment)
-    forced = _refused(question, deployment, prefill, traffic.prompt + traffic.output)
+    forced = _refused(question, deployment, prefill, (traffic.prompt, traffic.output))
     pool = read_pool(question, deployment, traffic.longest)
     recorded = ()
     if traffic.room and deployment.engine.name == RECORDS and original.memory_fraction is None:
@@ -93,24 +97,23 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
         queue_limit=question.queue_limit or None,
         context=context,
     )
-    settle = 0.0
-    if isinstance(traffic.source, sim.ClosedLoop) and not question.ramp:
-        traffic = replace(traffic, source=_spread(traffic, traffic.source, fleet))
-        settle = (question.clients or 1) / max(traffic.source.requests, 1)
+    traffic, settle = _settled(traffic, fleet, question)
+    usual = f"p{question.percentile}" if question.percentile else MEAN
+    targets = {f"{latency}_s": target for latency, target in read_targets(question, usual).items()}
+    limits: dict[str, Any] = {latency: target.seconds for latency, target in targets.items()}
     options = sim.SimulationOptions(
         seed=question.seed,
-        warmup=max(question.warmup, min(2 * settle, 0.3)),
-        cooldown=min(settle, 0.2),
-        ttft_s=parse(question.ttft, "s", "--ttft") if question.ttft else math.inf,
-        tpot_s=parse(question.tpot, "s", "--tpot") if question.tpot else math.inf,
+        warmup=max(question.warmup, min(2 * settle, 1.5 * MOST_SETTLING)),
+        cooldown=min(settle, MOST_SETTLING),
         events=events,
+        **limits,
     )
     chosen = _chosen(question.engine or saved.engine, deployment)
-    places = (written(question.on or saved.slice), written(question.prefill_on))
-    read = filter(None, (*map(slice_note, filter(None, places)), *traffic.notes))
+    places = (place for place in (question.on or saved.slice, question.prefill_on) if place and isinstance(place, str))
+    read = filter(None, (*map(slice_note, places), *traffic.notes))
     paid = *_prices(question, deployment.chip)[1], *forced, *profile_notes([deployment.chip])
     notes = *deployment.model.notes, *read, *recorded, *chosen, *paid
-    return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes, original)
+    return SimulateAsked(question, deployment, prefill, fleet, traffic, options, targets, notes, original)
 
 
 def _as_recorded(pool: sim.Pool, room: int) -> tuple[sim.Pool, tuple[str, ...]]:
@@ -124,14 +127,40 @@ def _as_recorded(pool: sim.Pool, room: int) -> tuple[sim.Pool, tuple[str, ...]]:
     return replace(pool, kv_tokens=room), (note,)
 
 
-def _spread(traffic: AskedTraffic, clients: sim.ClosedLoop, fleet: sim.Fleet) -> sim.ClosedLoop:
-    """Clients that begin one after another over the time of one request, so that requests are in every phase at any
-    time, as they are on a server that has been up for long. The first and last of them, while it fills and empties, are
-    not measured."""
-    each = max(round(clients.clients / max(fleet.pool.replicas, 1)), 1)
-    step = fleet.pool.times.step(each, each * (traffic.prompt + traffic.output / 2))
-    prompts = (fleet.prefill or fleet.pool).times.step(0, 0.0, [(traffic.prompt, 0)])
-    return replace(clients, ramp_s=fleet.overhead_s + traffic.output * step + each * prompts)
+MOST_SETTLING = 0.2
+"""Of the requests of a run, at most so many are the last that are not measured, and half as many again the first."""
+
+
+def _settled(traffic: AskedTraffic, fleet: sim.Fleet, question: SimulateQuestion) -> tuple[AskedTraffic, float]:
+    """The traffic, long enough to measure it, and the share of its requests that are in flight at a time: while a fleet
+    fills and empties it is not one that has been up for long, so the first and the last of them are not measured.
+    Clients begin one after another over the time of one request, so that requests are in every phase at any time."""
+    source = traffic.source
+    steady = isinstance(source, sim.OpenLoop | sim.ClosedLoop)
+    if not steady or question.ramp or question.arrivals == "at-once":
+        return traffic, 0.0
+    under_way, latency = _in_flight(traffic, fleet, question.clients or 0)
+    if question.requests == SimulateQuestion.requests:
+        source = replace(source, requests=max(source.requests, round(under_way / MOST_SETTLING)))
+    if isinstance(source, sim.ClosedLoop):
+        source = replace(source, ramp_s=latency)
+    return replace(traffic, source=source), under_way / max(source.requests, 1)
+
+
+def _in_flight(traffic: AskedTraffic, fleet: sim.Fleet, clients: int) -> tuple[int, float]:
+    """About how many requests there are at a time, and the seconds of one; of a rate, as many as come meanwhile."""
+    pool, replicas = fleet.pool, max(fleet.pool.replicas, 1)
+    first = fleet.prefill or pool
+    together = min(max(first.scheduler.tokens // traffic.prompt, 1), first.scheduler.sequences)
+    prompt = first.times.step(0, 0.0, [(traffic.prompt, 0)] * together) / together  # of the replica's time
+    rate = (traffic.rate or 0.0) / replicas
+    busy = 0.0 if fleet.prefill or clients else min(rate * prompt, 0.9)  # with prompts, between the tokens of others
+    each, latency = max(round(clients / replicas), 1), 0.0
+    for _ in range(1 if clients else 8):
+        step = pool.times.step(each, each * (traffic.prompt + traffic.output / 2))
+        latency = fleet.overhead_s + traffic.output * step / (1 - busy) + (each if clients else 1) * prompt
+        each = each if clients else min(max(round(rate * latency), 1), pool.scheduler.sequences)
+    return clients or each * replicas, latency
 
 
 def _deployment(name: Any, question: SimulateQuestion, saved: SavedPlan) -> Deployment:
@@ -162,10 +191,12 @@ def _chosen(engine: str, deployment: Deployment) -> list[str]:
     return [f"The engine is {choice.engine}: {choice.why}."]
 
 
-def _refused(question: SimulateQuestion, deployment: Deployment, prefill: Deployment | None, tokens: int) -> list[str]:
+def _refused(
+    question: SimulateQuestion, deployment: Deployment, prefill: Deployment | None, lengths: tuple[int, int]
+) -> list[str]:
     """What no engine runs is refused; forced, it is noted."""
     pools = [one for one in (deployment, prefill) if one is not None]
-    found = [refusal(one.engine.name, one.piece, one.model, one.plan, tokens) for one in pools]
+    found = [refusal(one.engine.name, one.piece, one.model, one.plan, lengths) for one in pools]
     names = [server_of(one.engine.name) for one in pools]
     if prefill is not None and names[0] != names[1]:
         found.append(
@@ -263,8 +294,7 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
         "replicas": replicas,
         "prompt": prompt,
         "output": question.output or str(traffic.output or OUTPUT),
-        "ttft": question.ttft or saved.targets.ttft,
-        "tpot": question.tpot or saved.targets.tpot,
+        **{latency: getattr(question, latency) or getattr(saved.targets, latency) for latency in LATENCIES},
         "max_seqs": most if question.max_seqs is None else question.max_seqs,
         "token_budget": launch.token_budget if question.token_budget is None else question.token_budget,
         "memory_fraction": launch.memory_fraction if question.memory_fraction is None else question.memory_fraction,
@@ -290,7 +320,8 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
 
 
 ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
-PERCENTILES = (50, 90, 95, 99)
+PERCENTILES, PERCENTILE = (50, 90, 95, 99), 95
+"""Those that targets may be for, and the one at which latencies without a target are told."""
 _WHAT_FOR = {
     "burst": ("arrivals", "gamma"),
     "swing": ("arrivals", "diurnal"),
@@ -304,7 +335,7 @@ def check_flags(question: SimulateQuestion, prefill: bool = False) -> None:
     """Refuse what cannot be, and what would be ignored; `prefill` says that a plan file has a prefill pool."""
     if question.arrivals not in ARRIVALS:
         raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
-    if question.percentile not in PERCENTILES:
+    if question.percentile is not None and question.percentile not in PERCENTILES:
         known = ", ".join(map(str, PERCENTILES))
         raise InputError(f"--percentile is {question.percentile}; targets are for one of {known}.")
     check_limits(question)

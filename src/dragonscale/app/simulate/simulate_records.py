@@ -9,7 +9,11 @@ from dragonscale.app.prices import PriceRow
 from dragonscale.app.record import Record
 from dragonscale.errors import MISSED
 from dragonscale.physics.units import render
-from dragonscale.simulation.result import Outcome, SimulationResult, Throughput
+from dragonscale.serving.targets import LATENCIES
+from dragonscale.simulation.result import Outcome, PoolUse, SimulationResult, Throughput
+
+NAMES = {f"{name}_s": title for name, title in LATENCIES.items()}
+"""Latencies that may have targets, in short."""
 
 
 class Latency(msgspec.Struct):
@@ -72,8 +76,9 @@ class LoadReport(msgspec.Struct):
 
 class CapacityReport(msgspec.Struct):
     """What was found by running: the largest rate that the fleet holds, with its goodput and what stops larger ones
-    (`queue`, `ttft_s` or `tpot_s`); and the replicas that hold the asked rate, with the chips, dollars and latencies of
-    their run. Null where none does."""
+    (`queue`, `ttft_s`, `tpot_s` …); and the replicas that hold the asked rate, with the chips, dollars and latencies of
+    their run, each at the statistic of its target or at `percentile`; `change` are the flags that ask for them, or for
+    another setting of the same replicas. Null where none does."""
 
     requests_per_s: float | None
     goodput_requests_per_s: float | None
@@ -89,6 +94,7 @@ class CapacityReport(msgspec.Struct):
     tpot_s: float | None
     runs: int
     requests_per_run: int
+    change: dict[str, Any] = {}
 
 
 class ReplicaRow(msgspec.Struct):
@@ -123,13 +129,16 @@ class SimulateReport(Record):
     tokens_per_verify_step: float
     analytic: Analytic | None
     replicas: list[ReplicaRow]
+    use: dict[str, PoolUse]
     bound_by: str
     advice: str
     notes: list[str] = []
     prices: list[PriceRow] = []
     percentile: int = 95
     target_ratios: dict[str, float] = {}
-    """The percentile of each latency over its target."""
+    """The statistic of each latency that has a target, over it."""
+    statistics: dict[str, str] = {}
+    """Which statistic each target is for: mean, p50, p90, p95 or p99; other latencies are told at `percentile`."""
     load: LoadReport | None = None
     capacity: CapacityReport | None = None
     chips: float = 0.0
@@ -138,6 +147,11 @@ class SimulateReport(Record):
     @property
     def exit_code(self) -> int:
         return MISSED if self.meets_slo is False else 0
+
+    def told(self, name: str) -> str:
+        """A latency at the statistic of its target, as text."""
+        at = self.statistics.get(name, f"p{self.percentile}")
+        return f"{at} {NAMES[name]} {render(getattr(self.latency[name], at), 's')}"
 
     @property
     def result(self) -> SimulationResult:
@@ -160,11 +174,6 @@ class SimulateReport(Record):
         pools = " and ".join(f"{pool.replicas} x {pool.slice}" for pool in self.fleet)
         ends = "no request finished"
         if self.requests.finished:
-            shown = {"TTFT": "ttft_s", "TPOT": "tpot_s"}
-            times = (
-                f"{name} {render(getattr(self.latency[key], f'p{self.percentile}'), 's')}"
-                for name, key in shown.items()
-            )
-            ends = f"{', '.join(times)} at p{self.percentile}"
+            ends = ", ".join(self.told(name) for name in dict.fromkeys(("ttft_s", "tpot_s", *self.slo)))
         met = {True: ", meets the targets", False: ", misses the targets", None: ""}[self.meets_slo]
         return f"{self.model} on {pools}: {ends}{met}"

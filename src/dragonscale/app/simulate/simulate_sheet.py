@@ -4,7 +4,7 @@ requests."""
 import math
 
 from dragonscale.app import grids
-from dragonscale.app.simulate.simulate_records import CapacityReport, Latency, SimulateReport
+from dragonscale.app.simulate.simulate_records import NAMES, CapacityReport, Latency, SimulateReport
 from dragonscale.app.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, table
@@ -18,7 +18,6 @@ _NAMES = {
 }
 NEARLY = 0.98
 """The part of what comes that ends meanwhile in a run that is long enough."""
-_SHORT = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
 
 
 def simulate_sheet(report: SimulateReport, detail: bool) -> Sheet:
@@ -54,6 +53,7 @@ def summary(report: SimulateReport) -> Facts:
         change=report.advice if report.bound_by != TRAFFIC else None,
         holds=capacity_text(report, found) if found is not None and found.requests_per_s is not None else None,
         requests=requests_text(report),
+        used=use_text(report),
         cache=report if report.cache_hit_rate or report.host_hit_rate else None,
         drafted=report.tokens_per_verify_step or None,
         planned=report.analytic,
@@ -69,11 +69,7 @@ def verdict_fact(report: SimulateReport) -> tuple[str, str, str]:
             return "verdict", "no request finished", "warn"
         steady = f"keeps up: the queue does not grow{_behind(report)}" if report.load else "done; no targets were given"
         return ("verdict", "overloaded: the queue grows", "bad") if grows else ("verdict", steady, "good")
-    each = ", ".join(
-        f"{_SHORT[name]} {render(getattr(report.latency[name], f'p{report.percentile}'), 's')} of {render(limit, 's')}"
-        for name, limit in report.slo.items()
-    )
-    text = f"{each} at p{report.percentile}"
+    text = ", ".join(f"{report.told(name)} of {render(limit, 's')}" for name, limit in report.slo.items())
     if report.meets_slo and not grows:
         return "verdict", f"holds: {text}", "good"
     return "verdict", f"does not hold: {'; '.join(filter(None, (text, queue)))}", "bad"
@@ -103,8 +99,8 @@ def goodput_text(report: SimulateReport) -> str:
     parts = []
     for name, limit in report.slo.items():
         shares = ", ".join(f"p{part} {getattr(report.latency[name], f'p{part}') / limit:.2f}x" for part in (95, 99))
-        parts.append(f"{_SHORT[name]} {shares}")
-    both = "both targets" if len(report.slo) > 1 else "the target"
+        parts.append(f"{NAMES[name]} {shares}")
+    both = {1: "the target", 2: "both targets"}.get(len(report.slo), "all targets")
     rates = report.rates
     met = f"{rates.goodput_requests_per_s:.3g} requests/s: {rates.good_share:.1%} of requests meet {both}"
     return f"{met}; of the target: {'; '.join(parts)}"
@@ -122,14 +118,14 @@ def cost_text(report: SimulateReport) -> str:
 
 def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
     """What was found by running."""
-    goal = f"targets met at p{found.percentile}" if report.slo else "no growing queue"
+    goal = "targets met" if report.slo else "no growing queue"
     text = f"{found.requests_per_s:.3g} requests/s at most{_speed(report, found)} ({goal})"
     text += f", goodput {found.goodput_requests_per_s:.3g}/s" if report.slo else ""
     if found.replicas is not None and found.chips is not None:
         apart = f" and {found.prefill_replicas} for prefill" if found.prefill_replicas else ""
         money = f", ${found.usd_per_h:,.2f}/h" if found.usd_per_h is not None else ""
         money += f", ${found.usd_per_mtok:.2f} per million output tokens" if found.usd_per_mtok is not None else ""
-        takes = "the asked rate takes" if report.bound_by == TRAFFIC else "the change is to"
+        takes = "the asked rate takes" if report.bound_by == TRAFFIC else "the change has"
         count = f"{found.replicas} replica{'s' * (found.replicas != 1)}"
         text += f"; {takes} {count}{apart}, {found.chips:,} chip{'s' * (found.chips != 1)}{money}"
     return f"{text} ({found.runs} runs of {found.requests_per_run:,} requests)"
@@ -141,6 +137,17 @@ def _speed(report: SimulateReport, found: CapacityReport) -> str:
     if asked is None or report.bound_by != TRAFFIC or not asked.question.trace or not asked.traffic.rate:
         return ""
     return f" (--speed {asked.question.speed * found.requests_per_s / asked.traffic.rate:.3g})"
+
+
+def use_text(report: SimulateReport) -> str:
+    """What replicas are used for; continuously batching ones are always busy."""
+    own, prefill = report.use["serve"], report.use.get("prefill")
+    prompts = f"prompts in {own.prompt_share:.0%} of the time, filling {own.budget_share:.0%} of the token budget"
+    if prefill is not None:
+        busy = [row.busy_share for row in report.replicas if row.pool == "prefill"]
+        prompts = f"prefill busy {sum(busy) / len(busy):.0%}, filling {prefill.budget_share:.0%} of its token budget"
+    cache = f"KV cache {report.kv_occupancy:.0%} full, {report.mean_waiting:,.1f} queueing"
+    return f"batch {report.mean_batch:.1f} ({own.places_share:.0%} of places), {prompts}, {cache}"
 
 
 def requests_text(report: SimulateReport) -> str:
@@ -158,8 +165,9 @@ def percentiles(report: SimulateReport) -> Grid:
     """Latencies, each with its target."""
     rows = []
     for name, title in _NAMES.items():
-        if name in report.latency:
-            target = render(report.slo[name], "s") if name in report.slo else ""
+        if name in report.latency and report.latency[name].max > 0:  # answers of one token have no time between
+            at = report.statistics.get(name)
+            target = f"{at} {render(report.slo[name], 's')}" if at else ""
             rows.append([title, *_times(report.latency[name]), target])
     heads = ("mean", "±", "p50", "p90", "p95", "p99")
     columns = ["latency", *(Column(head, right=True, keep={"±": 2, "p90": 3}.get(head, 9)) for head in heads)]

@@ -2,25 +2,26 @@
 
 from typing import Any
 
-from dragonscale.app.simulate.capacity import FleetCapacity, percentile_of
+from dragonscale.app.simulate.capacity import FULL, FleetCapacity, short_pools
 from dragonscale.app.simulate.simulate_question import SimulateAsked
+from dragonscale.app.simulate.simulate_records import NAMES
 from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.backlog import Backlog
 
 BUSY = 0.97
 """Above this share of busy time batches never run empty."""
-FULL = 0.9
-"""Above this occupancy the KV cache is what limits batches."""
 SHORT = 3**0.5 - 1
 """Above this load one request queues on average where they come at random (M/D/1: load^2 / 2(1 - load) = 1); a queue
 below it has another cause."""
+KV = "the KV cache"
 TRAFFIC = "the traffic"
 """What bounds a fleet that has room for more: there is nothing to change about it."""
-NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
 _LOWER = {
     "ttft_s": "more --replicas, a prefill pool (--prefill-on) or a smaller --token-budget",
     "tpot_s": "more --replicas (smaller batches), more chips per replica or a prefill pool (--prefill-on)",
+    "itl_s": "a smaller --token-budget, more chips per replica or a prefill pool (--prefill-on)",
+    "e2e_s": "more --replicas (smaller batches) or more chips per replica",
 }
 
 
@@ -38,88 +39,85 @@ def verdict(
     if outcome.refused and not outcome.finished:
         return "refusals", f"Every request was refused: {', '.join(outcome.refused)}."
     more = capacity_text(asked, found)
-    if load is not None and load.grows:
-        return "the replicas", f"{_overloaded(load, result)}{_booting(asked, result)} {more}".strip()
+    grows = load is not None and load.grows
+    bound, shown, helps = _cause(asked, result, grows, found)
+    if load is not None and grows:
+        return bound, f"{_overloaded(load, result)} {shown} {more}".strip()
     if missed:
-        return NAMES[next(iter(missed))], f"{_missing(asked, result, missed, found)} {more}".strip()
-    if result.kv_occupancy > FULL or outcome.preempted > 0.01 * outcome.arrived:
-        return (
-            "the KV cache",
-            f"The KV cache is full ({result.kv_occupancy:.0%} on average, {outcome.preempted} preemptions); a narrower "
-            f"--plan kv=…, more chips per replica or more --replicas would make room. {more}".strip(),
-        )
-    if result.utilisation > BUSY and result.mean_waiting > len(result.replicas):
-        bound, text = _queueing(asked, result)
-        return bound, f"{text} {more}".strip()
+        name = next(iter(missed))
+        helps = "" if found is not None and (found.change or found.rate is None) else f" Lower with {_LOWER[name]}."
+        return NAMES[name], f"{_missing(asked, result, missed)} {shown}{helps} {more}".strip()
+    queues = result.utilisation > BUSY and result.mean_waiting > len(result.replicas)
+    if bound == KV or queues:
+        queue = f"{result.mean_waiting:.3g} requests queue on average. " if queues else ""
+        return bound, f"{queue}{shown} {helps} would help. {more}".strip()
     kept = "" if load is None else f"The fleet keeps up with {_rate(asked):.3g} requests/s."
     return TRAFFIC, f"{kept} {more}".strip()
 
 
-def _queueing(asked: SimulateAsked, result: SimulationResult) -> tuple[str, str]:
-    """What requests queue for in a fleet that keeps up: places in batches, iterations for their prompts, or neither."""
-    serving = [one for one in result.replicas if one.pool == "serve"]
-    running, places = result.mean_running / len(serving), asked.fleet.pool.scheduler.sequences
-    front = [one for one in result.replicas if one.pool == ("serve" if asked.fleet.prefill is None else "prefill")]
-    share = sum(one.prompt_s for one in front) / (sum(one.busy_s for one in front) or 1.0)
-    queue = f"{result.mean_waiting:.3g} requests queue on average"
-    if running / places > max(share, SHORT):
+def _cause(
+    asked: SimulateAsked, result: SimulationResult, grows: bool, found: FleetCapacity | None
+) -> tuple[str, str, str]:
+    """What holds requests up: its name, what shows it, and what would help."""
+    outcome, places = result.outcome, asked.fleet.pool.scheduler.sequences
+    booting = _booting(asked, result, found)
+    if booting:
+        return "replicas that start", booting, "More replicas at the beginning or a shorter startup"
+    if result.kv_occupancy > FULL or outcome.preempted > 0.01 * outcome.arrived:
+        shown = f"The KV cache is {result.kv_occupancy:.0%} full on average, with {outcome.preempted:,} preemptions."
+        return KV, shown, "A narrower --plan kv=…, more chips per replica or more --replicas"
+    taken = result.use["serve"].places_share
+    front = result.use["serve" if asked.fleet.prefill is None else "prefill"]
+    full = f"{taken * places:.3g} of the {places:,} places of a replica are taken"
+    prompts = f"Iterations with prompts take {front.prompt_share:.0%} of a replica's busy time"
+    if taken > max(SHORT, front.prompt_share if asked.fleet.prefill is None else 0.0):
+        return "places in batches", f"{full}.", "A larger --max-seqs or more --replicas"
+    if asked.fleet.prefill is not None:
+        bound = "the prefill pool" if 1 in short_pools(asked, result, grows, {}) else "the decode pool"
         return (
-            "places in batches",
-            f"{queue} for one of the {places:,} places of a replica, of which {running:.3g} are taken; "
-            "a larger --max-seqs or more --replicas would shorten the queue.",
+            bound,
+            f"{full}; prompts fill {front.budget_share:.0%} of the prefill pool's token budget.",
+            "More of them",
         )
-    if share > SHORT:
-        return (
-            "prefill",
-            f"{queue} for their prefill: {share:.0%} of a replica's time are iterations with prompts; more --replicas "
-            "or a prefill pool (--prefill-on) would shorten the queue.",
-        )
-    return (
-        "bursts",
-        f"{queue}, though iterations with prompts take {share:.0%} of a replica's time and {running:.3g} of {places:,} "
-        "places are taken: requests come to a replica together; another --router or more --replicas would "
-        "shorten the queue.",
-    )
+    if front.prompt_share > SHORT:
+        shown = f"{prompts}, and prompts fill {front.budget_share:.0%} of the token budget in them."
+        return "prefill", shown, "More --replicas or a prefill pool (--prefill-on)"
+    if result.mean_waiting > len(result.replicas):
+        shown = f"{prompts} and {full}: requests come to a replica together."
+        return "bursts", shown, "Another --router or more --replicas"
+    return "the replicas", f"{prompts} and {full}.", "More --replicas"
 
 
 def _overloaded(load: Backlog, result: SimulationResult) -> str:
-    full = f" The KV cache is {result.kv_occupancy:.0%} full." if result.kv_occupancy > FULL else ""
     away = result.outcome.refused.get("queue full", 0)
     grows = f"{away:,} were turned away" if away else f"the queue grows, to {load.waiting:,} when the last came"
-    return (
-        f"Overloaded: {load.arrived_per_s:.3g} requests/s come, {load.served_per_s:.3g}/s are served, and "
-        f"{grows}.{full}"
-    )
+    return f"Overloaded: {load.arrived_per_s:.3g} requests/s come, {load.served_per_s:.3g}/s are served, and {grows}."
 
 
-def _missing(
-    asked: SimulateAsked, result: SimulationResult, missed: dict[str, float], found: FleetCapacity | None
-) -> str:
-    """The target that is missed most, by how much, and what lowers it."""
+def _missing(asked: SimulateAsked, result: SimulationResult, missed: dict[str, float]) -> str:
+    """The target that is missed most, and by how much."""
     name, ratio = next(iter(missed.items()))
-    value = render(percentile_of(result, name, asked.percentile), "s")
+    value = render(asked.reached(result, name), "s")
     others = "".join(f"; {NAMES[other]} {times:.3g} times" for other, times in list(missed.items())[1:])
-    target = render(asked.targets[name], "s")
-    lower = _booting(asked, result) if name == "ttft_s" else ""
-    hopeless = found is not None and found.rate is None and found.limit == name  # of requests alone too
-    lower = "" if hopeless else lower or f" Lower with {_LOWER[name]}."
+    target, at = render(asked.targets[name].seconds, "s"), asked.targets[name].at
+    away = f"; {', '.join(f'{count:,} were refused ({why})' for why, count in result.outcome.refused.items())}"
     return (
-        f"{NAMES[name]} is {value} at p{asked.percentile}, {ratio:.3g} times its target of {target}{others}; "
-        f"{result.met[name]:.1%} of requests meet it.{lower}"
+        f"{NAMES[name]} is {value} {at}, {ratio:.3g} times its target of {target}{others}; "
+        f"{result.met[name]:.1%} of {'gaps' if name == 'itl_s' else 'requests'} meet it{away * bool(away[2:])}."
     )
 
 
-def _booting(asked: SimulateAsked, result: SimulationResult) -> str:
-    """That requests waited for replicas that were starting, where the fleet grew."""
+def _booting(asked: SimulateAsked, result: SimulationResult, found: FleetCapacity | None) -> str:
+    """That requests waited for replicas that were starting, where the fleet grew and all of it holds the rate."""
     rule = asked.fleet.pool.autoscale
     prefills = asked.fleet.prefill.replicas if asked.fleet.prefill is not None else 0
     most = round(max((value for _, value in result.series.get("replicas", [])), default=0.0)) - prefills
-    if rule is None or most <= asked.fleet.pool.replicas:
+    enough = found is None or (found.rate or 0.0) >= _rate(asked)
+    if rule is None or most <= asked.fleet.pool.replicas or not enough:
         return ""
     return (
-        f" Requests waited while replicas started: the fleet grew from {asked.fleet.pool.replicas} to {most}, and one "
-        f"serves {render(rule.startup_s, 's')} after it is asked for; begin with more (--autoscale "
-        f"{most}..{rule.most},…) or a shorter startup."
+        f"Requests waited while replicas started: the fleet grew from {asked.fleet.pool.replicas} to {most}, and one "
+        f"serves {render(rule.startup_s, 's')} after it is asked for."
     )
 
 
@@ -131,17 +129,18 @@ def capacity_text(asked: SimulateAsked, found: FleetCapacity | None) -> str:
         what = NAMES.get(found.limit)
         if not what or found.trial is None:
             return "By running: no rate that was tried holds; more chips per replica, another plan or a looser target."
-        value = render(percentile_of(found.trial.result, found.limit, asked.percentile), "s")
+        if sum(found.trial.result.outcome.refused.values()):
+            return "By running: requests are refused at any rate; shorter ones, another model or a larger cache."
+        value = f"{asked.statistic(found.limit)} {render(asked.reached(found.trial.result, found.limit), 's')}"
         return (
-            f"By running: {what} misses its target at any rate, since requests that are alone take {value} at "
-            f"p{asked.percentile}; more chips per replica, another plan or a looser target."
+            f"By running: {what} misses its target at any rate, since requests that are alone take {value}; "
+            f"more chips per replica, another plan or a looser target."
         )
     slowed = ""
     if asked.question.trace and found.rate < _rate(asked):
         slowed = f" It holds the trace slowed down (--speed {asked.question.speed * found.rate / _rate(asked):.3g})."
     if found.confirmed is not None:
-        does = ("would hold" if found.replicas else "might") + f" {_rate(asked):.3g}/s"
-        return f"By running: {_flag(asked, found)} {does}{_waits(asked, found)}.{slowed}"
+        return f"By running: {_flags(found)} would hold {_rate(asked):.3g}/s{_waits(asked, found)}.{slowed}"
     if found.rate < _rate(asked):
         return f"By running: no number of replicas that was tried holds {_rate(asked):.3g}/s.{slowed}"
     return ""
@@ -151,18 +150,14 @@ def _rate(asked: SimulateAsked) -> float:
     return asked.traffic.rate or 0.0
 
 
-def _flag(asked: SimulateAsked, found: FleetCapacity) -> str:
-    """The replicas that would hold the rate, as flags."""
-    pool = asked.fleet.pool
-    if pool.autoscale is not None:
-        least = min(pool.autoscale.least, found.replicas or 1)
-        return f"--autoscale {least}..{found.replicas},target={pool.autoscale.target:g} with all of them up"
-    apart = f" --prefill-replicas {found.prefills}" if found.prefills else ""
-    return f"--replicas {found.replicas}{apart}"
+def _flags(found: FleetCapacity) -> str:
+    """What would hold the rate, as flags."""
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in found.change.items())
 
 
 def _waits(asked: SimulateAsked, found: FleetCapacity) -> str:
     assert found.confirmed is not None
     run: Any = found.confirmed.result
-    each = (f"{NAMES[name]} {render(percentile_of(run, name, asked.percentile), 's')}" for name in NAMES)
-    return f" (p{asked.percentile} {', '.join(each)})"
+    names = dict.fromkeys(("ttft_s", "tpot_s", *asked.targets))
+    each = (f"{asked.statistic(name)} {NAMES[name]} {render(asked.reached(run, name), 's')}" for name in names)
+    return f" ({', '.join(each)})"

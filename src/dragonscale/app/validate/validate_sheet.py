@@ -10,7 +10,7 @@ APART = {"latencies": "latencies (static, prefill, decode)", "rates": "throughpu
 APART |= {"tpot": "TPOT", "ttft": "TTFT"}
 BANDS = {"tpot": "TPOT", "ttft": "TTFT", "tokens": "tokens per second"}
 PARTS = {"": "", "dense": ", dense", "moe": ", MoE"}
-RECIPES = {"stated": "launch script published", "inferred": "a launch setting inferred from results"}
+INFERRED = "apart: a launch setting inferred from results"
 
 
 def _percent(value: float | None) -> str:
@@ -29,13 +29,13 @@ def _scores(heads: Sequence[str], rows: Sequence[Sequence[Any]], title: str = ""
 
 def _apart(found: dict[str, Any]) -> list[Block]:
     """Kinds of numbers that are scored apart: latencies and rates, TPOT and TTFT, each for dense models and MoE, and
-    for recipes that were stated and inferred."""
+    of runs whose launch is stated; below them runs with an inferred setting."""
     rows = []
     for name, shown in APART.items():
         whole = found.get(name, {})
         parts = {shown + label: whole.get(kind, {}) if kind else whole for kind, label in PARTS.items()}
-        for kind, own in found.get("by_recipe", {}).items():
-            parts[f"{shown}, {RECIPES[kind]}"] = own if name == "tpot" else own.get(name, {})
+        inferred = found.get("by_recipe", {}).get("inferred", {})
+        parts[f"{shown}, {INFERRED}"] = inferred if name == "tpot" else inferred.get(name, {})
         rows += [_line(label, part) for label, part in parts.items() if part.get("rows")]
     return [_scores(["apart", "rows", "median error", "mean"], rows)] if rows else []
 
@@ -154,6 +154,9 @@ def _summary(found: dict[str, Any]) -> Block:
     lean = ("high", "low") if "rates" in found or "outcomes" in found else ("slow", "fast")
     error = f"median {_percent(found['median_ape'])}, mean {_percent(found['mape'])}"
     within = f"{_percent(found['within_10pct'])} of the rows within 10%"
+    recipes = found.get("by_recipe", {"inferred": {"rows": 0}})
+    if inferred := recipes["inferred"]["rows"]:
+        within += f"; {inferred} runs with a launch setting inferred from results are apart"
     return facts(
         ("error", f"{error}; {within}", "key"),
         ("bias", f"predictions are {_percent(abs(bias))} too {lean[bias <= 0]} on average"),

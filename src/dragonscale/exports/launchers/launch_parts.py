@@ -20,7 +20,7 @@ its host, as the shell counts it.
 ...     chip_called("p5.48xlarge"),
 ... )
 ('v5e', 'h100', 'a100', 'h100')
->>> chip_called("NVIDIA-H200"), chip_called("NVIDIA-B200"), chip_called("nvidia-l4")
+>>> chip_called("NVIDIA-H200"), chip_called("NVIDIA-B200"), chip_called("nvidia-k80")
 ('h200', 'b200', '')
 >>> print(*own_chips(load_chip("v6e"), 4, "copy"), sep="\\n")
 export TPU_VISIBLE_CHIPS=$(seq -s, $((copy * 4)) $((copy * 4 + 3)))

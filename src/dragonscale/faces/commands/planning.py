@@ -4,7 +4,7 @@
 
 >>> run = ds.simulate("llama3-8b", on="h100:1", rate="4/s", requests=200, ttft="2s", tpot="50ms")
 >>> run
-<SimulateReport: llama3-8b on 1 x h100:1: TTFT ..., TPOT ... at p95, meets the targets>
+<SimulateReport: llama3-8b on 1 x h100:1: mean TTFT ..., mean TPOT ..., meets the targets>
 >>> [row["latency"] for row in run.rows()][1:3]
 ['ttft_s', 'tpot_s']
 

@@ -52,10 +52,14 @@ def read_quantization(given: object) -> Quantization:
     """
     if not isinstance(given, Mapping):
         return Quantization()
-    blocks = given.get("weight_block_size")
-    block = blocks[0] if isinstance(blocks, list) and blocks and isinstance(blocks[0], int) else 0
     group = _first_group(given)
-    activations = _kind(group.get("input_activations"))
+    weights = group.get("weights")
+    blocks = given.get("weight_block_size") or (
+        weights.get("block_structure") if isinstance(weights, Mapping) else None
+    )
+    block = blocks[0] if isinstance(blocks, list) and blocks and isinstance(blocks[0], int) else 0
+    # groups that name no activations leave them as they are
+    activations = _kind(group.get("input_activations")) or ("bf16" if weights else "")
     kv = _kind(given.get("kv_cache_scheme")) or (
         "fp8" if "fp8" in str(given.get("kv_cache_quant_algo")).lower() else ""
     )
@@ -65,11 +69,16 @@ def read_quantization(given: object) -> Quantization:
 def _first_group(quantization: Mapping[str, Any]) -> Mapping[str, Any]:
     groups = quantization.get("config_groups")
     group = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+    quark = quantization.get("global_quant_config")
+    if group is None and isinstance(quark, Mapping):
+        return {"weights": quark.get("weight"), "input_activations": quark.get("input_tensors")}
     return group if isinstance(group, Mapping) else {}
 
 
 def _kind(scheme: object) -> str:
-    """The dtype that bits and type of a scheme of compressed-tensors mean."""
+    """The dtype that bits and type of a scheme of compressed-tensors mean, or its name in one of Quark."""
+    if isinstance(scheme, Mapping) and scheme.get("dtype") in _TABLE["quark"]:
+        return _TABLE["quark"][scheme["dtype"]]
     if not isinstance(scheme, Mapping) or scheme.get("num_bits") not in (4, 8):
         return ""
     kind = "fp" if scheme.get("type") == "float" else "int"
@@ -82,8 +91,9 @@ def _spared(quantization: Mapping[str, Any]) -> set[str]:
     for name in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"):
         value = quantization.get(name)
         listed += [str(entry).replace("\\", "") for entry in value] if isinstance(value, list) else []
-    # Exceptions for a few named layers do not spare a part; patterns for all layers do.
-    patterns = [entry for entry in listed if "*" in entry or not any(letter.isdigit() for letter in entry)]
+    # Exceptions for a few named layers do not spare a part; patterns for all layers do, unless they mean a router.
+    every = [entry for entry in listed if "*" in entry or not any(letter.isdigit() for letter in entry)]
+    patterns = [entry for entry in every if not entry.rstrip("$*.").endswith(("gate", "router"))]
     spared = {part for key, parts in _EXCEPTIONS.items() if any(key in entry for entry in patterns) for part in parts}
     return spared - ({"experts"} if "experts" in spared else set())
 
@@ -91,19 +101,19 @@ def _spared(quantization: Mapping[str, Any]) -> set[str]:
 def _method_dtype(quantization: Mapping[str, Any], dtype: str) -> str:
     method = quantization.get("quant_method") or quantization.get("quant_algo") or ""
     method = str(method).lower()
-    if method in ("compressed-tensors", "modelopt"):
+    if method in ("compressed-tensors", "modelopt", "quark"):
         return _from_groups(quantization)
     if method == "bitsandbytes" and quantization.get("load_in_4bit"):
         return "int4"
     if method in ("gptq", "awq") and quantization.get("bits") == 8:
         return "int8"
     if method not in _METHODS:
-        raise unknown("quant_method", method, [*_METHODS, "compressed-tensors", "modelopt"])
+        raise unknown("quant_method", method, [*_METHODS, "compressed-tensors", "modelopt", "quark"])
     return _METHODS.get(method, dtype)
 
 
 def _from_groups(quantization: Mapping[str, Any]) -> str:
-    """compressed-tensors and modelopt: bits and kind of the first group's weights."""
+    """compressed-tensors, modelopt and quark: bits and kind of the first group's weights."""
     algorithm = str(quantization.get("quant_algo") or quantization.get("format") or "").lower()
     if "nvfp4" in algorithm:
         return "nvfp4"

@@ -1,6 +1,6 @@
 """The chip of the catalogue that a driver's or profiler's name of a device means.
 
-A name is read word by word: `RTX A1000` is no A100 and `GH200` no H200. Some words tell another form of a chip than the
+A name is read word by word: `RTX A1000` is no A100 and `H20-3e` no H20. Some words tell another form of a chip than the
 one in the catalogue (a PCIe card, an NVL pair, a laptop's GPU, a slice of a GPU): such a device has other rates and is
 not that chip; `nearest_chip` names the one that it is a form of, for whoever wants to take it.
 
@@ -14,13 +14,15 @@ not that chip; `nearest_chip` names the one that it is a form of, for whoever wa
 ...     for name in ("TPU v6 Lite", "TPU v5 lite", "TPU v5p", "TPU v4", "TPU7x", "NVIDIA GeForce RTX 4090")
 ... ]
 ['v6e', 'v5e', 'v5p', 'v4', 'tpu7x', 'rtx4090']
+>>> [chip_named(name) for name in ("NVIDIA RTX A1000", "NVIDIA H20-3e", "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "cpu")]
+['', '', '', '', '']
+>>> [nearest_chip(name) for name in ("NVIDIA RTX A1000", "NVIDIA H20-3e", "NVIDIA H100 PCIe", "NVIDIA H200")]
+['', 'h20', 'h100', 'h200']
 >>> [
 ...     chip_named(name)
-...     for name in ("NVIDIA RTX A1000", "NVIDIA GH200 480GB", "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "cpu")
+...     for name in ("NVIDIA GH200 480GB", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "Tesla T4", "NVIDIA A10G")
 ... ]
-['', '', '', '', '']
->>> [nearest_chip(name) for name in ("NVIDIA RTX A1000", "NVIDIA GH200 480GB", "NVIDIA H100 PCIe", "NVIDIA H200")]
-['', 'h200', 'h100', 'h200']
+['gh200', 'rtxpro6000', 't4', 'a10g']
 >>> chip_named("NVIDIA A100-SXM4", 40e9), chip_named("NVIDIA A100-SXM4-80GB"), chip_named("NVIDIA A100-SXM4-40GB")
 ('a100-40gb', 'a100', 'a100-40gb')
 """
@@ -32,10 +34,8 @@ from dragonscale.physics.hardware.catalogue import chip_names, load_chip
 
 _TPU = re.compile(r"(?i)\btpu\s*v?(\d+)\s*(lite|e|p|i|x)?")
 _TPU_ALIASES = {"5": "v5p", "6": "v6e", "7": "tpu7x", "7x": "tpu7x", "5lite": "v5e", "6lite": "v6e", "4lite": "v4i"}
-_FORMS = frozenset({"pcie", "nvl", "laptop", "mobile", "max", "mig", "d", "fhhl", "ada", "sff", "grid", "super"})
+_FORMS = frozenset({"pcie", "nvl", "laptop", "mobile", "max", "mig", "d", "fhhl", "ada", "sff", "grid", "super", "3e"})
 """Words of a name that make it another device than the chip that the rest of the name means."""
-_LIKE = {"gh200": "h200"}
-"""Devices that hold a chip of the catalogue in a form of their own."""
 _LONGEST = 200
 
 
@@ -56,14 +56,14 @@ def chip_named(name: str, memory_bytes: float | None = None) -> str:
 
 def nearest_chip(name: str) -> str:
     """The chip that a device is a form of; empty where there is none."""
-    words = _words(name)
-    return chip_named(name) or _best(words) or next((_LIKE[word] for word in words if word in _LIKE), "")
+    return chip_named(name) or _best(_words(name))
 
 
 def _words(name: str) -> list[str]:
-    """The words of a name, and two that follow each other as one (`RTX 4090`)."""
+    """The words of a name, and two or three that follow each other as one (`RTX 4090`, `RTX PRO 6000`)."""
     words = [word for word in re.split(r"[^a-z0-9.]+", name[:_LONGEST].lower()) if word]
-    return [*words, *(first + second for first, second in itertools.pairwise(words))]
+    pairs = [first + second for first, second in itertools.pairwise(words)]
+    return [*words, *pairs, *(pair + word for pair, word in zip(pairs, words[2:], strict=False))]
 
 
 def _best(words: list[str]) -> str:

@@ -12,7 +12,7 @@ from dragonscale.errors import unknown
 from dragonscale.physics.kernels.dtypes import FORMATS, format_name
 from dragonscale.physics.kernels.matmul import evaluate, matmul_seconds, memory_seconds
 from dragonscale.physics.kernels.profile import Grouped, KernelProfile
-from dragonscale.physics.kernels.routing import Routing, route
+from dragonscale.physics.kernels.routing import Routing, busiest, route
 from dragonscale.physics.numbers import Number, ceil, maximum, minimum
 
 
@@ -40,7 +40,7 @@ def grouped_matmul_seconds(
     >>> from dragonscale.physics.kernels.profile_file import kernel_profile_for
     >>> from dragonscale.physics.hardware import load_chip
     >>> h200 = kernel_profile_for(load_chip("h200"))
-    >>> 1.0e-3 < grouped_matmul_seconds(64, 4096, 1536, 8, 128, "bf16", h200) < 1.3e-3
+    >>> 1.0e-3 < float(grouped_matmul_seconds(64, 4096, 1536, 8, 128, "bf16", h200)) < 1.3e-3
     True
     """
     name = format_name(dtype)
@@ -79,6 +79,8 @@ def _seconds(
     tokens, hidden, inner, picks, experts, chips = sizes
     kind, peak, cores = FORMATS[name], profile.peak(name), profile.cores
     load = route(tokens, picks, experts, chips, routing)
+    if isinstance(routing, str) and routing != "balanced":
+        load = busiest(load, experts / chips, chips)
     into = 2 * inner if gated else inner
     tiles = {side: load.tiles(side) for side in table.rows}
     expected = table.launch + tokens * table.route_row + (experts / chips) * table.expert

@@ -99,6 +99,9 @@ class Decode:
     join: float = 0.0
 
 
+EXPERT_CALLS = 6
+
+
 @dataclass(frozen=True)
 class Grouped:
     """The experts of an MoE layer: two grouped matmuls and what lies between. See
@@ -109,11 +112,14 @@ class Grouped:
     `inner_bytes`: bytes moved for each hidden and inner element of an expert's row beside the matmuls'; `expert`:
     seconds for each expert on the chip. `expanded`: nothing of that; the rows are spread over all experts, with zeros
     for those they do not go to, and multiplied by all weights at once, as XLA's GPU compiler does with `ragged_dot`.
+    `calls`: what the host issues for a layer, one by one: routing, dealing out, two matmuls, the activation between
+    them, adding up; 1 where a library does all of it in one.
     """
 
     launch: float
     rate: float
     rows: tuple[int, ...]
+    calls: int = EXPERT_CALLS
     columns: int = 128
     operands: float = 0.0
     prologue: float = 0.0

@@ -2,13 +2,19 @@
 tiles.
 
 `balanced`: every expert gets the same, as benchmarks and well-trained routers have it in large batches. `random`: every
-token picks its experts at random, so a small batch leaves some without any. A number: the loads follow a power law with
+token picks its experts at random, so a small batch leaves some without any. `uneven`: the same where experts are not
+in equal demand, as served text has them: fewer have work. A number: the loads follow a power law with
 that exponent, as in NVIDIA's kernel database (loads drawn between 1 and 0.8·tokens, or between 0.01 and 2 where there
 are fewer rows than experts, scaled to the rows there are, and rounded; the busiest chip is the one that is timed).
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.numbers import Number, ceil, exp, floor, maximum, minimum, sqrt, where
@@ -30,12 +36,12 @@ def route(tokens: Number, picks: Number, experts: Number, chips: Number, routing
     """The load of the busiest of `chips` chips that share the experts; `tokens` are those of all of them."""
     if routing == "balanced":
         return _balanced(tokens, picks, experts, chips)
-    if routing == "random":
-        return _random(tokens, picks, experts, chips)
+    if routing in ("random", "uneven"):
+        return _random(tokens, picks, experts, chips, uneven=routing == "uneven")
     if isinstance(routing, str) or not 0 < routing < 2:
         raise InputError(
-            f"There is no routing {shorten(routing)}; write 'balanced', 'random' or the exponent of a power law "
-            "between 0 and 2."
+            f"There is no routing {shorten(routing)}; write 'balanced', 'random', 'uneven' or the exponent of a power "
+            "law between 0 and 2."
         )
     return _power_law(tokens, picks, experts, chips, routing)
 
@@ -46,13 +52,41 @@ def _balanced(tokens: Number, picks: Number, experts: Number, chips: Number) -> 
     return Load(active, rows, lambda side: active * ceil(rows / active / side))
 
 
-def _random(tokens: Number, picks: Number, experts: Number, chips: Number) -> Load:
-    """Poisson loads; one above a tile's rows wastes half a tile on average."""
+def _random(tokens: Number, picks: Number, experts: Number, chips: Number, uneven: bool) -> Load:
+    """Poisson loads; one above a tile's rows wastes half a tile on average. Uneven, the demand for experts is
+    exponentially distributed (as far apart as it is large on average), which leaves 1 / (1 + mean) of them without any
+    work: as many, within an eighth, as the power laws that NVIDIA's aiconfigurator plans serving with."""
     mean = tokens * picks / experts
     here = experts / chips
-    active = maximum(1.0, here * (1 - exp(-mean)))
+    active = maximum(1.0, here * (mean / (1 + mean) if uneven else 1 - exp(-mean)))
     rows = maximum(active, mean * here)
     return Load(active, rows, lambda side: maximum(active, rows / side + 0.5 * active))
+
+
+def busiest(load: Load, experts: Number, chips: Number) -> Load:
+    """The largest of the loads of `chips` chips with so many `experts` each, where `load` is their mean and tokens pick
+    at random: experts with work scatter as in a binomial distribution, rows as in a Poisson one.
+
+    >>> even = route(4.0, 8.0, 256.0, 8.0, "random")
+    >>> most = busiest(even, 32.0, 8.0)
+    >>> round(float(even.active), 1), round(float(most.active), 1), round(float(busiest(even, 32.0, 1.0).active), 1)
+    (3.8, 6.4, 3.8)
+    """
+    out = largest_of(chips)
+    active = minimum(experts, load.active + out * sqrt(load.active * maximum(0.0, 1 - load.active / experts)))
+    rows = maximum(active, load.rows + out * sqrt(load.rows))
+    return Load(active, rows, lambda side: maximum(active, rows / side + 0.5 * active))
+
+
+def largest_of(count: Number) -> Any:
+    """How many standard deviations the largest of `count` normal draws lies above the mean (Blom's approximation)."""
+    counts, places = numpy.unique(numpy.asarray(count, float), return_inverse=True)
+    return numpy.array([_largest(one) for one in counts.tolist()])[places].reshape(numpy.shape(count))
+
+
+@functools.cache
+def _largest(count: float) -> float:
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
 
 
 BUSIEST = 1.43

@@ -26,10 +26,7 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.formats import Formats
-from dragonscale.serving.frontier import judge
 from dragonscale.serving.phases import prefill
-from dragonscale.serving.space import Lot, stack
 from dragonscale.serving.steady import Steady
 from dragonscale.web.amounts import amount
 from dragonscale.web.derivations.ledger_tables import held_table, line_table
@@ -101,17 +98,10 @@ class ServeNumbers(Numbers):
     def chip(self) -> Chip:
         return self.deployment.piece.chip
 
-    @functools.cached_property
+    @property
     def state(self) -> Steady:
         """The steady state that the report's times are read off."""
-        asked, plan = self.report.asked, self.deployment.plan
-        formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
-        lot = Lot((self.deployment.piece,), stack([plan], formats, plan.spread))
-        found = judge(asked.model, lot, self.deployment.engine, asked.ask, [self.one.batch], asked.draft)
-        match = [config for config in found if config.drafts == self.one.drafts] or found
-        if not match:
-            raise InputError("The configuration has no steady state to derive its times from.")
-        return match[0].state
+        return vars(self.one)["state"]
 
     @functools.cached_property
     def decode(self) -> "_Phase":
@@ -230,7 +220,8 @@ class _Phase:
 
     @functools.cached_property
     def lettered(self) -> list[tuple[float, LetteredPhase]]:
-        asked, deployment = self.of.report.asked, self.of.deployment
+        asked = self.of.report.asked
+        deployment = deployment_of(asked, self.of.one, self.name)
         if self.decodes:
             iteration = iterations(asked, self.of.one.batch, deployment)["decode"]
             return [(1.0, lettered_phase("decode", deployment, iteration))]

@@ -74,7 +74,7 @@ def plan_panel(asked: PageRequest) -> dict[str, Any]:
         from dragonscale.app.train.ask_train import recommended
         from dragonscale.training.plan_file import training_file_text as text_of
     else:
-        from dragonscale.app.serve.ask_serve import recommended
+        from dragonscale.app.serve.recommended import recommended
         from dragonscale.serving.plan_file import serving_plan_text as text_of
     saved: Any = recommended(record.asked, record)
     if file is not None:

@@ -88,7 +88,7 @@ def _served(file: SavedPlan) -> dict[str, Any]:
         "prompt": str(traffic.prompt or ""),
         "output": str(traffic.output or ""),
         **fields(traffic, "cached rate"),
-        **fields(file.targets, "ttft tpot"),
+        **fields(file.targets, "ttft tpot itl e2e"),
         **fields(file.launch, "max_seqs token_budget memory_fraction"),
         "accept": drafts.acceptance,
         "drafts": drafts.drafts if drafts.acceptance else None,

@@ -77,7 +77,7 @@ def _beside_prompts(one: ConfigReport) -> str:
 
 
 def _prompt_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> Card:
-    chunks = f", in {one.prefill_chunks} chunks" if one.prefill_chunks > 1 else ""
+    chunks = f"; beside others in {one.prefill_chunks} chunks" if one.prefill_chunks > 1 else ""
     new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
     return {
         "name": "prefill",

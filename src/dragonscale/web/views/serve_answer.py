@@ -4,8 +4,8 @@ ask next."""
 from functools import partial
 
 from dragonscale.app.serve.advice import beyond, near_misses
-from dragonscale.app.serve.ask_serve import next_command
 from dragonscale.app.serve.formats import known_engine
+from dragonscale.app.serve.recommended import next_command
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, config_text, formats_text, plan_text
 from dragonscale.app.serve.serve_sheet import error_text, fleet_text
 from dragonscale.physics.hardware import parse_target
@@ -65,8 +65,8 @@ def _sentence(report: ServeReport, one: ConfigReport) -> str:
         band = f" ({_band(low, high)})" if low is not None and high is not None else ""
         times.append(f"{name.upper()} {render(value, 's')}{band}")
     what = f"{config_text(one)} serves {report.model} on {one.slice}: {', '.join(times)}, {tokens} tokens/s per chip."
-    work = (("TTFT", report.workload.ttft_s), ("TPOT", report.workload.tpot_s))
-    targets = " and ".join(f"{name} within {render(value, 's')}" for name, value in work if value)
+    goals = report.workload.goals
+    targets = " and ".join(f"{name.upper()} within {goal.text}" for name, goal in goals.items())
     if not targets:
         return what
     if one.meets_slo:
@@ -99,8 +99,11 @@ def _figures(report: ServeReport, one: ConfigReport) -> list[Card]:
         figures.append(figure(name.upper(), amount(value, "s", f"{name}_s"), about, met=met))
     users = f"{one.tokens_per_s_per_user:,.3g} per user" if one.tokens_per_s_per_user else ""
     tokens = count(one.output_tokens_per_s_per_chip, "output_tokens_per_s_per_chip")
-    served = amount(requests, "count/s", "requests_per_s", f"{requests:,.3g}")
-    figures += [figure("output tokens/s per chip", tokens, users), figure("requests/s", served, f"on {one.slice}")]
+    served = amount(requests, "count/s", "" if one.prefill else "requests_per_s", f"{requests:,.3g}")
+    figures += [
+        figure("output tokens/s per chip", tokens, users),
+        figure("requests/s", served, f"on {one.slice}"),
+    ]
     if one.cost_usd_per_mtok is not None:
         each = f"${one.cost_usd_per_mtok_input or 0:,.2f} input, ${one.cost_usd_per_mtok_output or 0:,.2f} output alone"
         figures.append(figure("per million output tokens", dollars(one.cost_usd_per_mtok, "cost_usd_per_mtok"), each))
@@ -126,12 +129,15 @@ def _fields(asked: PageRequest, report: ServeReport, one: ConfigReport) -> dict[
     several = len(report.asked.targets) > 1 or report.asked.targets[0][1] is None
     where = one.slice if several else str(asked.fields.get("on", "") or one.slice)
     engine = {"engine": one.engine} if len(report.workload.engines) > 1 or one.engine != report.workload.engine else {}
-    return {"on": where, "plan": one.plan, "batch": str(one.batch), **engine}
+    if one.prefill is not None:  # which no plan says
+        return {"on": str(asked.fields.get("on", "") or one.slice), **engine}
+    drafts = {"drafts": str(one.drafts)} if one.drafts else {}
+    return {"on": where, "plan": one.plan, "batch": str(one.batch), **engine, **drafts}
 
 
 def _row(asked: PageRequest, report: ServeReport, one: ConfigReport) -> Card:
     there = _fields(asked, report, one)
-    why = partial(elsewhere, there)
+    why = partial(elsewhere, there) if one.prefill is None else lambda _: ""
     return {
         "plan": plan_text(one),
         **fields(one, "slice engine bound_by"),

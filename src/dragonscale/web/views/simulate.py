@@ -61,17 +61,15 @@ def _said(report: SimulateReport, verdict: str) -> str:
     begun = next(verb for word, verb in verbs if verdict.startswith(word))
     if not report.requests.finished or report.meets_slo is not None:
         return f"{begun}{verdict}"
-    at = f"p{report.percentile}"
-    seconds = [(LATENCIES[name][0], getattr(report.latency[name], at)) for name in ("ttft_s", "tpot_s")]
-    times = ", ".join(f"{title} {render(value, 's')}" for title, value in seconds)
-    return f"{begun}{verdict}; {times} at {at}"
+    return f"{begun}{verdict}; {report.told('ttft_s')}, {report.told('tpot_s')}"
 
 
 def _figures(report: SimulateReport) -> list[Card]:
     """The headline numbers: latencies at the percentile that counts, then what came out and what it took."""
-    at, figures, rates = f"p{report.percentile}", list[Card](), report.rates
+    figures, rates = list[Card](), report.rates
     for name in ("ttft_s", "tpot_s", "e2e_s") if report.requests.finished else ():
         one, limit = report.latency[name], report.slo.get(name)
+        at = report.statistics.get(name, f"p{report.percentile}")
         value = getattr(one, at)
         target = f"asked for: {render(limit, 's')}; " if limit else ""
         met = None if limit is None else value <= limit

@@ -14,7 +14,7 @@ import { Card } from "./card.js";
 
 const WORK = {
   train: ["model", "batch", "seq", "tokens", "documents", "price", "dtype", "skew", "capacity", "assume", "family"],
-  serve: ["model", "prompt", "output", "ttft", "tpot", "rate", "cached", "price", "assume", "family"],
+  serve: ["model", "prompt", "output", "ttft", "tpot", "itl", "e2e", "rate", "cached", "price", "assume", "family"],
 };
 const SOFTWARE = { train: "stack", serve: "engine" };
 const MOST = 4;

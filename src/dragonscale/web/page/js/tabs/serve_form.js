@@ -9,7 +9,7 @@ import { html, useContext, useMemo, useRef, useState } from "../html.js";
 import { WhatIf } from "../whatif.js";
 
 const PLACED = [
-  "model", "on", "prompt", "output", "ttft", "tpot", "rate", "plan", "batch", "engine", "quantize", "dtype", "kv_dtype", "price", "set",
+  "model", "on", "prompt", "output", "ttft", "tpot", "itl", "e2e", "rate", "plan", "batch", "engine", "quantize", "dtype", "kv_dtype", "price", "set",
   "cached", "accept", "drafts", "draft", "disaggregate", "better",
 ];
 const LENGTHS = Array.from({ length: 25 }, (_, at) => Math.round(2 ** (5 + at / 2) / 8) * 8);
@@ -78,9 +78,11 @@ export function ServeForm({ fields, said, error, dropped, drag, set }) {
       ${moved("output", sizes?.output || Number(fields.output) || 512)}
       <${TextField} label="Part of each prompt that is cached" name="cached" value=${fields.cached} placeholder="0" onChange=${put("cached")} />
     </${Group}>
-    <${Group} title="What they must get" aside=${said && (fields.ttft || fields.tpot) ? (said.meets ? "met" : "missed") : ""}>
+    <${Group} title="What they must get" aside=${said && (fields.ttft || fields.tpot || fields.itl || fields.e2e) ? (said.meets ? "met" : "missed") : ""}>
       <${TextField} label="Time to first token" name="ttft" value=${fields.ttft} placeholder="500ms" onChange=${put("ttft")} />
       <${TextField} label="Time per output token" name="tpot" value=${fields.tpot} placeholder="30ms" onChange=${put("tpot")} />
+      <${TextField} label="Between tokens" name="itl" value=${fields.itl} placeholder="p99:100ms" onChange=${put("itl")} />
+      <${TextField} label="Whole request" name="e2e" value=${fields.e2e} placeholder="p95:30s" onChange=${put("e2e")} />
       <${TextField} label="Requests to serve" name="rate" value=${fields.rate} placeholder="20/s" onChange=${put("rate")} />
     </${Group}>
     <${Group} title="Plan and software" aside=${fields.plan ? "plan given" : "best plan"}>

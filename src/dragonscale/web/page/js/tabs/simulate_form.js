@@ -12,7 +12,7 @@ import { LiveSlider, useChips } from "./serve_form.js";
 
 const PLACED = [
   "model", "on", "replicas", "plan", "rate", "clients", "requests", "prompt", "output", "lengths", "cv", "arrivals", "burst", "swing", "period",
-  "ttft", "tpot", "percentile", "router", "prefixes", "autoscale", "fail", "engine", "set", "capacity", "price", "seed", "prefill_on",
+  "ttft", "tpot", "itl", "e2e", "percentile", "router", "prefixes", "autoscale", "fail", "engine", "set", "capacity", "price", "seed", "prefill_on",
   "prefill_plan", "prefill_replicas", "trace", "speed",
 ];
 const REPLICAS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
@@ -92,7 +92,9 @@ export function SimulateForm({ fields, said, error, dropped, set }) {
     <${Group} title="What they must get" aside=${said && said.meets != null ? (said.meets ? "met" : "missed") : ""}>
       <${TextField} label="Time to first token" name="ttft" value=${fields.ttft} placeholder="500ms" onChange=${put("ttft")} />
       <${TextField} label="Time per output token" name="tpot" value=${fields.tpot} placeholder="40ms" onChange=${put("tpot")} />
-      <${ChoiceField} label="At the percentile" name="percentile" value=${fields.percentile ? String(fields.percentile) : ""} onChange=${put("percentile")} choices=${choices(["", "50", "90", "99"], "95")} />
+      <${TextField} label="Between tokens" name="itl" value=${fields.itl} placeholder="p99:100ms" onChange=${put("itl")} />
+      <${TextField} label="Whole request" name="e2e" value=${fields.e2e} placeholder="p95:30s" onChange=${put("e2e")} />
+      <${ChoiceField} label="Plain times are" name="percentile" value=${fields.percentile ? String(fields.percentile) : ""} onChange=${put("percentile")} choices=${choices(["", "50", "90", "95", "99"], "means")} />
     </${Group}>
     <${Group} title="Prefill apart and price" open=${Boolean(fields.prefill_on || fields.price)}>
       <${TextField} label="Prefill on" name="prefill_on" value=${fields.prefill_on} placeholder="h100:8" onChange=${put("prefill_on")} />

@@ -1,0 +1,131 @@
+"""What an answer recommends, with everything it was worked out for: as a plan file, and as the question that
+`dscale simulate` answers about it."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.app.given import slice_of, unnamed
+from dragonscale.app.questions.flag import written
+from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.serve.serve_question import ServeAsked
+from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
+from dragonscale.app.simulate.ask_simulate import command_of
+from dragonscale.physics.hardware import Slice
+from dragonscale.physics.units import parse
+from dragonscale.serving import plan_file
+from dragonscale.serving.auto import auto_choice
+from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.serving.targets import LATENCIES
+
+TURNS, FEWEST, FEWEST_AT_A_RATE = {500: 6, 2000: 5, 10**9: 4}, 300, 1000
+"""Requests in a short run over those under way at once, by how many these are, and in all at least: its means are then
+within 1% of those of a long run, that of the time to first token within 6%. Requests that come at random times differ
+more from run to run than those of clients."""
+
+
+def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
+    """What a report recommends."""
+    return saved_plan(asked, report.configs[0])
+
+
+def saved_plan(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedPlan:
+    """A configuration as a plan file."""
+    pool = best.prefill
+    question, limits, rate = asked.question, asked.limits, asked.question.rate.strip()
+    if pool is not None:  # which are sized for a rate, and their TTFT is that of random arrivals
+        rate = rate or f"{best.requests_per_s:.4g}/s"
+    ramp = "" if rate else f"{best.latency_s:.4g}s"
+    prefill = plan_file.SavedPrefill()
+    if pool is not None:
+        prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), pool.plan, pool.replicas)
+    return plan_file.SavedPlan(
+        parse_serving_plan(best.plan),
+        written(question.model),
+        asked.written_slice(best.copy_slice),
+        best.engine,
+        best.places or best.batch,
+        replicas=best.decodes if pool is not None else best.copies if best.replicas is None else best.replicas,
+        traffic=plan_file.SavedTraffic(asked.ask.prompt, asked.ask.output, asked.ask.cached, rate, ramp=ramp),
+        targets=plan_file.SavedTargets(**{name: getattr(question, name).strip() for name in LATENCIES}),
+        launch=plan_file.SavedLaunch(limits.max_seqs, limits.token_budget, limits.memory_fraction),
+        speculation=_drafts(asked, best),
+        prefill=prefill,
+    )
+
+
+def _drafts(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedDrafts:
+    if asked.draft is None or not best.drafts:
+        return plan_file.SavedDrafts()
+    chances = asked.draft.acceptance
+    text = ",".join(f"{one:g}" for one in (chances if isinstance(chances, tuple) else (chances,)))
+    return plan_file.SavedDrafts(best.drafts, text, written(asked.question.draft))
+
+
+AS_ASKED = ("token_budget", "memory_fraction", "price", "family", "force", "set", "assume")
+"""Flags that both commands have, and that a plan does not say."""
+
+
+def simulate_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion:
+    """Replicas of a configuration under their traffic: at the rate that was asked for, or with as many clients as keep
+    their batches full."""
+    saved, chip = saved_plan(asked, best), piece_of(asked, best.copy_slice).chip
+    plain = asked.is_auto and auto_choice(chip, asked.model, saved.plan.chips, saved.plan).engine == saved.engine
+    rate = saved.traffic.rate
+    shared = round(saved.traffic.prompt * saved.traffic.cached)
+    words: dict[str, Any] = {
+        "replicas": saved.replicas if saved.replicas > 1 else None,
+        "rate": rate,
+        "clients": None if rate else saved.batch * saved.replicas,
+        "prompt": str(saved.traffic.prompt),
+        "output": str(saved.traffic.output),
+        "prefixes": f"1x{shared}" if shared else "",  # one prefix that all prompts begin with, as serve counts it
+        **{name: getattr(saved.targets, name) for name in LATENCIES},
+        "plan": str(saved.plan),
+        "engine": "" if plain else saved.engine,
+        "max_seqs": -(-saved.batch // saved.plan.data),
+        "drafts": saved.speculation.drafts,
+        "accept": saved.speculation.acceptance,
+        "draft": saved.speculation.draft,
+        **{name: getattr(asked.question, name) for name in AS_ASKED},
+    }
+    if saved.prefill.slice:
+        words |= {"prefill_on": saved.prefill.slice, "prefill_plan": saved.prefill.plan}
+        words["prefill_replicas"] = saved.prefill.replicas if saved.prefill.replicas > 1 else None
+    return SimulateQuestion(saved.model, on=saved.slice, **words)
+
+
+def next_command(asked: ServeAsked, report: ServeReport) -> str:
+    """What runs the recommended replicas under their traffic; none where nothing is recommended or names cannot say
+    it."""
+    question = asked.question
+    if not report.configs or not report.configs[0].meets_slo or unnamed(question.model, question.on, question.draft):
+        return ""
+    return command_of(simulate_question(asked, report.configs[0]))
+
+
+def piece_of(asked: ServeAsked, name: str) -> Slice:
+    """The slice of a replica, of the very chips that were asked about."""
+    return slice_of(name, (chip for chip, _ in asked.targets))
+
+
+def short_question(asked: ServeAsked, best: ConfigReport, most: int) -> SimulateQuestion:
+    """The same question about a short run of fewer replicas: one of those that clients keep full, since they take
+    nothing from each other, at most so many of those that share a rate, and as few of two pools as have their ratio.
+    With the very model and chips that were asked about."""
+    question = simulate_question(asked, best)
+    replicas = question.replicas or 1
+    kept = 1 if question.clients else min(replicas, most)
+    if best.prefill:
+        kept = replicas // math.gcd(replicas, best.prefill.replicas)
+    rate = parse(question.rate, "count/s", "--rate") * kept / replicas if question.rate else 0.0
+    under_way = rate * best.latency_s or best.batch
+    turns = next(turns for most, turns in TURNS.items() if under_way <= most)
+    words: dict[str, Any] = {"model": asked.model, "on": piece_of(asked, best.copy_slice)}
+    words |= {"draft": asked.question.draft} if question.draft else {}
+    if best.prefill:
+        words["prefill_on"] = piece_of(asked, best.prefill.slice)
+        words["prefill_replicas"] = best.prefill.replicas * kept // replicas
+    words |= {"rate": f"{rate}/s"} if rate else {"clients": best.batch, "ramp": f"{best.latency_s}s"}
+    words["requests"] = str(max(math.ceil(turns * under_way), FEWEST_AT_A_RATE if rate else FEWEST))
+    return replace(question, **words, replicas=kept, set="", assume="", family="")

@@ -1,0 +1,89 @@
+"""Records of what stands beside a configuration: limits, drafts, cached prefixes, frontiers, errors."""
+
+import msgspec
+
+
+class LimitRow(msgspec.Struct):
+    """A limit of serving this model on this chip, solved: its formula at datasheet rates, and the number."""
+
+    name: str
+    counts: str
+    formula: str
+    value: float
+
+
+class DraftRow(msgspec.Struct):
+    """A loop that drafts so many tokens: seconds of both halves, tokens it yields, seconds per token."""
+
+    drafts: int
+    drafting_s: float
+    verifying_s: float
+    tokens: float
+    per_token_s: float
+    speedup: float
+
+
+class Speculation(msgspec.Struct):
+    """Drafting in the best configuration. `hurts_from_batch` is the batch from which no draft pays, if there is one up
+    to `most_batch`, the largest that fits."""
+
+    acceptance: list[float]
+    drafter: str
+    batch: int
+    rows: list[DraftRow]
+    best_drafts: int
+    most_batch: int
+    hurts_from_batch: int | None
+    source: str = ""
+    """Who says the acceptance, where nobody who asked does."""
+
+    def loss(self, drafts: int) -> str:
+        """That drafts do not pay, and by how much, where the configuration has none or too many."""
+        none, *others = self.rows
+        row = next((one for one in others if one.drafts == drafts), min(others, key=lambda one: one.per_token_s))
+        if row.per_token_s <= none.per_token_s:
+            return ""
+        each = f"{row.drafts} draft{'s' * (row.drafts > 1)} a step make a token {1 / row.speedup - 1:.0%} slower"
+        return f"Drafting does not pay at a batch of {self.batch:,}: {each} than none."
+
+
+class PrefixCache(msgspec.Struct):
+    """What a cached prefix saves in the best configuration, and where it could live: `prefixes_hbm` fit beside the
+    batch in HBM, `prefixes_host` in each 100 GB of a chip's share of host memory."""
+
+    shared_tokens: int
+    prefill_computed_s: float
+    prefill_from_hbm_s: float
+    prefill_from_host_s: float
+    saved: float
+    prefix_bytes: float
+    prefixes_hbm: float
+    prefixes_host: float
+    host_pays: bool
+    advice: str
+
+
+class FrontierPoint(msgspec.Struct):
+    """A configuration that no other on the same chip beats both in speed and in throughput."""
+
+    slice: str
+    plan: str
+    batch: int
+    tpot_s: float
+    ttft_s: float
+    tokens_per_s_per_user: float
+    output_tokens_per_s_per_chip: float
+    cost_usd_per_mtok: float | None
+
+
+class ExpectedError(msgspec.Struct):
+    """How far expectations of such servers (chip, engine, dense or MoE) have been from measurements, as medians of the
+    relative error: latencies of static batches and single steps, throughputs of servers, and mean TPOT and TTFT of
+    servers under load; null where nothing was measured. `source` says which runs the bands of the configurations rest
+    on."""
+
+    latency: float | None
+    throughput: float | None
+    tpot: float | None
+    ttft: float | None
+    source: str

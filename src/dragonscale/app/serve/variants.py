@@ -1,0 +1,150 @@
+"""What stands beside a recommended configuration: drafts, pools for prefill and decode, cached prefixes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dragonscale.app.record import shared
+from dragonscale.app.serve import remedies
+from dragonscale.app.serve import serve_records as records
+from dragonscale.app.serve.config import config_report, deployed, first
+from dragonscale.app.serve.search import search
+from dragonscale.app.serve.serve_question import ServeAsked
+from dragonscale.app.serve.variant_records import DraftRow
+from dragonscale.physics.units import render
+from dragonscale.serving.capacity import cache_per_chip
+from dragonscale.serving.disaggregation import PooledConfig, Pools, as_config, best_pools
+from dragonscale.serving.frontier import Ask, Config
+from dragonscale.serving.legality import server_of
+from dragonscale.serving.prefix import hit, rooms
+from dragonscale.serving.ranking import replicas_for
+from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
+
+# Other ways to serve the same requests, beside the best configuration: drafting, disaggregated prefill and decode,
+# prefix caching.
+
+
+HOST_BYTES = 100e9
+MOST_POOLS = 3
+
+
+def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation | None:
+    """Drafting in one configuration, by the number of drafts."""
+    draft = asked.draft_by(config.engine)
+    if draft is None or (draft.source and not config.drafts):
+        return None
+    deployment, keys = deployed(asked, config), asked.ask.prompt + asked.ask.output / 2
+    most = max(0 if draft.source else MOST, *draft.counts)
+    loops = speculate(deployment, draft, config.batch, keys, tuple(range(most + 1)))
+    rows = [DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops]
+    return records.Speculation(
+        acceptance=list(draft.acceptance) if isinstance(draft.acceptance, tuple) else [draft.acceptance],
+        drafter=draft.model.name if draft.model is not None else remedies.drafter(asked),
+        batch=config.batch,
+        rows=rows,
+        best_drafts=min(loops, key=lambda one: one.tpot).drafts,
+        most_batch=config.most,
+        hurts_from_batch=break_even(deployment, draft, keys, [one for one in BATCHES if one <= config.most]),
+        source=draft.source,
+    )
+
+
+def disaggregation_report(
+    asked: ServeAsked, fleets: Sequence[PooledConfig], together: Sequence[Config]
+) -> records.Disaggregation:
+    """The best pools beside the best configuration that does both."""
+    found, best = [one.pools for one in fleets], together[0] if together and together[0].meets else None
+    gain = _gain(fleets[0], best, asked.ask) if found and best is not None else None
+    pays = bool(found) and found[0].meets and (gain is None or gain > 1)
+    beaten = "" if best is None else records.beaten_text(config_report(asked, best))
+    return records.Disaggregation(
+        [_pool_report(asked, one) for one in found], gain, pays, _pool_advice(found, gain, pays, beaten)
+    )
+
+
+def search_pools(asked: ServeAsked) -> list[PooledConfig]:
+    """The best pairs of pools under one engine that have their KV cache in the same format: a cache is sent as it was
+    written. Of one chip, unless pools were asked for."""
+    targets = tuple(one for one in asked.targets if asked.pools_on(one[0]))
+    same: dict[tuple[str, ...], list[Config]] = {}
+    for one in search(replace(asked.apart(), targets=targets)) if targets else ():
+        chip = "" if asked.question.disaggregate else one.piece.chip.name
+        same.setdefault((one.plan.kv, server_of(one.engine), chip), []).append(one)
+    found = [pair for own in same.values() for pair in best_pools(own, asked.ask)]
+    return [as_config(pair) for pair in sorted(found, key=Pools.order)[: MOST_POOLS * len(targets)]]
+
+
+def _gain(fleet: Config, best: Config, ask: Ask) -> float:
+    """Tokens for a dollar over those of a configuration that does both; for a chip where prices are not known. With a
+    rate, those of the fleets that it takes."""
+    if ask.rate is not None:
+        mine, other = fleet.usd_per_h, best.usd_per_h
+        each = best.chips / fleet.chips if mine is None or other is None else other / mine
+        return replicas_for(best, ask) * each
+    if fleet.usd_per_mtok is not None and best.usd_per_mtok is not None:
+        return best.usd_per_mtok / fleet.usd_per_mtok
+    return fleet.tokens_per_chip / best.tokens_per_chip
+
+
+def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
+    prefill, decode = config_report(asked, pair.prefill), config_report(asked, pair.decode)
+    return records.PoolReport(
+        **shared(records.PoolReport, pair, prefill=prefill, decode=decode),
+        ttft_s=pair.ttft,
+        tpot_s=pair.tpot,
+        requests_per_s=pair.requests,
+        output_tokens_per_s_per_chip=pair.tokens_per_chip,
+        transfer_bytes_per_s=pair.requests * pair.transfer_bytes,
+        cost_usd_per_mtok=pair.usd_per_mtok,
+        meets_slo=pair.meets,
+        ttft_p95_s=pair.ttft_p95,
+    )
+
+
+def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool, beaten: str) -> str:
+    if not found:
+        return "Nothing fits that could be disaggregated."
+    best = found[0]
+    if not best.meets:
+        return "Disaggregated prefill and decode miss the targets too."
+    used = best.requests * best.transfer_bytes / best.port_bytes_per_s
+    wires = f"KV caches take {used:.0%} of the prefill replicas' links"
+    if gain is None:
+        return f"Worth it: disaggregated, the targets are met, and together they are not; {wires}."
+    verdict = "Worth it" if pays else "Not worth it"
+    return f"{verdict}: {gain:.2f}x the tokens per dollar of the best configuration that does both ({beaten}); {wires}."
+
+
+def prefix_report(asked: ServeAsked, config: Config) -> records.PrefixCache | None:
+    """What the cached part of prompts saves, and where it could live."""
+    past = asked.ask.past
+    if past < 1:
+        return None
+    deployment = deployed(asked, config)
+    found = hit(deployment, asked.ask.prompt, past)
+    where = rooms(deployment, past, config.batch, asked.ask.prompt + asked.ask.output, HOST_BYTES)
+    size = first(cache_per_chip(deployment, float(past)))
+    return records.PrefixCache(
+        shared_tokens=past,
+        prefill_computed_s=found.computed,
+        prefill_from_hbm_s=found.from_hbm,
+        prefill_from_host_s=found.from_host,
+        saved=found.saved,
+        prefix_bytes=size,
+        prefixes_hbm=where.hbm,
+        prefixes_host=where.host,
+        host_pays=found.host_pays,
+        advice=_prefix_advice(found.saved, where.hbm, found.host_pays, found.from_host, found.computed),
+    )
+
+
+def _prefix_advice(saved: float, fits: float, host_pays: bool, loaded: float, computed: float) -> str:
+    text = f"A hit saves {saved:.0%} of the prefill"
+    if fits >= 2:
+        text += f"; {int(fits):,} such prefixes fit in HBM beside this batch, the one that it shares among them"
+    else:
+        text += "; the batch shares one, and no other fits in HBM beside it (a smaller batch makes room)"
+    verb = "still beats" if host_pays else "takes longer than"
+    return (
+        f"{text}, and loading one from the host ({render(loaded, 's')} in all) {verb} computing it "
+        f"({render(computed, 's')})."
+    )

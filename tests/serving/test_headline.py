@@ -1,0 +1,154 @@
+"""The headline of `dscale serve` is what its own simulation gives: the printed command, run again, agrees with it."""
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import dragonscale as ds
+from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.serve import confirm
+from dragonscale.app.serve.recommended import next_command, short_question
+from dragonscale.app.serve.search import search
+from dragonscale.app.serve.serve_question import read_question
+from dragonscale.app.serve.serve_records import ServeReport
+from dragonscale.app.simulate.simulate_records import SimulateReport
+from dragonscale.sheets.terminal import text_of
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "dense": ("llama3-8b", {"on": "h100:1", "ttft": "400ms", "tpot": "30ms"}),
+    "experts on data ranks": ("qwen3-30b-a3b", {"on": "h100:2", "plan": "dp2 ep2", "tpot": "20ms", "output": 256}),
+    "small budget": ("llama3-8b", {"on": "h100:1", "tpot": "20ms", "token_budget": 512, "output": 256}),
+    "at a rate": ("llama3-8b", {"on": "h100:1", "tpot": "20ms", "ttft": "500ms", "rate": "20/s", "output": 256}),
+    "drafts": ("llama3-70b", {"on": "h100:8", "tpot": "12ms", "accept": "0.7", "draft": "llama3-8b", "output": 256}),
+    "a shared prefix": ("llama3-8b", {"on": "h100:1", "tpot": "25ms", "cached": 0.5, "output": 256}),
+}
+
+
+def again(report: ServeReport, requests: int) -> SimulateReport:
+    """The printed command, read as the terminal reads it, with fewer requests."""
+    words = shlex.split(next_command(report.asked, report))
+    assert words[:2] == ["dscale", "simulate"]
+    pairs = zip(words[3::2], words[4::2], strict=True)
+    return ds.simulate(words[2], **{flag[2:].replace("-", "_"): value for flag, value in pairs}, requests=requests)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_printed_command_agrees_with_the_headline(case: str) -> None:
+    model, asks = CASES[case]
+    report = ds.serve(model, **asks)
+    best, run = report.best, report.simulated
+    assert best is not None
+    assert run is not None
+    assert run.meets_slo
+    found = again(report, 1500)
+    assert found.meets_slo
+    rate = report.workload.rate_per_s
+    assert (run.rate_per_s, run.clients) == ((rate, None) if rate else (None, best.batch))
+    near = {"ttft_s": 0.1, "tpot_s": 0.03 if rate is None else 0.08}  # few requests at random times differ by chance
+    for name, part in near.items():
+        assert run.latency[name].mean == pytest.approx(found.latency[name].mean, rel=part)
+    if rate is None:
+        assert found.latency["tpot_s"].mean == pytest.approx(best.tpot_s, rel=0.1)
+        assert found.latency["ttft_s"].mean == pytest.approx(best.ttft_s, rel=0.15)
+        assert found.rates.output_tokens_per_s_per_chip == pytest.approx(best.output_tokens_per_s_per_chip, rel=0.1)
+
+
+def test_the_answer_shows_its_run() -> None:
+    report = ds.serve("llama3-8b", on="h100:1", tpot="p99:30ms", ttft="1s")
+    text = text_of(report.sheet(), 200)
+    line = next(one for one in text.splitlines() if one.startswith("simulated"))
+    assert "p99" in line.partition("TPOT")[2]
+    assert "p95" in line.partition("TPOT")[0]
+    assert f"{report.best.batch} clients" in line
+    assert "TPOT within 30ms at p99" in text
+    assert "not percentiles" not in text
+
+
+def test_a_percentile_takes_a_smaller_batch_than_a_mean_and_holds() -> None:
+    mean, late = (ds.serve("llama3-8b", on="h100:1", ttft=f"{at}:200ms") for at in ("mean", "p99"))
+    assert late.best.batch < mean.best.batch
+    latency = late.simulated.latency["ttft_s"]
+    assert latency.p99 <= 0.2
+    # and is not much smaller than it has to be
+    assert late.best.batch > 4
+    assert late.best.output_tokens_per_s_per_chip < mean.best.output_tokens_per_s_per_chip
+
+
+def test_a_batch_that_was_given_stays_and_may_miss_its_target() -> None:
+    report = ds.serve("llama3-8b", on="h100:1", batch=64, ttft="p99:150ms")
+    assert (report.configs[0].batch, report.best, report.exit_code) == (64, None, 4)
+    assert "when it is simulated" in report.notes[0]
+    assert "TTFT is" in report.configs[0].violations[0]
+    assert "at p99" in report.configs[0].violations[0]
+
+
+def test_a_fleet_that_misses_gets_more_replicas() -> None:
+    asks = {"on": "h100:1", "rate": "60/s", "output": 256, "tpot": "40ms"}
+    free = ds.serve("llama3-8b", **asks)
+    target = 0.9 * free.simulated.latency["ttft_s"].p95
+    tight = ds.serve("llama3-8b", **asks, ttft=f"p95:{target}s")
+    assert tight.best.replicas > free.best.replicas
+    assert tight.best.fleet_chips == tight.best.replicas
+    assert tight.best.fleet_usd_per_h == pytest.approx(
+        free.best.fleet_usd_per_h * tight.best.replicas / free.best.replicas
+    )
+    assert tight.simulated.latency["ttft_s"].p95 <= target
+    assert f"--replicas {tight.best.replicas} " in next_command(tight.asked, tight)
+
+
+def test_what_is_far_from_its_run_is_shown_as_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    asks = {"on": "h100:1", "tpot": "30ms"}
+    report = ds.serve("llama3-8b", **asks)
+    monkeypatch.setattr(confirm, "APART", 0.0)
+    shown = ds.serve("llama3-8b", **asks)
+    run, row, old = shown.simulated, shown.best, report.best
+    assert (row.ttft_s, row.tpot_s) == (run.latency["ttft_s"].mean, run.latency["tpot_s"].mean)
+    assert row.output_tokens_per_s_per_chip == run.output_tokens_per_s_per_chip
+    made = row.output_tokens_per_s_per_chip / old.output_tokens_per_s_per_chip
+    assert row.cost_usd_per_mtok == pytest.approx(old.cost_usd_per_mtok / made)
+    assert row.tpot_high_s / row.tpot_s == pytest.approx(old.tpot_high_s / old.tpot_s)
+    assert "what was simulated" in shown.notes[0]
+    assert "what was simulated" not in report.notes[0]
+
+
+def test_alike_replicas_are_run_as_one_and_large_fleets_as_a_few() -> None:
+    asked = read_question(ServeQuestion("llama3-8b", on="h100:8", plan="tp1", rate="100/s", tpot="30ms"))
+    row = confirm.config_report(asked, max(search(asked), key=lambda one: one.meets * one.tokens_per_chip))
+    assert row.replicas > confirm.MOST_REPLICAS
+    short = short_question(asked, row, confirm.MOST_REPLICAS)
+    assert short.replicas == confirm.MOST_REPLICAS
+    assert float(short.rate.removesuffix("/s")) == pytest.approx(100 * short.replicas / row.replicas)
+    closed = read_question(replace(asked.question, rate=""))
+    row = confirm.config_report(closed, max(search(closed), key=lambda one: one.meets * one.tokens_per_chip))
+    short = short_question(closed, row, confirm.MOST_REPLICAS)
+    assert (short.replicas, short.clients, row.copies) == (1, row.batch, 8)
+
+
+def test_drafts_are_in_the_headline_and_where_they_do_not_pay_that_is_said() -> None:
+    asks = {"on": "h100:8", "draft": "llama3-8b"}
+    quick = ds.serve("llama3-70b", **asks, accept="0.8", tpot="12ms")
+    assert quick.best.drafts
+    assert f", {quick.best.drafts} drafts a step" in quick.headline()
+    assert not any("does not pay" in note for note in quick.notes)
+    for more in ({}, {"drafts": 4}):  # none is better, and four are asked for all the same
+        slow = ds.serve("llama3-70b", **asks, accept="0.2", **more)
+        assert slow.best.drafts == more.get("drafts", 0)
+        rows = {row.drafts: row.per_token_s for row in slow.speculation.rows}
+        least = rows[4] if more else min(seconds for drafts, seconds in rows.items() if drafts)
+        assert any(f"{least / rows[0] - 1:.0%} slower" in note for note in slow.notes)
+
+
+def test_pools_are_run_at_the_rate_they_are_told_at_and_large_ones_are_left_to_the_command() -> None:
+    asks = {"on": "h100:8", "plan": "tp4", "tpot": "20ms", "ttft": "1s", "disaggregate": True, "output": 256}
+    report = ds.serve("llama3-70b", **asks)
+    best, run = report.best, report.simulated
+    assert best.prefill is not None
+    assert run.meets_slo
+    assert f"--rate {best.requests_per_s:.4g}/s" in next_command(report.asked, report)
+    times = {name: run.latency[name].mean for name in ("ttft_s", "tpot_s")}
+    assert times == pytest.approx({"ttft_s": best.ttft_s, "tpot_s": best.tpot_s}, rel=confirm.APART)
+    large = ds.serve("deepseek-v3", on="h100:96", tpot="60ms", ttft="2s")
+    assert large.simulated is None
+    assert any("the next command runs it" in note for note in large.notes)
