@@ -9,14 +9,15 @@ import jax.numpy as jnp  # noqa: E402
 
 from dragonscale.errors import Infeasible  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
-from dragonscale.runtime.device_memory import is_full  # noqa: E402
 from dragonscale.runtime.experts import choose, combine, dispatch, grouped_matmul, multiply, tiled  # noqa: E402
 from dragonscale.runtime.numerics import Routing  # noqa: E402
-from dragonscale.runtime.server.building import no_room_to_compile  # noqa: E402
+from dragonscale.runtime.server.building import check_weights, no_room_to_compile  # noqa: E402
 from dragonscale.runtime.server.wire import WorkerOrder  # noqa: E402
 from dragonscale.runtime.train.loop import memory_errors, no_room  # noqa: E402
 from dragonscale.runtime.train.planned import planned  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings, settle_capacity  # noqa: E402
+from dragonscale.runtime.xla import is_full  # noqa: E402
+from dragonscale.serving.plan import ServingPlan  # noqa: E402
 from dragonscale.training.plan_file import parse_plan  # noqa: E402
 from dragonscale.training.stack import load_stack  # noqa: E402
 
@@ -146,9 +147,13 @@ def test_only_full_memory_is_told_so() -> None:
     assert is_full(full)
     assert not is_full(other)
     assert not is_full(ValueError("Out of memory"))
+    assert not is_full(jax.errors.JaxRuntimeError(NO_KERNEL.splitlines()[0]))
     with pytest.raises(Infeasible, match=r"100\.0 GB"), memory_errors(order, model, Device()):
         raise full
-    with pytest.raises(jax.errors.JaxRuntimeError), memory_errors(order, model, Device()):
+    with (
+        pytest.raises(Infeasible, match="no lack of memory: 'INTERNAL: something else'"),
+        memory_errors(order, model, Device()),
+    ):
         raise other
 
 
@@ -164,3 +169,19 @@ def test_a_server_without_memory_to_compile_in_says_what_takes_it() -> None:
     for part in ("NVIDIA H200", "2,048 tokens", "73.0 GB at once", "65.0 GB", "40,000 pages", "--memory-fraction"):
         assert part in said
     assert "NOT_FOUND" not in said
+
+
+def test_weights_that_do_not_fit_are_told_before_they_are_read() -> None:
+    class Device:
+        device_kind = "NVIDIA H200"
+
+        def memory_stats(self) -> dict[str, int]:
+            return {"bytes_limit": 2 * 10**9}
+
+    mesh = jax.make_mesh((1,), ("tensor",))
+    laid = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("tensor"))
+    tree = {"w": [jax.ShapeDtypeStruct((10**9,), jnp.bfloat16, sharding=laid)]}
+    check_weights(Device(), ServingPlan(), tree)  # 2.0 GB
+    tree["w"] *= 2
+    with pytest.raises(Infeasible, match=r"take 4\.0 GB of each device .* NVIDIA H200 lets a program have 2\.0 GB"):
+        check_weights(Device(), ServingPlan(), tree)

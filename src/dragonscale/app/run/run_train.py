@@ -161,7 +161,9 @@ def _prepare(cpu: int) -> bool:
     import jax
 
     from dragonscale.runtime.train.hosts import found_host, join
+    from dragonscale.runtime.xla import keep_compiled
 
+    keep_compiled()
     if cpu:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", cpu)

@@ -26,7 +26,6 @@ from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.runtime.checkpoint import load_weights
-from dragonscale.runtime.device_memory import asked_words, is_full
 from dragonscale.runtime.experts import expands
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.place import mesh_of
@@ -37,6 +36,7 @@ from dragonscale.runtime.train.profiling import WARM, StepProfiler
 from dragonscale.runtime.train.settings import Order, learning_rate, settle_capacity
 from dragonscale.runtime.train.step import State, Trainer, make_trainer
 from dragonscale.runtime.train.tokens import Tokens, open_tokens
+from dragonscale.runtime.xla import asked_words, is_full, what_failed
 
 if TYPE_CHECKING:
     from dragonscale.runtime.train.checkpoints import Checkpoints
@@ -110,7 +110,7 @@ def memory_errors(order: Order, model: Transformer, device: Any) -> Iterator[Non
         yield
     except jax.errors.JaxRuntimeError as error:
         if not is_full(error):
-            raise
+            raise Infeasible(what_failed(error)) from error
         limit = (device.memory_stats() or {}).get("bytes_limit", 0)
         raise Infeasible(no_room(order, model, str(error), device.device_kind, limit)) from None
 
