@@ -94,6 +94,25 @@ def fetch_config(name: HubName) -> Path:
         raise InputError(f"The model {shown} cannot be read from the Hugging Face Hub: {_reason(error)}.") from None
 
 
+def fetch_dataset(name: HubName, endings: tuple[str, ...]) -> Path:
+    """The folder of a dataset's files with some endings, from the cache or fetched into it."""
+    shown = shorten(name.repo, 120)
+    try:
+        from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise InputError(
+            f"{shown} is no file here; if it is a dataset of the Hugging Face Hub, huggingface_hub fetches it: pip "
+            "install 'dragonscale[hub]'."
+        ) from None
+    wanted = {"allow_patterns": [f"*{ending}" for ending in endings], "revision": name.revision or None}
+    try:
+        return Path(snapshot_download(name.repo, repo_type="dataset", local_files_only=not reachable(), **wanted))
+    except Exception as error:  # as above
+        raise InputError(
+            f"{shown} is no file here, and as a dataset it cannot be read from the Hugging Face Hub: {_reason(error)}."
+        ) from None
+
+
 def reachable() -> bool:
     """Whether the Hub's name can be looked up; behind a proxy that is the proxy's to know."""
     import socket  # slow to load, and seldom needed

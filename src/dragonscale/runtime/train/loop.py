@@ -1,41 +1,50 @@
 """A run from its first step, or from where it stopped, to its last.
 
 While the devices compute a step, the host prepares the next one's tokens. Then it looks at the loss: if it is no
-number, the run ends with the last checkpoint untouched. A termination signal is raised as a flag that goes through the
-step with the data, so that all hosts agree after which step they save and leave. A plan that does not fit the devices
-is told in gigabytes: what it takes, what there is, what to change. Times of steps stand beside what was planned.
+number, or what was learnt is lost (`train.loss_watch`), the run ends with the last checkpoint untouched. A termination
+signal is raised as a flag that goes through the step with the data, so that all hosts agree after which step they save
+and leave. A plan that does not fit the devices is told in gigabytes: what it takes, what there is, what to change.
+Times of steps stand beside what was planned.
 """
 
 import hashlib
 import math
+import shutil
 import signal
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.models import load_model
+from dragonscale.models.program import Program
 from dragonscale.models.transformer import Transformer, count_parameters
-from dragonscale.runtime.checkpoint import load_weights
+from dragonscale.runtime.checkpoint import load_weights, save_folder
 from dragonscale.runtime.experts import expands
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.place import mesh_of
 from dragonscale.runtime.safetensors import SafeTensors
-from dragonscale.runtime.train.metrics import Metrics
+from dragonscale.runtime.train.documents import TOKENIZER_FILES
+from dragonscale.runtime.train.feeding import Exam, feed, open_data
+from dragonscale.runtime.train.gradients import DTYPES
+from dragonscale.runtime.train.loss_watch import BEFORE, LossWatch
+from dragonscale.runtime.train.metrics import Metrics, TensorBoard, WeightsAndBiases
 from dragonscale.runtime.train.planned import TrainResult, chip_of, judged_here, step_flops
 from dragonscale.runtime.train.profiling import WARM, StepProfiler
 from dragonscale.runtime.train.settings import Order, learning_rate, settle_capacity
 from dragonscale.runtime.train.step import State, Trainer, make_trainer
-from dragonscale.runtime.train.tokens import Tokens, open_tokens
+from dragonscale.runtime.train.tokens import TokenSource
 from dragonscale.runtime.xla import asked_words, is_full, what_failed
 
 if TYPE_CHECKING:
@@ -68,7 +77,9 @@ class Clock:
     def _mfu(self, seconds: float) -> float | None:
         return None if self.peak is None else self.flops / (seconds * self.peak * self.trainer.mesh.size)
 
-    def result(self, first: int, done: int, stopped: str, loss: float | None, state: State) -> TrainResult:
+    def result(
+        self, first: int, done: int, stopped: str, loss: float | None, state: State, held_out: float | None
+    ) -> TrainResult:
         """Everything together."""
         later = self.seconds[1:]
         seconds = statistics.median(later) if later else None
@@ -92,6 +103,7 @@ class Clock:
             state_bytes_per_device=own_bytes_per_device(state),
             capacity=run.capacity if any("e" in one.dims for one in self.model.program().sections) else None,
             planned=self.planned,
+            eval_loss=held_out,
         )
 
 
@@ -163,13 +175,13 @@ def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | Non
     order = settle_capacity(order, expands())
     model = load_model(order.model)
     program, numerics = model.program(), numerics_of(order.model)
-    vocab = program.sections[0].dims["v"]
-    tokens = open_tokens(order.run.data, order.run.tokens, order.run.seq, vocab, order.run.seed)
-    trainer = make_trainer(order, program, numerics, _mesh(order))
+    tokens = open_data(order, program, order.run.data)
+    trainer = make_trainer(order, program, numerics, _mesh(order), masked=tokens.masked)
     kept = _checkpoints(order, tokens, str(program))
     try:
         with Stop().listening() as stop, memory_errors(order, model, trainer.mesh.local_devices[0]):
-            return _run(order, model, tokens, trainer, kept, stop, watch or (lambda _: None), profiler)
+            exam = Exam(order, program, trainer)
+            return _run(order, model, tokens, trainer, kept, stop, watch or (lambda _: None), profiler, exam)
     finally:
         if profiler is not None:
             profiler.stop()
@@ -204,7 +216,7 @@ def _mesh(order: Order) -> Mesh:
     return mesh
 
 
-def _checkpoints(order: Order, tokens: Tokens, program: str) -> "Checkpoints | None":
+def _checkpoints(order: Order, tokens: TokenSource, program: str) -> "Checkpoints | None":
     if not order.run.checkpoints:
         return None
     from dragonscale.runtime.train.checkpoints import Checkpoints  # with Orbax, which a run without them does not need
@@ -221,12 +233,13 @@ def _checkpoints(order: Order, tokens: Tokens, program: str) -> "Checkpoints | N
 def _run(
     order: Order,
     model: Transformer,
-    tokens: Tokens,
+    tokens: TokenSource,
     trainer: Trainer,
     kept: "Checkpoints | None",
     stop: Stop,
     watch: Watch,
     profiler: StepProfiler | None,
+    exam: Exam,
 ) -> TrainResult:
     begun = kept.newest if kept is not None else None
     done = first = begun or 0
@@ -237,7 +250,8 @@ def _run(
         )
     state = _first_state(order, model, trainer) if begun is None or kept is None else kept.restore(trainer.shape)
     clock = Clock(order, model, trainer)
-    metrics = Metrics(_metrics_path(order), done)
+    metrics = Metrics(_metrics_path(order), done, _boards(order, done))
+    losses = LossWatch(model.program().sections[0].dims["v"], metrics.losses[-BEFORE:])
     asked, saved, last = "", done, None
     try:
         batch = feed(trainer, tokens, order, done) if done < order.run.steps else None
@@ -251,11 +265,13 @@ def _run(
                 batch = feed(trainer, tokens, order, done) if done < order.run.steps else None
                 values = {name: float(found[name]) for name in ("loss", "grad_norm", "stop")}
             asked = stop.asked or "SIGTERM" if values.pop("stop") else ""
-            last = _checked(values, done, kept, saved)
-            line = {"step": done, **values, "learning_rate": rate, **clock.tick(time.perf_counter() - start)}
+            values |= {"learning_rate": rate, **clock.tick(time.perf_counter() - start)}
+            spike = losses.take(values["loss"])
+            last = _checked(values, done, kept, saved, losses)
+            line = {"step": done, **values, **exam.take(state, done), **({"spike": True} if spike else {})}
             metrics.write(line)
             watch(line)
-            due = order.run.every and done % order.run.every == 0
+            due = order.run.every and done % order.run.every == 0 and not spike
             if kept is not None and (asked or due or done == order.run.steps):
                 kept.save(done, state)
                 saved = done
@@ -263,7 +279,9 @@ def _run(
             kept.finish(saved)
     finally:
         metrics.close()
-    return clock.result(first, done, asked or "finished", last, state)
+    if done == order.run.steps and order.run.save_weights:
+        _save(order, model.program(), state)
+    return clock.result(first, done, asked or "finished", last, state, exam.last)
 
 
 def _first_state(order: Order, model: Transformer, trainer: Trainer) -> State:
@@ -281,37 +299,55 @@ def _metrics_path(order: Order) -> str:
     return order.run.metrics or beside
 
 
+def _boards(order: Order, done: int) -> tuple[TensorBoard | WeightsAndBiases, ...]:
+    run = order.run
+    if jax.process_index():
+        return ()
+    boards: list[TensorBoard | WeightsAndBiases] = [TensorBoard(run.tensorboard, done)] if run.tensorboard else []
+    if run.wandb:
+        about = {"model": order.model, "plan": str(order.plan), **asdict(run)}
+        boards.append(WeightsAndBiases(run.wandb, run.checkpoints or ".", about))
+    return tuple(boards)
+
+
+def _save(order: Order, program: Program, state: State) -> None:
+    """The trained model as a Hugging Face folder, in what it was multiplied in, with the tokenizer's files where they
+    are known."""
+    whole = jax.tree.map(
+        lambda leaf: (
+            numpy.asarray(leaf) if leaf.is_fully_addressable else multihost_utils.process_allgather(leaf, tiled=True)
+        ),
+        state["params"],
+    )
+    if jax.process_index():
+        return
+    folder = Path(order.run.save_weights)
+    try:
+        save_folder(folder, order.model, whole, program, DTYPES[order.run.dtype])
+        for place in (order.run.tokenizer, order.run.weights, order.model):
+            files = [Path(place) / name for name in TOKENIZER_FILES] if place else []
+            for one in files:
+                if one.is_file() and one.parent.resolve() != folder.resolve():
+                    shutil.copy(one, folder)
+            if any(one.is_file() for one in files):
+                break
+    except OSError as error:
+        raise Infeasible(f"The model cannot be written to {shorten(str(folder))}: {error.strerror or error}.") from None
+
+
 def _flags(trainer: Trainer, stop: Stop) -> jax.Array:
     value = numpy.full(1, bool(stop.asked), numpy.int32)
     return jax.make_array_from_callback((trainer.mesh.size,), trainer.flags, lambda _: value)
 
 
-def _checked(values: dict[str, float], step: int, kept: "Checkpoints | None", saved: int) -> float:
-    for name, what in (("loss", "The loss"), ("grad_norm", "The gradient")):
-        if not math.isfinite(values[name]):
-            where = f"the checkpoint of step {saved} is whole" if kept is not None and saved else "nothing was saved"
-            raise Infeasible(
-                f"{what} of step {step} is {values[name]}; {where}. Take a lower learning rate, a longer warmup, or a "
-                "smaller clip."
-            )
-    return values["loss"]
-
-
-def feed(trainer: Trainer, tokens: Tokens, order: Order, step: int) -> tuple[jax.Array, jax.Array]:
-    """Tokens and targets [passes, b, t] of a step; each host reads the sequences of its own devices."""
-    passes, seq = order.passes, order.run.seq
-    shape = (passes, order.run.batch // passes, seq)
-    numbers = (step * order.run.batch + numpy.arange(order.run.batch)).reshape(shape[:2])
-    read: dict[int, Any] = {}
-
-    def part(index: Any, shift: int) -> Any:
-        wanted = numbers[index[0], index[1]]
-        new = [number for number in wanted.ravel().tolist() if number not in read]
-        read.update(zip(new, tokens.rows(new), strict=True))
-        whole = numpy.stack([read[number][shift : seq + shift] for number in wanted.ravel().tolist()])
-        return whole.reshape(*wanted.shape, seq)[:, :, index[2]]
-
-    return tuple(
-        jax.make_array_from_callback(shape, trainer.batch, lambda index, shift=shift: part(index, shift))
-        for shift in (0, 1)
-    )  # pyright: ignore[reportReturnType]  two of them
+def _checked(values: dict[str, Any], step: int, kept: "Checkpoints | None", saved: int, losses: LossWatch) -> float:
+    wrong = [name for name in ("loss", "grad_norm") if not math.isfinite(values[name])]
+    if not wrong and not losses.diverged:
+        return values["loss"]
+    told = f"is {values['loss']:.4g}, and the run had come to {losses.best:.4g}: it diverges"
+    if wrong:
+        told = f"is {values[wrong[0]]}"
+    where = f"the checkpoint of step {saved} is whole" if kept is not None and saved else "nothing was saved"
+    what = "The gradient" if wrong == ["grad_norm"] else "The loss"
+    ways = "Take a lower learning rate, a longer warmup, or a smaller clip."
+    raise Infeasible(f"{what} of step {step} {told}; {where}. {ways}")
