@@ -1,7 +1,6 @@
 """What a run learns from: documents made into tokens, which of them are learnt, and what it leaves behind."""
 
 import json
-import struct
 import sys
 import types
 from pathlib import Path
@@ -29,7 +28,7 @@ from dragonscale.runtime.train.documents import conversation_tokens, kept_tokens
 from dragonscale.runtime.train.feeding import feed
 from dragonscale.runtime.train.loop import _checked, _mesh, train
 from dragonscale.runtime.train.loss_watch import LossWatch
-from dragonscale.runtime.train.metrics import Metrics, TensorBoard, WeightsAndBiases, read_metrics
+from dragonscale.runtime.train.metrics import Board, Metrics, read_metrics
 from dragonscale.runtime.train.settings import Order, read_order
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.runtime.train.tokens import open_tokens
@@ -206,7 +205,7 @@ def test_the_loss_is_the_mean_over_what_is_learnt(plan: str, tmp_path: Path, tex
 
 
 def test_a_run_evaluates_and_writes_a_model_folder(tmp_path: Path) -> None:
-    out, board = tmp_path / "out", tmp_path / "board"
+    out = tmp_path / "out"
     (tmp_path / "held.txt").write_text("assistant: 7!\n" * 30)
     order = order_in(
         tmp_path,
@@ -215,7 +214,6 @@ def test_a_run_evaluates_and_writes_a_model_folder(tmp_path: Path) -> None:
         eval_batches=1,
         metrics=str(tmp_path / "m.jsonl"),
         save_weights=str(out),
-        tensorboard=str(board),
     )
     result = train(order)
     lines = read_metrics(tmp_path / "m.jsonl")
@@ -231,45 +229,45 @@ def test_a_run_evaluates_and_writes_a_model_folder(tmp_path: Path) -> None:
         jnp.asarray(rows[:, 1:]),
     )
     assert float(each.mean()) == pytest.approx(result.eval_loss, rel=1e-5)
-    assert len(list(board.iterdir())) == 1
 
 
-def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
-    board = TensorBoard(str(tmp_path), after=4)
-    board.write(300, {"loss": 2.5})
-    board.close()
-    raw = next(tmp_path.iterdir()).read_bytes()
-    records = []
-    while raw:
-        (size,) = struct.unpack("<Q", raw[:8])
-        records.append(raw[12 : 12 + size])
-        raw = raw[16 + size :]
-    assert records[0].endswith(b"brain.Event:2")
-    assert records[1][9:] == b"\x10\x05\x3a\x02\x08\x01"  # a session that starts at step 5
-    assert records[2][9:] == b"\x10\xac\x02\x2a\x0d\x0a\x0b\x0a\x04loss\x15" + struct.pack("<f", 2.5)
-
-
-def test_weights_and_biases_stay_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_are_told_to_boards_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[Any] = []
 
-    class Run:
+    class Page:
+        def __init__(self, folder: str = "") -> None:
+            heard.append(folder)
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            heard.append((step, {name: value}))
+
+        def flush(self) -> None: ...
+
+        def close(self) -> None:
+            heard.append("closed")
+
+    class Run(Page):
         def log(self, numbers: Any, step: int) -> None:
             heard.append((step, numbers))
 
         def finish(self) -> None:
             heard.append("finished")
 
-    module = types.ModuleType("wandb")
-    module.init = lambda **given: heard.append(given) or Run()  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setitem(sys.modules, "wandb", module)
-    metrics = Metrics("", 0, (WeightsAndBiases("project", str(tmp_path), {"a": 1}),))
+    made = {"wandb": {"init": lambda **given: heard.append(given) or Run()}, "tensorboard.summary": {"Writer": Page}}
+    monkeypatch.setitem(sys.modules, "tensorboard", types.ModuleType("tensorboard"))
+    for name, own in made.items():
+        module = types.ModuleType(name)
+        vars(module).update(own)
+        monkeypatch.setitem(sys.modules, name, module)
+    boards = Board("wandb", "project", str(tmp_path), {}), Board("tensorboard", "", str(tmp_path), {})
+    assert heard.pop(0)["mode"] == "offline"
+    metrics = Metrics("", 0, boards)
     metrics.write({"step": 1, "loss": 2.0, "mfu": None})
     metrics.close()
-    assert heard[0]["mode"] == "offline"
-    assert heard[1:] == [(1, {"loss": 2.0}), "finished"]
+    assert heard == ["", str(tmp_path), (1, {"loss": 2.0}), (1, {"loss": 2.0}), "finished", "closed"]
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(InputError, match="pip install wandb"):
-        WeightsAndBiases("project", str(tmp_path), {})
+        Board("wandb", "project", str(tmp_path), {})
 
 
 def test_a_run_that_diverges_is_ended() -> None:

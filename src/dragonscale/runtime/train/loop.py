@@ -39,7 +39,7 @@ from dragonscale.runtime.train.documents import TOKENIZER_FILES
 from dragonscale.runtime.train.feeding import Exam, feed, open_data
 from dragonscale.runtime.train.gradients import DTYPES
 from dragonscale.runtime.train.loss_watch import BEFORE, LossWatch
-from dragonscale.runtime.train.metrics import Metrics, TensorBoard, WeightsAndBiases
+from dragonscale.runtime.train.metrics import Board, Metrics
 from dragonscale.runtime.train.planned import TrainResult, chip_of, judged_here, step_flops
 from dragonscale.runtime.train.profiling import WARM, StepProfiler
 from dragonscale.runtime.train.settings import Order, learning_rate, settle_capacity
@@ -250,7 +250,7 @@ def _run(
         )
     state = _first_state(order, model, trainer) if begun is None or kept is None else kept.restore(trainer.shape)
     clock = Clock(order, model, trainer)
-    metrics = Metrics(_metrics_path(order), done, _boards(order, done))
+    metrics = Metrics(_metrics_path(order), done, _boards(order))
     losses = LossWatch(model.program().sections[0].dims["v"], metrics.losses[-BEFORE:])
     asked, saved, last = "", done, None
     try:
@@ -299,15 +299,11 @@ def _metrics_path(order: Order) -> str:
     return order.run.metrics or beside
 
 
-def _boards(order: Order, done: int) -> tuple[TensorBoard | WeightsAndBiases, ...]:
-    run = order.run
-    if jax.process_index():
-        return ()
-    boards: list[TensorBoard | WeightsAndBiases] = [TensorBoard(run.tensorboard, done)] if run.tensorboard else []
-    if run.wandb:
-        about = {"model": order.model, "plan": str(order.plan), **asdict(run)}
-        boards.append(WeightsAndBiases(run.wandb, run.checkpoints or ".", about))
-    return tuple(boards)
+def _boards(order: Order) -> tuple[Board, ...]:
+    run, about = order.run, {"model": order.model, "plan": str(order.plan), **asdict(order.run)}
+    asked = [("tensorboard", "", run.tensorboard)] if run.tensorboard else []
+    asked += [("wandb", run.wandb, run.checkpoints or ".")] if run.wandb else []
+    return () if jax.process_index() else tuple(Board(*one, about) for one in asked)
 
 
 def _save(order: Order, program: Program, state: State) -> None:

@@ -2,17 +2,12 @@
 TensorBoard and for Weights & Biases.
 
 When a run resumes from step N, lines after N were of steps that are done again: they are dropped, and so is a line that
-was cut when the process died. TensorBoard's event files are records with checksums, each an `Event` message; the few
-fields of it that a curve needs are written here, so that no package has to be installed.
+was cut when the process died.
 """
 
 import contextlib
+import importlib
 import json
-import os
-import platform
-import struct
-import time
-from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,7 +19,7 @@ class Metrics:
     """A file of lines; without a path nothing is written. `boards` are told of every line too. `losses` are those of
     the steps before, where a run goes on."""
 
-    def __init__(self, path: str, after: int, boards: tuple["TensorBoard | WeightsAndBiases", ...] = ()) -> None:
+    def __init__(self, path: str, after: int, boards: tuple["Board", ...] = ()) -> None:
         self.file: TextIO | None = None
         self.path, self.boards = Path(path), boards
         self.losses: list[float] = []
@@ -67,89 +62,30 @@ class Metrics:
                     one.close()
 
 
-class TensorBoard:
-    """An event file of its own for each start, in one folder; after a restart TensorBoard drops the steps that are done
-    again."""
+class Board:
+    """A page of curves, by a package of its own: `tensorboard` in a folder, or Weights & Biases (`wandb`) under the
+    name of a project, in a run that stays on this machine until `wandb sync` sends it."""
 
-    def __init__(self, folder: str, after: int) -> None:
+    def __init__(self, package: str, name: str, folder: str, about: dict[str, Any]) -> None:
         try:
+            module = importlib.import_module("wandb" if package == "wandb" else "tensorboard.summary")
             Path(folder).mkdir(parents=True, exist_ok=True)
-            name = f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}"
-            self.file = open(Path(folder) / name, "ab")  # noqa: SIM115  closed by close()
-        except OSError as error:
-            raise InputError(
-                f"TensorBoard's events cannot be written to {shorten(folder)}: {error.strerror or error}."
-            ) from None
-        self._event(_field(3, b"brain.Event:2"))
-        if after:
-            self._event(b"\x10" + _varint(after + 1) + _field(7, b"\x08\x01"))  # a session that starts at a step
-
-    def write(self, step: int, numbers: dict[str, float]) -> None:
-        """The numbers of a step."""
-        values = (
-            _field(1, _field(1, name.encode()) + b"\x15" + struct.pack("<f", one)) for name, one in numbers.items()
-        )
-        self._event(b"\x10" + _varint(step) + _field(5, b"".join(values)))
-        self.file.flush()
-
-    def close(self) -> None:
-        self.file.close()
-
-    def _event(self, body: bytes) -> None:
-        data = b"\x09" + struct.pack("<d", time.time()) + body
-        size = struct.pack("<Q", len(data))
-        self.file.write(size + _checksum(size) + data + _checksum(data))
-
-
-def _varint(value: int) -> bytes:
-    """A whole number as Protocol Buffers write it, seven bits in a byte."""
-    return bytes([value & 127 | 128]) + _varint(value >> 7) if value > 127 else bytes([value])
-
-
-def _field(number: int, body: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(body)) + body
-
-
-@cache
-def _crc_table() -> list[int]:
-    def shifted(value: int) -> int:
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        return value
-
-    return [shifted(byte) for byte in range(256)]
-
-
-def _checksum(data: bytes) -> bytes:
-    """CRC-32C (Castagnoli), rotated and shifted as TFRecord has it.
-
-    >>> _checksum(b"123456789") == struct.pack("<I", ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) % 2**32)
-    True
-    """
-    crc, table = 0xFFFFFFFF, _crc_table()
-    for byte in data:
-        crc = crc >> 8 ^ table[(crc ^ byte) & 255]
-    crc ^= 0xFFFFFFFF
-    return struct.pack("<I", ((crc >> 15 | crc << 17) % 2**32 + 0xA282EAD8) % 2**32)
-
-
-class WeightsAndBiases:
-    """A run of a project that stays on this machine, until `wandb sync` sends it."""
-
-    def __init__(self, project: str, folder: str, config: dict[str, Any]) -> None:
-        try:
-            import wandb  # pyright: ignore[reportMissingImports]
         except ImportError:
-            raise InputError("To log to Weights & Biases wandb must be installed: pip install wandb.") from None
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        self.run: Any = wandb.init(project=project, dir=folder, config=config, mode="offline")
+            raise InputError(f"To log to {package} it must be installed: pip install {package}.") from None
+        except OSError as error:
+            raise InputError(f"{package} cannot write to {shorten(folder)}: {error.strerror or error}.") from None
+        run: Any = module.init(project=name, dir=folder, config=about, mode="offline") if name else None
+        self.page = run or module.Writer(folder)
+        self.close = self.page.finish if run else self.page.close
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
         """The numbers of a step."""
-        self.run.log(numbers, step=step)
-
-    def close(self) -> None:
-        self.run.finish()
+        if hasattr(self.page, "log"):
+            self.page.log(numbers, step=step)
+            return
+        for name, value in numbers.items():
+            self.page.add_scalar(name, value, step=step)
+        self.page.flush()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
