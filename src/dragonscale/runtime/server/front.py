@@ -107,6 +107,7 @@ class WorkerProcess(Worker):
         self.facts: wire.WorkerReady | None = None
         self.stats: dict[str, float] = {}
         self.failed: wire.WorkerFailed | None = None
+        self.starting: wire.Starting | None = None
         self.since = 0.0
         self._decode = msgspec.msgpack.Decoder(wire.FromWorker).decode
 
@@ -120,6 +121,13 @@ class WorkerProcess(Worker):
 
     def predict(self, tokens: int, now: float) -> float:  # noqa: ARG002  every worker is as fast, so tokens stand for seconds
         return tokens + self.unprefilled
+
+    @property
+    def how(self) -> str:
+        """Why it takes no requests."""
+        told = self.starting
+        does = f"is {told.what} ({told.done:,} of {told.total:,})" if told else "is starting"
+        return f"worker {self.index} {'died and is started again' if self.state == 'dead' else does}"
 
     def order(self) -> bytes:
         return wire.encode(self.runs)
@@ -155,6 +163,7 @@ class WorkerProcess(Worker):
         elif isinstance(message, wire.WorkerFailed):
             self.failed = message
         else:
+            self.starting = message
             self.front.say(self.index, message)
 
     def tell(self, message: wire.ToWorker) -> None:
@@ -214,10 +223,15 @@ class ServingFront:
                 raise InputError((bad or [f"A worker died {TRIES} times before it was ready."])[0])
 
     @property
-    def ready(self) -> bool:
-        """Whether every role has a worker that takes requests."""
+    def why(self) -> str:
+        """Why no requests are taken; empty where every role has a worker that takes them."""
         alive = {one.runs.role for one in self.workers if one.state == "ready"}
-        return not self.draining and alive == set(self.routers)
+        late = "; ".join(one.how for one in self.workers if one.runs.role not in alive)
+        return "it is shutting down" if self.draining else late
+
+    @property
+    def ready(self) -> bool:
+        return not self.why
 
     def generate(self, request: GenerateRequest) -> Flight:
         """Take a request, or refuse it: what comes of it is read from the flight, which must be closed."""
@@ -289,6 +303,7 @@ class ServingFront:
     def died(self, worker: WorkerProcess) -> None:
         """A worker is gone: its requests go to others where nothing was sent of them, or end."""
         worker.state = "dead" if worker.state != "stopped" else "stopped"
+        worker.starting = None
         had, worker.flights, worker.stats = list(worker.flights.values()), {}, {}
         for flight in reversed(had):
             flight.worker = None
