@@ -280,7 +280,7 @@ def test_a_run_that_diverges_is_ended() -> None:
         assert _checked(values, 60, None, 0, watch) == 5.0
     for _ in range(10):
         watch.take(5.0)
-    with pytest.raises(Infeasible, match=r"The loss of step 60 is 5, and the run had come to 2.003: it diverges"):
+    with pytest.raises(Infeasible, match=r"The loss of step 60 is 5 after 2.003: the run diverges; nothing was saved"):
         _checked(values, 60, None, 0, watch)
     early = LossWatch(VOCAB, [5.6, 5.5] * 30)  # nothing was learnt yet
     assert not early.diverged

@@ -43,7 +43,6 @@ class HttpSettings:
     length: int
     vocabulary: int
     api_key: str = ""
-    origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     choices: int = 1024
     body_bytes: int = 16 << 20

@@ -45,21 +45,24 @@ _AT_ONCE = 256
 Turns = list[dict[str, Any]]
 
 
+def tokenizer_folder(model: str, tokenizer: str, weights: str) -> Path | None:
+    """The folder of the tokenizer that is named, or of that of the weights or of the model."""
+    repo = hub.hub_name(model)
+    places = [tokenizer] if tokenizer else [weights, model, str(Path(model).parent), str(repo and hub.cached(repo))]
+    return next((Path(one) for one in places if one and (Path(one) / "tokenizer.json").is_file()), None)
+
+
 def tokenizer_for(model: str, tokenizer: str, weights: str, vocab: int) -> "ModelText":
-    """The tokenizer that is named (`bytes`: none), or that of the weights or of the model."""
+    """The same, read; `bytes` stand for themselves."""
     try:
         from dragonscale.runtime.server.text import load_text, plain_text
     except ImportError:
         raise InputError("To tokenise text tokenizers must be installed: pip install 'dragonscale[serve]'.") from None
-    if tokenizer == BYTES:
-        return plain_text(vocab)
-    repo = hub.hub_name(model)
-    places = [tokenizer] if tokenizer else [weights, model, str(Path(model).parent), str(repo and hub.cached(repo))]
-    found = next((one for one in places if one and (Path(one) / "tokenizer.json").is_file()), None)
-    if found is None:
+    found = tokenizer_folder(model, tokenizer, weights)
+    if found is None and tokenizer != BYTES:
         where = f"There is no tokenizer.json in {shorten(tokenizer)}" if tokenizer else "Text has to be tokenised"
         raise InputError(f"{where}; name the folder that has it with --tokenizer, or --tokenizer {BYTES}.")
-    return load_text(found)
+    return load_text(found) if found else plain_text(vocab)
 
 
 def dataset_files(name: str) -> list[str]:

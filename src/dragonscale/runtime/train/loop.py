@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from dragonscale.runtime.experts import expands
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.place import mesh_of
 from dragonscale.runtime.safetensors import SafeTensors
-from dragonscale.runtime.train.documents import TOKENIZER_FILES
+from dragonscale.runtime.train.documents import TOKENIZER_FILES, tokenizer_folder
 from dragonscale.runtime.train.feeding import Exam, feed, open_data
 from dragonscale.runtime.train.gradients import DTYPES
 from dragonscale.runtime.train.loss_watch import BEFORE, LossWatch
@@ -189,22 +190,6 @@ def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | Non
             kept.close()
 
 
-def last_state(order: Order) -> State:
-    """The newest state of an order's checkpoints, laid out for its plan: not necessarily the plan that it was trained
-    with."""
-    program = load_model(order.model).program()
-    trainer = make_trainer(order, program, numerics_of(order.model), _mesh(order))
-    from dragonscale.runtime.train.checkpoints import Checkpoints
-
-    kept = Checkpoints(order.run.checkpoints, order.run.keep, {})
-    try:
-        if kept.newest is None:
-            raise InputError(f"There is no checkpoint in {shorten(order.run.checkpoints)}.")
-        return kept.restore(trainer.shape)
-    finally:
-        kept.close()
-
-
 def _mesh(order: Order) -> Mesh:
     """The plan's devices; every process of a run must have some of them."""
     mesh = mesh_of(order.plan)
@@ -307,28 +292,22 @@ def _boards(order: Order) -> tuple[Board, ...]:
 
 
 def _save(order: Order, program: Program, state: State) -> None:
-    """The trained model as a Hugging Face folder, in what it was multiplied in, with the tokenizer's files where they
-    are known."""
-    whole = jax.tree.map(
-        lambda leaf: (
-            numpy.asarray(leaf) if leaf.is_fully_addressable else multihost_utils.process_allgather(leaf, tiled=True)
-        ),
-        state["params"],
-    )
+    """The trained model as a Hugging Face folder, in what it was multiplied in, with its tokenizer where that is
+    known."""
+    run, gather = order.run, partial(multihost_utils.process_allgather, tiled=True)
+    near = jax.tree.map(lambda leaf: leaf if leaf.is_fully_addressable else gather(leaf), state["params"])
+    whole = jax.tree.map(numpy.asarray, near)
     if jax.process_index():
         return
-    folder = Path(order.run.save_weights)
+    own = tokenizer_folder(order.model, run.tokenizer, run.weights)
     try:
-        save_folder(folder, order.model, whole, program, DTYPES[order.run.dtype])
-        for place in (order.run.tokenizer, order.run.weights, order.model):
-            files = [Path(place) / name for name in TOKENIZER_FILES] if place else []
-            for one in files:
-                if one.is_file() and one.parent.resolve() != folder.resolve():
-                    shutil.copy(one, folder)
-            if any(one.is_file() for one in files):
-                break
+        save_folder(run.save_weights, order.model, whole, program, DTYPES[run.dtype])
+        for name in TOKENIZER_FILES if own and not own.samefile(run.save_weights) else ():
+            if (own / name).is_file():
+                shutil.copy(own / name, run.save_weights)
     except OSError as error:
-        raise Infeasible(f"The model cannot be written to {shorten(str(folder))}: {error.strerror or error}.") from None
+        where = shorten(run.save_weights)
+        raise Infeasible(f"The model cannot be written to {where}: {error.strerror or error}.") from None
 
 
 def _flags(trainer: Trainer, stop: Stop) -> jax.Array:
@@ -337,13 +316,12 @@ def _flags(trainer: Trainer, stop: Stop) -> jax.Array:
 
 
 def _checked(values: dict[str, Any], step: int, kept: "Checkpoints | None", saved: int, losses: LossWatch) -> float:
-    wrong = [name for name in ("loss", "grad_norm") if not math.isfinite(values[name])]
+    wrong = next((name for name in ("loss", "grad_norm") if not math.isfinite(values[name])), "")
     if not wrong and not losses.diverged:
         return values["loss"]
-    told = f"is {values['loss']:.4g}, and the run had come to {losses.best:.4g}: it diverges"
-    if wrong:
-        told = f"is {values[wrong[0]]}"
+    told = f"{values[wrong]}" if wrong else f"{values['loss']:.4g} after {losses.best:.4g}: the run diverges"
     where = f"the checkpoint of step {saved} is whole" if kept is not None and saved else "nothing was saved"
-    what = "The gradient" if wrong == ["grad_norm"] else "The loss"
-    ways = "Take a lower learning rate, a longer warmup, or a smaller clip."
-    raise Infeasible(f"{what} of step {step} {told}; {where}. {ways}")
+    raise Infeasible(
+        f"The {'gradient' if wrong == 'grad_norm' else 'loss'} of step {step} is {told}; {where}. Take a lower "
+        "learning rate, a longer warmup, or a smaller clip."
+    )
