@@ -53,7 +53,7 @@ MODEL = {
     "num_key_value_heads": 2,
 }
 PLAN = "data=2,fsdp=2,tensor=2,microbatch=2"
-STEPS = 120
+STEPS = 160
 PROMPT = "A small dragon wished"
 
 

@@ -96,21 +96,18 @@ def fetch_config(name: HubName) -> Path:
 
 def fetch_dataset(name: HubName, endings: tuple[str, ...]) -> Path:
     """The folder of a dataset's files with some endings, from the cache or fetched into it."""
-    shown = shorten(name.repo, 120)
-    try:
-        from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise InputError(
-            f"{shown} is no file here; if it is a dataset of the Hugging Face Hub, huggingface_hub fetches it: pip "
-            "install 'dragonscale[hub]'."
-        ) from None
+    said = f"{shorten(name.repo, 120)} is no file here"
     wanted = {"allow_patterns": [f"*{ending}" for ending in endings], "revision": name.revision or None}
     try:
+        from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
+
         return Path(snapshot_download(name.repo, repo_type="dataset", local_files_only=not reachable(), **wanted))
+    except ImportError:
+        more = "if it is a dataset of the Hugging Face Hub, that takes huggingface_hub: pip install 'dragonscale[hub]'"
+        raise InputError(f"{said}; {more}.") from None
     except Exception as error:  # as above
-        raise InputError(
-            f"{shown} is no file here, and as a dataset it cannot be read from the Hugging Face Hub: {_reason(error)}."
-        ) from None
+        more = f"as a dataset it cannot be read from the Hugging Face Hub: {_reason(error)}"
+        raise InputError(f"{said}, and {more}.") from None
 
 
 def reachable() -> bool:

@@ -335,7 +335,7 @@ def asked(url: str, body: dict[str, Any] | None = None, **headers: str) -> tuple
 def test_a_server_says_how_far_it_is_before_it_is_ready(tmp_path: Path) -> None:
     server, url = slow_server(tmp_path, 4)
     try:
-        end, said = time.monotonic() + 60, []
+        end, said, told = time.monotonic() + 60, [], (0, {})
         while (last := asked(f"{url}/ready"))[0] != 200 and time.monotonic() < end:
             if not said or last != said[-1]:
                 said.append(last)

@@ -229,10 +229,6 @@ class ServingFront:
         late = "; ".join(one.how for one in self.workers if one.runs.role not in alive)
         return "it is shutting down" if self.draining else late
 
-    @property
-    def ready(self) -> bool:
-        return not self.why
-
     def generate(self, request: GenerateRequest) -> Flight:
         """Take a request, or refuse it: what comes of it is read from the flight, which must be closed."""
         if self.draining:
@@ -358,7 +354,7 @@ class ServingFront:
             {"index": one.index, "role": one.runs.role} | {name: getattr(one, name) for name in known}
             for one in self.workers
         ]
-        return {"requests": len(self.flights), "waiting": len(self.waiting), "ready": self.ready, "workers": workers}
+        return {"requests": len(self.flights), "waiting": len(self.waiting), "ready": not self.why, "workers": workers}
 
     async def drain(self, grace: float) -> None:
         """Take no more, let what is under way end within so many seconds, end the rest, stop the workers."""

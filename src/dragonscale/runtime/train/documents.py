@@ -34,15 +34,11 @@ ROLES = {"human": "user", "gpt": "assistant"}
 PAIRS = (("prompt", "completion"), ("instruction", "output"), ("question", "answer"))
 """Fields of a prompt and of its answer: TRL's, Alpaca's, GSM8K's."""
 BYTES = "bytes"
-TOKENIZER_FILES = (
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"),
-    *("chat_template.jinja", "chat_template.json"),
-)
+TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "generation_config.json", "chat_template*")
 OPEN = 64
 """Windows that are open at once while conversations are packed."""
 _AT_ONCE = 256
 """Texts that are tokenised at once, on all cores."""
-Turns = list[dict[str, Any]]
 
 
 def tokenizer_folder(model: str, tokenizer: str, weights: str) -> Path | None:
@@ -176,7 +172,7 @@ def _documents(source: Path) -> Iterator[Any]:
         yield found
 
 
-def document_of(row: Any) -> str | Turns | None:
+def document_of(row: Any) -> str | list[dict[str, Any]] | None:
     """The document of a row by the names of its fields; None where it has none of them.
 
     >>> document_of({"instruction": "Add.", "input": "1 1", "output": "2"})

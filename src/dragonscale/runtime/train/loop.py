@@ -23,11 +23,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import jax
+import msgspec
 import numpy
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from dragonscale.errors import Infeasible, InputError, shorten
+from dragonscale.errors import Infeasible, InputError
 from dragonscale.models import load_model
 from dragonscale.models.program import Program
 from dragonscale.models.transformer import Transformer, count_parameters
@@ -78,9 +79,7 @@ class Clock:
     def _mfu(self, seconds: float) -> float | None:
         return None if self.peak is None else self.flops / (seconds * self.peak * self.trainer.mesh.size)
 
-    def result(
-        self, first: int, done: int, stopped: str, loss: float | None, state: State, held_out: float | None
-    ) -> TrainResult:
+    def result(self, first: int, done: int, stopped: str, loss: float | None, state: State) -> TrainResult:
         """Everything together."""
         later = self.seconds[1:]
         seconds = statistics.median(later) if later else None
@@ -104,7 +103,6 @@ class Clock:
             state_bytes_per_device=own_bytes_per_device(state),
             capacity=run.capacity if any("e" in one.dims for one in self.model.program().sections) else None,
             planned=self.planned,
-            eval_loss=held_out,
         )
 
 
@@ -266,7 +264,8 @@ def _run(
         metrics.close()
     if done == order.run.steps and order.run.save_weights:
         _save(order, model.program(), state)
-    return clock.result(first, done, asked or "finished", last, state, exam.last)
+    result = clock.result(first, done, asked or "finished", last, state)
+    return msgspec.structs.replace(result, eval_loss=exam.last)
 
 
 def _first_state(order: Order, model: Transformer, trainer: Trainer) -> State:
@@ -300,14 +299,10 @@ def _save(order: Order, program: Program, state: State) -> None:
     if jax.process_index():
         return
     own = tokenizer_folder(order.model, run.tokenizer, run.weights)
-    try:
-        save_folder(run.save_weights, order.model, whole, program, DTYPES[run.dtype])
-        for name in TOKENIZER_FILES if own and not own.samefile(run.save_weights) else ():
-            if (own / name).is_file():
-                shutil.copy(own / name, run.save_weights)
-    except OSError as error:
-        where = shorten(run.save_weights)
-        raise Infeasible(f"The model cannot be written to {where}: {error.strerror or error}.") from None
+    save_folder(run.save_weights, order.model, whole, program, DTYPES[run.dtype])
+    if own is not None and not own.samefile(run.save_weights):
+        for one in (file for name in TOKENIZER_FILES for file in own.glob(name)):
+            shutil.copy(one, run.save_weights)
 
 
 def _flags(trainer: Trainer, stop: Stop) -> jax.Array:

@@ -69,11 +69,9 @@ class Board:
     def __init__(self, package: str, name: str, folder: str, about: dict[str, Any]) -> None:
         try:
             module = importlib.import_module("wandb" if package == "wandb" else "tensorboard.summary")
-            Path(folder).mkdir(parents=True, exist_ok=True)
         except ImportError:
             raise InputError(f"To log to {package} it must be installed: pip install {package}.") from None
-        except OSError as error:
-            raise InputError(f"{package} cannot write to {shorten(folder)}: {error.strerror or error}.") from None
+        Path(folder).mkdir(parents=True, exist_ok=True)
         run: Any = module.init(project=name, dir=folder, config=about, mode="offline") if name else None
         self.page = run or module.Writer(folder)
         self.close = self.page.finish if run else self.page.close

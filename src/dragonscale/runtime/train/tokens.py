@@ -151,7 +151,7 @@ class SyntheticTokens:
     seq: int
     vocab: int
     seed: int
-    masked = False
+    masked, fingerprint = False, SYNTHETIC
 
     def rows(self, sequences: Any) -> Any:
         each = [numpy.random.default_rng((self.seed, one)).random((self.seq + 1, 2)) for one in sequences]
@@ -162,21 +162,12 @@ class SyntheticTokens:
             drawn[follows, at] = (5 * drawn[follows, at - 1] + 1) % self.vocab
         return drawn.astype(numpy.int32)
 
-    @property
-    def fingerprint(self) -> str:
-        return f"{SYNTHETIC}-{self.vocab}"
-
 
 TokenSource = Tokens | SyntheticTokens
 
 
 def open_tokens(
-    patterns: tuple[str, ...],
-    kind: str,
-    seq: int,
-    vocab: int,
-    seed: int,
-    tokenizer: Callable[[], Any] | None = None,
+    patterns: tuple[str, ...], kind: str, seq: int, vocab: int, seed: int, tokenizer: Callable[[], Any] | None = None
 ) -> TokenSource:
     """The files that some paths and patterns name, in the order of their names within a pattern; documents are made
     into tokens by the `tokenizer`."""
