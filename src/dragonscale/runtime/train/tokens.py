@@ -158,8 +158,7 @@ class SyntheticTokens:
         made = numpy.array(each).reshape(len(each), self.seq + 1, 2)
         drawn = (made[..., 0] * self.vocab).astype(numpy.int64)
         for at in range(1, self.seq + 1):
-            follows = made[:, at, 1] < 0.9
-            drawn[follows, at] = (5 * drawn[follows, at - 1] + 1) % self.vocab
+            drawn[:, at] = numpy.where(made[:, at, 1] < 0.9, (5 * drawn[:, at - 1] + 1) % self.vocab, drawn[:, at])
         return drawn.astype(numpy.int32)
 
 
