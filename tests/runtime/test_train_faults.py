@@ -145,8 +145,9 @@ def killed(home: Path, kept: str, kills: int, seed: int, **flags: Any) -> int:
     for attempt in range(2 * kills):
         if done == kills:
             break
-        before = curve(home, kept)[-1][0] if (home / kept / "metrics.jsonl").exists() else 0
-        happened = writing(home, kept) if attempt % 2 else reached(home, kept, before - 2 + dice.randint(1, 4))
+        lines = curve(home, kept) if (home / kept / "metrics.jsonl").exists() else []
+        step = min((lines[-1][0] if lines else 0) + dice.randint(1, 8), flags["steps"] - 2)
+        happened = writing(home, kept) if attempt % 2 else reached(home, kept, step)
         process = begin(home, arguments(home, kept, **flags))
         if wait(process, happened):
             time.sleep(dice.random() * 0.1)
