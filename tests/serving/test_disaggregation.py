@@ -84,7 +84,6 @@ def test_a_cache_travels_through_the_ports_of_its_chips(configs: list[Config]) -
     narrow = min(pair.prefill.chips, pair.decode.chips)
     assert pair.transfer_s == pytest.approx(LATENCY + size / (ports * narrow))
     assert pair.ttft > pair.prefill.prefill_s + pair.transfer_s
-    assert pair.ttft_p95 > pair.ttft
 
 
 def test_targets_choose_the_pools(configs: list[Config]) -> None:
@@ -111,7 +110,6 @@ def test_pools_at_their_rate_do_what_was_told() -> None:
     traffic = OpenLoop(Poisson(pair.requests), 6000, Fixed(ask.prompt), Uniform(ask.output // 2, ask.output * 3 // 2))
     result = simulate(fleet, traffic, SimulationOptions(warmup=0.2, cooldown=0.1))
     assert result.latency["ttft_s"].mean.value == pytest.approx(pair.ttft, rel=0.1)
-    assert result.latency["ttft_s"].p95.value == pytest.approx(pair.ttft_p95, rel=0.2)
     assert result.latency["tpot_s"].mean.value == pytest.approx(pair.tpot, rel=0.1)
     assert result.throughput.requests_per_s == pytest.approx(pair.requests, rel=0.03)
 
@@ -142,7 +140,6 @@ def test_ranks_in_step_prefill_together_and_at_the_asked_rate() -> None:
         fleet, OpenLoop(Poisson(40.0), 3000, Fixed(2048), Fixed(128)), SimulationOptions(warmup=0.2)
     ).latency
     assert found["ttft_s"].mean.value == pytest.approx(pair.ttft, rel=0.1)
-    assert found["ttft_s"].p95.value == pytest.approx(pair.ttft_p95, rel=0.15)
     assert found["tpot_s"].mean.value == pytest.approx(pair.tpot, rel=0.05)
 
 

@@ -37,7 +37,7 @@ def configs() -> list[Config]:
 def test_configurations_are_their_deployments(configs: list[Config]) -> None:
     for one in configs[:: max(len(configs) // 25, 1)]:
         deployment = Deployment(MODEL, one.piece, one.plan, ENGINE)
-        step = iteration_cost(deployment, decode(one.batch, ASK.prompt + ASK.output / 2))
+        step = iteration_cost(deployment, decode(one.batch, ASK.context))
         assert one.decode_s == pytest.approx(float(numpy.ravel(step.expected)[0]), rel=1e-9)
         assert one.lower_s <= one.decode_s
         room = capacity(deployment)

@@ -8,7 +8,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.serve import confirm
+from dragonscale.app.serve import confirm, recommended
 from dragonscale.app.serve.recommended import next_command, short_question
 from dragonscale.app.serve.search import search
 from dragonscale.app.serve.serve_question import read_question
@@ -58,10 +58,10 @@ def test_the_printed_command_agrees_with_the_headline(case: str) -> None:
 def test_the_answer_shows_its_run() -> None:
     report = ds.serve("llama3-8b", on="h100:1", tpot="p99:30ms", ttft="1s")
     text = text_of(report.sheet(), 200)
-    line = next(one for one in text.splitlines() if one.startswith("simulated"))
+    line = text[text.index("\nsimulated") : text.index("\ncost")].replace("\n", " ")
     assert "p99" in line.partition("TPOT")[2]
     assert "p95" in line.partition("TPOT")[0]
-    assert f"{report.best.batch} clients" in line
+    assert f"{report.best.batch} clients" in " ".join(line.split())
     assert "TPOT within 30ms at p99" in text
     assert "not percentiles" not in text
 
@@ -116,13 +116,13 @@ def test_what_is_far_from_its_run_is_shown_as_it_ran(monkeypatch: pytest.MonkeyP
 def test_alike_replicas_are_run_as_one_and_large_fleets_as_a_few() -> None:
     asked = read_question(ServeQuestion("llama3-8b", on="h100:8", plan="tp1", rate="100/s", tpot="30ms"))
     row = confirm.config_report(asked, max(search(asked), key=lambda one: one.meets * one.tokens_per_chip))
-    assert row.replicas > confirm.MOST_REPLICAS
-    short = short_question(asked, row, confirm.MOST_REPLICAS)
-    assert short.replicas == confirm.MOST_REPLICAS
+    assert row.replicas > recommended.MOST_REPLICAS
+    short = short_question(asked, row)
+    assert short.replicas == recommended.MOST_REPLICAS
     assert float(short.rate.removesuffix("/s")) == pytest.approx(100 * short.replicas / row.replicas)
     closed = read_question(replace(asked.question, rate=""))
     row = confirm.config_report(closed, max(search(closed), key=lambda one: one.meets * one.tokens_per_chip))
-    short = short_question(closed, row, confirm.MOST_REPLICAS)
+    short = short_question(closed, row)
     assert (short.replicas, short.clients, row.copies) == (1, row.batch, 8)
 
 

@@ -5,8 +5,8 @@ prompt interrupts. Apart, each gets its own sharding and batch, and the time bet
 price is the journey of every prompt's cache from one pool to the other, and whole replicas of both kinds.
 
 Requests come at random and are dealt to the prefill replicas in turn, so prompts wait for those before them, the longer
-the fuller the pool is, and share iterations with those that wait too (`bulk`). Targets are means; the 95th percentile
-of the TTFT is told beside them, and kept too where a rate is asked for. The first token comes with the cache.
+the fuller the pool is, and share iterations with those that wait too (`bulk`). Targets are means; percentiles are for
+runs to tell. The first token comes with the cache.
 
 The configurations that are paired here are those of an engine that runs prompts by themselves (`alone`).
 """
@@ -112,10 +112,6 @@ class Pools:
             low, high = (load, high) if self.ttft_at(load) <= target else (low, load)
         return low or LOAD  # missed even without a queue
 
-    def prefilled(self, load: float) -> tuple[float, float]:
-        """Seconds of a prompt in its prefill replica, behind others and with them: the mean, the 95th percentile."""
-        return sojourn(self.prefill.packed, load, self.prefills)
-
     @property
     def tokens_per_chip(self) -> float:
         """Output tokens per second and chip."""
@@ -146,17 +142,12 @@ class Pools:
 
     def ttft_at(self, load: float) -> float:
         """Mean seconds to the first token at a load of the prefill pool."""
-        return self.around_s + self.prefilled(load)[0]
+        return self.around_s + sojourn(self.prefill.packed, load, self.prefills)
 
     @property
     def ttft(self) -> float:
         """Mean seconds to the first token, at the rate of `requests`."""
         return self.ttft_at(self.prefill_load)
-
-    @property
-    def ttft_p95(self) -> float:
-        """Seconds to the first token that one request of twenty exceeds."""
-        return self.around_s + self.prefilled(self.prefill_load)[1]
 
     @property
     def tpot(self) -> float:
@@ -197,8 +188,7 @@ class Pools:
     @property
     def meets(self) -> bool:
         """Whether the targets are met."""
-        ask = self.ask
-        return ask.met_by(self.ttft, self.tpot)
+        return self.ask.met_by(self.ttft, self.tpot)
 
     def order(self) -> tuple[Any, ...]:
         """What comes first: those that meet the targets, most tokens per chip, quickest first token."""
@@ -243,13 +233,8 @@ def as_config(pair: Pools) -> PooledConfig:
     the chips of the prefill pool."""
     own, rate = pair.prefill, pair.requests
     paid = pair.prefills * own.chips / (pair.prefills * own.chips + pair.decodes * pair.decode.chips) / rate
-    times = (
-        paid,
-        pair.ask.output,
-        max(pair.prefilled(pair.prefill_load)[0] - own.prefill_s, 0.0),
-        float(own.state.front),
-        pair.transfer_s,
-    )
+    waiting = max(pair.ttft - pair.around_s - own.prefill_s, 0.0)
+    times = paid, pair.ask.output, waiting, float(own.state.front), pair.transfer_s
     batch, ladder = max(1, round(pair.decoding)), pair.ladder or (pair.decode,)
     state = Steady(batch, pair.tpot, own.prefill_s, *times, met=0.0, requests=rate)
     words = {"state": state, "batch": batch, "prefill_s": own.prefill_s, "meets": pair.meets, "chunks": own.chunks}

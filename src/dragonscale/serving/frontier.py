@@ -34,6 +34,10 @@ WATERMARK = 0.01
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 
 
+OUTPUTS_VARY = 1 / 12
+"""The squared coefficient of variation of outputs from half to one and a half of their mean."""
+
+
 @dataclass(frozen=True)
 class Ask:
     """What requests look like and what they must get on average. `ttft`, `tpot`, `itl` (between tokens) and `e2e`
@@ -70,6 +74,12 @@ class Ask:
     def past(self) -> int:
         """Tokens of a prompt that are cached."""
         return self.prompt - self.new
+
+    @property
+    def context(self) -> float:
+        """Tokens of a sequence that decodes, on average: half of its output is there, and since outputs vary and long
+        ones decode for longer, a little more (the mean age in a renewal process)."""
+        return self.prompt + self.output * (1 + OUTPUTS_VARY) / 2
 
     @property
     def step(self) -> float | None:
@@ -232,9 +242,9 @@ def _judged(
 ) -> list[Config]:
     numbers = {name: numpy.atleast_1d(getattr(lot.plan, name))[places] for name in DEGREES}
     wide = Deployment(model, lot.piece, replace(lot.plan, **numbers), engine)
-    steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.prompt + ask.output / 2
+    steps = decode_steps(wide, batch, ask.prompt, ask.context)
     plain = steps.curve(batch)
-    looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, keys, plain)
+    looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, steps.keys, plain)
     if ask.apart:
         loop = served_apart(wide, batch, steps, ask.new, ask.past, ask.output, looped)
     else:

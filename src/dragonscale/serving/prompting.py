@@ -119,22 +119,22 @@ def piecewise(knots: list[Any], values: list[Any]) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class DecodeSteps:
-    """Seconds of a decode step halfway through the outputs by the sequences in it, and by how much of itself it grows
+    """Seconds of a decode step by the sequences in it, of `keys` tokens on average, and by how much of itself it grows
     from the first token to the last; `cost` has those of the whole batch as its first rows."""
 
     curve: Callable[[Any], Any]
     growth: Any
     cost: IterationCost
+    keys: float
 
 
-def decode_steps(deployment: Deployment, batch: Any, prompt: int, output: int) -> DecodeSteps:
-    """Decode steps of up to so many sequences."""
-    keys = prompt + output / 2
+def decode_steps(deployment: Deployment, batch: Any, prompt: int, keys: float) -> DecodeSteps:
+    """Decode steps of up to so many sequences with `keys` tokens each on average."""
     knots = [numpy.maximum(batch * part, 1.0) for part in PARTS]
     asked = [Iteration(decodes=knot, keys=keys) for knot in knots[::-1]]
     cost = costs(deployment, len(batch), [*asked, Iteration(decodes=batch, keys=float(prompt))])
     *steps, first = seconds(cost, len(batch), len(asked) + 1)
-    return DecodeSteps(piecewise(knots, steps[::-1]), 2 * (1 - first / steps[0]), cost)
+    return DecodeSteps(piecewise(knots, steps[::-1]), 2 * (1 - first / steps[0]), cost, keys)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def served(
     as many sequences beside them, and prompts together, as that gives. With drafts an iteration is a whole loop, of
     which an output takes fewer than it has tokens. Requests come at `random`, or each as soon as another ends."""
     engine = deployment.engine
-    limits, keys = engine.scheduling, new + past + output / 2
+    limits, keys = engine.scheduling, steps.keys
     habits = Habits(limits.ahead + (limits.poll - 1) / 2, limits.beside, steps.growth, random)
     front = engine.host.front_s(new + past)
     nobody = 0.0 * batch
@@ -211,9 +211,9 @@ def served_apart(
 ) -> Served:
     """The same where prompts are prefilled by other replicas than those that decode: a batch that only decodes, and
     prompts that run by themselves."""
-    keys, nobody = new + past + output / 2, 0.0 * batch
+    nobody = 0.0 * batch
     cut = chunks_of(deployment, new, past, nobody)
-    packed = _packed(deployment, cut, keys)
+    packed = _packed(deployment, cut, steps.keys)
     step, front = steps.curve(batch) * looped.seconds / looped.tokens, deployment.engine.host.front_s(new + past)
     requests = batch / (step * max(output - 1, 1))
     each = packed[-1][1] / cut.together

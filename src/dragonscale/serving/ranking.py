@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 from dragonscale.plan.pareto import front
-from dragonscale.serving.frontier import Ask, Config
+from dragonscale.serving.frontier import OUTPUTS_VARY, Ask, Config
 from dragonscale.serving.narrowing import NEARLY
 
 
@@ -28,10 +28,6 @@ would be above theirs. Requests in flight vary with their square root, 5% in 400
 one of twenty above."""
 
 
-OUTPUTS_VARY = 1 / 12
-"""The squared coefficient of variation of outputs from half to one and a half of their mean."""
-
-
 def place_wait(config: Config, taken: float, load: float, replicas: int = 1) -> float:
     """Mean seconds until one of the places of a batch is free, with part of them `taken` on average and a `load` of the
     rate of full batches: how often all are (after Sakasegawa's M/M/c), and how soon the next one ends."""
@@ -48,11 +44,9 @@ def load_for(config: Config, ask: Ask) -> float:
     if ask.ttft is None:
         return TPOT_LOAD
     slack = ask.ttft - float(config.state.ttft)
-    low, high = 0.5, MOST_LOAD if ask.step is None or config.batch == config.most else TPOT_LOAD
-    for _ in range(30):
-        load = (low + high) / 2
-        low, high = (load, high) if place_wait(config, load, load) <= slack else (low, load)
-    return low
+    high = MOST_LOAD if ask.step is None or config.batch == config.most else TPOT_LOAD
+    loads = numpy.linspace(high, 0.5, 100).tolist()
+    return next((load for load in loads if place_wait(config, load, load) <= slack), 0.5)
 
 
 def replicas_for(config: Config, ask: Ask) -> int:
@@ -78,22 +72,25 @@ def loaded(config: Config, judged: Sequence[Config], rate: float, replicas: int)
     own = [one for one in judged if (one.place, one.engine) == (config.place, config.engine)]
     own = sorted(own, key=lambda one: one.batch)
     rates = numpy.maximum.accumulate([float(one.state.requests) * (1 - 1 / replicas / one.batch) for one in own])
-    ttft, tpot, waiting, prefill = (
+    ttft, tpot, waiting, prefill, added, decode = (
         float(numpy.interp(rate, rates, [float(getattr(one.state, name)) for one in own]))
-        for name in ("ttft", "tpot", "waiting", "prefill")
+        for name in ("ttft", "tpot", "waiting", "prefill", "added", "decode")
     )
-    met = waiting + prefill - min(float(one.state.prefill) for one in own)  # of others' prompts, on one replica
+    # a prompt that meets no other: by itself, or beside those who decode
+    alone = min(float(one.state.prefill) for one in own) if config.packed else added + config.chunks * decode
+    met = waiting + max(prefill - alone, 0.0)  # of others' prompts, on one replica
     shared = min(rate * prefill, 1.0) ** (math.sqrt(2 * (replicas + 1)) - 2) / replicas
     taken = rate * (ttft + (float(config.state.output) - 1) * tpot) / config.batch
     place = place_wait(config, taken, rate / float(config.state.requests), replicas)
     return ttft - met * (1 - min(shared, 1.0)) + place, tpot
 
 
-def worth(one: Config, ask: Ask, share: float = 1.0) -> tuple[float, ...]:
-    """What configurations are ranked by, the least first, with a `share` of the expected tokens."""
+def worth(one: Config, ask: Ask, share: float = 1.0, replicas: float | None = None) -> tuple[float, ...]:
+    """What configurations are ranked by, the least first, with a `share` of the expected tokens; at a rate with so many
+    `replicas`, where they are known."""
     cost, hourly, per_chip = one.usd_per_mtok, one.usd_per_h, -one.tokens_per_chip * share
     if ask.rate is not None:
-        replicas = replicas_for(one, ask) / share
+        replicas = (replicas or replicas_for(one, ask)) / share
         return (not one.meets, math.inf if hourly is None else hourly * replicas, one.chips * replicas, per_chip)
     return (not one.meets, math.inf if cost is None else cost / share, per_chip)
 

@@ -10,8 +10,8 @@ from dragonscale.app.prices import price_rows
 from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
-from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, kind_of
-from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed
+from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, fleet_times, kind_of
+from dragonscale.app.serve.confirm import as_run, confirmed, in_order
 from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variants import disaggregation_report, prefix_report, search_pools, speculation_report
@@ -24,19 +24,20 @@ from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.ranking import best as best_of
-from dragonscale.serving.ranking import frontier, loaded
+from dragonscale.serving.ranking import frontier
+from dragonscale.serving.targets import LATENCIES
 from dragonscale.serving.timed_shapes import untimed_experts
 
 LONG = "Not simulated here, since a run with batches of {:,} takes longer than an answer; the next command runs it."
 
 
 def answer(
-    asked: ServeAsked, progress: Progress | None = None, brief: bool = False, confirm: bool = True
+    asked: ServeAsked, progress: Progress | None = None, brief: bool = False, confirm: bool | None = None
 ) -> records.ServeReport:
-    """The report that answers a question, its headline confirmed by running it (`confirm`). In brief without what is
-    run, solved and tried around the best configuration: limits, speculation, prefixes, remedies, advice, and what would
-    be better than a given plan."""
-    start = time.perf_counter()
+    """The report that answers a question, its headline confirmed by running it (`confirm`; unsaid, unless in brief). In
+    brief without what is solved and tried around the best configuration: limits, speculation, prefixes, remedies,
+    advice, and what would be better than a given plan."""
+    start, confirm = time.perf_counter(), not brief if confirm is None else confirm
     if asked.saved is not None:
         _check(asked, asked.saved.plan)
     none = remedies.asked_refusal(asked)
@@ -58,28 +59,32 @@ def answer(
         report.notes = [*why, *remedies.refused_notes(asked, refused, all_=False)]
         return report
     chosen, apart = ranked_apart(asked, [*configs, *fleets])
-    found = confirmed(asked, chosen) if confirm and not brief and chosen[0].meets else None
-    chosen = [found.config, *(one for one in chosen if one.place != found.config.place)] if found else chosen
+    runs = confirmed(asked, chosen) if confirm and chosen[0].meets else []
+    chosen = in_order(chosen, runs) if runs else chosen
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
     report.workload = _request(asked, chosen)
     report.expected_error = expected_error(kind_of(asked, best))
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
-    if (rate := asked.ask.rate) is not None:
-        for one, shown in zip((*chosen, *apart), report.configs, strict=True):
-            replicas = shown.replicas or 1
-            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, configs, rate / replicas, replicas)
+    rows = list(zip((*chosen, *apart), report.configs, strict=True))
+    if asked.ask.rate is not None:
+        for one, shown in rows:
+            shown.fleet_ttft_s, shown.fleet_tpot_s = fleet_times(asked, one, configs, shown.replicas or 1)
+    report.simulated = runs[0].run if runs else None
+    how = as_run(asked, rows, runs) if runs else [LONG.format(best.batch)] * confirm
     report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets], counted_in(asked))]
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:
         report.notes = [f"{text}." for text in report.configs[0].violations]
+        late = [LATENCIES[name] for name, goal in asked.goals.items() if goal.share and not confirm]
+        report.notes += [f"In brief {' and '.join(late)} are judged by means, not by percentiles."] if late else []
         report.notes += margin_notes(report.workload, report.configs[0])
         return report
     _add_variants(asked, best, report)
     if fleets or asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, fleets, ranked_apart(asked, configs)[0])
-    report.notes = _how_surely(asked, report, found, confirm) if best.meets or found else remedies.missed(asked, best)
+    report.notes = how if best.meets or runs else remedies.missed(asked, best)
     report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)
@@ -88,14 +93,6 @@ def answer(
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
-
-
-def _how_surely(asked: ServeAsked, report: records.ServeReport, found: Confirmed | None, confirm: bool) -> list[str]:
-    """Put the run of the headline into the report; what to say of it, or of why there is none."""
-    if found is None:
-        return [LONG.format(report.configs[0].batch)] if confirm else []
-    report.simulated = found.run
-    return as_simulated(asked, report.configs[0], found)
 
 
 def _notes(
@@ -269,7 +266,7 @@ def solved_limits(asked: ServeAsked, config: Config) -> list[ServingLimit]:
     """Critical batch, degrees, contexts and the largest batch of a configuration, as formulas and numbers."""
     ask = asked.ask
     tokens = min(ask.new, asked.engine_on(config.piece.chip, config.engine).scheduling.max_tokens)
-    return find_limits(deployed(asked, config), config.batch, ask.prompt + ask.output // 2, tokens)
+    return find_limits(deployed(asked, config), config.batch, round(ask.context), tokens)
 
 
 def limit_rows(asked: ServeAsked, config: Config) -> list[records.LimitRow]:

@@ -55,6 +55,8 @@ def _on(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice]) -> list[Config]:
 
 
 def _by_engine(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice], name: str) -> list[Config]:
+    if asked.lacks_drafts(name) and not asked.question.force:
+        return []
     batches = None if asked.batch is None else [asked.batch]
     formats, engine = asked.formats(chip, name), asked.engine_on(chip, name)
     return explore(

@@ -75,6 +75,10 @@ class ServeAsked:
         """Who drafts under an engine: what was asked for, or the model's own heads where the engine takes them."""
         return None if self.draft is None or (self.draft.source and not rules(engine).mtp) else self.draft
 
+    def lacks_drafts(self, engine: str) -> bool:
+        """Whether drafts are asked for that an engine does not make: those of the model's own heads."""
+        return bool(self.question.drafts) and self.draft is not None and self.draft_by(engine) is None
+
     def pools_on(self, chip: Chip) -> bool:
         """Whether disaggregated prefill and decode are looked at: where that was said, and else for a model of many
         experts on 16 chips or more (or on as many as it needs, where that is more than a server), by engines that do

@@ -91,14 +91,14 @@ class MemoryUse(msgspec.Struct):
 
 class PrefillPool(msgspec.Struct):
     """Replicas that prefill for others: one's plan, slice and chips, how many, the part of the time that they are busy,
-    and the TTFT that one request of twenty exceeds."""
+    (`ttft_p95_s` is null: a run tells it)."""
 
     plan: str
     slice: str
     chips: int
     replicas: int
     load: float
-    ttft_p95_s: float
+    ttft_p95_s: float | None = None
 
 
 class ConfigReport(msgspec.Struct, dict=True):
@@ -229,7 +229,7 @@ def beaten_text(one: ConfigReport) -> str:
 
 class PoolReport(msgspec.Struct):
     """Prefill and decode apart, at `requests_per_s`: there prefill replicas are busy `prefill_load` of the time, and
-    the mean TTFT has the wait behind other prompts in it; one request of twenty takes `ttft_p95_s` or more.
+    the mean TTFT has the wait behind other prompts in it (`ttft_p95_s` is null: a run tells it).
     `transfer_bytes_per_s` is what the caches of all requests need of the network, `port_bytes_per_s` what the prefill
     pool's chips can send."""
 
@@ -248,7 +248,7 @@ class PoolReport(msgspec.Struct):
     port_bytes_per_s: float
     cost_usd_per_mtok: float | None
     meets_slo: bool
-    ttft_p95_s: float = 0.0
+    ttft_p95_s: float | None = None
     prefill_load: float = 0.0
     usd_per_h: float | None = None
 

@@ -32,7 +32,7 @@ def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation
     draft = asked.draft_by(config.engine)
     if draft is None or (draft.source and not config.drafts):
         return None
-    deployment, keys = deployed(asked, config), asked.ask.prompt + asked.ask.output / 2
+    deployment, keys = deployed(asked, config), asked.ask.context
     most = max(0 if draft.source else MOST, *draft.counts)
     loops = speculate(deployment, draft, config.batch, keys, tuple(range(most + 1)))
     rows = [DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops]
@@ -96,7 +96,6 @@ def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
         transfer_bytes_per_s=pair.requests * pair.transfer_bytes,
         cost_usd_per_mtok=pair.usd_per_mtok,
         meets_slo=pair.meets,
-        ttft_p95_s=pair.ttft_p95,
     )
 
 

@@ -4,18 +4,11 @@ requests."""
 import math
 
 from dragonscale.app import grids
-from dragonscale.app.simulate.simulate_records import NAMES, CapacityReport, Latency, SimulateReport
+from dragonscale.app.simulate.simulate_records import NAMES, TITLES, CapacityReport, Latency, SimulateReport
 from dragonscale.app.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, table
 
-_NAMES = {
-    "ttft_s": "first token (TTFT)",
-    "tpot_s": "per output token (TPOT)",
-    "itl_s": "between tokens (ITL)",
-    "queue_s": "until scheduled",
-    "e2e_s": "whole request",
-}
 NEARLY = 0.98
 """The part of what comes that ends meanwhile in a run that is long enough."""
 
@@ -164,7 +157,7 @@ def requests_text(report: SimulateReport) -> str:
 def percentiles(report: SimulateReport) -> Grid:
     """Latencies, each with its target."""
     rows = []
-    for name, title in _NAMES.items():
+    for name, title in TITLES.items():
         if name in report.latency and report.latency[name].max > 0:  # answers of one token have no time between
             at = report.statistics.get(name)
             target = f"{at} {render(report.slo[name], 's')}" if at else ""
