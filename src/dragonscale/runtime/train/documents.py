@@ -56,8 +56,8 @@ def tokenizer_for(model: str, tokenizer: str, weights: str, vocab: int) -> "Mode
         raise InputError("To tokenise text tokenizers must be installed: pip install 'dragonscale[serve]'.") from None
     found = tokenizer_folder(model, tokenizer, weights)
     if found is None and tokenizer != BYTES:
-        where = f"in {shorten(tokenizer)}" if tokenizer else "with the model or its weights to make tokens of text with"
-        raise InputError(f"There is no tokenizer.json {where}; name its folder with --tokenizer, or --tokenizer {BYTES}.")
+        where = f"in {shorten(tokenizer)}" if tokenizer else "with the model or its weights, for text"
+        raise InputError(f"There is no tokenizer.json {where}; give --tokenizer its folder, or {BYTES}.")
     return load_text(found) if found else plain_text(vocab)
 
 
