@@ -154,7 +154,7 @@ NO_DRAFTS = Looped()
 @dataclass(frozen=True)
 class Served:
     """The steady state of many batches, how many sequences decode in each, and the chunks of their prompts. Where
-    prompts run by themselves, `packed` has numbers of them that are prefilled together, with the seconds: one, one on
+    other replicas prefill them, `packed` has numbers of them that are prefilled together, with the seconds: one, one on
     every data rank, and more up to as many as an iteration takes."""
 
     state: Steady
@@ -203,7 +203,7 @@ def served(
         prompt = replace(_times(deployment, cut, 1 + first.coming, nobody, keys, nobody), alone=prompt.alone)
     found = closed_loop(SteadyLoop(batch, loop_s, prompt, loops, front, habits), guess=first)
     state = replace(found.state, decode=found.state.decode / looped.tokens, output=output)
-    return Served(state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, keys))
+    return Served(state, found.decoding, cut)
 
 
 def served_apart(
@@ -222,7 +222,7 @@ def served_apart(
 
 
 def _packed(deployment: Deployment, cut: Chunks, keys: float) -> tuple[tuple[Any, Any], ...]:
-    """See `Served`."""
+    """Prompts that are prefilled together and their seconds, see `Served`."""
     one = numpy.ones_like(cut.together)
     ranks = numpy.minimum(deployment.plan.data * one, cut.together)
     counts = [one, *(ranks * (cut.together / ranks) ** part for part in PACKED)]

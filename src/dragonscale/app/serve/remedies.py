@@ -194,7 +194,8 @@ def left_out(asked: ServeAsked, configs: Sequence[Config], chosen: Sequence[Conf
     misses = [name for chip, name in names.items() if chip in fits and chip not in meets]
     unfits = [name for chip, name in names.items() if chip not in fits]
     lines = [f"Nothing fits on {', '.join(unfits)}."] if unfits else []
-    return [*lines, f"Nothing meets the targets on {', '.join(misses)}."] if misses else lines
+    what = "Nothing meets the targets" if asked.goals else "No user gets 20 tokens/s"
+    return [*lines, f"{what} on {', '.join(misses)}."] if misses else lines
 
 
 def _met(asked: ServeAsked, **changed: Any) -> list[Config]:

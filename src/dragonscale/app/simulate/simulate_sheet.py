@@ -112,7 +112,9 @@ def cost_text(report: SimulateReport) -> str:
 def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
     """What was found by running."""
     goal = "targets met" if report.slo else "no growing queue"
-    text = f"{found.requests_per_s:.3g} requests/s at most{_speed(report, found)} ({goal})"
+    most = report.fleet[0].most_replicas  # which are not there from the beginning
+    up = f" once all {most} replicas are up" if most else ""
+    text = f"{found.requests_per_s:.3g} requests/s at most{up}{_speed(report, found)} ({goal})"
     text += f", goodput {found.goodput_requests_per_s:.3g}/s" if report.slo else ""
     if found.replicas is not None and found.chips is not None:
         apart = f" and {found.prefill_replicas} for prefill" if found.prefill_replicas else ""
