@@ -119,20 +119,9 @@ def dscale(*words: str, **options: Any) -> Any:
 
 
 def train(folder: Path) -> None:
-    if dscale("run", "train", str(folder / "plan.toml"), "--cpu", "8", "--log", "25", cwd=folder).wait():
+    words = ("--cpu", "8", "--log", "25", "--save-weights", "served")
+    if dscale("run", "train", str(folder / "plan.toml"), *words, cwd=folder).wait():
         sys.exit("The training failed.")
-
-
-def save(folder: Path) -> None:
-    """The newest checkpoint as a folder that Hugging Face's `transformers` reads."""
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from dragonscale.models import load_model
-    from dragonscale.runtime.checkpoint import save_folder
-    from dragonscale.runtime.train.checkpoints import trained_weights
-
-    model = folder / "model.json"
-    program = load_model(model).program()
-    save_folder(folder / "served", model, trained_weights(folder / "checkpoints", program), program)
 
 
 def size(folder: Path) -> None:
@@ -210,7 +199,6 @@ def main(steps: int = 160) -> None:
         folder = Path(name)
         prepare(folder, steps)
         train(folder)
-        save(folder)
         size(folder)
         with Server(folder) as url:
             right = talk(url)

@@ -27,6 +27,13 @@ from pathlib import Path
 from dragonscale.errors import InputError, shorten
 
 _DESCRIPTORS = {"/dev/stdout": 1, "/dev/stderr": 2}
+CACHE = "DRAGONSCALE_CACHE"
+
+
+def user_cache(name: str) -> Path:
+    """The folder of what is kept from one run to the next: in `DRAGONSCALE_CACHE`, or the user's cache folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get(CACHE) or Path(home) / "dragonscale") / name
 
 
 def write_file(path: str | Path, data: str | bytes, what: str) -> None:

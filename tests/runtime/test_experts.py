@@ -9,13 +9,15 @@ import jax.numpy as jnp  # noqa: E402
 
 from dragonscale.errors import Infeasible  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
-from dragonscale.runtime.device_memory import is_full  # noqa: E402
-from dragonscale.runtime.experts import grouped_matmul  # noqa: E402
-from dragonscale.runtime.server.building import no_room_to_compile  # noqa: E402
+from dragonscale.runtime.experts import choose, combine, dispatch, grouped_matmul, multiply, tiled  # noqa: E402
+from dragonscale.runtime.numerics import Routing  # noqa: E402
+from dragonscale.runtime.server.building import check_weights, no_room_to_compile  # noqa: E402
 from dragonscale.runtime.server.wire import WorkerOrder  # noqa: E402
 from dragonscale.runtime.train.loop import memory_errors, no_room  # noqa: E402
 from dragonscale.runtime.train.planned import planned  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings, settle_capacity  # noqa: E402
+from dragonscale.runtime.xla import is_full  # noqa: E402
+from dragonscale.serving.plan import ServingPlan  # noqa: E402
 from dragonscale.training.plan_file import parse_plan  # noqa: E402
 from dragonscale.training.stack import load_stack  # noqa: E402
 
@@ -37,6 +39,34 @@ def test_a_grouped_matmul_in_parts_is_the_whole_one(sizes: list[int], rows_at_on
     whole, parts = (jax.value_and_grad(value(one), (0, 1))(rows, weight) for one in (None, most))
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
         assert jnp.allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("height", [4, 8, 64])
+@pytest.mark.parametrize("tokens", [1, 5, 40])
+def test_rows_in_tiles_give_what_sorted_rows_give(height: int, tokens: int) -> None:
+    """Results and all gradients; of 40 tokens expert 2 has none, and of one token most have none."""
+    keys = jax.random.split(jax.random.key(1), 5)
+    x, slope = jax.random.normal(keys[0], (1, tokens, 6)), jax.random.normal(keys[1], (1, tokens, 6))
+    wide, narrow = jax.random.normal(keys[2], (5, 6, 4)), jax.random.normal(keys[3], (5, 4, 6))
+    logits = jax.random.normal(keys[4], (1, tokens, 5)).at[..., 2].add(-100.0)
+
+    def value(x, wide, narrow, logits, height):
+        chosen = choose(logits, 2, Routing())
+        rows = multiply(dispatch(x, chosen, 5, height), wide)
+        rows = multiply(rows.having(jnp.tanh(rows.values)).weighted(), narrow)
+        return (combine(rows, chosen) * slope).sum()
+
+    plain, tiled = (jax.value_and_grad(value, (0, 1, 2, 3))(x, wide, narrow, logits, each) for each in (0, height))
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(tiled), strict=True):
+        assert jnp.allclose(one, other, atol=1e-5)
+
+
+def test_a_tile_has_one_expert() -> None:
+    sizes = jnp.array([3, 0, 9, 8, 0], jnp.int32)
+    tiles = tiled(sizes, 20, 8)
+    assert tiles.owner.tolist() == [0, 2, 2, 3, -1, -1, -1]  # room for five experts that each begin a tile
+    assert tiles.places.tolist() == [*range(3), *range(8, 17), *range(24, 32)]
+    assert tiles.heights.tolist() == [8, 0, 16, 8, 0]
 
 
 def test_rows_are_spread_over_experts_a_part_at_a_time() -> None:
@@ -69,11 +99,11 @@ def order_for(model: str, **settings: object) -> Order:
 
 def test_experts_have_the_room_that_was_planned_where_no_kernel_groups_rows() -> None:
     order, counted = order_for("qwen3-30b-a3b"), load_stack("dragonscale").experts.capacity
-    assert settle_capacity(order, "gpu").run.capacity == counted > 0
-    assert settle_capacity(order, "tpu").run.capacity == settle_capacity(order, "cpu").run.capacity == 0
+    assert settle_capacity(order, expands=True).run.capacity == counted > 0
+    assert settle_capacity(order, expands=False).run.capacity == 0
     for said in (1.5, 0.0):  # 0 is dropless, and no less said
         order = order_for("qwen3-30b-a3b", capacity=said)
-        assert settle_capacity(order, "gpu") == order
+        assert settle_capacity(order, expands=True) == order
 
 
 def test_the_plan_beside_a_run_has_the_room_of_the_run() -> None:
@@ -117,9 +147,13 @@ def test_only_full_memory_is_told_so() -> None:
     assert is_full(full)
     assert not is_full(other)
     assert not is_full(ValueError("Out of memory"))
+    assert not is_full(jax.errors.JaxRuntimeError(NO_KERNEL.splitlines()[0]))
     with pytest.raises(Infeasible, match=r"100\.0 GB"), memory_errors(order, model, Device()):
         raise full
-    with pytest.raises(jax.errors.JaxRuntimeError), memory_errors(order, model, Device()):
+    with (
+        pytest.raises(Infeasible, match="no lack of memory: 'INTERNAL: something else'"),
+        memory_errors(order, model, Device()),
+    ):
         raise other
 
 
@@ -135,3 +169,19 @@ def test_a_server_without_memory_to_compile_in_says_what_takes_it() -> None:
     for part in ("NVIDIA H200", "2,048 tokens", "73.0 GB at once", "65.0 GB", "40,000 pages", "--memory-fraction"):
         assert part in said
     assert "NOT_FOUND" not in said
+
+
+def test_weights_that_do_not_fit_are_told_before_they_are_read() -> None:
+    class Device:
+        device_kind = "NVIDIA H200"
+
+        def memory_stats(self) -> dict[str, int]:
+            return {"bytes_limit": 2 * 10**9}
+
+    mesh = jax.make_mesh((1,), ("tensor",))
+    laid = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("tensor"))
+    tree = {"w": [jax.ShapeDtypeStruct((10**9,), jnp.bfloat16, sharding=laid)]}
+    check_weights(Device(), ServingPlan(), tree)  # 2.0 GB
+    tree["w"] *= 2
+    with pytest.raises(Infeasible, match=r"take 4\.0 GB of each device .* NVIDIA H200 lets a program have 2\.0 GB"):
+        check_weights(Device(), ServingPlan(), tree)

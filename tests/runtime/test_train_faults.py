@@ -138,29 +138,43 @@ def steps_kept(home: Path, kept: str) -> list[int]:
     return sorted(int(one.name) for one in (home / kept).iterdir() if one.name.isdigit())
 
 
-@pytest.mark.slow
-def test_killed_runs_go_on_exactly(home: Path) -> None:
-    whole = begin(home, arguments(home, "whole"))
-    assert finish(whole)[0] == 0
-    assert steps_kept(home, "whole") == [24, 28, 30]
-    for event, details in ((reached, (6,)), (writing, ()), (reached, (22,))):
-        happened = event(home, "broken", *details)
-        process = begin(home, arguments(home, "broken"))
-        assert wait(process, happened)
+def killed(home: Path, kept: str, kills: int, seed: int, **flags: Any) -> int:
+    """Run to the end, killed so many times at random: at any instant of its start, of its steps, or of writing a
+    checkpoint. How many times it was killed."""
+    dice, done = random.Random(seed), 0
+    for attempt in range(2 * kills):
+        if done == kills:
+            break
+        lines = curve(home, kept) if (home / kept / "metrics.jsonl").exists() else []
+        step = min((lines[-1][0] if lines else 0) + dice.randint(1, 8), flags["steps"] - 2)
+        happened = writing(home, kept) if attempt % 2 else reached(home, kept, step)
+        process = begin(home, arguments(home, kept, **flags))
+        if wait(process, happened):
+            time.sleep(dice.random() * 0.1)
+        done += process.poll() is None
         process.kill()
         finish(process)
-    # The last piece: told to end politely, then run to its end.
-    happened = reached(home, "broken", 24)
-    process = begin(home, arguments(home, "broken"))
-    wait(process, happened)
-    process.send_signal(signal.SIGTERM)
-    code, _, err = finish(process)
+    code, out, err = finish(begin(home, [*arguments(home, kept, **flags), "--json"]))
     assert code == 0, err
-    code, out, err = finish(begin(home, [*arguments(home, "broken"), "--json"]))
-    assert code == 0, err
-    assert json.loads(out)["last_step"] == 30
+    assert json.loads(out)["last_step"] == json.loads(out)["steps"]
+    return done
+
+
+def test_a_run_that_is_killed_twice_goes_on_exactly(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert killed(home, "twice-killed", 2, seed=3, steps=8, every=2) == 2
+    assert main(arguments(home, "calm-8", steps=8, every=2)) == 0
+    capsys.readouterr()
+    assert curve(home, "twice-killed") == curve(home, "calm-8")
+    assert steps_kept(home, "twice-killed")[-1] == 8
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_20_times_goes_on_exactly(home: Path) -> None:
+    assert finish(begin(home, arguments(home, "whole", steps=120)))[0] == 0
+    assert steps_kept(home, "whole") == [112, 116, 120]
+    assert killed(home, "broken", 20, seed=0, steps=120) == 20
     assert curve(home, "broken") == curve(home, "whole")
-    assert steps_kept(home, "broken")[-1] == 30
+    assert steps_kept(home, "broken")[-1] == 120
 
 
 @pytest.mark.slow

@@ -94,6 +94,22 @@ def fetch_config(name: HubName) -> Path:
         raise InputError(f"The model {shown} cannot be read from the Hugging Face Hub: {_reason(error)}.") from None
 
 
+def fetch_dataset(name: HubName, endings: tuple[str, ...]) -> Path:
+    """The folder of a dataset's files with some endings, from the cache or fetched into it."""
+    said = f"{shorten(name.repo, 120)} is no file here"
+    wanted = {"allow_patterns": [f"*{ending}" for ending in endings], "revision": name.revision or None}
+    try:
+        from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
+
+        return Path(snapshot_download(name.repo, repo_type="dataset", local_files_only=not reachable(), **wanted))
+    except ImportError:
+        more = "if it is a dataset of the Hugging Face Hub, that takes huggingface_hub: pip install 'dragonscale[hub]'"
+        raise InputError(f"{said}; {more}.") from None
+    except Exception as error:  # as above
+        more = f"as a dataset it cannot be read from the Hugging Face Hub: {_reason(error)}"
+        raise InputError(f"{said}, and {more}.") from None
+
+
 def reachable() -> bool:
     """Whether the Hub's name can be looked up; behind a proxy that is the proxy's to know."""
     import socket  # slow to load, and seldom needed

@@ -67,10 +67,23 @@ def dispatch(op: Op, run: SectionPass) -> None:
     x, chosen = jax.tree.map(lambda each: place.part(each, 1, spread), (x, chosen))
     if gathered := place.gathered_axes:
         x, chosen = jax.tree.map(lambda e: jax.lax.all_gather(e, gathered, axis=0, tiled=True), (x, chosen))
-    rows, way = to_experts(x, chosen, run.section.dims["e"], place.expert_axes, run.setting.mixing)
+    height = _tile_height(run, chosen.experts.size)
+    rows, way = to_experts(x, chosen, run.section.dims["e"], place.expert_axes, run.setting.mixing, height)
     rows = own_experts(rows, place, place.picked_axes)
     run.routed = Routed(chosen, rows, way)
     run.put(op, rows)
+
+
+def _tile_height(run: SectionPass, rows: int) -> int:
+    """Rows of the tiles that experts' rows lie in; 0 where no kernel takes tiles, or rows go on to other chips."""
+    place, count = run.place, run.section.dims["e"]
+    if not experts.has_kernel() or run.setting.dtype != jnp.bfloat16 or run.setting.mixing.capacity is not None:
+        return 0
+    if place.expert_axes or place.picked_axes or place.token_axes:
+        return 0
+    matmuls = [op for op in run.section.ops if any(dim.select for array in op.weights for dim in array.dims)]
+    widths = [run.local_size(dim.name, dim.axes) for op in matmuls for dim in run.used(op.weights[0], op).dims[1:]]
+    return experts.tile_height(rows, count) if all(width % experts.WHOLE_BLOCKS == 0 for width in widths) else 0
 
 
 def combine(op: Op, run: SectionPass) -> None:
@@ -91,10 +104,11 @@ def combine(op: Op, run: SectionPass) -> None:
 
 
 def to_experts(
-    x: jax.Array, chosen: ExpertChoice, count: int, axes: tuple[str, ...], how: Mixing
+    x: jax.Array, chosen: ExpertChoice, count: int, axes: tuple[str, ...], how: Mixing, height: int = 0
 ) -> tuple[ExpertRows, Return | None]:
-    """[b, t, d] of this chip's tokens as rows at the chips of their experts, and the way home."""
-    rows = experts.dispatch(x, chosen, count)
+    """[b, t, d] of this chip's tokens as rows at the chips of their experts, and the way home; in tiles of `height`
+    rows where they stay on this chip."""
+    rows = experts.dispatch(x, chosen, count, height)
     room = None if how.capacity is None else capacity_for(rows.values.shape[0], count, how.capacity)
     if axes:
         return send(rows, count, axes, Sending(room, native=how.native))

@@ -4,9 +4,13 @@ A router's choice is a `ExpertChoice`: for every token the experts and their wei
 tokens by expert; matmuls with expert weights are `grouped_matmul`; `combine` puts the results back and adds them up.
 The router's weights travel with the rows and are multiplied in before an expert's last matmul: a gradient then needs
 what that matmul read, and not its result.
+
+Where a GPU has a kernel for it (`gpu_experts`), every expert's rows begin at a tile of its own, and moves to the tiles
+and back are gathers, forward and backward.
 """
 
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +34,7 @@ class ExpertRows:
     """Rows sorted by expert: values [r, d], rows of each expert, the expert, the original place and the router's weight
     of each row (None once it is multiplied in). `shift` is how far uneven rows were rolled to have a chip's own experts
     first. Where every expert has the same number of rows whatever was chosen, they are `even`, and matmuls with them
-    are plain ones."""
+    are plain ones. Rows in `tiles` have zeros between the experts, whose order is one beyond the last."""
 
     values: jax.Array
     sizes: jax.Array
@@ -38,6 +42,7 @@ class ExpertRows:
     order: jax.Array
     scale: jax.Array | None = None
     shift: jax.Array | None = None
+    tiles: "Tiles | None" = None
     even: bool = field(default=False, metadata={"static": True})
 
     def having(self, values: jax.Array) -> "ExpertRows":
@@ -48,6 +53,76 @@ class ExpertRows:
         if self.scale is None:
             return self
         return replace(self, values=self.values * self.scale[:, None].astype(self.values.dtype), scale=None)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Tiles:
+    """Where rows lie: each expert's first row and how many it has with the zeros behind them, the expert of each tile
+    (-1: none), and the place of each row."""
+
+    begins: jax.Array
+    heights: jax.Array
+    owner: jax.Array
+    places: jax.Array
+
+
+def tiled(sizes: jax.Array, count: int, height: int) -> Tiles:
+    """Tiles of `height` rows for `count` rows sorted by expert."""
+    experts = sizes.size
+    most = -(-(count + min(experts, count) * (height - 1)) // height)
+    heights = -(-sizes // height) * height
+    ends = jnp.cumsum(heights)
+    begins = ends - heights
+    number = jnp.arange(most, dtype=jnp.int32)
+    owner = jnp.searchsorted(ends // height, number, side="right").astype(jnp.int32)
+    rows = jnp.arange(count, dtype=jnp.int32)
+    own = jnp.searchsorted(jnp.cumsum(sizes), rows, side="right")  # the expert of each sorted row
+    shift = (begins - (jnp.cumsum(sizes) - sizes)).at[own].get(mode="fill", fill_value=most * height)
+    places = (rows + shift).astype(jnp.int32)
+    return Tiles(begins, heights, jnp.where(owner < experts, owner, -1), places)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def moved(x: jax.Array, source: jax.Array, target: jax.Array, copies: int = 1) -> jax.Array:  # noqa: ARG001 (gradient's)
+    """Rows of x [n / copies, …], each `copies` times, put where `source` [r] has their number of n (n: zeros there);
+    `target` [n] has the place of each. Both ways are gathers: the gradient of one is the other."""
+    return x.at[source // copies].get(mode="fill", fill_value=0)
+
+
+def _moved_forward(x: jax.Array, source: jax.Array, target: jax.Array, copies: int) -> tuple[jax.Array, jax.Array]:
+    return moved(x, source, target, copies), target
+
+
+def _moved_backward(copies: int, target: jax.Array, slope: jax.Array) -> tuple[jax.Array, None, None]:
+    back = slope.at[target].get(mode="fill", fill_value=0)
+    if copies > 1:
+        added = back.reshape(-1, copies, *back.shape[1:]).astype(jnp.float32).sum(1)
+        back = added.astype(slope.dtype)
+    return back, None, None
+
+
+moved.defvjp(_moved_forward, _moved_backward)
+
+
+@cache
+def has_kernel() -> bool:
+    """Whether this machine's GPUs are those that `gpu_experts` is for."""
+    return jax.default_backend() == "gpu" and jax.devices()[0].compute_capability == "9.0"
+
+
+def expands() -> bool:
+    """Whether XLA spreads rows over all experts here: it has no grouped matmul on GPUs."""
+    return jax.default_backend() == "gpu" and not has_kernel()
+
+
+WHOLE_BLOCKS = 128
+"""Both dims of matrices that a kernel of `gpu_experts` takes are multiples of it."""
+
+
+def tile_height(rows: int, experts: int) -> int:
+    """Rows of a tile: as few as a tensor core takes where experts have few rows each."""
+    return 128 if rows >= 48 * experts else 64
 
 
 def choose(logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None) -> ExpertChoice:
@@ -79,14 +154,23 @@ def _best_groups(ranked: jax.Array, routing: Routing) -> jax.Array:
     return jnp.where(allowed[..., None], grouped, -jnp.inf).reshape(shape)
 
 
-def dispatch(x: jax.Array, chosen: ExpertChoice, experts: int) -> ExpertRows:
-    """Every token's row once for each of its experts, sorted by expert."""
+def dispatch(x: jax.Array, chosen: ExpertChoice, experts: int, height: int = 0) -> ExpertRows:
+    """Every token's row once for each of its experts, sorted by expert; in tiles of `height` where that is given."""
     count = chosen.experts.shape[-1]
     flat = chosen.experts.reshape(-1)
     order = jnp.argsort(flat, stable=True)
-    rows = x.reshape(-1, x.shape[-1])[order // count]
     sizes = jnp.bincount(flat, length=experts).astype(jnp.int32)
-    return ExpertRows(rows, sizes, flat[order], order, chosen.weights.reshape(-1)[order])
+    tokens, weights = x.reshape(-1, x.shape[-1]), chosen.weights.reshape(-1)
+    if not height:
+        return ExpertRows(tokens[order // count], sizes, flat[order], order, weights[order])
+    tiles = tiled(sizes, flat.size, height)
+    room = tiles.owner.size * height
+    source = jnp.full(room, flat.size, jnp.int32).at[tiles.places].set(order.astype(jnp.int32))
+    target = jnp.zeros_like(source, shape=flat.shape).at[order].set(tiles.places)
+    rows = moved(tokens, source, target, count)
+    scale = moved(weights[:, None], source, target)[:, 0]
+    own = jnp.repeat(tiles.owner, height, total_repeat_length=room)
+    return ExpertRows(rows, sizes, own, source, scale, tiles=replace(tiles, places=target))
 
 
 def multiply(rows: ExpertRows, weight: jax.Array | Quantized) -> ExpertRows:
@@ -95,11 +179,23 @@ def multiply(rows: ExpertRows, weight: jax.Array | Quantized) -> ExpertRows:
         done = multiply(rows, weight.values)
         return done.having((done.values * weight.scale[rows.experts]).astype(rows.values.dtype))
     weight = weight.astype(rows.values.dtype)
+    if rows.tiles is not None:
+        return rows.having(tile_matmul(rows.values, weight, rows.tiles))
     if not rows.even:
-        expands = jax.default_backend() == "gpu"
-        return rows.having(grouped_matmul(rows.values, weight, rows.sizes, EXPANDED if expands else None))
+        most = EXPANDED if jax.default_backend() == "gpu" else None
+        return rows.having(grouped_matmul(rows.values, weight, rows.sizes, most))
     boxes = rows.values.reshape(weight.shape[0], -1, weight.shape[1])
     return rows.having(jnp.einsum("erd,edf->erf", boxes, weight).reshape(-1, weight.shape[2]))
+
+
+def tile_matmul(rows: jax.Array, weight: jax.Array, tiles: Tiles) -> jax.Array:
+    """Rows in tiles times the matrix of each tile's expert."""
+    if has_kernel():
+        from dragonscale.runtime.gpu_experts import tiled_matmul
+
+        return tiled_matmul(rows, weight, tiles.owner, tiles.begins, tiles.heights)
+    blocks = rows.reshape(tiles.owner.size, -1, rows.shape[-1])
+    return jnp.einsum("trd,tdf->trf", blocks, weight[tiles.owner]).reshape(rows.shape[0], -1)
 
 
 EXPANDED = 2**31
@@ -135,5 +231,8 @@ def grouped_matmul(rows: jax.Array, weight: jax.Array, sizes: jax.Array, most: i
 def combine(rows: ExpertRows, chosen: ExpertChoice) -> jax.Array:
     """Results back at their tokens, weighted and added: [b, t, d]."""
     rows = rows.weighted()
+    if rows.tiles is not None:
+        back = moved(rows.values, rows.tiles.places, rows.order)
+        return back.reshape(*chosen.experts.shape, -1).sum(2)
     back = jnp.zeros_like(rows.values).at[rows.order].set(rows.values)
     return back.reshape(*chosen.experts.shape, -1).sum(2)

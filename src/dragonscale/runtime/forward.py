@@ -152,7 +152,8 @@ def forward(
 
 @jax.named_scope("loss")
 def losses(logits: jax.Array, targets: jax.Array, place: Place = WHOLE, split: tuple[str, ...] = ()) -> jax.Array:
-    """The cross-entropy of each next token, of logits [b, t, v] whose vocabulary may be split over mesh axes."""
+    """The cross-entropy of each next token, of logits [b, t, v] whose vocabulary may be split over mesh axes; 0 where a
+    target is negative, which is not learnt."""
     most = jax.lax.stop_gradient(logits.max(-1))
     most = jax.lax.pmax(most, split) if split else most
     total = jnp.exp(logits - most[..., None]).sum(-1)
@@ -161,7 +162,7 @@ def losses(logits: jax.Array, targets: jax.Array, place: Place = WHOLE, split: t
     chosen = jnp.where(jnp.arange(logits.shape[-1]) == at[..., None], logits, 0.0).sum(-1)
     if split:
         total, chosen = jax.lax.psum((total, chosen), split)
-    return most + jnp.log(total) - chosen
+    return jnp.where(targets < 0, 0.0, most + jnp.log(total) - chosen)
 
 
 @jax.named_scope("loss")

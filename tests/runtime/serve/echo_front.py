@@ -19,7 +19,7 @@ class EchoFront:
     those that were closed before their end."""
 
     def __init__(self, pace: float = 0.0, most: int = 10_000) -> None:
-        self.pace, self.most, self.ready = pace, most, True
+        self.pace, self.most, self.why = pace, most, ""
         self.open, self.cancelled, self.seen = 0, 0, []
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Emitted]:

@@ -1,6 +1,7 @@
 """A worker process whose engine runs on a device that computes no model (`fake_device`), slowly enough to be killed at
 work."""
 
+import os
 import sys
 import time
 from typing import Any
@@ -24,7 +25,8 @@ class SlowRunner(FakeRunner):
 def build(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[str, Any]]:
     if order.model == "wrong":
         raise InputError("There is no such model.")
-    tell("compiling", 1, 1)
+    tell("compiling", 1, 4)
+    time.sleep(float(os.environ.get("SLOW_START", "0")))
     limits = EngineLimits(order.pages, order.page, order.sequences, order.tokens, order.length)
     engine = ServingEngine(SlowRunner(limits), FakeSampler(limits), limits, shapes_for(limits), role=order.role)
     facts: dict[str, Any] = {

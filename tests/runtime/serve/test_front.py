@@ -161,7 +161,7 @@ def test_a_killed_worker_fails_what_it_had_begun_retries_the_rest_and_comes_back
         last = (await read(begun))[-1]
         assert (last.finish, last.why) == ("error", DIED)
         assert await tokens(waiting) == alone(new)
-        assert front.ready
+        assert not front.why
         await until(lambda: worker.state == "ready")
         assert worker.restarts == 1
         assert await tokens(front.generate(asked("after"))) == alone(asked("after"))
@@ -194,10 +194,10 @@ def test_a_dead_decoder_fails_what_it_had_and_frees_the_files(wait: Wait, fronts
         decoder = front.workers[1]
         os.kill(decoder.process.pid, signal.SIGKILL)
         assert (await read(flight))[-1].finish == "error"
-        await until(lambda: not front.ready)
+        await until(lambda: front.why)
         later = front.generate(asked("later"))  # prefilled at once, decoded when there is somebody again
         assert await tokens(later) == alone(asked("later"))
-        assert front.ready
+        assert not front.why
         await until(lambda: not os.listdir(front.room.folder))
 
     wait(run())

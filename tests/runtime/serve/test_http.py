@@ -101,6 +101,44 @@ def test_chat_stream(client):
     assert all(one.usage is None for one in events[:-1])
 
 
+CALLS = [
+    (
+        "<tool_call>",
+        'Hm. <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call> <b><tool_call>\n{"name": "g"}\n</tool_call>!',
+        "Hm.  <b>",
+    ),
+    ("[TOOL_CALLS]", '[TOOL_CALLS][{"name": "f", "arguments": {"x": 1}}, {"name": "g"}]!', None),
+]
+
+
+@pytest.mark.parametrize(("mark", "written", "content"), CALLS)
+def test_calls_of_tools_are_read(mark, written, content):
+    text = plain_text(300)
+    text.templates = {"default": "{% for m in messages %}{{ m.content }}{% endfor %}{# " + mark + " #}"}
+    given = {"model": "echo", "messages": [{"role": "user", "content": written}], "max_tokens": 400, "stop": ["!"]}
+    tools = {"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}
+    with (
+        served(EchoFront(), settings(), text) as url,
+        openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as client,
+    ):
+        whole = client.chat.completions.create(**given, **tools).choices[0]
+        calls = [(one.function.name, one.function.arguments) for one in whole.message.tool_calls]
+        assert (calls, whole.finish_reason) == ([("f", '{"x": 1}'), ("g", "{}")], "tool_calls")
+        assert whole.message.content == content
+        said, found, ends = "", {}, []
+        for event in client.chat.completions.create(**given, **tools, stream=True):
+            delta = event.choices[0].delta
+            said += delta.content or ""
+            found |= {one.index: (one.function.name, one.function.arguments) for one in delta.tool_calls or []}
+            ends.append(event.choices[0].finish_reason)
+        assert (list(found.items()), ends[-1]) == (list(enumerate(calls)), "tool_calls")
+        assert said.strip() == (content or "")
+        plain = client.chat.completions.create(**given).choices[0]  # nobody asked for calls
+        assert (plain.message.content + "!", plain.message.tool_calls) == (written, None)
+        torn = client.chat.completions.create(**(given | {"max_tokens": 30}), **tools).choices[0]
+        assert (torn.message.content, torn.finish_reason) == (written[:30], "length")
+
+
 def test_prompts_of_all_kinds(client):
     for prompt, texts in [
         ("Hello", ["Hello"]),

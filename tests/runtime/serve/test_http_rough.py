@@ -226,9 +226,13 @@ def test_an_engine_that_fails_is_a_500():
         front.generate = broken
         answer = HTTP.post(url + "/v1/completions", json=ASKED)
         assert (answer.status_code, "its log says more" in answer.json()["error"]["message"]) == (500, True)
-        front.ready = False
-        assert HTTP.get(url + "/ready").status_code == 503
-        assert HTTP.post(url + "/v1/completions", json=ASKED).status_code == 503
+        front.why = "worker 0 is compiling (3 of 20)"
+        told = HTTP.get(url + "/ready")
+        assert (told.status_code, told.json()) == (503, {"status": "starting", "reason": front.why})
+        assert HTTP.get(url + "/health").status_code == 200
+        answer = HTTP.post(url + "/v1/completions", json=ASKED)
+        assert (answer.status_code, front.why in answer.json()["error"]["message"]) == (503, True)
+        assert answer.headers["retry-after"] == "1"
 
 
 def test_a_failure_of_the_server_has_an_id_and_its_status(monkeypatch):

@@ -19,6 +19,7 @@ import pytest
 from dragonscale.app.questions.run import RunServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.questions.validate import ServingScoreQuestion
+from dragonscale.app.run.run_serve import ServedSoFar
 from dragonscale.app.run.serve_order import read_order
 from dragonscale.app.run.serve_planned import planned_page_bytes, planned_serving, uneven_heads
 from dragonscale.app.run.serve_traffic import TrafficRecord
@@ -288,6 +289,103 @@ class RunningServer:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(60) == 0
         return json.loads(self.answer.read_text())
+
+
+SLOW = """
+import sys
+from dragonscale.faces.cli import main
+from dragonscale.runtime.server import front
+
+class Fake(front.ServingFront):
+    def __init__(self, *given, **more):
+        super().__init__(*given, **more, module="tests.runtime.serve.fake_worker")
+
+front.ServingFront = Fake
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def slow_server(folder: Path, seconds: float) -> tuple[subprocess.Popen[str], str]:
+    """A server whose worker takes so long to start, and its address."""
+    (folder / "config.json").write_text(json.dumps(CONFIGS["llama"]))
+    words = ["run", "serve", "tp1", "--model", str(folder), "--random", "--cpu", "1", "--port", "0", "--length", "64"]
+    environ = os.environ | {"SLOW_START": str(seconds)}
+    root = Path(__file__).parents[3]
+    made = subprocess.Popen(
+        [sys.executable, "-c", SLOW, *words, "--max-seqs", "4"],
+        **{"env": environ, "cwd": root, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True},
+    )
+    assert made.stderr is not None
+    for line in made.stderr:
+        if found := re.search(r"Listening on (http://\S+);", line):
+            return made, found[1]
+    raise AssertionError("it does not listen")
+
+
+def asked(url: str, body: dict[str, Any] | None = None, **headers: str) -> tuple[int, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json", **headers})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_a_server_says_how_far_it_is_before_it_is_ready(tmp_path: Path) -> None:
+    server, url = slow_server(tmp_path, 4)
+    try:
+        end, said, told = time.monotonic() + 60, [], (0, {})
+        while (last := asked(f"{url}/ready"))[0] != 200 and time.monotonic() < end:
+            if not said or last != said[-1]:
+                said.append(last)
+                assert asked(f"{url}/health")[0] == 200
+                told = asked(f"{url}/v1/completions", {"prompt": [1], "max_tokens": 2})
+            time.sleep(0.05)
+        assert said[-1] == (503, {"status": "starting", "reason": "worker 0 is compiling (1 of 4)"})
+        assert told[0] == 503
+        assert "worker 0 is" in told[1]["error"]["message"]
+        assert asked(f"{url}/v1/completions", {"prompt": [1], "max_tokens": 2})[0] == 200
+        assert asked(f"{url}/v1/models", host="evil.example")[0] == 400
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(60) == 0
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_a_signal_ends_a_server_that_starts(tmp_path: Path) -> None:
+    server, url = slow_server(tmp_path, 60)
+    try:
+        assert asked(f"{url}/ready")[0] == 503
+        server.send_signal(signal.SIGTERM)
+        _, said = server.communicate(timeout=30)
+        assert "Traceback" not in said
+        assert server.returncode != 0
+    finally:
+        server.kill()
+
+
+def test_the_plan_beside_a_run_is_of_the_requests_that_came() -> None:
+    order = read_order(RunServeQuestion(**GIVEN, on="h200:1"))
+    record = TrafficRecord()
+    assert record.typical(1) is None
+    for number in range(8):
+        request = SimpleNamespace(id=str(number), prompt=[1] * 3000)
+        times = {"arrived": 100.0 + number, "first_s": 100.5 + number, "last_s": 104.0 + number, "tokens": 40}
+        flight: Any = SimpleNamespace(request=request, cached=0, **times)
+        record.came(flight)
+        record.ended(flight, "length")
+    assert record.typical(1) == (3000, 40, 3)  # 8 requests of 4 s in 11 s
+    assert record.typical(3) == (3000, 40, 1)
+    front = SimpleNamespace(record=record)
+    expected = planned_serving(order, "cpu")
+    facts: Any = SimpleNamespace(device_kind="cpu")
+    found = ServedSoFar(order, front, facts, expected, 0.0).plan_anew()
+    assert expected is not None
+    assert found is not None
+    assert (found.prompt, found.output, found.batch) == (3000, 40, 3)
+    assert found.tpot_s != expected.tpot_s
 
 
 PROMPTS = [list(range(1, 2 + 5 * at)) for at in range(5)]

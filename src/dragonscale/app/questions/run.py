@@ -11,7 +11,16 @@ class RunTrainQuestion(Question):
     """A plan file (plan.toml, see --save of train), or fsdp=8,remat=block."""
     model: Thing = shared.MODEL.but(default="", place=False)
     data: Several = Several("", "FILES", offers="files")
-    """Token files (.bin of uint16 or uint32, .npy), several with commas; * works."""
+    """Token files (.bin of uint16 or uint32, .npy), documents (.txt, .jsonl, .parquet), a folder or a dataset of the
+    Hugging Face Hub (org/name), several with commas; * works. Or synthetic."""
+    tokenizer: Text = Text("", "FOLDER", offers="files")
+    """The folder of tokenizer.json for documents, where it is not with the weights or the model; bytes: none."""
+    eval_data: Several = Several("", "FILES", offers="files")
+    """Data that is held out, to take the loss on."""
+    eval_every: Whole = Whole(None, "N")
+    """Steps between evaluations on --eval-data; 0: only at the end."""
+    eval_batches: Whole = Whole(None, "N")
+    """Batches of an evaluation."""
     steps: Whole = Whole(None, "N")
     """How many steps, from the very first."""
     batch: Text = Text("", "SEQS")
@@ -51,6 +60,12 @@ class RunTrainQuestion(Question):
     """How many checkpoints stay."""
     metrics: Text = Text("", "FILE", flag.FILES, offers="files")
     """A file for a line of JSON a step (metrics.jsonl beside checkpoints)."""
+    save_weights: Text = Text("", "FOLDER", flag.FILES, offers="files")
+    """Write the trained model as a Hugging Face folder, at the end."""
+    tensorboard: Text = Text("", "FOLDER", flag.FILES, offers="files")
+    """A folder for TensorBoard."""
+    wandb: Text = Text("", "PROJECT", flag.FILES)
+    """Log to Weights & Biases, offline, in the folder wandb beside the checkpoints (`wandb sync` sends it)."""
 
 
 class RunServeQuestion(Question):

@@ -134,8 +134,14 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
     front = ServingFront(
         order.workers, order.environments, router=asked.router, queue=asked.queue_limit, record=record, say=bar.heard
     )
+    own = {"api_key": order.api_key, "grace_s": asked.grace.read(), "hosts": LOCAL if asked.host in LOCAL else ()}
+    app = build_app(front, text, HttpSettings(order.name, order.first.length, vocabulary, **own))
+    host = f"[{asked.host}]" if ":" in asked.host else asked.host
+    url = f"http://{host}:{listening.getsockname()[1]}"
+    listener.log(f"Listening on {url}; {url}/ready says how far the start is.")
     try:
-        await front.start()
+        serving = asyncio.create_task(serve_http(app, listening))
+        await _begun(front, app, serving)
         ready = next(one.facts for one in front.workers if one.runs.role != "prefill")
         assert ready is not None
         # the devices that served, which need not be the plan's, and what one replica had room for
@@ -144,19 +150,28 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
         started = ServedSoFar(order, front, ready, planned_serving(order, ready.device_kind), time.monotonic() - begun)
         listener.log(text_of(start_sheet(started), width_of(sys.stderr), wants_colour("auto", sys.stderr)))
         watch = asyncio.create_task(started.tell(listener, every)) if every else None
-        own = {"api_key": order.api_key, "grace_s": asked.grace.read()}
-        settings = HttpSettings(order.name, order.first.length, vocabulary, **own)
-        with listening:
-            port = listening.getsockname()[1]
-            host = f"[{asked.host}]" if ":" in asked.host else asked.host
-            listener.log(_welcome(f"http://{host}:{port}", order))
-            await serve_http(build_app(front, text, settings), listening)
+        listener.log(_welcome(url, order))
+        await serving
         if watch is not None:
             watch.cancel()
     finally:
+        listening.close()
         await front.drain(0)
         record.close()
     return started.result()
+
+
+async def _begun(front: Any, app: Any, serving: asyncio.Task[None]) -> None:
+    """Wait until the workers take requests, while the server says that they do not yet; a signal ends it."""
+    start = asyncio.create_task(front.start())
+    await asyncio.wait((start, serving), return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        start.cancel()
+        raise KeyboardInterrupt
+    if start.exception() is not None:
+        app.state.server.should_exit = True
+        await serving
+    start.result()
 
 
 class StartBar:
@@ -185,6 +200,12 @@ class ServedSoFar:
     def page_bytes(self) -> float:
         return planned_page_bytes(self.order, self.facts.page)
 
+    def plan_anew(self) -> PlannedServing | None:
+        """The plan of the requests that came, once there are some: their lengths, and how many were under way."""
+        came = self.front.record.typical(self.order.replicas)
+        self.planned = planned_serving(self.order, self.facts.device_kind, came) if came else self.planned
+        return self.planned
+
     async def tell(self, listener: Listener, every: float) -> None:
         """A line every so many seconds, where there was something to do."""
         record, before = self.front.record, 0
@@ -193,7 +214,7 @@ class ServedSoFar:
             if record.tokens == before and not self.front.flights:
                 continue
             rate, before = (record.tokens - before) / every, record.tokens
-            planned = self.planned
+            planned = await asyncio.to_thread(self.plan_anew)
             ttft = beside("TTFT", served_times(record.ttft), planned and planned.ttft_s)
             tpot = beside("TPOT", served_times(record.tpot), planned and planned.tpot_s)
             running = len(self.front.flights)
@@ -218,7 +239,7 @@ class ServedSoFar:
             tokens_per_s=record.tokens / span if span > 0 else None,
             ttft_s=served_times(record.ttft),
             tpot_s=served_times(record.tpot),
-            planned=self.planned,
+            planned=self.plan_anew(),
         )
         return ServeRun(**own)
 

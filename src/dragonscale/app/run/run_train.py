@@ -94,7 +94,7 @@ def read_profile(order: Order, result: TrainResult, profiler: Any, listener: Lis
 NEEDED = ("jax", "optax")
 KEEPS = "orbax.checkpoint"
 EXTRA = "run a plan", "jax"
-NO_SETTINGS = "plan model data on kernels cpu assume family log profile profile_to"
+NO_SETTINGS = "plan model on kernels cpu assume family log profile profile_to"
 """Flags that are not settings of the run itself."""
 
 
@@ -102,7 +102,7 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     """Train, and tell each few steps how it goes; None in a process of the run that is not the one to talk."""
     check_installed(NEEDED, *EXTRA)
     given = {name: value for name, value in vars(question).items() if name not in NO_SETTINGS.split()}
-    given["data"] = [path for path in question.data.split(",") if path]
+    given |= {name: [path for path in given[name].split(",") if path] for name in ("data", "eval_data")}
     changes = {name: value for name, value in given.items() if value not in (None, "", [])}
     check_named(question.model, question.on)
     model = written(with_assumed(question.model, question.assume, question.family))
@@ -126,7 +126,7 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
 
     def watch(line: dict[str, Any]) -> None:
         listener.step(line["step"], order.run.steps)
-        often = question.log and line["step"] % question.log == 0
+        often = question.log and (line["step"] % question.log == 0 or "spike" in line or "eval_loss" in line)
         if first and (often or (question.log and line["step"] == order.run.steps)):
             listener.log(_line(line))
 
@@ -161,7 +161,9 @@ def _prepare(cpu: int) -> bool:
     import jax
 
     from dragonscale.runtime.train.hosts import found_host, join
+    from dragonscale.runtime.xla import keep_compiled
 
+    keep_compiled()
     if cpu:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", cpu)
@@ -191,7 +193,9 @@ def _own_stdout() -> Iterator[None]:
 def _line(line: dict[str, Any]) -> str:
     mfu = "" if line["mfu"] is None else f"  MFU {line['mfu']:.1%}"
     planned = "" if line["planned_step_s"] is None else f"  (planned {1e3 * line['planned_step_s']:.3g} ms)"
-    return f"step {line['step']:>6,}  loss {line['loss']:.4f}  {1e3 * line['step_s']:.1f} ms{planned}{mfu}"
+    held = f"  held out {line['eval_loss']:.4f}" if "eval_loss" in line else ""
+    loss = f"loss {line['loss']:.4f}{'  (a spike)' if 'spike' in line else ''}{held}"
+    return f"step {line['step']:>6,}  {loss}  {1e3 * line['step_s']:.1f} ms{planned}{mfu}"
 
 
 def run_sheet(result: TrainRun, detail: bool) -> Sheet:
@@ -201,6 +205,7 @@ def run_sheet(result: TrainRun, detail: bool) -> Sheet:
     rows = [
         ("steps", f"{result.first_step:,} to {result.last_step:,} of {result.steps:,}", None),
         ("loss", None if result.loss is None else f"{result.loss:.4f}", None),
+        *([("held-out loss", f"{result.eval_loss:.4f}", None)] if result.eval_loss is not None else []),
         ("step", amount(result.step_s, "s"), amount(planned.step_s, "s") if planned else None),
         ("tokens/s", None if result.tokens_per_s is None else f"{result.tokens_per_s:,.0f}", None),
         ("MFU", _share(result.mfu), _share(planned.mfu) if planned else None),

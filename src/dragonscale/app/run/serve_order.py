@@ -23,6 +23,7 @@ from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
 from dragonscale.runtime.server.wire import WorkerOrder
+from dragonscale.runtime.train.documents import tokenizer_folder
 from dragonscale.serving.launch import LaunchLimits
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
@@ -218,8 +219,7 @@ def _weights(question: RunServeQuestion, named: str) -> str:
 
 def _tokenizer(question: RunServeQuestion, named: str, weights: str) -> str:
     """The folder of the tokenizer; none where tokens stand for themselves."""
-    places = [question.tokenizer] if question.tokenizer else [named, str(Path(named).parent), weights]
-    found = next((one for one in places if one and (Path(one) / "tokenizer.json").is_file()), "")
+    found = str(tokenizer_folder(named, question.tokenizer, weights) or "")
     if not found and (question.tokenizer or not question.random):
         where = question.tokenizer or weights
         raise InputError(

@@ -55,9 +55,12 @@ def uneven_heads(order: ServeOrder) -> list[str]:
     ]
 
 
-def planned_serving(order: ServeOrder, device_kind: str) -> PlannedServing | None:
+def planned_serving(
+    order: ServeOrder, device_kind: str, served: tuple[int, int, int] | None = None
+) -> PlannedServing | None:
     """On the slice that was named or that the plan was made for, or on as many of the devices there are, where that
-    chip is known."""
+    chip is known. `served` are tokens of prompts and outputs and requests under way as they came, instead of those that
+    the plan was made for."""
     chip = chip_named(device_kind)
     on = order.slice or (f"{chip}:{order.plan.chips}" if chip else "")
     if not on:
@@ -66,8 +69,10 @@ def planned_serving(order: ServeOrder, device_kind: str) -> PlannedServing | Non
     limits = LaunchLimits(first.sequences, first.tokens, first.memory)
     engine = engine_on(ENGINE, piece.chip, order.model, limits, order.plan.chips, order.plan)
     deployment, plan = deploy(order.model, piece, order.plan, engine), order.plan
-    ask = Ask(traffic.prompt or PROMPT, traffic.output or OUTPUT)
-    batch = order.saved.batch or first.sequences * plan.data
+    most = first.sequences * plan.data
+    planned = (traffic.prompt or PROMPT, traffic.output or OUTPUT, order.saved.batch or most)
+    prompt, output, batch = served or planned
+    ask, batch = Ask(prompt, output), min(batch, most) if served else batch
     formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
     try:
         room = capacity(deployment)

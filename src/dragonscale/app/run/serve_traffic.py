@@ -36,12 +36,21 @@ class TrafficRecord:
         self.ttft: deque[float] = deque(maxlen=KEPT)
         self.tpot: deque[float] = deque(maxlen=KEPT)
         self.requests = self.tokens = self.prompt_tokens = self.failed = 0
+        self.busy = 0.0  # seconds of all requests, added up
 
     def came(self, flight: Flight) -> None:
         self.began = self.began or flight.arrived
         if self.file is not None:  # in the order of a trace, though some were longer on their way here
             self.latest = max(self.latest, flight.arrived - self.began)
             self.open[flight.request.id] = self.latest
+
+    def typical(self, replicas: int) -> tuple[int, int, int] | None:
+        """Tokens of a prompt and of an output, and requests under way in each of some replicas, on average; None
+        before the first is over."""
+        if not self.requests:
+            return None
+        under_way = self.busy / max(self.until - self.began, 1e-9) / replicas
+        return round(self.prompt_tokens / self.requests), round(self.tokens / self.requests), max(round(under_way), 1)
 
     def ended(self, flight: Flight, finish: str) -> None:
         """A request is over; one that was given up or failed has no line."""
@@ -51,6 +60,7 @@ class TrafficRecord:
         if count:
             self.requests, self.tokens = self.requests + 1, self.tokens + count
             self.prompt_tokens += len(prompt)
+            self.busy += flight.last_s - flight.arrived
             self.ttft.append(first)
             if count > 1:
                 self.tpot.append(between)

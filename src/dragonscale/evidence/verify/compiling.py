@@ -23,23 +23,17 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.records import Made, Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
-from dragonscale.files import write_file
+from dragonscale.files import user_cache, write_file
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 
 PYTHON = "DRAGONSCALE_COMPILER_PYTHON"
-CACHE = "DRAGONSCALE_CACHE"
-
-
-def cache_folder() -> Path:
-    """Where answers are kept: `DRAGONSCALE_CACHE`, or the user's cache folder."""
-    return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "dragonscale") / "verify"
 
 
 def compile_apart(request: Request, timeout: float = 900.0, memory: float = 8e9, cached: bool = True) -> Made:
     """What the compiler makes of a request; from the cache if this project, and the compilers, were the same then."""
     check_installed(request)
-    path = cache_folder() / f"{request.key}-{_program_key(request)}.json"
+    path = user_cache("verify") / f"{request.key}-{_program_key(request)}.json"
     if cached and path.exists():
         with contextlib.suppress(OSError, msgspec.DecodeError):  # a spoilt entry is made anew
             return msgspec.json.decode(path.read_bytes(), type=Made)

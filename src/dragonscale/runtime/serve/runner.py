@@ -6,10 +6,8 @@ are found again in the user's cache folder (`DRAGONSCALE_CACHE`, or `~/.cache/dr
 `JAX_ENABLE_COMPILATION_CACHE=false` keeps none).
 """
 
-import os
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -36,18 +34,6 @@ MOVED = 32
 PROMPT_OPTIONS = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_enable_cublaslt": True}
 """On GPUs, for steps with prompts: cuBLASLt adds the residual stream within its matmuls, and has more of them to choose
 from; weights in int8 are widened apart, where a kernel that did it for every block of tokens would lose more."""
-
-
-def compiled_folder() -> Path:
-    """Where compiled programs are kept from one start to the next."""
-    return Path(os.environ.get("DRAGONSCALE_CACHE") or Path.home() / ".cache" / "dragonscale") / "compiled"
-
-
-def keep_compiled(folder: Path) -> None:
-    """Let XLA's programs be kept in a folder, for all of this process, unless JAX was given one already."""
-    if not jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 class ModelRunner:

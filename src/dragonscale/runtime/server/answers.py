@@ -26,6 +26,7 @@ from dragonscale.runtime.server.front import Overfull
 from dragonscale.runtime.server.metrics import ServerMetrics
 from dragonscale.runtime.server.protocol import ApiError
 from dragonscale.runtime.server.text import ModelText, TextStream
+from dragonscale.runtime.server.tool_calls import CallReader
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -49,9 +50,17 @@ class ChoiceAnswer:
     """One choice: its text that was not sent yet, the rows of its log probabilities, and its end."""
 
     def __init__(
-        self, index: int, request: GenerateRequest, text: ModelText, stream: TextStream, chat: bool, echo: str = ""
+        self,
+        index: int,
+        request: GenerateRequest,
+        text: ModelText,
+        stream: TextStream,
+        chat: bool,
+        echo: str = "",
+        tools: CallReader | None = None,
     ) -> None:
         self.index, self.request, self._text, self._stream, self._chat = index, request, text, stream, chat
+        self._tools, self._calls = tools, []
         self._new = [echo] if echo else []
         self._rows: list[TokenLogprob | None] = []
         self._offset = 0
@@ -70,6 +79,10 @@ class ChoiceAnswer:
         self.size += len(new) + 100 * sum(1 + len(row.top) for row in emitted.logprobs)
         self.cached = self.cached or emitted.cached
         self.embedding = emitted.embedding or self.embedding
+        ended = emitted.finish or self._stream.stopped
+        if self._tools is not None:
+            new, calls = self._tools.add(new, last=bool(ended))
+            self._calls += calls
         if new:
             self._new.append(new)
         if emitted.tokens:
@@ -82,6 +95,8 @@ class ChoiceAnswer:
                 metrics.times["queued"].observe(emitted.waited)
             self.last, self.tokens = now, self._stream.used
         self.finish = "stop" if self._stream.stopped else emitted.finish
+        if self.finish == "stop" and self._tools is not None and self._tools.count:
+            self.finish = "tool_calls"
 
     def content(self) -> tuple[str, dict[str, Any] | None]:
         """The text and the log probabilities since the last call."""
@@ -94,18 +109,22 @@ class ChoiceAnswer:
     def whole(self) -> dict[str, Any]:
         """All of it, as the choice of an answer that is no stream."""
         text, logprobs = self.content()
-        body = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
+        body: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
+        if self._calls:
+            calls = [{name: one[name] for name in ("id", "type", "function")} for one in self._calls]
+            body["message"] |= {"content": text.strip() or None, "tool_calls": calls}
         return {"index": self.index, **body, "logprobs": logprobs, "finish_reason": self.finish}
 
     def event(self, head: bytes, tail: bytes) -> bytes:
         """What is new as an event of the stream, or nothing."""
-        if self.closed or not (self._new or self._rows or self.finish):
+        if self.closed or not (self._new or self._rows or self._calls or self.finish):
             return b""
         self.closed = bool(self.finish)
         text, logprobs = self.content()
         said = msgspec.json.encode(text)
-        body = b'"delta":{' + self._opening + b'"content":' + said + b"}" if self._chat else b'"text":' + said
-        self._opening = b""
+        calls = b',"tool_calls":' + msgspec.json.encode(self._calls) if self._calls else b""
+        body = b'"delta":{' + self._opening + b'"content":' + said + calls + b"}" if self._chat else b'"text":' + said
+        self._opening, self._calls = b"", []
         told = b"null" if logprobs is None else msgspec.json.encode(logprobs)
         finish = b'"' + self.finish.encode() + b'"' if self.finish else b"null"
         return b'%s"index":%d,%s,"logprobs":%s,"finish_reason":%s}]%s' % (head, self.index, body, told, finish, tail)

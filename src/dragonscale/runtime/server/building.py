@@ -23,18 +23,18 @@ from dragonscale.models import hub, load_model
 from dragonscale.models.program import Program
 from dragonscale.models.transformer import Transformer
 from dragonscale.runtime.checkpoint import tensor_reader
-from dragonscale.runtime.device_memory import asked_words, is_full
 from dragonscale.runtime.numerics import Numerics, numerics_of
 from dragonscale.runtime.parameters import WeightReader, random_reader, weights_of
 from dragonscale.runtime.safetensors import SafeTensors
 from dragonscale.runtime.serve.constraints import GrammarReader
 from dragonscale.runtime.serve.engine import ServingEngine
-from dragonscale.runtime.serve.runner import ModelRunner, compiled_folder, keep_compiled
+from dragonscale.runtime.serve.runner import ModelRunner
 from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.speculation import DraftModel
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
 from dragonscale.runtime.server.text import ModelText, load_text, plain_text
 from dragonscale.runtime.server.wire import Tell, WorkerOrder
+from dragonscale.runtime.xla import asked_words, is_full, keep_compiled, what_failed
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
 
@@ -119,7 +119,7 @@ def _devices(order: WorkerOrder, plan: ServingPlan) -> list[Any]:
     if order.cpu:
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", order.cpu)
-    keep_compiled(compiled_folder())
+    keep_compiled()
     if not order.cpu and jax.default_backend() == "cpu" and os.environ.get("JAX_PLATFORMS") != "cpu":
         raise InputError("JAX finds no accelerator here; give --cpu 1 to serve on this machine's CPU.")
     devices = jax.devices()[: plan.chips]
@@ -154,7 +154,7 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
             sampler.compile(shapes, _Progress(tell, "compiling", 2, part=1))
     except jax.errors.JaxRuntimeError as error:
         if not is_full(error):
-            raise
+            raise Infeasible(what_failed(error)) from error
         raise Infeasible(no_room_to_compile(devices[0], order, pages, pages * page_bytes, str(error))) from None
     grammars = grammar_reader(loaded.text, vocab)
     own = {"drafter": drafter, "prefixes": order.prefix_cache, "role": order.role}
@@ -193,6 +193,7 @@ class _Placed:
         self.given = (loaded.program, loaded.numerics, replace(plan, **wide), devices)
         empty = ModelRunner(*self.given, None, limits, self.dtype)
         self.mesh, self.page_bytes = empty.mesh, empty.page_bytes
+        check_weights(devices[0], plan, empty.placement.abstract())
         self.weights = jax.block_until_ready(empty.placement.put(loaded.read))
 
     def runner(self, limits: EngineLimits) -> ModelRunner:
@@ -208,6 +209,19 @@ class _Progress(Listener):
 
     def step(self, done: int, total: int) -> None:
         self.tell(self.what, self.part * total + done, self.parts * total)
+
+
+def check_weights(device: Any, plan: ServingPlan, weights: Any) -> None:
+    """Refuse weights that a device has no memory for, by their shapes, before one of them is read."""
+    leaves = jax.tree.leaves(weights)
+    takes = sum(math.prod(one.sharding.shard_shape(one.shape)) * one.dtype.itemsize for one in leaves)
+    limit = (device.memory_stats() or {}).get("bytes_limit", math.inf)
+    if takes > limit:
+        raise Infeasible(
+            f"The weights take {takes / 1e9:.1f} GB of each device under the plan {plan}, and {device.device_kind} "
+            f"lets a program have {limit / 1e9:.1f} GB; split the model over more devices (tp{2 * plan.tensor}), or "
+            "give --quantize int8."
+        )
 
 
 def no_room_to_compile(device: Any, order: WorkerOrder, pages: int, cached: float, text: str) -> str:

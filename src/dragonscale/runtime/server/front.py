@@ -107,6 +107,7 @@ class WorkerProcess(Worker):
         self.facts: wire.WorkerReady | None = None
         self.stats: dict[str, float] = {}
         self.failed: wire.WorkerFailed | None = None
+        self.starting: wire.Starting | None = None
         self.since = 0.0
         self._decode = msgspec.msgpack.Decoder(wire.FromWorker).decode
 
@@ -122,6 +123,13 @@ class WorkerProcess(Worker):
 
     def predict(self, tokens: int, now: float) -> float:  # noqa: ARG002  every worker is as fast, so tokens stand for seconds
         return tokens + self.unprefilled
+
+    @property
+    def how(self) -> str:
+        """Why it takes no requests."""
+        told = self.starting
+        does = f"is {told.what} ({told.done:,} of {told.total:,})" if told else "is starting"
+        return f"worker {self.index} {'died and is started again' if self.state == 'dead' else does}"
 
     def order(self) -> bytes:
         return wire.encode(self.runs)
@@ -157,6 +165,7 @@ class WorkerProcess(Worker):
         elif isinstance(message, wire.WorkerFailed):
             self.failed = message
         else:
+            self.starting = message
             self.front.say(self.index, message)
 
     def tell(self, message: wire.ToWorker) -> None:
@@ -216,10 +225,11 @@ class ServingFront:
                 raise InputError((bad or [f"A worker died {TRIES} times before it was ready."])[0])
 
     @property
-    def ready(self) -> bool:
-        """Whether every role has a worker that takes requests."""
+    def why(self) -> str:
+        """Why no requests are taken; empty where every role has a worker that takes them."""
         alive = {one.runs.role for one in self.workers if one.state == "ready"}
-        return not self.draining and alive == set(self.routers)
+        late = "; ".join(one.how for one in self.workers if one.runs.role not in alive)
+        return "it is shutting down" if self.draining else late
 
     def generate(self, request: GenerateRequest) -> Flight:
         """Take a request, or refuse it: what comes of it is read from the flight, which must be closed."""
@@ -291,6 +301,7 @@ class ServingFront:
     def died(self, worker: WorkerProcess) -> None:
         """A worker is gone: its requests go to others where nothing was sent of them, or end."""
         worker.state = "dead" if worker.state != "stopped" else "stopped"
+        worker.starting = None
         had, worker.flights, worker.stats = list(worker.flights.values()), {}, {}
         for flight in reversed(had):
             flight.worker = None
@@ -345,7 +356,7 @@ class ServingFront:
             {"index": one.index, "role": one.runs.role} | {name: getattr(one, name) for name in known}
             for one in self.workers
         ]
-        return {"requests": len(self.flights), "waiting": len(self.waiting), "ready": self.ready, "workers": workers}
+        return {"requests": len(self.flights), "waiting": len(self.waiting), "ready": not self.why, "workers": workers}
 
     async def drain(self, grace: float) -> None:
         """Take no more, let what is under way end within so many seconds, end the rest, stop the workers."""

@@ -22,7 +22,6 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -114,9 +113,6 @@ def build_app(front: Any, text: ModelText, settings: HttpSettings) -> Starlette:
     service = OpenAIService(front, text, settings)
     routes = [Route(one.path, getattr(service, one.handler), methods=[one.method]) for one in ENDPOINTS]
     layers = [Middleware(RequestGate, service)]
-    if settings.origins:
-        anything: dict[str, Any] = {"allow_methods": ["*"], "allow_headers": ["*"]}
-        layers.insert(0, Middleware(CORSMiddleware, allow_origins=settings.origins, **anything))
     known = (ApiError, HTTPException, InputError, ClientDisconnect)
     app = Starlette(routes=routes, middleware=layers, exception_handlers=dict.fromkeys(known, _told))
     app.state.service = service

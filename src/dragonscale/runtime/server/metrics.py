@@ -53,7 +53,7 @@ class ServerMetrics(Collector):
         self.registry.register(self)
 
     def ended(self, reason: str) -> None:
-        self._done[reason].inc()
+        self._done["stop" if reason == "tool_calls" else reason].inc()
 
     def answered(self, route: str, status: int) -> None:
         self._answers.labels(route, str(status)).inc()

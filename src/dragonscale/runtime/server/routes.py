@@ -30,6 +30,7 @@ from dragonscale.runtime.server.logs import LogWriter
 from dragonscale.runtime.server.metrics import ServerMetrics
 from dragonscale.runtime.server.protocol import ApiError, GenerationFields, openapi, prompts_of, read, sampling_of
 from dragonscale.runtime.server.text import ModelText, TextStream
+from dragonscale.runtime.server.tool_calls import CallReader, marks_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,6 @@ class HttpSettings:
     length: int
     vocabulary: int
     api_key: str = ""
-    origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     choices: int = 1024
     body_bytes: int = 16 << 20
@@ -180,11 +180,14 @@ class OpenAIService:
             await asyncio.to_thread(check_grammar, *grammar)
         stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
         include, skip = bool(asked.include_stop_str_in_output), asked.skip_special_tokens is not False
-        choices = []
+        tools = isinstance(asked, protocol.ChatRequest) and asked.tools and asked.tool_choice != "none"
+        mark, choices = marks_of(self.text.templates.values()) if tools else "", []
+        skip = skip and not mark  # marks of calls may be special tokens
         for index, one in enumerate(made):
             stream = TextStream(self.text, one.prompt, stops, one.ends, include, skip)
             said = self.text.decode(one.prompt, skip_special=skip) if echo else ""
-            choices.append(ChoiceAnswer(index, one, self.text, stream, chat, said))
+            calls = CallReader(mark) if mark else None
+            choices.append(ChoiceAnswer(index, one, self.text, stream, chat, said, calls))
         generation = self.generation(request, choices, asked.timeout)
         kind = ("chat.completion.chunk" if asked.stream else "chat.completion") if chat else "text_completion"
         name = f"{'chatcmpl' if chat else 'cmpl'}-{request.state.id}"
@@ -199,8 +202,8 @@ class OpenAIService:
 
     def generation(self, request: Request, choices: list[ChoiceAnswer], timeout: float | None) -> Generation:
         """The choices as something that runs, within their time, and that is told of when the server stops."""
-        if self.draining or not self.front.ready:
-            raise ApiError(503, f"The server {'is shutting down' if self.draining else 'is not ready'}.", retry_after=1)
+        if why := self.late():
+            raise ApiError(503, f"The server is not ready: {why}.", retry_after=1)
         seconds = self.seconds(request, timeout)
         for one in choices:
             one.request = replace(one.request, deadline=time.time() + seconds)
@@ -254,14 +257,17 @@ class OpenAIService:
         self.same(request.path_params["model"])
         return answer_json(self.card())
 
+    def late(self) -> str:
+        """Why no requests are taken; empty where they are."""
+        return "it is shutting down" if self.draining else self.front.why
+
     async def health(self, _: Request) -> Response:
         return answer_json({"status": "ok"})
 
     async def ready(self, _: Request) -> Response:
-        ok = self.front.ready and not self.draining
-        return answer_json(
-            {"status": "ready" if ok else "draining" if self.draining else "starting"}, 200 if ok else 503
-        )
+        why = self.late()
+        status = "draining" if self.draining else "starting" if why else "ready"
+        return answer_json({"status": status, **({"reason": why} if why else {})}, 503 if why else 200)
 
     async def numbers(self, _: Request) -> Response:
         return Response(self.metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -105,13 +105,17 @@ class ModelText:
         raw = self.piece(token)
         return raw.decode("utf-8", "replace"), list(raw)
 
-    def chat(
+    def chat(self, *conversation: Any, **more: Any) -> list[int]:
+        """The tokens of what `written` gives."""
+        return self.encode(self.written(*conversation, **more), special=False)
+
+    def written(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         generate: bool = True,
         **more: Any,
-    ) -> list[int]:
+    ) -> str:
         """The prompt of a conversation by the model's chat template; `generate` ends it where the assistant's answer
         begins."""
         if not self.templates:
@@ -121,11 +125,10 @@ class ModelText:
         given = {"tools": tools or None, "documents": None, **self.named, **more, "add_generation_prompt": generate}
         given["messages"] = [_message(one) for one in messages]
         try:
-            written = _template(source).render(given)
+            return _template(source).render(given)
         except Exception as error:  # a template is a program: whatever it raises is about these messages
             said = str(error).strip().rstrip(".") or type(error).__name__
             raise InputError(f"The model's chat template does not take these messages: {said}.") from None
-        return self.encode(written, special=False)
 
 
 class TextStream:

@@ -33,7 +33,7 @@ from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.files import write_file
 from dragonscale.locks import HeldError, lock_folder
 from dragonscale.models.program import Program
-from dragonscale.runtime.parameters import Tree, WeightReader, stacked, weights_of
+from dragonscale.runtime.parameters import WeightReader, weights_of
 
 SUMS = "checksums.json"
 MARKS = (SUMS, "_CHECKPOINT_METADATA", "commit_success.txt")
@@ -215,14 +215,6 @@ def newest_checkpoint(folder: Path) -> Path | None:
     """The newest whole checkpoint among those of a run; one that is still written has another name."""
     steps = [int(one.name) for one in folder.iterdir() if one.name.isdigit() and (one / "state").is_dir()]
     return folder / str(max(steps)) if steps else None
-
-
-def trained_weights(folder: str | Path, program: Program) -> Tree:
-    """The weights of a run's newest checkpoint, in the host's memory."""
-    newest = newest_checkpoint(Path(folder)) if Path(folder).is_dir() else None
-    if newest is None:
-        raise InputError(f"There is no checkpoint in {shorten(str(folder))}.")
-    return stacked(trained_reader(newest, program), program)
 
 
 def trained_reader(folder: Path, program: Program) -> WeightReader:

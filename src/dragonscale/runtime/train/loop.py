@@ -1,41 +1,53 @@
 """A run from its first step, or from where it stopped, to its last.
 
 While the devices compute a step, the host prepares the next one's tokens. Then it looks at the loss: if it is no
-number, the run ends with the last checkpoint untouched. A termination signal is raised as a flag that goes through the
-step with the data, so that all hosts agree after which step they save and leave. A plan that does not fit the devices
-is told in gigabytes: what it takes, what there is, what to change. Times of steps stand beside what was planned.
+number, or what was learnt is lost (`train.loss_watch`), the run ends with the last checkpoint untouched. A termination
+signal is raised as a flag that goes through the step with the data, so that all hosts agree after which step they save
+and leave. A plan that does not fit the devices is told in gigabytes: what it takes, what there is, what to change.
+Times of steps stand beside what was planned.
 """
 
 import hashlib
 import math
+import shutil
 import signal
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import jax
+import msgspec
 import numpy
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from dragonscale.errors import Infeasible, InputError, shorten
+from dragonscale.errors import Infeasible, InputError
 from dragonscale.models import load_model
+from dragonscale.models.program import Program
 from dragonscale.models.transformer import Transformer, count_parameters
-from dragonscale.runtime.checkpoint import load_weights
-from dragonscale.runtime.device_memory import asked_words, is_full
+from dragonscale.runtime.checkpoint import load_weights, save_folder
+from dragonscale.runtime.experts import expands
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.place import mesh_of
 from dragonscale.runtime.safetensors import SafeTensors
-from dragonscale.runtime.train.metrics import Metrics
+from dragonscale.runtime.train.documents import TOKENIZER_FILES, tokenizer_folder
+from dragonscale.runtime.train.feeding import Exam, feed, open_data
+from dragonscale.runtime.train.gradients import DTYPES
+from dragonscale.runtime.train.loss_watch import BEFORE, LossWatch
+from dragonscale.runtime.train.metrics import Board, Metrics
 from dragonscale.runtime.train.planned import TrainResult, chip_of, judged_here, step_flops
 from dragonscale.runtime.train.profiling import WARM, StepProfiler
 from dragonscale.runtime.train.settings import Order, learning_rate, settle_capacity
 from dragonscale.runtime.train.step import State, Trainer, make_trainer
-from dragonscale.runtime.train.tokens import Tokens, open_tokens
+from dragonscale.runtime.train.tokens import TokenSource
+from dragonscale.runtime.xla import asked_words, is_full, what_failed
 
 if TYPE_CHECKING:
     from dragonscale.runtime.train.checkpoints import Checkpoints
@@ -109,7 +121,7 @@ def memory_errors(order: Order, model: Transformer, device: Any) -> Iterator[Non
         yield
     except jax.errors.JaxRuntimeError as error:
         if not is_full(error):
-            raise
+            raise Infeasible(what_failed(error)) from error
         limit = (device.memory_stats() or {}).get("bytes_limit", 0)
         raise Infeasible(no_room(order, model, str(error), device.device_kind, limit)) from None
 
@@ -159,37 +171,21 @@ Watch = Callable[[dict[str, Any]], None]
 def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | None = None) -> TrainResult:
     """Run an order to its last step; `watch` is called with the metrics of every step, `profiler`
     records some of them."""
-    order = settle_capacity(order, jax.default_backend())
+    order = settle_capacity(order, expands())
     model = load_model(order.model)
     program, numerics = model.program(), numerics_of(order.model)
-    vocab = program.sections[0].dims["v"]
-    tokens = open_tokens(order.run.data, order.run.tokens, order.run.seq, vocab, order.run.seed)
-    trainer = make_trainer(order, program, numerics, _mesh(order))
+    tokens = open_data(order, program, order.run.data)
+    trainer = make_trainer(order, program, numerics, _mesh(order), masked=tokens.masked)
     kept = _checkpoints(order, tokens, str(program))
     try:
         with Stop().listening() as stop, memory_errors(order, model, trainer.mesh.local_devices[0]):
-            return _run(order, model, tokens, trainer, kept, stop, watch or (lambda _: None), profiler)
+            exam = Exam(order, program, trainer)
+            return _run(order, model, tokens, trainer, kept, stop, watch or (lambda _: None), profiler, exam)
     finally:
         if profiler is not None:
             profiler.stop()
         if kept is not None:
             kept.close()
-
-
-def last_state(order: Order) -> State:
-    """The newest state of an order's checkpoints, laid out for its plan: not necessarily the plan that it was trained
-    with."""
-    program = load_model(order.model).program()
-    trainer = make_trainer(order, program, numerics_of(order.model), _mesh(order))
-    from dragonscale.runtime.train.checkpoints import Checkpoints
-
-    kept = Checkpoints(order.run.checkpoints, order.run.keep, {})
-    try:
-        if kept.newest is None:
-            raise InputError(f"There is no checkpoint in {shorten(order.run.checkpoints)}.")
-        return kept.restore(trainer.shape)
-    finally:
-        kept.close()
 
 
 def _mesh(order: Order) -> Mesh:
@@ -203,7 +199,7 @@ def _mesh(order: Order) -> Mesh:
     return mesh
 
 
-def _checkpoints(order: Order, tokens: Tokens, program: str) -> "Checkpoints | None":
+def _checkpoints(order: Order, tokens: TokenSource, program: str) -> "Checkpoints | None":
     if not order.run.checkpoints:
         return None
     from dragonscale.runtime.train.checkpoints import Checkpoints  # with Orbax, which a run without them does not need
@@ -220,12 +216,13 @@ def _checkpoints(order: Order, tokens: Tokens, program: str) -> "Checkpoints | N
 def _run(
     order: Order,
     model: Transformer,
-    tokens: Tokens,
+    tokens: TokenSource,
     trainer: Trainer,
     kept: "Checkpoints | None",
     stop: Stop,
     watch: Watch,
     profiler: StepProfiler | None,
+    exam: Exam,
 ) -> TrainResult:
     begun = kept.newest if kept is not None else None
     done = first = begun or 0
@@ -236,7 +233,8 @@ def _run(
         )
     state = _first_state(order, model, trainer) if begun is None or kept is None else kept.restore(trainer.shape)
     clock = Clock(order, model, trainer)
-    metrics = Metrics(_metrics_path(order), done)
+    metrics = Metrics(_metrics_path(order), done, _boards(order))
+    losses = LossWatch(model.program().sections[0].dims["v"], metrics.losses[-BEFORE:])
     asked, saved, last = "", done, None
     try:
         batch = feed(trainer, tokens, order, done) if done < order.run.steps else None
@@ -250,11 +248,13 @@ def _run(
                 batch = feed(trainer, tokens, order, done) if done < order.run.steps else None
                 values = {name: float(found[name]) for name in ("loss", "grad_norm", "stop")}
             asked = stop.asked or "SIGTERM" if values.pop("stop") else ""
-            last = _checked(values, done, kept, saved)
-            line = {"step": done, **values, "learning_rate": rate, **clock.tick(time.perf_counter() - start)}
+            values |= {"learning_rate": rate, **clock.tick(time.perf_counter() - start)}
+            spike = losses.take(values["loss"])
+            last = _checked(values, done, kept, saved, losses)
+            line = {"step": done, **values, **exam.take(state, done), **({"spike": True} if spike else {})}
             metrics.write(line)
             watch(line)
-            due = order.run.every and done % order.run.every == 0
+            due = order.run.every and done % order.run.every == 0 and not spike
             if kept is not None and (asked or due or done == order.run.steps):
                 kept.save(done, state)
                 saved = done
@@ -262,7 +262,10 @@ def _run(
             kept.finish(saved)
     finally:
         metrics.close()
-    return clock.result(first, done, asked or "finished", last, state)
+    if done == order.run.steps and order.run.save_weights:
+        _save(order, model.program(), state)
+    result = clock.result(first, done, asked or "finished", last, state)
+    return msgspec.structs.replace(result, eval_loss=exam.last)
 
 
 def _first_state(order: Order, model: Transformer, trainer: Trainer) -> State:
@@ -280,37 +283,40 @@ def _metrics_path(order: Order) -> str:
     return order.run.metrics or beside
 
 
+def _boards(order: Order) -> tuple[Board, ...]:
+    run, about = order.run, {"model": order.model, "plan": str(order.plan), **asdict(order.run)}
+    asked = [("tensorboard", "", run.tensorboard)] if run.tensorboard else []
+    asked += [("wandb", run.wandb, run.checkpoints or ".")] if run.wandb else []
+    return () if jax.process_index() else tuple(Board(*one, about) for one in asked)
+
+
+def _save(order: Order, program: Program, state: State) -> None:
+    """The trained model as a Hugging Face folder, in what it was multiplied in, with its tokenizer where that is
+    known."""
+    run, gather = order.run, partial(multihost_utils.process_allgather, tiled=True)
+    near = jax.tree.map(lambda leaf: leaf if leaf.is_fully_addressable else gather(leaf), state["params"])
+    whole = jax.tree.map(numpy.asarray, near)
+    if jax.process_index():
+        return
+    own = tokenizer_folder(order.model, run.tokenizer, run.weights)
+    save_folder(run.save_weights, order.model, whole, program, DTYPES[run.dtype])
+    if own is not None and not own.samefile(run.save_weights):
+        for one in (file for name in TOKENIZER_FILES for file in own.glob(name)):
+            shutil.copy(one, run.save_weights)
+
+
 def _flags(trainer: Trainer, stop: Stop) -> jax.Array:
     value = numpy.full(1, bool(stop.asked), numpy.int32)
     return jax.make_array_from_callback((trainer.mesh.size,), trainer.flags, lambda _: value)
 
 
-def _checked(values: dict[str, float], step: int, kept: "Checkpoints | None", saved: int) -> float:
-    for name, what in (("loss", "The loss"), ("grad_norm", "The gradient")):
-        if not math.isfinite(values[name]):
-            where = f"the checkpoint of step {saved} is whole" if kept is not None and saved else "nothing was saved"
-            raise Infeasible(
-                f"{what} of step {step} is {values[name]}; {where}. Take a lower learning rate, a longer warmup, or a "
-                "smaller clip."
-            )
-    return values["loss"]
-
-
-def feed(trainer: Trainer, tokens: Tokens, order: Order, step: int) -> tuple[jax.Array, jax.Array]:
-    """Tokens and targets [passes, b, t] of a step; each host reads the sequences of its own devices."""
-    passes, seq = order.passes, order.run.seq
-    shape = (passes, order.run.batch // passes, seq)
-    numbers = (step * order.run.batch + numpy.arange(order.run.batch)).reshape(shape[:2])
-    read: dict[int, Any] = {}
-
-    def part(index: Any, shift: int) -> Any:
-        wanted = numbers[index[0], index[1]]
-        new = [number for number in wanted.ravel().tolist() if number not in read]
-        read.update(zip(new, tokens.rows(new), strict=True))
-        whole = numpy.stack([read[number][shift : seq + shift] for number in wanted.ravel().tolist()])
-        return whole.reshape(*wanted.shape, seq)[:, :, index[2]]
-
-    return tuple(
-        jax.make_array_from_callback(shape, trainer.batch, lambda index, shift=shift: part(index, shift))
-        for shift in (0, 1)
-    )  # pyright: ignore[reportReturnType]  two of them
+def _checked(values: dict[str, Any], step: int, kept: "Checkpoints | None", saved: int, losses: LossWatch) -> float:
+    wrong = next((name for name in ("loss", "grad_norm") if not math.isfinite(values[name])), "")
+    if not wrong and not losses.diverged:
+        return values["loss"]
+    told = f"{values[wrong]}" if wrong else f"{values['loss']:.4g} after {losses.best:.4g}: the run diverges"
+    where = f"the checkpoint of step {saved} is whole" if kept is not None and saved else "nothing was saved"
+    raise Infeasible(
+        f"The {'gradient' if wrong == 'grad_norm' else 'loss'} of step {step} is {told}; {where}. Take a lower "
+        "learning rate, a longer warmup, or a smaller clip."
+    )

@@ -56,6 +56,8 @@ class TrainResult(msgspec.Struct):
     capacity: float | None
     """Room of an expert over its even share of tokens (0: none are dropped); null of a model without experts."""
     planned: PlannedStep | None
+    eval_loss: float | None = None
+    """The last loss on data that was held out."""
 
 
 def judged_here(order: Order, model: Transformer, kind: str) -> PlannedStep | None:

@@ -36,7 +36,7 @@ DTYPES = ("bf16", "fp32")
 """What matrices may be multiplied in; weights are kept in fp32 either way."""
 _FLOATS = {"learning_rate": 1e3, "weight_decay": 10.0, "clip": 1e6, "final": 1.0, "capacity": 1e3}
 """Settings that are no whole numbers: they go from 0 to so much."""
-_LEAST = {"warmup": 0, "seed": 0, "every": 0}
+_LEAST = {"warmup": 0, "seed": 0, "every": 0, "eval_every": 0}
 _MOST = 2**40
 
 
@@ -47,7 +47,9 @@ class RunSettings:
     falls along a cosine to `final` of itself at the last step; `clip` is the max gradient norm (0: no clipping).
     `capacity` is the room of each expert on each chip over its even share, beyond which tokens are dropped (0: none
     ever is; None: as `settle_capacity` says). `weights` is a folder of Hugging Face `.safetensors` files to begin from
-    (none: random weights)."""
+    (none: random weights), `save_weights` one to write the result to. `tokenizer` is the folder of what makes tokens of
+    documents. `eval_data` is held out: the loss on `eval_batches` of it is taken every `eval_every` steps (0: at the
+    end). `tensorboard` is a folder, `wandb` a project, whose runs stay on this machine."""
 
     data: tuple[str, ...] = ()
     steps: int = 0
@@ -67,6 +69,13 @@ class RunSettings:
     tokens: str = ""
     capacity: float | None = None
     weights: str = ""
+    save_weights: str = ""
+    tokenizer: str = ""
+    eval_data: tuple[str, ...] = ()
+    eval_every: int = 0
+    eval_batches: int = 8
+    tensorboard: str = ""
+    wandb: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,13 +98,12 @@ class Order:
         return 1 if self.plan.pipe > 1 else self.microbatches
 
 
-def settle_capacity(order: Order, backend: str) -> Order:
-    """An order that says what room experts have. Where nobody did, none of their tokens are dropped, but on GPUs they
-    have what plans of this program count on: XLA has no grouped matmul there and would multiply every row by all
-    experts."""
+def settle_capacity(order: Order, expands: bool) -> Order:
+    """An order that says what room experts have. Where nobody did, none of their tokens are dropped, but where XLA
+    `expands` rows to all experts they have what plans of this program count on."""
     if order.run.capacity is not None:
         return order
-    planned = load_stack("dragonscale").experts.capacity if backend == "gpu" else 0.0
+    planned = load_stack("dragonscale").experts.capacity if expands else 0.0
     return replace(order, run=replace(order.run, capacity=planned))
 
 
@@ -129,12 +137,12 @@ def _read(name: str, value: Any) -> Any:
     kinds = {field.name: field.type for field in fields(RunSettings)}
     if name not in kinds:
         raise unknown("setting of a run called", name, kinds)
-    if name == "data":
+    if name in ("data", "eval_data"):
         files = [value] if isinstance(value, str) else value
         if not isinstance(files, list | tuple) or not all(isinstance(one, str) and one for one in files):
-            raise InputError(f"In [run] data is {shorten(value)}; write a file of tokens, or a list of them.")
+            raise InputError(f"In [run] {name} is {shorten(value)}; write a file of tokens, or a list of them.")
         return tuple(files)
-    if name in ("checkpoints", "metrics", "dtype", "tokens", "weights"):
+    if kinds[name] is str:
         if not isinstance(value, str) or "\0" in value:
             raise InputError(f"In [run] {name} is {shorten(value)}; write text.")
         return value

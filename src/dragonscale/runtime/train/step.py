@@ -30,22 +30,24 @@ State = dict[str, Any]
 class Trainer:
     """A plan's compiled parts: `start` makes a state from a seed, `start_from` from weights in the host's memory;
     `step` takes a state, tokens and targets [passes, b, t], a learning rate and a stop flag of every device, and gives
-    the next state and its metrics; `shape` is the state without values, with the sharding of every leaf."""
+    the next state and its metrics; `evaluate` gives the loss of (params, tokens, targets) alone; `shape` is the state
+    without values, with the sharding of every leaf."""
 
     mesh: Mesh
     start: Callable[[int], State]
     start_from: Callable[[Tree], State]
     step: Callable[..., tuple[State, dict[str, jax.Array]]]
+    evaluate: Callable[..., jax.Array]
     shape: State
     batch: NamedSharding
     flags: NamedSharding
 
 
 def make_trainer(
-    order: Order, program: Program, numerics: Numerics, mesh: Mesh, mixing: Mixing | None = None
+    order: Order, program: Program, numerics: Numerics, mesh: Mesh, mixing: Mixing | None = None, masked: bool = False
 ) -> Trainer:
     """Everything that the steps of an order need. `mixing` says how tokens reach experts (the order's capacity by
-    default)."""
+    default); where data is `masked`, targets that are negative are not learnt."""
     states = _states(order, program, mesh)
     transform = optimizer(order.plan.optimizer, order.run, program, states)
 
@@ -61,8 +63,10 @@ def make_trainer(
     shape = jax.tree.map(lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at), blank, where)
     batch = NamedSharding(mesh, BATCH)
     flags = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+    gradients = step_gradients(order, program, numerics, mesh, mixing)
+    learnt = _over_learnt(gradients)
     step = jax.jit(
-        _step(step_gradients(order, program, numerics, mesh, mixing), transform),
+        _step(learnt if masked else gradients, transform),
         in_shardings=(where, batch, batch, whole, flags),
         out_shardings=(where, whole),
         donate_argnums=0,
@@ -74,6 +78,9 @@ def make_trainer(
         lambda seed: make(jnp.uint32(seed % 2**32)),
         lambda params: take(jax.device_put(params, states)),
         step,
+        jax.jit(  # its gradients are never computed: nothing reads them
+            lambda *given: learnt(*given)[0], in_shardings=(states, batch, batch), out_shardings=whole
+        ),
         shape,
         batch,
         flags,
@@ -83,6 +90,16 @@ def make_trainer(
 def _quick(mesh: Mesh) -> dict[str, Any] | None:
     """The first weights are made once: on a CPU, compiling that well takes longer than running it."""
     return {"xla_backend_optimization_level": 0} if mesh.devices.flat[0].platform == "cpu" else None
+
+
+def _over_learnt(gradients: Callable[..., tuple[jax.Array, Any]]) -> Callable[..., tuple[jax.Array, Any]]:
+    """Of a mean over all tokens, whose losses are 0 where they are not learnt, that over those that are."""
+
+    def scaled(params: Tree, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
+        share = targets.size / jnp.maximum((targets >= 0).sum(), 1)
+        return jax.tree.map(lambda one: one * share, gradients(params, tokens, targets))
+
+    return scaled
 
 
 def _step(

@@ -4,7 +4,8 @@ A file is a long row of token numbers: `.bin` (plain little-endian `uint16` or `
 memory, never loaded. Every file is cut into windows of `seq` tokens (and the one after, for the targets); all windows
 of all files are numbered, and every epoch visits them once in an order of its own. Nothing is remembered between steps:
 the windows of step 10,000 are computed from the number 10,000, so a restart needs no position but the step, and a host
-reads only the rows that its devices hold.
+reads only the rows that its devices hold. Files of documents are made into token files first (`train.documents`);
+of tokens of theirs that are not learnt, the complement is kept. `synthetic` data needs no file.
 
 >>> [int(shuffled(place, 5, seed=0, epoch=0)) for place in range(5)]
 [3, 2, 0, 4, 1]
@@ -13,6 +14,7 @@ reads only the rows that its devices hold.
 import glob
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.runtime.train.documents import ENDINGS, dataset_files, kept_tokens
 
 ROUNDS = 6
 """Of the Feistel network; four already make a permutation that cannot be told from a random one (Luby and Rackoff,
@@ -63,12 +66,14 @@ def shuffled(place: Any, count: int, seed: int, epoch: int) -> Any:
 
 @dataclass(frozen=True)
 class File:
-    """One mapped file, its size in bytes when it was opened, and the number of its first window."""
+    """One mapped file, its size in bytes when it was opened, and the number of its first window; whether some of its
+    tokens are not learnt."""
 
     path: Path
     tokens: Any
     size: int
     first: int
+    masked: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,11 @@ class Tokens:
     seq: int
     vocab: int
     seed: int
+
+    @property
+    def masked(self) -> bool:
+        """Whether some tokens are not learnt."""
+        return any(file.masked for file in self.files)
 
     def rows(self, sequences: Any) -> Any:
         """Windows of `seq + 1` tokens for the sequences of these numbers, counted from the beginning of the run."""
@@ -97,10 +107,11 @@ class Tokens:
 
     def _window(self, file: File, start: int) -> Any:
         found = numpy.asarray(file.tokens[start : start + self.seq + 1])
-        if found.min() < 0 or found.max() >= self.vocab:
-            wrong = int(numpy.nonzero((found < 0) | (found >= self.vocab))[0][0])
+        known = numpy.where(found < 0, ~found, found) if file.masked else found
+        if known.min() < 0 or known.max() >= self.vocab:
+            wrong = int(numpy.nonzero((known < 0) | (known >= self.vocab))[0][0])
             raise InputError(
-                f"{shorten(str(file.path), 200)} has the token {found[wrong]} at place {start + wrong:,}, and the "
+                f"{shorten(str(file.path), 200)} has the token {known[wrong]} at place {start + wrong:,}, and the "
                 "model "
                 f"knows {self.vocab:,} (0 to {self.vocab - 1}); is it made with another vocabulary, or of another type?"
             )
@@ -129,13 +140,49 @@ class Tokens:
         return digest.hexdigest()[:16]
 
 
-def open_tokens(patterns: tuple[str, ...], kind: str, seq: int, vocab: int, seed: int) -> Tokens:
-    """The files that some paths and patterns name, in the order of their names within a pattern."""
+SYNTHETIC = "synthetic"
+
+
+@dataclass(frozen=True)
+class SyntheticTokens:
+    """Sequences that need no file and can be learnt: of ten tokens nine follow from the one before, and the loss goes
+    to a tenth of that of a guess (and the entropy of which it is)."""
+
+    seq: int
+    vocab: int
+    seed: int
+    masked, fingerprint = False, SYNTHETIC
+
+    def rows(self, sequences: Any) -> Any:
+        each = [numpy.random.default_rng((self.seed, one)).random((self.seq + 1, 2)) for one in sequences]
+        made = numpy.array(each).reshape(len(each), self.seq + 1, 2)
+        drawn = (made[..., 0] * self.vocab).astype(numpy.int64)
+        for at in range(1, self.seq + 1):
+            drawn[:, at] = numpy.where(made[:, at, 1] < 0.9, (5 * drawn[:, at - 1] + 1) % self.vocab, drawn[:, at])
+        return drawn.astype(numpy.int32)
+
+
+TokenSource = Tokens | SyntheticTokens
+
+
+def open_tokens(
+    patterns: tuple[str, ...], kind: str, seq: int, vocab: int, seed: int, tokenizer: Callable[[], Any] | None = None
+) -> TokenSource:
+    """The files that some paths and patterns name, in the order of their names within a pattern; documents are made
+    into tokens by the `tokenizer`."""
+    if patterns == (SYNTHETIC,):
+        return SyntheticTokens(seq, vocab, seed)
     files: list[File] = []
-    windows = 0
+    windows, text = 0, None
     for path in _paths(patterns):
-        tokens, size = _mapped(path, kind or ("uint16" if vocab <= 65536 else "uint32"))
-        files.append(File(path, tokens, size, windows))
+        if path.suffix in ENDINGS and tokenizer is not None:
+            text = text or tokenizer()
+            path = kept_tokens(path, text, seq)
+            tokens, size = _mapped(path, "int32")
+            files.append(File(path, tokens, size, windows, masked=bool(len(tokens) and tokens[0] < 0)))
+        else:
+            tokens, size = _mapped(path, kind or ("uint16" if vocab <= 65536 else "uint32"))
+            files.append(File(path, tokens, size, windows))
         windows += max(0, len(tokens) - 1) // seq
     if not windows:
         most = max(len(file.tokens) for file in files)
@@ -149,6 +196,8 @@ def _paths(patterns: tuple[str, ...]) -> list[Path]:
     found: list[Path] = []
     for pattern in patterns:
         named = sorted(glob.glob(pattern)) if any(c in pattern for c in "*?[") else [pattern]
+        if not named or not os.path.isfile(named[0]):
+            named = dataset_files(pattern) or named
         if not named:
             raise InputError(f"No token file has a name like {shorten(pattern)}.")
         found += [Path(one) for one in named]
@@ -171,7 +220,9 @@ def _mapped(path: Path, kind: str) -> tuple[Any, int]:
                 )
             tokens = numpy.memmap(path, numpy.dtype(kind).newbyteorder("<"), "r") if size else numpy.zeros(0, kind)
         else:
-            raise InputError(f"{name} is no token file; they end in .bin or .npy.")
+            raise InputError(
+                f"{name} is no token file; they end in .bin or .npy, and documents in .txt, .jsonl, .parquet or .arrow."
+            )
     except OSError as error:
         raise InputError(f"The token file {name} cannot be read: {error.strerror or error}.") from None
     except (ValueError, EOFError) as error:

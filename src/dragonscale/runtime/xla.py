@@ -1,8 +1,23 @@
-"""How XLA says that a device's memory is full: an allocation that failed, at a step or while kernels are tried out."""
+"""Compiled programs kept from one run to the next, and what XLA's errors say.
+
+Only an allocation that failed means full memory, at a step or while kernels are tried out; `NOT_FOUND: Failed to get
+configs` alone means that no kernel was found for an instruction.
+"""
 
 import re
 
 import jax
+
+from dragonscale.errors import shorten
+from dragonscale.files import user_cache
+
+
+def keep_compiled() -> None:
+    """Let XLA's programs be kept in the user's cache folder, for all of this process, unless JAX was given one."""
+    if not jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.update("jax_compilation_cache_dir", str(user_cache("compiled")))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
 
 _FULL = ("RESOURCE_EXHAUSTED", "Out of memory")
 _ASKED = re.compile(r"(?:allocate|allocating|requested)\D{0,20}([\d.]+)\s*(bytes|[KMGT]iB|[kMGT]B)?", re.IGNORECASE)
@@ -32,3 +47,14 @@ def asked_words(text: str) -> str:
     """The same as a remark in brackets; nothing of less than 100 MB, which was only the last straw."""
     asked = asked_bytes(text)
     return f" (XLA asked for {asked / 1e9:.1f} GB at once)" if asked > 1e8 else ""
+
+
+def what_failed(error: BaseException) -> str:
+    """An error of XLA that is not about memory, in a sentence.
+
+    >>> what_failed(RuntimeError("INTERNAL: no such kernel.\\nmore"))
+    "XLA could not compile or run the program, which is no lack of memory: 'INTERNAL: no such kernel'."
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    said = shorten(lines[0].rstrip("."), 300)
+    return f"XLA could not compile or run the program, which is no lack of memory: {said}."
