@@ -10,8 +10,9 @@ import jax.numpy as jnp  # noqa: E402
 from dragonscale.errors import Infeasible  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
 from dragonscale.runtime.device_memory import is_full  # noqa: E402
-from dragonscale.runtime.experts import choose, combine, dispatch, grouped_matmul, multiply, tiled  # noqa: E402
+from dragonscale.runtime.experts import choose, combine, dispatch, grouped_matmul, multiply, slotted, tiled  # noqa: E402
 from dragonscale.runtime.numerics import Routing  # noqa: E402
+from dragonscale.runtime.quantized import Quantized  # noqa: E402
 from dragonscale.runtime.server.building import no_room_to_compile  # noqa: E402
 from dragonscale.runtime.server.wire import WorkerOrder  # noqa: E402
 from dragonscale.runtime.train.loop import memory_errors, no_room  # noqa: E402
@@ -58,6 +59,37 @@ def test_rows_in_tiles_give_what_sorted_rows_give(height: int, tokens: int) -> N
     plain, tiled = (jax.value_and_grad(value, (0, 1, 2, 3))(x, wide, narrow, logits, each) for each in (0, height))
     for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(tiled), strict=True):
         assert jnp.allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("tokens", [1, 9])
+def test_experts_that_multiply_all_of_few_tokens_give_what_sorted_rows_give(
+    tokens: int, biased: bool, narrow: bool
+) -> None:
+    """With a bias the router's weights come after the last matmul; of experts split over two chips each adds its
+    own."""
+    keys = jax.random.split(jax.random.key(2), 4)
+    x, logits = jax.random.normal(keys[0], (1, tokens, 6)), jax.random.normal(keys[1], (1, tokens, 8))
+    chosen, bias = choose(logits, 2, Routing()), jnp.arange(8.0)[:, None] * jnp.ones(6)
+    wide, narrowing = (
+        jax.random.normal(key, (8, *shape)) for key, shape in zip(keys[2:], [(6, 4), (4, 6)], strict=True)
+    )
+
+    def weight(values, part):
+        values = values[part]
+        scale = jnp.full((values.shape[0], values.shape[2]), 1 / 16)
+        return Quantized(jnp.round(values * 16).astype(jnp.int8), scale) if narrow else values
+
+    def made(rows, part=slice(None)):
+        rows = multiply(rows, weight(wide, part))
+        rows = multiply(rows.having(jnp.tanh(rows.values)), weight(narrowing, part), last=not biased)
+        return combine(rows.having(rows.values + bias[part][rows.experts]) if biased else rows, chosen)
+
+    whole = made(dispatch(x, chosen, 8))
+    assert jnp.allclose(made(slotted(x, chosen, 8)), whole, atol=1e-5)
+    halves = [made(slotted(x, chosen, 4, 4 * at), slice(4 * at, 4 * at + 4)) for at in range(2)]
+    assert jnp.allclose(sum(halves), whole, atol=1e-5)
 
 
 def test_a_tile_has_one_expert() -> None:

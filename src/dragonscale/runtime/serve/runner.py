@@ -21,6 +21,7 @@ from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.models.program import Program
 from dragonscale.runtime.decode import check, serving_mesh
+from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.packed_weights import WeightPlacement, reader_of, served
@@ -74,9 +75,9 @@ class ModelRunner:
         self.setting = PassSetting(numerics, dtype, place)
         self.platform = self.mesh.devices.flat[0].platform
         if self.platform in ("gpu", "cuda"):
-            from dragonscale.runtime.serve.gpu_matmul import few_tokens  # it needs Pallas, which others need not load
+            from dragonscale.runtime.serve.gpu_matmul import MOST, few_tokens  # Pallas: others need not load it
 
-            self.setting = replace(self.setting, multiply=few_tokens)
+            self.setting = replace(self.setting, multiply=few_tokens, mixing=Mixing(few=MOST))
         self.by_rank = NamedSharding(self.mesh, PartitionSpec("data"))
         self.placement = WeightPlacement(program, place, self.mesh, dtype, plan.weights == "int8")
         if weights is not None and (callable(weights) or "layers" not in weights):
