@@ -94,7 +94,7 @@ def test_experts_that_multiply_all_of_few_tokens_give_what_sorted_rows_give(
 
 def test_a_tile_has_one_expert() -> None:
     sizes = jnp.array([3, 0, 9, 8, 0], jnp.int32)
-    tiles = tiled(sizes, 20, 8)
+    tiles = tiled(sizes, jnp.repeat(jnp.arange(5), sizes, total_repeat_length=20), 8)
     assert tiles.owner.tolist() == [0, 2, 2, 3, -1, -1, -1]  # room for five experts that each begin a tile
     assert tiles.places.tolist() == [*range(3), *range(8, 17), *range(24, 32)]
     assert tiles.heights.tolist() == [8, 0, 16, 8, 0]

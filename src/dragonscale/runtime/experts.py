@@ -87,6 +87,10 @@ NOBODY = -(2**30)
 def slotted(x: jax.Array, chosen: ExpertChoice, experts: int, first: jax.Array | int = 0) -> ExpertRows:
     """All tokens for every expert that one of them chose, of `experts` from the `first` on: the router's weights are
     zero for the others. Nothing is sorted, no row is moved."""
+    if jax.default_backend() == "gpu":
+        from dragonscale.runtime.serve.gpu_routing import slots_of_few
+
+        return slots_of_few(x, chosen, experts, first)
     own = chosen.experts.reshape(-1, chosen.experts.shape[-1]) - first
     number = jnp.arange(experts, dtype=jnp.int32)
     present = (own[..., None] == number).any((0, 1))
@@ -99,19 +103,17 @@ def slotted(x: jax.Array, chosen: ExpertChoice, experts: int, first: jax.Array |
     return ExpertRows(x.reshape(-1, x.shape[-1]), present, owner[:, None], owner, scale, slots=slots)
 
 
-def tiled(sizes: jax.Array, count: int, height: int) -> Tiles:
-    """Tiles of `height` rows for `count` rows sorted by expert."""
-    experts = sizes.size
+def tiled(sizes: jax.Array, own: jax.Array, height: int) -> Tiles:
+    """Tiles of `height` rows for rows sorted by expert, whose experts are `own`; those of none go beyond the last."""
+    experts, count = sizes.size, own.size
     most = -(-(count + min(experts, count) * (height - 1)) // height)
     heights = -(-sizes // height) * height
     ends = jnp.cumsum(heights)
     begins = ends - heights
     number = jnp.arange(most, dtype=jnp.int32)
-    owner = jnp.searchsorted(ends // height, number, side="right").astype(jnp.int32)
-    rows = jnp.arange(count, dtype=jnp.int32)
-    own = jnp.searchsorted(jnp.cumsum(sizes), rows, side="right")  # the expert of each sorted row
+    owner = (ends[None] // height <= number[:, None]).sum(1, dtype=jnp.int32)
     shift = (begins - (jnp.cumsum(sizes) - sizes)).at[own].get(mode="fill", fill_value=most * height)
-    places = (rows + shift).astype(jnp.int32)
+    places = (jnp.arange(count, dtype=jnp.int32) + shift).astype(jnp.int32)
     return Tiles(begins, heights, jnp.where(owner < experts, owner, -1), places)
 
 
@@ -157,9 +159,15 @@ def tile_height(rows: int, experts: int) -> int:
     return 128 if rows >= 48 * experts else 64
 
 
-def choose(logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None) -> ExpertChoice:
+def choose(
+    logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None, few: bool = False
+) -> ExpertChoice:
     """The best `count` experts of each token by its router's logits [b, t, e]; `correction` is added for the choice
-    only."""
+    only. Of `few` tokens a GPU has a kernel for it, without gradients."""
+    if few and routing.groups == 1 and jax.default_backend() == "gpu":
+        from dragonscale.runtime.serve.gpu_routing import choose_few
+
+        return choose_few(logits, count, routing, correction)
     logits = logits.astype(jnp.float32)
     scores = jax.nn.sigmoid(logits) if routing.score == "sigmoid" else jax.nn.softmax(logits, -1)
     ranked = logits if routing.score == "after" else scores
@@ -195,7 +203,7 @@ def dispatch(x: jax.Array, chosen: ExpertChoice, experts: int, height: int = 0) 
     tokens, weights = x.reshape(-1, x.shape[-1]), chosen.weights.reshape(-1)
     if not height:
         return ExpertRows(tokens[order // count], sizes, flat[order], order, weights[order])
-    tiles = tiled(sizes, flat.size, height)
+    tiles = tiled(sizes, flat[order], height)
     room = tiles.owner.size * height
     source = jnp.full(room, flat.size, jnp.int32).at[tiles.places].set(order.astype(jnp.int32))
     target = jnp.zeros_like(source, shape=flat.shape).at[order].set(tiles.places)

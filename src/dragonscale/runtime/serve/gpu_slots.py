@@ -39,8 +39,8 @@ def experts_of_few(
 def slot_matmul(
     x: jax.Array, weight: jax.Array, owner: jax.Array, count: jax.Array, tile: MatmulTile, interpret: bool = False
 ) -> jax.Array:
-    """x [T, K] (or [A, T, K], a slot each) times the matrices [e, K, N] of the owners [A] of `count` [1] slots: [A, T, N],
-    or sums [S, T, N] over the slots where the tile has fewer splits S than there are slots."""
+    """x [T, K] (or [A, T, K], a slot each) times the matrices [e, K, N] of the owners [A] of `count` [1] slots:
+    [A, T, N], or sums [S, T, N] over the slots where the tile has fewer splits S than there are slots."""
     m, n, slots = x.shape[-2], weight.shape[2], owner.shape[0]
     four = 4 if weight.dtype == jnp.int8 and m <= WORDS else 1
     return pl.pallas_call(

@@ -10,6 +10,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import jax
@@ -92,6 +93,7 @@ class ModelRunner:
         self.cache: list[PagedKeys] = [] if weights is None else self._empty()
         self.hidden: jax.Array | None = None
         self._compiled: dict[StepShape | str, Any] = {}
+        self._alone = Lock()
 
     def _layer_room(self, name: str) -> PagedKeys:
         """Shapes and shardings of a layer's cache."""
@@ -165,7 +167,14 @@ class ModelRunner:
         function, arguments = self._mover(which) if isinstance(which, str) else self.program_of(which)
         prompts = isinstance(which, StepShape) and which.tokens > 0
         options = PROMPT_OPTIONS if prompts and self.platform in ("gpu", "cuda") else {}
-        return function.lower(*arguments).compile(compiler_options=options)
+        lowered = function.lower(*arguments)
+        try:
+            return lowered.compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError as error:
+            if "ptxas" not in str(error):
+                raise
+            with self._alone:  # several threads that start the assembler at once may fail to
+                return lowered.compile(compiler_options=options)
 
     def run(self, batch: StepBatch, last: jax.Array) -> jax.Array:
         """Logits [R, read, V] in fp32 of a step, on the devices; `hidden` then holds the states [R, read, d] below
