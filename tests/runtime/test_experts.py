@@ -10,7 +10,7 @@ import jax.numpy as jnp  # noqa: E402
 from dragonscale.errors import Infeasible  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
 from dragonscale.runtime.device_memory import is_full  # noqa: E402
-from dragonscale.runtime.experts import choose, combine, dispatch, grouped_matmul, multiply, slotted, tiled  # noqa: E402
+from dragonscale.runtime.experts import choose, combine, dispatch, expands, grouped_matmul, multiply, slotted, tiled  # noqa: E402
 from dragonscale.runtime.numerics import Routing  # noqa: E402
 from dragonscale.runtime.quantized import Quantized  # noqa: E402
 from dragonscale.runtime.server.building import no_room_to_compile  # noqa: E402
@@ -19,7 +19,6 @@ from dragonscale.runtime.train.loop import memory_errors, no_room  # noqa: E402
 from dragonscale.runtime.train.planned import planned  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings, settle_capacity  # noqa: E402
 from dragonscale.training.plan_file import parse_plan  # noqa: E402
-from dragonscale.training.stack import load_stack  # noqa: E402
 
 SIZES = [[3, 0, 9, 1, 7], [0, 0, 20, 0, 0], [4, 4, 4, 4, 4], [2, 1, 0, 0, 5]]
 """Rows of five experts, of 20: uneven, all of one, even, and with rows at the end that are nobody's."""
@@ -129,21 +128,43 @@ def order_for(model: str, **settings: object) -> Order:
 
 
 def test_experts_have_the_room_that_was_planned_where_no_kernel_groups_rows() -> None:
-    order, counted = order_for("qwen3-30b-a3b"), load_stack("dragonscale").experts.capacity
-    assert settle_capacity(order, expands=True).run.capacity == counted > 0
+    order = order_for("qwen3-30b-a3b")
+    assert settle_capacity(order, expands=True).run.capacity == 1
     assert settle_capacity(order, expands=False).run.capacity == 0
     for said in (1.5, 0.0):  # 0 is dropless, and no less said
         order = order_for("qwen3-30b-a3b", capacity=said)
         assert settle_capacity(order, expands=True) == order
 
 
-def test_the_plan_beside_a_run_has_the_room_of_the_run() -> None:
+@pytest.mark.parametrize(
+    ("model", "backend", "kernel", "found"),
+    [
+        ("qwen3-30b-a3b", "gpu", True, False),
+        ("qwen3-30b-a3b", "gpu", False, True),
+        ("qwen3-30b-a3b", "tpu", False, False),
+        ("gpt-oss-20b", "gpu", True, True),  # matrices of 2,880, which whole blocks do not divide
+        ("llama3-8b", "gpu", False, False),
+    ],
+)
+def test_where_rows_are_spread_over_all_experts(
+    model: str, backend: str, kernel: bool, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr("dragonscale.runtime.experts.has_kernel", lambda: kernel)
+    assert expands(load_model(model).program()) == found
+
+
+def test_the_plan_beside_a_run_has_the_room_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     model = load_model("qwen3-30b-a3b")
     wide, even = (planned(order_for(model.name, capacity=room), model) for room in (2.0, 1.0))
     assert wide is not None
     assert even is not None
     assert wide.hbm_bytes > even.hbm_bytes
     assert wide.step_s > even.step_s
+    grouped = planned(order_for(model.name, capacity=0.0), model)
+    assert grouped is not None
+    assert not grouped.remarks
+    monkeypatch.setattr("dragonscale.runtime.train.planned.expands", lambda _: True)
     dropless = planned(order_for(model.name, capacity=0.0), model)
     assert dropless is not None
     assert any("all experts" in one for one in dropless.remarks)

@@ -66,8 +66,8 @@ def route(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     logits = run.operand(op.inputs[0], op)
     correction = next((run.weight(a, op) for a in op.weights if a.name == "w_score"), None)
-    few = logits.size // logits.shape[-1] <= run.setting.mixing.few
-    chosen = experts.choose(logits, run.section.dims["x"], run.numerics.routing, correction, few)
+    served = run.setting.mixing.few > 0
+    chosen = experts.choose(logits, run.section.dims["x"], run.numerics.routing, correction, served)
     run.put(op, chosen)
     run.layouts[op.output.name] = run.held(op.inputs[0])
 

@@ -17,6 +17,7 @@ from functools import cache, partial
 import jax
 import jax.numpy as jnp
 
+from dragonscale.models.program import Program
 from dragonscale.runtime.numerics import Routing
 from dragonscale.runtime.quantized import Quantized
 
@@ -145,13 +146,22 @@ def has_kernel() -> bool:
     return jax.default_backend() == "gpu" and jax.devices()[0].compute_capability == "9.0"
 
 
-def expands() -> bool:
-    """Whether XLA spreads rows over all experts here: it has no grouped matmul on GPUs."""
-    return jax.default_backend() == "gpu" and not has_kernel()
-
-
 WHOLE_BLOCKS = 128
 """Both dims of matrices that a kernel of `gpu_experts` takes are multiples of it."""
+
+
+def expands(program: Program) -> bool:
+    """Whether XLA spreads rows over all experts of a model here: it has no grouped matmul on GPUs."""
+    dealt = [
+        section.dims[dim.name]
+        for section in program.sections
+        for op in section.ops
+        for array in op.weights
+        if len(array.dims) > 2 and array.dims[0].select
+        for dim in array.dims[1:]
+    ]
+    whole = has_kernel() and all(size % WHOLE_BLOCKS == 0 for size in dealt)
+    return bool(dealt) and jax.default_backend() == "gpu" and not whole
 
 
 def tile_height(rows: int, experts: int) -> int:
@@ -160,11 +170,11 @@ def tile_height(rows: int, experts: int) -> int:
 
 
 def choose(
-    logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None, few: bool = False
+    logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None, served: bool = False
 ) -> ExpertChoice:
     """The best `count` experts of each token by its router's logits [b, t, e]; `correction` is added for the choice
-    only. Of `few` tokens a GPU has a kernel for it, without gradients."""
-    if few and routing.groups == 1 and jax.default_backend() == "gpu":
+    only. For what is `served` a GPU has a kernel, without gradients."""
+    if served and routing.groups == 1 and jax.default_backend() == "gpu":
         from dragonscale.runtime.serve.gpu_routing import choose_few
 
         return choose_few(logits, count, routing, correction)

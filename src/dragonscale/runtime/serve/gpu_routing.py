@@ -76,8 +76,7 @@ def slots_of_few(
         interpret=interpret,
         name="fill_slots",
     )(own, chosen.weights.reshape(own.shape), jnp.asarray(first, jnp.int32).reshape(1))
-    there = Slots(jnp.maximum(owner, 0), count)
-    return ExpertRows(x.reshape(-1, x.shape[-1]), count, owner[:, None], owner, scale, slots=there)
+    return ExpertRows(x.reshape(-1, x.shape[-1]), count, owner[:, None], owner, scale, slots=Slots(owner, count))
 
 
 def _fill(chosen: Any, weights: Any, first: Any, owner: Any, count: Any, scale: Any, *, experts: int) -> None:
@@ -95,7 +94,7 @@ def _fill(chosen: Any, weights: Any, first: Any, owner: Any, count: Any, scale: 
     mine = jnp.where(slot < all_there, jnp.sum(jnp.where((before == slot) & (present > 0), number, 0)), NOBODY)
     weight = gpu.load(weights.at[token, choice], mask=real, other=0.0).astype(jnp.float32)
     given = jnp.sum(jnp.where(own == mine, weight, 0.0), 1)
-    owner[slot] = mine
+    owner[slot] = jnp.maximum(mine, 0)
     gpu.store(scale.at[slot, token[:, 0]], given, mask=token[:, 0] < tokens)
 
     @pl.when(slot == 0)
