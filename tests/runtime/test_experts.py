@@ -9,8 +9,18 @@ import jax.numpy as jnp  # noqa: E402
 
 from dragonscale.errors import Infeasible  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
-from dragonscale.runtime.experts import choose, combine, dispatch, grouped_matmul, multiply, tiled  # noqa: E402
+from dragonscale.runtime.experts import (  # noqa: E402
+    choose,
+    combine,
+    dispatch,
+    expands,
+    grouped_matmul,
+    multiply,
+    slotted,
+    tiled,
+)
 from dragonscale.runtime.numerics import Routing  # noqa: E402
+from dragonscale.runtime.quantized import Quantized  # noqa: E402
 from dragonscale.runtime.server.building import check_weights, no_room_to_compile  # noqa: E402
 from dragonscale.runtime.server.wire import WorkerOrder  # noqa: E402
 from dragonscale.runtime.train.loop import memory_errors, no_room  # noqa: E402
@@ -19,7 +29,6 @@ from dragonscale.runtime.train.settings import Order, RunSettings, settle_capaci
 from dragonscale.runtime.xla import is_full  # noqa: E402
 from dragonscale.serving.plan import ServingPlan  # noqa: E402
 from dragonscale.training.plan_file import parse_plan  # noqa: E402
-from dragonscale.training.stack import load_stack  # noqa: E402
 
 SIZES = [[3, 0, 9, 1, 7], [0, 0, 20, 0, 0], [4, 4, 4, 4, 4], [2, 1, 0, 0, 5]]
 """Rows of five experts, of 20: uneven, all of one, even, and with rows at the end that are nobody's."""
@@ -61,9 +70,40 @@ def test_rows_in_tiles_give_what_sorted_rows_give(height: int, tokens: int) -> N
         assert jnp.allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("tokens", [1, 9])
+def test_experts_that_multiply_all_of_few_tokens_give_what_sorted_rows_give(
+    tokens: int, biased: bool, narrow: bool
+) -> None:
+    """With a bias the router's weights come after the last matmul; of experts split over two chips each adds its
+    own."""
+    keys = jax.random.split(jax.random.key(2), 4)
+    x, logits = jax.random.normal(keys[0], (1, tokens, 6)), jax.random.normal(keys[1], (1, tokens, 8))
+    chosen, bias = choose(logits, 2, Routing()), jnp.arange(8.0)[:, None] * jnp.ones(6)
+    wide, narrowing = (
+        jax.random.normal(key, (8, *shape)) for key, shape in zip(keys[2:], [(6, 4), (4, 6)], strict=True)
+    )
+
+    def weight(values, part):
+        values = values[part]
+        scale = jnp.full((values.shape[0], values.shape[2]), 1 / 16)
+        return Quantized(jnp.round(values * 16).astype(jnp.int8), scale) if narrow else values
+
+    def made(rows, part=slice(None)):
+        rows = multiply(rows, weight(wide, part))
+        rows = multiply(rows.having(jnp.tanh(rows.values)), weight(narrowing, part), last=not biased)
+        return combine(rows.having(rows.values + bias[part][rows.experts]) if biased else rows, chosen)
+
+    whole = made(dispatch(x, chosen, 8))
+    assert jnp.allclose(made(slotted(x, chosen, 8)), whole, atol=1e-5)
+    halves = [made(slotted(x, chosen, 4, 4 * at), slice(4 * at, 4 * at + 4)) for at in range(2)]
+    assert jnp.allclose(sum(halves), whole, atol=1e-5)
+
+
 def test_a_tile_has_one_expert() -> None:
     sizes = jnp.array([3, 0, 9, 8, 0], jnp.int32)
-    tiles = tiled(sizes, 20, 8)
+    tiles = tiled(sizes, jnp.repeat(jnp.arange(5), sizes, total_repeat_length=20), 8)
     assert tiles.owner.tolist() == [0, 2, 2, 3, -1, -1, -1]  # room for five experts that each begin a tile
     assert tiles.places.tolist() == [*range(3), *range(8, 17), *range(24, 32)]
     assert tiles.heights.tolist() == [8, 0, 16, 8, 0]
@@ -98,21 +138,43 @@ def order_for(model: str, **settings: object) -> Order:
 
 
 def test_experts_have_the_room_that_was_planned_where_no_kernel_groups_rows() -> None:
-    order, counted = order_for("qwen3-30b-a3b"), load_stack("dragonscale").experts.capacity
-    assert settle_capacity(order, expands=True).run.capacity == counted > 0
+    order = order_for("qwen3-30b-a3b")
+    assert settle_capacity(order, expands=True).run.capacity == 1
     assert settle_capacity(order, expands=False).run.capacity == 0
     for said in (1.5, 0.0):  # 0 is dropless, and no less said
         order = order_for("qwen3-30b-a3b", capacity=said)
         assert settle_capacity(order, expands=True) == order
 
 
-def test_the_plan_beside_a_run_has_the_room_of_the_run() -> None:
+@pytest.mark.parametrize(
+    ("model", "backend", "kernel", "found"),
+    [
+        ("qwen3-30b-a3b", "gpu", True, False),
+        ("qwen3-30b-a3b", "gpu", False, True),
+        ("qwen3-30b-a3b", "tpu", False, False),
+        ("gpt-oss-20b", "gpu", True, True),  # matrices of 2,880, which whole blocks do not divide
+        ("llama3-8b", "gpu", False, False),
+    ],
+)
+def test_where_rows_are_spread_over_all_experts(
+    model: str, backend: str, kernel: bool, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr("dragonscale.runtime.experts.has_kernel", lambda: kernel)
+    assert expands(load_model(model).program()) == found
+
+
+def test_the_plan_beside_a_run_has_the_room_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     model = load_model("qwen3-30b-a3b")
     wide, even = (planned(order_for(model.name, capacity=room), model) for room in (2.0, 1.0))
     assert wide is not None
     assert even is not None
     assert wide.hbm_bytes > even.hbm_bytes
     assert wide.step_s > even.step_s
+    grouped = planned(order_for(model.name, capacity=0.0), model)
+    assert grouped is not None
+    assert not grouped.remarks
+    monkeypatch.setattr("dragonscale.runtime.train.planned.expands", lambda _: True)
     dropless = planned(order_for(model.name, capacity=0.0), model)
     assert dropless is not None
     assert any("all experts" in one for one in dropless.remarks)

@@ -109,22 +109,31 @@ class IndexedAttention(Component):
         return (*self.indexer.ops(), *self.attention.ops())
 
 
-LARGEST_HEAD = 128
+LARGEST_HEAD, WIDE_HEAD = 128, 256
 ATTENTION_BLOCK = BLOCK
 
 
-def takes_flash(key: int, value: int, soft_cap: bool, sinks: bool, chunk: bool) -> bool:
-    """Whether a flash kernel takes heads of such keys and values.
+def takes_flash(key: int, value: int, soft_cap: bool, sinks: bool, chunk: bool, wide: bool = False) -> bool:
+    """Whether a flash kernel takes heads of such keys and values. From Hopper on (`wide`) cuDNN's take heads of 256,
+    and values smaller than keys.
 
     >>> takes_flash(128, 128, False, False, False), takes_flash(256, 256, False, False, False)
     (True, False)
+    >>> takes_flash(256, 256, False, False, False, wide=True), takes_flash(192, 128, False, False, False, wide=True)
+    (True, True)
     """
-    return key == value and key <= LARGEST_HEAD and not (soft_cap or sinks or chunk)
+    sizes = value <= key <= WIDE_HEAD and key % 8 == 0 if wide else key == value and key <= LARGEST_HEAD
+    return sizes and not (soft_cap or sinks or chunk)
 
 
-def line_takes_flash(section: Section, op: Op) -> bool:
+WIDE_HEADS = ("hopper", "blackwell")
+"""Architectures on which flash kernels take wide heads (cuDNN 9.10)."""
+
+
+def line_takes_flash(section: Section, op: Op, architecture: str) -> bool:
     """The same of a line of a program, whole sequences against themselves."""
     assert op.output is not None
     key, value = (section.dims.get(array.names[-1], 0) for array in (op.inputs[0], op.output))
     plain = op.function == "attend" and section.top is None and section.compress is None
-    return plain and takes_flash(key, value, section.soft_cap, bool(op.weights), section.chunk is not None)
+    odd = section.soft_cap, bool(op.weights), section.chunk is not None
+    return plain and takes_flash(key, value, *odd, architecture in WIDE_HEADS)

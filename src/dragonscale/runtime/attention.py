@@ -90,14 +90,12 @@ def attend(
 
 
 def flash_possible(query: jax.Array, value: jax.Array, how: Scoring) -> bool:
-    """Whether cuDNN's kernel can do it: a GPU, half precision, equal head sizes up to 128, nothing unusual."""
-    return (
-        jax.default_backend() == "gpu"
-        and query.dtype in (jnp.bfloat16, jnp.float16)
-        and takes_flash(
-            query.shape[-1], value.shape[-1], bool(how.cap), how.sinks is not None, how.reach.chunk is not None
-        )
-    )
+    """Whether cuDNN's kernel can do it: a GPU, half precision, head sizes that it takes, nothing unusual."""
+    if jax.default_backend() != "gpu" or query.dtype not in (jnp.bfloat16, jnp.float16):
+        return False
+    wide = float(jax.devices()[0].compute_capability) >= 9
+    odd = bool(how.cap), how.sinks is not None, how.reach.chunk is not None
+    return takes_flash(query.shape[-1], value.shape[-1], *odd, wide)
 
 
 def matching_heads(heads: jax.Array, shared_by: int, mine: int, block: jax.Array | int) -> jax.Array:
@@ -116,9 +114,12 @@ def attend_causally(
     """Whole sequences against themselves, as in training and prefill; or a part of the queries against all keys."""
     if query.shape[1] == key.shape[1] and flash_possible(query, value, how):
         window = None if how.reach.window is None else (how.reach.window - 1, 0)
-        return jax.nn.dot_product_attention(
+        size = value.shape[-1]  # filled up with zeros: JAX wants values as wide as keys
+        value = jnp.pad(value, ((0, 0), (0, 0), (0, 0), (0, max(0, key.shape[-1] - size))))
+        found = jax.nn.dot_product_attention(
             query, key, value, scale=how.scale, is_causal=True, local_window_size=window, implementation="cudnn"
         )
+        return found[..., :size]
     return attend(query, key, value, queries, keys, how)
 
 

@@ -48,10 +48,12 @@ def capacity_for(rows: int, experts: int, factor: float) -> int:
 @dataclass(frozen=True)
 class Mixing:
     """How tokens reach experts. `capacity` is the room of each expert over its even share, beyond which rows are
-    dropped; None drops nothing. `native` chooses JAX's ragged collective (None: where the backend has it)."""
+    dropped; None drops nothing. `native` chooses JAX's ragged collective (None: where the backend has it). Up to `few`
+    tokens on a chip every chosen expert multiplies all of them."""
 
     capacity: float | None = None
     native: bool | None = None
+    few: int = 0
 
 
 Return = Callable[[ExpertRows], ExpertRows]

@@ -33,7 +33,10 @@ def expert_matmul(op: Op, run: SectionPass) -> None:
         run.routed.wide = run.routed.wide or widened(rows, made)
         rows = run.routed.wide
     last = _is_last(op, run.section)
-    done = experts.multiply(rows.weighted() if last else rows, run.weight(weight, op, rows.values.dtype))
+    if (key := run.joined(op)) is None:
+        done = experts.multiply(rows, run.weight(weight, op, rows.values.dtype), last)
+    else:
+        done = _part_of_joined(op, run, key, rows)
     if summed and not alike:
         done = narrowed(done, run.routed.rows, summed)
     elif summed and last:
@@ -41,6 +44,15 @@ def expert_matmul(op: Op, run: SectionPass) -> None:
     elif summed:
         done = done.having(jax.lax.psum(done.values, summed))
     run.put(op, done)
+
+
+def _part_of_joined(op: Op, run: SectionPass, key: str, rows: ExpertRows) -> ExpertRows:
+    """A line's part of one matmul with several weights of an expert side by side, computed by the first of them."""
+    if key not in run.products:
+        run.products[key] = experts.multiply(rows, run.weights[key])
+    made: ExpertRows = run.products[key]
+    parts = jnp.split(made.values, len(key.split("+")), -1)
+    return made.having(parts[key.split("+").index(op.weights[0].name)])
 
 
 def _is_last(op: Op, section: Section) -> bool:
@@ -54,7 +66,8 @@ def route(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     logits = run.operand(op.inputs[0], op)
     correction = next((run.weight(a, op) for a in op.weights if a.name == "w_score"), None)
-    chosen = experts.choose(logits, run.section.dims["x"], run.numerics.routing, correction)
+    served = run.setting.mixing.few > 0
+    chosen = experts.choose(logits, run.section.dims["x"], run.numerics.routing, correction, served)
     run.put(op, chosen)
     run.layouts[op.output.name] = run.held(op.inputs[0])
 
@@ -67,11 +80,23 @@ def dispatch(op: Op, run: SectionPass) -> None:
     x, chosen = jax.tree.map(lambda each: place.part(each, 1, spread), (x, chosen))
     if gathered := place.gathered_axes:
         x, chosen = jax.tree.map(lambda e: jax.lax.all_gather(e, gathered, axis=0, tiled=True), (x, chosen))
+    if _by_slots(run, chosen):
+        count = run.section.dims["e"] // place.ways(place.picked_axes)
+        rows = experts.slotted(x, chosen, count, place.index(place.picked_axes) * count)
+        run.routed = Routed(chosen, rows, None)
+        return run.put(op, rows)
     height = _tile_height(run, chosen.experts.size)
     rows, way = to_experts(x, chosen, run.section.dims["e"], place.expert_axes, run.setting.mixing, height)
     rows = own_experts(rows, place, place.picked_axes)
     run.routed = Routed(chosen, rows, way)
-    run.put(op, rows)
+    return run.put(op, rows)
+
+
+def _by_slots(run: SectionPass, chosen: ExpertChoice) -> bool:
+    """Whether tokens are so few that every chosen expert multiplies all of them, and stay on this chip."""
+    place, few = run.place, run.setting.mixing.few
+    away = place.expert_axes or place.token_axes or place.gathered_axes
+    return not away and chosen.weights[..., 0].size <= few and _whole(run, 64)
 
 
 def _tile_height(run: SectionPass, rows: int) -> int:
@@ -81,16 +106,22 @@ def _tile_height(run: SectionPass, rows: int) -> int:
         return 0
     if place.expert_axes or place.picked_axes or place.token_axes:
         return 0
+    return experts.tile_height(rows, count) if _whole(run, experts.WHOLE_BLOCKS) else 0
+
+
+def _whole(run: SectionPass, block: int) -> bool:
+    """Whether both dims of experts' matrices are multiples of a block."""
     matmuls = [op for op in run.section.ops if any(dim.select for array in op.weights for dim in array.dims)]
     widths = [run.local_size(dim.name, dim.axes) for op in matmuls for dim in run.used(op.weights[0], op).dims[1:]]
-    return experts.tile_height(rows, count) if all(width % experts.WHOLE_BLOCKS == 0 for width in widths) else 0
+    return all(width % block == 0 for width in widths)
 
 
 def combine(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     assert run.routed is not None
     place, routed = run.place, run.routed
-    done = among_all(run.tensors[op.inputs[0].name], place, place.picked_axes)
+    done = run.tensors[op.inputs[0].name]
+    done = done if done.slots is not None else among_all(done, place, place.picked_axes)
     made = from_experts(done, routed.way, routed.chosen)
     rest = run.at_rest(op.output)
     layout = {dim.name: place.token_axes if dim.name == "t" else dim.axes for dim in rest.dims}

@@ -5,6 +5,8 @@ tokens by expert; matmuls with expert weights are `grouped_matmul`; `combine` pu
 The router's weights travel with the rows and are multiplied in before an expert's last matmul: a gradient then needs
 what that matmul read, and not its result.
 
+Of few tokens on a GPU every chosen expert multiplies all (`slotted`): reading its matrix is all that takes time.
+
 Where a GPU has a kernel for it (`gpu_experts`), every expert's rows begin at a tile of its own, and moves to the tiles
 and back are gathers, forward and backward.
 """
@@ -15,6 +17,7 @@ from functools import cache, partial
 import jax
 import jax.numpy as jnp
 
+from dragonscale.models.program import Program
 from dragonscale.runtime.numerics import Routing
 from dragonscale.runtime.quantized import Quantized
 
@@ -34,7 +37,8 @@ class ExpertRows:
     """Rows sorted by expert: values [r, d], rows of each expert, the expert, the original place and the router's weight
     of each row (None once it is multiplied in). `shift` is how far uneven rows were rolled to have a chip's own experts
     first. Where every expert has the same number of rows whatever was chosen, they are `even`, and matmuls with them
-    are plain ones. Rows in `tiles` have zeros between the experts, whose order is one beyond the last."""
+    are plain ones. Rows in `tiles` have zeros between the experts, whose order is one beyond the last. With `slots` the
+    values are all tokens [r, d], and from the first matmul on [slot, r, f]."""
 
     values: jax.Array
     sizes: jax.Array
@@ -43,6 +47,7 @@ class ExpertRows:
     scale: jax.Array | None = None
     shift: jax.Array | None = None
     tiles: "Tiles | None" = None
+    slots: "Slots | None" = None
     even: bool = field(default=False, metadata={"static": True})
 
     def having(self, values: jax.Array) -> "ExpertRows":
@@ -52,7 +57,7 @@ class ExpertRows:
         """With the router's weights multiplied in."""
         if self.scale is None:
             return self
-        return replace(self, values=self.values * self.scale[:, None].astype(self.values.dtype), scale=None)
+        return replace(self, values=self.values * self.scale[..., None].astype(self.values.dtype), scale=None)
 
 
 @jax.tree_util.register_dataclass
@@ -67,19 +72,49 @@ class Tiles:
     places: jax.Array
 
 
-def tiled(sizes: jax.Array, count: int, height: int) -> Tiles:
-    """Tiles of `height` rows for `count` rows sorted by expert."""
-    experts = sizes.size
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Slots:
+    """The experts that few tokens chose: the expert of each slot, and how many slots have one ([1])."""
+
+    owner: jax.Array
+    count: jax.Array
+
+
+NOBODY = -(2**30)
+"""The owner of a slot that no expert has."""
+
+
+def slotted(x: jax.Array, chosen: ExpertChoice, experts: int, first: jax.Array | int = 0) -> ExpertRows:
+    """All tokens for every expert that one of them chose, of `experts` from the `first` on: the router's weights are
+    zero for the others. Nothing is sorted, no row is moved."""
+    if jax.default_backend() == "gpu":
+        from dragonscale.runtime.serve.gpu_routing import slots_of_few
+
+        return slots_of_few(x, chosen, experts, first)
+    own = chosen.experts.reshape(-1, chosen.experts.shape[-1]) - first
+    number = jnp.arange(experts, dtype=jnp.int32)
+    present = (own[..., None] == number).any((0, 1))
+    before = jnp.where(number[None] < number[:, None], present[None], 0).sum(1)
+    slot = jnp.arange(min(experts, own.size), dtype=jnp.int32)[:, None]
+    owner = jnp.where(present & (before == slot), number, NOBODY).max(1)
+    weights = chosen.weights.reshape(own.shape)
+    scale = jnp.where(own == owner[:, None, None], weights, 0).sum(2)
+    slots = Slots(jnp.maximum(owner, 0), present.sum(dtype=jnp.int32)[None])
+    return ExpertRows(x.reshape(-1, x.shape[-1]), present, owner[:, None], owner, scale, slots=slots)
+
+
+def tiled(sizes: jax.Array, own: jax.Array, height: int) -> Tiles:
+    """Tiles of `height` rows for rows sorted by expert, whose experts are `own`; those of none go beyond the last."""
+    experts, count = sizes.size, own.size
     most = -(-(count + min(experts, count) * (height - 1)) // height)
     heights = -(-sizes // height) * height
     ends = jnp.cumsum(heights)
     begins = ends - heights
     number = jnp.arange(most, dtype=jnp.int32)
-    owner = jnp.searchsorted(ends // height, number, side="right").astype(jnp.int32)
-    rows = jnp.arange(count, dtype=jnp.int32)
-    own = jnp.searchsorted(jnp.cumsum(sizes), rows, side="right")  # the expert of each sorted row
+    owner = (ends[None] // height <= number[:, None]).sum(1, dtype=jnp.int32)
     shift = (begins - (jnp.cumsum(sizes) - sizes)).at[own].get(mode="fill", fill_value=most * height)
-    places = (rows + shift).astype(jnp.int32)
+    places = (jnp.arange(count, dtype=jnp.int32) + shift).astype(jnp.int32)
     return Tiles(begins, heights, jnp.where(owner < experts, owner, -1), places)
 
 
@@ -111,13 +146,22 @@ def has_kernel() -> bool:
     return jax.default_backend() == "gpu" and jax.devices()[0].compute_capability == "9.0"
 
 
-def expands() -> bool:
-    """Whether XLA spreads rows over all experts here: it has no grouped matmul on GPUs."""
-    return jax.default_backend() == "gpu" and not has_kernel()
-
-
 WHOLE_BLOCKS = 128
 """Both dims of matrices that a kernel of `gpu_experts` takes are multiples of it."""
+
+
+def expands(program: Program) -> bool:
+    """Whether XLA spreads rows over all experts of a model here: it has no grouped matmul on GPUs."""
+    dealt = [
+        section.dims[dim.name]
+        for section in program.sections
+        for op in section.ops
+        for array in op.weights
+        if len(array.dims) > 2 and array.dims[0].select
+        for dim in array.dims[1:]
+    ]
+    whole = has_kernel() and all(size % WHOLE_BLOCKS == 0 for size in dealt)
+    return bool(dealt) and jax.default_backend() == "gpu" and not whole
 
 
 def tile_height(rows: int, experts: int) -> int:
@@ -125,9 +169,15 @@ def tile_height(rows: int, experts: int) -> int:
     return 128 if rows >= 48 * experts else 64
 
 
-def choose(logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None) -> ExpertChoice:
+def choose(
+    logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None, served: bool = False
+) -> ExpertChoice:
     """The best `count` experts of each token by its router's logits [b, t, e]; `correction` is added for the choice
-    only."""
+    only. For what is `served` a GPU has a kernel, without gradients."""
+    if served and routing.groups == 1 and jax.default_backend() == "gpu":
+        from dragonscale.runtime.serve.gpu_routing import choose_few
+
+        return choose_few(logits, count, routing, correction)
     logits = logits.astype(jnp.float32)
     scores = jax.nn.sigmoid(logits) if routing.score == "sigmoid" else jax.nn.softmax(logits, -1)
     ranked = logits if routing.score == "after" else scores
@@ -163,7 +213,7 @@ def dispatch(x: jax.Array, chosen: ExpertChoice, experts: int, height: int = 0) 
     tokens, weights = x.reshape(-1, x.shape[-1]), chosen.weights.reshape(-1)
     if not height:
         return ExpertRows(tokens[order // count], sizes, flat[order], order, weights[order])
-    tiles = tiled(sizes, flat.size, height)
+    tiles = tiled(sizes, flat[order], height)
     room = tiles.owner.size * height
     source = jnp.full(room, flat.size, jnp.int32).at[tiles.places].set(order.astype(jnp.int32))
     target = jnp.zeros_like(source, shape=flat.shape).at[order].set(tiles.places)
@@ -173,11 +223,15 @@ def dispatch(x: jax.Array, chosen: ExpertChoice, experts: int, height: int = 0) 
     return ExpertRows(rows, sizes, own, source, scale, tiles=replace(tiles, places=target))
 
 
-def multiply(rows: ExpertRows, weight: jax.Array | Quantized) -> ExpertRows:
-    """Each expert's rows times its matrix: weight [e, d, f]."""
+def multiply(rows: ExpertRows, weight: jax.Array | Quantized, last: bool = False) -> ExpertRows:
+    """Each expert's rows times its matrix: weight [e, d, f]. What goes straight back to tokens (`last`) has the
+    router's weights multiplied in, and slots added up."""
+    rows = rows.weighted() if last else rows
     if isinstance(weight, Quantized):
         done = multiply(rows, weight.values)
         return done.having((done.values * weight.scale[rows.experts]).astype(rows.values.dtype))
+    if rows.slots is not None:
+        return rows.having(slot_matmul(rows.values, weight, rows.slots, last))
     weight = weight.astype(rows.values.dtype)
     if rows.tiles is not None:
         return rows.having(tile_matmul(rows.values, weight, rows.tiles))
@@ -186,6 +240,17 @@ def multiply(rows: ExpertRows, weight: jax.Array | Quantized) -> ExpertRows:
         return rows.having(grouped_matmul(rows.values, weight, rows.sizes, most))
     boxes = rows.values.reshape(weight.shape[0], -1, weight.shape[1])
     return rows.having(jnp.einsum("erd,edf->erf", boxes, weight).reshape(-1, weight.shape[2]))
+
+
+def slot_matmul(x: jax.Array, weight: jax.Array, slots: Slots, summed: bool) -> jax.Array:
+    """Tokens [r, d], or of each slot [s, r, d], times the matrices of the slots' experts; `summed` over the slots."""
+    if jax.default_backend() == "gpu":
+        from dragonscale.runtime.serve.gpu_slots import experts_of_few
+
+        return experts_of_few(x, weight, slots.owner, slots.count, summed)
+    there = (jnp.arange(slots.owner.size) < slots.count)[:, None, None]
+    own = jnp.where(there, weight[slots.owner], 0).astype(x.dtype)
+    return jnp.einsum(f"{'s' * (x.ndim - 2)}rd,sdf->{'' if summed else 's'}rf", x, own)
 
 
 def tile_matmul(rows: jax.Array, weight: jax.Array, tiles: Tiles) -> jax.Array:
@@ -230,6 +295,9 @@ def grouped_matmul(rows: jax.Array, weight: jax.Array, sizes: jax.Array, most: i
 
 def combine(rows: ExpertRows, chosen: ExpertChoice) -> jax.Array:
     """Results back at their tokens, weighted and added: [b, t, d]."""
+    if rows.slots is not None:
+        added = rows.values if rows.values.ndim == 2 else rows.weighted().values.sum(0)
+        return added.reshape(*chosen.experts.shape[:-1], -1)
     rows = rows.weighted()
     if rows.tiles is not None:
         back = moved(rows.values, rows.tiles.places, rows.order)

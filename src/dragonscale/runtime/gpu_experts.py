@@ -55,7 +55,8 @@ def _laid_out(columns: int, dtype: Any) -> tuple[Any, ...]:
     return hopper.TilingTransform((8, swizzle // size)), hopper.SwizzleTransform(swizzle)
 
 
-def _kernel(body: Callable[..., None], shape: tuple[int, ...], dtype: Any) -> Any:
+def _kernel(body: Callable[..., None], shape: tuple[int, ...], dtype: Any, name: str = "grouped_matmul") -> Any:
+    body.__name__ = name  # what profiles call it
     return hopper.kernel(
         body,
         out_type=jax.ShapeDtypeStruct(shape, dtype),
@@ -200,7 +201,9 @@ def _matrix_gradients(rows: jax.Array, gradient: jax.Array, begins: jax.Array, h
 
         made.scoped(rows_ref, gradient_ref, blocks)
 
-    return _kernel(body, (experts, deep, width), rows.dtype)(begins, heights // DEEP, rows, gradient)
+    return _kernel(body, (experts, deep, width), rows.dtype, "grouped_gradient")(
+        begins, heights // DEEP, rows, gradient
+    )
 
 
 @jax.custom_vjp

@@ -63,11 +63,13 @@ def joined_names(section: Section) -> list[tuple[str, ...]]:
 
 
 def _joins(op: Op) -> bool:
-    """Whether a line is a matmul [b, t, d] · [d, …] with a whole weight."""
+    """Whether a line is a matmul [b, t, d] · [d, …], or of experts [b, t, x, d] · [e, d, f]."""
     if op.function != "einsum" or len(op.inputs) != 1 or len(op.weights) != 1 or op.part in WIDE_PARTS:
         return False
     weight, x = op.weights[0], op.inputs[0]
-    return not any(dim.select for dim in weight.dims) and x.names == ("b", "t", weight.names[0])
+    dealt = [dim.select for dim in weight.dims if dim.select]
+    summed = weight.names[len(dealt)]
+    return x.names == ("b", "t", *dealt, summed) and (not dealt or summed == "d")
 
 
 def channels(section: Section, array: Array) -> tuple[str, ...] | None:
@@ -154,6 +156,9 @@ class WeightPlacement:
         scaled = {name: found for name, array in arrays.items() if self.narrow and (found := channels(section, array))}
         setting = PassSetting(Numerics(), place=self.place)
 
+        def dealt(group: tuple[str, ...]) -> bool:
+            return any(dim.select for dim in arrays[group[0]].dims)
+
         def rounded(name: str, value: jax.Array) -> Any:
             if name not in scaled:
                 return value
@@ -174,7 +179,7 @@ class WeightPlacement:
                     else run.own_heads(value, own)
                 )
             for group in groups:
-                mine["+".join(group)] = _side_by_side([mine.pop(name) for name in group])
+                mine["+".join(group)] = _side_by_side([mine.pop(name) for name in group], dealt(group))
             return mine
 
         def specs(packed: bool) -> dict[str, Any]:
@@ -186,6 +191,9 @@ class WeightPlacement:
                 found[name] = spec
             for group in groups if packed else ():
                 members = [found.pop(name) for name in group]
+                if dealt(group):
+                    found["+".join(group)] = members[0]
+                    continue
                 axes = max((_axes(member) for member in members), key=len) or None
                 wide, long = PartitionSpec(None, axes), PartitionSpec(axes)
                 found["+".join(group)] = Quantized(wide, long) if self.narrow else wide  # pyright: ignore[reportArgumentType]
@@ -202,13 +210,14 @@ def _axes(spec: Any) -> tuple[str, ...]:
     return tuple(axis for part in found if part for axis in ((part,) if isinstance(part, str) else part))
 
 
-def _side_by_side(members: list[Any]) -> Any:
-    """Weights [d, …] as one [d, m]."""
+def _side_by_side(members: list[Any], dealt: bool) -> Any:
+    """Weights [d, …] as one [d, m]; those of experts (`dealt`) [e, d, f] as one [e, d, m]."""
+    if isinstance(members[0], Quantized):
+        values, scales = ([getattr(each, name) for each in members] for name in ("values", "scale"))
+        return Quantized(_side_by_side(values, dealt), _scales(scales, dealt))
+    flat = members if dealt else [each.reshape(each.shape[0], -1) for each in members]
+    return jnp.concatenate(flat, -1)
 
-    def flat(each: jax.Array) -> jax.Array:
-        return each.reshape(each.shape[0], -1)
 
-    if not isinstance(members[0], Quantized):
-        return jnp.concatenate([flat(each) for each in members], 1)
-    scales = jnp.concatenate([each.scale.reshape(-1) for each in members])
-    return Quantized(jnp.concatenate([flat(each.values) for each in members], 1), scales)
+def _scales(members: list[jax.Array], dealt: bool) -> jax.Array:
+    return jnp.concatenate(members if dealt else [each.reshape(-1) for each in members], -1)

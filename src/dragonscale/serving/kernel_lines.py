@@ -213,7 +213,8 @@ def _flash(kernel: Kernel, bench: KernelBench) -> bool:
     """Whether a flash kernel takes the attention of a section, where the engine's is not for all."""
     if not bench.engine.kernels.plain_flash:
         return True
-    plain = bench.profile.chip.kind == "gpu" and line_takes_flash(bench.section, kernel.op)
+    chip = bench.profile.chip
+    plain = chip.kind == "gpu" and line_takes_flash(bench.section, kernel.op, chip.architecture)
     return plain and (bench.phase == "prefill" or bench.section.span is None)
 
 

@@ -75,7 +75,7 @@ def attention_lines(kernel: Kernel, own: PlacedSection) -> Iterator[PassLine]:
         ops=((kernel.line, flops),),
         launches=many + (hops if reading.rules.ring else 0),
         covers=cover,
-        kept=plain_flash and line_takes_flash(section, kernel.op),
+        kept=plain_flash and line_takes_flash(section, kernel.op, setting.slice.chip.architecture),
     )
     yield line
     if _by_hops(reading, setting):
@@ -126,7 +126,7 @@ def _shape(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mes
         head_dim=sizes.get("h", sizes.get("j", 128)),
         v_head_dim=sizes.get("g", sizes.get("h", 128)),
         window=section.span if section.span is not None and section.span < length else None,
-        plain=line_takes_flash(section, kernel.op),
+        plain=line_takes_flash(section, kernel.op, setting.slice.chip.architecture),
     )
 
 

@@ -8,9 +8,13 @@ import numpy
 import pytest
 
 from dragonscale.runtime.attention import Reach, Scoring
+from dragonscale.runtime.experts import choose, slotted
+from dragonscale.runtime.numerics import Routing
 from dragonscale.runtime.quantized import quantized
 from dragonscale.runtime.serve.gpu_attention import PageReading, Tile, attend_rows, decode_rows, prompt_rows
 from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens, skinny_matmul
+from dragonscale.runtime.serve.gpu_routing import choose_few, slots_of_few
+from dragonscale.runtime.serve.gpu_slots import slot_matmul
 from dragonscale.runtime.serve.paged_attention import (
     PagedKeys,
     StepRows,
@@ -153,3 +157,38 @@ def test_which_einsums_are_such_matmuls(monkeypatch: pytest.MonkeyPatch) -> None
     numpy.testing.assert_array_equal(found, jnp.einsum("abcd,cde->abe", x, weight))
     assert few_tokens("abcd,ecd->abe", x, normal(2, 32, 4, 64)) is None
     assert few_tokens("abcd,cde->abe", jnp.tile(x, (1, 30, 1, 1)), weight) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize(("tokens", "columns", "chosen"), [(3, 48, 3), (16, 64, 6), (20, 64, 0)])
+def test_matmuls_of_few_tokens_with_experts(tokens: int, columns: int, chosen: int, dtype: str) -> None:
+    """Slots beyond the chosen ones are zero; each of two sums has every second slot."""
+    weight = jnp.round(normal(1, 6, 128, columns) * 9).astype(dtype)
+    owner, count = jnp.array([4, 0, 5, 1, 3, 2], jnp.int32), jnp.array([chosen], jnp.int32)
+    there = jnp.where((jnp.arange(6) < chosen)[:, None, None], weight[owner], 0).astype(jnp.float32)
+    x, own = normal(2, tokens, 128), normal(3, 6, tokens, 128)
+    found = slot_matmul(x, weight, owner, count, MatmulTile(64, 64, 6), interpret=True)
+    assert jnp.allclose(found, jnp.einsum("tk,skn->stn", x, there), atol=1e-3)
+    found = slot_matmul(own, weight, owner, count, MatmulTile(64, 64, 2), interpret=True)
+    wanted = jnp.einsum("stk,skn->stn", own, there).reshape(3, 2, tokens, columns).sum(0)
+    assert jnp.allclose(found, wanted, atol=1e-3)
+
+
+@pytest.mark.parametrize("correction", [None, 0.1])
+@pytest.mark.parametrize(
+    "routing",
+    [Routing(), Routing("after", False), Routing("sigmoid", True, 2.5), Routing("softmax", False)],
+    ids=lambda one: one.score,
+)
+def test_routing_of_few_tokens(routing: Routing, correction: float | None) -> None:
+    """As XLA's: the choice, its weights, slots of all experts and of a chip's own."""
+    logits, x = normal(1, 1, 5, 6), normal(2, 1, 5, 4)
+    added = None if correction is None else correction * jnp.arange(6.0)
+    wanted, found = choose(logits, 3, routing, added), choose_few(logits, 3, routing, added, interpret=True)
+    assert found.experts.tolist() == wanted.experts.tolist()
+    numpy.testing.assert_allclose(found.weights, wanted.weights, atol=1e-6)
+    for experts, first in ((6, 0), (3, 3)):
+        one, other = slotted(x, wanted, experts, first), slots_of_few(x, wanted, experts, first, interpret=True)
+        assert one.slots.owner.tolist() == other.slots.owner.tolist()
+        assert one.slots.count.tolist() == other.slots.count.tolist()
+        numpy.testing.assert_allclose(one.scale, other.scale, atol=1e-6)

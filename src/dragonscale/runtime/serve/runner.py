@@ -8,6 +8,7 @@ are found again in the user's cache folder (`DRAGONSCALE_CACHE`, or `~/.cache/dr
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.models.program import Program
 from dragonscale.runtime.decode import check, serving_mesh
+from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.packed_weights import WeightPlacement, reader_of, served
@@ -60,9 +62,9 @@ class ModelRunner:
         self.setting = PassSetting(numerics, dtype, place)
         self.platform = self.mesh.devices.flat[0].platform
         if self.platform in ("gpu", "cuda"):
-            from dragonscale.runtime.serve.gpu_matmul import few_tokens  # it needs Pallas, which others need not load
+            from dragonscale.runtime.serve.gpu_matmul import MOST, few_tokens  # Pallas: others need not load it
 
-            self.setting = replace(self.setting, multiply=few_tokens)
+            self.setting = replace(self.setting, multiply=few_tokens, mixing=Mixing(few=MOST))
         self.by_rank = NamedSharding(self.mesh, PartitionSpec("data"))
         self.placement = WeightPlacement(program, place, self.mesh, dtype, plan.weights == "int8")
         if weights is not None and (callable(weights) or "layers" not in weights):
@@ -77,6 +79,7 @@ class ModelRunner:
         self.cache: list[PagedKeys] = [] if weights is None else self._empty()
         self.hidden: jax.Array | None = None
         self._compiled: dict[StepShape | str, Any] = {}
+        self._alone = Lock()
 
     def _layer_room(self, name: str) -> PagedKeys:
         """Shapes and shardings of a layer's cache."""
@@ -150,7 +153,14 @@ class ModelRunner:
         function, arguments = self._mover(which) if isinstance(which, str) else self.program_of(which)
         prompts = isinstance(which, StepShape) and which.tokens > 0
         options = PROMPT_OPTIONS if prompts and self.platform in ("gpu", "cuda") else {}
-        return function.lower(*arguments).compile(compiler_options=options)
+        lowered = function.lower(*arguments)
+        try:
+            return lowered.compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError as error:
+            if "ptxas" not in str(error):
+                raise
+            with self._alone:  # several threads that start the assembler at once may fail to
+                return lowered.compile(compiler_options=options)
 
     def run(self, batch: StepBatch, last: jax.Array) -> jax.Array:
         """Logits [R, read, V] in fp32 of a step, on the devices; `hidden` then holds the states [R, read, d] below

@@ -171,9 +171,9 @@ Watch = Callable[[dict[str, Any]], None]
 def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | None = None) -> TrainResult:
     """Run an order to its last step; `watch` is called with the metrics of every step, `profiler`
     records some of them."""
-    order = settle_capacity(order, expands())
     model = load_model(order.model)
     program, numerics = model.program(), numerics_of(order.model)
+    order = settle_capacity(order, expands(program))
     tokens = open_data(order, program, order.run.data)
     trainer = make_trainer(order, program, numerics, _mesh(order), masked=tokens.masked)
     kept = _checkpoints(order, tokens, str(program))

@@ -13,6 +13,7 @@ from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, load_chip, parse_slice
 from dragonscale.physics.hardware.driver_names import chip_named
+from dragonscale.runtime.experts import expands
 from dragonscale.runtime.train.settings import Order
 from dragonscale.training.evaluation import Job, first, judge_one, problems
 from dragonscale.training.stack import change, load_stack
@@ -88,17 +89,17 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
         hbm_bytes=first(verdict.hbm_bytes),
         state_bytes=verdict.ledger.memory["weights and optimizer"],
         problems=tuple(problems(job, plan, verdict)),
-        remarks=_expanded(job),
+        remarks=_expanded(order, model),
     )
 
 
-def _expanded(job: Job) -> tuple[str, ...]:
+def _expanded(order: Order, model: Transformer) -> tuple[str, ...]:
     """That the step is of other matmuls than the plan's."""
-    if not job.experts or job.stack.experts.capacity or job.slice.chip.kind != "gpu":
+    if order.run.capacity != 0 or not expands(model.program()):
         return ()
     return (
-        "With --capacity 0 no token is dropped, and XLA on a GPU multiplies every row by all experts; the planned step "
-        "is of rows times their own experts, as with --capacity 1.",
+        "With --capacity 0 no token is dropped, and XLA on this GPU multiplies every row by all experts; the planned "
+        "step is of rows times their own experts, as with --capacity 1.",
     )
 
 

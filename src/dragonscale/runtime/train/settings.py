@@ -30,7 +30,6 @@ from dragonscale.physics.units import parse_count, parse_length
 from dragonscale.training.legal import own_ranks
 from dragonscale.training.plan import Plan, layers_of
 from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
-from dragonscale.training.stack import load_stack
 
 DTYPES = ("bf16", "fp32")
 """What matrices may be multiplied in; weights are kept in fp32 either way."""
@@ -98,13 +97,15 @@ class Order:
         return 1 if self.plan.pipe > 1 else self.microbatches
 
 
+EVEN_SHARE = 1.0
+
+
 def settle_capacity(order: Order, expands: bool) -> Order:
     """An order that says what room experts have. Where nobody did, none of their tokens are dropped, but where XLA
-    `expands` rows to all experts they have what plans of this program count on."""
+    `expands` rows to all experts they have room for their even share."""
     if order.run.capacity is not None:
         return order
-    planned = load_stack("dragonscale").experts.capacity if expands else 0.0
-    return replace(order, run=replace(order.run, capacity=planned))
+    return replace(order, run=replace(order.run, capacity=EVEN_SHARE if expands else 0.0))
 
 
 def learning_rate(run: RunSettings, done: int) -> float:
