@@ -2,9 +2,10 @@
 
 What is done when is a timeline of `training.pipeline_order`, the planner's own schedules; here it becomes a table that
 all chips walk through together, one row a tick. At a tick a chip runs a chunk of layers forward or backward for one
-microbatch, or waits, and then passes an activation to the next chip and a gradient to the one before. Only inputs of
-chunks are kept; a backward tick computes its chunk again. They lie in as many slots as the schedule ever holds, which
-is why 1F1B needs less memory than GPipe.
+microbatch, or waits, and then passes an activation to the next chip and a gradient to the one before. What a forward
+tick keeps for its backward tick is what the layers' remat policy keeps; it lies in as many slots as the schedule ever
+holds, which is why 1F1B needs less memory than GPipe. Weights are not kept again: a backward tick reads them where
+they are.
 
 `pipelined_loss` computes loss and gradients in one walk, as all schedules but GPipe must (a backward tick comes before
 the last forward one). To JAX it is an ordinary function with a derivative of its own, so embeddings before it and
@@ -25,7 +26,7 @@ with the head. Those are computed on every chip of the axis.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -43,17 +44,18 @@ from dragonscale.training.pipeline_order import Piece, Timeline, check, stage_of
 
 IDLE, FORWARD, BACKWARD, LAST = range(4)
 """What a chip does in a tick; `LAST` is the backward task of the final stage, which also computes the loss."""
-COLUMNS = ("kind", "chunk", "microbatch", "first", "input", "gradient", "put_input", "put_gradient", "final")
+COLUMNS = ("kind", "chunk", "microbatch", "first", "input", "gradient", "kept", "put_input", "put_gradient")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A timeline as numbers [ticks, ranks, columns], and how many slots inputs and gradients need (one more is for
-    waste)."""
+    """A timeline as numbers [ticks, ranks, columns], and how many slots inputs, gradients and what forward ticks keep
+    need (one more of inputs and gradients is for waste)."""
 
     rows: numpy.ndarray
     inputs: int
     gradients: int
+    kept: int
 
 
 def table_of(ticks: Timeline, pipe: int, virtual: int) -> Table:
@@ -66,11 +68,11 @@ def table_of(ticks: Timeline, pipe: int, virtual: int) -> Table:
         for rank, piece in enumerate(tick)
         if piece is not None
     }
-    inputs, gradients = _Slots(pipe), _Slots(pipe)
+    inputs, gradients, kept = _Slots(pipe), _Slots(pipe), _Slots(pipe)
     for time, tick in enumerate(ticks):
         arriving = ticks[time - 1] if time else [None] * pipe
         for rank, piece in enumerate(tick):
-            row = dict.fromkeys(COLUMNS, 0) | {"put_input": -1, "put_gradient": -1}
+            row = dict.fromkeys(COLUMNS, 0) | {"gradient": -1, "put_input": -1, "put_gradient": -1}
             before, after = arriving[rank - 1], arriving[(rank + 1) % pipe]
             if before is not None and not before.backward:
                 stage = stage_of(before, (rank - 1) % pipe, pipe) + 1
@@ -84,12 +86,19 @@ def table_of(ticks: Timeline, pipe: int, virtual: int) -> Table:
                     until = uses[rank, True, stage, after.microbatch]
                     row["put_gradient"] = gradients.put(rank, (stage, after.microbatch), time, until)
             if piece is not None:
-                row |= _described(piece, stage_of(piece, rank, pipe), final, rank, inputs, gradients)
+                what = stage_of(piece, rank, pipe), piece.microbatch
+                if not piece.backward:
+                    until = uses.get((rank, True, *what), time)
+                    kept.put(rank, what, time, until)
+                    if what[0] == final:  # its gradient is made of its output
+                        gradients.put(rank, what, time, until)
+                row |= _described(piece, what[0], final, rank, inputs, gradients)
+                row["kept"] = kept.place[rank, what]
             rows[time, rank] = [row[name] for name in COLUMNS]
-    for name, slots in (("put_input", inputs), ("put_gradient", gradients)):
+    for name, slots in (("gradient", gradients), ("put_input", inputs), ("put_gradient", gradients)):
         column = rows[:, :, COLUMNS.index(name)]
         column[column < 0] = slots.count
-    return Table(rows, inputs.count, gradients.count)
+    return Table(rows, inputs.count, gradients.count, kept.count)
 
 
 class _Slots:
@@ -119,9 +128,8 @@ def _described(piece: Piece, stage: int, final: int, rank: int, inputs: _Slots, 
         "chunk": piece.chunk,
         "microbatch": piece.microbatch,
         "first": int(stage == 0),
-        "final": int(stage == final),
         "input": inputs.place[what] if stage else 0,
-        "gradient": gradients.place[what] if kind == BACKWARD else 0,
+        "gradient": gradients.place[what] if kind != FORWARD or stage == final else -1,
     }
 
 
@@ -201,33 +209,72 @@ def _walked(chip: "_Chip", targets: Any, table: Table) -> tuple[jax.Array, Any, 
     rows = jax.lax.dynamic_index_in_dim(jnp.asarray(table.rows), jax.lax.axis_index(axis), 1, keepdims=False)
 
     def tick(carry: Any, numbers: jax.Array) -> tuple[Any, None]:
-        arrived, gradient, inputs, gradients, to_x, sums = carry
+        arrived, gradient, inputs, gradients, kept, to_x, sums = carry
         row = dict(zip(COLUMNS, numbers, strict=True))
         inputs = inputs.at[row["put_input"]].set(arrived)
         gradients = gradients.at[row["put_gradient"]].set(gradient)
         given = jnp.where(row["first"] == 1, x[row["microbatch"]], inputs[row["input"]])
         target = jax.tree.map(lambda leaf: leaf[row["microbatch"]], targets)
         branches = (chip.idle, chip.forward, chip.backward, chip.last)
-        made, back, sums = jax.lax.switch(row["kind"], branches, row, given, gradients[row["gradient"]], target, sums)
+        made, back, gradients, kept, sums = jax.lax.switch(
+            row["kind"], branches, row, given, target, gradients, kept, sums
+        )
         home = jnp.where((row["kind"] >= BACKWARD) & (row["first"] == 1), row["microbatch"], count)
         to_x = to_x.at[home].set(back)
-        return (shift(made, axis, 1), shift(back, axis, -1), inputs, gradients, to_x, sums), None
+        return (shift(made, axis, 1), shift(back, axis, -1), inputs, gradients, kept, to_x, sums), None
 
-    def room(slots: int) -> jax.Array:
-        return jnp.zeros((slots + 1, *x.shape[1:]), x.dtype)
+    def room(slots: int, leaf: Any) -> jax.Array:
+        return jnp.zeros((slots, *leaf.shape), leaf.dtype)
 
     nothing = jnp.zeros_like(x[0])
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), (jnp.zeros(()), chip.weights, chip.head))
-    start = (nothing, nothing, room(table.inputs), room(table.gradients), room(count), zeros)
-    (_, _, _, _, to_x, (value, to_weights, to_head)), _ = jax.lax.scan(tick, start, rows)
+    places = [room(slots + 1, nothing) for slots in (table.inputs, table.gradients)]
+    kept = [room(table.kept, leaf) for leaf in chip.pullback.kept]
+    start = (nothing, nothing, *places, kept, room(count + 1, nothing), zeros)
+    (*_, to_x, (value, to_weights, to_head)), _ = jax.lax.scan(tick, start, rows)
     made = jax.tree.map(lambda made, leaf: made.astype(leaf.dtype), (to_weights, to_head), (chip.weights, chip.head))
     return value, *made, to_x[:count]
 
 
+@dataclass(frozen=True)
+class Pullback:
+    """The gradient of a stage, taken apart so that it can wait in a slot: its structure, for each of its leaves the
+    argument of the stage that it is (-1: none), and the shapes of those that are none."""
+
+    tree: Any
+    arguments: tuple[int, ...]
+    kept: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, stage: Stage, weights: Any, given: jax.Array) -> "Pullback":
+        """As a stage of such weights and activations has it."""
+        found: list[Any] = []
+
+        def traced(weights: Any, given: jax.Array) -> list[jax.Array]:
+            leaves, tree = jax.tree.flatten(jax.vjp(stage, weights, given)[1])
+            arguments = [id(leaf) for leaf in (*jax.tree.leaves(weights), given)]
+            found.extend((tree, tuple(arguments.index(id(leaf)) if id(leaf) in arguments else -1 for leaf in leaves)))
+            return [leaf for leaf, place in zip(leaves, found[1], strict=True) if place < 0]
+
+        kept = tuple(jax.eval_shape(traced, weights, given))
+        return cls(found[0], found[1], kept)
+
+    def own(self, pull: Any) -> list[jax.Array]:
+        """What of a gradient has to be kept."""
+        leaves = jax.tree.leaves(pull)
+        return [leaf for leaf, place in zip(leaves, self.arguments, strict=True) if place < 0]
+
+    def whole(self, kept: list[jax.Array], weights: Any, given: jax.Array) -> Any:
+        """The gradient again."""
+        arguments, rest = (*jax.tree.leaves(weights), given), iter(kept)
+        leaves = [next(rest) if place < 0 else arguments[place] for place in self.arguments]
+        return jax.tree.unflatten(self.tree, leaves)
+
+
 @dataclass
 class _Chip:
-    """What a chip has, and what it may do in a tick. Each returns what to pass on, what to pass back, and the sums:
-    loss and gradients."""
+    """What a chip has, and what it may do in a tick. Each returns what to pass on, what to pass back, the slots of
+    gradients and of what is kept, and the sums: loss and gradients."""
 
     pipeline: Pipeline
     stage: Stage
@@ -236,29 +283,40 @@ class _Chip:
     head: Any
     x: jax.Array
 
+    @cached_property
+    def pullback(self) -> Pullback:
+        return Pullback.of(self.stage, jax.tree.map(lambda leaf: leaf[0], self.weights), self.x[0])
+
     def chunk(self, row: dict[str, jax.Array]) -> Any:
         return jax.tree.map(lambda leaf: leaf[row["chunk"]], self.weights)
 
-    def idle(self, _row: Any, given: jax.Array, _slope: jax.Array, _target: Any, sums: Any) -> Any:
-        return jnp.zeros_like(given), jnp.zeros_like(given), sums
+    def idle(self, _row: Any, given: jax.Array, _target: Any, gradients: jax.Array, kept: Any, sums: Any) -> Any:
+        return jnp.zeros_like(given), jnp.zeros_like(given), gradients, kept, sums
 
-    def forward(self, row: Any, given: jax.Array, _slope: jax.Array, _target: Any, sums: Any) -> Any:
-        return self.stage(self.chunk(row), given).astype(given.dtype), jnp.zeros_like(given), sums
-
-    def backward(self, row: Any, given: jax.Array, slope: jax.Array, _target: Any, sums: Any) -> Any:
+    def forward(self, row: Any, given: jax.Array, _target: Any, gradients: jax.Array, kept: Any, sums: Any) -> Any:
         made, pull = jax.vjp(self.stage, self.chunk(row), given)
-        to_weights, back = pull(slope.astype(made.dtype))
-        value, chunks, head = sums
-        return jnp.zeros_like(given), back.astype(given.dtype), (value, _added(chunks, row, to_weights), head)
+        made, own = made.astype(given.dtype), self.pullback.own(pull)
+        kept = [slots.at[row["kept"]].set(leaf) for slots, leaf in zip(kept, own, strict=True)]
+        return made, jnp.zeros_like(given), gradients.at[row["gradient"]].set(made), kept, sums
 
-    def last(self, row: Any, given: jax.Array, _slope: jax.Array, target: Any, sums: Any) -> Any:
-        def loss(weights: Any, head: Any, given: jax.Array) -> jax.Array:
-            return self.after(head, self.stage(weights, given).astype(given.dtype), target)
+    def backward(self, row: Any, given: jax.Array, _target: Any, gradients: jax.Array, kept: Any, sums: Any) -> Any:
+        back, sums = self._pulled(row, given, gradients[row["gradient"]], kept, sums)
+        return jnp.zeros_like(given), back, gradients, kept, sums
 
-        found, (to_weights, to_head, back) = jax.value_and_grad(loss, (0, 1, 2))(self.chunk(row), self.head, given)
+    def last(self, row: Any, given: jax.Array, target: Any, gradients: jax.Array, kept: Any, sums: Any) -> Any:
+        made = gradients[row["gradient"]]
+        found, (to_head, slope) = jax.value_and_grad(self.after, (0, 1))(self.head, made, target)
         value, chunks, head = sums
         head = jax.tree.map(lambda so_far, more: so_far + more.astype(so_far.dtype), head, to_head)
-        return jnp.zeros_like(given), back, (value + found, _added(chunks, row, to_weights), head)
+        back, sums = self._pulled(row, given, slope, kept, (value + found, chunks, head))
+        return jnp.zeros_like(given), back, gradients, kept, sums
+
+    def _pulled(self, row: Any, given: jax.Array, slope: jax.Array, kept: Any, sums: Any) -> tuple[jax.Array, Any]:
+        weights = self.chunk(row)
+        pull = self.pullback.whole([slots[row["kept"]] for slots in kept], weights, given)
+        to_weights, back = pull(slope.astype(jax.eval_shape(self.stage, weights, given).dtype))
+        value, chunks, head = sums
+        return back.astype(given.dtype), (value, _added(chunks, row, to_weights), head)
 
 
 def _added(chunks: Any, row: Any, more: Any) -> Any:
