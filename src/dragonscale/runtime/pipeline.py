@@ -35,8 +35,8 @@ import numpy
 from jax.sharding import Mesh
 
 from dragonscale.errors import InputError
-from dragonscale.models.program import Program
-from dragonscale.runtime.forward import Stretch, embed, head, layer_weights, losses, stretches, through
+from dragonscale.models.program import Program, Stretch, longest_run, stretches
+from dragonscale.runtime.forward import embed, head, layer_weights, losses, through
 from dragonscale.runtime.lines import PassSetting, Tensors
 from dragonscale.runtime.parameters import Tree
 from dragonscale.runtime.rings import shift
@@ -334,9 +334,7 @@ class PipelinedLayers:
 
 def pipelined_layers(program: Program, chunks: int) -> PipelinedLayers:
     """The longest stretch of a program cut so that it divides into `chunks`."""
-    found = stretches(program.order)
-    longest = max(range(len(found)), key=lambda place: found[place].times * len(found[place].pattern))
-    whole = found[longest]
+    found, (longest, whole) = stretches(program.order), longest_run(program.order)
     left = whole.times % chunks
     if whole.times < chunks:
         raise InputError(

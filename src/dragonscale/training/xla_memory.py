@@ -52,7 +52,7 @@ def section_parts(setting: Setting, section: Section, microbatch: Number, mesh: 
     plan, stack, rules = setting.plan, setting.stack, setting.rules(section)
     sizes = pass_sizes(setting, section, microbatch, mesh)
     room = expert_room(section, rules, sizes, mesh, stack)
-    shares = list(weight_shares(section, mesh, rules))
+    shares = list(weight_shares(section, mesh, rules, apart=False))  # a program that XLA compiles has both ends
     shared = [array for op in section.ops for array in op.weights if array.name in section.shared]
     logits = section.ops[-1].output
     routed = next((op.output for op in section.ops if op.function == "dispatch"), None)
@@ -133,6 +133,9 @@ def xla_held(
         HeldLine("saved activations", "saved by layers", saved, "forward", "backward"),
         HeldLine("gradients added up", "gradients of earlier microbatches", where(microbatches > 1, share * FP32, 0.0)),
     ]
+    # One program runs on all ranks of a pipeline: each has what the embedding makes of every microbatch.
+    piped = where(numbers["pipe"] > 1, 2.0 * microbatches, 0.0) * tokens * width * BF16 / numbers["tensor"]
+    lines.append(HeldLine("microbatches", "inputs of the stages and their gradients", piped, "forward", "backward"))
     # Where the stack's loss is its own, by what it holds; of our own program's, as many copies as the compiler has.
     copies = stack.memory.logit_bytes / stack.memory.loss_chunks / BF16 or alive.logits
     around = {"logits": copies * head.logits, "head's weights": alive.head * (head.used + head.tied) * BF16}

@@ -25,11 +25,13 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.decode import serving_mesh, serving_step
 from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.numerics import numerics_of
+from dragonscale.runtime.pipeline import BACKWARD, COLUMNS, FORWARD, IDLE, LAST, table_of
 from dragonscale.runtime.place import exchanges, mesh_of, serving_sizes
 from dragonscale.runtime.train.settings import Order, RunSettings, check
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.training.plan import AXES
+from dragonscale.training.pipeline_order import timeline
+from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.plan_file import parse_plan
 
 
@@ -39,6 +41,18 @@ def mesh_sizes(request: Request) -> dict[str, int]:
         return serving_sizes(parse_serving_plan(request.plan), load_model(request.model).program())
     plan = parse_plan(request.plan)
     return {axis: getattr(plan, axis) for axis in AXES}
+
+
+def branches_taken(request: Request) -> tuple[int, ...]:
+    """How often the first rank of a pipeline waits, runs forward, runs backward and ends a microbatch in its walk
+    through the schedule; nothing without one."""
+    plan = parse_plan(request.plan) if request.program == "train" else Plan()
+    if plan.pipe == 1:
+        return ()
+    microbatches = request.batch // (plan.replicas * plan.microbatch)
+    ticks = timeline(plan.schedule, plan.pipe, plan.virtual, microbatches)
+    kinds = table_of(ticks, plan.pipe, plan.virtual).rows[:, 0, COLUMNS.index("kind")]
+    return tuple(int((kinds == kind).sum()) for kind in (IDLE, FORWARD, BACKWARD, LAST))
 
 
 def lower(request: Request) -> Any:
@@ -102,7 +116,7 @@ def compile_request(request: Request) -> Made:
     numbers = {name: int(getattr(memory, name)) for name in DEVICE}
     if folder := os.environ.get("DRAGONSCALE_KEEP_HLO"):
         write_file(f"{folder}/{request.key}.hlo", text, "The compiled module")
-    found = read_compiled(text, numbers, mesh_sizes(request))
+    found = read_compiled(text, numbers, mesh_sizes(request), branches_taken(request))
     return Made(known, time.monotonic() - start, _resident(), compiled=found)
 
 
