@@ -124,7 +124,7 @@ def main(folder: Path, kind: str, plans: list[str]) -> dict[str, Any]:
     from dragonscale.runtime.train.settings import read_order
     from tests.runtime.tiny import CONFIGS
 
-    (folder / "model.json").write_text(json.dumps(CONFIGS[kind] | {"num_hidden_layers": 2}))
+    (folder / "model.json").write_text(json.dumps(CONFIGS[kind]))
     words = numpy.random.default_rng(0).integers(0, 128, (16, 12))
     order = numpy.random.default_rng(1).integers(0, 16, 400)
     words[order].astype("<u2").tofile(folder / "text.bin")

@@ -77,6 +77,10 @@ def head_and_hidden(
         return cap * jnp.tanh(logits / cap) if cap else logits, made["R"]
 
 
+Remats = tuple[tuple[float, Callable[[Any], Any] | None], ...]
+"""Up to which part of the layers each policy of what is kept goes, the last one to all of them."""
+
+
 def through(program: Program, stretch: Stretch, setting: PassSetting, positions: jax.Array, remat: Any = None) -> Any:
     """A function of (residual stream, weights of one repeat of a stretch), as scans want it; each layer keeps what
     `remat` lets it keep."""
@@ -102,14 +106,22 @@ def forward(
     tokens: jax.Array,
     setting: PassSetting,
     length: int | None = None,
-    remat: Callable[[Any], Any] | None = None,
+    remats: Remats = (),
 ) -> jax.Array:
     """Logits [b, t, v] of whole sequences of `length` tokens (where chips have parts of them, longer than `tokens`)."""
     positions = jnp.arange(length or tokens.shape[1])[None]
     residual = embed(params, program, tokens, positions, setting)
     for stretch in stretches(program.order):
-        layer = through(program, stretch, setting, positions, remat)
-        residual, _ = over_layers(layer, residual, layer_weights(params, stretch), stretch.times)
+        weights, start = layer_weights(params, stretch), 0
+        for share, remat in remats or ((1.0, None),):
+            stop = round(share * stretch.times)
+            own = weights
+            if stop - start < stretch.times:
+                own = [{name: value[start:stop] for name, value in each.items()} for each in weights]
+            if stop > start:
+                layer = through(program, stretch, setting, positions, remat)
+                residual, _ = over_layers(layer, residual, own, stop - start)
+            start = stop
     return head(params, program, residual, setting)
 
 

@@ -23,10 +23,10 @@ from dragonscale.plan.rules import Rules
 from dragonscale.training.expert_load import expert_room
 from dragonscale.training.memory import state_bytes, weight_shares
 from dragonscale.training.optimizers import matrix_names
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, layer_policies
 from dragonscale.training.setting import Setting, pass_sizes
 from dragonscale.training.stack import ALIVE
-from dragonscale.training.stages import StageLayers, held_microbatches
+from dragonscale.training.stages import StageLayers, held_microbatches, share_of_layers
 
 BF16, FP32 = 2.0, 4.0
 
@@ -41,6 +41,7 @@ class SectionParts:
     matrices: Number
     tied: Number
     saved: Number
+    entry: Number
     hidden: Number
     scores: Number
     rows: Number
@@ -71,6 +72,7 @@ def section_parts(setting: Setting, section: Section, microbatch: Number, mesh: 
         matrices=sum((state for name, _, state in shares if name in matrix_names(section, plan)), 0.0),
         tied=sum((_table(section, array, rules, mesh) for array in shared), 0.0) if section.name == "head" else 0.0,
         saved=sum((elements(array) for array in _saved(section, plan)), 0.0) * BF16 if "block" in section.name else 0.0,
+        entry=elements(saved_tensors(section, "block")[0]) * BF16 if "block" in section.name else 0.0,
         hidden=sum((elements(array) for array in acts), 0.0) * BF16,
         scores=maximum(0.0, *(_score_block(op.inputs[0], rules, sizes, mesh) for op in blocks))
         if blocks and stack.kernels.masked_square
@@ -88,9 +90,10 @@ def _saved(section: Section, plan: Plan) -> list[Array]:
     """What a layer keeps under the plan's policy; its input always, which the scan over layers hands on."""
     if plan.remat == "offload":
         return []
-    arrays = list(saved_tensors(section, plan.remat))
+    policy = layer_policies(plan.remat)[0]
+    arrays = list(saved_tensors(section, policy))
     entry = saved_tensors(section, "block")[0]
-    if plan.remat != "block" and entry.name not in [array.name for array in arrays]:
+    if policy != "block" and entry.name not in [array.name for array in arrays]:
         arrays.append(entry)
     return arrays
 
@@ -125,7 +128,9 @@ def xla_held(
     blocks = [parts[name] for name in counts]
     head = parts[ends[0]]
     share = state if plan.zero >= 2 else used
-    saved = flight * sum(parts[name].saved * often for name, often in counts.items())
+    again = share_of_layers(plan.remat, counts, numbers)
+    kept = {name: (1 - again) * parts[name].saved + again * parts[name].entry for name in counts}
+    saved = flight * sum(kept[name] * often for name, often in counts.items())
     lines = [
         HeldLine("weights and optimizer", "master copy and optimizer state", state_bytes(plan, stack, state, matrices)),
         HeldLine("tokens", "tokens and targets", 2 * 4.0 * tokens * microbatches),
