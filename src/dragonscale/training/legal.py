@@ -61,10 +61,19 @@ def illegal_words(job: Job, plan: Plan) -> list[str]:
     if not row.formats.get(family(chip)):
         runs = " and ".join(FAMILIES[one] for one, formats in row.formats.items() if formats and one in FAMILIES)
         return [f"stack {name} does not run on {chip.title}: it runs on {runs}; take --stack auto"]
+    if lacking := uncomputed(name, row, job.model):
+        return [f"{lacking}; take --stack auto"]
     found = _formats(chip, name, row, plan.dtype)
     found += [_no_axis(name, row, plan, axis) for axis in AXES if not _has_axis(row, plan, axis)]
     found += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, job.experts > 0)]
     return found
+
+
+def uncomputed(name: str, row: Legality, model: Transformer) -> str:
+    """That a stack has no program for a model; empty if it has."""
+    functions = {op.function for section in model.program().sections for op in section.ops}
+    missing = sorted(functions.difference(row.functions)) if row.functions else []
+    return f"stack {name} does not compute {' and '.join(missing)} of {model.name} yet" if missing else ""
 
 
 def _formats(chip: Chip, name: str, row: Legality, dtype: str) -> list[str]:
@@ -229,13 +238,13 @@ def unrunnable(plan: Plan, model: Transformer | None = None) -> str:
     for word in WORDS:
         if not takes(row, plan, word):
             return refused("dragonscale", row, plan, word)
-    chunks = plan.pipe * plan.virtual
-    if model is None or plan.pipe == 1:
+    if model is None:
         return ""
-    if (most := longest_run(model.program().order)[1].times) < chunks:
+    chunks, most = plan.pipe * plan.virtual, longest_run(model.program().order)[1].times
+    if plan.pipe > 1 and most < chunks:
         kind = f"stages of one kind of layer, and the longest run of equal ones has {most}, fewer than {chunks}"
         return f"stack dragonscale has {kind} chunks; take pipe x virtual of at most {most}"
-    return ""
+    return uncomputed("dragonscale", row, model)
 
 
 def read_ranks(plan: Plan, given: frozenset[str], stack: str, chips: str) -> tuple[Plan, str]:
