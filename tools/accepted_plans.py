@@ -55,13 +55,13 @@ class Acceptance:
         return self.accepted or bool(self.twin and self.slower <= NEAR and not self.twin_refused)
 
 
-def refusals(report: TrainReport, one: PlanReport) -> tuple[str, str]:
+def refusals(answer: TrainReport, one: PlanReport) -> tuple[str, str]:
     """Why `dscale run train` refuses a plan, and why `dscale verify` does; nothing where they take it."""
-    model, work = report.model, report.workload
+    model, work, where = answer.model, answer.workload, answer.slice
     settings = RunSettings(data=("none",), steps=1, batch=work.sequences, seq=work.seq, dtype=one.plan.dtype)
-    request = Request("train", model, report.slice, str(one.plan), work.sequences, work.seq)
+    request = Request("train", model, where, str(one.plan), work.sequences, work.seq)
     told = []
-    for ask in (lambda: check(Order(model, report.slice, one.plan, settings)), lambda: plan_of(request)):
+    for ask in (lambda: check(Order(model, where, one.plan, settings)), lambda: plan_of(request)):
         try:
             load_model(model)
             ask()
@@ -103,6 +103,13 @@ def main() -> None:
         for one in pool.map(accepted, named):
             found.append(one)
             print(told(one), flush=True)
+    report(found)
+    print("of jobs in the usual format:")
+    report([one for one in found if "--dtype" not in one.job])
+
+
+def report(found: list[Acceptance]) -> None:
+    """Refusals by reason, and how many plans are accepted."""
     answered = [one for one in found if not one.refused]
     for name in ("run", "verify"):
         for why, count in Counter(why for one in answered if (why := getattr(one, name))).most_common():

@@ -80,6 +80,17 @@ def test_something_is_sent_both_ways_after_every_tick() -> None:
     assert sends.times == 2 * len(timeline("1f1b", 2, 1, 8)) == 36
 
 
+@pytest.mark.parametrize(("layout", "longest"), [("8-8", 8), ("ends", 8), ("6-10", 10)])
+def test_every_rank_runs_as_many_layers_as_the_longest_chunk(layout: str, longest: int) -> None:
+    asked = plan_of(msgspec.structs.replace(PIPED, plan=f"{PIPED.plan},layout={layout}"))
+    assert asked.flops == pytest.approx(plan_of(PIPED).flops * longest / 8)
+
+
+def test_dealt_in_turn_every_chunk_counts_as_the_longest() -> None:
+    plan = f"{PIPED.plan},virtual=9,schedule=interleaved,layout=ends"  # 18 chunks of a layer, less one at each end
+    assert plan_of(msgspec.structs.replace(PIPED, plan=plan)).flops == pytest.approx(plan_of(PIPED).flops * 9 / 8)
+
+
 def exchange(op_name: str, size: float) -> Exchange:
     told = ("all_reduce", ("pipe",), True, 2, size, size, 1, "sync", None, False, False, False, False, "", "x")
     return Exchange(*told, op_name, "")
@@ -96,8 +107,8 @@ def test_what_ranks_do_around_the_stages_is_explained_and_what_stages_do_is_not(
 
 
 def test_what_our_own_program_does_not_run_is_said_before_anything_is_compiled() -> None:
-    with pytest.raises(InputError, match=r"cannot run the plan.*only even.*take layout=even"):
-        plan_of(msgspec.structs.replace(PIPED, plan=f"{PIPED.plan},layout=ends"))
+    with pytest.raises(InputError, match=r"cannot run the plan.*in pipeline.*take context_by=gather"):
+        plan_of(msgspec.structs.replace(PIPED, plan="pipe=2,fsdp=2,context=2,context_by=ring"))
 
 
 def held(theirs: float) -> tuple[StackDifference, ...]:

@@ -24,6 +24,7 @@ from dragonscale.training.space import misfits
 from tests.runtime import test_train_curves
 from tests.runtime.test_flops import NAMES
 from tests.runtime.tiny import CONFIGS
+from tools.accepted_plans import JOBS, accepted
 
 CHIPS = 8
 WORDS = ("zero", "remat", "schedule", "context_by", "sequence", "etp", "optimizer")
@@ -84,6 +85,26 @@ def test_plans_with_every_word_of_the_table_are_drawn() -> None:
     assert {plan.zero for plan in plans} == set(row.zero)
     assert {plan.schedule for plan in plans if plan.pipe > 1} == set(row.schedule)
     assert any(plan.pipe * plan.context > 2 for plan in plans)
+
+
+def lines(every: int) -> list[str]:
+    jobs = [line.removeprefix("* ") for line in JOBS.read_text().splitlines() if line and not line.startswith("#")]
+    return [line for line in jobs if "--dtype" not in line and "--stack" not in line][::every]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param(line, marks=() if place % 9 == 0 else pytest.mark.slow) for place, line in enumerate(lines(3))],
+)
+def test_what_is_recommended_for_our_own_stack_is_accepted(line: str) -> None:
+    found = accepted(f"{line} --stack dragonscale")
+    assert found.accepted, (found.plan, found.run, found.verify)
+
+
+@pytest.mark.slow
+def test_most_recommended_plans_are_accepted_or_have_a_near_plan_that_is() -> None:
+    found = [accepted(line) for line in lines(4)]
+    assert sum(one.near for one in found) >= 0.85 * len(found)
 
 
 @pytest.mark.slow

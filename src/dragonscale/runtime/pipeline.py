@@ -19,13 +19,13 @@ registers: a slot is free again after the last use of what was in it.
 
 `pipelined_sum` is a model program as a pipeline: its layers over the `pipe` axis, what comes before and after them
 around it. All chips of a pipeline run one program, so every chunk must be of the same kind: the longest run of equal
-layers (or of a repeated pattern of layers) is split over the chips, as many repeats as divide evenly. Layers before it,
-such as the first dense ones of a model with experts, and repeats left over run with the embedding; layers after it run
-with the head. Those are computed on every chip of the axis.
+layers (or of a repeated pattern of layers) is split over the chips, and chunks with fewer of them than others are
+filled up with layers that change nothing. Layers before it, such as the first dense ones of a model with experts, run
+with the embedding; layers after it run with the head. Those are computed on every chip of the axis.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -41,6 +41,7 @@ from dragonscale.runtime.lines import PassSetting, Tensors
 from dragonscale.runtime.parameters import Tree
 from dragonscale.runtime.rings import shift
 from dragonscale.training.pipeline_order import Piece, Timeline, check, stage_of, timeline
+from dragonscale.training.stages import chunk_sizes
 
 IDLE, FORWARD, BACKWARD, LAST = range(4)
 """What a chip does in a tick; `LAST` is the backward task of the final stage, which also computes the loss."""
@@ -146,6 +147,7 @@ class Pipeline:
     mesh: Mesh
     schedule: str = "1f1b"
     virtual: int = 1
+    layout: str = "even"
     axis: str = "pipe"
 
     @property
@@ -153,19 +155,31 @@ class Pipeline:
         """Chips along the axis."""
         return self.mesh.shape[self.axis]
 
+    @property
+    def chunks(self) -> int:
+        """Chunks of layers, of all chips."""
+        return self.size * self.virtual
+
     def __post_init__(self) -> None:
         there = dict(self.mesh.shape)
         if self.axis not in there:
             raise InputError(f"A pipeline over the axis {self.axis!r} needs a mesh that has it, not {there}.")
 
 
-def into_chunks(weights: Any, pipe: int, virtual: int = 1) -> Any:
-    """Stacked layers [layers, …] as [virtual, pipe, layers of a chunk, …]."""
-    layers = {leaf.shape[0] for leaf in jax.tree.leaves(weights)}
-    if len(layers) != 1 or layers.pop() % (pipe * virtual):
+def into_chunks(weights: Any, pipe: int, virtual: int = 1, sizes: Sequence[int] = ()) -> Any:
+    """Stacked layers [layers, …] as [virtual, pipe, layers of a chunk, …]. Chunks of different `sizes` are filled up
+    with layers whose weights are zeros, which add nothing to the residual stream."""
+    (layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(weights)}
+    chunks = pipe * virtual
+    if len(set(sizes)) > 1:
+        ends = numpy.cumsum(sizes)
+        places = numpy.arange(max(sizes)) + (ends - sizes)[:, None]
+        places = numpy.where(places < ends[:, None], places, layers).reshape(virtual, pipe, -1)
+        return jax.tree.map(lambda leaf: jnp.take(leaf, places, axis=0, mode="fill", fill_value=0), weights)
+    if layers % chunks:
         raise InputError(
             f"Layers divide evenly into pipe={pipe} times virtual={virtual} chunks; make their number a multiple of "
-            f"{pipe * virtual}."
+            f"{chunks}."
         )
     return jax.tree.map(lambda leaf: leaf.reshape(virtual, pipe, -1, *leaf.shape[1:]), weights)
 
@@ -325,38 +339,36 @@ def _added(chunks: Any, row: Any, more: Any) -> Any:
 
 @dataclass(frozen=True)
 class PipelinedLayers:
-    """A program's layers: before the pipeline, in it, and after it."""
+    """A program's layers: before the pipeline, in it (with the repeats of each chunk), and after it."""
 
     before: tuple[Stretch, ...]
     inside: Stretch
+    sizes: tuple[int, ...]
     after: tuple[Stretch, ...]
 
 
-def pipelined_layers(program: Program, chunks: int) -> PipelinedLayers:
-    """The longest stretch of a program cut so that it divides into `chunks`."""
-    found, (longest, whole) = stretches(program.order), longest_run(program.order)
-    left = whole.times % chunks
-    if whole.times < chunks:
+def pipelined_layers(program: Program, pipeline: Pipeline) -> PipelinedLayers:
+    """The longest stretch of a program dealt to the chunks of a pipeline."""
+    found, (longest, whole), chunks = stretches(program.order), longest_run(program.order), pipeline.chunks
+    if whole.times < chunks and pipeline.layout == "even":
         raise InputError(
             f"The model's longest run of equal layers has {whole.times} repeats of {len(whole.pattern)}, too few "
             f"for pipe times virtual = {chunks} chunks."
         )
-    pairs = zip(whole.starts, whole.pattern, strict=True)
-    starts = tuple(start + left * whole.pattern.count(name) for start, name in pairs)
-    cut = (replace(whole, times=left),) if left else ()
-    inside = Stretch(whole.pattern, whole.times - left, starts)
-    return PipelinedLayers((*found[:longest], *cut), inside, tuple(found[longest + 1 :]))
+    sizes = tuple(chunk_sizes(whole.times, chunks, pipeline.layout))
+    return PipelinedLayers(tuple(found[:longest]), whole, sizes, tuple(found[longest + 1 :]))
 
 
 def arranged(params: Tree, program: Program, pipeline: Pipeline) -> dict[str, Any]:
     """A parameter tree as a pipeline takes it: layers before, inside [virtual, pipe, layers of a chunk, …] and after.
 
     With virtual chunks a chip's layers are not neighbours in the stack and are sent to it each step."""
-    parts = pipelined_layers(program, pipeline.size * pipeline.virtual)
+    parts = pipelined_layers(program, pipeline)
+    own = layer_weights(params, parts.inside)
     return {
         "embed": params["embed"],
         "before": [layer_weights(params, each) for each in parts.before],
-        "inside": into_chunks(layer_weights(params, parts.inside), pipeline.size, pipeline.virtual),
+        "inside": into_chunks(own, pipeline.size, pipeline.virtual, parts.sizes),
         "after": [layer_weights(params, each) for each in parts.after],
         "head": params["head"],
     }
@@ -373,7 +385,7 @@ def pipelined_sum(
 ) -> Callable[[dict[str, Any], jax.Array, jax.Array], jax.Array]:
     """The sum of the losses of one chip's tokens [b, t], inside a `jax.shard_map` over all axes: of (an arranged tree
     of which the chip has its own chunks, tokens, targets). `split` are the axes of the vocabulary of the logits."""
-    parts = pipelined_layers(program, pipeline.size * pipeline.virtual)
+    parts = pipelined_layers(program, pipeline)
     positions = jnp.arange(length)[None]
 
     def scanned(stretch: Stretch, weights: list[Tensors], residual: jax.Array) -> jax.Array:

@@ -188,10 +188,11 @@ class Keeper:
         return SeenRows(chosen, starts, shapes, (whole, sharded), self._staged(chosen.numbers))
 
     def _staged(self, numbers: dict[str, Any]) -> Any:
-        """Which plans have stages that our own program runs: even ones, in the longest run of equal layers."""
+        """Which plans have stages that our own program runs: of one kind of layer, and even where there are several."""
         order, chunks = self.job.model.program().order, numbers["pipe"] * numbers["virtual"]
+        most = longest_run(order)[1].times
         ends = (len(order) % chunks != 0) & ((len(order) + 2) % chunks == 0) & bool(self.layers)
-        return (numbers["pipe"] == 1) | ((chunks <= longest_run(order)[1].times) & ~ends)
+        return (numbers["pipe"] == 1) | ((chunks <= most + 2 * ends) & (~ends | (most == len(order))))
 
     def see(self, words: Plan, batch: SeenRows, judged: Judged, line: int, uneven: Callable[[Any], Any]) -> None:
         """Take in a batch of plans: one remat policy's line of what was judged; `uneven` tells the bytes at some places

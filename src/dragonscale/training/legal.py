@@ -212,14 +212,16 @@ def shares_kv(job: Job, row: Legality, tensor: int) -> bool:
 
 def counts_ends(row: Legality) -> bool:
     """Whether a search may count the embedding and the head as layers."""
-    return "ends" in row.layout
+    return "ends" in row.layout and not row.one_kind
 
 
 def deals(row: Legality, order: tuple[str, ...], pipe: int, virtual: int, layout: str = "") -> bool:
     """Whether the stack deals layers to so many stages in a layout, or (without one) in that of a search."""
     layers, (_, run) = len(order), longest_run(order)
-    if row.one_kind and pipe > 1 and (run.times * len(run.pattern) < layers or run.times % (pipe * virtual)):
-        return False
+    if row.one_kind and pipe > 1 and run.times % (pipe * virtual):  # then its shorter stages are filled up
+        return virtual == 1 and pipe <= run.times == layers
+    if row.one_kind and pipe > 1:
+        return run.times * len(run.pattern) == layers
     named = layout or (layout_for(layers, pipe, virtual) if counts_ends(row) else "even")
     if named not in ("even", "ends"):
         return True
@@ -240,8 +242,11 @@ def unrunnable(plan: Plan, model: Transformer | None = None) -> str:
             return refused("dragonscale", row, plan, word)
     if model is None:
         return ""
-    chunks, most = plan.pipe * plan.virtual, longest_run(model.program().order)[1].times
-    if plan.pipe > 1 and most < chunks:
+    order, chunks = model.program().order, plan.pipe * plan.virtual
+    most = longest_run(order)[1].times
+    if plan.pipe > 1 and plan.layout != "even" and most < len(order):
+        return f"stack dragonscale has layout={plan.layout} where all layers are alike; take layout=even"
+    if plan.pipe > 1 and most + 2 * (plan.layout == "ends") < chunks:
         kind = f"stages of one kind of layer, and the longest run of equal ones has {most}, fewer than {chunks}"
         return f"stack dragonscale has {kind} chunks; take pipe x virtual of at most {most}"
     return uncomputed("dragonscale", row, model)

@@ -177,7 +177,7 @@ def _around_stages(one: Sent, planned: float, compiled: float) -> str:
     if not more or not outside or missing > TOLERANCE * planned or not _close(compiled - more, planned):
         return ""
     return (
-        "every rank of the pipeline has the embedding, the head and layers that do not divide over the stages, and "
+        "every rank of the pipeline has the embedding, the head and layers of another kind than the stages', and "
         "adds up their gradients over all of them; with several chunks to a rank, layers go to the ranks of their "
         f"chunks and their gradients back: {more / 1e9:.2f} GB"
     )

@@ -18,6 +18,7 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.records import Request, StackDifference, explanations
 from dragonscale.models import load_model
+from dragonscale.models.program import longest_run
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.serving.compiled import few_rows
@@ -32,6 +33,7 @@ from dragonscale.training.pipeline_order import timeline
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stack import Stack, change, load_stack
+from dragonscale.training.stages import chunk_sizes, stage_layers
 from dragonscale.training.step_ledger import MATMULS
 
 
@@ -121,8 +123,22 @@ def _training(request: Request) -> Planned:
     memory = verdict.ledger.memory
     broken = [text for text in problems(job, plan, verdict) if "per chip" not in text]
     arguments = memory["weights and optimizer"] + memory["tokens"]
-    ledger = replace(verdict.ledger, lines=[_each_tick(line, request, plan) for line in verdict.ledger.lines])
+    filled = _filled(job, plan)
+    lines = [
+        replace(line, times=line.times * filled) if "block" in line.section else line for line in verdict.ledger.lines
+    ]
+    ledger = replace(verdict.ledger, lines=[_each_tick(line, request, plan) for line in lines])
     return Planned(verdict.axes, ledger, arguments, (*broken, *_too_large(request, verdict.hbm_bytes)))
+
+
+def _filled(job: Job, plan: Plan) -> float:
+    """The layers that our own program runs on every rank of a pipeline, over those of the fullest one: its chunks are
+    all as long as the longest."""
+    order = job.model.program().order
+    if plan.pipe == 1 or longest_run(order)[1].times < len(order):
+        return 1.0
+    fullest = sum(stage_layers(order, plan.pipe, plan.virtual, plan.layout).fullest.values())
+    return plan.virtual * max(chunk_sizes(len(order), plan.pipe * plan.virtual, plan.layout)) / float(fullest[0])
 
 
 def _each_tick(line: LedgerLine, request: Request, plan: Plan) -> LedgerLine:

@@ -87,7 +87,8 @@ def step_gradients(
 ) -> Callable[..., tuple[jax.Array, Any]]:
     """The mean loss and its gradients: of (params, tokens [passes, b, t], targets)."""
     place = place_of(order.plan, program)
-    pipeline = Pipeline(mesh, order.plan.schedule, order.plan.virtual) if order.plan.pipe > 1 else None
+    plan = order.plan
+    pipeline = Pipeline(mesh, plan.schedule, plan.virtual, plan.layout) if plan.pipe > 1 else None
     leaves = _leaves(program, place, pipeline)
     specs = jax.tree.map(lambda leaf: to_partition_spec(leaf.state), leaves, is_leaf=_is_leaf)
     share = mixing or Mixing(order.run.capacity or None)
@@ -131,7 +132,7 @@ def _leaves(program: Program, place: Place, pipeline: Pipeline | None) -> Any:
 
     if pipeline is None:
         return {name: all_of(name) for name in found}
-    parts = pipelined_layers(program, pipeline.size * pipeline.virtual)
+    parts = pipelined_layers(program, pipeline)
     inside = ((), (pipeline.axis,), ())
     return {
         "embed": all_of("embed"),
