@@ -1,4 +1,4 @@
-"""Pipelines that are verified: how often a rank takes each branch, what it sends, and whose memory is judged."""
+"""Pipelines that are verified: how often a rank takes its turns, what it sends, and whose memory is judged."""
 
 import msgspec
 import pytest
@@ -11,7 +11,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.verify.comparing import axis_lines
 from dragonscale.evidence.verify.planned import plan_of
 from dragonscale.evidence.verify.records import Request, StackDifference, VerifyLine
-from dragonscale.evidence.verify.worker import branches_taken
+from dragonscale.evidence.verify.worker import turns_taken
 from dragonscale.evidence.xla.call_graph import executions
 from dragonscale.evidence.xla.compiled import Exchange
 from dragonscale.evidence.xla.hlo_text import read_module
@@ -19,60 +19,48 @@ from dragonscale.training.pipeline_order import timeline
 from tests.cli.verify_reports import AGREEING, FULL
 
 PIPED = Request("train", "llama3.2-1b", "h100:8", "pipe=2,fsdp=2,tensor=2,remat=selective,zero=1", 16, 1024)
-BRANCHES = """
+TURNS = """
 HloModule jit_f
 
-%idle (a: f32[8]) -> f32[8] {
-  ROOT %a = f32[8]{0} parameter(0)
-}
-
-%work (b: f32[8]) -> f32[8] {
-  %b = f32[8]{0} parameter(0)
-  ROOT %n = f32[8]{0} negate(%b)
-}
-
-%body (c: (s32[], s32[], f32[8])) -> (s32[], s32[], f32[8]) {
-  %c = (s32[], s32[], f32[8]) parameter(0)
+%body (c: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %c = (s32[], f32[8]) parameter(0)
   %i = s32[] get-tuple-element(%c), index=0
-  %k = s32[] get-tuple-element(%c), index=1
-  %x = f32[8]{0} get-tuple-element(%c), index=2
+  %x = f32[8]{0} get-tuple-element(%c), index=1
   %one = s32[] constant(1)
-  %j = s32[] add(%i, %one)
-  %y = f32[8]{0} conditional(%k, %x, %x), branch_computations={%idle, %work}
-  ROOT %t = (s32[], s32[], f32[8]) tuple(%j, %k, %y)
+  %j = s32[] subtract(%i, %one)
+  %y = f32[8]{0} negate(%x)
+  ROOT %t = (s32[], f32[8]) tuple(%j, %y)
 }
 
-%condition (d: (s32[], s32[], f32[8])) -> pred[] {
-  %d = (s32[], s32[], f32[8]) parameter(0)
+%condition (d: (s32[], f32[8])) -> pred[] {
+  %d = (s32[], f32[8]) parameter(0)
   %m = s32[] get-tuple-element(%d), index=0
-  %five = s32[] constant(5)
-  ROOT %less = pred[] compare(%m, %five), direction=LT
+  %zero = s32[] constant(0)
+  ROOT %more = pred[] compare(%m, %zero), direction=GT
 }
 
-ENTRY %main (k0: s32[], x0: f32[8]) -> (s32[], s32[], f32[8]) {
+ENTRY %main (k0: s32[], x0: f32[8]) -> (s32[], f32[8]) {
   %k0 = s32[] parameter(0)
   %x0 = f32[8]{0} parameter(1)
-  %zero = s32[] constant(0)
-  %start = (s32[], s32[], f32[8]) tuple(%zero, %k0, %x0)
-  ROOT %loop = (s32[], s32[], f32[8]) while(%start), condition=%condition, body=%body
+  %start = (s32[], f32[8]) tuple(%k0, %x0)
+  ROOT %loop = (s32[], f32[8]) while(%start), condition=%condition, body=%body, metadata={op_name="jit(f)/stage_last/while"}
 }
 """
 
 
-def test_branches_are_counted_as_often_as_the_schedule_takes_them() -> None:
-    module = read_module(BRANCHES)
-    unknown, known, other = (executions(module, taken=taken) for taken in ((), (2, 3), (2, 2)))
-    assert (known["idle"], known["work"]) == (2, 3)
-    assert unknown["work"] == other["work"] < 0  # not of this loop
+def test_turns_are_counted_as_often_as_the_schedule_takes_them() -> None:
+    module = read_module(TURNS)
+    unknown, known, other = (executions(module, taken=taken) for taken in ((), (("stage_last", 3),), (("x", 3),)))
+    assert (known["body"], known["condition"]) == (3, 4)
+    assert unknown["body"] == other["body"] < 0
 
 
 @pytest.mark.parametrize(("virtual", "schedule"), [(1, "1f1b"), (2, "interleaved"), (1, "gpipe")])
 def test_the_first_rank_runs_every_microbatch_both_ways(virtual: int, schedule: str) -> None:
     plan = f"{PIPED.plan},virtual={virtual},schedule={schedule}"
-    idle, forward, backward, last = branches_taken(msgspec.structs.replace(PIPED, plan=plan))
-    assert (forward, backward, last) == (8 * virtual, 8 * virtual, 0)
-    assert idle + forward + backward == len(timeline(schedule, 2, virtual, 8))
-    assert branches_taken(msgspec.structs.replace(PIPED, plan="fsdp=8")) == ()
+    turns = dict(turns_taken(msgspec.structs.replace(PIPED, plan=plan)))
+    assert turns == {"stage_forward": 8 * virtual, "stage_backward": 8 * virtual, "stage_last": 0}
+    assert turns_taken(msgspec.structs.replace(PIPED, plan="fsdp=8")) == ()
 
 
 def test_something_is_sent_both_ways_after_every_tick() -> None:
@@ -101,7 +89,10 @@ def test_what_ranks_do_around_the_stages_is_explained_and_what_stages_do_is_not(
     sent = msgspec.structs.replace(
         exchange("while/body/ppermute", moves[0].wire_bytes), kind="permute", times=int(moves[0].times)
     )
-    for op_name, verdict in (("shard_map/head/psum", "explained"), ("while/body/cond/branch_1_fun/psum", "differs")):
+    for op_name, verdict in (
+        ("shard_map/head/psum", "explained"),
+        ("while/body/stage_forward/while/body/psum", "differs"),
+    ):
         (line,) = axis_lines(moves, [sent, exchange(op_name, 1e9)])
         assert line.line.verdict == verdict
 

@@ -45,6 +45,8 @@ from dragonscale.training.stages import chunk_sizes
 
 IDLE, FORWARD, BACKWARD, LAST = range(4)
 """What a chip does in a tick; `LAST` is the backward task of the final stage, which also computes the loss."""
+SCOPES = ("stage_forward", "stage_backward", "stage_last")
+"""What a program's operations of such a tick are named by, in that order."""
 COLUMNS = ("kind", "chunk", "microbatch", "first", "input", "gradient", "kept", "put_input", "put_gradient")
 
 
@@ -222,6 +224,8 @@ def _walked(chip: "_Chip", targets: Any, table: Table) -> tuple[jax.Array, Any, 
     axis = chip.pipeline.axis
     rows = jax.lax.dynamic_index_in_dim(jnp.asarray(table.rows), jax.lax.axis_index(axis), 1, keepdims=False)
 
+    nothing = jnp.zeros_like(x[0])
+
     def tick(carry: Any, numbers: jax.Array) -> tuple[Any, None]:
         arrived, gradient, inputs, gradients, kept, to_x, sums = carry
         row = dict(zip(COLUMNS, numbers, strict=True))
@@ -229,10 +233,13 @@ def _walked(chip: "_Chip", targets: Any, table: Table) -> tuple[jax.Array, Any, 
         gradients = gradients.at[row["put_gradient"]].set(gradient)
         given = jnp.where(row["first"] == 1, x[row["microbatch"]], inputs[row["input"]])
         target = jax.tree.map(lambda leaf: leaf[row["microbatch"]], targets)
-        branches = (chip.idle, chip.forward, chip.backward, chip.last)
-        made, back, gradients, kept, sums = jax.lax.switch(
-            row["kind"], branches, row, given, target, gradients, kept, sums
-        )
+        state = (nothing, nothing, gradients, kept, sums)
+        for scope, (kind, run) in zip(SCOPES, chip.turns.items(), strict=True):
+            # A loop of one turn or none: what it carries is changed in place, where a branch would be handed a copy.
+            with jax.named_scope(scope):
+                turns = (row["kind"] == kind).astype(jnp.int32)
+                state = jax.lax.fori_loop(0, turns, lambda _, so_far, run=run: run(row, given, target, *so_far), state)
+        made, back, gradients, kept, sums = state
         home = jnp.where((row["kind"] >= BACKWARD) & (row["first"] == 1), row["microbatch"], count)
         to_x = to_x.at[home].set(back)
         return (shift(made, axis, 1), shift(back, axis, -1), inputs, gradients, kept, to_x, sums), None
@@ -240,7 +247,6 @@ def _walked(chip: "_Chip", targets: Any, table: Table) -> tuple[jax.Array, Any, 
     def room(slots: int, leaf: Any) -> jax.Array:
         return jnp.zeros((slots, *leaf.shape), leaf.dtype)
 
-    nothing = jnp.zeros_like(x[0])
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), (jnp.zeros(()), chip.weights, chip.head))
     places = [room(slots + 1, nothing) for slots in (table.inputs, table.gradients)]
     kept = [room(table.kept, leaf) for leaf in chip.pullback.kept]
@@ -304,26 +310,33 @@ class _Chip:
     def chunk(self, row: dict[str, jax.Array]) -> Any:
         return jax.tree.map(lambda leaf: leaf[row["chunk"]], self.weights)
 
-    def idle(self, _row: Any, given: jax.Array, _target: Any, gradients: jax.Array, kept: Any, sums: Any) -> Any:
-        return jnp.zeros_like(given), jnp.zeros_like(given), gradients, kept, sums
+    @property
+    def turns(self) -> dict[int, Callable[..., Any]]:
+        return {FORWARD: self.forward, BACKWARD: self.backward, LAST: self.last}
 
-    def forward(self, row: Any, given: jax.Array, _target: Any, gradients: jax.Array, kept: Any, sums: Any) -> Any:
+    def forward(
+        self, row: Any, given: jax.Array, _target: Any, _on: Any, back: Any, gradients: Any, kept: Any, sums: Any
+    ) -> Any:
         made, pull = jax.vjp(self.stage, self.chunk(row), given)
         made, own = made.astype(given.dtype), self.pullback.own(pull)
         kept = [slots.at[row["kept"]].set(leaf) for slots, leaf in zip(kept, own, strict=True)]
-        return made, jnp.zeros_like(given), gradients.at[row["gradient"]].set(made), kept, sums
+        return made, back, gradients.at[row["gradient"]].set(made), kept, sums
 
-    def backward(self, row: Any, given: jax.Array, _target: Any, gradients: jax.Array, kept: Any, sums: Any) -> Any:
+    def backward(
+        self, row: Any, given: jax.Array, _target: Any, on: Any, _back: Any, gradients: Any, kept: Any, sums: Any
+    ) -> Any:
         back, sums = self._pulled(row, given, gradients[row["gradient"]], kept, sums)
-        return jnp.zeros_like(given), back, gradients, kept, sums
+        return on, back, gradients, kept, sums
 
-    def last(self, row: Any, given: jax.Array, target: Any, gradients: jax.Array, kept: Any, sums: Any) -> Any:
+    def last(
+        self, row: Any, given: jax.Array, target: Any, on: Any, _back: Any, gradients: Any, kept: Any, sums: Any
+    ) -> Any:
         made = gradients[row["gradient"]]
         found, (to_head, slope) = jax.value_and_grad(self.after, (0, 1))(self.head, made, target)
         value, chunks, head = sums
         head = jax.tree.map(lambda so_far, more: so_far + more.astype(so_far.dtype), head, to_head)
         back, sums = self._pulled(row, given, slope, kept, (value + found, chunks, head))
-        return jnp.zeros_like(given), back, gradients, kept, sums
+        return on, back, gradients, kept, sums
 
     def _pulled(self, row: Any, given: jax.Array, slope: jax.Array, kept: Any, sums: Any) -> tuple[jax.Array, Any]:
         weights = self.chunk(row)

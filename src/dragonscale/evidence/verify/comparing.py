@@ -36,7 +36,7 @@ TOLERANCE = 0.03
 """Bytes over a set of mesh axes agree within this."""
 NEGLIGIBLE = 1e-3
 """Of all that is sent: less than this decides nothing, and is not asked after."""
-STAGE = "cond/branch_"
+STAGE = "/stage_"
 """In the name of an operation: it is done by one of the ranks of a pipeline at its turn."""
 Axes = tuple[str, ...]
 

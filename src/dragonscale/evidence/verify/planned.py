@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+import numpy
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.records import Request, StackDifference, explanations
@@ -138,7 +139,11 @@ def _filled(job: Job, plan: Plan) -> float:
     if plan.pipe == 1 or longest_run(order)[1].times < len(order):
         return 1.0
     fullest = sum(stage_layers(order, plan.pipe, plan.virtual, plan.layout).fullest.values())
-    return plan.virtual * max(chunk_sizes(len(order), plan.pipe * plan.virtual, plan.layout)) / float(fullest[0])
+    return (
+        plan.virtual
+        * max(chunk_sizes(len(order), plan.pipe * plan.virtual, plan.layout))
+        / float(numpy.ravel(fullest)[0])
+    )
 
 
 def _each_tick(line: LedgerLine, request: Request, plan: Plan) -> LedgerLine:

@@ -17,6 +17,7 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.records import Made, Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
+from dragonscale.evidence.xla.call_graph import Taken
 from dragonscale.evidence.xla.compiled import read_compiled
 from dragonscale.evidence.xla.memory import DEVICE, parse_oom
 from dragonscale.files import write_file
@@ -25,7 +26,7 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.decode import serving_mesh, serving_step
 from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.numerics import numerics_of
-from dragonscale.runtime.pipeline import BACKWARD, COLUMNS, FORWARD, IDLE, LAST, table_of
+from dragonscale.runtime.pipeline import BACKWARD, COLUMNS, FORWARD, LAST, SCOPES, table_of
 from dragonscale.runtime.place import exchanges, mesh_of, serving_sizes
 from dragonscale.runtime.train.settings import Order, RunSettings, check
 from dragonscale.runtime.train.step import make_trainer
@@ -43,16 +44,18 @@ def mesh_sizes(request: Request) -> dict[str, int]:
     return {axis: getattr(plan, axis) for axis in AXES}
 
 
-def branches_taken(request: Request) -> tuple[int, ...]:
-    """How often the first rank of a pipeline waits, runs forward, runs backward and ends a microbatch in its walk
-    through the schedule; nothing without one."""
+def turns_taken(request: Request) -> Taken:
+    """How often the first rank of a pipeline runs forward, runs backward and ends a microbatch in its walk through the
+    schedule, by the scopes of the program; nothing without one."""
     plan = parse_plan(request.plan) if request.program == "train" else Plan()
     if plan.pipe == 1:
         return ()
     microbatches = request.batch // (plan.replicas * plan.microbatch)
     ticks = timeline(plan.schedule, plan.pipe, plan.virtual, microbatches)
     kinds = table_of(ticks, plan.pipe, plan.virtual).rows[:, 0, COLUMNS.index("kind")]
-    return tuple(int((kinds == kind).sum()) for kind in (IDLE, FORWARD, BACKWARD, LAST))
+    return tuple(
+        (scope, int((kinds == kind).sum())) for scope, kind in zip(SCOPES, (FORWARD, BACKWARD, LAST), strict=True)
+    )
 
 
 def lower(request: Request) -> Any:
@@ -116,7 +119,7 @@ def compile_request(request: Request) -> Made:
     numbers = {name: int(getattr(memory, name)) for name in DEVICE}
     if folder := os.environ.get("DRAGONSCALE_KEEP_HLO"):
         write_file(f"{folder}/{request.key}.hlo", text, "The compiled module")
-    found = read_compiled(text, numbers, mesh_sizes(request), branches_taken(request))
+    found = read_compiled(text, numbers, mesh_sizes(request), turns_taken(request))
     return Made(known, time.monotonic() - start, _resident(), compiled=found)
 
 

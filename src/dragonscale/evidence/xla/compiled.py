@@ -217,7 +217,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
 def read_compiled(text: str, memory: Mapping[str, int] | None, axes: dict[str, int], taken: Taken = ()) -> Compiled:
     """Read the text of a compiled module, with the numbers of `memory_analysis()` and the mesh it was compiled for.
-    `taken` is how often a device takes each branch of what all devices of a pipeline walk through."""
+    `taken` is how often a device takes its turn in what all devices of a pipeline walk through, by kind of turn."""
     module = read_module(text)
     chips = math.prod(axes.values())
     partitions = re.search(r"\bnum_partitions=(\d+)", module.header)
