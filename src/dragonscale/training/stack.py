@@ -175,8 +175,6 @@ class StackMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether gradients have memory of their own all the time; otherwise each is there once it is found."""
     pipe_whole: bool = False
     """Whether ZeRO-3 under a pipeline keeps weights gathered, and gradients whole until the last microbatch."""
-    stage_gradients: bool = False
-    """Whether a pipeline hands on its gradients as a copy of those that it has added up."""
     placeholders: bool = False
     """Whether autograd is handed an empty gradient for each shape of a layer's weights, whose gradients are added up
     elsewhere."""

@@ -141,9 +141,6 @@ def xla_held(
     # One program runs on all ranks of a pipeline: each has what the embedding makes of every microbatch.
     piped = where(numbers["pipe"] > 1, 2.0 * microbatches, 0.0) * tokens * width * BF16 / numbers["tensor"]
     lines.append(HeldLine("microbatches", "inputs of the stages and their gradients", piped, "forward", "backward"))
-    gradients = state * FP32 if sharded else used * BF16
-    copied = where(numbers["pipe"] > 1, gradients, 0.0) * stack.memory.stage_gradients
-    lines.append(HeldLine("gradients handed on", "gradients of the stages", copied, "backward", "update"))
     # Where the stack's loss is its own, by what it holds; of our own program's, as many copies as the compiler has.
     copies = stack.memory.logit_bytes / stack.memory.loss_chunks / BF16 or alive.logits
     around = {"logits": copies * head.logits, "head's weights": alive.head * (head.used + head.tied) * BF16}
@@ -152,7 +149,7 @@ def xla_held(
         return maximum(0.0, *(getattr(one, name) for one in blocks))
 
     inside = {
-        "gradients": gradients,
+        "gradients": state * FP32 if sharded else used * BF16,
         "gathered weights": alive.weights * largest("used") * BF16,
         "FFN hidden": alive.hidden * largest("hidden"),
         "attention block": alive.scores * largest("scores"),
