@@ -111,4 +111,6 @@ def test_most_recommended_plans_are_accepted_or_have_a_near_plan_that_is() -> No
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_losses_are_those_of_one_device(kind: str, tmp_path: Path) -> None:
     job = make_job(load_config(CONFIGS[kind]), parse_slice(f"h200:{CHIPS}"), 8, 32, "dragonscale")
-    test_train_curves.check(tmp_path, kind, tuple(str(plan) for plan in random_plans(job, 6, seed=1)))
+    plans = tuple(str(plan) for plan in random_plans(job, 6, seed=1))
+    # Muon rounds to bf16, and after a few steps a token whose experts are nearly tied may go to another.
+    test_train_curves.check(tmp_path, kind, plans, near=3e-4 if any("muon" in plan for plan in plans) else 5e-5)

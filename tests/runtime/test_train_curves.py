@@ -89,12 +89,12 @@ def curves(folder: Path, kind: str, plans: list[str]) -> dict[str, list[float]]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def check(folder: Path, kind: str, plans: tuple[str, ...]) -> None:
+def check(folder: Path, kind: str, plans: tuple[str, ...], near: float = 5e-5) -> None:
     alone = {plan: _alone(plan) for plan in plans}
     found = curves(folder, kind, [*dict.fromkeys(alone.values()), *plans])
     for plan in plans:
         for step, (got, wanted) in enumerate(zip(found[plan], found[alone[plan]], strict=True)):
-            assert got == pytest.approx(wanted, rel=5e-5), (kind, plan, step, found[plan], found[alone[plan]])
+            assert got == pytest.approx(wanted, rel=near), (kind, plan, step, found[plan], found[alone[plan]])
     first = found[ALONE] if ALONE in found else next(iter(found.values()))
     assert first[-1] < first[0]
 
