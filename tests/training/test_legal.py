@@ -4,11 +4,13 @@ import itertools
 import re
 from dataclasses import fields, replace
 
+import numpy
 import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.training.evaluation import Job, make_job
+from dragonscale.training.keeper import Keeper
 from dragonscale.training.legal import deals, illegal, unrunnable
 from dragonscale.training.legality import FAMILIES, WORDS, family, native, rules
 from dragonscale.training.offer import offered, refusals, ruling_out, settled
@@ -263,13 +265,18 @@ def test_stages_of_our_own_program_are_of_one_kind() -> None:
 
 def test_the_plan_that_our_own_program_takes_has_its_stages() -> None:
     """The recommended plan deals single layers, and 36 of two kinds in turn are 18 pairs."""
-    here = job("gpt-oss-120b", "h100:64", sequence=4096)
+    here = replace(job("gpt-oss-120b", "h100:64", sequence=4096), batch=64)  # a few microbatches: bubbles count
     found = search(here, parse_space("pipe=4,expert=16,microbatch=1,zero=1,remat=none"), 1)
     assert found.best
     assert unrunnable(found.best[0].plan, here.model)
     assert found.runs is not None
     assert not unrunnable(found.runs.plan, here.model)
     assert found.runs.plan.pipe == 4
+    pairs = {"pipe": numpy.array([1, 4, 4, 2]), "virtual": numpy.array([1, 9, 3, 19])}
+    assert Keeper(here, 1, 0.01).staged(pairs).tolist() == [True, False, True, False]
+    alike = job("llama3.1-405b", "h100:64")  # 126 layers, and 128 with both ends
+    pairs = {"pipe": numpy.array([16, 16, 18]), "virtual": numpy.array([8, 16, 7])}
+    assert Keeper(alike, 1, 0.01).staged(pairs).tolist() == [True, False, True]
 
 
 def test_megatron_does_not_run_muon_with_fsdp() -> None:

@@ -20,6 +20,7 @@ from tests.training.plans import SPARSE, held, job_of, judged, seconds
 
 RUN = {"batch": 8, "seq": 4096, "steps": 1, "data": "tokens.bin"}
 MEGATRON = job_of(stack="megatron-core")
+OWN = job_of(stack="dragonscale")
 
 
 def flops(verdict, phase: str = "recompute") -> float:
@@ -145,7 +146,7 @@ def test_our_own_program_says_what_it_does_not_run(words, clause):
 
 
 def test_our_own_program_keeps_and_repeats_by_the_share_of_its_layers():
-    none, some, all_of = (judged(f"fsdp64 z3 {words}", job_of()) for words in ("none", "block:8", "block"))
+    none, some, all_of = (judged(f"fsdp64 z3 {words}", OWN) for words in ("none", "block:8", "block"))
     for quantity in (held, lambda verdict: float(verdict.flops)):
         assert quantity(some) == pytest.approx((3 * quantity(none) + quantity(all_of)) / 4, rel=1e-6)
 

@@ -185,9 +185,9 @@ class Keeper:
         self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
         gains = (needed_gains(self.job, chosen.numbers, zero, self.error, self.dtype) for zero in (1, 3))
         whole, sharded = (handicap(some, self.slack) for some in gains)
-        return SeenRows(chosen, starts, shapes, (whole, sharded), self._staged(chosen.numbers))
+        return SeenRows(chosen, starts, shapes, (whole, sharded), self.staged(chosen.numbers))
 
-    def _staged(self, numbers: dict[str, Any]) -> Any:
+    def staged(self, numbers: dict[str, Any]) -> Any:
         """Which plans have stages that our own program runs: of one kind of layer, and even where there are several."""
         order, chunks = self.job.model.program().order, numbers["pipe"] * numbers["virtual"]
         most = longest_run(order)[1].times
