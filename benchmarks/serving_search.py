@@ -19,10 +19,9 @@ def run() -> None:
     print(f"{'model':<16}{'configurations':>16}{'on the frontier':>17}{'CPU seconds':>13}{'per second':>12}")
     for name in MODELS:
         model, start = load_model(name), time.process_time()
-        pieces = [piece for chip in chip_names() for piece in slices_of(load_chip(chip))]
-        found = explore(
-            model, pieces, lambda piece, model=model: legal_formats(engine.name, piece.chip, model), engine, ask
-        )
+        chips = [load_chip(name) for name in chip_names()]
+        formats = {chip.name: legal_formats(engine.name, chip, model) for chip in chips}
+        found = [one for chip in chips for one in explore(model, slices_of(chip), formats[chip.name], engine, ask)]
         best = frontier(found)
         taken = time.process_time() - start
         print(f"{name:<16}{len(found):>16,}{len(best):>17}{taken:>13.1f}{len(found) / taken:>12,.0f}")

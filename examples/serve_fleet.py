@@ -25,10 +25,11 @@ MARGIN = 0.75
 
 def run(requests: int = 6000) -> int:
     model, engine = load_model("llama3-70b"), load_engine("vllm")
-    pieces = [piece for name in CHIPS for piece in slices_of(load_chip(name), 16)]
+    chips = [load_chip(name) for name in CHIPS]
     tight = Ask(ASK.prompt, ASK.output, ASK.ttft * MARGIN, ASK.tpot * MARGIN, ASK.rate)
     # The first is the checkpoint's own; narrower ones follow.
-    found = explore(model, pieces, lambda piece: legal_formats(engine.name, piece.chip, model)[:1], engine, tight)
+    formats = {chip.name: legal_formats(engine.name, chip, model)[:1] for chip in chips}
+    found = [one for chip in chips for one in explore(model, slices_of(chip, 16), formats[chip.name], engine, tight)]
     print(
         f"{len(found):,} configurations on {', '.join(CHIPS)}; the cheapest fleets that meet the targets with a margin:"
     )

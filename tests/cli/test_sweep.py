@@ -161,6 +161,16 @@ def _printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+def test_targets_for_percentiles_are_told_to_be_judged_by_means(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "grid.toml"
+    for target, told in (("p95:30ms", True), ("30ms", False)):
+        path.write_text(SERVE.replace(', "lama3-8b"', "") + f'tpot = "{target}"')
+        assert main(["sweep", str(path), "--jobs", "1"]) == 0
+        assert ("judged by means" in capsys.readouterr().err) == told
+
+
 def test_a_file_of_something_else_is_left_alone(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "notes.txt"
     out.write_text("my notes\nand more\n")

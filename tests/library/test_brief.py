@@ -1,8 +1,10 @@
 """An answer in brief: the same numbers as in full, without what is tried around them; and what it was read off stays
 with it."""
 
+import pickle
 from typing import Any
 
+import msgspec
 import numpy
 import pytest
 
@@ -43,6 +45,16 @@ def test_serving_in_brief_has_the_numbers_of_the_full_answer() -> None:
     assert not brief.limits
     assert full.limits
     assert told(brief.to_dict()) == told(full.to_dict())
+
+
+def test_limits_are_solved_when_they_are_asked_for() -> None:
+    """Formulas take a second, which an answer as text does not show; copies and JSON have them."""
+    report = ds.serve("llama3-8b", **SERVE)
+    assert "formula" not in str(report)
+    assert not report.limit_rows
+    limits = pickle.loads(pickle.dumps(report)).to_dict()["limits"]
+    assert "critical batch" in [row["name"] for row in limits]
+    assert limits == [msgspec.to_builtins(row) for row in report.limits]
 
 
 def test_a_report_keeps_the_ledger_that_it_was_read_off() -> None:

@@ -102,6 +102,10 @@ def test_names_are_forgiving():
     assert load_model("gpt3-1.3b").n_layers != load_model("gpt3-13b").n_layers
 
 
+def test_what_rests_on_another_has_its_own_name():
+    assert [load_model(name).name for name in ("deepseek-r1", "deepseek-v3.2")] == ["deepseek-r1", "deepseek-v3.2"]
+
+
 def test_no_two_presets_answer_to_one_name():
     claimed: dict[str, str] = {}
     for name in model_names():

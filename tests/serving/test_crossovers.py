@@ -91,7 +91,7 @@ def test_context_at_which_the_cache_decides() -> None:
     ],
 )
 def test_formulas_with_their_letters_put_in_are_the_numbers(model: str, on: str, plan: str) -> None:
-    found = find_limits(deploy(model, on, plan), 32, 4096)
+    found = list(find_limits(deploy(model, on, plan), 32, 4096))
     names = {limit.name for limit in found}
     assert names >= {"critical batch", "context where KV reads pass weights", "largest batch"}
     assert any(name.endswith("hidden in prefill") for name in names)

@@ -18,7 +18,7 @@ from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.serving import disaggregation
 from dragonscale.serving.deployment import Deployment, deploy
 from dragonscale.serving.disaggregation import (
-    _handy,  # pyright: ignore[reportPrivateUsage]
+    _close,  # pyright: ignore[reportPrivateUsage]
     _trouble,  # pyright: ignore[reportPrivateUsage]
     alone,
     best_pools,
@@ -30,7 +30,7 @@ from dragonscale.serving.disaggregation import (
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.serving.prefix import hit, reuse_rate, rooms
+from dragonscale.serving.prefix import hit, rooms
 from dragonscale.serving.space import Formats, Lot, parts_of, stack
 from dragonscale.serving.table import LATENCY, port_bandwidth
 from dragonscale.sheets.terminal import text_of
@@ -44,7 +44,7 @@ ENGINE = alone(load_engine("generic"))
 
 @pytest.fixture(scope="module")
 def configs() -> list[Config]:
-    return explore(MODEL, parts_of(parse_slice("h100:8")), lambda _: [Formats("fp8", "fp8", "fp8")], ENGINE, ASK)
+    return explore(MODEL, parts_of(parse_slice("h100:8")), [Formats("fp8", "fp8", "fp8")], ENGINE, ASK)
 
 
 def test_prompts_run_alone_in_pools() -> None:
@@ -61,8 +61,9 @@ def test_both_pools_are_busy(configs: list[Config]) -> None:
         assert pair.requests == min(feeding * 0.85, draining * decode_load(pair.decode))
         assert pair.requests >= 0.6 * max(feeding, draining)
         assert pair.chips == pair.prefills * pair.prefill.chips + pair.decodes * pair.decode.chips
-    best = [pair.tokens_per_chip for pair in found]
-    assert best == sorted(best, reverse=True)
+    least = min(pair.cost for pair in found)
+    near, others = ([pair for pair in found if (pair.cost <= 1.1 * least) == close] for close in (True, False))
+    assert found == [*sorted(near, key=_trouble), *sorted(others, key=lambda pair: pair.cost)]
 
 
 def test_longer_prompts_want_more_prefill(configs: list[Config]) -> None:
@@ -84,7 +85,6 @@ def test_a_cache_travels_through_the_ports_of_its_chips(configs: list[Config]) -
     narrow = min(pair.prefill.chips, pair.decode.chips)
     assert pair.transfer_s == pytest.approx(LATENCY + size / (ports * narrow))
     assert pair.ttft > pair.prefill.prefill_s + pair.transfer_s
-    assert pair.ttft_p95 > pair.ttft
 
 
 def test_targets_choose_the_pools(configs: list[Config]) -> None:
@@ -101,7 +101,7 @@ def test_targets_choose_the_pools(configs: list[Config]) -> None:
 def test_pools_at_their_rate_do_what_was_told() -> None:
     """Random arrivals at the rate that pools are said to take: the simulated latencies are the planner's."""
     ask = replace(ASK, ttft=0.8, tpot=0.03)
-    found = explore(MODEL, parts_of(parse_slice("h100:8")), lambda _: [Formats("fp8", "fp8", "fp8")], ENGINE, ask)
+    found = explore(MODEL, parts_of(parse_slice("h100:8")), [Formats("fp8", "fp8", "fp8")], ENGINE, ask)
     pair = best_pools(found, ask)[0]
     assert pair.meets
     assert pair.prefill_load <= 0.9
@@ -111,7 +111,6 @@ def test_pools_at_their_rate_do_what_was_told() -> None:
     traffic = OpenLoop(Poisson(pair.requests), 6000, Fixed(ask.prompt), Uniform(ask.output // 2, ask.output * 3 // 2))
     result = simulate(fleet, traffic, SimulationOptions(warmup=0.2, cooldown=0.1))
     assert result.latency["ttft_s"].mean.value == pytest.approx(pair.ttft, rel=0.1)
-    assert result.latency["ttft_s"].p95.value == pytest.approx(pair.ttft_p95, rel=0.2)
     assert result.latency["tpot_s"].mean.value == pytest.approx(pair.tpot, rel=0.1)
     assert result.throughput.requests_per_s == pytest.approx(pair.requests, rel=0.03)
 
@@ -142,7 +141,6 @@ def test_ranks_in_step_prefill_together_and_at_the_asked_rate() -> None:
         fleet, OpenLoop(Poisson(40.0), 3000, Fixed(2048), Fixed(128)), SimulationOptions(warmup=0.2)
     ).latency
     assert found["ttft_s"].mean.value == pytest.approx(pair.ttft, rel=0.1)
-    assert found["ttft_s"].p95.value == pytest.approx(pair.ttft_p95, rel=0.15)
     assert found["tpot_s"].mean.value == pytest.approx(pair.tpot, rel=0.05)
 
 
@@ -197,12 +195,6 @@ def test_a_prefix_saves_its_part_of_the_prefill() -> None:
     fuller = rooms(deployment, 2048, 512, 4608, 100e9)
     assert where.hbm > fuller.hbm
     assert where.host == fuller.host == pytest.approx(100e9 / (2048 * 20480))
-
-
-def test_popular_prefixes_are_kept() -> None:
-    assert float(reuse_rate(1000, 0)) < 0.01
-    assert float(reuse_rate(1000, 1000)) == 1
-    assert float(reuse_rate(1000, 100, 1.2)) > float(reuse_rate(1000, 100, 0.8)) > 0.1
 
 
 def test_prompts_of_a_prefill_replica_have_room_in_its_memory(configs: list[Config]) -> None:
@@ -269,6 +261,29 @@ def test_pools_of_many_experts_are_looked_at_unasked_and_the_best_of_all_is_told
     assert f"{first.decodes}x dp{first.data} ep{first.expert} decode" in text
 
 
+def test_whether_pools_are_worth_it_is_asked_of_the_headline() -> None:
+    """The pools that are told are those of the headline, at the load at which they were run; those that it beat are the
+    best of them by what they cost."""
+    apart = answered("llama3-70b", "h100:16", tpot="20ms", disaggregate=True)
+    both = answered("llama3-8b", "h100:8", tpot="12ms", disaggregate=True)
+    for report in (apart, both):
+        first, found = report.configs[0], report.disaggregation
+        assert found is not None
+        assert found.pays == (first.prefill is not None)
+        assert found.gain is not None
+        if first.prefill is not None:
+            told, other = found.pools[0], next(one for one in report.configs if one.prefill is None)
+            assert (told.ttft_s, told.tpot_s, told.requests_per_s) == (first.ttft_s, first.tpot_s, first.requests_per_s)
+            assert told.prefill_load == first.prefill.load
+            assert told.ttft_p95_s == first.prefill.ttft_p95_s
+            assert found.gain == pytest.approx(other.cost_usd_per_mtok / first.cost_usd_per_mtok)
+        else:
+            least = min(one.cost_usd_per_mtok for one in found.pools if one.meets_slo)
+            assert found.pools[0].cost_usd_per_mtok <= 1.1 * least
+            assert found.gain == pytest.approx(first.cost_usd_per_mtok / found.pools[0].cost_usd_per_mtok)
+    assert (apart.disaggregation.pays, both.disaggregation.pays) == (True, False)
+
+
 def test_pools_stay_within_the_slice_that_was_named(rack: ServeReport) -> None:
     for one in rack.configs:
         if one.prefill is not None:
@@ -298,12 +313,19 @@ def test_replicas_that_decode_little_are_launched_with_few_places(configs: list[
     assert small.decoding < small.decode.batch < idle.decode.batch / 2
 
 
+def test_pools_that_are_a_guess_are_sized_by_the_slow_end_of_their_band(configs: list[Config]) -> None:
+    ask = replace(ASK, rate=40.0)
+    sure, guess = (best_pools([replace(one, counted=part) for one in configs], ask)[0] for part in (1.0, 0.5))
+    assert guess.requests == sure.requests == 40.0
+    assert guess.chips > 1.7 * sure.chips
+
+
 def test_the_pool_that_binds_is_named(configs: list[Config]) -> None:
     pair = best_pools(configs, ASK)[0]
     few, many = (replace(pair, prefills=max(1, round(pair.prefills * part))) for part in (0.5, 3))
     assert (few.prefill_binds, many.prefill_binds) == (True, False)
     bound = _of_pools(few, "weight reads", "")[1:]
-    assert bound[0].startswith("prefill, busy 85%")
+    assert bound[0].startswith("prefill, at 85% of its rate")
     assert bound[1].startswith("another replica for prefill")
     assert _of_pools(many, "weight reads", "a larger batch.")[1].startswith("decoding")
 
@@ -317,11 +339,11 @@ def test_without_a_slice_pools_stay_in_a_rack_and_few_replicas_are_preferred(
         assert max(pair.chips for pair in best_pools(configs, ASK, 64)) <= 8
     first = replace(best_pools(configs, ASK)[0], prefills=2, offered=1.0)
     more = replace(first, prefills=3)
-    for gain, handiest in ((1.02, 2), (1.05, 3)):
+    for gain, count in ((1.05, 2), (1.2, 1)):
         one = replace(more, offered=gain * more.chips / first.chips)
-        assert _handy([one, first])[0].prefills == handiest
-    alike = replace(first, prefill=replace(first.prefill, plan=replace(first.prefill.plan, data=3)))
-    assert _trouble(first) < _trouble(alike)
+        assert min(_close([one, first]), key=_trouble).prefills == (first if count == 2 else more).prefills
+        assert len(_close([one, first])) == count
+    assert _trouble(first) < _trouble(replace(first, prefills=1, decodes=first.decodes + 9))
 
 
 def test_where_pools_are_looked_at() -> None:

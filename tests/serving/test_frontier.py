@@ -16,7 +16,7 @@ from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.narrowing import NEARLY
 from dragonscale.serving.phases import decode, iteration_cost, prefill
-from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.prefix import rooms
 from dragonscale.serving.ranking import best, frontier, load_for, replicas_for
 from dragonscale.serving.space import Formats, Lot, parts_of, slices_of, splits, stack
@@ -31,13 +31,13 @@ ENGINE = load_engine("generic")
 
 @pytest.fixture(scope="module")
 def configs() -> list[Config]:
-    return explore(MODEL, slices_of(load_chip("h100"), 16), lambda _: [FP8, Formats()], ENGINE, ASK)
+    return explore(MODEL, slices_of(load_chip("h100"), 16), [FP8, Formats()], ENGINE, ASK)
 
 
 def test_configurations_are_their_deployments(configs: list[Config]) -> None:
     for one in configs[:: max(len(configs) // 25, 1)]:
         deployment = Deployment(MODEL, one.piece, one.plan, ENGINE)
-        step = iteration_cost(deployment, decode(one.batch, ASK.prompt + ASK.output / 2))
+        step = iteration_cost(deployment, decode(one.batch, ASK.context))
         assert one.decode_s == pytest.approx(float(numpy.ravel(step.expected)[0]), rel=1e-9)
         assert one.lower_s <= one.decode_s
         room = capacity(deployment)
@@ -60,19 +60,39 @@ def test_nobody_on_the_frontier_is_beaten(configs: list[Config]) -> None:
 
 def test_what_counts_less_is_ranked_lower(configs: list[Config]) -> None:
     """A part of the tokens is as much dearer: with a rate by the chips, without one by the token."""
+
+    def doubted(plan: ServingPlan | None, part: float) -> list[Config]:
+        return [replace(one, counted=part) if plan in (None, one.plan) else one for one in configs]
+
     for ask in (ASK, replace(ASK, rate=20.0)):
         first, *others = best(configs, ask, 3)
-        again = best(configs, ask, 3, lambda one, plan=first.plan: 0.3 if one.plan == plan else 1.0)
+        again = best(doubted(first.plan, 0.3), ask, 3)
         assert again[0] in others
         assert first.plan not in [one.plan for one in again[:1]]
-    assert best(configs, ASK, 3, lambda _: 0.5) == best(configs, ASK, 3)
-    doubted = frontier(configs, lambda one: 0.01 if one.plan == frontier(configs)[-1].plan else 1.0)
-    assert frontier(configs)[-1] not in doubted
+    assert [one.place for one in best(doubted(None, 0.5), ASK, 3)] == [one.place for one in best(configs, ASK, 3)]
+    last = frontier(configs)[-1]
+    assert last.place not in [one.place for one in frontier(doubted(last.plan, 0.01))]
+    rate = replace(ASK, rate=200.0)
+    assert replicas_for(replace(last, counted=0.5), rate) == pytest.approx(2 * replicas_for(last, rate), abs=1)
+
+
+def test_of_what_costs_nearly_the_same_the_smallest_comes_first(configs: list[Config]) -> None:
+    """A tenth more for fewer chips; with a rate what the whole fleet costs decides."""
+    large = max(configs, key=lambda one: one.chips)
+    state = large.state
+    for dearer, first in ((1.05, True), (1.2, False)):
+        tokens = large.tokens_per_chip / dearer
+        plan = replace(large.plan, tensor=1, data=1, pipe=1, expert=1, context=1, width=1)
+        made = replace(state, requests=tokens / float(state.output))
+        small = replace(large, plan=plan, state=made)
+        assert small.cost == pytest.approx(dearer * large.cost)
+        assert (best([large, small], ASK, 2)[0] is small) == first
+        assert {one.chips for one in best([large, small], ASK, 2)} == {1, large.chips}
 
 
 def test_the_best_meets_the_targets_at_the_least_cost() -> None:
     ask = replace(ASK, ttft=0.5, tpot=0.03)
-    found = explore(MODEL, slices_of(load_chip("h100"), 16), lambda _: [FP8], ENGINE, ask)
+    found = explore(MODEL, slices_of(load_chip("h100"), 16), [FP8], ENGINE, ask)
     first = best(found, ask)[0]
     assert first.meets
     assert first.state.tpot <= 0.03

@@ -8,7 +8,8 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.serve import confirm
+from dragonscale.app.serve import confirm, recommended
+from dragonscale.app.serve.advice import _for_latency  # pyright: ignore[reportPrivateUsage]
 from dragonscale.app.serve.recommended import next_command, short_question
 from dragonscale.app.serve.search import search
 from dragonscale.app.serve.serve_question import read_question
@@ -58,10 +59,10 @@ def test_the_printed_command_agrees_with_the_headline(case: str) -> None:
 def test_the_answer_shows_its_run() -> None:
     report = ds.serve("llama3-8b", on="h100:1", tpot="p99:30ms", ttft="1s")
     text = text_of(report.sheet(), 200)
-    line = next(one for one in text.splitlines() if one.startswith("simulated"))
+    line = text[text.index("\nsimulated") : text.index("\ncost")].replace("\n", " ")
     assert "p99" in line.partition("TPOT")[2]
     assert "p95" in line.partition("TPOT")[0]
-    assert f"{report.best.batch} clients" in line
+    assert f"{report.best.batch} clients" in " ".join(line.split())
     assert "TPOT within 30ms at p99" in text
     assert "not percentiles" not in text
 
@@ -98,6 +99,20 @@ def test_a_fleet_that_misses_gets_more_replicas() -> None:
     assert f"--replicas {tight.best.replicas} " in next_command(tight.asked, tight)
 
 
+def test_advice_on_percentiles_is_about_percentiles() -> None:
+    """A larger batch whose mean is within a target misses it at the percentile that was asked for."""
+    report = ds.serve("llama3-8b", on="h100:1", ttft="p99:300ms", output=128)
+    batch = int(report.advice.partition("A batch of ")[2].split()[0])
+    assert batch > report.best.batch
+    assert "misses the 300ms at p99 asked for" in report.advice
+    assert ds.serve("llama3-8b", on="h100:1", batch=batch, output=128).configs[0].ttft_s < 0.3
+    fleet = ds.serve("llama3-8b", on="h100:1", tpot="25ms", rate="6/s", output=128)  # half loaded
+    assert "misses the 25ms asked for" in fleet.advice
+    asked = {"plan": "tp1", "batch": report.best.batch, "better": True}
+    given = ds.serve("llama3-8b", on="h100:1", ttft="p99:300ms", output=128, **asked)
+    assert given.comparison.startswith("Nothing better")
+
+
 def test_what_is_far_from_its_run_is_shown_as_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     asks = {"on": "h100:1", "tpot": "30ms"}
     report = ds.serve("llama3-8b", **asks)
@@ -109,6 +124,8 @@ def test_what_is_far_from_its_run_is_shown_as_it_ran(monkeypatch: pytest.MonkeyP
     made = row.output_tokens_per_s_per_chip / old.output_tokens_per_s_per_chip
     assert row.cost_usd_per_mtok == pytest.approx(old.cost_usd_per_mtok / made)
     assert row.tpot_high_s / row.tpot_s == pytest.approx(old.tpot_high_s / old.tpot_s)
+    state = vars(row)["state"]
+    assert (state.ttft, state.tpot) == pytest.approx((row.ttft_s, row.tpot_s))
     assert "what was simulated" in shown.notes[0]
     assert "what was simulated" not in report.notes[0]
 
@@ -116,13 +133,13 @@ def test_what_is_far_from_its_run_is_shown_as_it_ran(monkeypatch: pytest.MonkeyP
 def test_alike_replicas_are_run_as_one_and_large_fleets_as_a_few() -> None:
     asked = read_question(ServeQuestion("llama3-8b", on="h100:8", plan="tp1", rate="100/s", tpot="30ms"))
     row = confirm.config_report(asked, max(search(asked), key=lambda one: one.meets * one.tokens_per_chip))
-    assert row.replicas > confirm.MOST_REPLICAS
-    short = short_question(asked, row, confirm.MOST_REPLICAS)
-    assert short.replicas == confirm.MOST_REPLICAS
+    assert row.replicas > recommended.MOST_REPLICAS
+    short = short_question(asked, row)
+    assert short.replicas == recommended.MOST_REPLICAS
     assert float(short.rate.removesuffix("/s")) == pytest.approx(100 * short.replicas / row.replicas)
     closed = read_question(replace(asked.question, rate=""))
     row = confirm.config_report(closed, max(search(closed), key=lambda one: one.meets * one.tokens_per_chip))
-    short = short_question(closed, row, confirm.MOST_REPLICAS)
+    short = short_question(closed, row)
     assert (short.replicas, short.clients, row.copies) == (1, row.batch, 8)
 
 
@@ -152,3 +169,12 @@ def test_pools_are_run_at_the_rate_they_are_told_at_and_large_ones_are_left_to_t
     large = ds.serve("deepseek-v3", on="h100:96", tpot="60ms", ttft="2s")
     assert large.simulated is None
     assert any("the next command runs it" in note for note in large.notes)
+
+
+def test_a_batch_that_cannot_or_need_not_grow_is_not_told_to() -> None:
+    """Steps of small kernels: a larger batch costs little up to the batch at which matmuls take over, if it fits."""
+    asked = read_question(ServeQuestion("gpt-oss-120b", on="h100:8", plan="dp8 ep8"))
+    small, *_, large = sorted(search(asked), key=lambda one: one.batch)
+    assert "a larger batch costs little" in _for_latency(asked, small, 1000.0)
+    assert "a larger batch" not in _for_latency(asked, replace(small, most=small.batch), 1000.0)
+    assert "a larger batch" not in _for_latency(asked, large, large.batch / 2)

@@ -165,3 +165,14 @@ def test_a_pipeline_pays_its_hops_and_idles_below_a_sequence_for_each_stage() ->
     # a prompt that fits an iteration is not cut for the stages' sake; longer ones are chunks that follow each other
     assert seconds(two, prefill(4096))[0] > seconds(alone, prefill(4096))[0]
     assert seconds(two, prefill(16384))[0] < 0.6 * seconds(alone, prefill(16384))[0]
+
+
+def test_lines_that_sections_share_are_told_by_each() -> None:
+    """Dense and MoE blocks attend alike, which is costed once: each has its lines, as often as it runs."""
+    deployment = deploy("deepseek-v3", "h200:8", "tensor=8,expert=8,weights=fp8,compute=fp8_block")
+    lines = iteration_cost(deployment, decode(64, 2000)).lines
+    blocks = {section.name: section.repeat for section in deployment.decoding if section.repeat > 1}
+    attending = [{line.what for line in lines if line.section == name and line.part == "attention"} for name in blocks]
+    assert len(attending) == 2
+    assert attending[0] == attending[1] != set()
+    assert all(line.times == blocks[line.section] for line in lines if line.section in blocks)

@@ -1,6 +1,8 @@
 """The batch that is recommended: the smallest that makes nearly as many tokens as the best one that
 meets the targets."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy
@@ -10,6 +12,7 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, explore
+from dragonscale.serving.narrowing import narrowed
 from dragonscale.serving.ranking import best, replicas_for
 from dragonscale.serving.space import Formats, parts_of
 
@@ -34,7 +37,7 @@ ASKS = {
 def judged(served: str, ask: str) -> list[Config]:
     model, on, formats, engine = SERVED[served]
     pieces = parts_of(parse_slice(on)) if on != "tpu7x:2x2x2" else [parse_slice(on)]
-    return explore(load_model(model), pieces, lambda _: [formats], load_engine(engine), ASKS[ask])
+    return explore(load_model(model), pieces, [formats], load_engine(engine), ASKS[ask])
 
 
 @pytest.mark.parametrize("ask", ASKS)
@@ -88,7 +91,7 @@ def test_a_queue_is_judged_where_it_is_asked_for() -> None:
     formats = Formats("mxfp4", "bf16", "bf16", "bf16")
 
     def found(ask: Ask, *batch: int) -> list[Config]:
-        return explore(model, [piece], lambda _: [formats], engine, ask, batches=batch or None)
+        return explore(model, [piece], [formats], engine, ask, batches=batch or None)
 
     longest = max(found(Ask(16384, 64)), key=lambda one: one.state.ttft)
     queue = max(found(Ask(16384, 64, ttft=60.0)), key=lambda one: one.state.ttft)
@@ -104,9 +107,7 @@ def test_longer_prompts_and_larger_batches_never_take_less(served: str) -> None:
     piece = parse_slice(on)
 
     def state(prompt: int, batch: int) -> tuple[float, float]:
-        found = explore(
-            load_model(model), [piece], lambda _: [formats], load_engine(engine), Ask(prompt, 128), batches=[batch]
-        )
+        found = explore(load_model(model), [piece], [formats], load_engine(engine), Ask(prompt, 128), batches=[batch])
         one = min(found, key=lambda config: str(config.plan))
         return float(one.state.ttft), float(one.state.tpot)
 
@@ -115,3 +116,35 @@ def test_longer_prompts_and_larger_batches_never_take_less(served: str) -> None:
     assert by_prompt == sorted(by_prompt)
     by_batch = [state(1024, batch)[1] for batch in (16, 24, 32, 48, 64)]
     assert by_batch == sorted(by_batch)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of a plan that meets its target up to some batch."""
+
+    batch: int
+    most: int
+    queues: bool = False
+
+    @property
+    def offered(self) -> bool:
+        return self.batch <= self.most
+
+    @property
+    def tokens_per_chip(self) -> float:
+        return float(self.batch)
+
+
+@pytest.mark.parametrize("most", [257, 300, 511, 4097, 6001, 8191])
+def test_the_largest_batch_is_found_in_two_rounds(most: int) -> None:
+    rounds: list[int] = []
+
+    def at(rows: Sequence[tuple[int, int]]) -> list[Batch]:
+        rounds.append(len(rows))
+        return [Batch(batch, most) for _, batch in rows]
+
+    rows = [(0, batch) for batch in (1, 256, 512, 4096, 8192)]
+    found = narrowed(at, rows, [Batch(batch, most) for _, batch in rows])
+    assert max(one.batch for one in found if one.offered) == most
+    assert len(rounds) <= 2
+    assert sum(rounds) < 150

@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonscale.serving.speculation import tokens_per_loop
-from dragonscale.simulation import Histogram, SimulatedRequest
+from dragonscale.simulation import (
+    Fixed,
+    Fleet,
+    Histogram,
+    LinearTimes,
+    OpenLoop,
+    Poisson,
+    Pool,
+    SimulatedRequest,
+    simulate,
+)
 from dragonscale.simulation.batch import EvenGrowth, UnevenGrowth, verify_steps
 from dragonscale.simulation.request import Sequence
 from dragonscale.simulation.series import BINS, Series
@@ -68,7 +78,7 @@ def test_areas_are_kept_however_long_the_run(segments: list[tuple[float, float, 
     one, busy = Series(("load",)), Series(("busy", "running", "pages"))
     for start, length, value in segments:
         one.add("load", start, start + length, value)
-        busy.add_busy(start, start + length, value, 2 * value)
+        busy.busy += (start, start + length, value, 2 * value)
     area = sum(length * value for _, length, value in segments)
     assert one.area("load") == pytest.approx(area, abs=1e-6)
     assert busy.area("busy") == pytest.approx(sum(length for _, length, _ in segments), abs=1e-6)
@@ -133,3 +143,9 @@ def test_verify_steps_have_their_mean_and_are_repeatable(draft: int, acceptance:
     steps, tokens = (sum(column) for column in zip(*drawn, strict=True))
     assert tokens / steps == pytest.approx(tokens_per_loop(acceptance, draft), rel=0.01)
     assert all(200 <= produced < 200 + draft + 1 for _, produced in drawn)
+
+
+def test_one_token_has_no_time_per_token() -> None:
+    fleet = Fleet(Pool(LinearTimes(0.02), 100_000))
+    result = simulate(fleet, OpenLoop(Poisson(2.0), 50, Fixed(100), Fixed(1)))
+    assert (result.latency["ttft_s"].count, result.latency["tpot_s"].count) == (50, 0)

@@ -17,6 +17,7 @@ class StillReplica:
     load: float = 0
     unprefilled: int = 0
     pace: float = 1.0
+    full: bool = False
 
     def predict(self, tokens: int, now: float) -> float:
         return self.pace * (self.unprefilled + tokens) + 0 * now
@@ -33,6 +34,13 @@ def chosen(router: Router, replicas: list[StillReplica], request: SimulatedReque
 def test_fewest_tokens_to_prefill_come_before_fewest_requests() -> None:
     replicas = [StillReplica(0, 1, 500), StillReplica(1, 9, 100), StillReplica(2, 8, 100)]
     assert chosen(Router("least_loaded"), replicas, asked()) == 2
+
+
+def test_a_full_replica_is_given_a_request_only_where_all_are() -> None:
+    replicas = [StillReplica(0, 8, 500), StillReplica(1, 9, 0, full=True)]
+    assert chosen(Router("least_loaded"), replicas, asked()) == 0
+    replicas[0].full = True
+    assert chosen(Router("least_loaded"), replicas, asked()) == 1
 
 
 @pytest.mark.parametrize(

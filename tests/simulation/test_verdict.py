@@ -264,6 +264,19 @@ def test_only_the_pool_that_is_short_grows(replicas: int, prefills: int, monkeyp
     assert change["prefill_replicas"] <= 4 + (prefills == 1)
 
 
+def test_the_pool_that_requests_queue_for_is_named() -> None:
+    """A prefill pool whose iterations take what there is may never rest and have room; one that is short has the queue.
+    How busy it is counts until the last prompt, not while the last requests decode."""
+    free = replace(POOLS, ttft="", tpot="", requests="600", capacity=False, output="400")
+    few = asked(replace(free, rate="60/s", replicas=4, prefill_replicas=1))
+    places = asked(replace(free, rate="60/s", replicas=1, prefill_replicas=4, max_seqs=64))
+    assert (few.bound_by, places.bound_by) == ("the prefill pool", "places in batches")
+    busy = [row.busy_share for row in few.replicas if row.pool == "prefill"]
+    assert busy[0] > 0.98
+    late = asked(replace(free, rate="25/s", replicas=4, prefill_replicas=1, ttft="p95:50ms"))
+    assert "more --prefill-replicas" in late.advice
+
+
 def test_an_autoscaled_fleet_is_told_to_begin_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever target is missed, replicas that start are the cause where the fleet could grow."""
     more = {"rate": "60/s", "autoscale": "1..8,target=16,startup=30s", "tpot": "p95:15ms"}

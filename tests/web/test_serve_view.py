@@ -194,4 +194,5 @@ def test_drafts_are_told_as_asked() -> None:
     answer({"view": "serve", "fields": fields, "panels": ["answer"]}, told.append)
     notes = next(one["data"]["notes"] for one in told if one.get("panel") == "answer")
     assert any(note.startswith("Speculation: 4 drafts a step") for note in notes), notes
+    assert any(note.startswith("Simulated: TTFT ") for note in notes), notes
     assert any(note.startswith("No target was given") for note in notes), notes

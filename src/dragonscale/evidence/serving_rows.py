@@ -29,6 +29,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.described import words
 from dragonscale.evidence.rows import Form, Row, Skip, count, skip_if, stated, typed
 from dragonscale.models import Transformer, load_model
+from dragonscale.models.catalogue import is_preset, preset
 from dragonscale.models.names import FORMATS as CHECKPOINTS
 from dragonscale.physics.hardware import load_chip
 from dragonscale.serving.bands import is_moe
@@ -168,8 +169,10 @@ def run_of(row: ServingRow) -> ServedRun:
 
 @cache
 def _model(name: str) -> Transformer:
-    """The model of a row, whose formats are those of the row and not of the checkpoint that it names."""
-    return load_model(re.sub(rf"(?:-(?:{CHECKPOINTS}))+$", "", name, flags=re.IGNORECASE))
+    """The model of a row, whose formats are those of the row and not of the checkpoint that it names; what was trained
+    on from another (DeepSeek-R1) goes by that one's name."""
+    model = load_model(re.sub(rf"(?:-(?:{CHECKPOINTS}))+$", "", name, flags=re.IGNORECASE))
+    return replace(model, name=preset(model.name).get("base", model.name) if is_preset(model.name) else model.name)
 
 
 def split_of(row: Row, moe: bool, clients: int) -> tuple[int, int, int]:

@@ -110,7 +110,7 @@ def preset(name: str) -> dict[str, Any]:
     stem, found = _index()[plain(name)]
     table = _file(stem)[found]
     if "base" in table:
-        table = _merged({k: v for k, v in preset(table["base"]).items() if k != "aliases"}, table)
+        table = _merged({k: v for k, v in preset(table["base"]).items() if k not in ("aliases", "name")}, table)
     rows = beside(__file__, "published.toml")["names"] if plain(name, "") != plain(name) else []
     stored = next((row["config"] for row in rows if re.search(row["name"], name.strip())), None)
     return {"name": found} | table | ({} if stored is None else {"name": name.strip(), "quantization_config": stored})

@@ -1,5 +1,6 @@
-"""Which answers nobody beats in everything: the Pareto front of two or more costs, all of them better when smaller."""
+"""Which answers nobody beats in everything: the Pareto front of two costs, both of them better when smaller."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -8,17 +9,18 @@ import numpy
 Item = TypeVar("Item")
 
 
-def front(items: Sequence[Item], costs: Callable[[Item], tuple[float, ...]]) -> list[Item]:
-    """The items that no other item equals or beats in every cost; of equals the first stays.
+def front(items: Sequence[Item], costs: Callable[[Item], tuple[float, float]]) -> list[Item]:
+    """The items that no other item equals or beats in both costs; of equals the first stays.
 
     >>> front([(1, 9), (2, 5), (3, 7), (4, 1)], lambda item: item)
     [(1, 9), (2, 5), (4, 1)]
     """
-    kept: list[tuple[tuple[float, ...], Item]] = []
-    for cost, item in sorted(((costs(item), item) for item in items), key=lambda pair: pair[0]):
-        if not any(all(mine <= theirs for mine, theirs in zip(other, cost, strict=True)) for other, _ in kept):
-            kept.append((cost, item))
-    return [item for _, item in kept]
+    kept, least = list[Item](), math.inf
+    for (_, second), item in sorted(((costs(item), item) for item in items), key=lambda pair: pair[0]):
+        if second < least:
+            kept.append(item)
+            least = second
+    return kept
 
 
 class Front:

@@ -54,6 +54,12 @@ class Kernel:
         """The indices of its m, n and k, where it is a matmul."""
         return matmul_dims(self.arrays)
 
+    @cached_property
+    def layout(self) -> tuple[str, tuple[str, ...]]:
+        """All that its cost depends on but sizes, as text, which is compared quickly; and its dims."""
+        dims = dict.fromkeys(dim.name for array in self.arrays for dim in array.dims)
+        return repr((self.part, self.function, self.arrays, self.op.output)), (*dims,)
+
 
 @dataclass(frozen=True)
 class Move:

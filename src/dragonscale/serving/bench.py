@@ -1,6 +1,8 @@
 """What the kernels of a section run on, and how a kernel becomes a line of the ledger."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from dragonscale.models.program import Section
 from dragonscale.physics.hardware.chip import dtype_bytes
@@ -17,7 +19,8 @@ from dragonscale.serving.plan import ServingPlan
 @dataclass(frozen=True)
 class KernelBench:
     """What the kernels of a section run on: a chip's profile, the engine, the plan's formats, the mesh. `exchange`
-    says that tokens are sent to experts; `timed` is False on symbols, for which no profile has seconds."""
+    says that tokens are sent to experts; `timed` is False on symbols, for which no profile has seconds; `costed` has
+    what of the iteration is costed already."""
 
     profile: KernelProfile
     engine: Engine
@@ -27,6 +30,15 @@ class KernelBench:
     phase: str
     exchange: bool = False
     timed: bool = True
+    costed: dict[object, Any] = field(default_factory=dict)
+
+    def once(self, make: Callable[..., Any], layout: object, sizes: Sequence[Number], *given: Any) -> Any:
+        """`make` of what is given, or what it made of an equal layout and the same sizes before: blocks of a model
+        differ in a part of themselves, and the two sums of one over its tensor ranks are alike."""
+        key = (make, layout, *(size if isinstance(size, int | float) else id(size) for size in sizes))
+        if key not in self.costed:
+            self.costed[key] = make(*given), sizes  # which live on: their ids are nobody else's
+        return self.costed[key][0]
 
     @property
     def attention_dtype(self) -> str:

@@ -8,7 +8,7 @@ counted in k-ths of a prompt, of large iterations in `UNITS` of what they take.
 
 One at a time it is the queue M/D/1, whose wait is load/(1 - load)/2:
 
->>> round(sojourn(((1.0, 1.0),), 0.8, 1)[0] - 1, 2)
+>>> round(sojourn(((1.0, 1.0),), 0.8, 1) - 1, 2)
 2.0
 """
 
@@ -24,27 +24,21 @@ MOST_TURNS = 8
 """Replicas beyond which arrivals become hardly more regular."""
 LOADS = (0.01, 0.3, 0.5, 0.65, 0.75, 0.82, 0.87, 0.9, 0.93, 0.97)
 """At which times are worked out: between them they grow as 1/(1 - load)."""
-MOMENTS = numpy.linspace(0.05, 0.95, 10)
-"""When prompts come, as parts of the iteration under way."""
-SPREADS, CHANCES = numpy.array([-1.73, 0.0, 1.73])[:, None], numpy.array([1 / 6, 2 / 3, 1 / 6])[:, None]
-"""By how many standard deviations more than on average come meanwhile, and how often (of a normal distribution)."""
 
 
-def sojourn(packed: tuple[tuple[float, float], ...], load: float, turns: int) -> tuple[float, float]:
-    """Seconds from coming to the end of one's iteration, on average and what one prompt of twenty exceeds, where n
-    prompts take the seconds of `packed`, at a load of full iterations, in one of `turns` replicas."""
+def sojourn(packed: tuple[tuple[float, float], ...], load: float, turns: int) -> float:
+    """Mean seconds from coming to the end of one's iteration, where n prompts take the seconds of `packed`, at a load
+    of full iterations, in one of `turns` replicas."""
     load = min(max(load, LOADS[0]), LOADS[-1])
     above = next(place for place in range(1, len(LOADS)) if LOADS[place] >= load)
     low, high = LOADS[above - 1 : above + 1]
     share = (load - low) / (high - low)
-    (mean, late), (more, later) = (_at(packed, one, min(turns, MOST_TURNS)) for one in (low, high))
-    pairs = ((mean, more), (late, later))
-    mean, late = (((1 - share) * a * (1 - low) + share * b * (1 - high)) / (1 - load) for a, b in pairs)
-    return mean, late
+    mean, more = (_at(packed, one, min(turns, MOST_TURNS)) for one in (low, high))
+    return ((1 - share) * mean * (1 - low) + share * more * (1 - high)) / (1 - load)
 
 
 @functools.lru_cache(1024)
-def _at(packed: tuple[tuple[float, float], ...], load: float, turns: int) -> tuple[float, float]:
+def _at(packed: tuple[tuple[float, float], ...], load: float, turns: int) -> float:
     counts, seconds = zip(*packed, strict=True)
     most, whole = counts[-1], seconds[-1]
     part = math.ceil(turns * most / UNITS)
@@ -61,19 +55,7 @@ def _at(packed: tuple[tuple[float, float], ...], load: float, turns: int) -> tup
     ends = _solved(arrived, gone)
     begun = (units - gone) % fine / fine - (1 - 1 / fine) / 2 if fine > 1 else 0.0  # of the next to come
     come = numpy.maximum(rate * took / 2 + begun, 0.0)
-    mean = float(ends @ (took * (there + come)) / (ends @ served))
-    # those who find nobody, and those who come during an iteration: first come, first served
-    over, come = numpy.maximum(there - served, 0.0)[:, None, None], rate * took[:, None, None]
-    before = over + come * MOMENTS + SPREADS * numpy.sqrt(come * MOMENTS / turns)
-    behind = over + come + SPREADS * numpy.sqrt(come / turns)
-    passed = numpy.floor(numpy.maximum(before, 0.0) / most)
-    last = numpy.interp(numpy.clip(behind - passed * most, 1.0, most), counts, seconds)
-    times = took[:, None, None] * (1 - MOMENTS) + passed * whole + last
-    weights = numpy.ravel((ends * rate * took)[:, None, None] / len(MOMENTS) * CHANCES + 0.0 * times)
-    times, weights = numpy.append(times, took[0]), numpy.append(weights, ends[waiting == 0].sum())
-    order = numpy.argsort(times)
-    reached = numpy.searchsorted(numpy.cumsum(weights[order]), 0.95 * weights.sum())
-    return mean, float(times[order][min(reached, len(order) - 1)])
+    return float(ends @ (took * (there + come)) / (ends @ served))
 
 
 def _arrived(means: numpy.ndarray, part: int, most: int) -> numpy.ndarray:

@@ -21,7 +21,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy
@@ -51,16 +51,21 @@ Resources = dict[str, Number]
 
 @dataclass(frozen=True)
 class ServingLimit:
-    """A number that a resource or a target sets: its name, what it counts, the equation in words, the formula (None
-    where there is no closed form), and what its letters stand for."""
+    """A number that a resource or a target sets: its name, what it counts, the equation in words, what gives its
+    formula, and what the formula's letters stand for."""
 
     name: str
     counts: str
     equation: str
     variable: str
-    formula: Any
+    closed: Callable[[], Any]
     value: float
     letters: dict[str, float]
+
+    @cached_property
+    def formula(self) -> Any:
+        """The formula, solved when it is asked for; None where there is no closed form."""
+        return self.closed()
 
     @property
     def text(self) -> str:
@@ -95,9 +100,9 @@ class SolvedIteration:
         chosen: Callable[[IterationCost], Resources],
         variable: str,
         pairs: Iterable[tuple[str, str]] | None = None,
-    ) -> Iterator[tuple[str, Any, float]]:
-        """Where two resources are equal, at the smallest value of a variable from 1 on: the equation, its formula and
-        the value."""
+    ) -> Iterator[tuple[str, Callable[[], Any], float]]:
+        """Where two resources are equal, at the smallest value of a variable from 1 on: the equation, what gives its
+        formula, and the value."""
         known = chosen(self.here)
         for one, other in itertools.combinations(known, 2) if pairs is None else pairs:
             if one in known and other in known:
@@ -108,7 +113,7 @@ class SolvedIteration:
 
                 value = root(gap, 1.0, self._least(variable), MOST) or root(gap, 1.0, 1.0, MOST)
                 if value is not None:
-                    yield f"{one} = {other}", self._closed(gap(value, False), variable, value), value
+                    yield f"{one} = {other}", partial(self._closed, gap, variable, value), value
 
     def _least(self, variable: str) -> float:
         """The smallest value that leaves the wires of a mesh axis as they are: its first ring keeps
@@ -118,9 +123,9 @@ class SolvedIteration:
         pods = float(numpy.ravel(wires.pods.get(variable, 1))[0])
         return max(1.0, product(sizes) * pods * (1 + 1e-9))
 
-    def _closed(self, gap: Any, variable: str, value: float) -> Any:
+    def _closed(self, gap: Callable[[Any, bool], Any], variable: str, value: float) -> Any:
         """The formula of a root, in the case that holds there, where it gives the value."""
-        formula = linear_root(expression(gap), symbol(variable))
+        formula = linear_root(expression(gap(value, False)), symbol(variable))
         fits = formula is not None and math.isclose(number_of(formula, self.letters.values), value, rel_tol=1e-6)
         return formula if fits else None
 
@@ -160,21 +165,24 @@ def crossings(deployment: Deployment, step: Iteration, variable: str, phase: str
     def taken(cost: IterationCost) -> Resources:
         return {name: one for name, one in resources(cost, deployment.axis_sizes).items() if numpy.any(one != 0)}
 
-    for equation, formula, value in solved.solve(taken, variable):
+    for equation, closed, value in solved.solve(taken, variable):
         name = f"{phase}: {equation} at {variable}"
-        yield ServingLimit(name, "", equation, variable, formula, value, solved.letters.values)
+        yield ServingLimit(name, "", equation, variable, closed, value, solved.letters.values)
 
 
-def find_limits(deployment: Deployment, batch: float, context: float, prompt: float = 2048) -> list[ServingLimit]:
-    """The limits of a deployment whose decode steps have `batch` sequences of `context` tokens."""
+def find_limits(deployment: Deployment, batch: float, context: float, prompt: float = 2048) -> Iterator[ServingLimit]:
+    """The limits of a deployment whose decode steps have `batch` sequences of `context` tokens, the critical batch
+    first, each solved when it is taken."""
     even = replace(deployment, engine=adjust(deployment.engine, experts={"routing": "balanced"}))
     axis = "expert" if even.axis_sizes.get("expert", 1) > 1 else "tensor"
     ranks = even.axis_sizes.get("data", 1)
     decoding = SolvedIteration(even, decode(batch, context - 1))
     prompting = SolvedIteration(even, prefill(prompt, ranks))
     # In this order: the letters of a phase are known once its limits are solved.
-    found = [*_limits(decoding, axis, "decode"), *_plateau(decoding), _largest_batch(decoding)]
-    return [*found, *_limits(prompting, axis, "prefill")]
+    yield from _limits(decoding, axis, "decode")
+    yield from _plateau(decoding)
+    yield _largest_batch(decoding)
+    yield from _limits(prompting, axis, "prefill")
 
 
 def heaviest(solved: SolvedIteration) -> ServingLine:
@@ -210,8 +218,8 @@ def _limits(solved: SolvedIteration, axis: str, phase: str) -> Iterator[ServingL
     for row in shipped_table("serving", "limits.toml")[phase]:
         texts = {key: text.format(**words) for key, text in row.items()}
         name, counts, variable, *pair = (texts[key] for key in ("name", "counts", "variable", "one", "other"))
-        for equation, formula, value in solved.solve(parts[row["of"]], variable, [(pair[0], pair[1])]):
-            yield ServingLimit(name, counts, equation, variable, formula, value, solved.letters.values)
+        for equation, closed, value in solved.solve(parts[row["of"]], variable, [(pair[0], pair[1])]):
+            yield ServingLimit(name, counts, equation, variable, closed, value, solved.letters.values)
 
 
 def _plateau(solved: SolvedIteration) -> Iterator[ServingLimit]:
@@ -226,7 +234,7 @@ def _plateau(solved: SolvedIteration) -> Iterator[ServingLimit]:
         value = number_of(formula, letters.values)
         counts = "tokens per second and chip that no batch exceeds at this context"
         words = ("max tok/s/chip", counts, "the roofline grows with the batch", "B")
-        yield ServingLimit(*words, formula, value, letters.values)
+        yield ServingLimit(*words, lambda: formula, value, letters.values)
 
 
 def _largest_batch(solved: SolvedIteration) -> ServingLimit:
@@ -245,4 +253,4 @@ def _largest_batch(solved: SolvedIteration) -> ServingLimit:
     value = float(numpy.ravel(room.cache / room.sequence(context))[0])
     counts = "sequences of this context beside w bytes of weights and r of workspace and reserve; c a token of cache"
     values = solved.letters.values | letters
-    return ServingLimit("largest batch", counts, "memory is full", "B", formula, value, values)
+    return ServingLimit("largest batch", counts, "memory is full", "B", lambda: formula, value, values)

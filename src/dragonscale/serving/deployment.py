@@ -135,10 +135,10 @@ class Deployment:
             return bool(self.mixed and data > 1 and expert >= data)
         return how == "all_to_all"
 
-    def bench(self, section: Section, prompt: bool) -> KernelBench:
-        """What a section's kernels run on."""
-        phase = "prefill" if prompt else "decode"
-        return KernelBench(self.kernels, self.engine, self.plan, self.mesh, section, phase, self.exchanges, self.timed)
+    def bench(self, section: Section, prompt: bool, costed: dict[object, Any] | None = None) -> KernelBench:
+        """What a section's kernels run on, beside what of an iteration is `costed` already."""
+        how = "prefill" if prompt else "decode", self.exchanges, self.timed, {} if costed is None else costed
+        return KernelBench(self.kernels, self.engine, self.plan, self.mesh, section, *how)
 
     def rules(self, prompt: bool, section: Section | None = None) -> Rules:
         """The layouts of prompts or of single tokens. In a compiled program's section axes split no dim that they do

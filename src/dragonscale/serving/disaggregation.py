@@ -5,8 +5,8 @@ prompt interrupts. Apart, each gets its own sharding and batch, and the time bet
 price is the journey of every prompt's cache from one pool to the other, and whole replicas of both kinds.
 
 Requests come at random and are dealt to the prefill replicas in turn, so prompts wait for those before them, the longer
-the fuller the pool is, and share iterations with those that wait too (`bulk`). Targets are means; the 95th percentile
-of the TTFT is told beside them, and kept too where a rate is asked for. The first token comes with the cache.
+the fuller the pool is, and share iterations with those that wait too (`bulk`). Targets are means; percentiles are for
+runs to tell. The first token comes with the cache.
 
 The configurations that are paired here are those of an engine that runs prompts by themselves (`alone`).
 """
@@ -24,7 +24,7 @@ from dragonscale.serving.bulk import sojourn
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine, adjust
 from dragonscale.serving.frontier import Ask, Config
-from dragonscale.serving.ranking import first_of_each
+from dragonscale.serving.ranking import CLOSE, first_of_each
 from dragonscale.serving.space import slices_of
 from dragonscale.serving.steady import Steady
 from dragonscale.serving.table import LATENCY, port_bandwidth
@@ -112,10 +112,6 @@ class Pools:
             low, high = (load, high) if self.ttft_at(load) <= target else (low, load)
         return low or LOAD  # missed even without a queue
 
-    def prefilled(self, load: float) -> tuple[float, float]:
-        """Seconds of a prompt in its prefill replica, behind others and with them: the mean, the 95th percentile."""
-        return sojourn(self.prefill.packed, load, self.prefills)
-
     @property
     def tokens_per_chip(self) -> float:
         """Output tokens per second and chip."""
@@ -146,17 +142,12 @@ class Pools:
 
     def ttft_at(self, load: float) -> float:
         """Mean seconds to the first token at a load of the prefill pool."""
-        return self.around_s + self.prefilled(load)[0]
+        return self.around_s + sojourn(self.prefill.packed, load, self.prefills)
 
     @property
     def ttft(self) -> float:
         """Mean seconds to the first token, at the rate of `requests`."""
         return self.ttft_at(self.prefill_load)
-
-    @property
-    def ttft_p95(self) -> float:
-        """Seconds to the first token that one request of twenty exceeds."""
-        return self.around_s + self.prefilled(self.prefill_load)[1]
 
     @property
     def tpot(self) -> float:
@@ -197,12 +188,17 @@ class Pools:
     @property
     def meets(self) -> bool:
         """Whether the targets are met."""
-        ask = self.ask
-        return ask.met_by(self.ttft, self.tpot)
+        return self.ask.met_by(self.ttft, self.tpot)
+
+    @property
+    def cost(self) -> float:
+        """What a request costs, in dollars (in chips without prices)."""
+        hourly = self.usd_per_h
+        return (self.chips if hourly is None else hourly) / self.requests
 
     def order(self) -> tuple[Any, ...]:
-        """What comes first: those that meet the targets, most tokens per chip, quickest first token."""
-        return not self.meets, -self.tokens_per_chip, self.ttft
+        """What comes first: those that meet the targets, cheapest, quickest first token."""
+        return not self.meets, self.usd_per_h is None, self.cost, self.ttft
 
     @property
     def usd_per_h(self) -> float | None:
@@ -243,13 +239,8 @@ def as_config(pair: Pools) -> PooledConfig:
     the chips of the prefill pool."""
     own, rate = pair.prefill, pair.requests
     paid = pair.prefills * own.chips / (pair.prefills * own.chips + pair.decodes * pair.decode.chips) / rate
-    times = (
-        paid,
-        pair.ask.output,
-        max(pair.prefilled(pair.prefill_load)[0] - own.prefill_s, 0.0),
-        float(own.state.front),
-        pair.transfer_s,
-    )
+    waiting = max(pair.ttft - pair.around_s - own.prefill_s, 0.0)
+    times = paid, pair.ask.output, waiting, float(own.state.front), pair.transfer_s
     batch, ladder = max(1, round(pair.decoding)), pair.ladder or (pair.decode,)
     state = Steady(batch, pair.tpot, own.prefill_s, *times, met=0.0, requests=rate)
     words = {"state": state, "batch": batch, "prefill_s": own.prefill_s, "meets": pair.meets, "chunks": own.chunks}
@@ -290,11 +281,6 @@ def decode_load(config: Config) -> float:
     return min(MOST_DECODING, max(root**2, 0.5) / config.batch)
 
 
-WASTE = 0.03
-"""Of the tokens that the best ratio of replicas makes, what a smaller fleet may make fewer: steps are expected to 5 to
-10%."""
-
-
 def pools(
     prefill: Config,
     decode: Config,
@@ -303,8 +289,8 @@ def pools(
     ladder: tuple[Config, ...] = (),
     within: Mapping[str, int] | None = None,
 ) -> Pools | None:
-    """The smallest whole numbers of replicas that take the asked rate; without one, those whose ratio wastes little:
-    within `WASTE` of the best that up to `most` decode replicas do. They stay `within` so many chips of each kind,
+    """The smallest whole numbers of replicas that take the asked rate; without one, those that cost nearly as little
+    (`CLOSE`) as the best of up to `most` decode replicas. They stay `within` so many chips of each kind,
     those of a slice that was named, or there are none."""
     if ask.rate is not None:
         return _sized(Pools(prefill, decode, 1, 1, ask, ladder, ask.rate))
@@ -318,9 +304,7 @@ def pools(
         load = Pools(prefill, decode, max(1, round(wanted)), decodes, ask).highest_load
         counts = {int(min(max(1, number), room)) for number in (math.floor(wanted / load), math.ceil(wanted / load))}
         made += [Pools(prefill, decode, prefills, decodes, ask, ladder) for prefills in counts]
-    best = max((pair.tokens_per_chip for pair in made), default=0.0)
-    enough = (pair for pair in made if pair.tokens_per_chip >= best * (1 - WASTE))
-    return min(enough, key=lambda pair: (pair.chips, -pair.tokens_per_chip), default=None)
+    return min(_close(made), key=_trouble, default=None)
 
 
 def _room(prefill: Config, decode: Config, decodes: int, within: Mapping[str, int]) -> float:
@@ -335,10 +319,11 @@ def _room(prefill: Config, decode: Config, decodes: int, within: Mapping[str, in
 def _sized(one: Pools) -> Pools:
     """As many replicas of each kind as the offered rate takes with first tokens in time on average."""
     assert one.offered is not None
-    decodes = max(1, math.ceil(one.offered / (one.draining * decode_load(one.decode)) - 1e-9))
-    prefills = max(1, math.ceil(one.offered / (one.feeding * MOST_LOAD) - 1e-9))
+    rate = one.offered / one.decode.counted
+    decodes = max(1, math.ceil(rate / (one.draining * decode_load(one.decode)) - 1e-9))
+    prefills = max(1, math.ceil(rate / (one.feeding * MOST_LOAD) - 1e-9))
     made = replace(one, prefills=prefills, decodes=decodes)
-    while made.feeding * made.highest_load < one.offered * (1 - 1e-9):
+    while made.feeding * made.highest_load < rate * (1 - 1e-9):
         made = replace(made, prefills=made.prefills + 1)
     return made
 
@@ -354,40 +339,31 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     feeding = first_of_each(starts or configs, lambda one: prompt_share(one) * one.chips, CANDIDATES)
     ends = [one for one in configs if ask.step is None or decode_step(one) <= ask.step]
     draining = first_of_each(ends or configs, lambda one: decode_step(one) * one.chips / one.batch, CANDIDATES)
-    own = _by_plan(configs)
+    ladders = dict[tuple[str, ...], list[Config]]()
+    for one in sorted(configs, key=lambda one: one.batch):
+        ladders.setdefault((*one.place, one.engine), []).append(one)
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
     feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
-    pairs = [(start, end, own[_plan_of(end)]) for start in feeding for end in draining]
-    found = [pools(start, end, ask, ladder=_up_to(end, alike), within=room) for start, end, alike in pairs]
-    if not any(found):
-        found = [pools(start, end, ask, ladder=_up_to(end, alike), within={}) for start, end, alike in pairs]
-    return [one.fitted() for one in _handy(sorted(filter(None, found), key=Pools.order))[:count]]
+    pairs = [(start, end, ladders[*end.place, end.engine]) for start in feeding for end in draining]
+    made = list[Pools]()
+    for within in (room, {}):
+        found = (pools(start, end, ask, ladder=_up_to(end, alike), within=within) for start, end, alike in pairs)
+        made = made or [one for one in found if one is not None]
+    handy = sorted(_close([one for one in made if one.meets] or made), key=_trouble)
+    others = sorted((one for one in made if one not in handy), key=Pools.order)
+    return [one.fitted() for one in (*handy, *others)[:count]]
 
 
-def _handy(found: Sequence[Pools]) -> Sequence[Pools]:
-    """Pools, best first, from the handiest on that wastes little: of the fewest replicas, in powers of two."""
-    near = [one for one in found if one.tokens_per_chip >= found[0].tokens_per_chip * (1 - WASTE)]
-    near = [one for one in near if one.meets == found[0].meets]
-    return found[found.index(min(near, key=_trouble)) :] if near else found
+def _close(found: Sequence[Pools]) -> list[Pools]:
+    """Those that cost nearly as little as the cheapest."""
+    least = min((one.cost for one in found), default=0.0)
+    return [one for one in found if one.cost <= (1 + CLOSE) * least]
 
 
-def _trouble(pair: Pools) -> tuple[int, int]:
-    """What there is to run: replicas, and of them those of an odd size."""
-    sizes = (pair.prefill.chips, pair.decode.chips)
-    return pair.prefills + pair.decodes, sum(size & (size - 1) > 0 for size in sizes)
+def _trouble(pair: Pools) -> tuple[float, ...]:
+    """What there is to run: chips, replicas; and what that costs."""
+    return pair.chips, pair.prefills + pair.decodes, pair.cost
 
 
 def _up_to(largest: Config, configs: Sequence[Config]) -> tuple[Config, ...]:
     return tuple(one for one in configs if one.batch <= largest.batch)
-
-
-def _plan_of(config: Config) -> tuple[str, str, str]:
-    return str(config.piece), str(config.plan), config.engine
-
-
-def _by_plan(configs: Sequence[Config]) -> dict[tuple[str, str, str], list[Config]]:
-    """The batches of each plan, smallest first."""
-    found: dict[tuple[str, str, str], list[Config]] = {}
-    for one in sorted(configs, key=lambda one: one.batch):
-        found.setdefault(_plan_of(one), []).append(one)
-    return found

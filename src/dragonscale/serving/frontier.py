@@ -6,7 +6,7 @@ followed by another as soon as it ends (as `dscale simulate --clients` sends the
 engine schedules them: by themselves, or in chunks beside the decoding sequences.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from dragonscale.errors import InputError
 from dragonscale.models.transformer import Transformer, kv_bytes_per_token
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import floor, maximum, minimum
+from dragonscale.serving.bands import ServedKind, counted_share, is_moe
 from dragonscale.serving.capacity import Capacity, capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
@@ -32,6 +33,10 @@ from dragonscale.serving.targets import LATENCIES
 WATERMARK = 0.01
 """The part of the cache's pages that the admission of a further sequence leaves free (vLLM's block manager)."""
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
+
+
+OUTPUTS_VARY = 1 / 12
+"""The squared coefficient of variation of outputs from half to one and a half of their mean."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,12 @@ class Ask:
     def past(self) -> int:
         """Tokens of a prompt that are cached."""
         return self.prompt - self.new
+
+    @property
+    def context(self) -> float:
+        """Tokens of a sequence that decodes, on average: half of its output is there, and since outputs vary and long
+        ones decode for longer, a little more (the mean age in a renewal process)."""
+        return self.prompt + self.output * (1 + OUTPUTS_VARY) / 2
 
     @property
     def step(self) -> float | None:
@@ -117,9 +128,11 @@ class Config:
     queued: bool = False
     """Whether TTFT has no target and prompts wait for others longer than anybody lets them (`PATIENCE_S`)."""
     packed: tuple[tuple[float, float], ...] = ()
-    """Prompts that are prefilled together where nobody decodes beside them, and the seconds: one, one on every data
-    rank, and more up to as many as an iteration takes. Empty of an engine that runs prompts beside decoding
-    sequences."""
+    """Prompts that are prefilled together by a replica that does nothing else, and the seconds: one, one on every data
+    rank, and more up to as many as an iteration takes. Empty where replicas do both."""
+    counted: float = 1.0
+    """The part of the expected tokens that it is ranked and sized by: what was never measured by the slow end of its
+    band (`counted_share`)."""
 
     @property
     def chips(self) -> int:
@@ -145,6 +158,12 @@ class Config:
         """Dollars for an hour of its chips; None without a price."""
         price = self.piece.chip.price
         return None if price is None else self.chips * float(price)
+
+    @property
+    def cost(self) -> float:
+        """What its tokens cost, in dollars (in chips without a price), as far as they count."""
+        hourly = self.usd_per_h
+        return (self.chips if hourly is None else hourly) / (float(self.state.tokens) * self.counted)
 
     @property
     def offered(self) -> bool:
@@ -232,9 +251,9 @@ def _judged(
 ) -> list[Config]:
     numbers = {name: numpy.atleast_1d(getattr(lot.plan, name))[places] for name in DEGREES}
     wide = Deployment(model, lot.piece, replace(lot.plan, **numbers), engine)
-    steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.prompt + ask.output / 2
+    steps = decode_steps(wide, batch, ask.prompt, ask.context)
     plain = steps.curve(batch)
-    looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, keys, plain)
+    looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, steps.keys, plain)
     if ask.apart:
         loop = served_apart(wide, batch, steps, ask.new, ask.past, ask.output, looped)
     else:
@@ -250,6 +269,7 @@ def _judged(
     bounds = _bounds(steps.cost)[:rows]
     per_token = float(kv_bytes_per_token(model, lot.plan.kv))
     plans = {place: lot.one(place) for place in sorted(set(places.tolist()))}
+    counted = counted_share(ServedKind(lot.pieces[0].chip.name, engine.name, is_moe(model)))
     found: list[Config] = []
     for place, own, bound, pack, others in zip(places.tolist(), _states(loop, rows), bounds, packed, more, strict=True):
         heavy, step_s, drafted, chunks, size, least = others
@@ -272,6 +292,7 @@ def _judged(
             chunk_tokens=int(size),
             engine=engine.name,
             packed=pack,
+            counted=counted,
         )
         found.append(config)
     return found
@@ -319,23 +340,13 @@ def _bounds(cost: IterationCost) -> list[str]:
 def explore(
     model: Transformer,
     pieces: Iterable[Slice],
-    formats: Callable[[Slice], Iterable[Formats]],
+    formats: Iterable[Formats],
     engine: Engine,
     ask: Ask,
     spreads: tuple[str, ...] = ("copy",),
-    progress: Callable[[int], None] | None = None,
     batches: Sequence[int] | None = None,
     draft: Draft | None = None,
 ) -> list[Config]:
-    """Every configuration on some slices; `progress` is told how many chips are done."""
-    by_chip: dict[str, list[Slice]] = {}
-    for piece in pieces:
-        by_chip.setdefault(piece.chip.name, []).append(piece)
-    found: list[Config] = []
-    for number, own in enumerate(by_chip.values()):
-        for format_ in formats(own[0]):
-            for lot in lots(model, own, format_, spreads, engine.name):
-                found += judge(model, lot, engine, ask, batches, draft)
-        if progress is not None:
-            progress(number + 1)
-    return found
+    """Every configuration on some slices of one chip."""
+    every = (lot for format_ in formats for lot in lots(model, pieces, format_, spreads, engine.name))
+    return [one for lot in every for one in judge(model, lot, engine, ask, batches, draft)]

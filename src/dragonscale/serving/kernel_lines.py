@@ -5,7 +5,7 @@ memory's bandwidth, both from the datasheet; what to expect comes from the chip'
 habits. On symbols there are bounds only: profiles are made of tiles and waves.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dragonscale.models.attention import line_takes_flash
@@ -341,8 +341,9 @@ FUSED = ("add", "bias", "route", "dispatch", "combine", "join", "pool")
 """
 
 
-def elementwise_line(kernel: Kernel, sizes: dict[str, Number], bench: KernelBench) -> ServingLine | None:
+def elementwise_line(kernels: Sequence[Kernel], sizes: dict[str, Number], bench: KernelBench) -> ServingLine | None:
     """Norms, nonlinearities, convolutions, rotary embeddings with the writing of the cache; none where it is fused."""
+    (kernel,) = kernels
     if kernel.function in FUSED:
         return None
     moved: Number = 0.0

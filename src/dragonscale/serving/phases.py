@@ -13,6 +13,7 @@ are. Of n places, k experts picked at random are in n·(1 − (1 − 1/n)^k).
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from dragonscale.physics.collectives.group import Group, Switches
 from dragonscale.physics.collectives.profile import expected_time, shared_profile
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.kernels import memory_seconds
+from dragonscale.physics.notation import Array
 from dragonscale.physics.numbers import Number, is_array, maximum, minimum, where
 from dragonscale.physics.sharding.layout import local_size
 from dragonscale.physics.sharding.reshard_step import Step
@@ -102,6 +104,7 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
     last = known["decodes"] * known["queries"] + known["prompts"]
     if not prompt and deployment.timed:
         new, last = (_filled(deployment, known, rows) for rows in (new, last))
+    twins: dict[object, Any] = {}
     for section in deployment.sections if prompt else deployment.decoding:
         tokens = last if section.name == "head" else new
         sizes: dict[str, Number] = {**_dims(section, deployment), "b": tokens, "t": 1.0, "s": 1.0, "m": 1.0}
@@ -109,7 +112,7 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
             sizes |= {"b": known["prompts"], "t": known["tokens"], "s": known["tokens"] + known["past"]}
             sizes["m"] = sizes["s"] / (section.compress or 1)
         reading = _reading(deployment, section, prompt)
-        bench = deployment.bench(section, prompt)
+        bench = deployment.bench(section, prompt, twins)
         hot = _hot(tokens, sizes, bench)
         cost.lines += _kernel_lines(reading, sizes, known, tokens, bench, hot)
         cost.lines += _move_lines(deployment, reading, sizes, bench, hot)
@@ -194,11 +197,22 @@ def _kernel_lines(
         elif kernel.function in ("scan", "delta"):
             lines.append(recurrent_line(kernel, tokens, sequences, sizes, bench))
         else:
-            lines.append(elementwise_line(kernel, sizes, bench))
+            lines.append(_line(elementwise_line, [kernel], sizes, bench))
     for key, kernels in matmuls.items():
         routed = key == ("experts",)
-        lines.append(expert_line(kernels, tokens, sizes, bench, hot) if routed else matmul_line(kernels, sizes, bench))
+        plain = None if routed else _line(matmul_line, kernels, sizes, bench)
+        lines.append(expert_line(kernels, tokens, sizes, bench, hot) if routed else plain)
     return [line for line in lines if line is not None]
+
+
+def _line(make: Any, kernels: Sequence[Kernel], sizes: dict[str, Number], bench: KernelBench) -> ServingLine | None:
+    """The line of some kernels, which those of another section with equal layouts and sizes may have been already."""
+    layout, dims = zip(*(kernel.layout for kernel in kernels), strict=True)
+    own, section = [sizes.get(name) for names in dims for name in names], bench.section
+    line = bench.once(make, layout, own, kernels, sizes, bench)
+    if line is not None and line.section != section.name:
+        return replace(line, section=section.name, times=section.repeat)
+    return line
 
 
 def _prompts(known: dict[str, Any]) -> AttendedSequences:
@@ -228,36 +242,43 @@ def _where(some: Any, line: ServingLine) -> ServingLine:
 
 
 def _move_lines(
-    deployment: Deployment, reading: Reading, sizes: dict[str, Number], bench: KernelBench, hot: Any = 1.0
+    deployment: Deployment, reading: Reading, sizes: dict[str, Number], bench: KernelBench, hot: Any
 ) -> list[ServingLine]:
     """Collectives. Those of one kind that partial sums over the same width leave behind travel as one message. An
     exchange with experts is over when the busiest rank has its tokens."""
     mesh, program = bench.mesh, deployment.engine.program
     bundles: dict[tuple[object, ...], tuple[Move, Number]] = {}
     for number, move in enumerate(reading.moves):
-        width = move.step.axes == ("width",)
-        fixed = program.expert_capacity and move.step.kind == "all_to_all"
-        key = (move.part, move.step.kind, move.step.axes) if width else (number,)
-        tokens = sizes["b"] * sizes["t"]
-        volume = expert_volume(move, tokens, bench) if fixed else _volume(move, sizes, bench)
-        before = bundles.get(key)
-        bundles[key] = (move, volume + (before[1] if before else 0.0))
+        step = move.step
+        key = (move.part, step.kind, step.axes) if step.axes == ("width",) else (number,)
+        if program.expert_capacity and step.kind == "all_to_all":
+            volume = expert_volume(move, sizes["b"] * sizes["t"], bench)
+        else:
+            array = step.after if step.kind in ("all_gather", "permute") else step.before
+            ways = mesh.size(*step.axes) if step.kind == "all_to_all" else 1
+            layout = tuple((dim.name, dim.axes) for dim in array.dims)
+            own = (ways, *(sizes[name] for name in array.names))
+            volume = bench.once(_volume, layout, own, array, ways, sizes, bench)
+        bundles[key] = (move, volume + bundles[key][1] if key in bundles else volume)
     lines: list[ServingLine] = []
     for move, volume in bundles.values():
         size = mesh.size(*move.step.axes)
         if not numpy.all(size == 1):
-            group = deployment.wires.group(move.step.axes)
+            group = bench.once(deployment.wires.group, move.step.axes, (), move.step.axes)
             if move.what == "expert" and not program.expert_capacity:
                 volume = volume * sent_share(move.step, group, sizes.get("x", 1), bench)
             busy = hot if move.what == "expert" and move.step.kind == "all_to_all" else 1.0
-            lines.append(_move_line(deployment, move, volume, group, bench, busy))
+            layout = move.step.kind, move.step.axes, move.what
+            line = bench.once(_move_line, layout, (volume, busy), deployment, move, volume, group, bench, busy)
+            own = {"section": bench.section.name, "times": bench.section.repeat, "part": move.part}
+            lines.append(replace(line, what=move.step.before.name, **own))
     return lines
 
 
 def _move_line(
-    deployment: Deployment, move: Move, volume: Number, group: Group, bench: KernelBench, busy: Any = 1.0
+    deployment: Deployment, move: Move, volume: Number, group: Group, bench: KernelBench, busy: Any
 ) -> ServingLine:
-    step, size, section = move.step, bench.mesh.size(*move.step.axes), bench.section
+    step, size = move.step, bench.mesh.size(*move.step.axes)
     sent, count = wire_bytes(step.kind, volume, size), 1.0
     lower = taken = waited = collective_time(step.kind, volume, group, EXACT).bandwidth
     if bench.timed:
@@ -272,9 +293,9 @@ def _move_line(
     if is_array(size):
         numbers = (lower, taken, waited, sent, volume, count)
         lower, taken, waited, sent, volume, count = (where(size <= 1, 0.0, number) for number in numbers)
-    names = (section.name, bench.phase, step.before.name, step.kind, step.axes, section.repeat, move.part)
     times = {"bound_s": lower, "expected_s": taken, "exposed_s": waited}
-    return ServingLine(*names, carries="activation", wire_bytes=sent, volume=volume, issued=count, **times)
+    moved = {"wire_bytes": sent, "volume": volume, "issued": count}
+    return ServingLine("", bench.phase, "", step.kind, step.axes, carries="activation", **moved, **times)
 
 
 def _within_node(group: Group) -> bool:
@@ -282,14 +303,12 @@ def _within_node(group: Group) -> bool:
     return not isinstance(group, Switches) or bool(numpy.all(group.size * group.stride <= group.levels[0].degree))
 
 
-def _volume(move: Move, sizes: dict[str, Number], bench: KernelBench) -> Number:
-    """Bytes of a move's array as one group sees it, dims never split below one element."""
-    step, mesh = move.step, bench.mesh
-    array = step.after if step.kind in ("all_gather", "permute") else step.before
-    held: Number = dtype_bytes(bench.plan.wire)
+def _volume(array: Array, ways: Number, sizes: dict[str, Number], bench: KernelBench) -> Number:
+    """Bytes of a move's array as one group of so many sees it, dims never split below one element."""
+    held: Number = dtype_bytes(bench.plan.wire) * ways
     for dim in array.dims:
-        held = held * local_size(dim.name, sizes[dim.name], mesh.size(*dim.axes))
-    return held * mesh.size(*step.axes) if step.kind == "all_to_all" else held
+        held = held * local_size(dim.name, sizes[dim.name], bench.mesh.size(*dim.axes))
+    return held
 
 
 def _add_host(cost: IterationCost, deployment: Deployment, known: dict[str, Any], last: Any) -> None:

@@ -68,9 +68,8 @@ class ServingPlan:
         return self.data > 1 and self.expert == self.data * self.tensor == self.chips
 
     def __str__(self) -> str:
-        default = ServingPlan()
-        changed = [field.name for field in fields(self) if getattr(self, field.name) != getattr(default, field.name)]
-        return ",".join(f"{name}={getattr(self, name)}" for name in changed) or "tensor=1"
+        changed = (f"{name}={value}" for name, value in vars(self).items() if value != getattr(ServingPlan, name))
+        return ",".join(changed) or "tensor=1"
 
 
 def read_setting(name: str, value: Any) -> Any:

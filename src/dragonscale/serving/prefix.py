@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy
 
-from dragonscale.physics.numbers import Number, log2, maximum, minimum
 from dragonscale.serving.capacity import cache_per_chip, capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import iteration_cost, prefill
@@ -43,25 +42,6 @@ def hit(deployment: Deployment, prompt: int, shared: int) -> Hit:
     link = deployment.chip.host_link
     loading = float(numpy.ravel(cache_per_chip(deployment, float(shared)))[0]) / link
     return Hit(whole, rest, rest + loading)
-
-
-def reuse_rate(catalogue: Number, room: Number, skew: float = 1.0) -> Number:
-    """The part of requests whose prefix is found when `room` of `catalogue` prefixes fit and popularity falls off like
-    rank^-skew (Zipf): the popular ones stay under least-recently-used eviction.
-
-    >>> reuse_rate(1000, 1000), 0.66 < reuse_rate(1000, 100, 1.0) < 0.72
-    (1.0, True)
-    """
-    kept = minimum(maximum(room, 0.0), catalogue)
-    return _weight(kept, skew) / _weight(catalogue, skew)
-
-
-def _weight(ranks: Number, skew: float) -> Number:
-    """The sum of rank^-skew over so many ranks, by Euler and Maclaurin."""
-    ranks = maximum(ranks, 1e-9)
-    if abs(skew - 1) < 1e-9:
-        return log2(2 * ranks + 1)
-    return ((ranks + 0.5) ** (1 - skew) - 0.5 ** (1 - skew)) / (1 - skew)
 
 
 @dataclass(frozen=True)

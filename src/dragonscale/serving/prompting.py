@@ -119,22 +119,22 @@ def piecewise(knots: list[Any], values: list[Any]) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True)
 class DecodeSteps:
-    """Seconds of a decode step halfway through the outputs by the sequences in it, and by how much of itself it grows
+    """Seconds of a decode step by the sequences in it, of `keys` tokens on average, and by how much of itself it grows
     from the first token to the last; `cost` has those of the whole batch as its first rows."""
 
     curve: Callable[[Any], Any]
     growth: Any
     cost: IterationCost
+    keys: float
 
 
-def decode_steps(deployment: Deployment, batch: Any, prompt: int, output: int) -> DecodeSteps:
-    """Decode steps of up to so many sequences."""
-    keys = prompt + output / 2
+def decode_steps(deployment: Deployment, batch: Any, prompt: int, keys: float) -> DecodeSteps:
+    """Decode steps of up to so many sequences with `keys` tokens each on average."""
     knots = [numpy.maximum(batch * part, 1.0) for part in PARTS]
     asked = [Iteration(decodes=knot, keys=keys) for knot in knots[::-1]]
     cost = costs(deployment, len(batch), [*asked, Iteration(decodes=batch, keys=float(prompt))])
     *steps, first = seconds(cost, len(batch), len(asked) + 1)
-    return DecodeSteps(piecewise(knots, steps[::-1]), 2 * (1 - first / steps[0]), cost)
+    return DecodeSteps(piecewise(knots, steps[::-1]), 2 * (1 - first / steps[0]), cost, keys)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ NO_DRAFTS = Looped()
 @dataclass(frozen=True)
 class Served:
     """The steady state of many batches, how many sequences decode in each, and the chunks of their prompts. Where
-    prompts run by themselves, `packed` has numbers of them that are prefilled together, with the seconds: one, one on
+    other replicas prefill them, `packed` has numbers of them that are prefilled together, with the seconds: one, one on
     every data rank, and more up to as many as an iteration takes."""
 
     state: Steady
@@ -177,7 +177,7 @@ def served(
     as many sequences beside them, and prompts together, as that gives. With drafts an iteration is a whole loop, of
     which an output takes fewer than it has tokens. Requests come at `random`, or each as soon as another ends."""
     engine = deployment.engine
-    limits, keys = engine.scheduling, new + past + output / 2
+    limits, keys = engine.scheduling, steps.keys
     habits = Habits(limits.ahead + (limits.poll - 1) / 2, limits.beside, steps.growth, random)
     front = engine.host.front_s(new + past)
     nobody = 0.0 * batch
@@ -203,7 +203,7 @@ def served(
         prompt = replace(_times(deployment, cut, 1 + first.coming, nobody, keys, nobody), alone=prompt.alone)
     found = closed_loop(SteadyLoop(batch, loop_s, prompt, loops, front, habits), guess=first)
     state = replace(found.state, decode=found.state.decode / looped.tokens, output=output)
-    return Served(state, found.decoding, cut, () if limits.beside else _packed(deployment, cut, keys))
+    return Served(state, found.decoding, cut)
 
 
 def served_apart(
@@ -211,9 +211,9 @@ def served_apart(
 ) -> Served:
     """The same where prompts are prefilled by other replicas than those that decode: a batch that only decodes, and
     prompts that run by themselves."""
-    keys, nobody = new + past + output / 2, 0.0 * batch
+    nobody = 0.0 * batch
     cut = chunks_of(deployment, new, past, nobody)
-    packed = _packed(deployment, cut, keys)
+    packed = _packed(deployment, cut, steps.keys)
     step, front = steps.curve(batch) * looped.seconds / looped.tokens, deployment.engine.host.front_s(new + past)
     requests = batch / (step * max(output - 1, 1))
     each = packed[-1][1] / cut.together
@@ -222,7 +222,7 @@ def served_apart(
 
 
 def _packed(deployment: Deployment, cut: Chunks, keys: float) -> tuple[tuple[Any, Any], ...]:
-    """See `Served`."""
+    """Prompts that are prefilled together and their seconds, see `Served`."""
     one = numpy.ones_like(cut.together)
     ranks = numpy.minimum(deployment.plan.data * one, cut.together)
     counts = [one, *(ranks * (cut.together / ranks) ** part for part in PACKED)]

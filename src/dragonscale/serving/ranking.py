@@ -7,14 +7,14 @@ from typing import Any
 import numpy
 
 from dragonscale.plan.pareto import front
-from dragonscale.serving.frontier import Ask, Config
+from dragonscale.serving.frontier import OUTPUTS_VARY, Ask, Config
 from dragonscale.serving.narrowing import NEARLY
 
 
-def frontier(configs: Sequence[Config], counted: Callable[[Config], float] = lambda _: 1.0) -> list[Config]:
+def frontier(configs: Sequence[Config]) -> list[Config]:
     """The configurations that no other beats in both seconds per token and tokens per second and chip,
     fastest first."""
-    return front(configs, lambda one: (float(one.state.tpot), -one.tokens_per_chip * counted(one)))
+    return front(configs, lambda one: (float(one.state.tpot), -one.tokens_per_chip * one.counted))
 
 
 LOAD = 0.85
@@ -26,10 +26,6 @@ TPOT_LOAD = 0.9
 """The same at a batch that a TPOT target limits. Targets are means: at the whole of that batch half of the requests
 would be above theirs. Requests in flight vary with their square root, 5% in 400 of them, and 1.65 times as much leaves
 one of twenty above."""
-
-
-OUTPUTS_VARY = 1 / 12
-"""The squared coefficient of variation of outputs from half to one and a half of their mean."""
 
 
 def place_wait(config: Config, taken: float, load: float, replicas: int = 1) -> float:
@@ -48,11 +44,9 @@ def load_for(config: Config, ask: Ask) -> float:
     if ask.ttft is None:
         return TPOT_LOAD
     slack = ask.ttft - float(config.state.ttft)
-    low, high = 0.5, MOST_LOAD if ask.step is None or config.batch == config.most else TPOT_LOAD
-    for _ in range(30):
-        load = (low + high) / 2
-        low, high = (load, high) if place_wait(config, load, load) <= slack else (low, load)
-    return low
+    high = MOST_LOAD if ask.step is None or config.batch == config.most else TPOT_LOAD
+    loads = numpy.linspace(high, 0.5, 100).tolist()
+    return next((load for load in loads if place_wait(config, load, load) <= slack), 0.5)
 
 
 def replicas_for(config: Config, ask: Ask) -> int:
@@ -61,7 +55,8 @@ def replicas_for(config: Config, ask: Ask) -> int:
     assert ask.rate is not None
     if config.is_fleet:
         return 1
-    least = max(1, math.ceil(ask.rate / (float(config.state.requests) * load_for(config, ask)) - 1e-9))
+    each = float(config.state.requests) * config.counted * load_for(config, ask)
+    least = max(1, math.ceil(ask.rate / each - 1e-9))
     each = max(1, dict(ask.rented).get(config.piece.chip.name, 0) // config.chips)
     return math.ceil(least / each) * each
 
@@ -78,40 +73,53 @@ def loaded(config: Config, judged: Sequence[Config], rate: float, replicas: int)
     own = [one for one in judged if (one.place, one.engine) == (config.place, config.engine)]
     own = sorted(own, key=lambda one: one.batch)
     rates = numpy.maximum.accumulate([float(one.state.requests) * (1 - 1 / replicas / one.batch) for one in own])
-    ttft, tpot, waiting, prefill = (
+    ttft, tpot, waiting, prefill, added, decode = (
         float(numpy.interp(rate, rates, [float(getattr(one.state, name)) for one in own]))
-        for name in ("ttft", "tpot", "waiting", "prefill")
+        for name in ("ttft", "tpot", "waiting", "prefill", "added", "decode")
     )
-    met = waiting + prefill - min(float(one.state.prefill) for one in own)  # of others' prompts, on one replica
+    # a prompt that meets no other: by itself, or beside those who decode
+    alone = min(float(one.state.prefill) for one in own) if config.packed else added + config.chunks * decode
+    met = waiting + max(prefill - alone, 0.0)  # of others' prompts, on one replica
     shared = min(rate * prefill, 1.0) ** (math.sqrt(2 * (replicas + 1)) - 2) / replicas
     taken = rate * (ttft + (float(config.state.output) - 1) * tpot) / config.batch
     place = place_wait(config, taken, rate / float(config.state.requests), replicas)
     return ttft - met * (1 - min(shared, 1.0)) + place, tpot
 
 
-def worth(one: Config, ask: Ask, share: float = 1.0) -> tuple[float, ...]:
-    """What configurations are ranked by, the least first, with a `share` of the expected tokens."""
-    cost, hourly, per_chip = one.usd_per_mtok, one.usd_per_h, -one.tokens_per_chip * share
+def worth(one: Config, ask: Ask, replicas: float | None = None) -> tuple[float, ...]:
+    """What configurations are ranked by, the least first; at a rate with so many `replicas`, where they are known."""
+    unpriced, cost = one.usd_per_h is None, one.cost
     if ask.rate is not None:
-        replicas = replicas_for(one, ask) / share
-        return (not one.meets, math.inf if hourly is None else hourly * replicas, one.chips * replicas, per_chip)
-    return (not one.meets, math.inf if cost is None else cost / share, per_chip)
+        cost = (replicas or replicas_for(one, ask)) * (one.chips if one.usd_per_h is None else one.usd_per_h)
+    return not one.meets, unpriced, cost, -one.tokens_per_chip * one.counted
 
 
-def best(
-    configs: Sequence[Config], ask: Ask, count: int = 5, counted: Callable[[Config], float] = lambda _: 1.0
-) -> list[Config]:
-    """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price); one batch
-    each, the smallest that makes nearly as many tokens: a larger one only makes its requests wait.
+CLOSE = 0.1
+"""Of the lowest cost what a smaller fleet may cost more: rates are expected to 10%, and every chip is one more to rent,
+to fill and to lose."""
 
-    With a rate, what counts is the fleet: as many whole replicas as it takes. `counted` is the part of the expected
-    tokens that each is ranked by.
+
+def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
+    """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price), and before
+    them the smallest that costs nearly as little; one batch each, the smallest that makes nearly as many tokens: a
+    larger one only makes its requests wait.
+
+    With a rate, what counts is the fleet: as many whole replicas as it takes.
     """
     alike: dict[tuple[str, ...], list[Config]] = {}
     for one in configs:
         alike.setdefault(one.place, []).append(one)
-    leaders = first_of_each(configs, lambda one: worth(one, ask, counted(one)), count)
+    leaders = first_of_each(configs, lambda one: worth(one, ask), count)
+    if ask.rate is None and leaders:
+        small = smallest_of(configs, leaders[0])
+        leaders = [small, *(one for one in leaders if one.place != small.place)][:count]
     return [_smallest(one, alike[one.place], ask) for one in leaders]
+
+
+def smallest_of(configs: Sequence[Config], leader: Config) -> Config:
+    """The one of the fewest chips that costs nearly as little as the cheapest."""
+    like = [one for one in configs if (one.meets, one.usd_per_h is None) == (leader.meets, leader.usd_per_h is None)]
+    return min((one for one in like if one.cost <= (1 + CLOSE) * leader.cost), key=lambda one: (one.chips, one.cost))
 
 
 def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:

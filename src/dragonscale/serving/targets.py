@@ -50,7 +50,7 @@ def read_target(text: str, flag: str, usual: str = MEAN) -> LatencyTarget | None
         return None
     words = [part.strip().lower() for part in text.split(":")]
     statistic = words[0] if len(words) > 1 else usual
-    if len(words) > 2 or statistic not in STATISTICS:
+    if words[-1] in STATISTICS or len(words) > 2 or statistic not in STATISTICS:
         raise InputError(
             f"{flag} is {shorten(text)}; write a time for the mean (500ms), or p50, p90, p95 or p99 before it (p95:1s)."
         )

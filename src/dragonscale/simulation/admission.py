@@ -11,16 +11,15 @@ Chunk = tuple[Sequence, int]
 """A sequence, and the tokens of its prompt that the next iteration prefills."""
 
 
-def _tokens_of(replica: ReplicaState, sequence: Sequence) -> int:
-    """Tokens for which an admission takes pages."""
-    request = sequence.request
-    return request.input_tokens + request.output_tokens - 1 if replica.whole else sequence.context
+def _tokens_of(sequence: Sequence) -> int:
+    """Tokens for which an admission takes pages that reserves them for the whole answer."""
+    return sequence.request.input_tokens + sequence.request.output_tokens - 1
 
 
 def _fits(replica: ReplicaState, sequence: Sequence, need: int, near: int) -> bool:
     """Whether there are the pages that an admission asks for, beside `need` that the next step wants. One that decodes
     at once also wants room for its next token."""
-    tokens = _tokens_of(replica, sequence) + (sequence.ready and not replica.whole)
+    tokens = _tokens_of(sequence) if replica.whole else sequence.context + sequence.ready
     room = replica.pages.room - need
     if replica.batch.members or replica.prefilling:
         room -= replica.watermark_pages
@@ -34,7 +33,7 @@ def can_admit(replica: ReplicaState, sequence: Sequence) -> bool:
         return False
     if replica.beside and scheduler.tokens <= decodes * replica.queries and not sequence.ready:
         return False
-    near = 0 if sequence.ready else replica.pages.hits(sequence.request)[0]
+    near = 0 if sequence.ready or not replica.pages.sharing else replica.pages.hits(sequence.request)[0]
     return _fits(replica, sequence, 0, near)
 
 
@@ -68,7 +67,7 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
             continue
         if budget <= 0:
             break
-        near, far = replica.pages.hits(sequence.request)
+        near, far = replica.pages.hits(sequence.request) if replica.pages.sharing else (0, 0)
         todo = _todo(replica, sequence, far)
         if not cut and todo > budget and chunks:
             break
@@ -96,7 +95,7 @@ def _enter(
     replica.count_queue(now)
     replica.waiting.popleft()
     replica.unprefilled += todo - sequence.unprefilled
-    pages.admit(sequence, _tokens_of(replica, sequence), near, far)
+    pages.admit(sequence, _tokens_of(sequence) if replica.whole else sequence.context, near, far)
     replica.orders += 1
     sequence.order = replica.orders
     if sequence.ready:

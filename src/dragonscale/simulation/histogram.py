@@ -95,7 +95,7 @@ class Histogram:
     """Add values; ask for the mean, percentiles and their intervals."""
 
     def __init__(self) -> None:
-        self._fresh: list[float] = []
+        self.fresh: list[float] = []  # a value, its weight; the next … that are not counted yet
         self._batches: list[Batch] = []
         self._size = 1.0
         self._weight = self._sum = 0.0
@@ -104,17 +104,21 @@ class Histogram:
 
     def add(self, value: float, weight: float = 1) -> None:
         """One value, or several of the same."""
-        fresh = self._fresh
-        fresh += (value, weight)
-        if len(fresh) >= FRESH:
-            self._count()
+        self.fresh += (value, weight)
+        if len(self.fresh) >= FRESH:
+            self.settle()
 
-    def _count(self) -> None:
-        """Put what was added since the last time into buckets, a batch after the other."""
-        if not self._fresh:
+    def settle(self) -> None:
+        """Put what was added since the last time into buckets."""
+        if self.fresh:
+            values, weights = numpy.array(self.fresh, dtype=float).reshape(-1, 2).T
+            self.fresh.clear()
+            self.add_all(values, weights)
+
+    def add_all(self, values: numpy.ndarray, weights: numpy.ndarray) -> None:
+        """Many values, a batch after the other."""
+        if not len(values):
             return
-        values, weights = numpy.array(self._fresh, dtype=float).reshape(-1, 2).T
-        self._fresh.clear()
         self.least, self.most = min(self.least, float(values.min())), max(self.most, float(values.max()))
         logs = numpy.log(values, out=numpy.zeros_like(values), where=values > 0)
         buckets = numpy.where(values > 0, numpy.floor(logs * _SCALE), _ZERO).astype(int)
@@ -143,7 +147,7 @@ class Histogram:
     @property
     def whole(self) -> Batch:
         """The stream as one batch."""
-        self._count()
+        self.settle()
         total: Batch = (self._weight, self._sum, dict(self._counts))
         for batch in self._batches:
             total = _joined(total, batch)
@@ -152,7 +156,7 @@ class Histogram:
     @property
     def count(self) -> float:
         """Weight of all values."""
-        self._count()
+        self.settle()
         return self._weight + sum(batch[0] for batch in self._batches)
 
     @property
@@ -186,7 +190,7 @@ class Histogram:
 
     def summary(self) -> Summary:
         """Mean, percentiles and intervals."""
-        self._count()
+        self.settle()
         whole = [batch for batch in self._batches if batch[0]]
         p50, p90, p95, p99 = (
             self._estimate(self.percentile(share), [_quantile(b[2], b[0], share) for b in whole])

@@ -13,7 +13,7 @@ from dragonscale.simulation.replica_state import ARRIVE, DELIVER, END, FAIL, RET
 from dragonscale.simulation.request import Sequence, SimulatedRequest
 from dragonscale.simulation.result import Checkpoint, SimulationOptions, Tally
 from dragonscale.simulation.router import Router
-from dragonscale.simulation.series import Series
+from dragonscale.simulation.series import FRESH, Series
 from dragonscale.simulation.traffic import TrafficSource
 from dragonscale.simulation.watch import ReplicaWatch
 
@@ -249,6 +249,8 @@ class Simulation:
 
     def _finished(self, sequence: Sequence, replica: Replica, now: float) -> None:
         self.tally.finish(sequence, now, replica.index)
+        if len(self.series.busy) > FRESH:
+            self.series.settle()
         if self.tally.finished >= self.next_finished:
             self.next_finished += self.look_every
             self.departures.append(self._books(now))

@@ -164,7 +164,7 @@ class Replica(ReplicaState):
             self.iterations += 1
             self.batched += len(self.chunks)
         used = (held + taken / 2) / pages.capacity
-        shared.series.add_busy(began, now, running, used)
+        shared.series.busy += (began, now, running, used)
         if shared.recorder is not None:
             shared.recorder.activity(self, now, running, used)
 

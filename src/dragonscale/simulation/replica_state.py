@@ -72,6 +72,11 @@ class ReplicaState:
         self.load = 0  # requests it has
         self.unprefilled = 0  # tokens of them that are still to be prefilled
 
+    @property
+    def full(self) -> bool:
+        """Whether all places of its batch are taken, or waited for."""
+        return self.load >= self.scheduler.sequences
+
     def wake(self, now: float) -> None:
         """Look for work once everything that comes at this moment has come."""
         if not self.busy and self.alive and now < self.woken:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
+import numpy
+
 from dragonscale.errors import InputError
-from dragonscale.simulation.histogram import Histogram, Summary
+from dragonscale.simulation.histogram import FRESH, Histogram, Summary
 from dragonscale.simulation.request import Sequence, SimulatedRequest
 
 
@@ -52,6 +54,8 @@ class SimulationOptions:
 
 
 LATENCIES = ("queue_s", "ttft_s", "tpot_s", "itl_s", "e2e_s")
+BY_REQUEST = ("queue_s", "ttft_s", "e2e_s", "tpot_s")
+"""Latencies that a request has once. One that has none is counted as negative."""
 
 
 class ServedRequest(NamedTuple):
@@ -78,8 +82,9 @@ class Tally:
         self.limits, self.short_s, self.short_gaps = limits, limits.get("itl_s", 0.0), 0.0
         self.first, self.last = first, last
         self.open = first == 0
-        self.times = {name: Histogram() for name in LATENCIES}
-        self.gaps = self.times["itl_s"]
+        self._times = {name: Histogram() for name in LATENCIES}
+        self.gaps = self._times["itl_s"]
+        self._add_gap, self._rows = self.gaps.fresh.extend, list[float]()  # kept until they are counted together
         self.served: list[ServedRequest] | None = [] if keep else None
         self.arrived = self.finished = self.measured = self.turned_away = self.good = 0
         self.met = dict.fromkeys(limits, 0)
@@ -91,10 +96,25 @@ class Tally:
         self.verify_steps = self.verify_tokens = 0
         self.all_e2e_s = 0.0
 
+    @property
+    def times(self) -> dict[str, Histogram]:
+        """The distribution of each latency."""
+        self._settle()
+        return self._times
+
+    def _settle(self) -> None:
+        """Count what was kept."""
+        self.gaps.settle()
+        columns = numpy.array(self._rows).reshape(-1, len(BY_REQUEST)).T
+        self._rows.clear()
+        for name, values in zip(BY_REQUEST, columns, strict=True):
+            known = values[values >= 0]
+            self._times[name].add_all(known, numpy.ones_like(known))
+
     def gap(self, seconds: float, weight: float) -> None:
         """So many times, this long from one token to the next."""
         if self.open and weight > 0:
-            self.gaps.add(seconds, weight)
+            self._add_gap((seconds, weight))
             if seconds <= self.short_s:
                 self.short_gaps += weight
 
@@ -135,12 +155,9 @@ class Tally:
         self.measured += 1
         ttft = sequence.first_s - arrival
         tpot = (now - sequence.first_s) / (output - 1) if output > 1 else 0.0
-        times = self.times
-        times["queue_s"].add(sequence.start_s - arrival)
-        times["ttft_s"].add(ttft)
-        times["e2e_s"].add(now - arrival)
-        if output > 1:
-            times["tpot_s"].add(tpot)
+        self._rows += (sequence.start_s - arrival, ttft, now - arrival, tpot if output > 1 else -1.0)
+        if len(self._rows) >= FRESH or len(self.gaps.fresh) >= FRESH:
+            self._settle()
         met: list[str] = []
         if self.limits:
             own = {"ttft_s": ttft, "tpot_s": tpot, "itl_s": tpot, "e2e_s": now - arrival}
@@ -184,7 +201,8 @@ class Throughput:
 
 @dataclass(frozen=True)
 class ReplicaUse:
-    """One replica over the run; `prompt_s` of its busy seconds were iterations with prompts."""
+    """One replica over the run; `prompt_s` of its busy seconds were iterations with prompts; the last one ended at
+    `last_s`."""
 
     index: int
     pool: str
@@ -197,6 +215,7 @@ class ReplicaUse:
     output_tokens: int
     pages_in_use: int
     pages_idle: int
+    last_s: float
 
 
 @dataclass(frozen=True)
@@ -255,3 +274,8 @@ class SimulationResult:
     met: dict[str, float] = field(default_factory=dict)
     watched: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)
+
+    def busy(self, one: ReplicaUse) -> float:
+        """The part of the time that a replica is busy, until its pool has nothing more to do: one that prefills rests
+        while the last requests decode."""
+        return one.busy_s / (max(other.last_s for other in self.replicas if other.pool == one.pool) or 1.0)

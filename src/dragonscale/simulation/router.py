@@ -1,10 +1,9 @@
 """Routers: which replica gets a request, of a simulated fleet or of the workers of `dscale run serve`.
 
 - `round_robin`: the next in turn.
-- `least_loaded`: the one with the fewest tokens of prompts to prefill, of these the one with the fewest requests. (By
-  requests alone
-  a replica from which many have just gone draws all that come next, which then wait for each other's prompts and end
-  together again.)
+- `least_loaded`: of those with a place in their batch the one with the fewest tokens of prompts to prefill, of these
+  the one with the fewest requests. (By requests alone a replica from which many have just gone draws all that come
+  next, which then wait for each other's prompts and end together again.)
 - `prefix_affinity`: the one that was last given the longest prefix of this prompt, unless it is much busier than the
   least busy; then, and for new prefixes, the least loaded. (SGLang's router does this, with thresholds of the same
   kind.)
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
-LOAD = attrgetter("unprefilled", "load")
+LOAD = attrgetter("full", "unprefilled", "load")
 """What the least loaded has least of."""
 MOST_HOMES = 200_000
 """Blocks whose last replica a router remembers."""
@@ -36,6 +35,11 @@ class RoutedReplica(Protocol):
     @property
     def load(self) -> float:
         """Requests that it has."""
+        ...
+
+    @property
+    def full(self) -> bool:
+        """Whether it has as many as it takes at once."""
         ...
 
     @property

@@ -18,7 +18,7 @@ class Series:
     def __init__(self, names: tuple[str, ...]) -> None:
         self.width = FIRST_WIDTH_S
         self.areas = {name: numpy.zeros(BINS) for name in names}
-        self._busy: list[float] = []  # start, end, running, pages; start, end, …
+        self.busy: list[float] = []  # from start to end so many requests and this part of the cache; the next …
         self._fresh: dict[str, list[float]] = {name: [] for name in names}  # start, end, value; start, end, …
 
     def add(self, name: str, start: float, end: float, value: float) -> None:
@@ -27,20 +27,13 @@ class Series:
             fresh = self._fresh[name]
             fresh += (start, end, value)
             if len(fresh) > FRESH:
-                self._count()
+                self.settle()
 
-    def add_busy(self, start: float, end: float, running: float, pages: float) -> None:
-        """A replica was busy from start to end, with so many requests and this part of its cache."""
-        busy = self._busy
-        busy += (start, end, running, pages)
-        if len(busy) > FRESH:
-            self._count()
-
-    def _count(self) -> None:
+    def settle(self) -> None:
         """Put what was added since the last time into bins."""
-        if self._busy:
-            start, end, running, pages = numpy.array(self._busy).reshape(-1, 4).T
-            self._busy.clear()
+        if self.busy:
+            start, end, running, pages = numpy.array(self.busy).reshape(-1, 4).T
+            self.busy.clear()
             for name, value in (("busy", numpy.ones_like(start)), ("running", running), ("pages", pages)):
                 self._spread(name, start, end, value)
         for name, fresh in self._fresh.items():
@@ -64,12 +57,12 @@ class Series:
 
     def area(self, name: str) -> float:
         """Value x seconds over the whole run."""
-        self._count()
+        self.settle()
         return float(self.areas[name].sum())
 
     def means(self, name: str, until: float, over: str = "") -> list[tuple[float, float]]:
         """Middle and mean value of each bin up to a time, per unit of another quantity if one is named."""
-        self._count()
+        self.settle()
         areas = {each: bins.tolist() for each, bins in self.areas.items()}
         points = []
         for place in range(min(BINS, int(until / self.width) + 1)):

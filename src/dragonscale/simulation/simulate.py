@@ -73,6 +73,7 @@ def _use(replica: Replica) -> ReplicaUse:
         round(replica.emitted),
         replica.pages.private + replica.pages.shared,
         replica.pages.idle_pages,
+        replica.due,
     )
 
 

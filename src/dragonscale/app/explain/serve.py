@@ -14,11 +14,11 @@ from typing import Any
 
 from dragonscale.app.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_line, told
 from dragonscale.app.serve.advice import unfit
-from dragonscale.app.serve.answer import solved_limits
 from dragonscale.app.serve.config import deployed, iterations
 from dragonscale.app.serve.remedies import asked_refusal, chip_refusal
 from dragonscale.app.serve.search import ranked, search
 from dragonscale.app.serve.serve_question import ServeAsked
+from dragonscale.app.serve.variants import solved_limits
 from dragonscale.errors import Infeasible, unknown
 from dragonscale.physics.rooflines import symbol
 from dragonscale.physics.units import render
@@ -81,7 +81,7 @@ def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explana
     config = ranked(asked, configs)[0]
     where = f"{asked.model.name} on {config.piece}, {config.plan}, batch {config.batch}"
     phases = _phases(asked, config)
-    limits = solved_limits(asked, config)
+    limits = list(solved_limits(asked, config))
     if solve:
         spelled = VARIABLES.get(solve, solve)
         limits = [*(one for one in limits if one.variable == spelled), *_crossings(phases, solve)]

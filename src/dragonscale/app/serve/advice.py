@@ -10,7 +10,8 @@ from dragonscale.app.serve.formats import known_engine
 from dragonscale.app.serve.remedies import quality_of
 from dragonscale.app.serve.search import parameter_count, search
 from dragonscale.app.serve.serve_question import ServeAsked
-from dragonscale.app.serve.serve_records import ConfigReport, LimitRow, ServeRequest
+from dragonscale.app.serve.serve_records import ConfigReport, ServeRequest
+from dragonscale.app.serve.variants import solved_limits
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.physics.hardware.chip import dtype_bytes
@@ -23,7 +24,7 @@ from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import Config, judge
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import caches, rules
-from dragonscale.serving.narrowing import PATIENCE_S
+from dragonscale.serving.narrowing import PACE_S, PATIENCE_S
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.ranking import best
 from dragonscale.serving.space import Lot, parts_of, slices_of, smallest_slice, splits, stack
@@ -40,11 +41,10 @@ NOTICEABLE = 1.25
 met."""
 
 
-def advice(
-    asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config], limits: Sequence[LimitRow]
-) -> tuple[str, str, str]:
+def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config]) -> tuple[str, str, str]:
     """What takes most of the best configuration's step and what to change: in one, and each by itself."""
-    critical = next((row.value for row in limits if row.name == "critical batch"), math.inf)
+    lowest = next(solved_limits(asked, config))
+    critical = lowest.value if lowest.name == "critical batch" else math.inf
     if asked.ask.output == 1:
         longest, whole = report.prefill_terms[0], sum(row.expected_s for row in report.prefill_terms)
         share = f"{longest.name} takes {longest.expected_s / whole:.0%}"
@@ -56,7 +56,7 @@ def advice(
         "cache reads": _for_cache(asked, config),
         "compute": _for_compute(asked, config, critical),
         "collectives": _for_wires(config, report),
-        "latency": _for_latency(asked, config),
+        "latency": _for_latency(asked, config, critical),
         "host": "fewer chips or a larger batch, so that steps outlast the host's work for them",
     }
     against = f"{render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')}"
@@ -75,7 +75,7 @@ def _of_pools(pair: Pools, step: str, remedy: str) -> tuple[str, str, str]:
     also what shortens its steps."""
     role = "prefill" if pair.prefill_binds else "decode"
     least = " as far as the TTFT asked for allows" if pair.ask.ttft is not None else ""
-    bound = f"prefill, busy {pair.prefill_load:.0%}{least}"
+    bound = f"prefill, at {pair.prefill_load:.0%} of its rate{least}"
     if role == "decode":
         bound = f"decoding, with {pair.decoding:,.0f} sequences a replica: {step}"
     largest, counts = (pair.decode, *pair.ladder)[-1], {f"{role}s": getattr(pair, f"{role}s") + 1}
@@ -88,10 +88,13 @@ def _of_pools(pair: Pools, step: str, remedy: str) -> tuple[str, str, str]:
     return f"Pools are bound by {bound}: {change}", bound, change
 
 
-def _for_latency(asked: ServeAsked, config: Config) -> str:
-    fewer = "" if config.chips == 1 else ", fewer chips lose little"
-    drafts = "" if config.drafts or asked.draft_by(config.engine) else ", and drafts make more of each step (--accept)"
-    return f"a larger batch costs little{fewer}{drafts}"
+def _for_latency(asked: ServeAsked, config: Config, critical: float) -> str:
+    ways = {
+        "a larger batch costs little": config.batch < min(critical, config.most),
+        "fewer chips for each replica lose little": config.plan.chips > 1,
+        "drafts make more of each step (--accept)": not (config.drafts or asked.draft_by(config.engine)),
+    }
+    return ", and ".join(way for way, helps in ways.items() if helps) or "an engine that launches faster"
 
 
 def _narrower(names: Iterable[str], than: str) -> str:
@@ -158,8 +161,9 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
     apart = [one for one in larger if one.batch >= NOTICEABLE * config.batch]
     other = min(apart, key=lambda one: one.batch) if apart else max(larger, key=lambda one: one.batch)
     gain = other.tokens_per_chip / config.tokens_per_chip - 1
+    goals = {name: f"{goal.text} asked for" for name, goal in asked.goals.items()}
     over = [
-        f"{LATENCIES[name]} of {render(found, 's')} misses the {render(target, 's')} asked for"
+        f"{LATENCIES[name]} of {render(found, 's')} misses the {goals.get(name, 'pace kept without a target (--tpot)')}"
         for name, (found, target) in asked.ask.times(other.state.ttft, other.state.tpot).items()
         if found > target
     ]
@@ -187,7 +191,8 @@ def _next_launch(asked: ServeAsked, config: Config) -> str:
         plan = config.plan
         formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
         lot = Lot((config.piece,), stack([plan], formats, plan.spread))
-        found = [one for one in judge(asked.model, lot, engine, asked.ask, draft=asked.draft) if one.meets]
+        draft = asked.draft_by(config.engine)
+        found = [one for one in judge(asked.model, lot, engine, asked.ask, draft=draft) if one.meets]
         other = best(found, asked.ask, 1)[0] if found else config
         gain = other.tokens_per_chip / config.tokens_per_chip - 1
         if gain >= WORTH:
@@ -351,16 +356,19 @@ def near_misses(work: ServeRequest, one: ConfigReport) -> list[tuple[str, float,
 
 def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     """Targets that are met in the middle of the band alone; that there was none to meet."""
+    pace, quickest = work.pace_s or PACE_S, "" if work.pace_s == PACE_S else ", twice that of the quickest plan"
+    least = f"{1 / pace:.3g} tokens/s or more (a TPOT of at most {render(pace, 's')}{quickest})"
+    kept = f" Each user gets {least} where no TPOT is asked for." if work.pace_s else ""
     if not work.goals:
         most = "the lowest cost per token" if one.cost_usd_per_mtok is not None else "the most tokens per chip"
         most = f"the cheapest fleet for {work.rate_per_s:,.3g} requests/s" if work.rate_per_s else most
         return [
             f"No target was given, so this is the point of {most} at which prompts do not just queue (a TTFT of at "
-            f"most {PATIENCE_S:.0f}s, or twice a prompt's own time); --ttft and --tpot set one."
+            f"most {PATIENCE_S:.0f}s, or twice a prompt's own time); --ttft and --tpot set one.{kept}"
         ]
     near = near_misses(work, one)
     if not near:
-        return []
+        return [kept.strip()] if kept else []
     ends = " and ".join(f"{name} of {render(high, 's')}" for name, _, high, _ in near)
     at = {name: "" if goal.share is None else f"{goal.statistic}:" for name, goal in work.goals.items()}
     lower = " ".join(
@@ -370,5 +378,5 @@ def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
     means = "; TTFT and TPOT are means of requests, not percentiles" if set(work.statistics.values()) == {MEAN} else ""
     return [
         f"The target is met at the middle of the band and missed at its slow end ({ends}{held}){means}. {lower} would "
-        "leave room."
+        f"leave room.{kept}"
     ]

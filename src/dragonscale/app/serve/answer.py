@@ -5,44 +5,50 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from dragonscale.app.prices import price_rows
 from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
-from dragonscale.app.serve.config import bands_for, config_report, deployed, expected_error, kind_of
-from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed
-from dragonscale.app.serve.search import Progress, check_plan, counted_in, parameter_count, ranked_apart, search
+from dragonscale.app.serve.config import config_report, deployed, expected_error, fleet_times, kind_of
+from dragonscale.app.serve.confirm import as_run, confirmed, in_order
+from dragonscale.app.serve.search import Progress, check_plan, paced, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
-from dragonscale.app.serve.variants import disaggregation_report, prefix_report, search_pools, speculation_report
+from dragonscale.app.serve.variants import (
+    disaggregation_report,
+    limit_rows,
+    prefix_report,
+    search_pools,
+    speculation_report,
+)
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
 from dragonscale.serving.bands import ServedKind, is_moe
 from dragonscale.serving.checkpoint import is_quantized
-from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.ranking import best as best_of
-from dragonscale.serving.ranking import frontier, loaded
+from dragonscale.serving.ranking import frontier
+from dragonscale.serving.targets import LATENCIES
 from dragonscale.serving.timed_shapes import untimed_experts
 
 LONG = "Not simulated here, since a run with batches of {:,} takes longer than an answer; the next command runs it."
 
 
 def answer(
-    asked: ServeAsked, progress: Progress | None = None, brief: bool = False, confirm: bool = True
+    asked: ServeAsked, progress: Progress | None = None, brief: bool = False, confirm: bool | None = None
 ) -> records.ServeReport:
-    """The report that answers a question, its headline confirmed by running it (`confirm`). In brief without what is
-    run, solved and tried around the best configuration: limits, speculation, prefixes, remedies, advice, and what would
-    be better than a given plan."""
-    start = time.perf_counter()
+    """The report that answers a question, its headline confirmed by running it (`confirm`; unsaid, unless in brief). In
+    brief without what is solved and tried around the best configuration: limits, speculation, prefixes, remedies,
+    advice, and what would be better than a given plan."""
+    start, confirm = time.perf_counter(), not brief if confirm is None else confirm
     if asked.saved is not None:
         _check(asked, asked.saved.plan)
     none = remedies.asked_refusal(asked)
     asked, refused = (asked, [none]) if none else remedies.possible(asked)
     nothing = bool(refused) and (bool(none) or all(remedies.chip_refusal(asked, chip) for chip, _ in asked.targets))
-    configs = [] if nothing else search(asked, progress)
+    asked, configs = (asked, []) if nothing else paced(asked, progress)
     fleets = [] if nothing else search_pools(asked)
     seconds = time.perf_counter() - start
     chip = asked.targets[0][0]
@@ -58,44 +64,42 @@ def answer(
         report.notes = [*why, *remedies.refused_notes(asked, refused, all_=False)]
         return report
     chosen, apart = ranked_apart(asked, [*configs, *fleets])
-    found = confirmed(asked, chosen) if confirm and not brief and chosen[0].meets else None
-    chosen = [found.config, *(one for one in chosen if one.place != found.config.place)] if found else chosen
+    runs = confirmed(asked, chosen) if confirm and chosen[0].meets else []
+    chosen = in_order(chosen, runs) if runs else chosen
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
     report.workload = _request(asked, chosen)
     report.expected_error = expected_error(kind_of(asked, best))
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
-    if (rate := asked.ask.rate) is not None:
-        for one, shown in zip((*chosen, *apart), report.configs, strict=True):
-            replicas = shown.replicas or 1
-            shown.fleet_ttft_s, shown.fleet_tpot_s = loaded(one, configs, rate / replicas, replicas)
-    report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets], counted_in(asked))]
+    rows = list(zip((*chosen, *apart), report.configs, strict=True))
+    if asked.ask.rate is not None:
+        for one, shown in rows:
+            shown.fleet_ttft_s, shown.fleet_tpot_s = fleet_times(asked, one, configs, shown.replicas or 1)
+    report.simulated = runs[0].run if runs else None
+    how = as_run(asked, rows, runs) if runs else [LONG.format(best.batch)] * confirm
+    report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets])]
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:
         report.notes = [f"{text}." for text in report.configs[0].violations]
+        late = [LATENCIES[name] for name, goal in asked.goals.items() if goal.share and not confirm]
+        report.notes += [f"In brief {' and '.join(late)} are judged by means, not by percentiles."] if late else []
         report.notes += margin_notes(report.workload, report.configs[0])
         return report
-    _add_variants(asked, best, report)
+    vars(report)["unsolved"] = partial(limit_rows, asked, best)
+    report.speculation, report.prefix = speculation_report(asked, best), prefix_report(asked, best)
+    report.notes = how if best.meets or runs else remedies.missed(asked, best)
     if fleets or asked.question.disaggregate:
-        report.disaggregation = disaggregation_report(asked, fleets, ranked_apart(asked, configs)[0])
-    report.notes = _how_surely(asked, report, found, confirm) if best.meets or found else remedies.missed(asked, best)
+        report.disaggregation = disaggregation_report(asked, best, report.configs[0], fleets, configs)
     report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)
-    report.notes += _notes(asked, report, configs, chosen, apart)
-    report.advised(*advice(asked, best, report.configs[0], configs, report.limits))
+    report.notes += _notes(asked, report, [*configs, *fleets], chosen, apart)
+    aimed = runs[0].as_means(asked) if runs else asked
+    report.advised(*advice(aimed, best, report.configs[0], configs))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
-
-
-def _how_surely(asked: ServeAsked, report: records.ServeReport, found: Confirmed | None, confirm: bool) -> list[str]:
-    """Put the run of the headline into the report; what to say of it, or of why there is none."""
-    if found is None:
-        return [LONG.format(report.configs[0].batch)] if confirm else []
-    report.simulated = found.run
-    return as_simulated(asked, report.configs[0], found)
 
 
 def _notes(
@@ -117,13 +121,6 @@ def _notes(
     ]
 
 
-def _add_variants(asked: ServeAsked, best: Config, report: records.ServeReport) -> None:
-    """Where the best configuration changes its nature, and what other ways to run it would bring."""
-    report.limits = limit_rows(asked, best)
-    report.speculation = speculation_report(asked, best)
-    report.prefix = prefix_report(asked, best)
-
-
 def _check(asked: ServeAsked, plan: ServingPlan) -> None:
     """Refuse a plan that cannot be; what is forced is one that could run and that no engine runs."""
     try:
@@ -143,26 +140,18 @@ def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) 
     return [*(reversed(chips.values()) if asked.several else chosen[:1]), *reversed(firsts.values())]
 
 
-_COUNTED = {
-    True: "Never measured and therefore ranked by the slow end of the band, as part of what is expected",
-    False: "Ranked by what nearly all published runs stayed below, as part of what is expected",
-}
-
-
 def _guess_notes(asked: ServeAsked, chosen: Sequence[Config], configs: Sequence[Config]) -> list[str]:
-    """Which of several chips are ranked by less than what is expected of them, and what would be first otherwise."""
-    counted, names = counted_in(asked), dict[bool, dict[str, str]]()
-    for one in chosen:
-        if counted(one) < 1:
-            guess = bands_for(kind_of(asked, one))["tokens"].estimated
-            names.setdefault(guess, {})[one.piece.chip.name] = f"{one.piece.chip.name} ({counted(one):.0%})"
-    notes = [f"{_COUNTED[guess]}: {', '.join(own.values())}." for guess, own in names.items()]
+    """Which chips are ranked and sized by less than what is expected of them, and what would be first otherwise."""
+    names = {name: f"{name} ({one.counted:.0%})" for one in chosen if one.counted < 1 for name in [one.piece.chip.name]}
+    if not names or not (asked.several or asked.ask.rate):
+        return []
+    why = "Never measured, or nearly always slower than expected: ranked and sized by the slow end of the band"
     narrow = is_quantized(chosen[0].plan.weights, asked.model)
     alike = [one for one in configs if one.meets and is_quantized(one.plan.weights, asked.model) == narrow]
-    hoped = best_of(alike or chosen, asked.ask, 1)[0]
-    if notes and hoped.piece.chip.name != chosen[0].piece.chip.name:
-        notes[-1] += f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you buy."
-    return notes
+    hoped = min(alike or chosen, key=lambda one: (one.usd_per_h is None, one.cost * one.counted))
+    first = f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you buy."
+    first *= hoped.piece.chip.name != chosen[0].piece.chip.name
+    return [f"{why}, as part of what is expected: {', '.join(names.values())}.{first}"]
 
 
 def _device_notes(chosen: Sequence[Config]) -> list[str]:
@@ -199,10 +188,11 @@ def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> records.ServeR
     names = {own.name: asked.engine_on(own).name for own, _ in asked.targets}
     names |= {one.piece.chip.name: one.engine for one in reversed(chosen)}
     said = {name: asked.engine_words(engine) for name, engine in names.items()}
-    work = ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked)
+    tpot = None if asked.pace else ask.tpot
+    work = ask.prompt, ask.output, ask.cached, ask.ttft, tpot, ask.rate, parameter_count(asked)
     goals = {name: goal.statistic for name, goal in asked.goals.items()}
     why = asked.why_engine(chip, names[chip.name])
-    return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals)
+    return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals, asked.pace)
 
 
 # A given serving plan against the best configuration of the same chips, engine and formats.
@@ -218,30 +208,22 @@ WORTH = 1.02
 
 def against_best(asked: ServeAsked, report: records.ServeReport, progress: Progress | None) -> None:
     """Add to the report of a given plan what would be better, or that nothing is."""
-    given = report.configs[0]
-    ask = asked.ask
+    assert asked.saved is not None
+    given, ask, plan = report.configs[0], asked.ask, asked.saved.plan
     # a target that is not said is what users have now; a little room, so that rounding refuses no neighbour
     targets = {
         "ttft": given.ttft_s * 1.005 if ask.ttft is None else ask.ttft,
-        "tpot": given.tpot_s * 1.005 or None if ask.tpot is None else ask.tpot,  # one token has none
+        "tpot": ask.tpot if "tpot" in asked.goals else given.tpot_s * 1.005 or None,  # one token has none
     }
-    plan = asked.saved.plan if asked.saved is not None else None
-    assert plan is not None
     words = {"weights": plan.weights, "compute": plan.compute, "kv_dtype": plan.kv, "attention": plan.attention}
-    free = replace(
-        asked,
-        ask=replace(ask, **targets),
-        saved=None,
-        batch=None,
-        question=replace(asked.question, plan="", batch="", **words),
-    )
-    configs = search(free, progress)
-    chosen = ranked_apart(free, configs)[0] if configs else []
-    if not chosen:
-        return
-    best = config_report(free, chosen[0], full=False)
-    report.better = best
-    report.comparison = comparison(given, best, len(configs))
+    question = replace(asked.question, plan="", batch="", **words)
+    free = replace(asked, ask=replace(ask, **targets), saved=None, batch=None, question=question)
+    if configs := search(free, progress):
+        chosen = ranked_apart(free, configs)[0]
+        percentiles = any(goal.share for goal in asked.goals.values()) and chosen[0].meets
+        runs = confirmed(free, chosen) if percentiles else []
+        report.better = config_report(free, runs[0].config if runs else chosen[0])
+        report.comparison = comparison(given, report.better, len(configs))
 
 
 def comparison(given: records.ConfigReport, best: records.ConfigReport, searched: int) -> str:
@@ -260,18 +242,3 @@ def comparison(given: records.ConfigReport, best: records.ConfigReport, searched
 def _more(gain: float) -> str:
     """A gain in per cent; a plan that gives no tokens at all has none to compare with."""
     return f"{gain - 1:+.0%}" if math.isfinite(gain) else "the first"
-
-
-# The limits of a configuration, solved from the ledger of its own iterations.
-
-
-def solved_limits(asked: ServeAsked, config: Config) -> list[ServingLimit]:
-    """Critical batch, degrees, contexts and the largest batch of a configuration, as formulas and numbers."""
-    ask = asked.ask
-    tokens = min(ask.new, asked.engine_on(config.piece.chip, config.engine).scheduling.max_tokens)
-    return find_limits(deployed(asked, config), config.batch, ask.prompt + ask.output // 2, tokens)
-
-
-def limit_rows(asked: ServeAsked, config: Config) -> list[records.LimitRow]:
-    """The same as rows."""
-    return [records.LimitRow(one.name, one.counts, one.text, one.value) for one in solved_limits(asked, config)]

@@ -2,7 +2,7 @@
 tokens cost; and the ledgers behind its bars."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy
 
 from dragonscale.app.given import slice_of
 from dragonscale.app.record import shared
+from dragonscale.app.serve.search import at_batches
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import (
     ConfigReport,
@@ -33,7 +34,7 @@ from dragonscale.serving.launch import engine_on
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prompting import chunks_of
-from dragonscale.serving.ranking import replicas_for
+from dragonscale.serving.ranking import loaded, replicas_for
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.training.bands import kind_name
 
@@ -52,11 +53,11 @@ def deployed(asked: ServeAsked, config: Config) -> Deployment:
 
 
 def iterations(asked: ServeAsked, batch: int, deployment: Deployment) -> dict[str, Iteration]:
-    """A decode step halfway through the outputs, and a prefill of one prompt for each data rank and stage."""
+    """A decode step at the mean context, and a prefill of one prompt for each data rank and stage."""
     ask, plan = asked.ask, deployment.plan
     tokens = min(ask.new, deployment.engine.scheduling.max_tokens)
     return {
-        "decode": decode(batch, ask.prompt + ask.output / 2),
+        "decode": decode(batch, ask.context),
         "prefill": prefill(tokens, plan.data * plan.pipe, ask.past),
     }
 
@@ -121,12 +122,31 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     return report
 
 
+ABOUT = numpy.linspace(0.8, 1.4, 13)
+"""Batches at a rate, over what those that are searched say."""
+
+
+def fleet_times(asked: ServeAsked, config: Config, configs: Sequence[Config], replicas: int) -> tuple[float, float]:
+    """Mean seconds to the first token and per token of so many replicas at the asked rate, from batches about as large
+    as they have then: those that are searched are sizes that engines launch kernels for, and steps between them jump to
+    the next."""
+    rate = (asked.ask.rate or 0.0) / replicas
+    ttft, tpot = loaded(config, configs, rate, replicas)
+    if config.is_fleet:
+        return ttft, tpot
+    about = ABOUT * rate * (ttft + (asked.ask.output - 1) * tpot)
+    near = {min(max(round(one), config.plan.data), config.most) for one in about.tolist()}
+    others = [one for one in configs if not about[0] <= one.batch <= about[-1] and one.drafts == config.drafts]
+    alike = replace(asked, draft=asked.draft and replace(asked.draft, counts=(config.drafts,)))  # as it is launched
+    return loaded(config, [*at_batches(alike, config, sorted(near)), *others], rate, replicas)
+
+
 def _pools(config: Config) -> dict[str, Any]:
     """The pools of a configuration that has some."""
     if not isinstance(config, PooledConfig):
         return {}
     pair, own = config.pools, config.pools.prefill
-    pool = PrefillPool(str(own.plan), str(own.piece), own.chips, pair.prefills, pair.prefill_load, pair.ttft_p95)
+    pool = PrefillPool(str(own.plan), str(own.piece), own.chips, pair.prefills, pair.prefill_load)
     return {"prefill": pool, "decodes": pair.decodes, "places": pair.decode.batch}
 
 
@@ -138,11 +158,13 @@ def kind_of(asked: ServeAsked, config: Config) -> ServedKind:
 def violations(asked: ServeAsked, config: Config) -> list[str]:
     """Each target that is missed, and by how much."""
     times = asked.ask.times(config.state.ttft, config.state.tpot)
-    return [
-        f"{LATENCIES[name]} is {render(found, 's')}, {found / target - 1:.0%} above the {render(target, 's')} asked for"
-        for name, (found, target) in times.items()
-        if found > target
-    ]
+    return [violation(name, found, target) for name, (found, target) in times.items() if found > target]
+
+
+def violation(name: str, found: float, target: float, at: str = "") -> str:
+    """A latency that misses its target, in words."""
+    above = f"{found / target - 1:.0%} above the {render(target, 's')} asked for"
+    return f"{LATENCIES[name]} is {render(found, 's')}{at}, {above}"
 
 
 def prompt_chunks(asked: ServeAsked, deployment: Deployment) -> list[tuple[float, float, float]]:
@@ -203,7 +225,7 @@ def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
         page_tokens=page,
         pages=int(tokens // page),
         tokens=tokens,
-        wasted=(page - 1) / 2 / (asked.ask.prompt + asked.ask.output / 2 + (page - 1) / 2),
+        wasted=(page - 1) / 2 / (asked.ask.context + (page - 1) / 2),
         sequence_bytes=sequence,
         token_bytes=sequence / length,
     )

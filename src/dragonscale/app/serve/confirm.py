@@ -8,73 +8,71 @@ meet it, and that one is run; of fleets at a rate, more replicas are.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from dragonscale.app.serve.config import add_bands, config_report, kind_of
+from dragonscale.app.serve.config import add_bands, config_report, kind_of, violation
 from dragonscale.app.serve.recommended import short_question
-from dragonscale.app.serve.search import at_batches, counted_in
+from dragonscale.app.serve.search import at_batches
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, SimulatedRun, config_text
 from dragonscale.app.simulate.ask_simulate import fleet_chips, latency_of
+from dragonscale.app.simulate.capacity import missed_targets
 from dragonscale.app.simulate.simulate_question import read_question
-from dragonscale.physics.units import render
+from dragonscale.serving.disaggregation import PooledConfig, as_config
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.ranking import worth
-from dragonscale.serving.targets import LATENCIES
 from dragonscale.simulation import simulate
+from dragonscale.simulation.backlog import load_of
 
-MARGIN = 0.99
-"""Of a target, what a run has to stay within: means of so short a run are known to 1%."""
-APART = 0.1
+MARGIN, NEARLY = 0.99, 0.995
+"""Of a target, what a run has to stay within: means of so short a run are known to 1%; and what one that misses it is
+above: percentiles are known to half a percent."""
+APART = 0.05
 """How far a run may be from what is expected; what is further is shown as it was simulated."""
 TRIES, FINALISTS = 5, 3
-"""Runs of one plan, and plans that are run, at most."""
+"""Runs of one plan at most, and plans that are run where one of them holds."""
 NEAR = 0.92
 """Of the batch or the tokens that are looked for, what is near enough not to run another."""
-LEAST_LOAD, LESS = 0.75, 0.1
-"""The smallest part of their rate that pools are run at, and how much less each time."""
+LOADS = (0.9, 0.8, 0.7)
+"""Parts of the rate that pools are sized for that they are run at until they hold."""
 MOST_WORK, MORE_WORK, DRAFTED = 12_000, 5, 80
 """Requests of a run at most, about a second, and how many times as many where percentiles are to be judged; where
 tokens are drafted so many of them are as much work as a request, since every step is another."""
-MOST_REPLICAS = 4
-"""Larger fleets at a rate are run as one of this size with the same load on each replica."""
 GRID = 32
 """Batches that are looked at for one that meets the targets."""
 
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A configuration that was run, the replicas that share a rate, the load of pools (a part of what they are sized
-    for), what it reached of the latencies that have a target, in seconds, and whether it holds: meets the targets with
-    a margin."""
+    """A configuration that was run, the replicas that share a rate, the run, and whether it holds: meets the targets
+    with a margin."""
 
     config: Config
     replicas: int | None
-    load: float
     run: SimulatedRun
-    reached: dict[str, float]
     holds: bool
 
+    def as_means(self, asked: ServeAsked) -> ServeAsked:
+        """What was asked for as means, if requests of other batches were as far from theirs as those of this run (at a
+        rate, which does not fill batches: from its own)."""
+        means, limits = asked.ask.times(self.config.state.ttft, self.config.state.tpot), dict[str, Any]()
+        late = reached(asked, self.run)
+        for name, (mean, limit) in means.items():
+            own = mean if asked.ask.rate is None else self.run.latency[f"{name}_s"].mean
+            limits[name] = MARGIN * limit * own / late.get(name, own)
+        return replace(asked, ask=replace(asked.ask, **limits))
 
-def run(asked: ServeAsked, config: Config, replicas: int | None = None, load: float = 1.0) -> Confirmed:
-    """One run of a configuration."""
-    row = config_report(asked, config)
-    row.replicas, row.requests_per_s = replicas or row.replicas, load * row.requests_per_s
-    found, reached = simulated(asked, row)
-    holds = all(reached[name] <= MARGIN * goal.seconds for name, goal in asked.goals.items())
-    return Confirmed(config, row.replicas, load, found, reached, holds)
 
-
-def simulated(asked: ServeAsked, row: ConfigReport) -> tuple[SimulatedRun, dict[str, float]]:
+def run(asked: ServeAsked, config: Config, replicas: int | None = None) -> Confirmed:
     """A short run of a configuration."""
-    question = short_question(asked, row, MOST_REPLICAS)
+    row = config_report(asked, config)
+    row.replicas = replicas or row.replicas
+    question = short_question(asked, row)
     read = read_question(question)
-    options = read.options
-    if question.clients:  # who have all begun after the time of one request, and are fewer in the last
-        part = question.clients / read.traffic.source.requests
-        options = replace(options, warmup=max(options.warmup, min(1.3 * part, 0.45)), cooldown=0.9 * part)
-    result = simulate(read.fleet, read.traffic.source, options)
-    reached = {name: read.reached(result, f"{name}_s") for name in asked.goals}
+    result = simulate(read.fleet, read.traffic.source, read.options)
+    backlog = None if read.traffic.rate is None else load_of(result)
     chips = fleet_chips(read, read.fleet.pool.replicas, read.fleet.prefill.replicas if read.fleet.prefill else 0)
+    meets = not missed_targets(result, read.targets) and not (backlog and backlog.grows)
     found = SimulatedRun(
         replicas=read.fleet.pool.replicas,
         requests=result.outcome.arrived,
@@ -82,49 +80,70 @@ def simulated(asked: ServeAsked, row: ConfigReport) -> tuple[SimulatedRun, dict[
         rate_per_s=read.traffic.rate,
         latency={name: latency_of(summary) for name, summary in result.latency.items()},
         output_tokens_per_s_per_chip=result.throughput.output_tokens_per_s / chips,
-        meets_slo=all(reached[name] <= goal.seconds for name, goal in asked.goals.items()),
+        meets_slo=meets,
     )
-    return found, reached
+    holds = meets and not above(asked, found, MARGIN)
+    return Confirmed(replace(config, meets=meets), row.replicas, found, holds)
+
+
+def reached(asked: ServeAsked, found: SimulatedRun) -> dict[str, float]:
+    """What a run reached of the latencies that have a target, in seconds."""
+    return {name: getattr(found.latency[f"{name}_s"], goal.statistic) for name, goal in asked.goals.items()}
+
+
+def above(asked: ServeAsked, found: SimulatedRun, part: float) -> dict[str, float]:
+    """The latencies of a run that are above a part of their target."""
+    return {name: value for name, value in reached(asked, found).items() if value > part * asked.goals[name].seconds}
 
 
 def is_short(asked: ServeAsked, config: Config) -> bool:
     """Whether a configuration can be run while somebody waits for an answer."""
-    requests = int(short_question(asked, config_report(asked, config), MOST_REPLICAS).requests)
+    requests = int(short_question(asked, config_report(asked, config)).requests)
     percentiles = any(goal.share for goal in asked.goals.values())
     work = requests * (1 + (config.drafts > 0) * asked.ask.output / DRAFTED)
     return work <= MOST_WORK * (MORE_WORK if percentiles else 1)
 
 
-def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> Confirmed | None:
-    """The best of some configurations, best first, that holds when it is run; where none does, the first as far as it
-    comes. None where that would take long."""
+def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> list[Confirmed]:
+    """Some configurations, best first, as far as they hold when they are run, the best of those that do first; where
+    none does, all of them in their order. Nothing where that would take long."""
     if not is_short(asked, chosen[0]):
-        return None
-    tried, counted = list[Confirmed](), counted_in(asked)
+        return []
+    tried = list[Confirmed]()
 
     def rank(one: Confirmed) -> tuple[float, ...]:
-        return worth(one.config, asked.ask, one.load * counted(one.config))
+        return not one.holds, *worth(one.config, asked.ask, one.replicas)
 
-    for config in [one for one in chosen[:FINALISTS] if is_short(asked, one)]:
-        if any(one.holds and rank(one) <= worth(config, asked.ask, counted(config)) for one in tried):
-            break
+    for config in [one for one in chosen if is_short(asked, one)]:
+        best = min(tried, key=rank, default=None)
+        if best is not None and best.config.meets:
+            as_expected = rank(best)[1:] == worth(best.config, asked.ask)  # and it stands before this one
+            if len(tried) >= FINALISTS or (best.holds and (as_expected or rank(best)[1:] <= worth(config, asked.ask))):
+                break
         held = _loaded if config.is_fleet else _largest if asked.ask.rate is None else _fewest
-        one = held(asked, config)
-        tried.append(one)
-        if one.holds and one.load * one.config.tokens_per_chip >= NEAR * config.tokens_per_chip:
+        tried.append(held(asked, config))
+        made = tried[-1].config.tokens_per_chip
+        if tried[-1].holds and asked.ask.rate is None and made >= NEAR * config.tokens_per_chip:
             break
-    good = [one for one in tried if one.holds] or [one for one in tried if one.run.meets_slo]
-    if not good:
-        return replace(tried[0], config=replace(tried[0].config, meets=False))
-    return min(good, key=rank)
+    return sorted(tried, key=rank) if any(one.config.meets for one in tried) else tried
+
+
+def in_order(chosen: Sequence[Config], runs: Sequence[Confirmed]) -> list[Config]:
+    """Configurations as they were run, those that were not after the first, and last those whose run missed."""
+    ran = {one.config.place: one.config for one in runs}
+    rest = [ran.get(one.place, one) for one in chosen if one.place != runs[0].config.place]
+    return [runs[0].config, *sorted(rest, key=lambda one: not one.meets)]
 
 
 def _loaded(asked: ServeAsked, config: Config) -> Confirmed:
     """Pools at as much of the rate that they are sized for as holds when they are run; of a rate that was asked for,
     at all of it."""
+    assert isinstance(config, PooledConfig)
     one = run(asked, config)
-    while not one.holds and asked.ask.rate is None and one.load > LEAST_LOAD:
-        one = run(asked, config, load=one.load - LESS)
+    for load in LOADS if asked.ask.rate is None else ():
+        if one.holds:
+            break
+        one = run(asked, as_config(replace(config.pools, offered=load * config.pools.requests)))
     return one
 
 
@@ -170,40 +189,41 @@ def _largest(asked: ServeAsked, config: Config) -> Confirmed:
 def _met_below(asked: ServeAsked, last: Confirmed, most: int) -> Config | None:
     """The largest batch of a plan, up to `most`, that would meet the targets if its latencies were as far from their
     means as those of the last run; where none would, a quarter of its batch."""
-
-    def would_meet(one: Config) -> bool:
-        return all(factors[name] * mean <= MARGIN * limit for name, (mean, limit) in means(one).items())
-
-    def means(one: Config) -> dict[str, tuple[float, float]]:
-        return asked.ask.times(one.state.ttft, one.state.tpot)
-
-    factors = {name: last.reached[name] / mean for name, (mean, _) in means(last.config).items()}
     quarter = last.config.batch // 4
     grid = {math.ceil(most * part / GRID) for part in range(1, GRID + 1)} | {1, quarter}
-    found = at_batches(asked, last.config, sorted(grid - {0}))
-    met = [one for one in found if would_meet(one)] or [one for one in found if one.batch <= quarter]
+    found = at_batches(last.as_means(asked), last.config, sorted(grid - {0}))
+    met = [one for one in found if one.meets] or [one for one in found if one.batch <= quarter]
     return max(met, key=lambda one: one.batch, default=None)
 
 
-def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[str]:
-    """Put a run's replicas into the configuration that it confirms, and its numbers where they are far from those
-    expected; what to say of it."""
+def as_run(asked: ServeAsked, rows: Sequence[tuple[Config, ConfigReport]], runs: Sequence[Confirmed]) -> list[str]:
+    """Put runs into the rows of their configurations; what to say of the first."""
+    ran = {one.config.place: one for one in runs}
+    notes = [as_simulated(asked, row, ran[one.place], row is rows[0][1]) for one, row in rows if one.place in ran]
+    return notes[0]
+
+
+def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed, headline: bool = True) -> list[str]:
+    """Put a run's replicas into the configuration that it confirms, and into the headline its numbers where they are
+    far from those expected; what to say of it."""
     if found.replicas is not None and row.replicas is not None:
         more, row.replicas = found.replicas / row.replicas, found.replicas
         row.fleet_chips = row.replicas * row.chips
         row.fleet_usd_per_h = row.fleet_usd_per_h and row.fleet_usd_per_h * more
         row.fleet_usd_per_mtok = row.fleet_usd_per_mtok and row.fleet_usd_per_mtok * more
         row.fleet_ttft_s, row.fleet_tpot_s = (found.run.latency[name].mean for name in ("ttft_s", "tpot_s"))
+    if row.prefill is not None:
+        row.prefill.ttft_p95_s = found.run.latency["ttft_s"].p95
     if not found.run.meets_slo:
-        row.violations = [
-            f"{LATENCIES[name]} is {render(found.reached[name], 's')} {goal.at}, "
-            f"{found.reached[name] / goal.seconds - 1:.0%} above the {render(goal.seconds, 's')} asked for"
-            for name, goal in asked.goals.items()
-            if found.reached[name] > goal.seconds
+        near = above(asked, found.run, NEARLY)
+        told = [
+            violation(name, value, asked.goals[name].seconds, f" {asked.goals[name].at}")
+            for name, value in near.items()
         ]
+        row.violations = told or ["more requests come than are served"]
         lacking = " and ".join(row.violations)
         return [f"Nothing meets the targets when it is simulated. The nearest is {config_text(row)}: {lacking}."]
-    return _corrected(asked, row, found) if asked.ask.rate is None else []
+    return _corrected(asked, row, found) if headline and (asked.ask.rate is None or row.prefill is not None) else []
 
 
 def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[str]:
@@ -212,19 +232,21 @@ def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[s
     latency, tokens = found.run.latency, found.run.output_tokens_per_s_per_chip
     ran = dict(zip(expected, (latency["ttft_s"].mean, latency["tpot_s"].mean, tokens), strict=True))
     far = [name for name, value in expected.items() if value and abs(ran[name] / value - 1) > APART]
-    if not far and found.load == 1:
+    if not far:
         return []
-    shown = [ran[name] if name in far or found.load < 1 else value for name, value in expected.items()]
+    shown = [ran[name] if name in far else value for name, value in expected.items()]
     made = shown[2] / row.output_tokens_per_s_per_chip
     row.ttft_s, row.tpot_s, row.output_tokens_per_s_per_chip = shown
     row.latency_s = row.ttft_s + (asked.ask.output - 1) * row.tpot_s
     row.tokens_per_s_per_user = 1 / row.tpot_s if row.tpot_s else 0.0
     row.requests_per_s *= made
+    state = vars(row)["state"]  # whose parts add up to what is shown
+    late, slow = row.ttft_s - float(state.ttft), (row.tpot_s - float(state.tpot)) * max(asked.ask.output - 1, 1)
+    more = {"waiting": state.waiting + late, "met": state.met + slow / state.added, "requests": row.requests_per_s}
+    vars(row)["state"] = replace(state, **more)
     for name in ("cost_usd_per_mtok", "cost_usd_per_mtok_input", "cost_usd_per_mtok_output"):
         cost = getattr(row, name)
         setattr(row, name, cost and cost / made)
     add_bands(row, kind_of(asked, found.config))
-    if found.load < 1:
-        return [f"The pools are told at {found.load:.0%} of the rate they are sized for: there they meet the targets."]
     told = " and ".join(f"{name} by {ran[name] / expected[name] - 1:+.0%}" for name in far)
     return [f"What is expected is what was simulated where that is far from the steady state's formulas ({told})."]

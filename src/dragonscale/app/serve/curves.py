@@ -52,7 +52,7 @@ def batch_curves(asked: ServeAsked, one: ConfigReport, deployment: Deployment, u
     low, high = float(plan.data), BEYOND * max(one.max_batch, upto, 2.0 * plan.data)
     grid = sorted({*map(float, numpy.rint(numpy.geomspace(low, high, POINTS))), float(one.batch), float(one.max_batch)})
     batches = numpy.array(grid)
-    cost = iteration_cost(deployment, decode(batches, ask.prompt + ask.output / 2))
+    cost = iteration_cost(deployment, decode(batches, ask.context))
     taken = resources(cost, deployment.axis_sizes)
 
     def column(value: object) -> tuple[float, ...]:

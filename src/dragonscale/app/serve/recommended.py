@@ -18,10 +18,12 @@ from dragonscale.serving.auto import auto_choice
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.targets import LATENCIES
 
-TURNS, FEWEST, FEWEST_AT_A_RATE = {500: 6, 2000: 5, 10**9: 4}, 300, 1000
-"""Requests in a short run over those under way at once, by how many these are, and in all at least: its means are then
-within 1% of those of a long run, that of the time to first token within 6%. Requests that come at random times differ
-more from run to run than those of clients."""
+TURNS, FEWEST = 5, 1000
+"""Requests in a short run over those under way at once, and in all at least: its means are then within 1% of those of a
+long run, that of the time to first token within 6%."""
+MOST_REPLICAS = 4
+"""Larger fleets at a rate are run as one of this size with the same load on each replica, or of as many as the fewest
+requests are enough for: the more there are, the less their batches vary."""
 
 
 def recommended(asked: ServeAsked, report: ServeReport) -> plan_file.SavedPlan:
@@ -35,7 +37,6 @@ def saved_plan(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedPlan:
     question, limits, rate = asked.question, asked.limits, asked.question.rate.strip()
     if pool is not None:  # which are sized for a rate, and their TTFT is that of random arrivals
         rate = rate or f"{best.requests_per_s:.4g}/s"
-    ramp = "" if rate else f"{best.latency_s:.4g}s"
     prefill = plan_file.SavedPrefill()
     if pool is not None:
         prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), pool.plan, pool.replicas)
@@ -46,7 +47,7 @@ def saved_plan(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedPlan:
         best.engine,
         best.places or best.batch,
         replicas=best.decodes if pool is not None else best.copies if best.replicas is None else best.replicas,
-        traffic=plan_file.SavedTraffic(asked.ask.prompt, asked.ask.output, asked.ask.cached, rate, ramp=ramp),
+        traffic=plan_file.SavedTraffic(asked.ask.prompt, asked.ask.output, asked.ask.cached, rate),
         targets=plan_file.SavedTargets(**{name: getattr(question, name).strip() for name in LATENCIES}),
         launch=plan_file.SavedLaunch(limits.max_seqs, limits.token_budget, limits.memory_fraction),
         speculation=_drafts(asked, best),
@@ -109,23 +110,23 @@ def piece_of(asked: ServeAsked, name: str) -> Slice:
     return slice_of(name, (chip for chip, _ in asked.targets))
 
 
-def short_question(asked: ServeAsked, best: ConfigReport, most: int) -> SimulateQuestion:
+def short_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion:
     """The same question about a short run of fewer replicas: one of those that clients keep full, since they take
     nothing from each other, at most so many of those that share a rate, and as few of two pools as have their ratio.
     With the very model and chips that were asked about."""
     question = simulate_question(asked, best)
     replicas = question.replicas or 1
-    kept = 1 if question.clients else min(replicas, most)
+    each = parse(question.rate, "count/s", "--rate") / replicas if question.rate else 0.0
+    enough = FEWEST / (TURNS * each * best.latency_s) if each else 0.0
+    kept = min(replicas, max(MOST_REPLICAS, int(enough))) if each else 1
     if best.prefill:
         kept = replicas // math.gcd(replicas, best.prefill.replicas)
-    rate = parse(question.rate, "count/s", "--rate") * kept / replicas if question.rate else 0.0
-    under_way = rate * best.latency_s or best.batch
-    turns = next(turns for most, turns in TURNS.items() if under_way <= most)
+    rate, under_way = each * kept, each * kept * best.latency_s or best.batch
     words: dict[str, Any] = {"model": asked.model, "on": piece_of(asked, best.copy_slice)}
     words |= {"draft": asked.question.draft} if question.draft else {}
     if best.prefill:
         words["prefill_on"] = piece_of(asked, best.prefill.slice)
         words["prefill_replicas"] = best.prefill.replicas * kept // replicas
-    words |= {"rate": f"{rate}/s"} if rate else {"clients": best.batch, "ramp": f"{best.latency_s}s"}
-    words["requests"] = str(max(math.ceil(turns * under_way), FEWEST_AT_A_RATE if rate else FEWEST))
+    words |= {"rate": f"{rate}/s"} if rate else {"clients": best.batch}
+    words["requests"] = str(max(math.ceil(TURNS * under_way), FEWEST))
     return replace(question, **words, replicas=kept, set="", assume="", family="")

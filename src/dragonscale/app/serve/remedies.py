@@ -38,7 +38,8 @@ def asked_refusal(asked: ServeAsked) -> str:
 def chip_refusal(asked: ServeAsked, chip: Chip) -> str:
     """Why what was asked for is not available on a chip, by none of the engines that are taken for it there."""
     if asked.saved is not None:
-        return refusal(asked.engine_on(chip).name, chip, asked.model, asked.saved.plan)
+        engine = asked.engine_on(chip).name
+        return refusal(engine, chip, asked.model, asked.saved.plan) or _draft_refusal(asked, engine)
     largest = max(
         (piece.chips for own, piece in asked.targets if piece is not None and own.name == chip.name), default=0
     )
@@ -48,7 +49,7 @@ def chip_refusal(asked: ServeAsked, chip: Chip) -> str:
 
 
 def _engine_refusal(asked: ServeAsked, chip: Chip, engine: str, chips: int) -> str:
-    why = engine_refusal(engine, chip) or wide_refusal(engine, asked.model, chips)
+    why = engine_refusal(engine, chip) or wide_refusal(engine, asked.model, chips) or _draft_refusal(asked, engine)
     if why:
         return why
     formats = asked.formats(chip, engine)
@@ -60,6 +61,12 @@ def _engine_refusal(asked: ServeAsked, chip: Chip, engine: str, chips: int) -> s
         plans = (replace(ServingPlan(), **vars(one)) for one in formats)
         return next(filter(None, (format_refusal(engine, chip, asked.model, plan) for plan in plans)), "")
     return ""
+
+
+def _draft_refusal(asked: ServeAsked, engine: str) -> str:
+    wanted = f"with the heads of {asked.model.name}, which --drafts {asked.question.drafts} asks for"
+    instead = "leave it out, or give --accept and --draft"
+    return f"{engine} does not draft {wanted}; {instead}" if asked.lacks_drafts(engine) else ""
 
 
 def _others(asked: ServeAsked, chip: Chip, engine: str) -> str:
@@ -187,7 +194,8 @@ def left_out(asked: ServeAsked, configs: Sequence[Config], chosen: Sequence[Conf
     misses = [name for chip, name in names.items() if chip in fits and chip not in meets]
     unfits = [name for chip, name in names.items() if chip not in fits]
     lines = [f"Nothing fits on {', '.join(unfits)}."] if unfits else []
-    return [*lines, f"Nothing meets the targets on {', '.join(misses)}."] if misses else lines
+    what = "Nothing meets the targets" if asked.goals else "No user gets 20 tokens/s"
+    return [*lines, f"{what} on {', '.join(misses)}."] if misses else lines
 
 
 def _met(asked: ServeAsked, **changed: Any) -> list[Config]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy
 
@@ -9,7 +10,6 @@ from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Chip, Slice
-from dragonscale.serving.bands import ServedKind, counted_share, is_moe
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Ask, Config, explore, judge
@@ -39,6 +39,17 @@ def search(asked: ServeAsked, progress: Progress | None = None) -> list[Config]:
     return found
 
 
+def paced(asked: ServeAsked, progress: Progress | None = None) -> tuple[ServeAsked, list[Config]]:
+    """The same, where no target says how quick tokens have to come: no slower than `PACE_S`, or than twice what the
+    quickest of all takes where that is slow."""
+    configs = search(asked, progress)
+    least = 2 * min((float(one.state.tpot) for one in configs), default=0.0)
+    if asked.pace is None or asked.pace >= least:
+        return asked, configs
+    asked = replace(asked, ask=replace(asked.ask, tpot=least))
+    return asked, search(asked, progress)
+
+
 def _on(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice]) -> list[Config]:
     """Each size of a replica by the engines that are taken for it; where replicas fit in no other way, by that of one
     server."""
@@ -55,11 +66,11 @@ def _on(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice]) -> list[Config]:
 
 
 def _by_engine(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice], name: str) -> list[Config]:
+    if asked.lacks_drafts(name) and not asked.question.force:
+        return []
     batches = None if asked.batch is None else [asked.batch]
     formats, engine = asked.formats(chip, name), asked.engine_on(chip, name)
-    return explore(
-        asked.model, pieces, lambda _: formats, engine, asked.ask, (asked.spread,), None, batches, asked.draft_by(name)
-    )
+    return explore(asked.model, pieces, formats, engine, asked.ask, (asked.spread,), batches, asked.draft_by(name))
 
 
 def _wider(asked: ServeAsked, chip: Chip) -> list[Config]:
@@ -140,20 +151,14 @@ def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
     """The best that meet the targets, cheapest first; where none does, those that miss them least. Of several chips the
     best one each; those of which nothing was measured by the slow end of their bands, at which they meet the targets
     too where they can."""
-    met, counted = [one for one in configs if one.meets], counted_in(asked)
+    met = [one for one in configs if one.meets]
     if asked.several:
         chips: dict[str, list[Config]] = {}
         for one in met:
             chips.setdefault(one.piece.chip.name, []).append(one)
-        sure = {name: [one for one in own if excess(asked.ask, one) <= counted(one)] for name, own in chips.items()}
+        sure = {name: [one for one in own if excess(asked.ask, one) <= one.counted] for name, own in chips.items()}
         met = [one for name, own in sorted(chips.items()) for one in best(sure[name] or own, asked.ask, 1)]
-    return best(met, asked.ask, asked.top, counted) if met else nearest(asked.ask, configs, asked.top)
-
-
-def counted_in(asked: ServeAsked) -> Callable[[Config], float]:
-    """What of the expected tokens counts where several chips compete: a guess counts by the slow end of its band."""
-    moe = is_moe(asked.model)
-    return lambda one: counted_share(ServedKind(one.piece.chip.name, one.engine, moe)) if asked.several else 1.0
+    return best(met, asked.ask, asked.top) if met else nearest(asked.ask, configs, asked.top)
 
 
 def ranked_apart(asked: ServeAsked, configs: Sequence[Config]) -> tuple[list[Config], list[Config]]:

@@ -26,6 +26,7 @@ from dragonscale.serving.frontier import Ask
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import rules
+from dragonscale.serving.narrowing import PACE_S
 from dragonscale.serving.plan import SPREADS
 from dragonscale.serving.plan_file import SavedDrafts, SavedPlan, read_serving_plan
 from dragonscale.serving.speculation import MOST, Draft, head_part, own_draft, read_acceptance
@@ -59,6 +60,11 @@ class ServeAsked:
     notes: tuple[str, ...] = ()
 
     @property
+    def pace(self) -> float | None:
+        """Seconds per token that are kept though nobody asked for any (`PACE_S`)."""
+        return None if "tpot" in self.goals else self.ask.tpot
+
+    @property
     def is_auto(self) -> bool:
         """Whether nobody named an engine."""
         return self.engine.partition(",")[0].strip() == AUTO
@@ -74,6 +80,10 @@ class ServeAsked:
     def draft_by(self, engine: str) -> Draft | None:
         """Who drafts under an engine: what was asked for, or the model's own heads where the engine takes them."""
         return None if self.draft is None or (self.draft.source and not rules(engine).mtp) else self.draft
+
+    def lacks_drafts(self, engine: str) -> bool:
+        """Whether drafts are asked for that an engine does not make: those of the model's own heads."""
+        return bool(self.question.drafts) and self.draft is not None and self.draft_by(engine) is None
 
     def pools_on(self, chip: Chip) -> bool:
         """Whether disaggregated prefill and decode are looked at: where that was said, and else for a model of many
@@ -191,8 +201,10 @@ def _read(question: ServeQuestion) -> ServeAsked:
     question, shorter = _within(question, model)
     prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
     read = [*dict.fromkeys(note for note in (prompt[1], output[1], *where.read) if note)]
-    goals = read_targets(question)
+    goals, batch = read_targets(question), _batch(question, saved)
     targets: dict[str, Any] = {name: goal.seconds for name, goal in goals.items()}
+    if batch is None and output[0] > 1 and not {"tpot", "itl", "e2e"} & set(goals):
+        targets["tpot"] = PACE_S
     ask = Ask(
         prompt=prompt[0],
         output=output[0],
@@ -203,7 +215,7 @@ def _read(question: ServeQuestion) -> ServeAsked:
     )
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     how = *(told(foreign) if foreign else ()), *model.notes, *read, *_notes(question, saved, model)
-    better, batch = question.better or foreign is not None, _batch(question, saved)
+    better = question.better or foreign is not None
     draft = _draft(question, saved, model, ask.output)
     whole = question, model, where.targets, ask, goals, engine, limits, saved, batch, draft, where.everywhere
     return ServeAsked(*whole, against_best=better, notes=(*how, *shorter, *where.notes))

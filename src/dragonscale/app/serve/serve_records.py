@@ -1,6 +1,6 @@
 """The records that `dscale serve` answers with; `--json` prints them as they are."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -37,6 +37,9 @@ class ServeRequest(msgspec.Struct):
     e2e_s: float | None = None
     statistics: dict[str, str] = {}
     """Which statistic each target is for: mean, p50, p90, p95 or p99."""
+    pace_s: float | None = None
+    """The time per token that is kept where no target says one: 20 tokens/s for each user, or half of what the quickest
+    configuration gives where that is less."""
 
     @property
     def goals(self) -> dict[str, LatencyTarget]:
@@ -91,14 +94,14 @@ class MemoryUse(msgspec.Struct):
 
 class PrefillPool(msgspec.Struct):
     """Replicas that prefill for others: one's plan, slice and chips, how many, the part of the time that they are busy,
-    and the TTFT that one request of twenty exceeds."""
+    (`ttft_p95_s` is null: a run tells it)."""
 
     plan: str
     slice: str
     chips: int
     replicas: int
     load: float
-    ttft_p95_s: float
+    ttft_p95_s: float | None = None
 
 
 class ConfigReport(msgspec.Struct, dict=True):
@@ -177,6 +180,9 @@ class ConfigReport(msgspec.Struct, dict=True):
     prefill: PrefillPool | None = None
     decodes: int = 1
     places: int | None = None
+    counted: float = 1.0
+    """The part of the expected tokens that it is ranked by, and that a fleet is sized by: where nothing like it was
+    measured, that of the slow end of the band."""
 
     def __repr__(self) -> str:
         return f"<ConfigReport: {self.slice}: {config_text(self)}, {self.times()}>"
@@ -184,6 +190,18 @@ class ConfigReport(msgspec.Struct, dict=True):
     def times(self) -> str:
         """What a request waits."""
         return f"TTFT {render(self.ttft_s, 's')}, TPOT {render(self.tpot_s, 's')}"
+
+    @property
+    def paid(self) -> float:
+        """What it is ranked by: dollars (chips without a price), with a rate of the fleet."""
+        if self.replicas is not None:
+            return self.fleet_usd_per_h or self.fleet_chips or 0
+        return self.ranked_usd_per_mtok or 1 / (self.output_tokens_per_s_per_chip * self.counted)
+
+    @property
+    def ranked_usd_per_mtok(self) -> float | None:
+        """Its cost, as far as its tokens count."""
+        return self.cost_usd_per_mtok and self.cost_usd_per_mtok / self.counted
 
     @property
     def chip(self) -> str:
@@ -229,7 +247,7 @@ def beaten_text(one: ConfigReport) -> str:
 
 class PoolReport(msgspec.Struct):
     """Prefill and decode apart, at `requests_per_s`: there prefill replicas are busy `prefill_load` of the time, and
-    the mean TTFT has the wait behind other prompts in it; one request of twenty takes `ttft_p95_s` or more.
+    the mean TTFT has the wait behind other prompts in it (`ttft_p95_s` is null: a run tells it).
     `transfer_bytes_per_s` is what the caches of all requests need of the network, `port_bytes_per_s` what the prefill
     pool's chips can send."""
 
@@ -248,7 +266,7 @@ class PoolReport(msgspec.Struct):
     port_bytes_per_s: float
     cost_usd_per_mtok: float | None
     meets_slo: bool
-    ttft_p95_s: float = 0.0
+    ttft_p95_s: float | None = None
     prefill_load: float = 0.0
     usd_per_h: float | None = None
 
@@ -290,7 +308,7 @@ class ServeReport(Record):
     frontier: list[ConfigReport]
     searched: int
     search_s: float
-    limits: list[LimitRow]
+    limit_rows: list[LimitRow] = msgspec.field(name="limits")
     notes: list[str]
     advice: str
     expected_error: ExpectedError
@@ -304,6 +322,18 @@ class ServeReport(Record):
     comparison: str = ""
     simulated: SimulatedRun | None = None
     """The headline as it was run; null in brief and where nothing meets the targets."""
+
+    @property
+    def limits(self) -> list[LimitRow]:
+        """Where the first configuration changes its nature. Solved when asked for first, by what stands beside the
+        fields: formulas take a second."""
+        if (solve := vars(self).pop("unsolved", None)) is not None:
+            self.limit_rows = solve()
+        return self.limit_rows
+
+    def to_dict(self) -> dict[str, Any]:
+        self.limit_rows = self.limits
+        return super().to_dict()
 
     @property
     def best(self) -> ConfigReport | None:

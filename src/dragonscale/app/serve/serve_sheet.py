@@ -8,6 +8,7 @@ from typing import Any
 
 from dragonscale.app import grids
 from dragonscale.app.serve import serve_records as records
+from dragonscale.serving.ranking import CLOSE
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
@@ -53,17 +54,30 @@ def configs_foot(report: records.ServeReport) -> str:
     }
     told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
     lines = [f"by {own[0]}; {told}"] if told else []
+    lines += filter(None, [lead_text(report)])
     if len(chips) > 1:
         guessed = list(dict.fromkeys(one.chip for one in configs if "tokens" in one.estimated))
-        slow = "ranked by the slow end of the band"
+        slow = "ranked, sized and priced at the slow end of the band"
         lines += [f"~ never measured: no such run on {', '.join(guessed)}; {slow}"] if guessed else []
         kinds: dict[str, list[str]] = {}
         for row in report.prices:
             if row.chip in chips and row.kind:
                 kinds.setdefault(row.kind, []).append(row.chip)
         told = "; ".join(f"{kind} for {', '.join(names)}" for kind, names in kinds.items())
+        told += "; list prices are 1.5 to 2 times the market's" * (len(kinds) > 1)
         lines += [f"prices: {told}"] if told else []
     return "\n".join(lines)
+
+
+def lead_text(report: records.ServeReport) -> str:
+    """Why the first is not the cheapest of those that are shown."""
+    first, *others = (one for one in report.configs if one.quantized == report.configs[0].quantized)
+    priced = [one for one in others if one.meets_slo and one.cost_usd_per_mtok]
+    cheaper = [one.chips for one in priced if one.paid < 0.995 * first.paid]
+    if cheaper and first.replicas is None and first.chips < min(cheaper):
+        return f"#1 has the fewest chips of those within {CLOSE:.0%} of the lowest cost"
+    run = "#1 was run, and keeps its targets with a margin; the others were not"
+    return run if cheaper and report.simulated else ""
 
 
 def frontier_table(frontier: Sequence[records.ConfigReport]) -> laid.Grid:
@@ -189,6 +203,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     copies = f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
     ttft = _timed(report, first, "ttft")
     return facts(
+        ("fleet", fleet_text(report, first), "key"),
         ("serve as" if first.meets_slo else "nearest", f"{records.config_text(first)}, by {first.engine}", "key"),
         *pools_facts(first),
         ("replica", f"{first.plan} on {first.copy_slice}{copies}") if first.prefill is None else None,
@@ -199,7 +214,6 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("error", error_text(report, first)),
         ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
         ("cost", cost_text(report, first)),
-        ("fleet", fleet_text(report, first), "key"),
         ("memory", memory_text(first, work.prompt + work.output)),
         ("bound by", bound),
         ("to change", change),
@@ -215,7 +229,7 @@ def pools_facts(first: records.ConfigReport) -> list[tuple[str, str]]:
     if pool is None:
         return []
     return [
-        ("prefill on", f"{pool.replicas} x {pool.slice}: {pool.plan}, busy {pool.load:.0%}"),
+        ("prefill on", f"{pool.replicas} x {pool.slice}: {pool.plan}, at {pool.load:.0%} of its rate"),
         ("decode on", f"{first.decodes} x {first.copy_slice}: {first.plan}"),
     ]
 
@@ -283,7 +297,9 @@ def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     at = "".join(f", at {row.text}" for row in report.prices if row.chip == first.chip)
     own = (first.cost_usd_per_mtok, first.cost_usd_per_mtok_input, first.cost_usd_per_mtok_output)
     both, prompt, output = (counted(value, 2) for value in own)
-    return f"${both} per million output tokens with their prompts (${prompt} input, ${output} output alone){at}"
+    guess = first.counted < 1 and first.replicas is None
+    slow = f"; ranked at ${counted(first.ranked_usd_per_mtok, 2)}, the slow end of the band" * guess
+    return f"${both} per million output tokens with their prompts (${prompt} input, ${output} output alone){at}{slow}"
 
 
 def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
@@ -293,7 +309,7 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
         return ""
     dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
     times = (("TTFT", first.fleet_ttft_s), ("TPOT", first.fleet_tpot_s))
-    there = "".join(f", {name} {amount(seconds, 's')}" for name, seconds in times if seconds)
+    there = "".join(f", {name} {amount(seconds, 's')}" for name, seconds in times if seconds and not first.prefill)
     there += f", ${counted(first.fleet_usd_per_mtok, 2)} per million" if first.fleet_usd_per_mtok else ""
     if first.prefill is not None:
         both = f"{several(first.prefill.replicas, 'prefill replica')} and {several(first.decodes, 'decode replica')}"
@@ -325,6 +341,8 @@ def bounds_text(first: records.ConfigReport) -> str:
     kernels, everything = amount(first.roofline_s, "s"), amount(first.lower_s, "s")
     if kernels == everything:
         return f"{kernels} a decode step at datasheet rates"
+    if first.lower_s > (first.roofline_s or 0.0):
+        return f"{everything} a decode step at datasheet rates, for its collectives alone; {kernels} for its kernels"
     return f"{kernels} a decode step at datasheet rates kernel by kernel, {everything} with perfect overlap"
 
 

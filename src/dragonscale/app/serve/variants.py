@@ -1,22 +1,22 @@
-"""What stands beside a recommended configuration: drafts, pools for prefill and decode, cached prefixes."""
+"""What stands beside a recommended configuration: limits, drafts, pools for prefill and decode, cached prefixes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dragonscale.app.record import shared
 from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.config import config_report, deployed, first
-from dragonscale.app.serve.search import search
+from dragonscale.app.serve.search import ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variant_records import DraftRow
 from dragonscale.physics.units import render
 from dragonscale.serving.capacity import cache_per_chip
+from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.disaggregation import PooledConfig, Pools, as_config, best_pools
-from dragonscale.serving.frontier import Ask, Config
+from dragonscale.serving.frontier import Config
 from dragonscale.serving.legality import server_of
 from dragonscale.serving.prefix import hit, rooms
-from dragonscale.serving.ranking import replicas_for
 from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 
 # Other ways to serve the same requests, beside the best configuration: drafting, disaggregated prefill and decode,
@@ -27,12 +27,25 @@ HOST_BYTES = 100e9
 MOST_POOLS = 3
 
 
+def solved_limits(asked: ServeAsked, config: Config) -> Iterator[ServingLimit]:
+    """Critical batch, degrees, contexts and the largest batch of a configuration, solved from the ledger of its own
+    iterations as formulas and numbers."""
+    ask = asked.ask
+    tokens = min(ask.new, asked.engine_on(config.piece.chip, config.engine).scheduling.max_tokens)
+    return find_limits(deployed(asked, config), config.batch, ask.prompt + ask.output // 2, tokens)
+
+
+def limit_rows(asked: ServeAsked, config: Config) -> list[records.LimitRow]:
+    """The same as rows."""
+    return [records.LimitRow(one.name, one.counts, one.text, one.value) for one in solved_limits(asked, config)]
+
+
 def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation | None:
     """Drafting in one configuration, by the number of drafts."""
     draft = asked.draft_by(config.engine)
     if draft is None or (draft.source and not config.drafts):
         return None
-    deployment, keys = deployed(asked, config), asked.ask.prompt + asked.ask.output / 2
+    deployment, keys = deployed(asked, config), asked.ask.context
     most = max(0 if draft.source else MOST, *draft.counts)
     loops = speculate(deployment, draft, config.batch, keys, tuple(range(most + 1)))
     rows = [DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops]
@@ -49,16 +62,28 @@ def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation
 
 
 def disaggregation_report(
-    asked: ServeAsked, fleets: Sequence[PooledConfig], together: Sequence[Config]
+    asked: ServeAsked,
+    first: Config,
+    row: records.ConfigReport,
+    fleets: Sequence[PooledConfig],
+    configs: Sequence[Config],
 ) -> records.Disaggregation:
-    """The best pools beside the best configuration that does both."""
-    found, best = [one.pools for one in fleets], together[0] if together and together[0].meets else None
-    gain = _gain(fleets[0], best, asked.ask) if found and best is not None else None
-    pays = bool(found) and found[0].meets and (gain is None or gain > 1)
-    beaten = "" if best is None else records.beaten_text(config_report(asked, best))
-    return records.Disaggregation(
-        [_pool_report(asked, one) for one in found], gain, pays, _pool_advice(found, gain, pays, beaten)
-    )
+    """The pools of the headline, which is `first` and told as `row`, or else the best of those that it beat, beside the
+    best configuration that does both."""
+    pays = isinstance(first, PooledConfig)
+    best = first if pays else next(iter(ranked_apart(asked, fleets)[0]), None)
+    together = ranked_apart(asked, configs)[0][0] if pays else first
+    if not isinstance(best, PooledConfig):
+        return records.Disaggregation([], None, False, "Nothing fits that could be disaggregated.")
+    mine, other = row if pays else config_report(asked, best), config_report(asked, together) if pays else row
+    found = [best.pools, *(one.pools for one in fleets if one.place != best.place)]
+    gain = other.paid / mine.paid if together.meets else None
+    shown = [_pool_report(asked, one) for one in found[: MOST_POOLS * len(asked.targets)]]
+    if pays:
+        shown[0].ttft_s, shown[0].tpot_s, shown[0].requests_per_s = row.ttft_s, row.tpot_s, row.requests_per_s
+        shown[0].ttft_p95_s = row.prefill.ttft_p95_s if row.prefill else 0.0
+    advice = _pool_advice(best.pools, gain, pays, records.beaten_text(other))
+    return records.Disaggregation(shown, gain, pays, advice)
 
 
 def search_pools(asked: ServeAsked) -> list[PooledConfig]:
@@ -70,19 +95,7 @@ def search_pools(asked: ServeAsked) -> list[PooledConfig]:
         chip = "" if asked.question.disaggregate else one.piece.chip.name
         same.setdefault((one.plan.kv, server_of(one.engine), chip), []).append(one)
     found = [pair for own in same.values() for pair in best_pools(own, asked.ask)]
-    return [as_config(pair) for pair in sorted(found, key=Pools.order)[: MOST_POOLS * len(targets)]]
-
-
-def _gain(fleet: Config, best: Config, ask: Ask) -> float:
-    """Tokens for a dollar over those of a configuration that does both; for a chip where prices are not known. With a
-    rate, those of the fleets that it takes."""
-    if ask.rate is not None:
-        mine, other = fleet.usd_per_h, best.usd_per_h
-        each = best.chips / fleet.chips if mine is None or other is None else other / mine
-        return replicas_for(best, ask) * each
-    if fleet.usd_per_mtok is not None and best.usd_per_mtok is not None:
-        return best.usd_per_mtok / fleet.usd_per_mtok
-    return fleet.tokens_per_chip / best.tokens_per_chip
+    return [as_config(pair) for pair in sorted(found, key=Pools.order)]
 
 
 def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
@@ -96,21 +109,17 @@ def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
         transfer_bytes_per_s=pair.requests * pair.transfer_bytes,
         cost_usd_per_mtok=pair.usd_per_mtok,
         meets_slo=pair.meets,
-        ttft_p95_s=pair.ttft_p95,
     )
 
 
-def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool, beaten: str) -> str:
-    if not found:
-        return "Nothing fits that could be disaggregated."
-    best = found[0]
+def _pool_advice(best: Pools, gain: float | None, pays: bool, beaten: str) -> str:
     if not best.meets:
         return "Disaggregated prefill and decode miss the targets too."
     used = best.requests * best.transfer_bytes / best.port_bytes_per_s
     wires = f"KV caches take {used:.0%} of the prefill replicas' links"
     if gain is None:
         return f"Worth it: disaggregated, the targets are met, and together they are not; {wires}."
-    verdict = "Worth it" if pays else "Not worth it"
+    verdict = "Worth it" if pays else "Not worth it" if gain < 1 else f"Not worth {best.chips} chips"
     return f"{verdict}: {gain:.2f}x the tokens per dollar of the best configuration that does both ({beaten}); {wires}."
 
 

@@ -134,7 +134,7 @@ def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bo
 def _report(
     asked: SimulateAsked, result: SimulationResult, load: Backlog | None, found: FleetCapacity | None
 ) -> records.SimulateReport:
-    replicas, whole = _replicas(asked, result), result.seconds or 1
+    replicas = _replicas(asked, result)
     chips, hourly = fleet_chips(asked, *replicas), fleet_usd_per_h(asked, *replicas)
     missed = missed_targets(result, asked.targets)
     bound, advice = verdict(asked, result, load, missed, found)
@@ -143,7 +143,7 @@ def _report(
     each = tokens / chips if chips else 0.0
     cost = float(usd_per_million(tokens, 1, hourly)) if hourly is not None and tokens > 0 else None
     rows = [
-        records.ReplicaRow(**shared(records.ReplicaRow, one, busy_share=one.busy_s / whole)) for one in result.replicas
+        records.ReplicaRow(**shared(records.ReplicaRow, one, busy_share=result.busy(one))) for one in result.replicas
     ]
     latency = {name: latency_of(summary) for name, summary in result.latency.items()}
     return records.SimulateReport(
@@ -239,7 +239,7 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityRep
     ttft, tpot = (run and asked.reached(run.result, name) for name in ("ttft_s", "tpot_s"))
     return records.CapacityReport(
         requests_per_s=found.rate,
-        goodput_requests_per_s=rates and rates.goodput_requests_per_s,
+        goodput_requests_per_s=rates and found.rate and found.rate * rates.good_share,
         good_share=rates and rates.good_share,
         limited_by=found.limit,
         percentile=asked.percentile,

@@ -37,8 +37,6 @@ MORE_RUNS = 8
 """Runs that look for the fewest replicas, of both pools at once."""
 REFUSED = 0.01
 """A mean says nothing of requests that were refused: no more than so many may have been."""
-SATURATED = 0.95
-"""Above this share of busy time a prefill pool is what requests queue for."""
 GROWS, SHRINKS = 1.25, 0.9
 """The next size of a pool that is short, and of one that is not, over the last."""
 LARGE_BUDGET = 8192
@@ -207,13 +205,19 @@ def settings(asked: SimulateAsked, result: SimulationResult, missed: dict[str, f
         yield {"token_budget": LARGE_BUDGET}
 
 
+def prefill_queue(asked: SimulateAsked, result: SimulationResult) -> float:
+    """The part of the time that requests queue before their prefill; the rest is for a place to decode in. (That a
+    prefill pool is always busy says little: iterations take as many prompts as there are.)"""
+    before = result.latency["queue_s"].mean.value - asked.fleet.overhead_s
+    return before * result.outcome.finished / max(result.mean_waiting * result.seconds, 1e-9)
+
+
 def short_pools(asked: SimulateAsked, result: SimulationResult, grows: bool, missed: dict[str, float]) -> set[int]:
     """Which of the two pools (0 decodes, 1 prefills) has too few replicas: the first token comes from the prefill pool,
-    and a queue that grows is its own where it never rests."""
+    and a queue that grows is its own where most of it is before a prefill."""
     if asked.fleet.prefill is None:
         return {0} if grows or missed else set()
-    own = [one for one in result.replicas if one.pool == "prefill"]
-    saturated = sum(one.busy_s for one in own) > SATURATED * len(own) * result.seconds
+    saturated = prefill_queue(asked, result) > 0.5
     late = result.latency["ttft_s"].mean.value > result.latency["e2e_s"].mean.value / 2
     short = {1 if saturated else 0} if grows else set()
     return short | {int(name == "ttft_s" or (name == "e2e_s" and late)) for name in missed}

@@ -83,15 +83,16 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     _check_chips(deployment, str(deployment.piece))
     context = None if question.force else deployment.model.context or None
     traffic = read_traffic(question, context)
-    prefill = _prefill(question, deployment)
+    prefill = _prefill(question, deployment, saved.engine)
     forced = _refused(question, deployment, prefill, (traffic.prompt, traffic.output))
     pool = read_pool(question, deployment, traffic.longest)
     recorded = ()
     if traffic.room and deployment.engine.name == RECORDS and original.memory_fraction is None:
         pool, recorded = _as_recorded(pool, traffic.room)
+    front = {"router": "least_loaded", "share_prefixes": pool.share_prefixes}
     fleet = sim.Fleet(
         pool,
-        prefill and pool_for(prefill, traffic.longest, question.prefill_replicas or 1, router="least_loaded"),
+        prefill and pool_for(prefill, traffic.longest, question.prefill_replicas or 1, **front),
         tuple(read_failure(part) for part in question.fail.split(",") if part.strip()),
         overhead_s=deployment.engine.host.front_s(traffic.prompt),
         queue_limit=question.queue_limit or None,
@@ -228,7 +229,7 @@ def _check_chips(deployment: Deployment, where: str) -> None:
         )
 
 
-def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment | None:
+def _prefill(question: SimulateQuestion, deployment: Deployment, saved_engine: str) -> Deployment | None:
     if not question.prefill_on:
         if question.prefill_plan:
             raise InputError("--prefill-plan needs --prefill-on, the slice of one prefill replica.")
@@ -239,12 +240,14 @@ def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment |
     plan = replace(saved.plan, **{name: getattr(deployment.plan, name) for name in words})
     where = slice_at_price(_slice(question.prefill_on), _prices(question, deployment.chip)[0])
     plan = plan if saved.whole else filling(plan, where)
-    engine = deployment.engine
+    name = question.engine or saved_engine or deployment.engine.name
     if where.chip.name != deployment.chip.name:
-        engine = engine_on(question.engine or AUTO, where.chip, deployment.model, chips=where.chips, plan=plan)
-    elif not question.engine and rules(engine.name).wide and not plan.is_wide:
-        # the same server, launched in its plain form
-        engine = engine_on(server_of(engine.name), where.chip, deployment.model)
+        name = question.engine or AUTO
+    elif not question.engine and rules(deployment.engine.name).wide and not plan.is_wide:
+        name = server_of(deployment.engine.name)  # the same server, launched in its plain form
+    # the sequences of --max-seqs are those that decode
+    limits = LaunchLimits(None, question.token_budget, question.memory_fraction)
+    engine = engine_on(name, where.chip, deployment.model, limits, where.chips, plan)
     found = deploy(deployment.model, where, plan, engine)
     _check_chips(found, written(question.prefill_on))
     return found

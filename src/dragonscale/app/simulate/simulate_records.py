@@ -14,6 +14,14 @@ from dragonscale.simulation.result import Outcome, PoolUse, SimulationResult, Th
 
 NAMES = {f"{name}_s": title for name, title in LATENCIES.items()}
 """Latencies that may have targets, in short."""
+TITLES = {
+    "ttft_s": "first token (TTFT)",
+    "tpot_s": "per output token (TPOT)",
+    "itl_s": "between tokens (ITL)",
+    "queue_s": "until scheduled",
+    "e2e_s": "whole request",
+}
+"""All that are measured, as tables have them."""
 
 
 class Latency(msgspec.Struct):

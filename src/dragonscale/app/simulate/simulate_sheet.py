@@ -4,18 +4,11 @@ requests."""
 import math
 
 from dragonscale.app import grids
-from dragonscale.app.simulate.simulate_records import NAMES, CapacityReport, Latency, SimulateReport
+from dragonscale.app.simulate.simulate_records import NAMES, TITLES, CapacityReport, Latency, SimulateReport
 from dragonscale.app.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, table
 
-_NAMES = {
-    "ttft_s": "first token (TTFT)",
-    "tpot_s": "per output token (TPOT)",
-    "itl_s": "between tokens (ITL)",
-    "queue_s": "until scheduled",
-    "e2e_s": "whole request",
-}
 NEARLY = 0.98
 """The part of what comes that ends meanwhile in a run that is long enough."""
 
@@ -119,7 +112,9 @@ def cost_text(report: SimulateReport) -> str:
 def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
     """What was found by running."""
     goal = "targets met" if report.slo else "no growing queue"
-    text = f"{found.requests_per_s:.3g} requests/s at most{_speed(report, found)} ({goal})"
+    most = report.fleet[0].most_replicas  # which are not there from the beginning
+    up = f" once all {most} replicas are up" if most else ""
+    text = f"{found.requests_per_s:.3g} requests/s at most{up}{_speed(report, found)} ({goal})"
     text += f", goodput {found.goodput_requests_per_s:.3g}/s" if report.slo else ""
     if found.replicas is not None and found.chips is not None:
         apart = f" and {found.prefill_replicas} for prefill" if found.prefill_replicas else ""
@@ -164,7 +159,7 @@ def requests_text(report: SimulateReport) -> str:
 def percentiles(report: SimulateReport) -> Grid:
     """Latencies, each with its target."""
     rows = []
-    for name, title in _NAMES.items():
+    for name, title in TITLES.items():
         if name in report.latency and report.latency[name].max > 0:  # answers of one token have no time between
             at = report.statistics.get(name)
             target = f"{at} {render(report.slo[name], 's')}" if at else ""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dragonscale.app.simulate.capacity import FULL, FleetCapacity, short_pools
+from dragonscale.app.simulate.capacity import FULL, FleetCapacity, prefill_queue
 from dragonscale.app.simulate.simulate_question import SimulateAsked
 from dragonscale.app.simulate.simulate_records import NAMES
 from dragonscale.physics.units import render
@@ -23,6 +23,10 @@ _LOWER = {
     "itl_s": "a smaller --token-budget, more chips per replica or a prefill pool (--prefill-on)",
     "e2e_s": "more --replicas (smaller batches) or more chips per replica",
 }
+_LOWER_APART = (
+    "more --replicas (smaller batches) or more chips for each",
+    "more --prefill-replicas or more chips for each",
+)
 
 
 def verdict(
@@ -40,12 +44,13 @@ def verdict(
         return "refusals", f"Every request was refused: {', '.join(outcome.refused)}."
     more = capacity_text(asked, found)
     grows = load is not None and load.grows
-    bound, shown, helps = _cause(asked, result, grows, found)
+    bound, shown, helps = _cause(asked, result, found)
     if load is not None and grows:
         return bound, f"{_overloaded(load, result)} {shown} {more}".strip()
     if missed:
         name = next(iter(missed))
-        helps = "" if found is not None and (found.change or found.rate is None) else f" Lower with {_LOWER[name]}."
+        lower = _LOWER[name] if asked.fleet.prefill is None else _LOWER_APART[name == "ttft_s"]
+        helps = "" if found is not None and (found.change or found.rate is None) else f" Lower with {lower}."
         return NAMES[name], f"{_missing(asked, result, missed)} {shown}{helps} {more}".strip()
     queues = result.utilisation > BUSY and result.mean_waiting > len(result.replicas)
     if bound == KV or queues:
@@ -55,9 +60,7 @@ def verdict(
     return TRAFFIC, f"{kept} {more}".strip()
 
 
-def _cause(
-    asked: SimulateAsked, result: SimulationResult, grows: bool, found: FleetCapacity | None
-) -> tuple[str, str, str]:
+def _cause(asked: SimulateAsked, result: SimulationResult, found: FleetCapacity | None) -> tuple[str, str, str]:
     """What holds requests up: its name, what shows it, and what would help."""
     outcome, places = result.outcome, asked.fleet.pool.scheduler.sequences
     booting = _booting(asked, result, found)
@@ -70,15 +73,14 @@ def _cause(
     front = result.use["serve" if asked.fleet.prefill is None else "prefill"]
     full = f"{taken * places:.3g} of the {places:,} places of a replica are taken"
     prompts = f"Iterations with prompts take {front.prompt_share:.0%} of a replica's busy time"
+    queue = prefill_queue(asked, result)
+    apart = f"{min(queue, 1):.0%} of the queueing is for a prefill; {full}."
+    if asked.fleet.prefill is not None and queue > 0.5:
+        return "the prefill pool", apart, "More --prefill-replicas"
     if taken > max(SHORT, front.prompt_share if asked.fleet.prefill is None else 0.0):
         return "places in batches", f"{full}.", "A larger --max-seqs or more --replicas"
     if asked.fleet.prefill is not None:
-        bound = "the prefill pool" if 1 in short_pools(asked, result, grows, {}) else "the decode pool"
-        return (
-            bound,
-            f"{full}; prompts fill {front.budget_share:.0%} of the prefill pool's token budget.",
-            "More of them",
-        )
+        return "the decode pool", apart, "More --replicas"
     if front.prompt_share > SHORT:
         shown = f"{prompts}, and prompts fill {front.budget_share:.0%} of the token budget in them."
         return "prefill", shown, "More --replicas or a prefill pool (--prefill-on)"
@@ -112,6 +114,7 @@ def _booting(asked: SimulateAsked, result: SimulationResult, found: FleetCapacit
     rule = asked.fleet.pool.autoscale
     prefills = asked.fleet.prefill.replicas if asked.fleet.prefill is not None else 0
     most = round(max((value for _, value in result.series.get("replicas", [])), default=0.0)) - prefills
+    most = most if rule is None else min(most, rule.most)  # others are only on their way out
     enough = found is None or (found.rate or 0.0) >= _rate(asked)
     if rule is None or most <= asked.fleet.pool.replicas or not enough:
         return ""

@@ -37,6 +37,7 @@ from dragonscale.app.sweep.sweep_sheet import flat_rows, save_table, sweep_sheet
 from dragonscale.app.sweep.workers import cores, interruptible, on_ray, pooled
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.listener import Listener
+from dragonscale.serving.targets import LATENCIES
 from dragonscale.tables import read_table
 from dragonscale.training.plan_file import is_plan_path
 
@@ -158,6 +159,8 @@ def ask(question: SweepQuestion, listener: Listener) -> SweepReport:
     report = sweep(
         question.grid, question.out, question.jobs, question.ray, question.retry, question.cache, listener.step
     )
+    if any(str(row.get(name, "")).startswith("p") for row in report.lines for name in LATENCIES):  # p95:1s
+        listener.note("Targets for percentiles are judged by means in a sweep; `dscale serve` runs them.")
     return report.came_from(question, listener.notes)
 
 

@@ -110,6 +110,8 @@ class WorkerProcess(Worker):
         self.since = 0.0
         self._decode = msgspec.msgpack.Decoder(wire.FromWorker).decode
 
+    full = False  # how many it takes at once is for the worker to know
+
     @property
     def load(self) -> float:
         return len(self.flights)

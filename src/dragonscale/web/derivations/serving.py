@@ -80,7 +80,7 @@ class ServeNumbers(Numbers):
             rate=work.rate_per_s or 0.0,
             replicas=one.replicas or 0,
             length=length,
-            context=work.prompt + work.output // 2,
+            context=round(self.report.asked.ask.context),
             price=next((price.text for price in self.report.prices if price.chip == self.chip.name), ""),
         )
         return {"of": self, "one": one, "work": work, "chip": self.chip, "room": room, "asked": asked}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from dragonscale.app.simulate.simulate_records import Latency, SimulateReport
+from dragonscale.app.simulate.simulate_records import TITLES, Latency, SimulateReport
 from dragonscale.errors import unknown
 from dragonscale.physics.units import render
 from dragonscale.web.amounts import amount
@@ -14,12 +14,6 @@ from dragonscale.web.derivations.pieces import Piece, row
 from dragonscale.web.derivations.table import Numbers, shown
 from dragonscale.web.page_request import PageRequest
 
-_NAMES = {
-    "ttft_s": "Time to first token",
-    "tpot_s": "Time per output token",
-    "e2e_s": "Time of a whole request",
-    "queue_s": "Time in the queue",
-}
 _AT = ("mean", "p50", "p90", "p95", "p99", "max")
 _REPLICAS = 32
 """Replicas that are listed."""
@@ -64,7 +58,7 @@ class SimulatedNumbers(Numbers):
             expected = amount(getattr(analytic, name), "s")
             rows.append(row("without traffic, at this batch", expected, f"batch {analytic.batch}"))
         word = {"mean": "The mean", "max": "The longest"}.get(at, f"{at[1:]} of 100 requests took this or less")
-        title = f"{_NAMES.get(name, name)}, {at}"
+        title = f"{TITLES[name][0].upper()}{TITLES[name][1:]}, {at}"
         return SimpleNamespace(title=title, word=word, seconds=getattr(one, at), rows=rows, sure=_sure(one))
 
     def _replica(self, name: str) -> SimpleNamespace:

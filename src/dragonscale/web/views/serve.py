@@ -58,7 +58,7 @@ def time_panel(asked: PageRequest) -> Card:
 
 
 def _step_bar(report: ServeReport, one: ConfigReport, ledger: Ledger) -> Card:
-    context = f"{report.workload.prompt + report.workload.output // 2:,} tokens of context"
+    context = f"{round(report.asked.ask.context):,} tokens of context"
     return {
         "name": "decode",
         "title": "A decode step",

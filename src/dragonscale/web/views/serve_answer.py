@@ -7,7 +7,7 @@ from dragonscale.app.serve.advice import beyond, near_misses
 from dragonscale.app.serve.formats import known_engine
 from dragonscale.app.serve.recommended import next_command
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, config_text, formats_text, plan_text
-from dragonscale.app.serve.serve_sheet import error_text, fleet_text
+from dragonscale.app.serve.serve_sheet import error_text, fleet_text, simulated_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
 from dragonscale.serving.legality import caches
@@ -174,7 +174,8 @@ def _sizes(report: ServeReport, one: ConfigReport | None) -> Card:
 
 def _variants(report: ServeReport) -> list[str]:
     """What speculation, disaggregation and cached prefixes would bring, where they were asked for."""
-    found: list[str] = []
+    run = report.simulated
+    found = [f"Simulated: {simulated_text(report.workload, run)}."] if run is not None else []
     if (drafts := report.speculation) is not None:
         used, best = report.configs[0].drafts, drafts.best_drafts
         row = next((row for row in drafts.rows if row.drafts == used), None)

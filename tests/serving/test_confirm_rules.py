@@ -1,0 +1,269 @@
+"""The rules by which runs confirm, correct and rank what `dscale serve` recommends; runs are made up, or there are
+none."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy
+import pytest
+
+import dragonscale as ds
+from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.serve import confirm
+from dragonscale.app.serve.answer import answer
+from dragonscale.app.serve.config import config_report, deployed, fleet_times
+from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed, in_order
+from dragonscale.app.serve.recommended import next_command, saved_plan, short_question
+from dragonscale.app.serve.search import ranked, search
+from dragonscale.app.serve.serve_question import ServeAsked, read_question
+from dragonscale.app.serve.serve_records import PrefillPool, SimulatedRun
+from dragonscale.app.simulate import simulate_question
+from dragonscale.app.simulate.simulate_records import Latency
+from dragonscale.faces.cli.app import find_command
+from dragonscale.faces.cli.arguments import read_arguments
+from dragonscale.physics.kernels.profile import EXPERT_CALLS
+from dragonscale.serving import plan_file
+from dragonscale.serving.deployment import deploy
+from dragonscale.serving.frontier import Config, _looped
+from dragonscale.serving.kernel_lines import expert_calls
+from dragonscale.serving.ranking import OUTPUTS_VARY, loaded, place_wait, worth
+
+
+def asked_for(**words: Any) -> ServeAsked:
+    return read_question(ServeQuestion("llama3-8b", **{"on": "h100:2", "output": "256", **words}))
+
+
+def made_up(config: Config, meets: bool = True, holds: bool = True, **words: Any) -> Confirmed:
+    """A run that says what it is told to; its numbers are the expected ones, or `slower` times those."""
+    slower, load = words.get("slower", 1.0), words.get("load", 1.0)
+    times = {"ttft_s": float(config.state.ttft), "tpot_s": float(config.state.tpot)}
+    times |= {f"{name}_s": value / slower for name, value in words.get("reached", {}).items()}
+    latency = {name: Latency(*[value * slower] * 10) for name, value in times.items()}
+    run = SimulatedRun(1, None, None, 1000, latency, config.tokens_per_chip / slower, meets)
+    return Confirmed(replace(config, meets=meets), words.get("replicas"), load, run, holds)
+
+
+@pytest.fixture
+def trying(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Confirmed]]:
+    """Configurations confirmed by made-up runs, in the order in which they are tried."""
+
+    def tried(asked: ServeAsked, chosen: list[Config], *runs: dict[str, Any]) -> list[Confirmed]:
+        left = iter(runs)
+
+        def held(_asked: ServeAsked, config: Config) -> Confirmed:
+            return made_up(config, **next(left))
+
+        for name in ("_largest", "_fewest", "_loaded"):
+            monkeypatch.setattr(confirm, name, held)
+        return confirmed(asked, chosen)
+
+    return tried
+
+
+def test_a_plan_that_only_just_meets_gives_way_to_one_that_holds(trying: Callable[..., list[Confirmed]]) -> None:
+    asked = asked_for(tpot="30ms")
+    first, second = ranked(asked, search(asked))[:2]
+    runs = trying(asked, [first, second], {"holds": False}, {})
+    assert [one.config.place for one in runs] == [second.place, first.place]
+
+
+def test_where_none_of_the_first_meets_the_others_are_tried_and_what_missed_comes_last(
+    trying: Callable[..., list[Confirmed]],
+) -> None:
+    asked = asked_for(tpot="30ms", on="h100:8", top=5)
+    chosen = ranked(asked, search(asked))
+    assert len(chosen) == 4
+    missed = {"meets": False, "holds": False}
+    runs = trying(asked, chosen, missed, missed, missed, {})
+    assert runs[0].config.place == chosen[3].place
+    order = in_order(chosen, runs)
+    assert [one.meets for one in order] == [True, False, False, False]
+    runs = trying(asked, chosen, missed, missed, missed, missed)
+    assert [one.config.place for one in runs] == [one.place for one in chosen]  # the first is the nearest
+    runs = trying(asked, chosen, missed, {})
+    assert [one.meets for one in in_order(chosen, runs)] == [True, True, True, False]
+
+
+def test_the_replicas_that_a_run_needed_are_paid_for(trying: Callable[..., list[Confirmed]]) -> None:
+    asked = asked_for(tpot="30ms", rate="30/s", on="h100")
+    first, second = ranked(asked, search(asked))[:2]
+    assert worth(first, asked.ask, 1.0, 12)[1] == pytest.approx(12 * first.usd_per_h)
+    runs = trying(asked, [first, second], {"replicas": 100}, {"replicas": 2})
+    assert [one.config.place for one in runs] == [second.place, first.place]
+    runs = trying(asked, [first, second], {"replicas": 2})  # cheaper than the second is expected to be
+    assert [one.config.place for one in runs] == [first.place]
+
+
+def test_a_row_takes_the_replicas_and_numbers_of_its_run() -> None:
+    asked = asked_for(tpot="30ms", rate="30/s")
+    config = ranked(asked, search(asked))[0]
+    row, old = config_report(asked, config), config_report(asked, config)
+    as_simulated(asked, row, made_up(config, replicas=2 * old.replicas))
+    for name in ("replicas", "fleet_chips", "fleet_usd_per_h", "fleet_usd_per_mtok"):
+        assert getattr(row, name) == pytest.approx(2 * getattr(old, name)), name
+    asked = asked_for(tpot="30ms")
+    config = ranked(asked, search(asked))[0]
+    row, old = config_report(asked, config), config_report(asked, config)
+    note = as_simulated(asked, row, made_up(config, slower=1.25))
+    assert "TPOT by +25%" in note[0]
+    assert (row.tpot_s, row.ttft_s) == pytest.approx((1.25 * old.tpot_s, 1.25 * old.ttft_s))
+    for name in ("requests_per_s", "output_tokens_per_s_per_chip", "tokens_per_s_per_user"):
+        assert getattr(row, name) == pytest.approx(getattr(old, name) / 1.25), name
+    for name in ("cost_usd_per_mtok", "cost_usd_per_mtok_input", "cost_usd_per_mtok_output", "latency_s"):
+        assert getattr(row, name) == pytest.approx(1.25 * getattr(old, name)), name
+    assert not as_simulated(asked, old, made_up(config, slower=1.01))
+
+
+def test_what_a_run_missed_is_told() -> None:
+    asked = asked_for(tpot="p99:30ms", rate="30/s")
+    config = ranked(asked, search(asked))[0]
+    row = config_report(asked, config)
+    note = as_simulated(asked, row, made_up(config, False, reached={"tpot": 0.045}))
+    assert row.violations == ["TPOT is 45ms at p99, 50% above the 30ms asked for"]
+    assert "Nothing meets the targets when it is simulated" in note[0]
+    as_simulated(asked, row, made_up(config, False, reached={"tpot": 0.02}))
+    assert row.violations == ["more requests come than are served"]
+
+
+def test_pools_are_run_at_less_of_their_rate_until_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, loads = asked_for(tpot="30ms"), list[float]()
+    config = search(asked)[0]
+
+    def run(_asked: ServeAsked, one: Config, _replicas: int | None = None, load: float = 1.0) -> Confirmed:
+        loads.append(load)
+        return made_up(one, holds=load < 0.85, load=load)
+
+    monkeypatch.setattr(confirm, "run", run)
+    assert confirm._loaded(asked, config).load == pytest.approx(0.8)
+    assert loads == pytest.approx([1.0, 0.9, 0.8])
+    at_a_rate = replace(asked, ask=replace(asked.ask, rate=1.0))
+    assert confirm._loaded(at_a_rate, config).load == 1.0
+
+
+def test_a_short_run_of_pools_keeps_their_ratio_and_load() -> None:
+    asked = asked_for(tpot="30ms")
+    row = config_report(asked, ranked(asked, search(asked))[0])
+    row.prefill, row.decodes, row.requests_per_s = PrefillPool(row.plan, "h100:1", 1, 4, 0.8, 1.0), 6, 30.0
+    short = short_question(asked, row)
+    assert (short.replicas, short.prefill_replicas) == (3, 2)
+    assert float(short.rate.removesuffix("/s")) == pytest.approx(15.0)
+
+
+def test_all_places_taken_wait_for_the_rest_of_outputs_that_vary() -> None:
+    config = search(asked_for())[0]
+    one_ends_every = 1 / float(config.state.requests)
+    assert place_wait(config, 1.0, 0.5) == pytest.approx((1 + OUTPUTS_VARY) / 2 * one_ends_every / 0.5)
+
+
+def same_run(words: str, path: Path) -> tuple[simulate_question.SimulateAsked, simulate_question.SimulateAsked]:
+    """What the printed command of an answer and its saved plan ask."""
+    command, rest = find_command(["serve", *words.split()])
+    question = command.question(**read_arguments(command.fields(), rest, command.name))
+    asked = read_question(question)
+    report = answer(asked, brief=True)
+    _, *flags = next_command(asked, report).split()
+    simulate, rest = find_command(flags)
+    printed = simulate.question(**read_arguments(simulate.fields(), rest, simulate.name))
+    plan_file.save_serving_plan(saved_plan(asked, report.configs[0]), str(path / "plan.toml"))
+    return simulate_question.read_question(printed), simulate_question.read_question(
+        SimulateQuestion(str(path / "plan.toml"))
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "llama3-8b --on h100:1 --tpot 30ms",
+        "llama3-8b --on h100:1 --tpot p95:30ms --rate 20/s",
+        "llama3-70b --on h100:8 --plan tp4 --tpot 20ms --ttft 1s --disaggregate --token-budget 4096",
+    ],
+)
+def test_the_saved_plan_asks_what_the_printed_command_asks(words: str, tmp_path: Path) -> None:
+    printed, saved = same_run(words, tmp_path)
+    assert saved.traffic.source == printed.traffic.source
+    assert saved.options == printed.options
+    for one, other in ((saved.deployment, printed.deployment), (saved.prefill, printed.prefill)):
+        assert (one and (one.engine, one.plan, one.piece)) == (other and (other.engine, other.plan, other.piece))
+
+
+def test_a_prefill_pool_has_the_token_budget_and_its_own_sequences() -> None:
+    words: dict[str, Any] = {"on": "h100:4", "prefill_on": "h100:4", "rate": "4/s", "max_seqs": 8}
+    asked = simulate_question.read_question(SimulateQuestion("llama3-70b", **words, token_budget=4096))
+    pool, prefill = asked.fleet.pool.scheduler, asked.fleet.prefill.scheduler
+    assert (pool.tokens, prefill.tokens) == (4096, 4096)
+    assert pool.sequences == 8
+    assert prefill.sequences > 100
+    assert not asked.fleet.prefill.share_prefixes
+    shared = simulate_question.read_question(SimulateQuestion("llama3-70b", **words, prefixes="1x1024"))
+    assert shared.fleet.prefill.share_prefixes  # a prefix that all prompts have is prefilled once
+    elsewhere = simulate_question.read_question(
+        SimulateQuestion("llama3-70b", **(words | {"prefill_on": "h200:4"}), token_budget=4096)
+    )
+    assert elsewhere.fleet.prefill.scheduler.tokens == 4096
+
+
+def test_drafts_that_an_engine_does_not_make_are_refused() -> None:
+    report = ds.serve("deepseek-v3", on="tpu7x:2x2x2", drafts=2)
+    assert report.best is None
+    assert "vllm-tpu does not draft with the heads of deepseek-v3" in report.notes[0]
+    assert ds.serve("deepseek-v3", on="tpu7x:2x2x2", drafts=2, plan="dp8 ep8").best is None
+    assert read_question(ServeQuestion("deepseek-v3", on="h200:8", drafts=2)).lacks_drafts("vllm") is False
+    unasked = read_question(ServeQuestion("deepseek-v3", on="tpu7x:2x2x2"))
+    assert not unasked.lacks_drafts("vllm-tpu")
+
+
+def test_in_brief_percentiles_are_told_to_be_judged_by_means() -> None:
+    report = answer(asked_for(tpot="p95:30ms", ttft="1s"), brief=True)
+    assert any(note.startswith("In brief TPOT") and "TTFT" not in note for note in report.notes)
+    assert not any(note.startswith("In brief") for note in answer(asked_for(tpot="30ms"), brief=True).notes)
+
+
+def test_drafts_take_their_time_before_they_are_verified() -> None:
+    """The time in which a drafting model drafts is part of the iterations that prompts share."""
+    one = read_question(ServeQuestion("llama3-70b", on="h100:8", plan="tp8", draft="llama3-8b", accept="0.7", drafts=4))
+    deployment = deployed(one, search(one)[0])
+    looped = _looped(deployment, one.draft, numpy.array([16.0]), one.ask.context, numpy.array([0.02]))
+    free = replace(one.draft, counts=(0,))
+    assert 0.02 < float(looped.drafting[0]) < float(looped.seconds[0])
+    assert float(_looped(deployment, free, numpy.array([16.0]), one.ask.context, numpy.array([0.02])).drafting[0]) == 0
+
+
+def test_experts_of_a_library_that_fuses_calls_are_issued_in_fewer() -> None:
+    one = deploy("qwen3-30b-a3b", "b200:1", "", "vllm")
+    tables = one.kernels.grouped.of("bf16")
+    fused = next(name for name, table in tables.items() if table.calls < EXPERT_CALLS)
+    habits = msgspec.structs.replace(one.engine.experts, kernels=fused)
+    assert expert_calls(habits, one.plan, one.kernels) == tables[fused].calls / EXPERT_CALLS < 1
+
+
+def test_sequences_that_decode_have_a_little_more_than_half_of_their_outputs() -> None:
+    """Outputs of 50 to 150 tokens: a token that is being made belongs to a long one more often."""
+    lengths = numpy.arange(50, 151)
+    ages = numpy.concatenate([numpy.arange(length) for length in lengths])
+    assert asked_for(prompt="1000", output="100").ask.context == pytest.approx(1000 + ages.mean(), rel=0.001)
+
+
+def test_a_fleet_at_a_light_rate_has_the_ttft_of_a_prompt_beside_those_who_decode() -> None:
+    asked = asked_for(on="h100:1", output="1024", rate="40/s")
+    configs = search(asked)
+    own = sorted((one for one in configs if one.place == configs[0].place), key=lambda one: one.batch)
+    some = next(one for one in own if one.batch >= 64)
+    state = some.state
+    ttft, _ = loaded(own[-1], configs, float(state.requests), 1000)
+    beside = float(state.front + state.under_way + state.added + some.chunks * state.decode)
+    assert ttft == pytest.approx(beside, rel=0.03)
+    assert ttft > float(state.front + state.under_way) + 1.1 * min(float(one.state.prefill) for one in own)
+
+
+def test_a_fleet_drafts_at_its_rate_as_many_as_it_is_launched_with() -> None:
+    asked = read_question(ServeQuestion("deepseek-v3", on="h200:8", accept="0.8,0.6,0.5", output="256", rate="4/s"))
+    configs = search(asked)
+    place = max(configs, key=lambda one: one.batch).place
+    own = [one for one in configs if one.place == place]
+    alike = replace(own[-1], drafts=1), replace(own[-1], drafts=3)
+    slow, quick = (fleet_times(asked, one, configs, 2)[1] for one in alike)
+    assert quick < 0.9 * slow  # at the same small batch
