@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("optax")
 
-from dragonscale.errors import InputError
 from dragonscale.evidence.verify import compiling
 from dragonscale.evidence.verify.comparing import compare, verify
 from dragonscale.evidence.verify.planned import plan_of
@@ -72,6 +71,9 @@ needs_gpu_compiler = pytest.mark.skipif(
 )
 
 
+PIPED = "pipe=2,fsdp=2,tensor=2"
+
+
 @needs_gpu_compiler
 @pytest.mark.parametrize(
     "request_",
@@ -85,6 +87,16 @@ needs_gpu_compiler = pytest.mark.skipif(
         ),
         pytest.param(
             Request("train", "qwen3-30b-a3b", "h100:32", "fsdp=4,expert=8,remat=matmuls", 32, 2048),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            Request("train", "llama3.2-1b", "h100:8", "fsdp=8,remat=block:6", 16, 4096), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            Request("train", "llama3.2-1b", "h100:8", f"{PIPED},remat=none", 16, 1024), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            Request("train", "llama3-8b", "h100:8", f"{PIPED},virtual=2,schedule=interleaved,zero=1", 16, 1024),
             marks=pytest.mark.slow,
         ),
         pytest.param(Request("prefill", "mixtral-8x7b", "h100:8", "tensor=8", 2, 2048), marks=pytest.mark.slow),
@@ -108,11 +120,6 @@ def test_a_program_compiled_for_tpus_now_is_the_planned_one(tmp_path: Path, monk
     monkeypatch.setenv("DRAGONSCALE_CACHE", str(tmp_path))
     report = verify(Request("train", "llama3-70b", "v5p:8x16x16", "fsdp=256,tensor=8,remat=block", 1024, 8192))
     assert report.verdict in ("agrees", "explained"), report
-
-
-def test_a_pipeline_is_refused_in_a_sentence() -> None:
-    with pytest.raises(InputError, match="pipe=2"):
-        plan_of(Request("train", "llama3-8b", "h100:8", "pipe=2,fsdp=4", 8, 2048))
 
 
 def test_a_spoilt_cache_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,24 @@ def test_loss_and_gradients_are_those_of_the_plain_scan(schedule: str, eight: li
         assert jnp.abs(got - right).max() < 3e-4
 
 
+def test_stages_with_fewer_layers_are_filled_up(eight: list[Any]) -> None:
+    """One layer at each end and three between them: zeros add nothing, and their gradients are nobody's."""
+    weights, *rest = arrays()
+    run = on_every_chip(Pipeline(mesh_of(eight, pipe=4)))
+
+    def filled(weights: Any) -> Any:
+        return into_chunks(weights, 4, 1, (1, 3, 3, 1))
+
+    chunks, pull = jax.vjp(filled, weights)
+    assert chunks["w"].shape == (1, 4, 3, D, 2 * D)
+    value, (to_chunks, *others) = jax.jit(run)(chunks, *rest)
+    wanted_value, wanted = jax.jit(jax.value_and_grad(plain, (0, 1, 2)))(weights, *rest)
+    assert abs(value - wanted_value) < 3e-4
+    found = (pull(to_chunks)[0], *others)
+    for got, right in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert jnp.abs(got - right).max() < 3e-4
+
+
 def counted(function: Any, *arguments: Any) -> Counter[str]:
     text = jax.jit(function).lower(*arguments).compile().as_text()
     return Counter(each.kind for each in read_collectives(text) for _ in range(each.times))

@@ -13,7 +13,7 @@ from dragonscale.runtime.forward import forward, loss  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import initialise  # noqa: E402
-from dragonscale.runtime.pipeline import pipelined_layers  # noqa: E402
+from dragonscale.runtime.pipeline import Pipeline, pipelined_layers  # noqa: E402
 from dragonscale.runtime.place import mesh_of  # noqa: E402
 from dragonscale.runtime.train.gradients import step_gradients  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
@@ -26,6 +26,7 @@ MIXES = [
     pytest.param("tied", "pipe=2,fsdp=2,context=2,virtual=2,schedule=interleaved", marks=slow),
     pytest.param("gemma2", "pipe=2,fsdp=4,schedule=gpipe", marks=slow),
     pytest.param("deepseek-v3", "pipe=2,data=2,expert=2", marks=slow),
+    pytest.param("llama", "pipe=2,fsdp=2,tensor=2,layout=1-3,zero=1", marks=slow),
 ]
 
 
@@ -49,12 +50,13 @@ def test_loss_and_gradients_are_those_of_one_device(name: str, text: str, eight:
         assert jnp.abs(got - right).max() < 1e-4
 
 
-def test_layers_that_do_not_divide_run_before_the_pipeline() -> None:
-    """One dense layer and three with experts, over two chips: two of the three are dealt."""
+def test_layers_of_another_kind_run_before_the_pipeline(eight: list[Any]) -> None:
+    """One dense layer and three with experts, over two chips: the three are dealt."""
     program = load_config(CONFIGS["deepseek-v3"]).program()
-    parts = pipelined_layers(program, 2)
-    assert [(each.pattern, each.times) for each in parts.before] == [(("block0",), 1), (("block1",), 1)]
-    assert (parts.inside.pattern, parts.inside.times, parts.inside.starts) == (("block1",), 2, (1,))
+    two, four = (Pipeline(mesh_of(parse_plan(f"pipe={size}"), eight)) for size in (2, 4))
+    parts = pipelined_layers(program, two)
+    assert [(each.pattern, each.times) for each in parts.before] == [(("block0",), 1)]
+    assert (parts.inside.pattern, parts.inside.times, parts.sizes) == (("block1",), 3, (2, 1))
     assert parts.after == ()
     with pytest.raises(InputError, match="too few for pipe times virtual = 4 chunks"):
-        pipelined_layers(program, 4)
+        pipelined_layers(program, four)

@@ -25,7 +25,7 @@ from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import numerics_of, read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import abstract, initialise, shardings  # noqa: E402
 from dragonscale.runtime.place import mesh_of, rules_of  # noqa: E402
-from dragonscale.runtime.train.gradients import remat_of  # noqa: E402
+from dragonscale.runtime.train.gradients import remat_of, remats_of  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.runtime.train.step import make_trainer  # noqa: E402
 from dragonscale.training.evaluation import first, judge_one, make_job  # noqa: E402
@@ -73,7 +73,7 @@ def kept_bytes(config: dict[str, Any], policy: str, shape: tuple[int, int]) -> i
 
     def cost(params: Any) -> jax.Array:
         setting = PassSetting(numerics, note=checkpoint_name)
-        return loss(forward(params, program, tokens, setting, remat=remat_of(program, policy)), tokens)
+        return loss(forward(params, program, tokens, setting, remats=((1.0, remat_of(program, policy)),)), tokens)
 
     params = jax.eval_shape(lambda: initialise(program, jax.random.key(0)))
     eqns = jax.make_jaxpr(jax.grad(cost))(params).jaxpr.eqns
@@ -119,3 +119,23 @@ def test_every_presets_shardings_are_the_planners(name: str, eight: list[Any]) -
         fitted = replace(rules, undivided=undivided(rules, arrays, section.dims, axes.axes))
         planned += section.repeat * sum(state for _, _, state in weight_shares(section, axes, fitted))
     assert held == pytest.approx(planned, rel=2e-3)
+
+
+def test_some_layers_are_recomputed_and_gradients_stay() -> None:
+    """`block:3` of four layers: three hand on their inputs alone, and the gradients are those without any."""
+    config = CONFIGS["llama"]
+    program, numerics = load_config(config).program(), read_numerics(config)
+    params, tokens = initialise(program, jax.random.key(0)), jnp.arange(16)[None]
+
+    def cost(policy: str) -> Any:
+        setting = PassSetting(numerics, note=checkpoint_name)
+        return lambda params: loss(forward(params, program, tokens, setting, remats=remats_of(program, policy)), tokens)
+
+    scans = [
+        eqn for eqn in jax.make_jaxpr(jax.grad(cost("block:3")))(params).jaxpr.eqns if eqn.primitive.name == "scan"
+    ]
+    assert [scan.params["length"] for scan in scans] == [3, 1, 1, 3]
+    some, none = (jax.jit(jax.grad(cost(policy)))(params) for policy in ("block:3", "none"))
+    assert all(
+        jnp.abs(one - other).max() < 1e-5 for one, other in zip(*map(jax.tree.leaves, (some, none)), strict=True)
+    )

@@ -26,7 +26,7 @@ def job(on: str, stack: str = "megatron-core", model: str = "llama3-70b") -> Job
 
 
 def split_and_sharded(found: Found) -> list[Plan]:
-    last = [one for one in (found.fastest, found.runs, found.verified) if one is not None]
+    last = [one for one in (found.fastest, found.runs) if one is not None]
     plans = [one.plan for one in (*found.best, *found.front, *last)]
     return [one for one in plans if one.zero > 1 and one.fsdp > 1 and one.tensor * one.context > 1]
 

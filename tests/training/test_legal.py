@@ -4,12 +4,14 @@ import itertools
 import re
 from dataclasses import fields, replace
 
+import numpy
 import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.training.evaluation import Job, make_job
-from dragonscale.training.legal import illegal, unrunnable
+from dragonscale.training.keeper import Keeper
+from dragonscale.training.legal import deals, illegal, unrunnable
 from dragonscale.training.legality import FAMILIES, WORDS, family, native, rules
 from dragonscale.training.offer import offered, refusals, ruling_out, settled
 from dragonscale.training.plan import AXES, CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan
@@ -211,7 +213,10 @@ def test_formats_are_the_chips_own() -> None:
         ("pp4 cp2 ring", False),
         ("pp4 1f1b", True),
         ("pp4 dualpipe", False),
-        ("pp4 layout=ends", False),
+        ("pp4 layout=ends", True),
+        ("pp4 layout=7-8-8-9", True),
+        ("fsdp8 block:5", True),
+        ("pp4 block:5", False),
         ("fsdp8 offload", False),
         ("fsdp8 offload=optimizer", False),
         ("cp8 ulysses", False),
@@ -220,7 +225,58 @@ def test_formats_are_the_chips_own() -> None:
     ],
 )
 def test_what_our_own_program_runs(plan: str, runs: bool) -> None:
-    assert (unrunnable(parse_plan(plan)) == "") == runs
+    assert (unrunnable(parse_plan(plan), load_model("llama3-8b")) == "") == runs
+
+
+@pytest.mark.parametrize(
+    ("model", "plan", "clause"),
+    [
+        ("gpt-oss-120b", "pp4 v9", "longest run of equal ones has 18, fewer than 36 chunks"),
+        ("deepseek-v3", "pp4 layout=ends", "where all layers are alike; take layout=even"),
+        ("jamba-52b", "fsdp8", "does not compute conv and scan"),
+    ],
+)
+def test_what_our_own_program_does_not_run_of_a_model(model: str, plan: str, clause: str) -> None:
+    assert clause in unrunnable(parse_plan(plan), load_model(model))
+
+
+def test_stages_of_our_own_program_are_of_one_kind() -> None:
+    """Of 61 layers three are dense and would run on every rank; 18 pairs of layers are dealt in pairs; shorter stages
+    are filled up, which is what is planned where each rank has one."""
+    row = rules("dragonscale", "nvidia", piped=True)
+    orders = {name: load_model(name).program().order for name in ("deepseek-v3", "gpt-oss-120b", "llama3-8b")}
+    offers = [
+        ("deepseek-v3", 4, 1),
+        ("gpt-oss-120b", 4, 1),
+        ("gpt-oss-120b", 2, 9),
+        ("llama3-8b", 3, 1),
+        ("llama3-8b", 3, 2),
+    ]
+    assert [deals(row, orders[name], pipe, virtual) for name, pipe, virtual in offers] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+    for name in orders:
+        assert not illegal(job(name, "h100:64", stack="dragonscale"), parse_plan("pp4 fsdp16"))
+
+
+def test_the_plan_that_our_own_program_takes_has_its_stages() -> None:
+    """The recommended plan deals single layers, and 36 of two kinds in turn are 18 pairs."""
+    here = replace(job("gpt-oss-120b", "h100:64", sequence=4096), batch=64)  # a few microbatches: bubbles count
+    found = search(here, parse_space("pipe=4,expert=16,microbatch=1,zero=1,remat=none"), 1)
+    assert found.best
+    assert unrunnable(found.best[0].plan, here.model)
+    assert found.runs is not None
+    assert not unrunnable(found.runs.plan, here.model)
+    assert found.runs.plan.pipe == 4
+    pairs = {"pipe": numpy.array([1, 4, 4, 2]), "virtual": numpy.array([1, 9, 3, 19])}
+    assert Keeper(here, 1, 0.01).staged(pairs).tolist() == [True, False, True, False]
+    alike = job("llama3.1-405b", "h100:64")  # 126 layers, and 128 with both ends
+    pairs = {"pipe": numpy.array([16, 16, 18]), "virtual": numpy.array([8, 16, 7])}
+    assert Keeper(alike, 1, 0.01).staged(pairs).tolist() == [True, False, True]
 
 
 def test_megatron_does_not_run_muon_with_fsdp() -> None:

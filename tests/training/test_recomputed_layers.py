@@ -20,6 +20,7 @@ from tests.training.plans import SPARSE, held, job_of, judged, seconds
 
 RUN = {"batch": 8, "seq": 4096, "steps": 1, "data": "tokens.bin"}
 MEGATRON = job_of(stack="megatron-core")
+OWN = job_of(stack="dragonscale")
 
 
 def flops(verdict, phase: str = "recompute") -> float:
@@ -111,7 +112,7 @@ def test_a_pinned_number_of_layers_is_searched_as_it_is_judged():
 )
 def test_what_a_stack_does_not_have_is_refused(stack, plan, clause):
     assert any(clause in one for one in illegal(job_of(stack=stack), parse_plan(plan)))
-    assert unrunnable(parse_plan(plan))
+    assert unrunnable(parse_plan(plan)) or layers_of(parse_plan(plan).remat)  # which our own program has
 
 
 OFFLOADS = [("gb200:64", "llama3-70b", True), ("h200:64", "llama3-70b", False)]
@@ -130,10 +131,24 @@ def test_a_search_offloads_over_a_fast_link_alone(on, model, sends):
     assert not illegal(job, found.plan)
 
 
-@pytest.mark.parametrize("words", ["remat=block:5", "offload=activations:5", "remat=offload"])
-def test_our_own_program_says_what_it_does_not_run(words):
-    with pytest.raises(InputError, match="cannot be run yet; take remat=block"):
+@pytest.mark.parametrize(
+    ("words", "clause"),
+    [
+        ("offload=activations:5", "cannot run offload=activations:5, only none"),
+        ("remat=offload", "cannot run remat=offload, only none, selective, matmuls, block"),
+        ("pipe=2,remat=block:5", "of a stage all layers are recomputed alike.; take remat=block"),
+    ],
+)
+def test_our_own_program_says_what_it_does_not_run(words, clause):
+    with pytest.raises(InputError, match=clause):
         read_order(f"fsdp=8,{words}", model="llama3-8b", on="h100:8", changes=RUN)
+    assert read_order("fsdp=8,remat=block:5", model="llama3-8b", on="h100:8", changes=RUN).plan.remat == "block:5"
+
+
+def test_our_own_program_keeps_and_repeats_by_the_share_of_its_layers():
+    none, some, all_of = (judged(f"fsdp64 z3 {words}", OWN) for words in ("none", "block:8", "block"))
+    for quantity in (held, lambda verdict: float(verdict.flops)):
+        assert quantity(some) == pytest.approx((3 * quantity(none) + quantity(all_of)) / 4, rel=1e-6)
 
 
 @pytest.mark.parametrize("words", ["z1 block:5", "z3 activations:9"])

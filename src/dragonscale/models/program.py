@@ -189,3 +189,49 @@ def renamed(ops: Iterable[Op], names: Mapping[str, str], dims: Mapping[str, str]
         )
         for op in ops
     )
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Layers that are scanned together: a pattern of sections, repeated; `starts` is how many of each
+    were used before."""
+
+    pattern: tuple[str, ...]
+    times: int
+    starts: tuple[int, ...]
+
+
+def stretches(order: tuple[str, ...]) -> list[Stretch]:
+    """The order of layers as few patterns, each repeated as often as possible.
+
+    >>> [(s.pattern, s.times) for s in stretches(("a", "a", "a", "b", "c", "b", "c"))]
+    [(('a',), 3), (('b', 'c'), 2)]
+    """
+    found: list[Stretch] = []
+    used: dict[str, int] = {}
+    at = 0
+    while at < len(order):
+        best, times = 1, 1
+        for size in range(1, min(12, len(order) - at) + 1):
+            pattern, repeats = order[at : at + size], 1
+            while order[at + repeats * size : at + (repeats + 1) * size] == pattern:
+                repeats += 1
+            if repeats > 1 and size * repeats > best * times:
+                best, times = size, repeats
+        pattern = order[at : at + best]
+        starts = tuple(used.get(name, 0) + pattern[:place].count(name) for place, name in enumerate(pattern))
+        found.append(Stretch(pattern, times, starts))
+        for name in pattern:
+            used[name] = used.get(name, 0) + times
+        at += best * times
+    return found
+
+
+@cache
+def longest_run(order: tuple[str, ...]) -> tuple[int, Stretch]:
+    """The stretch of an order with the most layers, and its place.
+
+    >>> longest_run(("dense", "moe", "moe", "moe"))
+    (1, Stretch(pattern=('moe',), times=3, starts=(0,)))
+    """
+    return max(enumerate(stretches(order)), key=lambda one: one[1].times * len(one[1].pattern))

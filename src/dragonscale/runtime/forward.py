@@ -6,52 +6,15 @@ Each chip runs its own part, see `runtime.lines`.
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from dragonscale.models.program import Program
+from dragonscale.models.program import Program, Stretch, stretches
 from dragonscale.runtime.lines import PassSetting, SectionPass, Tensors, run_section
 from dragonscale.runtime.parameters import Tree
 from dragonscale.runtime.place import WHOLE, Place
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Layers that are scanned together: a pattern of sections, repeated; `starts` is how many of each
-    were used before."""
-
-    pattern: tuple[str, ...]
-    times: int
-    starts: tuple[int, ...]
-
-
-def stretches(order: tuple[str, ...]) -> list[Stretch]:
-    """The order of layers as few patterns, each repeated as often as possible.
-
-    >>> [(s.pattern, s.times) for s in stretches(("a", "a", "a", "b", "c", "b", "c"))]
-    [(('a',), 3), (('b', 'c'), 2)]
-    """
-    found: list[Stretch] = []
-    used: dict[str, int] = {}
-    at = 0
-    while at < len(order):
-        best, times = 1, 1
-        for size in range(1, min(12, len(order) - at) + 1):
-            pattern, repeats = order[at : at + size], 1
-            while order[at + repeats * size : at + (repeats + 1) * size] == pattern:
-                repeats += 1
-            if repeats > 1 and size * repeats > best * times:
-                best, times = size, repeats
-        pattern = order[at : at + best]
-        starts = tuple(used.get(name, 0) + pattern[:place].count(name) for place, name in enumerate(pattern))
-        found.append(Stretch(pattern, times, starts))
-        for name in pattern:
-            used[name] = used.get(name, 0) + times
-        at += best * times
-    return found
 
 
 def layer_weights(params: Tree, stretch: Stretch) -> list[Tensors]:
@@ -114,6 +77,10 @@ def head_and_hidden(
         return cap * jnp.tanh(logits / cap) if cap else logits, made["R"]
 
 
+Remats = tuple[tuple[float, Callable[[Any], Any] | None], ...]
+"""Up to which part of the layers each policy of what is kept goes, the last one to all of them."""
+
+
 def through(program: Program, stretch: Stretch, setting: PassSetting, positions: jax.Array, remat: Any = None) -> Any:
     """A function of (residual stream, weights of one repeat of a stretch), as scans want it; each layer keeps what
     `remat` lets it keep."""
@@ -139,14 +106,22 @@ def forward(
     tokens: jax.Array,
     setting: PassSetting,
     length: int | None = None,
-    remat: Callable[[Any], Any] | None = None,
+    remats: Remats = (),
 ) -> jax.Array:
     """Logits [b, t, v] of whole sequences of `length` tokens (where chips have parts of them, longer than `tokens`)."""
     positions = jnp.arange(length or tokens.shape[1])[None]
     residual = embed(params, program, tokens, positions, setting)
     for stretch in stretches(program.order):
-        layer = through(program, stretch, setting, positions, remat)
-        residual, _ = over_layers(layer, residual, layer_weights(params, stretch), stretch.times)
+        weights, start = layer_weights(params, stretch), 0
+        for share, remat in remats or ((1.0, None),):
+            stop = round(share * stretch.times)
+            own = weights
+            if stop - start < stretch.times:
+                own = [{name: value[start:stop] for name, value in each.items()} for each in weights]
+            if stop > start:
+                layer = through(program, stretch, setting, positions, remat)
+                residual, _ = over_layers(layer, residual, own, stop - start)
+            start = stop
     return head(params, program, residual, setting)
 
 

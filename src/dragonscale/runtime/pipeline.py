@@ -2,9 +2,10 @@
 
 What is done when is a timeline of `training.pipeline_order`, the planner's own schedules; here it becomes a table that
 all chips walk through together, one row a tick. At a tick a chip runs a chunk of layers forward or backward for one
-microbatch, or waits, and then passes an activation to the next chip and a gradient to the one before. Only inputs of
-chunks are kept; a backward tick computes its chunk again. They lie in as many slots as the schedule ever holds, which
-is why 1F1B needs less memory than GPipe.
+microbatch, or waits, and then passes an activation to the next chip and a gradient to the one before. What a forward
+tick keeps for its backward tick is what the layers' remat policy keeps; it lies in as many slots as the schedule ever
+holds, which is why 1F1B needs less memory than GPipe. Weights are not kept again: a backward tick reads them where
+they are.
 
 `pipelined_loss` computes loss and gradients in one walk, as all schedules but GPipe must (a backward tick comes before
 the last forward one). To JAX it is an ordinary function with a derivative of its own, so embeddings before it and
@@ -18,14 +19,14 @@ registers: a slot is free again after the last use of what was in it.
 
 `pipelined_sum` is a model program as a pipeline: its layers over the `pipe` axis, what comes before and after them
 around it. All chips of a pipeline run one program, so every chunk must be of the same kind: the longest run of equal
-layers (or of a repeated pattern of layers) is split over the chips, as many repeats as divide evenly. Layers before it,
-such as the first dense ones of a model with experts, and repeats left over run with the embedding; layers after it run
-with the head. Those are computed on every chip of the axis.
+layers (or of a repeated pattern of layers) is split over the chips, and chunks with fewer of them than others are
+filled up with layers that change nothing. Layers before it, such as the first dense ones of a model with experts, run
+with the embedding; layers after it run with the head. Those are computed on every chip of the axis.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -34,26 +35,30 @@ import numpy
 from jax.sharding import Mesh
 
 from dragonscale.errors import InputError
-from dragonscale.models.program import Program
-from dragonscale.runtime.forward import Stretch, embed, head, layer_weights, losses, stretches, through
+from dragonscale.models.program import Program, Stretch, longest_run, stretches
+from dragonscale.runtime.forward import embed, head, layer_weights, losses, through
 from dragonscale.runtime.lines import PassSetting, Tensors
 from dragonscale.runtime.parameters import Tree
 from dragonscale.runtime.rings import shift
 from dragonscale.training.pipeline_order import Piece, Timeline, check, stage_of, timeline
+from dragonscale.training.stages import chunk_sizes
 
 IDLE, FORWARD, BACKWARD, LAST = range(4)
 """What a chip does in a tick; `LAST` is the backward task of the final stage, which also computes the loss."""
-COLUMNS = ("kind", "chunk", "microbatch", "first", "input", "gradient", "put_input", "put_gradient", "final")
+SCOPES = ("stage_forward", "stage_backward", "stage_last")
+"""What a program's operations of such a tick are named by, in that order."""
+COLUMNS = ("kind", "chunk", "microbatch", "first", "input", "gradient", "kept", "put_input", "put_gradient")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A timeline as numbers [ticks, ranks, columns], and how many slots inputs and gradients need (one more is for
-    waste)."""
+    """A timeline as numbers [ticks, ranks, columns], and how many slots inputs, gradients and what forward ticks keep
+    need (one more of inputs and gradients is for waste)."""
 
     rows: numpy.ndarray
     inputs: int
     gradients: int
+    kept: int
 
 
 def table_of(ticks: Timeline, pipe: int, virtual: int) -> Table:
@@ -66,11 +71,11 @@ def table_of(ticks: Timeline, pipe: int, virtual: int) -> Table:
         for rank, piece in enumerate(tick)
         if piece is not None
     }
-    inputs, gradients = _Slots(pipe), _Slots(pipe)
+    inputs, gradients, kept = _Slots(pipe), _Slots(pipe), _Slots(pipe)
     for time, tick in enumerate(ticks):
         arriving = ticks[time - 1] if time else [None] * pipe
         for rank, piece in enumerate(tick):
-            row = dict.fromkeys(COLUMNS, 0) | {"put_input": -1, "put_gradient": -1}
+            row = dict.fromkeys(COLUMNS, 0) | {"gradient": -1, "put_input": -1, "put_gradient": -1}
             before, after = arriving[rank - 1], arriving[(rank + 1) % pipe]
             if before is not None and not before.backward:
                 stage = stage_of(before, (rank - 1) % pipe, pipe) + 1
@@ -84,12 +89,19 @@ def table_of(ticks: Timeline, pipe: int, virtual: int) -> Table:
                     until = uses[rank, True, stage, after.microbatch]
                     row["put_gradient"] = gradients.put(rank, (stage, after.microbatch), time, until)
             if piece is not None:
-                row |= _described(piece, stage_of(piece, rank, pipe), final, rank, inputs, gradients)
+                what = stage_of(piece, rank, pipe), piece.microbatch
+                if not piece.backward:
+                    until = uses.get((rank, True, *what), time)
+                    kept.put(rank, what, time, until)
+                    if what[0] == final:  # its gradient is made of its output
+                        gradients.put(rank, what, time, until)
+                row |= _described(piece, what[0], final, rank, inputs, gradients)
+                row["kept"] = kept.place[rank, what]
             rows[time, rank] = [row[name] for name in COLUMNS]
-    for name, slots in (("put_input", inputs), ("put_gradient", gradients)):
+    for name, slots in (("gradient", gradients), ("put_input", inputs), ("put_gradient", gradients)):
         column = rows[:, :, COLUMNS.index(name)]
         column[column < 0] = slots.count
-    return Table(rows, inputs.count, gradients.count)
+    return Table(rows, inputs.count, gradients.count, kept.count)
 
 
 class _Slots:
@@ -119,9 +131,8 @@ def _described(piece: Piece, stage: int, final: int, rank: int, inputs: _Slots, 
         "chunk": piece.chunk,
         "microbatch": piece.microbatch,
         "first": int(stage == 0),
-        "final": int(stage == final),
         "input": inputs.place[what] if stage else 0,
-        "gradient": gradients.place[what] if kind == BACKWARD else 0,
+        "gradient": gradients.place[what] if kind != FORWARD or stage == final else -1,
     }
 
 
@@ -138,6 +149,7 @@ class Pipeline:
     mesh: Mesh
     schedule: str = "1f1b"
     virtual: int = 1
+    layout: str = "even"
     axis: str = "pipe"
 
     @property
@@ -145,19 +157,31 @@ class Pipeline:
         """Chips along the axis."""
         return self.mesh.shape[self.axis]
 
+    @property
+    def chunks(self) -> int:
+        """Chunks of layers, of all chips."""
+        return self.size * self.virtual
+
     def __post_init__(self) -> None:
         there = dict(self.mesh.shape)
         if self.axis not in there:
             raise InputError(f"A pipeline over the axis {self.axis!r} needs a mesh that has it, not {there}.")
 
 
-def into_chunks(weights: Any, pipe: int, virtual: int = 1) -> Any:
-    """Stacked layers [layers, …] as [virtual, pipe, layers of a chunk, …]."""
-    layers = {leaf.shape[0] for leaf in jax.tree.leaves(weights)}
-    if len(layers) != 1 or layers.pop() % (pipe * virtual):
+def into_chunks(weights: Any, pipe: int, virtual: int = 1, sizes: Sequence[int] = ()) -> Any:
+    """Stacked layers [layers, …] as [virtual, pipe, layers of a chunk, …]. Chunks of different `sizes` are filled up
+    with layers whose weights are zeros, which add nothing to the residual stream."""
+    (layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(weights)}
+    chunks = pipe * virtual
+    if len(set(sizes)) > 1:
+        ends = numpy.cumsum(sizes)
+        places = numpy.arange(max(sizes)) + (ends - sizes)[:, None]
+        places = numpy.where(places < ends[:, None], places, layers).reshape(virtual, pipe, -1)
+        return jax.tree.map(lambda leaf: jnp.take(leaf, places, axis=0, mode="fill", fill_value=0), weights)
+    if layers % chunks:
         raise InputError(
             f"Layers divide evenly into pipe={pipe} times virtual={virtual} chunks; make their number a multiple of "
-            f"{pipe * virtual}."
+            f"{chunks}."
         )
     return jax.tree.map(lambda leaf: leaf.reshape(virtual, pipe, -1, *leaf.shape[1:]), weights)
 
@@ -200,34 +224,77 @@ def _walked(chip: "_Chip", targets: Any, table: Table) -> tuple[jax.Array, Any, 
     axis = chip.pipeline.axis
     rows = jax.lax.dynamic_index_in_dim(jnp.asarray(table.rows), jax.lax.axis_index(axis), 1, keepdims=False)
 
+    nothing = jnp.zeros_like(x[0])
+
     def tick(carry: Any, numbers: jax.Array) -> tuple[Any, None]:
-        arrived, gradient, inputs, gradients, to_x, sums = carry
+        arrived, gradient, inputs, gradients, kept, to_x, sums = carry
         row = dict(zip(COLUMNS, numbers, strict=True))
         inputs = inputs.at[row["put_input"]].set(arrived)
         gradients = gradients.at[row["put_gradient"]].set(gradient)
         given = jnp.where(row["first"] == 1, x[row["microbatch"]], inputs[row["input"]])
         target = jax.tree.map(lambda leaf: leaf[row["microbatch"]], targets)
-        branches = (chip.idle, chip.forward, chip.backward, chip.last)
-        made, back, sums = jax.lax.switch(row["kind"], branches, row, given, gradients[row["gradient"]], target, sums)
+        state = (nothing, nothing, gradients, kept, sums)
+        for scope, (kind, run) in zip(SCOPES, chip.turns.items(), strict=True):
+            # A loop of one turn or none: what it carries is changed in place, where a branch would be handed a copy.
+            with jax.named_scope(scope):
+                turns = (row["kind"] == kind).astype(jnp.int32)
+                state = jax.lax.fori_loop(0, turns, lambda _, so_far, run=run: run(row, given, target, *so_far), state)
+        made, back, gradients, kept, sums = state
         home = jnp.where((row["kind"] >= BACKWARD) & (row["first"] == 1), row["microbatch"], count)
         to_x = to_x.at[home].set(back)
-        return (shift(made, axis, 1), shift(back, axis, -1), inputs, gradients, to_x, sums), None
+        return (shift(made, axis, 1), shift(back, axis, -1), inputs, gradients, kept, to_x, sums), None
 
-    def room(slots: int) -> jax.Array:
-        return jnp.zeros((slots + 1, *x.shape[1:]), x.dtype)
+    def room(slots: int, leaf: Any) -> jax.Array:
+        return jnp.zeros((slots, *leaf.shape), leaf.dtype)
 
-    nothing = jnp.zeros_like(x[0])
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), (jnp.zeros(()), chip.weights, chip.head))
-    start = (nothing, nothing, room(table.inputs), room(table.gradients), room(count), zeros)
-    (_, _, _, _, to_x, (value, to_weights, to_head)), _ = jax.lax.scan(tick, start, rows)
+    places = [room(slots + 1, nothing) for slots in (table.inputs, table.gradients)]
+    kept = [room(table.kept, leaf) for leaf in chip.pullback.kept]
+    start = (nothing, nothing, *places, kept, room(count + 1, nothing), zeros)
+    (*_, to_x, (value, to_weights, to_head)), _ = jax.lax.scan(tick, start, rows)
     made = jax.tree.map(lambda made, leaf: made.astype(leaf.dtype), (to_weights, to_head), (chip.weights, chip.head))
     return value, *made, to_x[:count]
 
 
+@dataclass(frozen=True)
+class Pullback:
+    """The gradient of a stage, taken apart so that it can wait in a slot: its structure, for each of its leaves the
+    argument of the stage that it is (-1: none), and the shapes of those that are none."""
+
+    tree: Any
+    arguments: tuple[int, ...]
+    kept: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, stage: Stage, weights: Any, given: jax.Array) -> "Pullback":
+        """As a stage of such weights and activations has it."""
+        found: list[Any] = []
+
+        def traced(weights: Any, given: jax.Array) -> list[jax.Array]:
+            leaves, tree = jax.tree.flatten(jax.vjp(stage, weights, given)[1])
+            arguments = [id(leaf) for leaf in (*jax.tree.leaves(weights), given)]
+            found.extend((tree, tuple(arguments.index(id(leaf)) if id(leaf) in arguments else -1 for leaf in leaves)))
+            return [leaf for leaf, place in zip(leaves, found[1], strict=True) if place < 0]
+
+        kept = tuple(jax.eval_shape(traced, weights, given))
+        return cls(found[0], found[1], kept)
+
+    def own(self, pull: Any) -> list[jax.Array]:
+        """What of a gradient has to be kept."""
+        leaves = jax.tree.leaves(pull)
+        return [leaf for leaf, place in zip(leaves, self.arguments, strict=True) if place < 0]
+
+    def whole(self, kept: list[jax.Array], weights: Any, given: jax.Array) -> Any:
+        """The gradient again."""
+        arguments, rest = (*jax.tree.leaves(weights), given), iter(kept)
+        leaves = [next(rest) if place < 0 else arguments[place] for place in self.arguments]
+        return jax.tree.unflatten(self.tree, leaves)
+
+
 @dataclass
 class _Chip:
-    """What a chip has, and what it may do in a tick. Each returns what to pass on, what to pass back, and the sums:
-    loss and gradients."""
+    """What a chip has, and what it may do in a tick. Each returns what to pass on, what to pass back, the slots of
+    gradients and of what is kept, and the sums: loss and gradients."""
 
     pipeline: Pipeline
     stage: Stage
@@ -236,29 +303,47 @@ class _Chip:
     head: Any
     x: jax.Array
 
+    @cached_property
+    def pullback(self) -> Pullback:
+        return Pullback.of(self.stage, jax.tree.map(lambda leaf: leaf[0], self.weights), self.x[0])
+
     def chunk(self, row: dict[str, jax.Array]) -> Any:
         return jax.tree.map(lambda leaf: leaf[row["chunk"]], self.weights)
 
-    def idle(self, _row: Any, given: jax.Array, _slope: jax.Array, _target: Any, sums: Any) -> Any:
-        return jnp.zeros_like(given), jnp.zeros_like(given), sums
+    @property
+    def turns(self) -> dict[int, Callable[..., Any]]:
+        return {FORWARD: self.forward, BACKWARD: self.backward, LAST: self.last}
 
-    def forward(self, row: Any, given: jax.Array, _slope: jax.Array, _target: Any, sums: Any) -> Any:
-        return self.stage(self.chunk(row), given).astype(given.dtype), jnp.zeros_like(given), sums
-
-    def backward(self, row: Any, given: jax.Array, slope: jax.Array, _target: Any, sums: Any) -> Any:
+    def forward(
+        self, row: Any, given: jax.Array, _target: Any, _on: Any, back: Any, gradients: Any, kept: Any, sums: Any
+    ) -> Any:
         made, pull = jax.vjp(self.stage, self.chunk(row), given)
-        to_weights, back = pull(slope.astype(made.dtype))
-        value, chunks, head = sums
-        return jnp.zeros_like(given), back.astype(given.dtype), (value, _added(chunks, row, to_weights), head)
+        made, own = made.astype(given.dtype), self.pullback.own(pull)
+        kept = [slots.at[row["kept"]].set(leaf) for slots, leaf in zip(kept, own, strict=True)]
+        return made, back, gradients.at[row["gradient"]].set(made), kept, sums
 
-    def last(self, row: Any, given: jax.Array, _slope: jax.Array, target: Any, sums: Any) -> Any:
-        def loss(weights: Any, head: Any, given: jax.Array) -> jax.Array:
-            return self.after(head, self.stage(weights, given).astype(given.dtype), target)
+    def backward(
+        self, row: Any, given: jax.Array, _target: Any, on: Any, _back: Any, gradients: Any, kept: Any, sums: Any
+    ) -> Any:
+        back, sums = self._pulled(row, given, gradients[row["gradient"]], kept, sums)
+        return on, back, gradients, kept, sums
 
-        found, (to_weights, to_head, back) = jax.value_and_grad(loss, (0, 1, 2))(self.chunk(row), self.head, given)
+    def last(
+        self, row: Any, given: jax.Array, target: Any, on: Any, _back: Any, gradients: Any, kept: Any, sums: Any
+    ) -> Any:
+        made = gradients[row["gradient"]]
+        found, (to_head, slope) = jax.value_and_grad(self.after, (0, 1))(self.head, made, target)
         value, chunks, head = sums
         head = jax.tree.map(lambda so_far, more: so_far + more.astype(so_far.dtype), head, to_head)
-        return jnp.zeros_like(given), back, (value + found, _added(chunks, row, to_weights), head)
+        back, sums = self._pulled(row, given, slope, kept, (value + found, chunks, head))
+        return on, back, gradients, kept, sums
+
+    def _pulled(self, row: Any, given: jax.Array, slope: jax.Array, kept: Any, sums: Any) -> tuple[jax.Array, Any]:
+        weights = self.chunk(row)
+        pull = self.pullback.whole([slots[row["kept"]] for slots in kept], weights, given)
+        to_weights, back = pull(slope.astype(jax.eval_shape(self.stage, weights, given).dtype))
+        value, chunks, head = sums
+        return back.astype(given.dtype), (value, _added(chunks, row, to_weights), head)
 
 
 def _added(chunks: Any, row: Any, more: Any) -> Any:
@@ -267,40 +352,36 @@ def _added(chunks: Any, row: Any, more: Any) -> Any:
 
 @dataclass(frozen=True)
 class PipelinedLayers:
-    """A program's layers: before the pipeline, in it, and after it."""
+    """A program's layers: before the pipeline, in it (with the repeats of each chunk), and after it."""
 
     before: tuple[Stretch, ...]
     inside: Stretch
+    sizes: tuple[int, ...]
     after: tuple[Stretch, ...]
 
 
-def pipelined_layers(program: Program, chunks: int) -> PipelinedLayers:
-    """The longest stretch of a program cut so that it divides into `chunks`."""
-    found = stretches(program.order)
-    longest = max(range(len(found)), key=lambda place: found[place].times * len(found[place].pattern))
-    whole = found[longest]
-    left = whole.times % chunks
-    if whole.times < chunks:
+def pipelined_layers(program: Program, pipeline: Pipeline) -> PipelinedLayers:
+    """The longest stretch of a program dealt to the chunks of a pipeline."""
+    found, (longest, whole), chunks = stretches(program.order), longest_run(program.order), pipeline.chunks
+    if whole.times < chunks and pipeline.layout == "even":
         raise InputError(
             f"The model's longest run of equal layers has {whole.times} repeats of {len(whole.pattern)}, too few "
             f"for pipe times virtual = {chunks} chunks."
         )
-    pairs = zip(whole.starts, whole.pattern, strict=True)
-    starts = tuple(start + left * whole.pattern.count(name) for start, name in pairs)
-    cut = (replace(whole, times=left),) if left else ()
-    inside = Stretch(whole.pattern, whole.times - left, starts)
-    return PipelinedLayers((*found[:longest], *cut), inside, tuple(found[longest + 1 :]))
+    sizes = tuple(chunk_sizes(whole.times, chunks, pipeline.layout))
+    return PipelinedLayers(tuple(found[:longest]), whole, sizes, tuple(found[longest + 1 :]))
 
 
 def arranged(params: Tree, program: Program, pipeline: Pipeline) -> dict[str, Any]:
     """A parameter tree as a pipeline takes it: layers before, inside [virtual, pipe, layers of a chunk, …] and after.
 
     With virtual chunks a chip's layers are not neighbours in the stack and are sent to it each step."""
-    parts = pipelined_layers(program, pipeline.size * pipeline.virtual)
+    parts = pipelined_layers(program, pipeline)
+    own = layer_weights(params, parts.inside)
     return {
         "embed": params["embed"],
         "before": [layer_weights(params, each) for each in parts.before],
-        "inside": into_chunks(layer_weights(params, parts.inside), pipeline.size, pipeline.virtual),
+        "inside": into_chunks(own, pipeline.size, pipeline.virtual, parts.sizes),
         "after": [layer_weights(params, each) for each in parts.after],
         "head": params["head"],
     }
@@ -317,7 +398,7 @@ def pipelined_sum(
 ) -> Callable[[dict[str, Any], jax.Array, jax.Array], jax.Array]:
     """The sum of the losses of one chip's tokens [b, t], inside a `jax.shard_map` over all axes: of (an arranged tree
     of which the chip has its own chunks, tokens, targets). `split` are the axes of the vocabulary of the logits."""
-    parts = pipelined_layers(program, pipeline.size * pipeline.virtual)
+    parts = pipelined_layers(program, pipeline)
     positions = jnp.arange(length)[None]
 
     def scanned(stretch: Stretch, weights: list[Tensors], residual: jax.Array) -> jax.Array:

@@ -27,7 +27,7 @@ from dragonscale.training.auto import AUTO, auto_choice
 from dragonscale.training.lines import costed_section, offload_seconds
 from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
-from dragonscale.training.plan import AXES, Plan, layers_of
+from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.setting import Setting
 from dragonscale.training.stack import Stack, change, in_numerics, load_stack, on_chip
 from dragonscale.training.stages import StageLayers, layout_problem, stage_layers
@@ -156,8 +156,6 @@ def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], 
     """The setting of plans that share their words and their structure."""
     chip = job.slice.chip
     stack = on_chip(job.stack, chip.kind)
-    if stack.memory.allocator == "xla" and layers_of(plan.remat):
-        plan = replace(plan, remat="block")  # a scan over layers treats all of them alike
     timer, network = expected_timer(chip, plan.dtype, stack), profile_for(chip, job.transport)
     work = (float(job.batch), job.sequence, plan, stack, timer, network)
     return Setting(job.model.program(), job.slice, *work, folded, undivided, detail, job.documents)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy
 
+from dragonscale.models.program import longest_run
 from dragonscale.plan.pareto import Front
 from dragonscale.training.bands import job_error
 from dragonscale.training.evaluation import NUMBERS, Job
@@ -49,13 +50,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SeenRows:
-    """Rows that are judged together: where a shape of mesh begins and the number of each, and how their time is
-    weighed, with weights and gradients whole and with sharded ones."""
+    """Rows that are judged together: where a shape of mesh begins and the number of each, how their time is weighed,
+    with weights and gradients whole and with sharded ones, and of which of them our own program has the stages."""
 
     chosen: Chosen
     starts: Any
     shapes: Any
     weights: tuple[Any, Any]
+    staged: Any
 
     def weight(self, words: Plan) -> Any:
         """How the time of the rows is weighed under some words."""
@@ -133,7 +135,7 @@ class NearPlans:
 @dataclass
 class Keeper:
     """What a search remembers of the plans it has seen. `pools` are of all plans that leave room in memory, of those
-    that `dscale run` takes and of those that `dscale verify` takes too; `least` are the least full plans of each, while
+    that `dscale run` and `dscale verify` take; `least` are the least full plans of each, while
     none leaves room."""
 
     job: Job
@@ -141,7 +143,7 @@ class Keeper:
     slack: float
     dtype: str = "bf16"
     pools: list[NearPlans] = field(init=False)
-    least: list[Candidate | None] = field(default_factory=lambda: [None, None, None])
+    least: list[Candidate | None] = field(default_factory=lambda: [None, None])
     front: Front = field(default_factory=Front)
     shapes: dict[int, int] = field(default_factory=dict)
     leaders: list[tuple[Plan, dict[str, int], float, float] | None] = field(default_factory=list)
@@ -152,7 +154,7 @@ class Keeper:
     feasible: int = 0
 
     def __post_init__(self) -> None:
-        sizes = ((4 * self.count, self.slack), (1, self.slack), (1, self.slack))
+        sizes = ((4 * self.count, self.slack), (1, self.slack))
         self.pools = [NearPlans(count, wide, self.layers) for count, wide in sizes]
 
     @cached_property
@@ -183,7 +185,14 @@ class Keeper:
         self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
         gains = (needed_gains(self.job, chosen.numbers, zero, self.error, self.dtype) for zero in (1, 3))
         whole, sharded = (handicap(some, self.slack) for some in gains)
-        return SeenRows(chosen, starts, shapes, (whole, sharded))
+        return SeenRows(chosen, starts, shapes, (whole, sharded), self.staged(chosen.numbers))
+
+    def staged(self, numbers: dict[str, Any]) -> Any:
+        """Which plans have stages that our own program runs: of one kind of layer, and even where there are several."""
+        order, chunks = self.job.model.program().order, numbers["pipe"] * numbers["virtual"]
+        most = longest_run(order)[1].times
+        ends = (len(order) % chunks != 0) & ((len(order) + 2) % chunks == 0) & bool(self.layers)
+        return (numbers["pipe"] == 1) | ((chunks <= most + 2 * ends) & (~ends | (most == len(order))))
 
     def see(self, words: Plan, batch: SeenRows, judged: Judged, line: int, uneven: Callable[[Any], Any]) -> None:
         """Take in a batch of plans: one remat policy's line of what was judged; `uneven` tells the bytes at some places
@@ -191,7 +200,8 @@ class Keeper:
         chosen, limit, size = batch.chosen, self.job.slice.chip.visible, len(batch.chosen)
         seconds, held = judged.seconds[line], numpy.broadcast_to(judged.hbm_bytes[line], size)
         laid, fits = numpy.broadcast_to(judged.possible, size), held <= limit
-        runs, verified = takers(words, chosen)
+        # All plans of a batch have a pipeline or none has.
+        runs = not unrunnable(replace(words, pipe=min(int(chosen.numbers["pipe"][0]), 2), context=2, tensor=2))
         if words.remat != SOME_LAYERS:  # how many layers follows from memory: a variant, no plan of its own
             self.searched += size
             self._count(laid, fits)
@@ -209,14 +219,13 @@ class Keeper:
 
         if len(places):
             roomy = places[room[places]]
-            weighed = (seconds * batch.weight(words))[roomy]
-            least = weighed.min(initial=numpy.inf)
-            for place, takes in enumerate((True, runs, verified)):
-                pool = self.pools[place]
-                if takes and len(roomy) and least <= pool.limit:
-                    pool.take(words, chosen, roomy, (weighed, seconds), held, self.job.sequence)
-                elif takes and not pool.size and not len(roomy):
-                    self._fill(place, seconds, held, places, label)
+            for place, pool in enumerate(self.pools[: 1 + runs]):
+                some, fit = (roomy, places) if not place else (one[batch.staged[one]] for one in (roomy, places))
+                weighed = (seconds * batch.weight(words))[some]
+                if len(some) and weighed.min() <= pool.limit:
+                    pool.take(words, chosen, some, (weighed, seconds), held, self.job.sequence)
+                elif len(fit) and not pool.size and not len(some):
+                    self._fill(place, seconds, held, fit, label)
             self.front.offer(seconds[places], held[places], lambda place: label(int(places[place])))
             if self.count > 1 and len(roomy):
                 self._lead(words, batch, numpy.where(room, seconds, numpy.inf), held)
@@ -294,16 +303,3 @@ def layout_points(words: Plan, numbers: dict[str, Any], layers: int) -> Any:
     stages, place = numpy.unique(numpy.stack([numbers["pipe"], numbers["virtual"]]), axis=1, return_inverse=True)
     uneven = [layout_for(layers, int(pipe), int(virtual)) != "even" for pipe, virtual in stages.T]
     return numpy.array(uneven, int)[place.reshape(-1)]
-
-
-def takers(words: Plan, chosen: Chosen) -> tuple[bool, bool]:
-    """Whether our program runs plans with these words, and whether `dscale verify` compares them too. All plans of a
-    batch have a pipeline or none has."""
-    piped = bool(chosen.numbers["pipe"][0] > 1)
-    runs = not unrunnable(replace(words, pipe=2 if piped else 1, context=2, tensor=2))
-    return runs, runs and not piped
-
-
-def unverifiable(plan: Plan) -> str:
-    """Why `dscale verify` does not compare a plan with what XLA compiles; empty if it does."""
-    return "a compiled pipeline does not say how often it sends" if plan.pipe > 1 else unrunnable(plan)

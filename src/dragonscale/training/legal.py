@@ -20,7 +20,9 @@ or whole replicas. A plan that names both axes means what it says, which is how 
 from dataclasses import replace
 from typing import Any
 
+from dragonscale.models.program import longest_run
 from dragonscale.models.recompute_modules import is_modules
+from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.training.evaluation import Job
 from dragonscale.training.legality import FAMILIES, WORDS, Legality, family, native, rules
@@ -59,10 +61,19 @@ def illegal_words(job: Job, plan: Plan) -> list[str]:
     if not row.formats.get(family(chip)):
         runs = " and ".join(FAMILIES[one] for one, formats in row.formats.items() if formats and one in FAMILIES)
         return [f"stack {name} does not run on {chip.title}: it runs on {runs}; take --stack auto"]
+    if lacking := uncomputed(name, row, job.model):
+        return [f"{lacking}; take --stack auto"]
     found = _formats(chip, name, row, plan.dtype)
     found += [_no_axis(name, row, plan, axis) for axis in AXES if not _has_axis(row, plan, axis)]
     found += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, job.experts > 0)]
     return found
+
+
+def uncomputed(name: str, row: Legality, model: Transformer) -> str:
+    """That a stack has no program for a model; empty if it has."""
+    functions = {op.function for section in model.program().sections for op in section.ops}
+    missing = sorted(functions.difference(row.functions)) if row.functions else []
+    return f"stack {name} does not compute {' and '.join(missing)} of {model.name} yet" if missing else ""
 
 
 def _formats(chip: Chip, name: str, row: Legality, dtype: str) -> list[str]:
@@ -132,7 +143,7 @@ def nearest(row: Legality, plan: Plan, word: str) -> Any:
     has, value = choices(row, plan, word), getattr(plan, word)
     if word == "zero":
         return max((one for one in has if one <= value), default=min(has))
-    return next((one for one in has if str(one).startswith(str(value))), has[0])
+    return next((one for one in has if str(one).startswith(str(value)) or str(value).startswith(f"{one}:")), has[0])
 
 
 def _written(value: Any) -> str:
@@ -171,9 +182,10 @@ def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
             f"stack {name} slices experts over tensor only where no other ranks hold different ones, and {spread} do"
             f"{_because(row, 'etp')}; take etp=false"
         )
-    layers = job.model.n_layers
-    if plan.pipe > 1 and not row.uneven and not deals(row, layers, plan.pipe, plan.virtual, plan.layout):
-        near = max(size for size in range(1, plan.pipe + 1) if layers % size == 0)
+    order = job.model.program().order
+    layers = len(order)
+    if plan.pipe > 1 and not row.uneven and not deals(row, order, plan.pipe, plan.virtual, plan.layout):
+        near = max(size for size in range(1, plan.pipe + 1) if deals(row, order, size, 1, "even"))
         chunks = f" x {plan.virtual} chunks" if plan.virtual > 1 else ""
         found.append(
             f"stack {name} has equal stages, and {layers} layers do not divide over pipe={plan.pipe}{chunks}; "
@@ -200,11 +212,16 @@ def shares_kv(job: Job, row: Legality, tensor: int) -> bool:
 
 def counts_ends(row: Legality) -> bool:
     """Whether a search may count the embedding and the head as layers."""
-    return "ends" in row.layout
+    return "ends" in row.layout and not row.one_kind
 
 
-def deals(row: Legality, layers: int, pipe: int, virtual: int, layout: str = "") -> bool:
+def deals(row: Legality, order: tuple[str, ...], pipe: int, virtual: int, layout: str = "") -> bool:
     """Whether the stack deals layers to so many stages in a layout, or (without one) in that of a search."""
+    layers, (_, run) = len(order), longest_run(order)
+    if row.one_kind and pipe > 1 and run.times % (pipe * virtual):  # then its shorter stages are filled up
+        return virtual == 1 and pipe <= run.times == layers
+    if row.one_kind and pipe > 1:
+        return run.times * len(run.pattern) == layers
     named = layout or (layout_for(layers, pipe, virtual) if counts_ends(row) else "even")
     if named not in ("even", "ends"):
         return True
@@ -212,16 +229,27 @@ def deals(row: Legality, layers: int, pipe: int, virtual: int, layout: str = "")
     return chunks <= slots and (row.uneven or slots % chunks == 0)
 
 
-def unrunnable(plan: Plan) -> str:
-    """Why our own program does not run a plan; empty if it does."""
+def unrunnable(plan: Plan, model: Transformer | None = None) -> str:
+    """Why our own program does not run a plan (of a model): what `dscale run train` and `dscale verify` say before they
+    start; empty if they take it."""
     row = rules("dragonscale", "other", plan.pipe > 1)
-    if plan.dtype not in row.formats["other"]:
-        return f"{row.because['formats']} (dtype={plan.dtype})"
+    formats = row.formats["other"]
+    if plan.dtype not in formats:
+        only = f"only in {', '.join(formats)}{_because(row, 'formats')}"
+        return f"stack dragonscale does not train in {plan.dtype}, {only}; take dtype={formats[0]}"
     for word in WORDS:
         if not takes(row, plan, word):
-            reason = row.because.get(word, "it is not programmed yet")
-            return f"{reason} ({word}={_written(getattr(plan, word))})"
-    return ""
+            return refused("dragonscale", row, plan, word)
+    if model is None:
+        return ""
+    order, chunks = model.program().order, plan.pipe * plan.virtual
+    most = longest_run(order)[1].times
+    if plan.pipe > 1 and plan.layout != "even" and most < len(order):
+        return f"stack dragonscale has layout={plan.layout} where all layers are alike; take layout=even"
+    if plan.pipe > 1 and most + 2 * (plan.layout == "ends") < chunks:
+        kind = f"stages of one kind of layer, and the longest run of equal ones has {most}, fewer than {chunks}"
+        return f"stack dragonscale has {kind} chunks; take pipe x virtual of at most {most}"
+    return uncomputed("dragonscale", row, model)
 
 
 def read_ranks(plan: Plan, given: frozenset[str], stack: str, chips: str) -> tuple[Plan, str]:

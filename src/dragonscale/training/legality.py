@@ -63,6 +63,10 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether several tensor ranks may share a KV head."""
     selective: tuple[str, ...] = ()
     """Sets of modules that a search offers in place of selective recomputation, of a stack that goes by modules."""
+    functions: tuple[str, ...] = ()
+    """The functions of models' programs that it computes; none: it has every model."""
+    one_kind: bool = False
+    """Whether all stages are alike: of one kind of layer, or of one pattern of them."""
     slices_experts: bool = True
     """Whether experts are sliced over `tensor` where there are fewer of them than chips."""
     whole_spread: bool = False

@@ -72,8 +72,11 @@ def _sharded(state: Number, used: Number) -> Number:
     return where(state < used, 1.0, 0.0)
 
 
-def weight_shares(section: Section, mesh: Mesh, rules: Rules) -> Iterator[tuple[str, Number, Number]]:
-    """Each weight of a section: elements on one chip as it is used, and of its optimizer state."""
+def weight_shares(
+    section: Section, mesh: Mesh, rules: Rules, apart: bool = True
+) -> Iterator[tuple[str, Number, Number]]:
+    """Each weight of a section: elements on one chip as it is used, and of its optimizer state. `apart`: the ends of a
+    pipeline lie on different chips."""
     seen: set[str] = set()
     for op in section.ops:
         for weight in op.weights:
@@ -82,7 +85,7 @@ def weight_shares(section: Section, mesh: Mesh, rules: Rules) -> Iterator[tuple[
             seen.add(weight.name)
             size = weight_size(section, weight)
             if section.name == "head" and weight.name in section.shared:
-                size = size * (mesh.size("pipe") > 1)  # a tied embedding is there once, unless the ends lie apart
+                size = size * (mesh.size("pipe") > 1) * apart  # a tied embedding is there once, unless ends lie apart
             elif weight.name in section.shared and section.name != "embed":
                 size = size / section.repeat  # layers that share it hold it once among them
             used = size / mesh.size(*rules.used(weight).axes)

@@ -103,6 +103,15 @@ def _written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def differences(plan: Plan, other: Plan) -> dict[str, str]:
+    """What another plan has otherwise.
+
+    >>> differences(plan_of_words("cp2 ring"), plan_of_words("cp2"))
+    {'context_by': 'gather'}
+    """
+    return {name: _written(value) for name, value in vars(other).items() if value != getattr(plan, name)}
+
+
 SOME_LAYERS = "block:N"
 BY_LAYERS = {SOME_LAYERS: "remat", "activations:N": "offload"}
 """Words that end in a number of layers, and the settings they are of."""

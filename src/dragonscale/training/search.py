@@ -77,7 +77,6 @@ class Found:
     seconds: float
     fastest: Candidate | None = None
     runs: Candidate | None = None
-    verified: Candidate | None = None
 
     @property
     def judged(self) -> int:
@@ -110,7 +109,7 @@ def search(
     found = _found(keeper)
     shown = [*found.best, found.fastest]
     if count > 1:  # of a search for one plan nothing else is shown
-        shown += [*found.front[:: -(-len(found.front) // SAMPLE) or 1], found.runs, found.verified]
+        shown += [*found.front[:: -(-len(found.front) // SAMPLE) or 1], found.runs]
     if _flattered(job, [one for one in shown if one is not None]):
         keeper = Keeper(job, kept, slack, dtype)
         _run(keeper, space, progress, bounded=True)
@@ -128,13 +127,13 @@ def search(
 
 
 def _found(keeper: Keeper) -> Found:
-    every, runs, verified = (keeper.ranked(place) for place in range(3))
+    every, runs = (keeper.ranked(place) for place in range(2))
     others = [*keeper.leading(), *keeper.tight()[:TIGHT_SHOWN]]
     best = listed(every, others, keeper.count, keeper.job.sequence)
-    fastest, checked = next(iter(keeper.front.labels), None), next(iter(verified), None)
-    own = next((one for one in runs if not unrunnable(one.plan)), None)
+    fastest = next(iter(keeper.front.labels), None)
+    own = next((one for one in runs if not unrunnable(one.plan, keeper.job.model)), None)
     counts = (keeper.searched, keeper.feasible, keeper.misses)
-    return Found(best, keeper.front.labels, *counts, keeper.nearest, 0.0, fastest, own, checked)
+    return Found(best, keeper.front.labels, *counts, keeper.nearest, 0.0, fastest, own)
 
 
 def _alone(job: Job, found: Candidate, free: bool) -> Candidate:
@@ -311,7 +310,7 @@ def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Ite
     for stages in numpy.unique(pipe[pipe > 1]).tolist():
         mine = numpy.flatnonzero(runs & (pipe == stages))
         for chunks in even_chunks(layers, stages) if len(mine) else ():
-            if pinned in (None, chunks) and (space.force or deals(row, layers, stages, chunks)):
+            if pinned in (None, chunks) and (space.force or deals(row, job.model.program().order, stages, chunks)):
                 places.append(mine)
                 virtual.append(numpy.full(len(mine), chunks))
             if sum(map(len, virtual)) >= BLOCK:

@@ -193,7 +193,7 @@ def axis_sizes(job: Job, space: Space | None = None) -> dict[str, list[int]]:
         return size == 1 or (job.sequence % (2 * size) == 0 and enough)
 
     def stages(size: int) -> bool:
-        return size <= job.model.n_layers and (space.force or deals(row, job.model.n_layers, size, 1))
+        return size <= job.model.n_layers and (space.force or deals(row, job.model.program().order, size, 1))
 
     experts = [section.dims["e"] for section in job.model.program().sections if "e" in section.dims]
 

@@ -23,10 +23,10 @@ from dragonscale.plan.rules import Rules
 from dragonscale.training.expert_load import expert_room
 from dragonscale.training.memory import state_bytes, weight_shares
 from dragonscale.training.optimizers import matrix_names
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, layer_policies
 from dragonscale.training.setting import Setting, pass_sizes
 from dragonscale.training.stack import ALIVE
-from dragonscale.training.stages import StageLayers, held_microbatches
+from dragonscale.training.stages import StageLayers, held_microbatches, share_of_layers
 
 BF16, FP32 = 2.0, 4.0
 
@@ -41,6 +41,7 @@ class SectionParts:
     matrices: Number
     tied: Number
     saved: Number
+    entry: Number
     hidden: Number
     scores: Number
     rows: Number
@@ -52,7 +53,7 @@ def section_parts(setting: Setting, section: Section, microbatch: Number, mesh: 
     plan, stack, rules = setting.plan, setting.stack, setting.rules(section)
     sizes = pass_sizes(setting, section, microbatch, mesh)
     room = expert_room(section, rules, sizes, mesh, stack)
-    shares = list(weight_shares(section, mesh, rules))
+    shares = list(weight_shares(section, mesh, rules, apart=False))  # a program that XLA compiles has both ends
     shared = [array for op in section.ops for array in op.weights if array.name in section.shared]
     logits = section.ops[-1].output
     routed = next((op.output for op in section.ops if op.function == "dispatch"), None)
@@ -71,6 +72,7 @@ def section_parts(setting: Setting, section: Section, microbatch: Number, mesh: 
         matrices=sum((state for name, _, state in shares if name in matrix_names(section, plan)), 0.0),
         tied=sum((_table(section, array, rules, mesh) for array in shared), 0.0) if section.name == "head" else 0.0,
         saved=sum((elements(array) for array in _saved(section, plan)), 0.0) * BF16 if "block" in section.name else 0.0,
+        entry=elements(saved_tensors(section, "block")[0]) * BF16 if "block" in section.name else 0.0,
         hidden=sum((elements(array) for array in acts), 0.0) * BF16,
         scores=maximum(0.0, *(_score_block(op.inputs[0], rules, sizes, mesh) for op in blocks))
         if blocks and stack.kernels.masked_square
@@ -88,9 +90,10 @@ def _saved(section: Section, plan: Plan) -> list[Array]:
     """What a layer keeps under the plan's policy; its input always, which the scan over layers hands on."""
     if plan.remat == "offload":
         return []
-    arrays = list(saved_tensors(section, plan.remat))
+    policy = layer_policies(plan.remat)[0]
+    arrays = list(saved_tensors(section, policy))
     entry = saved_tensors(section, "block")[0]
-    if plan.remat != "block" and entry.name not in [array.name for array in arrays]:
+    if policy != "block" and entry.name not in [array.name for array in arrays]:
         arrays.append(entry)
     return arrays
 
@@ -125,7 +128,9 @@ def xla_held(
     blocks = [parts[name] for name in counts]
     head = parts[ends[0]]
     share = state if plan.zero >= 2 else used
-    saved = flight * sum(parts[name].saved * often for name, often in counts.items())
+    again = share_of_layers(plan.remat, counts, numbers)
+    kept = {name: (1 - again) * parts[name].saved + again * parts[name].entry for name in counts}
+    saved = flight * sum(kept[name] * often for name, often in counts.items())
     lines = [
         HeldLine("weights and optimizer", "master copy and optimizer state", state_bytes(plan, stack, state, matrices)),
         HeldLine("tokens", "tokens and targets", 2 * 4.0 * tokens * microbatches),
@@ -133,6 +138,9 @@ def xla_held(
         HeldLine("saved activations", "saved by layers", saved, "forward", "backward"),
         HeldLine("gradients added up", "gradients of earlier microbatches", where(microbatches > 1, share * FP32, 0.0)),
     ]
+    # One program runs on all ranks of a pipeline: each has what the embedding makes of every microbatch.
+    piped = where(numbers["pipe"] > 1, 2.0 * microbatches, 0.0) * tokens * width * BF16 / numbers["tensor"]
+    lines.append(HeldLine("microbatches", "inputs of the stages and their gradients", piped, "forward", "backward"))
     # Where the stack's loss is its own, by what it holds; of our own program's, as many copies as the compiler has.
     copies = stack.memory.logit_bytes / stack.memory.loss_chunks / BF16 or alive.logits
     around = {"logits": copies * head.logits, "head's weights": alive.head * (head.used + head.tied) * BF16}

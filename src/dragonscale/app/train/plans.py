@@ -22,7 +22,6 @@ from dragonscale.training.bands import in_production, job_band, job_error
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
-from dragonscale.training.keeper import unverifiable
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
 from dragonscale.training.plan import Plan, short_plan
@@ -61,7 +60,7 @@ def plan_report(
     verdict, refused = judge_one(job, plan), illegal(job, plan)
     every = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
     broken = list(dict.fromkeys(every))
-    chip, step = job.slice.chip, first(verdict.seconds)
+    chip, step, not_run = job.slice.chip, first(verdict.seconds), unrunnable(plan, job.model)
     budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
     memory = [records.MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
@@ -94,7 +93,7 @@ def plan_report(
         memory=memory,
         chips=plan.chips,
         stack=job.stack.name,
-        runnable=not broken and not unrunnable(plan),
+        runnable=not broken and not not_run,
         step_low_s=step * (1 + band.low),
         step_high_s=slowest,
         band_runs=band.runs,
@@ -104,7 +103,8 @@ def plan_report(
         advice=advice,
         helps=useful,
         gradients="" if brief else gradients_text(job, plan, verdict),
-        verifiable=not unverifiable(plan),
+        verifiable=not not_run,
+        not_run=not_run,
         mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)",
         peak_flops=peak,
         mfu_of_dtype=of_own_peak(job, plan, mfu),
@@ -166,10 +166,8 @@ def best_report(
     report.notes += settlements(asked.space.words, words, job.stack.name)
     if found.best:
         taken = found.best[0].plan
-        if found.runs is not None and unrunnable(taken):
-            report.runs = plan_report(job, found.runs.plan, asked.tokens, brief=True)
-        if found.verified is not None and unverifiable(taken):
-            report.verified = plan_report(job, found.verified.plan, asked.tokens, brief=True)
+        if found.runs is not None and unrunnable(taken, job.model):
+            report.runs = report.verified = plan_report(job, found.runs.plan, asked.tokens, brief=True)
         report.notes += [*_passed_over(job, found), *_tight(job, found), *advice_against(job, taken)]
     refused = refusals(job, asked.space)
     if refused:

@@ -96,6 +96,8 @@ class PlanReport(Utilised, dict=True):
     """Bytes that a chip sends by the set of mesh axes they go over."""
     advice: str
     verifiable: bool = False
+    not_run: str = ""
+    """Why our own program does not run it, and `dscale verify` has nothing to compile; empty where it does."""
     """Whether `dscale verify` compares it with what XLA compiles."""
     mfu_peak: str = ""
     """The peak that `mfu` is a part of."""

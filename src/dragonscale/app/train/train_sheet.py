@@ -10,7 +10,7 @@ from dragonscale.app.train.advice import help_text
 from dragonscale.app.train.train_records import PlanReport, ScalingRow, SliceRow, StackRow, TrainReport
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
-from dragonscale.training.plan import Plan, layers_of, short_plan, without_layers
+from dragonscale.training.plan import Plan, differences, layers_of, short_plan, without_layers
 
 SLOWEST = 1.5
 """A plan that our own program takes is told of unless it is so much slower."""
@@ -165,17 +165,16 @@ def run_text(report: TrainReport, first: PlanReport) -> str:
 
 
 def taken_text(report: TrainReport, first: PlanReport) -> str:
-    """Which of our commands take the plan, and the best of those that they do."""
-    taken = [f"`dscale {name}`" for name, takes in (("run", first.runnable), ("verify", first.verifiable)) if takes]
-    if len(taken) == 2:
-        return "`dscale run` and `dscale verify`"
-    text = f"{taken[0]} only" if taken else "neither `dscale run` nor `dscale verify`"
-    for name, other in (("run", report.runs), ("verify", report.verified)):
-        twice = name == "verify" and report.runs is not None and other is not None and other.plan == report.runs.plan
-        if other is not None and not twice and other.step_s < SLOWEST * first.step_s:
-            names = "both take" if name == "run" and other.verifiable else f"`dscale {name}` takes"
-            text += f"; the best that {names}: {short_plan(other.plan)} ({other.step_s / first.step_s - 1:+.1%})"
-    return text
+    """Whether our commands take the plan; where they do not, why, and the best plan that they take with what it has
+    otherwise."""
+    if first.verifiable:
+        return "`dscale run` and `dscale verify`" if first.runnable else "`dscale verify` only"
+    text, other = f"neither `dscale run` nor `dscale verify`: {first.not_run}", report.runs
+    if other is None or other.step_s >= SLOWEST * first.step_s:
+        return text
+    changed = ", ".join(f"{name}={value}" for name, value in differences(first.plan, other.plan).items())
+    slower = f"{other.step_s / first.step_s - 1:+.1%}"
+    return f"{text}; the best that both take: {short_plan(other.plan)} ({slower}; {changed})"
 
 
 def time_stack(first: PlanReport, detail: bool) -> laid.StackedBar:

@@ -20,13 +20,13 @@ _PROGRAMS = {"train": "training step", "prefill": "prefill", "decode": "decode s
 
 def outcome(report: VerifyReport) -> str:
     """The whole verification in one word or two."""
-    if not report.fits_compiled:
+    if not report.fits:
         return NO_ROOM
-    return report.verdict if report.compiled else FAILED
+    return report.verdict if report.compiled or not report.fits_compiled else FAILED
 
 
 def exit_code(report: VerifyReport) -> int:
-    """0: agrees, or every difference is explained; 3: the compiler has no room for it; 4: it differs, or did not
+    """0: agrees, or every difference is explained; 3: its own stack has no room for it; 4: it differs, or did not
     compile."""
     return {AGREES: OK, EXPLAINED: OK, NO_ROOM: INFEASIBLE}.get(outcome(report), MISSED)
 
@@ -108,6 +108,9 @@ def judged(report: VerifyReport) -> Iterator[tuple[str, VerifyLine]]:
 def closing(report: VerifyReport) -> str:
     """The verdict and what to change, in a sentence or two."""
     found = outcome(report)
+    if found == NO_ROOM and report.fits_compiled:
+        held = f"stack {report.stack} would hold {quantity(report.stack_bytes, 'bytes')} on the fullest chip"
+        return f"The plan does not fit the memory of a chip under its own stack: {held}; our own program fits."
     if found == NO_ROOM:
         said = "as the planner said" if not report.fits_planned else "though the planner had accepted it"
         usual = "Split the state over more chips, recompute more (remat=block), or take a smaller batch."
@@ -127,7 +130,10 @@ def closing(report: VerifyReport) -> str:
 
 def _holds(report: VerifyReport) -> str:
     """That plan and compiler agree, which is no praise of a plan that its chips cannot hold."""
-    return "The plan holds" if report.fits_planned else "The numbers agree; by the planner the program does not fit"
+    if report.fits_planned and report.fits_compiled:
+        return "The plan holds"
+    program = "our own program" if report.stack != "dragonscale" else "by the planner the program"
+    return f"The numbers agree; {program} does not fit"
 
 
 def _look(report: VerifyReport) -> str:
@@ -291,14 +297,15 @@ def remarks(report: VerifyReport) -> list[str]:
     """Facts beside the comparison."""
     said: list[str] = []
     if report.stack != "dragonscale" and report.peak is not None and report.request.program == "train":
-        held = [one.theirs - one.ours for one in report.stack_differences if one.quantity == "hbm_bytes"]
-        theirs = quantity(report.peak.planned + sum(held), "bytes")
-        would = f"stack {report.stack} would hold {theirs} on the fullest chip"
+        theirs = quantity(report.stack_bytes, "bytes")
+        fits = "fits" if report.fits else "does not fit"
+        would = f"stack {report.stack} would hold {theirs} on the fullest chip and {fits}"
         said.append(f"The planned column is our own program; {would}.")
     if report.limit_bytes and (report.compiled or not report.fits_compiled):
         planner, compiler = ("fits" if fit else "does not fit" for fit in (report.fits_planned, report.fits_compiled))
         holds = f"A chip holds {quantity(report.limit_bytes, 'bytes')}"
-        said.append(f"{holds}: the plan {planner} by the planner, {compiler} by the compiler.")
+        what = "the plan" if report.stack == "dragonscale" else "our own program"
+        said.append(f"{holds}: {what} {planner} by the planner, {compiler} by the compiler.")
     if report.padding_bytes > 0:
         said.append(f"Layouts pad the arguments by {quantity(report.padding_bytes, 'bytes')}.")
     if report.algorithms:

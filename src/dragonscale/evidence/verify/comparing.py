@@ -36,6 +36,8 @@ TOLERANCE = 0.03
 """Bytes over a set of mesh axes agree within this."""
 NEGLIGIBLE = 1e-3
 """Of all that is sent: less than this decides nothing, and is not asked after."""
+STAGE = "/stage_"
+"""In the name of an operation: it is done by one of the ranks of a pipeline at its turn."""
 Axes = tuple[str, ...]
 
 
@@ -82,7 +84,7 @@ def _axis_verdict(planned: float, compiled: float, whole: float, one: Sent) -> t
 
 def explained(one: Sent, planned: float, compiled: float) -> str:
     """The first known rewrite whose arithmetic accounts for the difference, or nothing."""
-    rules = (_decomposed, _reduced_whole, _widened, _padded, _cast_early, _hoisted)
+    rules = (_decomposed, _reduced_whole, _widened, _padded, _cast_early, _hoisted, _around_stages)
     return next((why for rule in rules if (why := rule(one, planned, compiled))), "")
 
 
@@ -165,6 +167,20 @@ def _hoisted(one: Sent, planned: float, compiled: float) -> str:
     if extra < TOLERANCE * planned and _close(compiled + saved, planned):
         return f"the compiler keeps what was to be moved again: {saved / 1e9:.2f} GB less"
     return ""
+
+
+def _around_stages(one: Sent, planned: float, compiled: float) -> str:
+    """What the ranks of a pipeline all do before and after they walk through its schedule."""
+    ours, theirs = leftovers(one.moves, one.exchanges)
+    missing, more = (sum(each.total_bytes for each in found) for found in (ours, theirs))
+    outside = all(STAGE not in each.op_name for each in theirs)
+    if not more or not outside or missing > TOLERANCE * planned or not _close(compiled - more, planned):
+        return ""
+    return (
+        "every rank of the pipeline has the embedding, the head and layers of another kind than the stages', and "
+        "adds up their gradients over all of them; with several chunks to a rank, layers go to the ranks of their "
+        f"chunks and their gradients back: {more / 1e9:.2f} GB"
+    )
 
 
 def leftovers(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> tuple[list[Unmatched], list[Unmatched]]:

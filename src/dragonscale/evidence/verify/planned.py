@@ -10,14 +10,16 @@ changes are listed with the switch's meaning. At the end stands the other stack'
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+import numpy
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.records import Request, StackDifference, explanations
 from dragonscale.models import load_model
+from dragonscale.models.program import longest_run
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.serving.compiled import few_rows
@@ -27,8 +29,12 @@ from dragonscale.serving.iteration import decode, prefill
 from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.training.evaluation import Job, judge_one, problems
+from dragonscale.training.legal import unrunnable
+from dragonscale.training.pipeline_order import timeline
+from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stack import Stack, change, load_stack
+from dragonscale.training.stages import chunk_sizes, stage_layers
 from dragonscale.training.step_ledger import MATMULS
 
 
@@ -111,17 +117,42 @@ def training_job(request: Request, stack: Stack) -> Job:
 
 def _training(request: Request) -> Planned:
     plan = parse_plan(request.plan)
-    if plan.pipe > 1:
-        raise InputError(
-            f"The plan has pipe={plan.pipe}: which stage runs when is decided while it runs, so a compiled pipeline "
-            "does not say how often it sends; verify one stage's plan with pipe=1."
-        )
     job = training_job(request, our_stack(request))
+    if why := unrunnable(plan, job.model):
+        raise InputError(f"Our own program cannot run the plan, and there is nothing to compile: {why}.")
     verdict = judge_one(job, plan)
     memory = verdict.ledger.memory
     broken = [text for text in problems(job, plan, verdict) if "per chip" not in text]
     arguments = memory["weights and optimizer"] + memory["tokens"]
-    return Planned(verdict.axes, verdict.ledger, arguments, (*broken, *_too_large(request, verdict.hbm_bytes)))
+    filled = _filled(job, plan)
+    lines = [
+        replace(line, times=line.times * filled) if "block" in line.section else line for line in verdict.ledger.lines
+    ]
+    ledger = replace(verdict.ledger, lines=[_each_tick(line, request, plan) for line in lines])
+    return Planned(verdict.axes, ledger, arguments, (*broken, *_too_large(request, verdict.hbm_bytes)))
+
+
+def _filled(job: Job, plan: Plan) -> float:
+    """The layers that our own program runs on every rank of a pipeline, over those of the fullest one: its chunks are
+    all as long as the longest."""
+    order = job.model.program().order
+    if plan.pipe == 1 or longest_run(order)[1].times < len(order):
+        return 1.0
+    fullest = sum(stage_layers(order, plan.pipe, plan.virtual, plan.layout).fullest.values())
+    return (
+        plan.virtual
+        * max(chunk_sizes(len(order), plan.pipe * plan.virtual, plan.layout))
+        / float(numpy.ravel(fullest)[0])
+    )
+
+
+def _each_tick(line: LedgerLine, request: Request, plan: Plan) -> LedgerLine:
+    """A line of the ledger as the compiled program has it: all ranks of a pipeline pass something on in both directions
+    after every tick of its schedule, whether there is anything to pass or not."""
+    if line.term != "pipeline sends" or plan.pipe == 1:
+        return line
+    microbatches = request.batch // (plan.replicas * plan.microbatch)
+    return replace(line, times=2 * len(timeline(plan.schedule, plan.pipe, plan.virtual, microbatches)))
 
 
 SMALLEST = 1e-6

@@ -162,6 +162,19 @@ class VerifyReport(msgspec.Struct, frozen=True):
     stack_differences: tuple[StackDifference, ...] = ()
     """Where that stack's ledger differs from the planned side, which is our own program's."""
 
+    @property
+    def stack_bytes(self) -> float:
+        """What the plan holds on the fullest chip under its own stack."""
+        held = (one.theirs - one.ours for one in self.stack_differences if one.quantity == "hbm_bytes")
+        return (self.peak.planned if self.peak is not None else 0.0) + sum(held)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the program fits that the plan was made for: our own by the compiler, another stack's by the
+        planner."""
+        other = self.stack != "dragonscale" and self.request.program == "train" and self.peak is not None
+        return self.stack_bytes <= self.limit_bytes if other else self.fits_compiled
+
 
 @functools.cache
 def explanations(table: str) -> dict[str, str]:

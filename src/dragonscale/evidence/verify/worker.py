@@ -17,6 +17,7 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.records import Made, Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
+from dragonscale.evidence.xla.call_graph import Taken
 from dragonscale.evidence.xla.compiled import read_compiled
 from dragonscale.evidence.xla.memory import DEVICE, parse_oom
 from dragonscale.files import write_file
@@ -25,11 +26,13 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.decode import serving_mesh, serving_step
 from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.numerics import numerics_of
+from dragonscale.runtime.pipeline import BACKWARD, COLUMNS, FORWARD, LAST, SCOPES, table_of
 from dragonscale.runtime.place import exchanges, mesh_of, serving_sizes
 from dragonscale.runtime.train.settings import Order, RunSettings, check
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.training.plan import AXES
+from dragonscale.training.pipeline_order import timeline
+from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.plan_file import parse_plan
 
 
@@ -39,6 +42,20 @@ def mesh_sizes(request: Request) -> dict[str, int]:
         return serving_sizes(parse_serving_plan(request.plan), load_model(request.model).program())
     plan = parse_plan(request.plan)
     return {axis: getattr(plan, axis) for axis in AXES}
+
+
+def turns_taken(request: Request) -> Taken:
+    """How often the first rank of a pipeline runs forward, runs backward and ends a microbatch in its walk through the
+    schedule, by the scopes of the program; nothing without one."""
+    plan = parse_plan(request.plan) if request.program == "train" else Plan()
+    if plan.pipe == 1:
+        return ()
+    microbatches = request.batch // (plan.replicas * plan.microbatch)
+    ticks = timeline(plan.schedule, plan.pipe, plan.virtual, microbatches)
+    kinds = table_of(ticks, plan.pipe, plan.virtual).rows[:, 0, COLUMNS.index("kind")]
+    return tuple(
+        (scope, int((kinds == kind).sum())) for scope, kind in zip(SCOPES, (FORWARD, BACKWARD, LAST), strict=True)
+    )
 
 
 def lower(request: Request) -> Any:
@@ -102,7 +119,7 @@ def compile_request(request: Request) -> Made:
     numbers = {name: int(getattr(memory, name)) for name in DEVICE}
     if folder := os.environ.get("DRAGONSCALE_KEEP_HLO"):
         write_file(f"{folder}/{request.key}.hlo", text, "The compiled module")
-    found = read_compiled(text, numbers, mesh_sizes(request))
+    found = read_compiled(text, numbers, mesh_sizes(request), turns_taken(request))
     return Made(known, time.monotonic() - start, _resident(), compiled=found)
 
 

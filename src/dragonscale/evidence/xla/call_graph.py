@@ -9,7 +9,7 @@ compiler wraps around it. A loop whose end depends on data has no trip count to 
 
 The entry runs once; a fusion, a call or an asynchronous start runs what it calls each time it runs itself. Which branch
 of a conditional runs is known only when it runs: its branches are `UNKNOWN`, unless the caller picks the branch to be
-counted.
+counted. The same goes for loops, whose turns the caller may know from the program's own schedule.
 
 >>> trips("LT", start=0, step=1, bound=80), trips("LE", 1, 1, 80), trips("LT", 0, 2, 15), trips("GT", 7, -1, 0)
 (80, 80, 8, 7)
@@ -28,6 +28,8 @@ from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.layouts import Shape, read_shapes
 
 BRANCHES = ("true_computation", "false_computation", "branch_computations")
+Taken = tuple[tuple[str, int], ...]
+"""Turns of loops by the scope that they stand in."""
 
 
 @dataclass(frozen=True)
@@ -330,10 +332,11 @@ def trips(direction: str, start: int, step: int, bound: int) -> int:
     return max(0, -((start - bound - (direction == "LE")) // step))
 
 
-def executions(module: Module, picked: Mapping[str, str] | None = None) -> dict[str, int]:
+def executions(module: Module, picked: Mapping[str, str] | None = None, taken: Taken = ()) -> dict[str, int]:
     """How often each computation runs; `UNKNOWN` where the compiler does not say.
 
-    `picked` names a branch for conditionals; that one counts as run each time, the others as never.
+    `picked` names a branch for conditionals; that one counts as run each time, the others as never. `taken` says of
+    loops whose turns depend on data, by the scope that they stand in, how many they take in all.
     """
     counts = dict.fromkeys(module.computations, 0)
     counts[module.entry.name] = 1
@@ -341,6 +344,11 @@ def executions(module: Module, picked: Mapping[str, str] | None = None) -> dict[
         if counts[name] == 0:
             continue
         for instruction in module.computations[name].instructions:
+            known_turns = [turns for scope, turns in taken if f"/{scope}/while" in instruction.op_name]
+            if known_turns and instruction.opcode == "while" and trip_count(module, name, instruction) == UNKNOWN:
+                for role, callee in instruction.callees:
+                    counts[callee] += known_turns[0] + counts[name] * (role == "condition")
+                continue
             for callee, times in _runs(module, name, instruction, picked or {}):
                 known = counts[name] >= 0 and times >= 0 and counts[callee] >= 0
                 if times:

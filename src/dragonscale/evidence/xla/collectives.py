@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla import collective_sites
-from dragonscale.evidence.xla.call_graph import UNKNOWN, executions
+from dragonscale.evidence.xla.call_graph import UNKNOWN, Taken, executions
 from dragonscale.evidence.xla.collective_sites import KINDS, Site
 from dragonscale.evidence.xla.device_groups import TRANSFERS, Groups, read_transfer, replica_groups, source_target_pairs
 from dragonscale.evidence.xla.hlo_text import Module, read_module, source_line
@@ -82,9 +82,9 @@ def read_collectives(text: str, chips: int | None = None) -> list[Collective]:
     return module_collectives(read_module(text), text, chips)
 
 
-def module_collectives(module: Module, text: str, chips: int | None = None) -> list[Collective]:
-    """The same for a module that was read before, with its text."""
-    counts = executions(module)
+def module_collectives(module: Module, text: str, chips: int | None = None, taken: Taken = ()) -> list[Collective]:
+    """The same for a module that was read before, with its text; `taken` as `executions` has it."""
+    counts = executions(module, taken=taken)
     found: list[Collective] = []
     copies: list[Site] = []
     sent = received = 0

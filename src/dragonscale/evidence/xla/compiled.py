@@ -51,7 +51,7 @@ from functools import lru_cache
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.call_graph import UNKNOWN, PlacedOp, callers, trip_count
+from dragonscale.evidence.xla.call_graph import UNKNOWN, PlacedOp, Taken, callers, trip_count
 from dragonscale.evidence.xla.collectives import Collective, module_collectives
 from dragonscale.evidence.xla.device_groups import Groups, axis_parts, moved_axes, spanned_axes
 from dragonscale.evidence.xla.hlo_text import Instruction, Module, read_module, source_line
@@ -92,9 +92,9 @@ class Unknown(msgspec.Struct, frozen=True):
     shapes: str
 
 
-def read_matmuls(module: Module) -> tuple[list[CompiledMatmul], list[Unknown]]:
+def read_matmuls(module: Module, taken: Taken = ()) -> tuple[list[CompiledMatmul], list[Unknown]]:
     """Every matmul that runs, in order of its computations, and the work that has no number."""
-    counts = upper_executions(module)
+    counts = upper_executions(module, taken)
     matmuls: list[CompiledMatmul] = []
     unknown: list[Unknown] = []
     for computation, each in module.placed:
@@ -215,17 +215,18 @@ class Compiled(msgspec.Struct, frozen=True):
         return sum(each.wire_bytes * each.times for each in found)
 
 
-def read_compiled(text: str, memory: Mapping[str, int] | None, axes: dict[str, int]) -> Compiled:
-    """Read the text of a compiled module, with the numbers of `memory_analysis()` and the mesh it was compiled for."""
+def read_compiled(text: str, memory: Mapping[str, int] | None, axes: dict[str, int], taken: Taken = ()) -> Compiled:
+    """Read the text of a compiled module, with the numbers of `memory_analysis()` and the mesh it was compiled for.
+    `taken` is how often a device takes its turn in what all devices of a pipeline walk through, by kind of turn."""
     module = read_module(text)
     chips = math.prod(axes.values())
     partitions = re.search(r"\bnum_partitions=(\d+)", module.header)
     inside = int(partitions[1]) if partitions else chips
     if chips % inside:
         raise InputError(f"The module is for {inside} devices and the mesh {axes} has {chips}.")
-    matmuls, unknown = read_matmuls(module)
-    exchanges = tuple(_exchange(each, axes, inside) for each in module_collectives(module, text, inside))
-    held = tuple(read_parameters(module)), tuple(read_loops(module)), read_cycles(module)
+    matmuls, unknown = read_matmuls(module, taken)
+    exchanges = tuple(_exchange(each, axes, inside) for each in module_collectives(module, text, inside, taken))
+    held = tuple(read_parameters(module)), tuple(read_loops(module)), read_cycles(module, taken)
     name = re.match(r"HloModule ([^\s,]+)", module.header)
     known = None if memory is None else ProgramMemory.of(memory)
     return Compiled(name[1] if name else "", tuple(matmuls), tuple(unknown), exchanges, *held, known)
@@ -294,9 +295,9 @@ def mesh_axes(permutes: bool, groups: Groups, mesh: tuple[tuple[str, int], ...])
     return tuple(name for name in axes if along is None or set(parts[name]) & set(along)), False
 
 
-def read_cycles(module: Module) -> Cycles:
+def read_cycles(module: Module, taken: Taken = ()) -> Cycles:
     """The estimates of every kernel, times its executions (once where the number of executions is not known)."""
-    counts, calls = upper_executions(module), callers(module).items()
+    counts, calls = upper_executions(module, taken), callers(module).items()
     inside = {name for name, found in calls if any(call.instruction.opcode == "fusion" for call in found)}
     sums: dict[tuple[str, str], tuple[int, float]] = {}
     dropped = 0

@@ -22,7 +22,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.call_graph import BRANCHES, UNKNOWN, PlacedOp, callers_first, executions, trip_count
+from dragonscale.evidence.xla.call_graph import (
+    BRANCHES,
+    UNKNOWN,
+    PlacedOp,
+    Taken,
+    callers_first,
+    executions,
+    trip_count,
+)
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.layouts import Placed, memory_name, read_arrays
 from dragonscale.evidence.xla.matmul_sizes import matmul_flops, may_multiply
@@ -127,14 +135,15 @@ def computation_flops(module: Module, name: str, depth: int = 0) -> Flops:
 
 
 @lru_cache(maxsize=1)
-def upper_executions(module: Module) -> dict[str, int]:
-    """How often each computation runs where every conditional takes its dearest branch, the one with the most FLOPs."""
+def upper_executions(module: Module, taken: Taken = ()) -> dict[str, int]:
+    """How often each computation runs where every conditional takes its dearest branch, the one with the most FLOPs;
+    `taken` as `executions` has it."""
     dearest: dict[str, str] = {}
     for name in callers_first(module):
         for each in module.computations[name].instructions:
             if branches := [callee for role, callee in each.callees if role in BRANCHES]:
                 dearest[each.name] = max(branches, key=lambda callee: computation_flops(module, callee).matmul)
-    return executions(module, dearest)
+    return executions(module, dearest, taken)
 
 
 _SLICES = ("slice", "dynamic-slice", "gather")

@@ -32,7 +32,7 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.notation.array import Dim
 from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from dragonscale.runtime.expert_exchange import Mixing
-from dragonscale.runtime.forward import forward, losses
+from dragonscale.runtime.forward import Remats, forward, losses
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import weights_of
@@ -40,6 +40,7 @@ from dragonscale.runtime.pipeline import Pipeline, arranged, pipelined_layers, p
 from dragonscale.runtime.place import BATCH, Place, place_of
 from dragonscale.runtime.scopes import weight_scope
 from dragonscale.runtime.train.settings import Order
+from dragonscale.training.plan import layer_policies, layers_of
 
 _KEPT = ("dot_product_attention_fwd", "dot_product_attention_fwd_wrapper")
 """What has no name of its own: the sums that a flash kernel hands to its gradient."""
@@ -56,6 +57,14 @@ def remat_of(program: Program, policy: str) -> Callable[[Any], Any]:
         return policy != "block" and prim.name in _KEPT
 
     return lambda layer: jax.checkpoint(layer, policy=keep, prevent_cse=False)
+
+
+def remats_of(program: Program, policy: str) -> Remats:
+    """The same for a whole model: of `block:5`, the first five layers of it are recomputed whole."""
+    layers = len(program.order)
+    some = min(layers_of(policy), layers) / layers
+    parts = zip((some, 1.0) if some else (1.0,), reversed(layer_policies(policy)), strict=True)
+    return tuple((share, remat_of(program, one)) for share, one in parts)
 
 
 DTYPES = {"bf16": jnp.bfloat16, "fp32": jnp.float32}
@@ -78,7 +87,8 @@ def step_gradients(
 ) -> Callable[..., tuple[jax.Array, Any]]:
     """The mean loss and its gradients: of (params, tokens [passes, b, t], targets)."""
     place = place_of(order.plan, program)
-    pipeline = Pipeline(mesh, order.plan.schedule, order.plan.virtual) if order.plan.pipe > 1 else None
+    plan = order.plan
+    pipeline = Pipeline(mesh, plan.schedule, plan.virtual, plan.layout) if plan.pipe > 1 else None
     leaves = _leaves(program, place, pipeline)
     specs = jax.tree.map(lambda leaf: to_partition_spec(leaf.state), leaves, is_leaf=_is_leaf)
     share = mixing or Mixing(order.run.capacity or None)
@@ -122,7 +132,7 @@ def _leaves(program: Program, place: Place, pipeline: Pipeline | None) -> Any:
 
     if pipeline is None:
         return {name: all_of(name) for name in found}
-    parts = pipelined_layers(program, pipeline.size * pipeline.virtual)
+    parts = pipelined_layers(program, pipeline)
     inside = ((), (pipeline.axis,), ())
     return {
         "embed": all_of("embed"),
@@ -137,10 +147,10 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
     """One chip's share of the mean loss of a pass: of (weights, tokens [b, t], targets), such that the sum over all
     chips is the mean."""
     place, run = setting.place, order.run
-    remat = remat_of(program, order.plan.remat)
     split = place.vocabulary(program)
     share = run.batch // order.passes * run.seq * place.ways(("tensor",))
     if pipeline is not None:
+        remat = remat_of(program, order.plan.remat)
         total = pipelined_sum(pipeline, program, setting, order.microbatches, run.seq, split, remat)
 
         def piped(weights: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
@@ -151,8 +161,10 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
 
         return piped
 
+    remats = remats_of(program, order.plan.remat)
+
     def cost(weights: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
-        logits = forward(weights, program, tokens, setting, run.seq, remat)
+        logits = forward(weights, program, tokens, setting, run.seq, remats)
         found = losses(logits, targets, place, split)
         with jax.named_scope("loss"):
             return found.sum() / share

@@ -26,13 +26,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.models import load_model
 from dragonscale.physics.units import parse_count, parse_length
-from dragonscale.training.legal import own_ranks
-from dragonscale.training.plan import Plan, layers_of
+from dragonscale.training.legal import own_ranks, unrunnable
+from dragonscale.training.pipeline_order import check as check_schedule
+from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
 
-DTYPES = ("bf16", "fp32")
-"""What matrices may be multiplied in; weights are kept in fp32 either way."""
 _FLOATS = {"learning_rate": 1e3, "weight_decay": 10.0, "clip": 1e6, "final": 1.0, "capacity": 1e3}
 """Settings that are no whole numbers: they go from 0 to so much."""
 _LEAST = {"warmup": 0, "seed": 0, "every": 0, "eval_every": 0}
@@ -188,19 +188,10 @@ def check(order: Order) -> Order:
             f"Sequences of {run.seq} tokens do not divide over context={plan.context} and tensor={plan.tensor}; make "
             f"them a multiple of {degree}."
         )
-    if run.dtype not in DTYPES:
-        raise InputError(
-            f"The run multiplies in {shorten(run.dtype)}; it can do {' and '.join(DTYPES)}: set dtype under [run]."
-        )
-    if plan.ring and plan.pipe > 1:
-        raise InputError(
-            "The plan has ring attention inside pipeline stages, which chips of other stages cannot take part in; "
-            "take ring=false or pipe=1."
-        )
-    if plan.remat == "offload" or layers_of(plan.offload):
-        raise InputError("The plan offloads activations to the host, which cannot be run yet; take remat=block.")
-    if layers_of(plan.remat):
-        raise InputError("The plan recomputes some of its layers, which cannot be run yet; take remat=block or none.")
+    if why := unrunnable(replace(plan, dtype=run.dtype), load_model(order.model)):
+        raise InputError(f"Our own program cannot run the plan: {why}.")
+    if plan.pipe > 1:
+        check_schedule(plan.schedule, plan.pipe, plan.virtual, order.microbatches)
     if run.tokens not in ("", "uint16", "uint32"):
         raise unknown("type of tokens", run.tokens, ("uint16", "uint32"))
     return order

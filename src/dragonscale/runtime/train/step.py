@@ -4,6 +4,7 @@ Weights and optimizer state are kept split as the plan splits them. `train.gradi
 gradients, every chip its own part; the update is the same for every element, wherever it lies.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -131,12 +132,20 @@ def _step(
 
 
 def _states(order: Order, program: Program, mesh: Mesh) -> Any:
-    """How each weight's master copy and state lie; a pipeline's layers also over its axis, where the stack divides."""
+    """How each weight's master copy and state lie; a pipeline's layers also over its axis, by layers where the stack
+    divides and by another dim where it does not."""
     found = shardings(program, mesh, rules_of(order.plan, program).optimizer_state)
-    pipe = order.plan.pipe
-    if pipe == 1:
+    if order.plan.pipe == 1:
         return found
-    repeats = {section.name: section.repeat for section in program.sections if section.name in program.order}
+    layers, shapes = {name: found[name] for name in dict.fromkeys(program.order)}, abstract(program)
 
-    piped = {name: tree for name, tree in found.items() if not repeats.get(name, 1) % pipe}
-    return found | jax.tree.map(lambda own: NamedSharding(own.mesh, PartitionSpec("pipe", *own.spec[1:])), piped)
+    def piped(own: NamedSharding, leaf: Any) -> NamedSharding:
+        for place, size in enumerate(leaf.shape):
+            parts = list(own.spec) + [None] * (len(leaf.shape) - len(own.spec))
+            axes = parts[place] or ()
+            parts[place] = (*((axes,) if isinstance(axes, str) else axes), "pipe")
+            if size % math.prod(mesh.shape[axis] for axis in parts[place]) == 0:
+                return NamedSharding(mesh, PartitionSpec(*parts))
+        return own
+
+    return found | jax.tree.map(piped, layers, {name: shapes[name] for name in layers})
