@@ -13,6 +13,7 @@ and back are gathers, forward and backward.
 
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -217,10 +218,10 @@ def dispatch(x: jax.Array, chosen: ExpertChoice, experts: int, height: int = 0) 
     room = tiles.owner.size * height
     source = jnp.full(room, flat.size, jnp.int32).at[tiles.places].set(order.astype(jnp.int32))
     target = jnp.zeros_like(source, shape=flat.shape).at[order].set(tiles.places)
-    rows = moved(tokens, source, target, count)
-    scale = moved(weights[:, None], source, target)[:, 0]
+    rows: Any = moved(tokens, source, target, count)
+    scale: Any = moved(weights[:, None], source, target)
     own = jnp.repeat(tiles.owner, height, total_repeat_length=room)
-    return ExpertRows(rows, sizes, own, source, scale, tiles=replace(tiles, places=target))
+    return ExpertRows(rows, sizes, own, source, scale[:, 0], tiles=replace(tiles, places=target))
 
 
 def multiply(rows: ExpertRows, weight: jax.Array | Quantized, last: bool = False) -> ExpertRows:
@@ -300,7 +301,7 @@ def combine(rows: ExpertRows, chosen: ExpertChoice) -> jax.Array:
         return added.reshape(*chosen.experts.shape[:-1], -1)
     rows = rows.weighted()
     if rows.tiles is not None:
-        back = moved(rows.values, rows.tiles.places, rows.order)
+        back: Any = moved(rows.values, rows.tiles.places, rows.order)
         return back.reshape(*chosen.experts.shape, -1).sum(2)
     back = jnp.zeros_like(rows.values).at[rows.order].set(rows.values)
     return back.reshape(*chosen.experts.shape, -1).sum(2)

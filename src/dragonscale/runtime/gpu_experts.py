@@ -131,7 +131,7 @@ class _Multiplied:
                     hopper.commit_smem()
                     hopper.copy_smem_to_gmem(room.at[own, place], result.at[above, beside].at[:, part])
 
-            pl.run_scoped(write, hopper.ACC((WARPGROUP_ROWS, columns), jnp.float32))
+            pl.run_scoped(write, hopper.ACC((WARPGROUP_ROWS, columns), jnp.float32))  # pyright: ignore[reportPrivateImportUsage]
 
         def step(_: Any, one: Any, other: Any, sums: Any) -> Any:
             one = hopper.transpose_ref(one.at[:, above], (1, 0)) if self.left_turned else one.at[above]

@@ -78,7 +78,7 @@ class SectionPass:
     layouts: dict[str, Array] = field(default_factory=dict)
     forms: dict[tuple[str, Array], jax.Array] = field(default_factory=dict)
     routed: Routed | None = None
-    products: dict[str, jax.Array] = field(default_factory=dict)
+    products: Tensors = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.numerics, self.place = self.setting.numerics, self.setting.place

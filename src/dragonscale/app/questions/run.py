@@ -33,7 +33,7 @@ class RunTrainQuestion(Question):
     seed: Whole = Whole(None, "N")
     """Seed of the weights and of the order of the data."""
     capacity: Real = Real(None, "FACTOR")
-    """Expert capacity factor; tokens beyond it are dropped (0: dropless). Dropless without it, but 1 on GPUs before Hopper."""
+    """Expert capacity factor; tokens beyond it are dropped. Without it none are; on GPUs before Hopper it is 1."""
     on: Thing = shared.ON.but(default="")
     """The slice whose planned step time to show beside the run."""
     kernels: Text = shared.PROFILE.but()
