@@ -89,7 +89,7 @@ def ratio() -> None:
     """How many prefill pools feed a decode pool, and what the caches' journey takes."""
     print("\nPools of 32 for prefill and of 72 for decode, prompts of 2,000 tokens")
     for output in (100, 500, 2000):
-        ask = Ask(2000, output)
+        ask = Ask(2000, output, apart=True)
         prefilling, decoding = (largest(on, ways, ask) for on, ways in (("h100:32", 32), ("h100:72", 72)))
         pair = pools(prefilling, decoding, ask, most=8)
         print(

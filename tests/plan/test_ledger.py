@@ -18,6 +18,7 @@ from dragonscale.physics.formula import expression
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.formulas import formula_verdict
+from dragonscale.training.legal import unrunnable
 from dragonscale.training.plan import Plan
 from dragonscale.training.space import axis_sizes
 
@@ -136,6 +137,8 @@ def test_train_with_our_stack_is_what_verify_calls_planned(model: str, where: st
         plan = replace(plan, microbatch=1, data=plan.data * plan.fsdp, fsdp=1)
     if job.batch % plan.replicas:
         pytest.skip("the batch does not divide")
+    if unrunnable(plan, job.model):
+        pytest.skip("our own program does not compute all of its lines")
     report = plan_report(job, plan)
     planned = plan_of(Request("train", model, where, str(plan), job.batch, job.sequence))
     assert planned.flops == pytest.approx(report.flops, rel=1e-9)

@@ -200,7 +200,7 @@ def test_what_cannot_be_run_is_said_in_a_sentence(home: Path, capsys: pytest.Cap
     assert "needs 4096 devices and there are" in said
     code, said = answer(capsys, arguments(home, "none", "pipe=2,microbatch=2,schedule=dualpipe"))
     assert code == 2
-    assert "The schedule 'dualpipe' can be planned but not run yet" in said
+    assert "cannot run schedule=dualpipe, only 1f1b, gpipe, interleaved" in said
     code, said = answer(capsys, arguments(home, "none", "pipe=8,microbatch=1"))
     assert code == 2
     assert "too few for pipe times virtual = 8 chunks" in said

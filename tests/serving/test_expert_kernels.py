@@ -23,8 +23,8 @@ ENGINES = {
 
 
 def test_the_ways_to_run_experts() -> None:
-    assert {kernels for kernels, _ in ENGINES} == {"", "plain", "trtllm"}
-    assert len(ENGINES) == 3
+    assert {kernels for kernels, _ in ENGINES} == {"", "plain", "tiles", "trtllm"}
+    assert len(ENGINES) == 4
 
 
 def expert_seconds(model: str, chip: str, plan: str, engine: str, batch: int) -> float:

@@ -92,7 +92,9 @@ def slotted(x: jax.Array, chosen: ExpertChoice, experts: int, first: jax.Array |
     if jax.default_backend() == "gpu":
         from dragonscale.runtime.serve.gpu_routing import slots_of_few
 
-        return slots_of_few(x, chosen, experts, first)
+        owner, count, scale = slots_of_few(chosen.experts, chosen.weights, experts, first)
+        tokens = x.reshape(-1, x.shape[-1])
+        return ExpertRows(tokens, count, owner[:, None], owner, scale, slots=Slots(owner, count))
     own = chosen.experts.reshape(-1, chosen.experts.shape[-1]) - first
     number = jnp.arange(experts, dtype=jnp.int32)
     present = (own[..., None] == number).any((0, 1))
@@ -178,7 +180,7 @@ def choose(
     if served and routing.groups == 1 and jax.default_backend() == "gpu":
         from dragonscale.runtime.serve.gpu_routing import choose_few
 
-        return choose_few(logits, count, routing, correction)
+        return ExpertChoice(*choose_few(logits, count, routing, correction))
     logits = logits.astype(jnp.float32)
     scores = jax.nn.sigmoid(logits) if routing.score == "sigmoid" else jax.nn.softmax(logits, -1)
     ranked = logits if routing.score == "after" else scores

@@ -12,9 +12,9 @@ jax = pytest.importorskip("jax")
 pytest.importorskip("tokenizers")
 
 from dragonscale.models import load_model  # noqa: E402
+from dragonscale.runtime.checkpoint import save_folder  # noqa: E402
 from dragonscale.runtime.parameters import each_weight  # noqa: E402
 from dragonscale.runtime.server.building import open_model  # noqa: E402
-from dragonscale.runtime.train.checkpoints import Checkpoints  # noqa: E402
 from dragonscale.runtime.train.settings import read_order  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
@@ -31,11 +31,7 @@ def test_what_is_trained_is_what_is_served(tmp_path: Path, monkeypatch: pytest.M
     program = load_model(tmp_path / "model.json").program()
     draw = np.random.default_rng(0)
     params: Any = each_weight(program, lambda _, weight: jax.numpy.asarray(draw.normal(size=weight.shape), "float32"))
-    kept = Checkpoints(str(tmp_path / "checkpoints"), 1, {})
-    kept.save(3, {"params": params})
-    kept.finish(3)
-    kept.close()
-    example.save(tmp_path)
+    save_folder(tmp_path / "served", tmp_path / "model.json", params, program)
     served = open_model(str(tmp_path / "served"))
     np.testing.assert_array_equal(served.read("block", "Wo", 1), params["block"]["Wo"][1])
     np.testing.assert_array_equal(served.read("embed", "W_embed", 0), params["embed"]["W_embed"])

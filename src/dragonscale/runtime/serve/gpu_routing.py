@@ -9,16 +9,16 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
-from dragonscale.runtime.experts import NOBODY, ExpertChoice, ExpertRows, Slots
 from dragonscale.runtime.numerics import Routing
 
-LOWEST = -1e30
+LOWEST, NOBODY = -1e30, -(2**30)
+"""A score below all others, and an expert that is none."""
 
 
 def choose_few(
     logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None, interpret: bool = False
-) -> ExpertChoice:
-    """What `experts.choose` gives, of a router without groups."""
+) -> tuple[jax.Array, jax.Array]:
+    """The experts of tokens and their weights, as `experts.choose` has them, of a router without groups."""
     shape, experts = logits.shape[:-1], logits.shape[-1]
     tokens = logits.size // experts
     given = [logits.reshape(tokens, experts), *([] if correction is None else [correction])]
@@ -30,7 +30,7 @@ def choose_few(
         interpret=interpret,
         name="choose_experts",
     )(*given)
-    return ExpertChoice(chosen.reshape(*shape, count), weights.reshape(*shape, count))
+    return chosen.reshape(*shape, count), weights.reshape(*shape, count)
 
 
 def _choose(logits: Any, *refs: Any, count: int, routing: Routing) -> None:
@@ -59,12 +59,13 @@ def _choose(logits: Any, *refs: Any, count: int, routing: Routing) -> None:
 
 
 def slots_of_few(
-    x: jax.Array, chosen: ExpertChoice, experts: int, first: jax.Array | int = 0, interpret: bool = False
-) -> ExpertRows:
-    """What `experts.slotted` gives."""
-    own = chosen.experts.reshape(-1, chosen.experts.shape[-1])
+    chosen: jax.Array, weights: jax.Array, experts: int, first: jax.Array | int = 0, interpret: bool = False
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The owner of each slot, how many have one, and the weights that tokens give them: what `experts.slotted` is
+    made of."""
+    own = chosen.reshape(-1, chosen.shape[-1])
     tokens, slots = own.shape[0], min(experts, own.size)
-    owner, count, scale = pl.pallas_call(
+    return pl.pallas_call(
         functools.partial(_fill, experts=experts),
         grid=(slots,),
         out_shape=[
@@ -75,8 +76,7 @@ def slots_of_few(
         compiler_params=gpu.CompilerParams(num_warps=4, num_stages=1),
         interpret=interpret,
         name="fill_slots",
-    )(own, chosen.weights.reshape(own.shape), jnp.asarray(first, jnp.int32).reshape(1))
-    return ExpertRows(x.reshape(-1, x.shape[-1]), count, owner[:, None], owner, scale, slots=Slots(owner, count))
+    )(own, weights.reshape(own.shape), jnp.asarray(first, jnp.int32).reshape(1))
 
 
 def _fill(chosen: Any, weights: Any, first: Any, owner: Any, count: Any, scale: Any, *, experts: int) -> None:
