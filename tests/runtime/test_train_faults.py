@@ -203,7 +203,7 @@ def test_what_cannot_be_run_is_said_in_a_sentence(home: Path, capsys: pytest.Cap
     assert "cannot run schedule=dualpipe, only 1f1b, gpipe, interleaved" in said
     code, said = answer(capsys, arguments(home, "none", "pipe=8,microbatch=1"))
     assert code == 2
-    assert "too few for pipe times virtual = 8 chunks" in said
+    assert "the longest run of equal ones has 2, fewer than 8 chunks" in said
     code, said = answer(capsys, arguments(home, "none", data=home / "nothing.bin"))
     assert code == 2
     assert "nothing.bin' cannot be read: No such file or directory." in said
