@@ -113,7 +113,7 @@ def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> list[Confirmed]:
     none does, all of them in their order. Nothing where that would take long."""
     if not is_short(asked, chosen[0]):
         return []
-    tried = list[Confirmed]()
+    tried, first = list[Confirmed](), {one.place: one for one in chosen}
 
     def rank(one: Confirmed) -> tuple[float, ...]:
         return not one.holds, *worth(one.config, asked.ask, one.replicas)
@@ -121,7 +121,8 @@ def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> list[Confirmed]:
     for config in [one for one in chosen if is_short(asked, one)]:
         best = min(tried, key=rank, default=None)
         if best is not None and best.config.meets:
-            as_expected = rank(best)[1:] == worth(best.config, asked.ask)  # and it stands before this one
+            expected = worth(first[best.config.place], asked.ask)[-2]
+            as_expected = rank(best)[-2] <= expected / NEAR  # and it stands before this one
             if len(tried) >= FINALISTS or (best.holds and (as_expected or rank(best)[1:] <= worth(config, asked.ask))):
                 break
         held = _loaded if config.is_fleet else _largest if asked.ask.rate is None else _fewest

@@ -73,8 +73,9 @@ def lead_text(report: records.ServeReport) -> str:
     """Why the first is not the cheapest of those that are shown."""
     first, *others = (one for one in report.configs if one.quantized == report.configs[0].quantized)
     priced = [one for one in others if one.meets_slo and one.cost_usd_per_mtok]
-    cheaper = [one.chips for one in priced if one.paid < 0.995 * first.paid]
-    if cheaper and first.replicas is None and first.chips < min(cheaper):
+    cheaper = [one for one in priced if one.paid < 0.995 * first.paid]
+    close = all(first.paid <= (1 + CLOSE) * one.paid and first.chips < one.chips for one in cheaper)
+    if cheaper and first.replicas is None and close:
         return f"#1 has the fewest chips of those within {CLOSE:.0%} of the lowest cost"
     run = "#1 was run, and keeps its targets with a margin; the others were not"
     return run if cheaper and report.simulated else ""
