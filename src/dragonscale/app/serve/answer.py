@@ -81,10 +81,7 @@ def answer(
     report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets])]
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     if brief:
-        report.notes = [f"{text}." for text in report.configs[0].violations]
-        late = [LATENCIES[name] for name, goal in asked.goals.items() if goal.share and not confirm]
-        report.notes += [f"In brief {' and '.join(late)} are judged by means, not by percentiles."] if late else []
-        report.notes += margin_notes(report.workload, report.configs[0])
+        report.notes = _brief_notes(asked, report, confirm)
         return report
     vars(report)["unsolved"] = partial(limit_rows, asked, best)
     report.speculation, report.prefix = speculation_report(asked, best), prefix_report(asked, best)
@@ -100,6 +97,15 @@ def answer(
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
+
+
+def _brief_notes(asked: ServeAsked, report: records.ServeReport, confirm: bool) -> list[str]:
+    late = [LATENCIES[name] for name, goal in asked.goals.items() if goal.share and not confirm]
+    return [
+        *(f"{text}." for text in report.configs[0].violations),
+        *([f"In brief {' and '.join(late)} are judged by means, not by percentiles."] if late else []),
+        *margin_notes(report.workload, report.configs[0]),
+    ]
 
 
 def _notes(

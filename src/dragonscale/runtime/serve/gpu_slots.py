@@ -19,6 +19,7 @@ from dragonscale.runtime.serve.gpu_matmul import WORDS, MatmulTile, bytes_of, do
 PROGRAMS = 512
 """Programs that keep an H200 reading, about four on each of its 132 SMs."""
 COLUMNS, ROWS = 64, 64
+"""Of a matrix in a block: of 1 to 64 tokens the fastest of eight cuts on an H200, or within 3% of it."""
 
 
 def tile_of(slots: int, n: int, summed: bool = False) -> MatmulTile:

@@ -64,7 +64,8 @@ class ModelRunner:
         if self.platform in ("gpu", "cuda"):
             from dragonscale.runtime.serve.gpu_matmul import MOST, few_tokens  # Pallas: others need not load it
 
-            self.setting = replace(self.setting, multiply=few_tokens, mixing=Mixing(few=MOST))
+            few = MOST if dtype == jnp.bfloat16 else 0  # what the kernels of experts take
+            self.setting = replace(self.setting, multiply=few_tokens, mixing=Mixing(few=few))
         self.by_rank = NamedSharding(self.mesh, PartitionSpec("data"))
         self.placement = WeightPlacement(program, place, self.mesh, dtype, plan.weights == "int8")
         if weights is not None and (callable(weights) or "layers" not in weights):
