@@ -97,6 +97,8 @@ class Level:
     """One tier of switches: `degree` children, each joined to it by `bandwidth` bytes per second one way.
 
     A degree of 0 means as many as needed (the top tier). `reduces` says whether the switches can add (SHARP, NVLS).
+    Without a switch a child's bandwidth is that of its links to the others together: `peers` of them (a group of n then
+    has n-1), 0 where there is a switch. `bridge` is what two neighbours have between them where a bridge joins pairs.
     """
 
     name: str
@@ -104,6 +106,8 @@ class Level:
     bandwidth: float
     latency: float
     reduces: bool = False
+    peers: float = 0
+    bridge: float = 0.0
 
 
 @dataclass(frozen=True)

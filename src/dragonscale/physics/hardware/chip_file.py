@@ -72,6 +72,8 @@ class LevelFile(Strict, frozen=True):
     bandwidth: Written
     latency: Written
     reduces: bool = False
+    peers: float = 0
+    bridge: Written | None = None
 
 
 class HostFile(Strict, frozen=True):
@@ -192,7 +194,7 @@ def _named(formats: FormatsFile | None) -> tuple[str, ...]:
 def _network_shape(file: ChipFile) -> Torus | Tree:
     """The network without its numbers, which `assemble` fills in from the facts."""
     if file.ici is None:
-        return Tree(tuple(Level(level.name, level.degree, 0.0, 0.0, level.reduces) for level in file.levels))
+        return Tree(tuple(Level(level.name, level.degree, 0.0, 0.0, level.reduces, level.peers) for level in file.levels))
     if file.ici.wrap not in ("full-axis", "cubes", "never", "always"):
         raise InputError(f"ici.wrap is {shorten(file.ici.wrap)}; it is one of full-axis, cubes, always, never.")
     return Torus(0, 0.0, 0.0, (), file.ici.wrap, file.ici.slices)
@@ -203,7 +205,7 @@ _DIMENSIONS = {
     "host": {"chips": "count", "shape": "count", "vm": "count", "memory": "bytes"},
     "dcn": {"egress": "bytes/s", "latency": "s"},
     "ici": {"link": "bytes/s", "hop_latency": "s", "pod": "count"},
-    "levels": {"bandwidth": "bytes/s", "latency": "s"},
+    "levels": {"bandwidth": "bytes/s", "latency": "s", "bridge": "bytes/s"},
     "": {"pcie": "bytes/s", "power": "W", "price": "USD/h", "list_price": "USD/h"},
 }
 """Of the numbers in the tables of each kind."""
