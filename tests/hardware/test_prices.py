@@ -12,7 +12,7 @@ from dragonscale.faces.cli import main
 from dragonscale.physics.hardware import chip_names, load_chip
 from dragonscale.physics.hardware.prices import at_price, price_kind, price_text, read_prices, unpriced
 
-CHIPS = [load_chip(name) for name in chip_names() if name not in ("h20", "h800")]
+CHIPS = [load_chip(name) for name in chip_names() if load_chip(name).price is not None]
 LISTED = ("gb300", "a10g", "t4")
 """GPUs whose only price is a large cloud's."""
 

@@ -78,7 +78,8 @@ def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
     if any(part.lower() in ANYWHERE for part in parts):
         if len(parts) > 1:
             raise InputError(f"--on is {shorten(on)}; 'any' is every chip of the catalogue and stands alone.")
-        return {name: (load_chip(name), None) for name in chip_names()}, True
+        every = ((name, load_chip(name)) for name in chip_names())
+        return {name: (chip, None) for name, chip in every if not chip.announced}, True
     for part in parts:
         # what follows a + is a change of the chip (h100+hbm=2x); another chip there is meant as a second half of the
         # slice

@@ -292,7 +292,9 @@ def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
     chip, network = piece.chip, piece.chip.network
     if not isinstance(network, Tree):
         return [], None
-    node, switch = network.levels[0], switch_for(chip)
+    node, *above = network.levels
+    plain = len(above) == 2 and above[1].bandwidth == above[0].degree * above[0].bandwidth
+    switch = switch_for(chip) if plain else None
     if switch is not None:
         tree = fat_tree(chip, switch, piece.chips) if piece.chips > node.degree else None
         rows = []

@@ -134,7 +134,7 @@ class Span:
 
 
 def _width(level: Level, fan: Number, reach: Number) -> Number:
-    """What a child has towards the others of its group: all of its link to a switch; without one, its links to these."""
+    """What a child has towards the others of its group: its link to a switch, or without one its links to these."""
     whole = level.bandwidth
     if level.peers:
         whole = whole * minimum(maximum(fan - 1, 1), level.peers) / level.peers

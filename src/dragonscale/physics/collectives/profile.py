@@ -109,7 +109,7 @@ def expected_time(kind: str, volume: Number, group: Group, profile: Profile, opt
         parts = stages(kind, volume, group)
         return sum(times * expected_time(what, size, on, profile, options) for times, what, size, on in parts)
     if isinstance(group, Switches):
-        seconds = _under_switches(kind, volume, group, profile, options)
+        seconds = _under_switches(kind, volume, group, profile, options) + _far(kind, group)
     else:
         seconds = _as_bound(kind, volume, group, profile, options)
     return seconds if is_symbolic(group.size) else where(group.size <= 1, 0.0, seconds)
@@ -212,6 +212,16 @@ def _under_switches(kind: str, volume: Number, group: Switches, profile: Profile
     extra = profile.own("library")
     usual = usual + extra.seconds(0, 0.0, volume) if extra else usual
     return where(layout.nodes > 1, usual, minimum(usual, *own)) if own else usual
+
+
+_MEASURED = 3
+"""Tiers that profiles know: node, leaf and spine."""
+
+
+def _far(kind: str, group: Switches) -> Number:
+    """Latency of the tiers that no profile has measured, a WAN between sites: that of the bound."""
+    passes = 2 if kind == "all_reduce" else 1
+    return sum(passes * span.level.latency * log2(span.fan) for span in group.spans[_MEASURED:])
 
 
 def _ring(kind: str, volume: Number, layout: _Layout, profile: Profile) -> Number:

@@ -2,12 +2,13 @@
 (`h100+hbm=2x`)."""
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale.errors import unknown
+from dragonscale.errors import nearest, unknown
 from dragonscale.physics.hardware.changes import changed_chip, split_changes
 from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.hardware.chip_file import merge, read_chip
@@ -20,12 +21,23 @@ def _tables() -> dict[str, dict[str, Any]]:
     return built_in(Path(__file__).with_name("chips"))
 
 
+_VENDORS = {"nvidia", "tesla", "geforce", "amd", "instinct", "intel", "habana", "aws", "apple", "google", "cloud"}
+
+
+def _spelling(name: str) -> str:
+    """A name without capitals, vendors and what stands between its words.
+
+    >>> _spelling("NVIDIA H100-SXM5 80GB"), _spelling("rtx_4090")
+    ('h100sxm580gb', 'rtx4090')
+    """
+    return "".join(word for word in re.split(r"[\s_-]+", name.strip().lower()) if word not in _VENDORS)
+
+
 @functools.cache
 def _names() -> dict[str, str]:
     """Every accepted spelling and the chip it means."""
     tables = _tables()
-    spellings = {alias.lower(): name for name, table in tables.items() for alias in table.get("aliases", [])}
-    return spellings | {name.lower(): name for name in tables}
+    return {_spelling(one): name for name, table in tables.items() for one in (*table.get("aliases", []), name)}
 
 
 def chip_names() -> list[str]:
@@ -35,7 +47,7 @@ def chip_names() -> list[str]:
 
 def is_chip(name: str) -> bool:
     """Whether a built-in chip has this name or alias."""
-    return name.strip().lower() in _names()
+    return _spelling(name) in _names()
 
 
 def _based(table: dict[str, Any]) -> dict[str, Any]:
@@ -57,9 +69,11 @@ def _based(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolve(name: str) -> str:
-    spelling = name.strip().lower()
+    spelling = _spelling(name)
     if spelling not in _names():
-        raise unknown("chip", name, chip_names(), "A path ending in .toml describes a chip of your own.")
+        meant = _names().get(nearest(spelling, _names(), 0.6), "")
+        hint = "A path ending in .toml or .yaml describes a chip of your own."
+        raise unknown("chip", name, chip_names(), hint, meant)
     return _names()[spelling]
 
 

@@ -40,6 +40,8 @@ _MEMORY = {"capacity": 0.0, "bandwidth": None, "visible": None}
 _WIDER = {"fp4": "fp8", "fp6": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "fp16": "bf16", "bf16": "fp16"}
 
 
+WHAT_IF = "what-if"
+"""The source of numbers that somebody asks about."""
 HOST_MEMORY = 128e9
 """Bytes of host memory for each chip where nothing is known: half of what the nodes of large GPUs have."""
 
@@ -145,6 +147,8 @@ class Chip:
     default_slice: str = ""
     architecture: str = ""
     """The generation that software asks for: hopper, cdna3, tpu-v5e …"""
+    announced: bool = False
+    """Whether nobody can have it yet, so that its numbers are promises."""
     facts: dict[str, Quantity] = field(default_factory=dict, repr=False)
     sources: dict[str, str] = field(default_factory=dict, repr=False)
     like: str = ""
@@ -264,7 +268,7 @@ class Chip:
             # programs find the same share of more memory, unless the change says what they find
             grown = changes["memory.hbm.capacity"] / self.hbm.capacity
             changes = {"memory.hbm.visible": self.visible * grown} | changes
-        changed = {path: replace(self.facts[path], value=value, source="what-if") for path, value in changes.items()}
+        changed = {path: replace(self.facts[path], value=value, source=WHAT_IF) for path, value in changes.items()}
         return assemble(self, self.facts | changed)
 
 

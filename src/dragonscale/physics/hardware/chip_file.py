@@ -112,6 +112,7 @@ class ChipFile(Strict, frozen=True):
     released: str = ""
     default_slice: str = ""
     architecture: str = ""
+    announced: bool = False
 
 
 def read_quantity(written: Written, dimension: str, where: str, default_source: str) -> Quantity:
@@ -159,6 +160,9 @@ def _merged_levels(base: Any, changes: Any) -> Any:
     return [merge(one, named.get(one["name"], {})) for one in base] if len(named) == len(changes) else changes
 
 
+_WORDS = ("released", "default_slice", "architecture", "announced")
+
+
 def read_chip(table: dict[str, Any], origin: str) -> Chip:
     """Check a table against `ChipFile` and assemble the chip."""
     file = checked(table, ChipFile, "chip file", origin)
@@ -175,7 +179,7 @@ def read_chip(table: dict[str, Any], origin: str) -> Chip:
         raise InputError(f"{at} must have either [ici] (a torus) or [[levels]] (switches).")
     _check_levels(file.levels, at)
     sources = {key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()}
-    words: dict[str, Any] = {name: getattr(file, name) for name in ("released", "default_slice", "architecture")}
+    words: dict[str, Any] = {name: getattr(file, name) for name in _WORDS}
     words["aliases"] = tuple(file.aliases)
     blank = Chip(file.name, file.title, file.kind, {}, {}, {}, _network_shape(file), **words, sources=sources)
     chip = assemble(blank, _facts(file, origin))
@@ -194,7 +198,9 @@ def _named(formats: FormatsFile | None) -> tuple[str, ...]:
 def _network_shape(file: ChipFile) -> Torus | Tree:
     """The network without its numbers, which `assemble` fills in from the facts."""
     if file.ici is None:
-        return Tree(tuple(Level(level.name, level.degree, 0.0, 0.0, level.reduces, level.peers) for level in file.levels))
+        return Tree(
+            tuple(Level(level.name, level.degree, 0.0, 0.0, level.reduces, level.peers) for level in file.levels)
+        )
     if file.ici.wrap not in ("full-axis", "cubes", "never", "always"):
         raise InputError(f"ici.wrap is {shorten(file.ici.wrap)}; it is one of full-axis, cubes, always, never.")
     return Torus(0, 0.0, 0.0, (), file.ici.wrap, file.ici.slices)
