@@ -93,6 +93,9 @@ class ChipReport(Record):
     facts: list[ChipFact]
     sources: dict[str, str]
     pod: PodTotals | None = None
+    announced: bool = False
+    assumed: str = ""
+    """What the file of a chip of one's own leaves out, and what was taken instead."""
 
     def headline(self) -> str:
         return (
@@ -126,7 +129,10 @@ def network_text(chip: Chip) -> tuple[str, str]:
         shape = "x".join(map(str, network.pod))
         return f"{network.axes}D torus, {network.link / 1e9:g} GB/s per link one way", f"pod of {shape}"
     first, names = network.levels[0], " → ".join(level.name for level in network.levels)
-    return f"{first.degree} per {first.name}, {first.bandwidth / 1e9:g} GB/s each one way", names
+    words = f"{first.degree} per {first.name}, {first.bandwidth / 1e9:g} GB/s each one way"
+    if first.peers:
+        words += f", {first.bandwidth / first.peers / 1e9:.3g} of it to each neighbour"
+    return words + (f", {first.bridge / 1e9:g} GB/s between two by a bridge" if first.bridge else ""), names
 
 
 def _parts(chip: Chip) -> list[PartRow]:
@@ -313,6 +319,15 @@ def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
         rows.append(TierRow(level.name, groups, children, rate, rate / below, children * rate / 2, None))
         below *= children
     return rows, None
+
+
+class TemplateReport(Record):
+    """A chip file to start from."""
+
+    text: str
+
+    def headline(self) -> str:
+        return "a chip file"
 
 
 MOST = 4096

@@ -13,6 +13,7 @@ from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice
+from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.units import render
 from dragonscale.training.budget import run_budget
 from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smallest_change
@@ -75,8 +76,8 @@ def first_verdict(asked: TrainAsked, report: records.TrainReport) -> Verdict:
 def written_slice(asked: TrainAsked, report: records.TrainReport) -> str:
     """The slice as a command reads it: with the path of its chip's file, where it has one."""
     name, _, topology = report.slice.rpartition(":")
-    paths = [text for text, (chip, _) in asked.targets.items() if chip.name == name and ".toml" in text]
-    return f"{paths[0].partition('.toml')[0]}.toml:{topology}" if paths else report.slice
+    paths = [text for text, (chip, _) in asked.targets.items() if chip.name == name and chip_path(text)]
+    return f"{chip_path(paths[0])}:{topology}" if paths else report.slice
 
 
 # The planner asked backwards: the fewest chips, the cheapest part of a slice, the largest batch or model.

@@ -11,7 +11,7 @@ from typing import Any
 from dragonscale.errors import nearest, unknown
 from dragonscale.physics.hardware.changes import changed_chip, split_changes
 from dragonscale.physics.hardware.chip import Chip
-from dragonscale.physics.hardware.chip_file import merge, read_chip
+from dragonscale.physics.hardware.chip_file import completed, merge, read_chip
 from dragonscale.tables import built_in, file_version, read_table
 
 
@@ -77,16 +77,29 @@ def _resolve(name: str) -> str:
     return _names()[spelling]
 
 
+_FILE = re.compile(r".*?\.(?:toml|ya?ml)(?=$|[:+*])", re.IGNORECASE)
+
+
+def chip_path(text: str) -> str:
+    """The path of a user's chip file at the start of what was written; empty where there is none.
+
+    >>> chip_path("./my.yaml+hbm=2x:8"), chip_path("my.chip.toml"), chip_path("h100:8")
+    ('./my.yaml', 'my.chip.toml', '')
+    """
+    found = _FILE.match(text.strip()) if len(text) < 5000 else None
+    return found[0] if found else ""
+
+
 def _remembered(load: Callable[[str], Chip]) -> Callable[[str], Chip]:
     """Chips are loaded once; a user's own file again as soon as it is another file or has changed."""
     known = functools.cache(lambda name, _: load(name))
 
     @functools.wraps(load)
     def loaded(name: str) -> Chip:
-        path, ending, _ = name.partition(".toml")
-        if not ending:
+        path = chip_path(name)
+        if not path:
             return known(name, None)
-        version = file_version(path + ending)
+        version = file_version(path)
         return load(name) if version is None else known(name, version)  # what cannot be read says why
 
     return loaded
@@ -94,7 +107,7 @@ def _remembered(load: Callable[[str], Chip]) -> Callable[[str], Chip]:
 
 @_remembered
 def load_chip(name: str) -> Chip:
-    """A chip by name (`v5p`, `h100`), alias, or path of a TOML file; with changes after it (`h100+hbm=1.5x`).
+    """A chip by name (`v5p`, `h100`), alias, or path of a TOML or YAML file; with changes after it (`h100+hbm=1.5x`).
 
     >>> load_chip("v5e").peak("bf16")
     197000000000000.0
@@ -104,9 +117,11 @@ def load_chip(name: str) -> Chip:
     plain, changes = split_changes(name)
     if changes:
         return changed_chip(load_chip(plain), *changes)
-    if name.endswith(".toml"):
+    if chip_path(name):
         table = read_table(Path(name), "Chip file")
-        chip = read_chip(_based(table), name)
-        return replace(chip, like=_resolve(str(table["base"]))) if "base" in table else chip
+        if "base" in table:
+            return replace(read_chip(_based(table), name), like=_resolve(str(table["base"])))
+        whole, told = completed(table, name)
+        return replace(read_chip(whole, name), assumed=told)
     key = _resolve(name)
     return read_chip(_based(_tables()[key]), f"{key}.toml")

@@ -151,6 +151,8 @@ class Chip:
     """Whether nobody can have it yet, so that its numbers are promises."""
     facts: dict[str, Quantity] = field(default_factory=dict, repr=False)
     sources: dict[str, str] = field(default_factory=dict, repr=False)
+    assumed: str = ""
+    """What a user's file left out and what was taken instead, in a sentence."""
     like: str = ""
     """The built-in chip that a file or a what-if starts from: its software and measured efficiencies are taken."""
     kernels: str = ""

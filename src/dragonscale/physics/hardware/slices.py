@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.physics.hardware.catalogue import is_chip, load_chip
+from dragonscale.physics.hardware.catalogue import chip_path, is_chip, load_chip
 from dragonscale.physics.hardware.changes import split_changes
 from dragonscale.physics.hardware.chip import Chip, Torus, Tree
 from dragonscale.physics.hardware.parts import cores
@@ -256,7 +256,7 @@ def _split(text: str) -> tuple[Chip, tuple[int, ...] | None, int]:
     match = _SLICE.fullmatch(text.strip()) if len(text) < 500 else None
     if match is None or ("*" in text and match["pods"] is None):
         raise InputError(f"{shorten(text)} is not a slice; write CHIP:TOPOLOGY such as 'v5p:8x16x16' or 'h100:4096'.")
-    if ":" in match["chip"] and not split_changes(match["chip"])[0].endswith(".toml"):
+    if ":" in match["chip"] and not chip_path(match["chip"]):
         name, _, shape = match["chip"].partition(":")
         load_chip(name)
         wrong = f"{shorten(text)} has the topology {shorten(shape)}"
