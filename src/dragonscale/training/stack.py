@@ -127,6 +127,8 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of a gradient in memory."""
     master_bytes: float = 4.0
     """Bytes of the master copy of a weight."""
+    frozen_bytes: float = 2.0
+    """Bytes of a weight that is not trained, where it is in no narrow format."""
     ring_gradient_bytes: float = 2.0
     """Bytes of the gradients of keys and values on their way round a ring."""
     activation_bytes: float = 2.0

@@ -72,7 +72,8 @@ def layer_passes(
         # A program that XLA compiles casts weights at every use; others copy what they gather, where there is something
         # to gather.
         gathers = held[name].shards if stack.memory.allocator == "caching" else 1.0
-        copied = timer.copy(gathers * held[name].used * stack.state.weight_copies / 2 * (plan.zero == 3))
+        every = gathers * (held[name].used + held[name].frozen) * (plan.zero == 3)
+        copied = timer.copy(every * stack.state.weight_copies / 2)
         added = timer.copy(held[name].used * accumulated_bytes(stack, microbatches))
         remat = plan.remat if "block" in name else "none"
         if "block" in name:  # layers are scanned
