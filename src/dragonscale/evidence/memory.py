@@ -110,7 +110,8 @@ def adapters_of(row: Row) -> dict[str, Any]:
     skip_if(not targets, "targets of the adapters not stated")
     skip_if(not rank, "rank of the adapters not stated")
     narrow = meaning(known["frozen"], f"{row['framework']} {row['precision']} {row['notes']}")
-    return {"lora_rank": rank, "lora_targets": targets.strip(), "frozen": narrow if row["method"] == "qlora" else "bf16"}
+    kept = narrow if row["method"] == "qlora" else "bf16"
+    return {"lora_rank": rank, "lora_targets": targets.strip(), "frozen": kept}
 
 
 def stack_of(row: Row) -> str:

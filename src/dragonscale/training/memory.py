@@ -19,6 +19,7 @@ from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.physics.sharding.layout import local_elements
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.rules import Rules
+from dragonscale.training.eager import kept_bytes
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES, matrix_names
 from dragonscale.training.plan import Plan, layer_policies
@@ -101,7 +102,6 @@ class WeightShares:
     frozen_state: Number = 0.0
     quantized: Number = 0.0
     quantized_state: Number = 0.0
-    largest: Number = 0.0
 
     @property
     def shards(self) -> Number:
@@ -120,7 +120,6 @@ def section_shares(setting: Setting, section: Section, mesh: Mesh) -> WeightShar
             use, held = (kind or "used", f"{kind}_state" if kind else "state")
             sums[use], sums[held] = sums[use] + one * counts, sums[held] + share * counts
         sums["matrices"] = sums["matrices"] + share * (name in matrices)
-        sums["largest"] = maximum(sums["largest"], one * (name in narrow))
     return WeightShares(**sums)
 
 
@@ -142,18 +141,18 @@ def section_bytes(setting: Setting, section: Section, microbatch: Number, mesh: 
         weights=(1 - gathered) * used * width + _untrained(setting, own, gathered),
         gradients=(state + piped * (used - state) if plan.zero >= 2 else used) * stack.state.gradient_bytes,
         optimizer=state_bytes(plan, stack, state, own.matrices, shards),
-        gathered=gathered * (used * width + _stored(setting, own.frozen, own.quantized)) + 2.0 * own.largest,
+        gathered=gathered * (used * width + _stored(setting, own.frozen, own.quantized)),
         activations=sum((size for _, size in saved_bytes(section, sizes, mesh, plan, rules, stack)), 0.0 * used),
         working=_head_input(sizes, mesh, rules)
         if section.name == "head"
-        else (1 + GRADIENTS_ALIVE) * stack.memory.kept_copies * _alive(section, sizes, mesh, rules, "none")
+        else _backward_bytes(section, sizes, mesh, rules, stack)
         + _whole_residuals(sizes, mesh, rules)
         + _whole_keys(section, sizes, mesh, rules)
         + (0.0 if stack.kernels.flash or "block" not in section.name else _squares(sizes, mesh)),
         reducing=shards * used * (2.0 + stack.state.scatter_bytes * (stack.state.scatter_bytes > 2)) * (plan.zero >= 2),
         placeholders=2.0 * _distinct(section, mesh, rules) if stack.memory.placeholders else 0 * used,
         logits=_logits(section, sizes, mesh, rules, stack),
-        entry=_alive(section, sizes, mesh, rules, "block") if "block" in section.name else 0.0 * used,
+        entry=_entry(section, sizes, mesh, rules, stack) if "block" in section.name else 0.0 * used,
         parameters=state,
         used=used,
         shards=shards,
@@ -238,6 +237,18 @@ def _alive(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules,
     return sum((size for _, size in kept_tensors(section, sizes, mesh, rules, policy)), 0.0)
 
 
+def _entry(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules, stack: Stack) -> Number:
+    return _alive(section, sizes, mesh, rules, "block") * stack.eager.residual / 2
+
+
+def _backward_bytes(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules, stack: Stack) -> Number:
+    """Activations and their gradients that are alive in a layer's backward pass."""
+    needed = _alive(section, sizes, mesh, rules, "none")
+    if stack.eager.counted and "block" in section.name:
+        return needed + sum(kept_bytes(section, sizes, mesh, rules, stack.eager))
+    return (1 + GRADIENTS_ALIVE) * stack.memory.kept_copies * needed
+
+
 def _whole_residuals(sizes: dict[str, Number], mesh: Mesh, rules: Rules) -> Number:
     """A layer's input gathered over `tensor`, its gradient before it is scattered, and the next one's: three whole."""
     if not rules.spread:
@@ -272,7 +283,7 @@ def saved_bytes(
     if remat == "offload":
         return
     if remat == "block":
-        yield from kept_tensors(section, sizes, mesh, rules, "block")
+        yield "input", _entry(section, sizes, mesh, rules, stack)
         return
     narrow = min(2.0, dtype_bytes(plan.dtype)) if stack.state.narrow_weights else 2.0
     least = _alive(section, sizes, mesh, rules, "block")
@@ -284,6 +295,8 @@ def saved_bytes(
     more: Number = 0.0
     if not stack.kernels.flash and remat == "none":
         more = more + _squares(sizes, mesh)
+    if stack.eager.counted and remat == "none":
+        more = more + kept_bytes(section, sizes, mesh, rules, stack.eager)[0]
     yield from kept
     yield "copies and scores", more + (total + more - least) * (stack.memory.kept_copies - 1)
 

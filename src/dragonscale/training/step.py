@@ -80,10 +80,11 @@ def layer_passes(
             copied = copied + timer.copy(held[name].activations * stack.memory.kept_moves / 2) + stack.host.layer_s
         offloads = remat == "offload" or ("block" in name and layers_of(plan.offload) > 0)
         run = LayerRun(one, stack, remat, plan.ring, two_way, often, offloads)
-        forward[name], backward[name] = (
-            forward_pass(run, copied),
-            backward_pass(run, reduced_often(plan), copied + added),
-        )
+        # Quantised weights are written out in bf16 for each use.
+        written = timer.copy(held[name].quantized * (setting.tuning.frozen_bytes + WEIGHT_BYTES))
+        again = 2.0 if remat in ("block", "offload") else 1.0
+        forward[name] = forward_pass(run, copied + written)
+        backward[name] = backward_pass(run, reduced_often(plan), copied + added + again * written)
     return forward, backward
 
 
