@@ -160,17 +160,12 @@ class Verdict:
         return self.ledger.total("flops", lambda line: line.kind in MATMULS)
 
 
-ADAPTER_STATE = {"master_bytes": 2.0, "gradient_bytes": 4.0}
-"""Adapters, beside what they are used in, and their gradients: in fp32 (PEFT's autocast_adapter_dtype, Megatron's
-master copies)."""
-
-
 def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], detail: bool = True) -> Setting:
     """The setting of plans that share their words and their structure."""
     chip = job.slice.chip
     stack = on_chip(job.stack, chip.kind)
     if job.tuning.rank:
-        stack = change(with_adapters_on(stack), "state", **ADAPTER_STATE)
+        stack = with_adapters_on(stack, job.tuning.frozen != "bf16")
     timer, network = expected_timer(chip, plan.dtype, stack), profile_for(chip, job.transport)
     work = (float(job.batch), job.sequence, plan, stack, timer, network)
     return Setting(job.model.program(), job.slice, *work, folded, undivided, detail, job.documents, tuning=job.tuning)
