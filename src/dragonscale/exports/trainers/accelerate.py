@@ -7,7 +7,7 @@ plan is a config of its plugin. Batch, steps, optimizer and checkpoints are the 
 for `run_clm.py`, the example of transformers that trains language models; any script that reads TrainingArguments takes
 the same file without the lines that name model and data.
 
-Weights: the stacks `hf-fsdp` hold them in fp32 and compute in bf16 (mixed precision), the stacks `hf` load and keep
+Weights: the stacks `hf-fsdp` hold them in fp32 and compute in bf16 (mixed precision), `hf-bf16` load and keep
 them in bf16.
 
 Read are a config, the flags of `accelerate launch`, or the Trainer's own flags under torchrun. FSDP1's names are read
@@ -299,7 +299,7 @@ def _stack(source: Source, run: HubRun) -> str:
         return kept
     if run.by_deepspeed and not kept:
         return "deepspeed"
-    return ("hf" if pure else "hf-fsdp") + ("-liger" if liger else "")
+    return ("hf-bf16" if not liger else "hf-liger") if pure else "hf-fsdp" + ("-liger" if liger else "")
 
 
 CONFIG, ARGUMENTS, SCRIPT = "accelerate.yaml", "training_args.json", "run_clm.py"
@@ -307,7 +307,7 @@ PORT = 29500
 
 
 def _settings(run: TrainingRun) -> dict[str, Any]:
-    """What config and arguments are about. Ranks that shard nothing are replicas; the stacks `hf` keep weights in bf16
+    """What config and arguments are about. Ranks that shard nothing are replicas; `hf-bf16` keeps weights in bf16
     alone (`pure`); blocks are recomputed by FSDP where it shards, by the Trainer elsewhere."""
     plan = run.plan
     sharding = (plan.fsdp > 1 and plan.zero > 0) or plan.context > 1
