@@ -10,7 +10,8 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
 from dragonscale.physics.hardware import chip_names, load_chip
-from dragonscale.physics.hardware.prices import at_price, price_kind, price_text, read_prices, unpriced
+from dragonscale.physics.hardware.price_book import Tariff
+from dragonscale.physics.hardware.prices import price_kind, price_text, read_prices, unpriced
 
 CHIPS = [load_chip(name) for name in chip_names() if name not in ("h20", "h800")]
 LISTED = ("gb300", "a10g", "t4")
@@ -96,7 +97,8 @@ def test_chips_without_a_price_say_so() -> None:
     h20 = load_chip("h20")
     assert unpriced([h20]) == "No price is known for h20: ranked by chips; give --price h20=2/h."
     assert "after those with a price" in unpriced([h20, load_chip("h100")])
-    assert unpriced([at_price(h20, {"h20": 2.0})]) == ""
+    assert unpriced([Tariff({"h20": 2.0}).paid(h20)]) == ""
+    assert unpriced([Tariff({}, "spot").paid(h20)], kind="spot").startswith("No spot price is known for h20")
 
 
 SMALL = {
@@ -137,7 +139,7 @@ def test_every_command_takes_a_price_and_says_where_none_is_known(command: str, 
     assert "No price is known for h20" in text.replace("\n", " ")
     assert cost(answer) is None
     text, one = told("--price", "2/h")
-    assert "at $2.00/h given" in text.replace("\n", " ").replace("          ", "")
+    assert "at $2.00/h given" in " ".join(text.split())
     _, twice = told("--price", "h20=4/h,v5e=1/h")
     assert cost(twice) == pytest.approx(2 * cost(one))
     assert twice["prices"][0]["kind"] == "given"

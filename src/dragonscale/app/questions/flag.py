@@ -44,12 +44,13 @@ REQUIRED: Any = _Required()
 
 WORK = "Workload"
 WHERE = "Chips and prices"
+RUN = "Failures and checkpoints"
 PLAN = "Plan"
 SOFTWARE = "Software and formats"
 COMPILER = "Compiler"
 SHOW = "Answer"
 FILES = "Files"
-GROUPS = (WORK, WHERE, PLAN, SOFTWARE, COMPILER, SHOW, FILES)
+GROUPS = (WORK, WHERE, RUN, PLAN, SOFTWARE, COMPILER, SHOW, FILES)
 """The groups of a command's help, in their order."""
 
 

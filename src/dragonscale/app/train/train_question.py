@@ -177,7 +177,7 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     on, stack = asked_chips(question.on, question.set, question.profile), question.stack.strip().lower()
     question = replace(question, stack=stack, model=named, on=on, set="", profile="")
     model = load_model(question.model)
-    where = asked_targets(question.on, question.price)
+    where = asked_targets(question.on, question)
     chip, piece = where.targets[0] if len(where.targets) == 1 and not where.everywhere else (None, None)
     sequence, length = parse_length(question.seq, "--seq")
     sequences, note = read_batch(question.batch, sequence)
