@@ -46,11 +46,12 @@ WORK = "Workload"
 WHERE = "Chips and prices"
 RUN = "Failures and checkpoints"
 PLAN = "Plan"
+TUNING = "Fine-tuning"
 SOFTWARE = "Software and formats"
 COMPILER = "Compiler"
 SHOW = "Answer"
 FILES = "Files"
-GROUPS = (WORK, WHERE, RUN, PLAN, SOFTWARE, COMPILER, SHOW, FILES)
+GROUPS = (WORK, TUNING, WHERE, RUN, PLAN, SOFTWARE, COMPILER, SHOW, FILES)
 """The groups of a command's help, in their order."""
 
 
