@@ -104,7 +104,8 @@ def published(name: str) -> float:
 @dataclass(frozen=True)
 class Conditions:
     """What a run meets, as far as it was said: seconds between checkpoints, bytes/s that storage takes from all hosts,
-    whether a save waits for it, seconds between failures of the whole job, spare hosts."""
+    whether a save waits for it, seconds between failures of the whole job, spare hosts, whether chips are spot chips,
+    seconds until a job that failed runs again."""
 
     every: float | None = None
     storage: float | None = None
@@ -112,6 +113,7 @@ class Conditions:
     mtbf: float | None = None
     spares: float | None = None
     spot: bool = False
+    restart: float | None = None
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def run_goodput(piece: Slice, clean_s: float, checkpoint_bytes: float, given: Co
     write = checkpoint_bytes / storage
     save = write if given.waits else min(write, published("blocking"))
     # what is not yet written when a job fails is lost with the work since
-    restart = published("restart") + write + (0.0 if given.waits else write)
+    restart = (given.restart or published("restart")) + write + (0.0 if given.waits else write)
     best = best_interval(1, rate, restart, save) if rate else clean_s
     interval = min(given.every or max(best, write - save), clean_s)
     share = float(goodput(1, rate, interval, restart, save))

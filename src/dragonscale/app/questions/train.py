@@ -44,6 +44,8 @@ class TrainQuestion(Question):
     save."""
     mtbf: Text = Text("", "TIME", flag.RUN)
     """Time between failures of the whole job (3h); as published of such chips and hosts without it."""
+    restart: Text = Text("", "TIME", flag.RUN)
+    """Time until a job that failed runs again, without loading the checkpoint (10m)."""
     spares: Text = Text("", "HOSTS", flag.RUN)
     """Spare hosts, paid for: 4, or 5% of them. Without it a failed host is replaced at once by someone else's."""
     deadline: Text = Text("", "TIME", flag.WHERE)

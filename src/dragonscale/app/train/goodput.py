@@ -1,10 +1,13 @@
 """A run with failures: what `--checkpoint-every`, `--storage`, `--mtbf`, `--spares` and `--pricing spot` say of it, and
 the days, dollars and energy that it then takes."""
 
+import re
+
 from dragonscale.app.given import read_part
 from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.app.train.train_records import GoodputReport, TrainReport
 from dragonscale.errors import Infeasible, InputError, shorten
+from dragonscale.models.lora import PART
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.price_book import SPOT, site, site_watts
@@ -20,7 +23,7 @@ LONGEST = 1e9
 def _seconds(text: str, flag: str, example: str) -> float | None:
     if not text.strip():
         return None
-    seconds = parse(text, "s", flag)
+    seconds = parse(re.sub(r"(?<=\d)\s*m$", "min", text.strip()), "s", flag)  # nobody saves every 30 milliseconds
     if not 0 < seconds < LONGEST:
         raise InputError(f"{flag} is {shorten(text)}; write a time, such as {example}.")
     return seconds
@@ -47,6 +50,7 @@ def read_conditions(asked: TrainAsked, piece: Slice) -> Conditions:
         _seconds(question.mtbf, "--mtbf", "3h"),
         spares,
         price_kind(piece.chip) == SPOT,
+        _seconds(question.restart, "--restart", "5m"),
     )
 
 
@@ -66,7 +70,8 @@ def add_goodput(asked: TrainAsked, report: TrainReport) -> None:
     if job is None or first.days is None:
         return
     given = read_conditions(asked, job.slice)
-    saved = checkpoint_bytes(count_parameters(job.model).total, first.plan, job.stack)
+    counts = count_parameters(job.model)
+    saved = checkpoint_bytes(counts.by_part.get(PART, counts.total), first.plan, job.stack)  # adapters alone are saved
     try:
         run = run_goodput(job.slice, first.days * DAY, saved, given)
     except Infeasible as error:
