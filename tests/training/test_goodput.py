@@ -14,10 +14,15 @@ from hypothesis import strategies as some
 import dragonscale as ds
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.faces.cli import main
+from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.tables import beside
 from dragonscale.training import goodput as failures
+from dragonscale.training.evaluation import make_job
 from dragonscale.training.goodput import DAY, Conditions, best_interval, enough_hosts, goodput, run_goodput
+from dragonscale.training.inverse import finished_s, run_seconds
+from dragonscale.training.keeper import Candidate
+from dragonscale.training.plan import Plan
 from tools import list_goodput
 
 RATES = some.floats(1e-8, 1e-4)
@@ -80,6 +85,16 @@ def test_saves_that_are_not_waited_for_stop_a_job_briefly_and_lose_what_is_not_w
 def test_a_save_is_written_before_the_next_begins() -> None:
     slow = run_goodput(PIECE, 30 * DAY, 1e13, Conditions(storage=1e9, mtbf=2 * DAY))
     assert slow.interval_s == pytest.approx(1e4 - 6.3)
+
+
+def test_a_deadline_is_held_with_failures() -> None:
+    job = make_job(load_model("llama3-8b"), parse_slice("h100:64"), 128, 8192, "megatron-core")
+    best = Candidate(Plan(fsdp=64), 2.0, 50e9)
+    clean = run_seconds(job, 2.0, 1e12)
+    usual, failing = (finished_s(replace(job, run=Conditions(mtbf=mtbf)), best, 1e12) for mtbf in (None, 7200.0))
+    assert clean < usual < failing
+    assert finished_s(replace(job, run=Conditions(mtbf=60.0)), best, 1e12) == math.inf
+    assert finished_s(job, best, None) == 2.0
 
 
 def test_a_short_run_saves_once() -> None:

@@ -104,8 +104,8 @@ def published(name: str) -> float:
 @dataclass(frozen=True)
 class Conditions:
     """What a run meets, as far as it was said: seconds between checkpoints, bytes/s that storage takes from all hosts,
-    whether a save waits for it, seconds between failures of the whole job, spare hosts, whether chips are spot chips,
-    seconds until a job that failed runs again."""
+    whether a save waits for it, seconds between failures of the whole job, spare hosts (below one: a part of them),
+    whether chips are spot chips, seconds until a job that failed runs again."""
 
     every: float | None = None
     storage: float | None = None
@@ -166,6 +166,11 @@ class Run:
         """The share of all time that makes progress."""
         return self.clean_s / self.seconds
 
+    def dollars(self, piece: Slice) -> float | None:
+        """What it costs in the mean; None without a price."""
+        price = piece.chip.price
+        return None if price is None else self.busy_s / 3600 * piece.chips * self.paid * price
+
     @property
     def busy_p90_s(self) -> float:
         return self.busy_s + self.more_s
@@ -212,13 +217,15 @@ def run_goodput(piece: Slice, clean_s: float, checkpoint_bytes: float, given: Co
     best = best_interval(1, rate, restart, save) if rate else clean_s
     interval = min(given.every or max(best, write - save), clean_s)
     share = float(goodput(1, rate, interval, restart, save))
-    out = failing * published("swapped") * published("repair")
-    here = enough_hosts(out, given.spares) if given.spares is not None else 1.0
+    out, spares = failing * published("swapped") * published("repair"), given.spares
+    if spares is not None and 0 < spares < 1:
+        spares = float(math.ceil(spares * piece.hosts))
+    here = enough_hosts(out, spares) if spares is not None else 1.0
     waiting = 1 - here * (published("spot_available") if given.spot else 1.0)
-    paid = 1 + (given.spares or 0.0) / piece.hosts
+    paid = 1 + (spares or 0.0) / piece.hosts
     # who owns spares, owns the chips too: waiting for a host is paid for, waiting for spot chips is not
     paid /= here
     source = "by --mtbf" if given.mtbf else family_of(piece)["name"]
     spread = 0.0 if given.mtbf else published("spread")
-    numbers = interval, save, write, restart, share, waiting, given.spares, out, paid, spread
+    numbers = interval, save, write, restart, share, waiting, spares, out, paid, spread
     return Run(clean_s, rate, preempted, source, checkpoint_bytes, storage, *numbers)

@@ -253,7 +253,7 @@ class StackRow(Utilised):
 
 
 class SliceRow(Utilised):
-    """The recommended plan on one of several slices, or why there is none."""
+    """The recommended plan on one of several slices, or why there is none; days and dollars are with failures."""
 
     slice: str
     chips: int
