@@ -53,6 +53,10 @@ class Confirmed:
     holds: bool
     missed: Config | None = None
 
+    def rank(self, asked: ServeAsked) -> tuple[float, ...]:
+        """What runs are ranked by, the least first."""
+        return not self.holds, *worth(self.config, asked.ask, self.replicas)
+
     def as_means(self, asked: ServeAsked) -> ServeAsked:
         """What was asked for as means, if requests of other batches were as far from theirs as those of this run (at a
         rate, which does not fill batches: from its own)."""
@@ -116,7 +120,7 @@ def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> list[Confirmed]:
     tried, first = list[Confirmed](), {one.place: one for one in chosen}
 
     def rank(one: Confirmed) -> tuple[float, ...]:
-        return not one.holds, *worth(one.config, asked.ask, one.replicas)
+        return one.rank(asked)
 
     for config in [one for one in chosen if is_short(asked, one)]:
         best = min(tried, key=rank, default=None)
