@@ -17,6 +17,7 @@ from dragonscale.serving.plan_file import SavedPlan, save_serving_plan
 from dragonscale.sheets.sheet import NextStep, Prose, Sheet, Title, facts, sheet
 from dragonscale.training.plan import short_plan
 from dragonscale.training.plan_file import TrainingFile, save_training_file
+from dragonscale.training.tuning import FIELDS
 
 
 class ImportReport(Record):
@@ -143,7 +144,7 @@ def report_of(found: Imported) -> ImportReport:
 
 def _workload(file: TrainingFile | SavedPlan) -> dict[str, Any]:
     """What a file says of the work, as far as it says something."""
-    names = ("batch", "seq", "tokens", "price", "documents")
+    names = ("batch", "seq", "tokens", "price", "documents", *FIELDS)
     if isinstance(file, SavedPlan):
         names = ("batch", "replicas", "traffic", "targets", "launch", "speculation", "prefill")
     values = {name: msgspec.to_builtins(getattr(file, name)) for name in names}

@@ -31,7 +31,7 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import TABLES, SavedPlan
 from dragonscale.tables import read_regular
 from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import TrainingFile
+from dragonscale.training.plan_file import TUNED, TrainingFile
 from dragonscale.training.stages import chunk_sizes
 
 LONGEST = 1_000_000
@@ -247,11 +247,12 @@ def training_file(
     """A training plan's file, with what the header of an export keeps: its tokens where they come to the steps of the
     run, its slice where the user names no other."""
     kept = source.kept
-    words: dict[str, Any] = {name: source.kept_word(name) for name in ("price", "documents")}
+    words: dict[str, Any] = {name: source.kept_word(name) for name in ("price", "documents", *TUNED)}
     words |= {"model": given.model or model or source.kept_word("model"), "stack": stack}
     words["slice"] = given.slice or source.kept_word("slice")
     words["tokens"] = run_tokens(source.kept_word("tokens"), steps, batch * seq)
     numbers: dict[str, Any] = {name: float(kept.get(name, 0) or 0) for name in ("skew", "capacity")}
+    numbers["lora_rank"] = int(kept.get("lora_rank", 0) or 0)
     return TrainingFile(plan, batch=batch, seq=seq, named=frozenset(PLAN_FIELDS), **words, **numbers)
 
 

@@ -32,7 +32,8 @@ from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import TABLES, SavedPlan
 from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import TrainingFile
+from dragonscale.training.plan_file import TUNED, TrainingFile
+from dragonscale.training.tuning import FIELDS
 
 
 def experts_of(model: Transformer) -> int:
@@ -232,7 +233,7 @@ def kept_of(run: Run) -> dict[str, Any]:
     file = run.file
     if isinstance(run, TrainingRun):
         names = ("model", "slice", "stack", "numerics", "tokens", "price", "documents", "skew", "capacity")
-        return {name: getattr(file, name) for name in names}
+        return {name: getattr(file, name) for name in (*names, *FIELDS)}
     tables = {name: msgspec.to_builtins(getattr(file, name)) for name in TABLES}
     said = {name: {key: value for key, value in own.items() if value} for name, own in tables.items()}
     words = {name: getattr(file, name) for name in ("model", "slice", "engine", "batch", "replicas")}
@@ -269,10 +270,10 @@ def _checked(kept: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-_WORDS = ("model", "slice", "stack", "numerics", "engine", "tokens", "price", "documents")
+_WORDS = ("model", "slice", "stack", "numerics", "engine", "tokens", "price", "documents", *TUNED)
 _KINDS: dict[str, type] = {
     **dict.fromkeys(_WORDS, str),
-    **dict.fromkeys(("batch", "replicas"), int),
+    **dict.fromkeys(("batch", "replicas", "lora_rank"), int),
     **dict.fromkeys(("skew", "capacity"), float),
 }
 

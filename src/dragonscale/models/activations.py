@@ -1,9 +1,9 @@
 """A reading of a program: the activations that training keeps for the backward pass.
 
 The backward pass of a line needs the tensors it read (a matmul needs both its operands, a nonlinearity its argument),
-except where the gradient simply passes through: sums and biases need nothing. So what is kept is every tensor that some
-later line's gradient reads, once, however often it is read. For a plain GPT block that is the 32 bytes per token and
-channel of Korthikanti et al. (2022), who count 34 with two masks of dropout.
+except where the gradient simply passes through: sums and biases need nothing, a matmul with a frozen weight only that.
+So what is kept is every tensor that some later line's gradient reads, once, however often it is read. For a plain GPT
+block that is the 32 bytes per token and channel of Korthikanti et al. (2022), who count 34 with two masks of dropout.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ def needed_tensors(section: Section, modules: tuple[RecomputedModule, ...] = ())
             position, maker, tensor = made.setdefault(array.name, (-1, None, array))
             read.add(array.name)
             again = any(line in one.lines for one in modules)
-            passes = op.function == "add" or (op.function in _PASS_THROUGH and not again)
+            passes = op.function == "add" or (op.function in _PASS_THROUGH and not again) or hands_on(op)
             reads = not passes and not any(one.frees(position, line) for one in modules)
             if reads and "b" in array.names and array.dtype != "fp32":
                 needed[array.name, position] = (maker, tensor)
@@ -44,6 +44,11 @@ def needed_tensors(section: Section, modules: tuple[RecomputedModule, ...] = ())
     # What no line reads is read by what comes after: logits, by the loss.
     last = [(maker, tensor) for name, (_, maker, tensor) in made.items() if name not in read]
     return [*needed.values(), *last]
+
+
+def hands_on(op: Op) -> bool:
+    """Whether a matmul's gradient needs its weight alone, which is not trained."""
+    return op.frozen and op.function == "einsum"
 
 
 def saved_tensors(section: Section, policy: str) -> tuple[Array, ...]:

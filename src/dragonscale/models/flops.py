@@ -132,5 +132,9 @@ def forward_flops(sections: Iterable[Section], work: Workload) -> dict[str, Numb
 
 
 def training_flops(sections: Iterable[Section], work: Workload) -> dict[str, Number]:
-    """Forward and backward: three times forward, since each matmul has two gradients of the same size."""
-    return {part: 3 * flops for part, flops in forward_flops(sections, work).items()}
+    """Forward and backward: three times forward, since each matmul has two gradients of the same size; twice where its
+    weight is frozen."""
+    every = tuple(sections)
+    frozen = [replace(one, ops=tuple(op for op in one.ops if op.frozen)) for one in every]
+    twice = forward_flops(frozen, work)
+    return {part: 3 * flops - twice.get(part, 0) for part, flops in forward_flops(every, work).items()}

@@ -1,25 +1,114 @@
-"""A reading of a program: the parameters that low-rank adapters add to its matmuls.
+"""Low-rank adapters in a program: two thin einsums beside each targeted matmul, and nothing else trained.
 
-LoRA (Hu et al. 2021, arXiv:2106.09685) leaves a weight of `inputs` by `outputs` as it is and trains
-two thin matrices beside it, `inputs x r` and `r x outputs`: r·(inputs + outputs) parameters. Which
-dims of a weight are which is read off its line: what the line's input has and its output lacks is
-contracted, what only the output has is made, and what both have (experts, or heads with a matrix
-each) counts matrices, every one of which gets adapters of its own.
+LoRA (Hu et al. 2021, arXiv:2106.09685) leaves a weight of `inputs` by `outputs` as it is and trains two thin matrices
+beside it, `inputs x r` and `r x outputs`: r·(inputs + outputs) parameters. Which dims of a weight are which is read off
+its line: what the line's input has and its output lacks is contracted, what only the output has is made, and what both
+have (experts, or heads with a matrix each) counts matrices, every one of which gets adapters of its own.
+
+>>> from dragonscale.models.program import parse_ops
+>>> line = parse_ops("attention: Q[b, t, n, h] = X[b, t, d] · Wq[d, n, h]")
+>>> print(with_adapters(Section("block", line, {"d": 4096, "n": 32, "h": 128}), Adapters(16)))
+block
+  attention: Q[b, t, n, h] = X[b, t, d] · Wq[d, n, h]
+  adapters: Q_a[b, t, lr] = X[b, t, d] · Wq_a[d, lr]
+  adapters: Q_b[b, t, n, h] = Q_a[b, t, lr] · Wq_b[lr, n, h]
+  adapters: Q[b, t, n, h] = add(Q[b, t, n, h], Q_b[b, t, n, h])
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from dragonscale.models.program import Op, Section, dim_size
-from dragonscale.physics.notation import Array
+from dragonscale.errors import unknown
+from dragonscale.models.program import Op, Program, Section, dim_size
+from dragonscale.physics.notation import Array, Dim
 from dragonscale.physics.numbers import Number, product
+from dragonscale.tables import beside
 
-ROUTER = "router"
-"""The part that stays as it is: adapters are put on attention and on the matmuls of MLPs and experts."""
+LEFT_OUT = ("router",)
+"""Parts that stay as they are: adapters are put on attention and on the matmuls of MLPs and experts."""
+RANK = Dim("lr")
+PART = "adapters"
+_NAMES = beside(__file__, "adapters.toml")
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """Adapters of a `rank` (0: none) on weights of these names, all matmuls of the layers without any."""
+
+    rank: int = 0
+    weights: frozenset[str] = frozenset()
+
+    def takes(self, op: Op) -> bool:
+        """Whether a line gets adapters."""
+        one = op.function == "einsum" and len(op.inputs) == len(op.weights) == 1 and op.part not in LEFT_OUT
+        return one and (not self.weights or op.weights[0].name.partition("_shared")[0] in self.weights)
+
+
+def target_weights(words: Iterable[str]) -> frozenset[str]:
+    """The weights that target names stand for.
+
+    >>> sorted(target_weights(["q_proj", "linear_fc2"]))
+    ['Wd', 'Wiq', 'Wq', 'Wqa', 'Wqb', 'Wsd']
+    """
+    found: set[str] = set()
+    for word in words:
+        for name in _NAMES["also"].get(word, [word]):
+            if name not in _NAMES["targets"]:
+                raise unknown("LoRA target called", word, ["all", "attention", *_NAMES["targets"], *_NAMES["also"]])
+            found.update(_NAMES["targets"][name])
+    return frozenset(found)
+
+
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "kv_a_proj_with_mqa")
+
+
+def adapted(program: Program, adapters: Adapters) -> Program:
+    """A program whose layers have adapters, and in which nothing else is trained; modules that predict further tokens
+    are left out."""
+    if not adapters.rank:
+        return program
+    ends = {program.sections[0].name, program.sections[-1].name}
+    sections = [_frozen(one) if one.name in ends else with_adapters(_frozen(one), adapters) for one in program.sections]
+    return replace(program, sections=tuple(sections), extras=())
+
+
+def _frozen(section: Section) -> Section:
+    return replace(section, ops=tuple(replace(op, frozen=bool(op.weights)) for op in section.ops))
+
+
+def with_adapters(section: Section, adapters: Adapters) -> Section:
+    """A section with adapters beside its matmuls."""
+    ops = tuple(line for op in section.ops for line in (op, *(_beside(op) if adapters.takes(op) else ())))
+    return replace(section, ops=ops, dims=section.dims | {RANK.name: adapters.rank})
+
+
+def _beside(op: Op) -> Iterator[Op]:
+    assert op.output is not None
+    (source,), (weight,) = op.inputs, op.weights
+    many, inputs, outputs = _dims(op, weight)
+    kept = tuple(dim for dim in op.output.dims if dim.name in source.names)
+    thin = Array(f"{op.output.name}_a", (*kept, RANK))
+    wide = replace(op.output, name=f"{op.output.name}_b")
+    down, up = Array(f"{weight.name}_a", (*many, *inputs, RANK)), Array(f"{weight.name}_b", (*many, RANK, *outputs))
+    yield Op(PART, "einsum", (source,), (down,), thin)
+    yield Op(PART, "einsum", (thin,), (up,), wide)
+    yield Op(PART, "add", (op.output, wide), (), op.output)
+
+
+def _dims(op: Op, weight: Array) -> tuple[list[Dim], list[Dim], list[Dim]]:
+    """The dims of a weight that count matrices, that are contracted, and that are made."""
+    assert op.output is not None
+    reads, makes = {name for array in op.inputs for name in array.names}, set(op.output.names)
+    sides: tuple[list[Dim], list[Dim], list[Dim]] = ([], [], [])
+    for dim in weight.dims:
+        name = dim.select or dim.name
+        sides[0 if name in reads and name in makes else 1 if name in reads else 2].append(dim)
+    return sides
 
 
 def adapted_lines(section: Section) -> list[tuple[Op, Array]]:
-    """The matmuls of a section that get adapters, each with its weight."""
-    return [(op, op.weights[0]) for op in section.ops if op.function == "einsum" and op.weights and op.part != ROUTER]
+    """The matmuls of a section that get adapters where all do, each with its weight."""
+    return [(op, op.weights[0]) for op in section.ops if Adapters(1).takes(op)]
 
 
 def adapter_parameters(sections: Iterable[Section], rank: Number) -> dict[str, Number]:
@@ -55,11 +144,7 @@ def adapted_parameters(sections: Iterable[Section]) -> Number:
 
 def _sides(section: Section, op: Op, weight: Array) -> Number:
     """Inputs and outputs of a weight's matrices, over all of them."""
-    assert op.output is not None
-    reads, makes = {name for array in op.inputs for name in array.names}, set(op.output.names)
-    many, inputs, outputs = [], [], []
-    for dim in weight.dims:
-        name = dim.select or dim.name
-        side = many if name in reads and name in makes else inputs if name in reads else outputs
-        side.append(dim_size(section.dims, dim.name, weight))
-    return product(many) * (product(inputs) + product(outputs))
+    many, inputs, outputs = (
+        product(dim_size(section.dims, dim.name, weight) for dim in dims) for dims in _dims(op, weight)
+    )
+    return many * (inputs + outputs)

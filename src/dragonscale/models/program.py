@@ -37,13 +37,15 @@ _CALL = re.compile(r"(?P<function>[a-z]+)\((?P<arguments>.*)\)")
 
 @dataclass(frozen=True)
 class Op:
-    """One line: `output = function(inputs; weights)`. An einsum has the function `einsum`."""
+    """One line: `output = function(inputs; weights)`. An einsum has the function `einsum`. Weights of a `frozen` line
+    are not trained."""
 
     part: str
     function: str
     inputs: tuple[Array, ...]
     weights: tuple[Array, ...]
     output: Array | None
+    frozen: bool = False
 
     def __str__(self) -> str:
         if self.function == "einsum":

@@ -17,6 +17,7 @@ from dragonscale.models import count
 from dragonscale.models.component import written
 from dragonscale.models.count import cache_growth
 from dragonscale.models.layer import Layer
+from dragonscale.models.lora import Adapters, adapted
 from dragonscale.models.program import Program, Section, parsed
 from dragonscale.physics.numbers import Number
 
@@ -70,6 +71,7 @@ class Transformer:
     sources: dict[str, str] = field(default_factory=dict)
     stored: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    adapters: Adapters = Adapters()
 
     def __repr__(self) -> str:
         return f"<Transformer {self.name}: {self.n_layers} layers, d_model {self.d_model}, vocab {self.vocab}>"
@@ -81,7 +83,7 @@ class Transformer:
 
     @cached_property
     def _written(self) -> Program:
-        return _program(self)
+        return adapted(_program(self), self.adapters)
 
     def program(self) -> Program:
         """The model as sections of named einsums; written once per model."""

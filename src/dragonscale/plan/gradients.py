@@ -2,7 +2,7 @@
 
 Every einsum C = A·B gives dA = dC·B and dB = A·dC, laid out like A and B. Partial gradients of one tensor are added
 before they are reduced; a weight's gradient is a partial sum over every axis that splits the tokens and not the weight,
-and is reduced to where the optimizer keeps its state.
+and is reduced to where the optimizer keeps its state. A frozen weight has no gradient, but hands on that of its input.
 """
 
 import functools
@@ -34,7 +34,7 @@ def _both(ops: tuple[Op, ...], rules: Rules) -> Lines:
         if op.output is not None:
             walk.written[op.output.name] = walk.written.get(op.output.name, 0) + 1
     for walk.line, op in enumerate(ops):
-        for weight in op.weights:
+        for weight in op.weights if not op.frozen else ():
             _reduce(op, weight, walk)
     # A section whose embedding is looked up, or that remembers, has kernels that training does not run.
     run = (kernel for kernel in kernels if kernel.function not in ("lookup", "cache"))
@@ -66,9 +66,9 @@ def _back_einsum(op: Op, walk: Walk) -> None:
         raw = rules.fit(_slope(array).with_layout(split, summed))
         walk.bring(raw, rules.activation(_slope(array)), op)
         walk.run(op, "matmul", (here, *others, raw), "dgrad")
-        if op.weights:
+        if op.weights and not op.frozen:
             walk.bring(rules.activation(array), local[array.name], op)
-    for array in op.weights:
+    for array in op.weights if not op.frozen else ():
         others = tuple(other for name, other in local.items() if name != array.name)
         walk.run(op, "matmul", (*others, here, local[array.name]), "wgrad")
 
@@ -104,7 +104,8 @@ def _back_routing(op: Op, walk: Walk) -> None:
 
 
 def _back_lookup(op: Op, walk: Walk) -> None:
-    assert op.output is not None
+    if op.frozen or op.output is None:
+        return
     made = _slope(walk.rules.looked_up(op.output))
     walk.bring(walk.rules.activation(_slope(op.output)), replace(made, partial=()), op)
 

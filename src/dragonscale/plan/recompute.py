@@ -15,7 +15,7 @@ that simply runs the block again does not: see `Stack` for those.)
 from collections import Counter
 from dataclasses import replace
 
-from dragonscale.models.activations import saved_tensors
+from dragonscale.models.activations import hands_on, saved_tensors
 from dragonscale.models.program import Op, Section
 from dragonscale.models.recompute_modules import is_modules, module_lines
 from dragonscale.plan.reader import Move, Reading, read_forward
@@ -57,7 +57,8 @@ def _found(section: Section, policy: str) -> frozenset[int]:
     ops = section.ops
     read = _reads(section)
     kept = {array.name for array in saved_tensors(section, policy)} if policy != "block" else set()
-    todo = [value for line, op in enumerate(ops) if op.function not in _NEEDS_NOTHING for value in read[line]]
+    needy = [line for line, op in enumerate(ops) if op.function not in _NEEDS_NOTHING and not hands_on(op)]
+    todo = [value for line in needy for value in read[line]]
     for line, op in enumerate(ops):
         if op.function == "dispatch":
             todo += read[line][1:]

@@ -34,6 +34,7 @@ from dragonscale.training.stages import StageLayers, layout_problem, stage_layer
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, shared_passes, step_time
 from dragonscale.training.step_ledger import MATMULS, WIRES, Stepped, lower_bound, step_lines
 from dragonscale.training.timers import expected_timer
+from dragonscale.training.tuning import Tuning
 from dragonscale.training.xla_memory import section_parts, xla_held
 
 NUMBERS = (*AXES, "microbatch", "virtual")
@@ -58,6 +59,8 @@ class Job:
     headroom: float | None = None
     """The part of memory that a recommended plan leaves free; None: as much as predicted peaks have been off (`room`).
     """
+    tuning: Tuning = Tuning()
+    """What of the model is trained; its adapters are in the model's program (`tuned`)."""
 
     @property
     def tokens(self) -> int:
@@ -83,6 +86,11 @@ def make_job(model: Transformer, piece: Slice, batch: int, sequence: int, stack:
     choice = auto_choice(piece, model) if stack == AUTO else None
     runs = load_stack(choice.stacks[0] if choice else stack)
     return Job(model, piece, batch, sequence, runs, auto=choice.why if choice else "")
+
+
+def tuned(job: Job, tuning: Tuning) -> Job:
+    """The same job with what is trained, adapters in the model's program."""
+    return replace(job, tuning=tuning, model=replace(job.model, adapters=tuning.adapters))
 
 
 def with_numerics(job: Job, numerics: str) -> Job:
@@ -158,7 +166,7 @@ def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], 
     stack = on_chip(job.stack, chip.kind)
     timer, network = expected_timer(chip, plan.dtype, stack), profile_for(chip, job.transport)
     work = (float(job.batch), job.sequence, plan, stack, timer, network)
-    return Setting(job.model.program(), job.slice, *work, folded, undivided, detail, job.documents)
+    return Setting(job.model.program(), job.slice, *work, folded, undivided, detail, job.documents, tuning=job.tuning)
 
 
 Structure = tuple[bool, tuple[tuple[str, frozenset[tuple[str, tuple[str, ...]]]], ...]]

@@ -5,6 +5,7 @@
     slice = "h100:8"
     stack = "megatron-core"
     numerics = "benchmark"    # gradients as in the stack's published benchmarks; without it as in production
+    method = "lora"           # or qlora, dpo …; lora_rank, lora_targets, frozen and teacher as the flags
     tokens = "15T"            # of the whole run
     price = "2.5/h"
 
@@ -31,11 +32,13 @@ from dragonscale.plan.plan_file import is_plan_path, plan_text, settings_table, 
 from dragonscale.references import kept
 from dragonscale.tables import read_table
 from dragonscale.training.plan import Plan, plan_of_words, read_field, read_setting, settings_in_words
+from dragonscale.training.tuning import FIELDS, MOST_RANK
 
-WORDS = ("model", "slice", "stack", "numerics", "tokens", "price", "documents")
-NUMBERS = {"skew": (1.0, 1000.0), "capacity": (0.0, 1000.0)}
-"""What may be said of experts, and between which numbers it lies."""
-ENTRIES = (*WORDS, "skew", "plan", "run")
+TUNED = tuple(name for name in FIELDS if name != "lora_rank")
+WORDS = ("model", "slice", "stack", "numerics", "tokens", "price", "documents", *TUNED)
+NUMBERS = {"skew": (1.0, 1000.0), "capacity": (0.0, 1000.0), "lora_rank": (1, MOST_RANK)}
+"""What may be said of experts and adapters, and between which numbers it lies."""
+ENTRIES = (*WORDS, "lora_rank", "skew", "plan", "run")
 _STEPS = ("data", "steps", "batch", "seq", "learning_rate", "warmup", "final", "weight_decay", "clip", "seed")
 RUN = (*_STEPS, "checkpoints", "every", "keep", "metrics", "dtype", "tokens", "capacity", "weights")
 RUN += ("tokenizer", "eval_data", "eval_every", "eval_batches", "save_weights", "tensorboard", "wandb")
@@ -55,6 +58,11 @@ class TrainingFile:
     tokens: str = ""
     price: str = ""
     documents: str = ""
+    method: str = ""
+    lora_rank: int = 0
+    lora_targets: str = ""
+    frozen: str = ""
+    teacher: str = ""
     batch: int = 0
     seq: int = 0
     skew: float = 0.0
@@ -81,7 +89,9 @@ def load_training_file(path: str | Path) -> TrainingFile:
     read = dict(read_setting(f"{name}={value}", path) for name, value in settings.items())
     plan = replace(Plan(), **{name: read_field(name, value) for name, value in read.items()})
     work: dict[str, Any] = {name: _count(run.get(name, 0), name, shown) for name in ("batch", "seq")}
-    work |= {name: _number(place.get(name, 0), name, shown) for name, place in (("skew", table), ("capacity", run))}
+    places = (("skew", table), ("lora_rank", table), ("capacity", run))
+    work |= {name: _number(place.get(name, 0), name, shown) for name, place in places}
+    work["lora_rank"] = int(work["lora_rank"])
     return TrainingFile(plan, **words, **work, named=frozenset(read), run=run)
 
 
@@ -111,7 +121,8 @@ def save_training_file(saved: TrainingFile, path: str | Path) -> None:
 
 def training_file_text(saved: TrainingFile) -> str:
     """The TOML of a plan with all it was made for."""
-    entries = {name: getattr(saved, name) for name in WORDS} | {"skew": saved.skew if saved.skew != 1 else 0}
+    entries = {name: getattr(saved, name) for name in WORDS} | {"lora_rank": saved.lora_rank}
+    entries["skew"] = saved.skew if saved.skew != 1 else 0
     run = {"batch": saved.batch, "seq": saved.seq, "capacity": saved.capacity, **saved.run}
     return plan_text(entries, {"plan": vars(saved.plan), "run": {name: value for name, value in run.items() if value}})
 

@@ -17,6 +17,7 @@ from dragonscale.plan.rules import Rules, training_rules
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Alive, Stack
 from dragonscale.training.timers import Timer
+from dragonscale.training.tuning import Tuning
 
 Undivided = frozenset[tuple[str, tuple[str, ...]]]
 NARROW_PARTS = ("attention", "mlp", "experts", "shared")
@@ -59,6 +60,7 @@ class Setting:
     detail: bool = True
     documents: Number | None = None
     alive: Alive | None = None
+    tuning: Tuning = Tuning()
 
     def rules(self, section: Section) -> Rules:
         """The layouts that the plan asks for."""

@@ -29,6 +29,7 @@ from dragonscale.physics.hardware.prices import StrangePrice
 from dragonscale.serving.plan_file import load_serving_plan
 from dragonscale.tables import read_table
 from dragonscale.training.plan_file import is_plan_path, load_training_file
+from dragonscale.training.tuning import FIELDS
 
 BEST = "best"
 MOST = 12
@@ -216,11 +217,11 @@ def _given(question: CompareQuestion, names: tuple[str, ...], one: Contender, so
     """The flags of one side that say something."""
     words = {name: getattr(question, name) for name in ("model", "batch", "price", "dtype", "profile", *names)}
     words |= {"on": one.on, software: one.software, "plan": one.plan}
-    return {name: value for name, value in words.items() if value != ""}
+    return {name: value for name, value in words.items() if value not in ("", None)}
 
 
 def _train(question: CompareQuestion, one: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    given = _given(question, ("seq", "tokens", "numerics"), one, "stack")
+    given = _given(question, ("seq", "tokens", "numerics", *FIELDS), one, "stack")
     whole = job | given | {"measured": one.measured, "alone": bool(one.plan)}
     return ask_train(TrainQuestion(**whole, top=1), listener)
 

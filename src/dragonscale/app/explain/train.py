@@ -245,11 +245,11 @@ def _formats(found: StepFormulas) -> list[str]:
 
 
 def explained_job(
-    plan: str, model: Any, on: Any, batch: str, seq: str, stack: str, dtype: str, numerics: str = ""
+    plan: str, model: Any, on: Any, batch: str, seq: str, stack: str, dtype: str, numerics: str = "", **tuned: Any
 ) -> tuple[Job, Plan]:
     """The job and the plan of `dscale explain train`."""
     words: dict[str, Any] = {"batch": batch, "seq": seq, "stack": stack, "dtype": dtype, "numerics": numerics}
-    asked = read_question(TrainQuestion(model=model, on=on, **words))
+    asked = read_question(TrainQuestion(model=model, on=on, **words, **tuned))
     if asked.piece is None:
         needs = "Formulas are those of a plan on a slice"
         raise InputError(f"{needs}; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64.")

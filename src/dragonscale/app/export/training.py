@@ -24,6 +24,7 @@ from dragonscale.training.offer import settled
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TrainingFile
 from dragonscale.training.stack import stacks
+from dragonscale.training.tuning import FIELDS
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def _question(question: ExportQuestion, file: TrainingFile, stack: str) -> Train
         seq=question.seq or (str(file.seq) if file.seq else ""),
         tokens=file.tokens,
         documents=file.documents,
+        **{name: getattr(file, name) for name in FIELDS if getattr(file, name)},
         skew=file.skew or 1.0,
         capacity=file.capacity,
         price=file.price,

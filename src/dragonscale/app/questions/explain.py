@@ -46,6 +46,11 @@ class ExplainTrainQuestion(Question):
     on: Thing = shared.ON
     batch: Text = shared.BATCH.but(default="4Mi")
     seq: Text = shared.SEQ.but(default="8192")
+    method: Text = shared.METHOD
+    lora_rank: Whole = shared.LORA_RANK
+    lora_targets: Text = shared.LORA_TARGETS
+    frozen: Text = shared.FROZEN
+    teacher: Thing = shared.TEACHER
     set: Several = shared.SET
     profile: Text = shared.PROFILE
     stack: Text = shared.STACK

@@ -37,6 +37,19 @@ ENGINE = Text("", "ENGINE", flag.SOFTWARE, offers="engines")
 """The software: vllm, sglang, sglang-ep, trtllm, vllm-tpu, generic …; auto: what people run there."""
 DTYPE = Text("bf16", "DTYPE", flag.SOFTWARE, offers="dtypes")
 """Format of matmuls: bf16, fp8 …"""
+METHOD = Text("", "METHOD", flag.TUNING, offers=("full", "lora", "qlora", "dpo", "orpo", "kto", "reward", "distill"))
+"""What is trained: full (every weight, without a word), lora or qlora adapters, dpo, orpo, kto or reward models on
+answers, distill from a teacher. A batch counts every answer: a chosen and a rejected one are two sequences."""
+LORA_RANK = Whole(None, "RANK", flag.TUNING)
+"""The rank of adapters (16 for lora and qlora without it); with dpo, orpo, kto, reward and distill, adapters at all."""
+LORA_TARGETS = Text("", "WHAT", flag.TUNING)
+"""Matmuls that get adapters: all (the default), attention, or names of modules (q_proj,v_proj)."""
+FROZEN = Text("", "DTYPE", flag.TUNING, offers=("bf16", "nf4", "int8", "fp8"))
+"""Format of the frozen weights below adapters: bf16 without it, nf4 for qlora."""
+TEACHER = Thing("", "MODEL", flag.TUNING, offers="models")
+"""With --method distill: the model whose logits are learnt."""
+OPTIMIZER = Text("", "NAME", flag.SOFTWARE)
+"""adamw (the default), adamw-8bit, paged-adamw-8bit, adamw-bf16, adafactor, muon, sgd …"""
 FORCE = Switch(group=flag.SOFTWARE)
 """Judge what the software cannot run as if it could, and say so."""
 

@@ -18,6 +18,14 @@ class TrainQuestion(Question):
     """Tokens of the whole run (15T), or 'chinchilla' for 20 a parameter."""
     documents: Text = Text("", "TOKENS")
     """Mean tokens of the documents that a sequence is packed with, none of which sees another."""
+    lengths: Text = Text("", "FILE", flag.TUNING, offers="files")
+    """Tokens of each example of a dataset, a number a line or JSONL, which are packed: --documents, and --seq and
+    --tokens (one epoch) where they are not given."""
+    method: Text = shared.METHOD
+    lora_rank: Whole = shared.LORA_RANK
+    lora_targets: Text = shared.LORA_TARGETS
+    frozen: Text = shared.FROZEN
+    teacher: Thing = shared.TEACHER
     skew: Real = Real(1.0)
     """Tokens of the busiest expert over the mean: 1 is balanced routing."""
     capacity: Real = Real(0.0)
@@ -48,6 +56,7 @@ class TrainQuestion(Question):
     numerics: Text = shared.NUMERICS
     dtype: Text = shared.DTYPE.but(default="")
     """Format of matmuls: bf16 without it, fp8 …"""
+    optimizer: Text = shared.OPTIMIZER
     force: Switch = shared.FORCE
     assume: Several = shared.ASSUME
     family: Text = shared.FAMILY
@@ -97,6 +106,11 @@ class CompareQuestion(Question):
     """Training: tokens of a sequence (8192, 32k)."""
     tokens: Text = Text("", "TOKENS")
     """Training: tokens of the whole run (15T), for days and dollars."""
+    method: Text = shared.METHOD
+    lora_rank: Whole = shared.LORA_RANK
+    lora_targets: Text = shared.LORA_TARGETS
+    frozen: Text = shared.FROZEN
+    teacher: Thing = shared.TEACHER
     prompt: Text = Text("", "TOKENS")
     """Serving: tokens of a prompt (2048 without it)."""
     output: Text = Text("", "TOKENS")

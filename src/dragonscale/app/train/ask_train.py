@@ -29,7 +29,7 @@ from dragonscale.training.legal import read_ranks
 from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import offered, settled, settlements
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.plan_file import TrainingFile, given_settings, save_training_file
+from dragonscale.training.plan_file import TUNED, TrainingFile, given_settings, save_training_file
 from dragonscale.training.search import Found, Progress, search, space_size
 from dragonscale.training.space import Space
 from dragonscale.training.stack import load_stack
@@ -270,6 +270,8 @@ def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
         seq=work.seq,
         skew=question.skew,
         capacity=question.capacity,
+        **{name: written(getattr(question, name)) for name in TUNED},
+        lora_rank=question.lora_rank or 0,
     )
 
 

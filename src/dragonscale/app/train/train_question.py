@@ -15,6 +15,7 @@ from dragonscale.app.foreign import as_training, foreign_plan, told
 from dragonscale.app.given import read_part, read_tokens
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
+from dragonscale.app.train.lengths import with_lengths
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -24,7 +25,7 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning
-from dragonscale.training.evaluation import Job, make_job, usual_jobs, with_numerics
+from dragonscale.training.evaluation import Job, make_job, tuned, usual_jobs, with_numerics
 from dragonscale.training.expert_load import dropped_share
 from dragonscale.training.offer import offered
 from dragonscale.training.plan import Plan, read_field
@@ -32,8 +33,9 @@ from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import CHOICES, Space, parse_space
 from dragonscale.training.stack import NUMERICS, change, load_stack, numerics_for
+from dragonscale.training.tuning import FIELDS, Tuning, optimizer_named, read_tuning
 
-_UNSAID: dict[str, tuple[Any, ...]] = {"stack": ("auto", ""), "skew": (1.0,), "capacity": (0.0,)}
+_UNSAID: dict[str, tuple[Any, ...]] = {"stack": ("auto", ""), "skew": (1.0,), "capacity": (0.0,), "lora_rank": (None,)}
 """What a flag holds where nobody gave it; nothing for all others."""
 _ASK = {
     "model": "a model, such as llama3-8b",
@@ -64,10 +66,26 @@ def filled(question: Any) -> tuple[Any, list[str]]:
                 flag = "the model" if name == "model" else f"--{name}"
                 notes.append(f"The plan file says {value} for {flag}; {own} is taken.")
         question = replace(question, **words)
+    question, packed = with_lengths(question)
+    question, usual = _usual_step(question)
+    notes += [*packed, *usual]
     for name, what in _ASK.items():
         if not written(getattr(question, name)):
             raise InputError(f"The question lacks {what}; give it, or a --plan file that says it.")
     return question, notes
+
+
+TUNED_STEP = {"batch": "16seq", "seq": "2048"}
+"""The step of fine-tuning where nobody says one."""
+
+
+def _usual_step(question: Any) -> tuple[Any, list[str]]:
+    """A question that names a method with a usual batch and sequence where it has none."""
+    words = {name: word for name, word in TUNED_STEP.items() if not written(getattr(question, name)).strip()}
+    if not question.method.strip() or not words:
+        return question, []
+    said = " and ".join(f"--{name} {word}" for name, word in words.items())
+    return replace(question, **words), [f"{said} taken, as fine-tuning often has."]
 
 
 def _with_count(question: Any, saved: TrainingFile) -> Any:
@@ -80,7 +98,7 @@ def _with_count(question: Any, saved: TrainingFile) -> Any:
 
 def said_by(saved: TrainingFile) -> dict[str, Any]:
     """What a file says, by the names of flags."""
-    same = ("tokens", "price", "stack", "numerics", "documents", "skew", "capacity")
+    same = ("tokens", "price", "stack", "numerics", "documents", "skew", "capacity", *FIELDS)
     sizes = {"batch": saved.batch and f"{saved.batch}seq", "seq": saved.seq and str(saved.seq)}
     values = {"model": saved.model, "on": saved.slice, **sizes, **{name: getattr(saved, name) for name in same}}
     return {name: value for name, value in values.items() if value}
@@ -94,7 +112,8 @@ def read_given(question: Any, space: Space) -> tuple[Plan | None, list[str]]:
     if question.rank != "time":
         raise InputError(f"--rank {question.rank} orders plans, and --plan gives one; leave out either.")
     plan, named, notes = parse_plan(text), given_settings(text), list[str]()
-    asked = {"dtype": (question.dtype,)} if question.dtype else {}
+    words = {"dtype": question.dtype, "optimizer": question.optimizer and read_optimizer(question.optimizer)}
+    asked: dict[str, tuple[Any, ...]] = {name: (word,) for name, word in words.items() if word}
     if question.remat.strip():
         asked["remat"] = tuple(read_field("remat", one) for one in question.remat.split(","))
     for name, values in asked.items():
@@ -157,6 +176,7 @@ class TrainAsked:
     taken: str = ""
     """The stack of the answer, of those that `auto` weighs."""
     headroom: float | None = None
+    tuning: Tuning = Tuning()
 
     def job(self, piece: Slice | None = None) -> Job:
         where = piece or self.piece
@@ -167,7 +187,7 @@ class TrainAsked:
         job = next((one for one in usual_jobs(job) if one.stack.name == self.taken), job)
         room = {"capacity": asked.capacity} if asked.capacity else {}
         stack = change(job.stack, "experts", skew=job.stack.experts.skew * asked.skew, **room)
-        return replace(job, stack=stack, documents=self.documents, headroom=self.headroom)
+        return tuned(replace(job, stack=stack, documents=self.documents, headroom=self.headroom), self.tuning)
 
 
 def read_question(question: TrainQuestion) -> TrainAsked:
@@ -210,7 +230,15 @@ def read_question(question: TrainQuestion) -> TrainAsked:
         everywhere=where.everywhere,
         slack=read_part(question.slack, "--slack", SLACKS, 0.0, 0.5),
         headroom=read_part(question.headroom, "--headroom", FREE, 0.0, 0.5) if question.headroom.strip() else None,
+        tuning=_tuning(question, model),
     )
+
+
+def _tuning(question: TrainQuestion, model: Transformer) -> Tuning:
+    if question.lora_rank is not None and question.lora_rank < 1:
+        raise InputError(f"--lora-rank is {question.lora_rank}; the rank of adapters is at least 1, such as 16.")
+    words = question.method, question.lora_rank or 0, question.lora_targets, question.frozen, written(question.teacher)
+    return read_tuning(model, *words)
 
 
 def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:
@@ -357,13 +385,20 @@ def _check_words(question: TrainQuestion) -> None:
 
 def _space(question: TrainQuestion) -> Space:
     space = parse_space(question.fix)
-    if question.dtype and "dtype" not in given_settings(question.fix):
-        space = replace(space, words=replace(space.words, dtype=question.dtype))
+    words = {"dtype": question.dtype, "optimizer": question.optimizer and read_optimizer(question.optimizer)}
+    for name, word in words.items():
+        if word and name not in given_settings(question.fix):
+            space = replace(space, words=replace(space.words, **{name: word}))
     space = replace(space, force=question.force)
     if question.remat.strip():
         policies = tuple(dict.fromkeys(read_field("remat", one) for one in question.remat.split(",")))
         space = replace(space, remat=policies)
     return space
+
+
+def read_optimizer(text: str) -> str:
+    """An optimizer of a plan, as people call it."""
+    return read_field("optimizer", optimizer_named(text))
 
 
 def _deadline(question: TrainQuestion, piece: Slice | None) -> float | None:

@@ -13,8 +13,9 @@ from dragonscale.errors import InputError, nearest, shorten
 Fields = Sequence[Field[Any, Any]]
 
 ABSENT = {
-    "--lora": "LoRA is not planned by `dscale train` yet; `dscale estimate MODEL --lora 16` counts what it holds.",
-    "--qlora": "QLoRA is not planned by `dscale train` yet; `dscale estimate MODEL --lora 16` counts what it holds.",
+    "--lora": "LoRA is a method of `dscale train`: --method lora --lora-rank 16.",
+    "--qlora": "QLoRA is a method of `dscale train`: --method qlora --lora-rank 16.",
+    "--dpo": "DPO is a method of `dscale train`: --method dpo, with --lora-rank 16 for adapters.",
     "--rlhf": "RLHF takes turns at serving and training; plan them apart, by `dscale serve` and `dscale train`.",
     "--grpo": "GRPO takes turns at serving and training; plan them apart, by `dscale serve` and `dscale train`.",
     "--spot": "Spot chips that are taken away are not modelled; give their price by --price and add restarts yourself.",
