@@ -27,7 +27,7 @@ from dragonscale.exports.model_names import EXPERTS, SIZES, hub_id
 from dragonscale.exports.runs import TrainingRun, header
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.hub_run import HubRun, file_of, flat_config
+from dragonscale.exports.trainers.hub_run import PLANNED, HubRun, file_of, flat_config
 from dragonscale.exports.written import LEADER, RANK, PlanDifference, WrittenFiles, config_file, yaml_text
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.stack import stacks
@@ -39,8 +39,9 @@ TRAINER = ("per_device_train_batch_size", "gradient_accumulation_steps", "fsdp",
 TYPES = ("FSDP", "MULTI_GPU", "DEEPSPEED", "NO", "XLA", "TPU", "MEGATRON_LM", "MULTI_XPU", "MULTI_NPU", "MULTI_CPU")
 
 
-PLANNED = frozenset(TERMS.lists["planned"])
-UNPLANNED = ("torch_compile", "neftune", "lora", "load_in", "use_peft", "galore", "optim_target", "packing")
+UNPLANNED = ("torch_compile", "galore", "optim_target")
+_ADAPTERS = {"use_lora": "use_peft", "lora_rank": "lora_r", "lora_dim": "lora_r", "lora_target": "lora_target_modules"}
+"""What scripts call arguments that TRL has too."""
 
 
 def _launch(source: Source, command: ShellCommand) -> HubRun:
@@ -99,6 +100,9 @@ def read(source: Source, given: Given) -> Imported:
         raise unknown("distributed_type of accelerate called", run.config["distributed_type"], TYPES)
     if kind in ("XLA", "TPU", "MEGATRON_LM"):
         raise TERMS.wrong("other_backend", source=source, kind=kind)
+    run.arguments = {_ADAPTERS.get(name, name): value for name, value in run.arguments.items()}
+    if any(name.startswith("lora_") for name in run.arguments):
+        run.arguments = {"use_peft": True, "lora_target_modules": "q_proj,v_proj", **run.arguments}
     file = file_of(source, given, run)
     known = load_keys("accelerate")
     names = [name for name in run.arguments if name not in PLANNED]
@@ -121,7 +125,7 @@ CONFIG, ARGUMENTS, SCRIPT = "accelerate.yaml", "training_args.json", "run_clm.py
 PORT = 29500
 
 
-def _settings(run: TrainingRun) -> dict[str, Any]:
+def mesh_settings(run: TrainingRun) -> dict[str, Any]:
     """What config and arguments are about. Ranks that shard nothing are replicas; the stacks `hf` keep weights in bf16
     alone (`pure`); blocks are recomputed by FSDP where it shards, by the Trainer elsewhere."""
     plan = run.plan
@@ -140,6 +144,7 @@ def _settings(run: TrainingRun) -> dict[str, Any]:
         "replicas": plan.data if sharding else plan.data * plan.fsdp,
         "shards": plan.fsdp if sharding else 1,
         "precision": "fp32" if pure else plan.dtype,
+        "fsdp_checkpoints": run.whole_blocks,
         "checkpointing": run.whole_blocks and (not sharding or ulysses > 1),
         "liger": "liger" in run.file.stack,
     }
@@ -149,7 +154,7 @@ def write(run: TrainingRun) -> WrittenFiles:
     """The config, the arguments, and the command of a host."""
     plan, differences = as_run(run)
     ran, table = run.running(plan), load_keys("accelerate")
-    settings = _settings(ran)
+    settings = mesh_settings(ran)
     TERMS.refuse(ran, **settings)
     config = TERMS.group("config", ran, **settings)
     arguments = model_arguments(run) | TERMS.group("arguments", ran, **settings)

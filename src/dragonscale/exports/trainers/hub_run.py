@@ -13,18 +13,21 @@ from typing import Any
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.exports.imported import Given, Source, slice_counted, training_file
-from dragonscale.exports.keys import truth, whole
+from dragonscale.exports.keys import table_at, truth, whole
 from dragonscale.exports.model_names import model_of_sizes, preset_named
 from dragonscale.exports.runs import hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.models.catalogue import is_preset
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import OPTIMIZERS, Plan
 from dragonscale.training.plan_file import TrainingFile
+from dragonscale.training.stack import stacks
+from dragonscale.training.tuning import Tuning, methods, optimizer_named
 
 TERMS = load_terms("accelerate")
 
+PLANNED = frozenset(TERMS.lists["planned"])
+"""Arguments that are read, whoever has them."""
 SHARDS = TERMS.tables["shards"]
-OPTIMIZERS = {"adafactor": "adafactor", "sgd": "sgd"}
 LENGTHS = ("block_size", "max_length", "max_seq_length", "model_max_length")
 
 
@@ -38,6 +41,9 @@ class HubRun:
     processes: int = 0
     hosts: int = 0
     notes: list[str] = field(default_factory=list)
+    owner: str = "Hugging Face"
+    spelt: Mapping[str, str] = field(default_factory=dict)
+    """What the owner calls a setting, where it has a name of its own."""
 
     def number(self, name: str, default: int = 0, least: int = 1) -> int:
         """A whole number of the config or the arguments; nothing and "auto" leave it unsaid. The Trainer takes its own
@@ -45,12 +51,16 @@ class HubRun:
         own_first = name == "gradient_accumulation_steps"
         places = (self.arguments, self.config) if own_first else (self.config, self.arguments)
         value = next((table[name] for table in places if table.get(name) not in (None, "auto")), None)
-        return default if value is None else whole(value, f"Hugging Face's {name}", least)
+        return default if value is None else whole(value, self.named(name), least)
+
+    def named(self, name: str) -> str:
+        """How messages name a setting."""
+        return f"{self.owner}'s {self.spelt.get(name, name)}"
 
     def truth(self, name: str) -> bool:
         """A switch of the config or the arguments; "auto" leaves it off."""
         value = self.config.get(name, self.arguments.get(name, False))
-        return value != "auto" and truth(value, f"Hugging Face's {name}")
+        return value != "auto" and truth(value, self.named(name))
 
     @property
     def kind(self) -> str:
@@ -78,7 +88,9 @@ def flat_config(table: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def file_of(source: Source, given: Given, run: HubRun) -> TrainingFile:
+def file_of(source: Source, given: Given, run: HubRun, own_stack: str = "") -> TrainingFile:
+    """The plan file of a run; `own_stack` is the stack of the software that it is of, where that has one."""
+    tuning = tuning_of(source, run)
     chips = run.processes or run.number("num_processes", least=-1)
     piece = slice_counted(source, given, max(chips, 0))
     chips = piece.chips if piece is not None else chips
@@ -90,13 +102,58 @@ def file_of(source: Source, given: Given, run: HubRun) -> TrainingFile:
     inside = _deepspeed(source, run)
     said = inside.get("train_micro_batch_size_per_gpu")
     microbatch = microbatch or (0 if said in (None, "auto") else whole(said, "train_micro_batch_size_per_gpu"))
-    rounds = run.number("gradient_accumulation_steps", 1)
-    plan = replace(plan, microbatch=max(microbatch, 1))
+    usual = -(-run.number("sequences", 1) // (max(microbatch, 1) * chips))  # ms-swift's batch where none is said
+    rounds = run.number("gradient_accumulation_steps", usual)
+    plan = replace(plan, microbatch=max(microbatch, 1) * (2 if tuning.get("method") in PAIRED else 1))
     batch = plan.replicas * plan.microbatch * rounds if microbatch else 0
-    seq = next((run.number(name) for name in LENGTHS if name in run.arguments), 0)
-    steps = run.number("max_steps", -1, least=-1)
-    stack = _stack(source, run)
-    return training_file(source, given.on(piece), plan, batch, seq, _model(source, run), stack, max(steps, 0))
+    seq = next((run.number(name, least=0) for name in LENGTHS if run.arguments.get(name) is not None), 0)
+    steps = max(run.number("max_steps", -1, least=-1), 0)
+    stack, model = _stack(source, run, own_stack), _model(source, run)
+    return replace(training_file(source, given.on(piece), plan, batch, seq, model, stack, steps), **tuning)
+
+
+PAIRED = ("dpo", "orpo", "reward")
+"""Methods whose examples are two answers each, a chosen and a rejected one."""
+HEADS = ("lm_head", "embed_tokens", "output", "wte")
+
+
+def tuning_of(source: Source, run: HubRun) -> dict[str, Any]:
+    """What of the model a run trains, by the entries of a plan file; refused where that is not planned."""
+    trainer = str(run.arguments.get("trainer", "sft"))
+    if trainer in TERMS.lists["generating"]:
+        raise TERMS.wrong("generating", source=source, trainer=trainer)
+    if trainer not in ("sft", *methods()):
+        raise TERMS.wrong("other_method", source=source, trainer=trainer)
+    frozen = "nf4" if run.truth("load_in_4bit") else "int8" if run.truth("load_in_8bit") else ""
+    preferred = {} if trainer == "sft" else {"method": trainer}
+    if trainer == "distill":
+        preferred["teacher"] = preset_named(str(run.arguments.get("teacher", "")))
+    if not run.truth("use_peft"):
+        if frozen:
+            raise TERMS.wrong("frozen_whole", source=source, frozen=frozen)
+        return preferred
+    rank = run.number("lora_r", 8)
+    own = {"method": "qlora" if frozen == "nf4" else "lora"} if trainer == "sft" else {}
+    own["frozen"] = "" if own.get("method") == "qlora" else frozen
+    return {**own, **preferred, "lora_rank": rank, "lora_targets": _targets(source, run)}
+
+
+def _targets(source: Source, run: HubRun) -> str:
+    """The modules that get adapters, as a plan names them."""
+    said = run.arguments.get("lora_target_modules", "")
+    text = " ".join(map(str, said)) if isinstance(said, list) else str(said or "")
+    words = [word for word in text.replace(",", " ").split() if word not in HEADS]
+    if text and not words:
+        raise TERMS.wrong("targets", source=source, words=text)
+    if len(words) < len(text.replace(",", " ").split()):
+        run.notes.append(TERMS.say("heads"))
+    targets = "all" if {"all", "all-linear"} & set(words) else ",".join(words) or "all"
+    kept = source.kept_word("lora_targets")
+    return kept if kept and _weights(kept) == _weights(targets) else targets
+
+
+def _weights(targets: str) -> frozenset[str]:
+    return Tuning("lora", 1, targets).adapters.weights
 
 
 def _mesh(source: Source, run: HubRun, chips: int, hosts: int) -> Plan:
@@ -105,22 +162,25 @@ def _mesh(source: Source, run: HubRun, chips: int, hosts: int) -> Plan:
     ulysses, context_by = sizes.pop("ulysses"), "gather"
     if ulysses > 1:
         sizes["context"], context_by = ulysses, "ulysses"
-    elif str(run.config.get("parallelism_config_cp_comm_strategy", "")) == "alltoall":
+    elif sizes["context"] > 1 and str(run.config.get("parallelism_config_cp_comm_strategy", "")) == "alltoall":
         context_by = "ring"
     plan = replace(Plan(context_by=context_by, sequence=sizes["tensor"] == 1), **sizes)
-    legacy = str(run.arguments.get("fsdp", "") or "").lower()
+    fsdp = run.arguments.get("fsdp") or ""
+    legacy = (" ".join(map(str, fsdp)) if isinstance(fsdp, list) else str(fsdp)).lower()
     shards = run.kind == "FSDP" or legacy not in ("", "false")
     if run.by_deepspeed:
         stage = _stage(source, run)
         rest, over = divmod(chips, plan.tensor * plan.context)
         if over:
             raise InputError(f"{chips} chips do not divide by tensor={plan.tensor} x context={plan.context}.")
-        return replace(plan, fsdp=rest if stage else 1, data=1 if stage else rest, zero=stage or plan.zero)
+        offload = "optimizer" if _offloads(source, run) else "none"
+        mesh = {"fsdp": rest if stage else 1, "data": 1 if stage else rest, "zero": stage or plan.zero}
+        return replace(plan, **mesh, offload=offload)
     rest = math.prod((plan.data, plan.fsdp, plan.tensor, plan.context))
     if rest > 1 and rest != chips:
         if plan.data * plan.fsdp > 1 or chips % rest:
             raise InputError(f"{source.shown} has a mesh of {rest} ranks, and there are {chips} chips.")
-        plan = replace(plan, data=chips // rest)
+        plan = replace(plan, **{"fsdp" if run.owner == "axolotl" and shards else "data": chips // rest})
     if rest > 1:
         zero = 3 if str(run.config.get("fsdp_reshard_after_forward", "true")).lower() == "true" else 2
         return replace(plan, zero=zero if shards else 3)
@@ -163,10 +223,18 @@ def _stage(source: Source, run: HubRun) -> int:
     table = _deepspeed(source, run).get("zero_optimization")
     stage = table.get("stage") if isinstance(table, dict) else None
     named = str(run.config.get("deepspeed_config_file") or run.arguments.get("deepspeed") or "")
-    guess = next((number for number in "0123" if re.search(f"zero{number}|stage_?{number}", named)), "2")
+    guess = next((number for number in "0123" if re.search(f"(zero|stage|z)[_-]?{number}", named.lower())), "2")
     if stage is None and "zero_stage" not in run.config and named:
         run.notes.append(f"{named} is not here; ZeRO-{guess} is assumed from its name.")
     return whole(stage if stage is not None else run.config.get("zero_stage", guess), "zero_stage", 0, 3)
+
+
+def _offloads(source: Source, run: HubRun) -> bool:
+    """Whether DeepSpeed keeps the optimizer's state in the host's memory, by its config or by that file's name."""
+    named = run.config.get("deepspeed_config_file") or run.arguments.get("deepspeed") or ""
+    device = table_at(_deepspeed(source, run), "zero_optimization", "offload_optimizer").get("device")
+    device = device or run.config.get("offload_optimizer_device", "cpu" if "offload" in str(named).lower() else "none")
+    return str(device) not in ("none", "None", "")
 
 
 def _precision(run: HubRun, plan: Plan) -> Plan:
@@ -177,8 +245,9 @@ def _precision(run: HubRun, plan: Plan) -> Plan:
         wide = "tf32" if run.truth("tf32") else "fp32" if run.arguments else "bf16"
         dtype = {"bfloat16": "bf16", "float16": "fp16"}.get(run.loaded, wide)
     block = run.truth("gradient_checkpointing") or run.truth("fsdp_activation_checkpointing")
-    named = str(run.arguments.get("optim", "adamw_torch"))
-    optimizer = "adam8" if "8bit" in named else next((own for word, own in OPTIMIZERS.items() if word in named), "adam")
+    named = str(run.arguments.get("optim") or "adamw_torch").lower()
+    other = "adam8" if "8bit" in named else next((own for own in OPTIMIZERS if own in named), "adam")
+    optimizer = optimizer_named(named) if optimizer_named(named) in OPTIMIZERS else other
     return replace(plan, dtype=dtype, remat="block" if block else "none", optimizer=optimizer)
 
 
@@ -194,15 +263,17 @@ def _model(source: Source, run: HubRun) -> str:
     return kept if same else found
 
 
-def _stack(source: Source, run: HubRun) -> str:
+def _stack(source: Source, run: HubRun, own: str = "") -> str:
     """The stack whose expectation fits: the header's where the arguments agree with it."""
     kept = source.kept_word("stack")
     said = str(run.config.get("mixed_precision", "no") or "no").lower() != "no"
     mixed = said or run.truth("bf16") or run.truth("fp16")
-    pure = run.loaded == "bfloat16" and not (mixed and run.config)
+    pure = run.loaded == "bfloat16" and (bool(own) or not (mixed and run.config))
     liger = run.truth("use_liger_kernel")
-    if kept and ("liger" in kept) == liger and ("fsdp" not in kept) == pure:
+    if kept and ("liger" in kept) == liger and (own or ("fsdp" not in kept) == pure):
         return kept
     if run.by_deepspeed and not kept:
         return "deepspeed"
+    if own in stacks() and not liger:
+        return own
     return ("hf" if pure else "hf-fsdp") + ("-liger" if liger else "")
