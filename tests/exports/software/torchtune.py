@@ -9,12 +9,11 @@ sys.path.pop(0)  # this file has the package's name
 
 import yaml
 
-OPAQUE = ("profiler", "metric_logger", "checkpointer")
 
 
 def _flat(table, lead=""):
     for name, value in table.items():
-        if isinstance(value, dict) and name not in OPAQUE:
+        if isinstance(value, dict):
             yield from _flat(value, f"{lead}{name}.")
         else:
             yield f"{lead}{name}"

@@ -21,7 +21,7 @@ from dragonscale.models.catalogue import is_preset
 from dragonscale.training.plan import OPTIMIZERS, Plan
 from dragonscale.training.plan_file import TrainingFile
 from dragonscale.training.stack import stacks
-from dragonscale.training.tuning import Tuning, methods, optimizer_named
+from dragonscale.training.tuning import methods, optimizer_named
 
 TERMS = load_terms("accelerate")
 
@@ -149,11 +149,14 @@ def _targets(source: Source, run: HubRun) -> str:
         run.notes.append(TERMS.say("heads"))
     targets = "all" if {"all", "all-linear"} & set(words) else ",".join(words) or "all"
     kept = source.kept_word("lora_targets")
-    return kept if kept and _weights(kept) == _weights(targets) else targets
+    # a header without targets means all of them
+    return kept if source.kept.get("lora_rank") and _modules(kept) == _modules(targets) else targets
 
 
-def _weights(targets: str) -> frozenset[str]:
-    return Tuning("lora", 1, targets).adapters.weights
+def _modules(targets: str) -> set[str]:
+    attention, mlp = {"q_proj", "k_proj", "v_proj", "o_proj"}, {"gate_proj", "up_proj", "down_proj"}
+    words = {"attention": attention, **dict.fromkeys(("", "all", "all-linear"), attention | mlp)}
+    return words.get(targets, set(targets.replace(",", " ").split()))
 
 
 def _mesh(source: Source, run: HubRun, chips: int, hosts: int) -> Plan:
