@@ -94,19 +94,21 @@ def read_profile(order: Order, result: TrainResult, profiler: Any, listener: Lis
 NEEDED = ("jax", "optax")
 KEEPS = "orbax.checkpoint"
 EXTRA = "run a plan", "jax"
-NO_SETTINGS = "plan model on kernels cpu assume family log profile profile_to"
+TUNED = ("method", "lora_rank", "lora_targets", "frozen")
+NO_SETTINGS = ("plan", "model", "on", "kernels", "cpu", "assume", "family", "log", "profile", "profile_to", *TUNED)
 """Flags that are not settings of the run itself."""
 
 
 def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None:
     """Train, and tell each few steps how it goes; None in a process of the run that is not the one to talk."""
     check_installed(NEEDED, *EXTRA)
-    given = {name: value for name, value in vars(question).items() if name not in NO_SETTINGS.split()}
+    given = {name: value for name, value in vars(question).items() if name not in NO_SETTINGS}
     given |= {name: [path for path in given[name].split(",") if path] for name in ("data", "eval_data")}
     changes = {name: value for name, value in given.items() if value not in (None, "", [])}
     check_named(question.model, question.on)
     model = written(with_assumed(question.model, question.assume, question.family))
-    order = read_order(written(question.plan), model, written(question.on), changes)
+    tuned = {name: getattr(question, name) for name in TUNED}
+    order = read_order(written(question.plan), model, written(question.on), changes, tuned)
     if question.kernels and not order.slice:
         raise InputError(
             "--kernels is of the chips that the planned step is of; name them with --on, such as --on h200:8."
