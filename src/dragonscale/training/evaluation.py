@@ -29,7 +29,7 @@ from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.setting import Setting
-from dragonscale.training.stack import Stack, change, in_numerics, load_stack, on_chip
+from dragonscale.training.stack import Stack, change, in_numerics, load_stack, on_chip, with_adapters_on
 from dragonscale.training.stages import StageLayers, layout_problem, stage_layers
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, shared_passes, step_time
 from dragonscale.training.step_ledger import MATMULS, WIRES, Stepped, lower_bound, step_lines
@@ -160,10 +160,17 @@ class Verdict:
         return self.ledger.total("flops", lambda line: line.kind in MATMULS)
 
 
+ADAPTER_STATE = {"master_bytes": 2.0, "gradient_bytes": 4.0}
+"""Adapters, beside what they are used in, and their gradients: in fp32 (PEFT's autocast_adapter_dtype, Megatron's
+master copies)."""
+
+
 def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], detail: bool = True) -> Setting:
     """The setting of plans that share their words and their structure."""
     chip = job.slice.chip
     stack = on_chip(job.stack, chip.kind)
+    if job.tuning.rank:
+        stack = change(with_adapters_on(stack), "state", **ADAPTER_STATE)
     timer, network = expected_timer(chip, plan.dtype, stack), profile_for(chip, job.transport)
     work = (float(job.batch), job.sequence, plan, stack, timer, network)
     return Setting(job.model.program(), job.slice, *work, folded, undivided, detail, job.documents, tuning=job.tuning)

@@ -7,7 +7,7 @@ plan is a config of its plugin. Batch, steps, optimizer and checkpoints are the 
 for `run_clm.py`, the example of transformers that trains language models; any script that reads TrainingArguments takes
 the same file without the lines that name model and data.
 
-Weights: the stacks `hf-fsdp` hold them in fp32 and compute in bf16 (mixed precision), the stacks `hf` load and keep
+Weights: the stacks `hf-fsdp` hold them in fp32 and compute in bf16 (mixed precision), `hf-bf16` load and keep
 them in bf16.
 
 Read are a config, the flags of `accelerate launch`, or the Trainer's own flags under torchrun. FSDP1's names are read

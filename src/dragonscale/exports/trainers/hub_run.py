@@ -108,7 +108,7 @@ def file_of(source: Source, given: Given, run: HubRun, own_stack: str = "") -> T
     batch = plan.replicas * plan.microbatch * rounds if microbatch else 0
     seq = next((run.number(name, least=0) for name in LENGTHS if run.arguments.get(name) is not None), 0)
     steps = max(run.number("max_steps", -1, least=-1), 0)
-    stack, model = _stack(source, run, own_stack), _model(source, run)
+    stack, model = _stack(source, run, plan.fsdp > 1, own_stack), _model(source, run)
     return replace(training_file(source, given.on(piece), plan, batch, seq, model, stack, steps), **tuning)
 
 
@@ -266,17 +266,19 @@ def _model(source: Source, run: HubRun) -> str:
     return kept if same else found
 
 
-def _stack(source: Source, run: HubRun, own: str = "") -> str:
+def _stack(source: Source, run: HubRun, sharded: bool, own: str = "") -> str:
     """The stack whose expectation fits: the header's where the arguments agree with it."""
     kept = source.kept_word("stack")
     said = str(run.config.get("mixed_precision", "no") or "no").lower() != "no"
     mixed = said or run.truth("bf16") or run.truth("fp16")
     pure = run.loaded == "bfloat16" and (bool(own) or not (mixed and run.config))
     liger = run.truth("use_liger_kernel")
-    if kept and ("liger" in kept) == liger and (own or ("fsdp" not in kept) == pure):
+    if kept in stacks() and ("liger" in kept) == liger and (own or (stacks()[kept].state.master_bytes == 0) == pure):
         return kept
     if run.by_deepspeed and not kept:
         return "deepspeed"
     if own in stacks() and not liger:
         return own
-    return ("hf" if pure else "hf-fsdp") + ("-liger" if liger else "")
+    if pure:
+        return "hf-liger" if liger else "hf-bf16"
+    return "hf" if own and not sharded and not liger else "hf-fsdp" + ("-liger" if liger else "")

@@ -128,7 +128,8 @@ class Tuner:
         # PEFT's file and calls in a script have names that are not its own
         ours = said.command is not None or (source.table is not None and "peft_type" not in settings)
         stray = [name for name in rest if name not in known and not name.endswith("_component_")] if ours else []
-        notes += _length_notes(file, run)
+        wide = file.lora_rank and not file.frozen and file.method != "qlora" and run.loaded == "float32"
+        notes += [*self.terms.notes({"wide_frozen": wide and self.name == "trl"}), *_length_notes(file, run)]
         lists = (tuple(notes), tuple(known), tuple(unplanned), tuple(stray))
         return Imported(self.name, self.keys.version, file, *lists)
 
