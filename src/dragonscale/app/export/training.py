@@ -23,7 +23,7 @@ from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import settled
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TrainingFile
-from dragonscale.training.stack import stacks
+from dragonscale.training.stack import spelt_stack, stacks
 from dragonscale.training.tuning import FIELDS
 
 
@@ -42,7 +42,7 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
     if file.method not in ("", "full") and not target.tunes:
         others = ", ".join(one.name for one in of_kind("training") if one.tunes)
         raise Infeasible(f"{target.title} is written for training every weight, and not {file.method}; take {others}.")
-    stack = stack_for(target, question.stack.strip() or file.stack)
+    stack = stack_for(target, spelt_stack(question.stack) or file.stack)
     report = ask_train(_question(question, file, stack), Listener())
     asked = report.asked
     plan, found = asked.plan, report.plans[0]

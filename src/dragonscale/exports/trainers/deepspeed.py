@@ -103,7 +103,16 @@ def read(source: Source, given: Given) -> Imported:
 
 
 _READ = TERMS.lists["read"]
-_ADAPTERS = ("lora_dim", "lora_r", "lora_rank", "use_lora", "use_peft", "load_in_4bit", "load_in_8bit", "only_optimize_lora")
+_ADAPTERS = (
+    "lora_dim",
+    "lora_r",
+    "lora_rank",
+    "use_lora",
+    "use_peft",
+    "load_in_4bit",
+    "load_in_8bit",
+    "only_optimize_lora",
+)
 
 
 def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ def _settings(run: TrainingRun) -> dict[str, Any]:
         # the Trainer recomputes blocks by its own switch, under FSDP too
         "fsdp_checkpoints": False,
         "precision": plan.dtype,
+        # weights that stay as they are need no fp32
+        "narrow": values["pure"] or tuning.rank > 0,
         "partly": plan.remat not in ("none", "block"),
     }
 
