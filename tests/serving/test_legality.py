@@ -35,6 +35,7 @@ ARCHITECTURES = {
     "ada",
     "hopper",
     "blackwell",
+    "sm120",
     "cdna2",
     "cdna3",
     "cdna4",
@@ -399,3 +400,20 @@ def test_a_context_that_a_config_stretches_is_the_stretched_one() -> None:
     assert load_config(config).context == 32768
     assert load_config(config | {"rope_scaling": yarn}).context == 131072
     assert load_config(config | {"rope_scaling": yarn, "max_position_embeddings": 131072}).context == 131072
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_blackwell_on_pcie_multiplies_mxfp4_weights_in_sixteen_bits(engine: str) -> None:
+    """Marlin's kernels for experts take wide activations there; B200's are in MXFP8."""
+    model = load_model("gpt-oss-20b")
+    for chip, compute in {"rtx5090": "bf16", "rtxpro6000": "bf16", "b200": "mxfp8"}.items():
+        formats = own_formats(engine, load_chip(chip), model)
+        assert formats is not None
+        assert (formats.weights, formats.compute) == ("mxfp4", compute)
+
+
+def test_a_cache_in_fp8_is_nobodys_default_where_the_chip_does_not_multiply_it() -> None:
+    model = load_model("llama3-8b")
+    for chip, kv in {"rtx3090": "bf16", "a10g": "bf16", "a100": "bf16", "l4": "fp8", "h100": "fp8"}.items():
+        found = narrower_formats("vllm", load_chip(chip), model, "any")
+        assert {one.kv for one in found} == {kv}

@@ -128,10 +128,10 @@ class AskedTargets:
         return tuple(self.named.values())
 
 
-def asked_targets(on: Any, price: str) -> AskedTargets:
-    """What stands after `--on`, at what `--price` says."""
+def asked_targets(on: Any, question: Any) -> AskedTargets:
+    """What stands after `--on`, at what `--price`, `--pricing` and `--owned` say."""
     named, everywhere = read_targets(on)
-    priced, strange = priced_targets(price, named.values())
+    priced, strange = priced_targets(question.price, named.values(), question.pricing, question.owned)
     notes = [*strange, *profile_notes(chip for chip, _ in priced)]
     notes += [] if everywhere else kin_notes(chip for chip, _ in priced)
     read = [text for text in map(slice_note, named) if text]

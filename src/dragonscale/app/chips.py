@@ -13,6 +13,7 @@ from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.chip_file import TEMPLATE
+from dragonscale.physics.hardware.price_book import Offer
 from dragonscale.sheets.sheet import Column, NextStep, Prose, Sheet, Title, Verbatim, amount, facts, sheet, table
 
 ChipsAnswer = (
@@ -63,6 +64,11 @@ def _value(value: float | list[float], unit: str) -> str:
     return "x".join(f"{item:g}" for item in value) if isinstance(value, list) else amount(value, unit)
 
 
+def _dollars(offer: Offer) -> str:
+    high = "" if offer.high_usd_per_h is None else f" to {offer.high_usd_per_h:,.6g}"
+    return f"{offer.usd_per_h:,.6g}{high}"
+
+
 def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
     """Every number of one chip with its source, and other sources' readings of it."""
     rows: list[list[Any]] = []
@@ -72,9 +78,10 @@ def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
         per = f"per {fact.per}" if fact.per not in ("", "chip") else ""
         about = ", ".join(part for part in (per, fact.direction) if part)
         rows.append([what, _value(fact.value, fact.unit), about, fact.source])
-        others += [[what, _value(other.value, fact.unit), other.source, other.note] for other in fact.also]
+        readings = () if "price" in fact.path else fact.also  # prices stand in the book
+        others += [[what, _value(other.value, fact.unit), other.source, other.note] for other in readings]
     columns = [Column("what"), Column("value", right=True), Column("", keep=4, wrap=True), Column("source")]
-    readings = [Column("what"), Column("value", right=True), Column("source"), Column("", wrap=True)]
+    sources = [Column("what"), Column("value", right=True), Column("source"), Column("", wrap=True)]
     counts: list[str] = []
     for row in report.parts:
         rate = "" if row.flops_per_s is None else f" ({amount(row.flops_per_s, 'FLOP/s')} at their clock)"
@@ -85,7 +92,7 @@ def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
         size = f"{pod.chips:,} chips, {pod.hosts:,} hosts"
         rates = f"{amount(pod.bf16_flops_per_s, 'FLOP/s')} in bf16, {amount(pod.hbm_bytes, 'bytes')} of HBM"
         whole = ("a pod", f"{size}, {rates} (`dscale chips {pod.slice}`)")
-    hour = f"{report.price}; --price {report.name}=2/h takes yours"
+    hour = f"{report.price}; --pricing takes another, --price {report.name}=2/h yours"
     promised = "Announced and not to be had yet: the numbers are its maker's promises." if report.announced else ""
     critical = f"{report.critical_intensity_flops_per_byte:.0f}"
     given = getattr(report.asked, "name", None)
@@ -93,7 +100,8 @@ def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
     return sheet(
         title,
         table(columns, rows, foot="Of one chip where nothing else is said."),
-        table(readings, others, "As other sources give it") if others else None,
+        table(sources, others, "As other sources give it") if others else None,
+        grid("price-book", report.book, own={"$": _dollars}) if report.book else None,
         facts(("parts", ", ".join(counts)), whole, ("an hour", hour)),
         facts(*report.sources.items()),
         Prose(report.assumed or promised) if report.assumed or promised else None,

@@ -26,6 +26,7 @@ from dragonscale.evidence.xla.layouts import read_arrays
 from dragonscale.physics.hardware import Chip, Slice, Torus, Tree, axis_diameter, chip_names, eccentricity, load_chip
 from dragonscale.physics.hardware.fat_tree import FatTree, fat_tree, node_tier, switch_for
 from dragonscale.physics.hardware.parts import PARTS, alus, cores, matrix_units, structural_peak
+from dragonscale.physics.hardware.price_book import Offer, price_book
 from dragonscale.physics.hardware.prices import price_text
 from dragonscale.physics.hardware.slices import AXIS_NAMES
 from dragonscale.physics.units import render
@@ -93,6 +94,8 @@ class ChipReport(Record):
     facts: list[ChipFact]
     sources: dict[str, str]
     pod: PodTotals | None = None
+    book: list[Offer] = []
+    """What an hour costs by kind, provider and date; of kind `buy`, what a chip costs."""
     announced: bool = False
     assumed: str = ""
     """What the file of a chip of one's own leaves out, and what was taken instead."""
@@ -182,6 +185,7 @@ def chip_report(chip: Chip) -> ChipReport:
         list_price_usd_per_h=chip.list_price,
         parts=_parts(chip),
         pod=_pod(chip),
+        book=price_book(chip),
     )
 
 

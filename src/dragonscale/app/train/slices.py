@@ -2,6 +2,7 @@
 cheapest part of a slice, the largest batch or model, slices around its own, and a chip with better numbers."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from dragonscale.app.given import slice_of
@@ -11,15 +12,16 @@ from dragonscale.app.train import train_records as records
 from dragonscale.app.train.advice import worked_terms
 from dragonscale.app.train.plans import best_report, plan_report, slices_note, stack_rows, workload_of
 from dragonscale.app.train.train_question import TrainAsked
-from dragonscale.errors import InputError, shorten
+from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.units import render
-from dragonscale.training.budget import run_budget
+from dragonscale.training.budget import planned_run
 from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smallest_change
 from dragonscale.training.evaluation import Job, Verdict, judge_one
-from dragonscale.training.inverse import Fit, fewest_chips, fits, largest_batch, largest_model
+from dragonscale.training.goodput import DAY
+from dragonscale.training.inverse import Fit, fewest_chips, fits, largest_batch, largest_model, run_seconds
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.scaling import SCHEMES, Point, around, crossover, parts_of, scheme_curve, slice_sizes
 from dragonscale.training.search import Progress, search, shared
@@ -67,9 +69,11 @@ def slice_row(one: Tried, tokens: float | None) -> records.SliceRow:
         where = name if one.searched else job.slice.chip.name
         return records.SliceRow(where, job.slice.chips, *[None] * 7, note=one.note)
     price = job.slice.chip.price
-    budget = run_budget(tokens, job.tokens, best.seconds, job.slice.chips, price) if tokens else None
     own, *others = stack_rows(one.stacks, why=False)
-    days, cost = (budget.days, budget.cost_usd) if budget else (None, None)
+    days = cost = None
+    with suppress(Infeasible):  # of a run that failures leave no time, nothing is said
+        run = tokens and planned_run(job, best.plan, run_seconds(job, best.seconds, tokens))
+        days, cost = (run.seconds / DAY, run.dollars(job.slice)) if run else (None, None)
     numbers = own.step_s, one.tokens_per_s, own.mfu, one.usd_per_mtok, days, cost
     priced = "no price known" if price is None else ""
     row = name, job.slice.chips, own.plan, *numbers, priced, own.stack, others, own.tight

@@ -42,6 +42,7 @@ from dragonscale.training.legal import own_ranks
 from dragonscale.training.plan import Plan, settings_of
 from dragonscale.training.plan_file import ENTRIES as TRAINING_ENTRIES
 from dragonscale.training.plan_file import given_settings, parse_plan
+from dragonscale.training.stack import spelt_stack
 from dragonscale.training.stack_search import job_for
 
 PROGRAMS = ("train", "prefill", "decode")
@@ -86,7 +87,7 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     named = (cast(Any, program), model, where if chip_path(where) else str(piece), str(plan))
     how = (cast(Any, question.mode), _capacity(table), _options(question.options))
     request = Request(*named, batch, sequence, *how)
-    stack = question.stack.strip().lower() or _word(table, "stack", question.plan) or "dragonscale"
+    stack = spelt_stack(question.stack) or _word(table, "stack", question.plan) or "dragonscale"
     job = make_job(load_model(model), piece, batch, sequence, stack)
     stack = job_for(job, plan).stack.name if stack == AUTO and isinstance(plan, Plan) else job.stack.name
     seconds, size = parse(question.timeout, "s", "--timeout"), parse(question.memory, "bytes", "--memory")

@@ -189,6 +189,11 @@ class Chip:
         return self.hbm.capacity if self.hbm.visible is None else self.hbm.visible
 
     @property
+    def linked(self) -> bool:
+        """Whether chips of a node have faster links than PCIe."""
+        return isinstance(self.network, Torus) or self.network.levels[0].bandwidth > (self.pcie or 0.0)
+
+    @property
     def kin(self) -> str:
         """The name under which software and measurements know it: its own, or that of the chip it starts from."""
         return self.like or self.name
