@@ -61,12 +61,11 @@ FORMS = (Form(words("finetune")["columns"], published_run), typed(TunedRun, ("st
 
 
 def judge(run: MemoryRun) -> Verdict:
-    """What the planner expects of a run; with the least recompute that fits, where the source does not say it."""
-    verdict = judge_one(run.job, run.plan)
-    for policy in POLICIES if not run.remat_known else ():
-        verdict = judge_one(run.job, replace(run.plan, remat=policy))
-        if run.fits(verdict):
-            break
+    """What the planner expects of a run; with the least recompute that fits, where the source does not say it, and none
+    where by the planner's count nothing does."""
+    policies = (run.plan.remat,) if run.remat_known else POLICIES
+    tried = [judge_one(run.job, replace(run.plan, remat=policy)) for policy in policies]
+    verdict = next((one for one in tried if run.fits(one)), tried[0])
     sound(first(verdict.seconds))
     return verdict
 
