@@ -24,6 +24,7 @@ from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.plan.rules import pairs, training_rules
 from dragonscale.training.auto import AUTO, auto_choice
+from dragonscale.training.goodput import Conditions
 from dragonscale.training.lines import costed_section, offload_seconds
 from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
@@ -59,6 +60,8 @@ class Job:
     headroom: float | None = None
     """The part of memory that a recommended plan leaves free; None: as much as predicted peaks have been off (`room`).
     """
+    run: Conditions = Conditions()
+    """What the whole run meets: failures, storage, spares."""
     tuning: Tuning = Tuning()
     """What of the model is trained; its adapters are in the model's program (`tuned`)."""
 

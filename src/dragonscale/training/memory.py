@@ -203,6 +203,13 @@ def owned_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, shard
     return state * (master + each) - matrices * (each - MOMENTUM_BYTES)
 
 
+def checkpoint_bytes(parameters: float, plan: Plan, stack: Stack) -> float:
+    """What a checkpoint of a run holds: weights in bf16, their master copy and the optimizer's state; 14 bytes a
+    parameter under Adam, of which BLOOM's 2.3 TiB are 13."""
+    state = MOMENTUM_BYTES if plan.optimizer == "muon" else OPTIMIZER_BYTES[plan.optimizer]
+    return parameters * (2.0 + stack.state.master_bytes + state)
+
+
 def weight_bytes(plan: Plan, stack: Stack, chip: Chip) -> float:
     """Bytes of a weight as it is used: in bf16, or, where the stack keeps weights in the narrow format, in that alone
     (twice on chips whose tensor cores only take it along one dim, which also need it transposed)."""

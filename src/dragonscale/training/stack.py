@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from dragonscale.errors import unknown
-from dragonscale.plan.settings import MeasuredOn, is_file, on_kind, record_of_file, shipped_records, with_listed
+from dragonscale.plan.settings import MeasuredOn, is_file, on_kind, record_of_file, shipped_records, spelt, with_listed
 from dragonscale.tables import file_version
 
 
@@ -371,6 +371,15 @@ def _from_file(path: str, _version: tuple[int, ...] | None) -> Stack:
     stack = record_of_file(path, "stack", stacks(), "software stack")
     on_chip(in_numerics(stack, "production"), "tpu")  # which tells a wrong setting
     return stack
+
+
+def spelt_stack(name: str) -> str:
+    """A stack as people type it.
+
+    >>> spelt_stack("Accelerate"), spelt_stack("auto")
+    ('hf-fsdp', 'auto')
+    """
+    return name.strip() if is_file(name.strip()) else spelt(name, "stacks", stacks())
 
 
 def load_stack(name: str) -> Stack:
