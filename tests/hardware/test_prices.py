@@ -15,7 +15,7 @@ from dragonscale.physics.hardware.price_book import Owned, Tariff, read_owned
 from dragonscale.physics.hardware.prices import price_kind, price_text, priced_targets, read_prices, unpriced
 from dragonscale.tables import beside
 
-CHIPS = [load_chip(name) for name in chip_names() if name not in ("h20", "h800")]
+CHIPS = [load_chip(name) for name in chip_names() if load_chip(name).price is not None]
 LISTED = ("gb300", "a10g", "t4")
 """GPUs whose only price is a large cloud's."""
 

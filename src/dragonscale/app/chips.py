@@ -12,20 +12,23 @@ from dragonscale.app.questions.facts import ChipsQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
+from dragonscale.physics.hardware.chip_file import TEMPLATE
 from dragonscale.physics.hardware.price_book import Offer
-from dragonscale.sheets.sheet import Column, NextStep, Prose, Sheet, Title, amount, facts, sheet, table
+from dragonscale.sheets.sheet import Column, NextStep, Prose, Sheet, Title, Verbatim, amount, facts, sheet, table
+
+ChipsAnswer = (
+    reports.ChipsReport | reports.ChipReport | reports.SliceReport | reports.LayoutReport | reports.TemplateReport
+)
 
 
-def ask(
-    question: ChipsQuestion, listener: Listener
-) -> reports.ChipsReport | reports.ChipReport | reports.SliceReport | reports.LayoutReport:
+def ask(question: ChipsQuestion, listener: Listener) -> ChipsAnswer:
     """All chips, one, a slice, or a layout."""
     return _answer(question, listener).came_from(question, listener.notes)
 
 
-def _answer(
-    question: ChipsQuestion, listener: Listener
-) -> reports.ChipsReport | reports.ChipReport | reports.SliceReport | reports.LayoutReport:
+def _answer(question: ChipsQuestion, listener: Listener) -> ChipsAnswer:
+    if question.template:
+        return reports.TemplateReport(TEMPLATE.read_text(encoding="utf-8"))
     if question.source and (question.layout or not question.name):
         raise InputError("--source takes the numbers of one chip from one source; name the chip, such as h100.")
     if question.layout:
@@ -52,6 +55,8 @@ def chips_sheet(report: reports.ChipsReport, _detail: bool) -> Sheet:
         "FLOP/B: the intensity below which HBM binds. Prices are what people pay, beside the large clouds' list "
         "price. `dscale chips NAME` shows every number's source, `dscale chips v5e:8x16` a slice."
     )
+    if promised := [one.name for one in report.chips if one.announced]:
+        told += f" Announced, not to be had yet: {', '.join(promised)}."
     return Sheet((grid("chips", report.chips, own=columns), Prose(told)))
 
 
@@ -88,6 +93,7 @@ def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
         rates = f"{amount(pod.bf16_flops_per_s, 'FLOP/s')} in bf16, {amount(pod.hbm_bytes, 'bytes')} of HBM"
         whole = ("a pod", f"{size}, {rates} (`dscale chips {pod.slice}`)")
     hour = f"{report.price}; --pricing takes another, --price {report.name}=2/h yours"
+    promised = "Announced and not to be had yet: the numbers are its maker's promises." if report.announced else ""
     critical = f"{report.critical_intensity_flops_per_byte:.0f}"
     given = getattr(report.asked, "name", None)
     named = shlex.quote(given) if isinstance(given, str) and given else report.name
@@ -98,6 +104,7 @@ def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
         grid("price-book", report.book, own={"$": _dollars}) if report.book else None,
         facts(("parts", ", ".join(counts)), whole, ("an hour", hour)),
         facts(*report.sources.items()),
+        Prose(report.assumed or promised) if report.assumed or promised else None,
         Prose(f"Compute binds above {critical} FLOPs per byte of HBM.", "key"),
         NextStep(f'dscale roofline "{MATMUL}" --on {named}', "Next, what that means for a matmul:"),
     )
@@ -153,3 +160,4 @@ bind(reports.ChipsReport, Face(chips_sheet, draw_chips))
 bind(reports.ChipReport, Face(chip_sheet, draw_chips))
 bind(reports.SliceReport, Face(slice_sheet))
 bind(reports.LayoutReport, Face(layout_sheet))
+bind(reports.TemplateReport, Face(lambda report, _detail: Sheet((Verbatim(report.text.rstrip()),))))

@@ -96,6 +96,9 @@ class ChipReport(Record):
     pod: PodTotals | None = None
     book: list[Offer] = []
     """What an hour costs by kind, provider and date; of kind `buy`, what a chip costs."""
+    announced: bool = False
+    assumed: str = ""
+    """What the file of a chip of one's own leaves out, and what was taken instead."""
 
     def headline(self) -> str:
         return (
@@ -129,7 +132,10 @@ def network_text(chip: Chip) -> tuple[str, str]:
         shape = "x".join(map(str, network.pod))
         return f"{network.axes}D torus, {network.link / 1e9:g} GB/s per link one way", f"pod of {shape}"
     first, names = network.levels[0], " → ".join(level.name for level in network.levels)
-    return f"{first.degree} per {first.name}, {first.bandwidth / 1e9:g} GB/s each one way", names
+    words = f"{first.degree} per {first.name}, {first.bandwidth / 1e9:g} GB/s each one way"
+    if first.peers:
+        words += f", {first.bandwidth / first.peers / 1e9:.3g} of it to each neighbour"
+    return words + (f", {first.bridge / 1e9:g} GB/s between two by a bridge" if first.bridge else ""), names
 
 
 def _parts(chip: Chip) -> list[PartRow]:
@@ -296,7 +302,9 @@ def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
     chip, network = piece.chip, piece.chip.network
     if not isinstance(network, Tree):
         return [], None
-    node, switch = network.levels[0], switch_for(chip)
+    node, *above = network.levels
+    plain = len(above) == 2 and above[1].bandwidth == above[0].degree * above[0].bandwidth
+    switch = switch_for(chip) if plain else None
     if switch is not None:
         tree = fat_tree(chip, switch, piece.chips) if piece.chips > node.degree else None
         rows = []
@@ -315,6 +323,15 @@ def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
         rows.append(TierRow(level.name, groups, children, rate, rate / below, children * rate / 2, None))
         below *= children
     return rows, None
+
+
+class TemplateReport(Record):
+    """A chip file to start from."""
+
+    text: str
+
+    def headline(self) -> str:
+        return "a chip file"
 
 
 MOST = 4096

@@ -30,7 +30,7 @@ from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.setting import Setting
-from dragonscale.training.stack import Stack, change, in_numerics, load_stack, on_chip
+from dragonscale.training.stack import Stack, change, in_numerics, load_stack, on_chip, with_adapters_on
 from dragonscale.training.stages import StageLayers, layout_problem, stage_layers
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, shared_passes, step_time
 from dragonscale.training.step_ledger import MATMULS, WIRES, Stepped, lower_bound, step_lines
@@ -167,6 +167,8 @@ def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], 
     """The setting of plans that share their words and their structure."""
     chip = job.slice.chip
     stack = on_chip(job.stack, chip.kind)
+    if job.tuning.rank:
+        stack = with_adapters_on(stack, job.tuning.frozen != "bf16")
     timer, network = expected_timer(chip, plan.dtype, stack), profile_for(chip, job.transport)
     work = (float(job.batch), job.sequence, plan, stack, timer, network)
     return Setting(job.model.program(), job.slice, *work, folded, undivided, detail, job.documents, tuning=job.tuning)

@@ -221,7 +221,9 @@ def _answer(asked: TrainAsked, progress: Progress | None) -> TrainReport:
         report.batches = slices.batch_rows(asked, piece, report.plans[0].plan)
         report.notes += slices.crossover_notes(asked, piece)
     if question.codesign and report.plans:
-        report.codesign = slices.codesign_report(asked, slices.chosen_slice(asked, report), progress)
+        report.codesign = slices.codesign_report(
+            asked, slices.chosen_slice(asked, report), [one.plan for one in report.plans[1:]], progress
+        )
     return report
 
 

@@ -33,7 +33,7 @@ from dragonscale.training.plan import Plan, read_field
 from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import CHOICES, Space, parse_space
-from dragonscale.training.stack import NUMERICS, change, load_stack, numerics_for
+from dragonscale.training.stack import NUMERICS, change, load_stack, numerics_for, spelt_stack
 from dragonscale.training.tuning import FIELDS, Tuning, optimizer_named, read_tuning
 
 _UNSAID: dict[str, tuple[Any, ...]] = {"stack": ("auto", ""), "skew": (1.0,), "capacity": (0.0,), "lora_rank": (None,)}
@@ -196,7 +196,7 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     question, told = filled(question)
     named = with_assumed(question.model, question.assume, question.family)
-    on, stack = asked_chips(question.on, question.set, question.profile), question.stack.strip().lower()
+    on, stack = asked_chips(question.on, question.set, question.profile), spelt_stack(question.stack)
     question = replace(question, stack=stack, model=named, on=on, set="", profile="")
     model = load_model(question.model)
     where = asked_targets(question.on, question)

@@ -315,11 +315,15 @@ class ChangeRow(msgspec.Struct):
     step_s: float
     faster: float
     why: str
+    doubled: float = 0.0
+    """How much faster the same plan is with twice as much."""
 
 
 class Codesign(msgspec.Struct):
     rows: list[ChangeRow]
     advice: str
+    overtakes: list[str] = []
+    """At what bandwidths, rates and batches another plan overtakes this one."""
 
 
 class TrainReport(Record):

@@ -56,6 +56,7 @@ def _after(report: TrainReport, detail: bool = False) -> list[laid.Block]:
     blocks += [grids.grid("train-batches", report.batches)] if report.batches else []
     if report.codesign:
         blocks += [grids.grid("train-codesign", report.codesign.rows), laid.Prose(report.codesign.advice)]
+        blocks += [laid.Prose(" ".join(report.codesign.overtakes))] if report.codesign.overtakes else []
     blocks += [front_table(report)] if detail and report.pareto else []
     blocks += [laid.Prose("\n".join(report.notes), "dim")] if report.notes else []
     return blocks
