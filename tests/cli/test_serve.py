@@ -183,8 +183,8 @@ def test_what_does_not_fit_is_told_with_what_would(capsys: pytest.CaptureFixture
     report = json.loads(printed([*ASKED, *QUICK, "--batch", "100000", "--json"], capsys, code=3))
     assert report["configs"] == report["frontier"] == []
     assert "The largest batch that fits is" in " ".join(report["notes"])
-    text = printed(["serve", "llama3-70b", "--on", "v5e:2x2", "--plan", "tensor=4"], capsys, code=3)
-    assert "By bytes alone" in text
+    text = printed(["serve", "deepseek-v3", "--on", "h100:8", "--plan", "tensor=8"], capsys, code=3)
+    assert "The smallest slice that holds it is h100:16" in text  # its bytes alone would fit on eight
 
 
 def test_speculation_disaggregation_and_prefixes(capsys: pytest.CaptureFixture[str]) -> None:
