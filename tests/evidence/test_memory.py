@@ -131,7 +131,7 @@ def test_torchtitan_splits_the_batch_of_a_rank_over_its_pipeline():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"method": "lora"}, "only adapters"),
+        ({"method": "peft-ia3"}, "no model of training by peft-ia3"),
         ({"memory_kind": ""}, "counter"),
         ({"memory_kind": "nvidia-smi"}, "driver"),
         ({"seq": ""}, "seq not stated"),

@@ -46,7 +46,7 @@ def test_float8_is_said_by_the_launcher_alone() -> None:
 
 
 def test_weights_in_bf16_are_a_stack_of_their_own() -> None:
-    _, config, arguments = _made("fsdp=16,zero=3,remat=block", stack="hf")
+    _, config, arguments = _made("fsdp=16,zero=3,remat=block", stack="hf-bf16")
     assert (config["mixed_precision"], arguments["dtype"]) == ("no", "bfloat16")
     _, config, arguments = _made("fsdp=16,zero=3,remat=block", stack="hf-fsdp-liger")
     assert (config["mixed_precision"], arguments["dtype"], arguments["use_liger_kernel"]) == ("bf16", "float32", True)

@@ -199,7 +199,7 @@ def test_the_loss_is_the_mean_over_what_is_learnt(plan: str, tmp_path: Path, tex
     each = losses(forward(whole, program, jnp.asarray(flat), PassSetting(numerics)), jnp.asarray(wanted))
     mean = float(each.sum() / (wanted >= 0).sum())
     assert float(each[wanted < 0].sum()) == 0
-    assert float(trainer.evaluate(state["params"], given, targets)) == pytest.approx(mean, rel=1e-5)
+    assert float(trainer.evaluate(state, given, targets)) == pytest.approx(mean, rel=1e-5)
     flags = jax.make_array_from_callback((trainer.mesh.size,), trainer.flags, lambda _: numpy.zeros(1, numpy.int32))
     assert float(trainer.step(state, given, targets, 0.0, flags)[1]["loss"]) == pytest.approx(mean, rel=1e-5)
 

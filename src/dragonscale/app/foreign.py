@@ -49,13 +49,22 @@ def told(found: "Imported") -> list[str]:
     from dragonscale.app.imported import report_of
 
     report = report_of(found)
-    notes = [f"Read as a plan of {report.software} {report.version}: {report.plan_text}.", *found.notes]
+    text = f"{report.plan_text}{_tuned(found.file)}"
+    notes = [f"Read as a plan of {report.software} {report.version}: {text}.", *found.notes]
     notes += [f"Not planned: {', '.join(found.unplanned)}."] if found.unplanned else []
     drafts = None if isinstance(found.file, TrainingFile) else found.file.speculation
     if drafts is not None and drafts.drafts and not drafts.acceptance:
         notes.append(f"It drafts {drafts.drafts} tokens, and not how many are accepted: --accept 0.7 counts them.")
     unknown = f"Unknown to {report.software} {report.version}: {', '.join(found.unknown)}."
     return [*notes, unknown] if found.unknown else notes
+
+
+def _tuned(file: "TrainingFile | SavedPlan") -> str:
+    """What of the model is trained, where that is not all of it."""
+    if not isinstance(file, TrainingFile) or not file.method:
+        return ""
+    rank = f" rank {file.lora_rank} ({file.lora_targets or 'all'})" if file.lora_rank else ""
+    return f", {file.method}{rank}" + (f" on {file.frozen}" if file.frozen else "")
 
 
 def as_training(question: Any, found: "Imported") -> tuple[Any, TrainingFile]:

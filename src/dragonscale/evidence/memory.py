@@ -18,9 +18,10 @@ from dragonscale.evidence.training_rows import MeasuredRun, checked_plan
 from dragonscale.models import load_model
 from dragonscale.models.ffn import Moe
 from dragonscale.models.transformer import Transformer
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job, tuned
 from dragonscale.training.peak_memory import OUTSIDE
 from dragonscale.training.plan import Plan
+from dragonscale.training.tuning import read_tuning
 
 
 class MeasuredPeak(Described, frozen=True, kw_only=True):
@@ -39,6 +40,9 @@ class MeasuredPeak(Described, frozen=True, kw_only=True):
     peak_bytes: float = 0.0
     outcome: str = ""
     chip_rate: float = 0.0
+    lora_rank: int = 0
+    lora_targets: str = ""
+    frozen: str = ""
 
 
 MemoryRun = MeasuredRun[MeasuredPeak]
@@ -47,7 +51,10 @@ MemoryRun = MeasuredRun[MeasuredPeak]
 def run_of(row: MeasuredPeak) -> MemoryRun:
     """A typed row as a run."""
     plan, model = checked_plan(row), _preset(row) if row.preset else model_of(row)
-    return MemoryRun(row, make_job(model, row.slice, row.batch, row.seq, row.stack), plan)
+    job = make_job(model, row.slice, row.batch, row.seq, row.stack)
+    if row.lora_rank:
+        job = tuned(job, read_tuning(model, "lora", row.lora_rank, row.lora_targets, row.frozen))
+    return MemoryRun(row, job, plan)
 
 
 def _preset(row: MeasuredPeak) -> Transformer:
@@ -64,7 +71,7 @@ def _preset(row: MeasuredPeak) -> Transformer:
 def published_run(row: Row, place: int) -> MeasuredPeak:
     """A row of published peaks or outcomes as a typed one."""
     known = words("memory")
-    skip_if(row["method"] not in known["methods"], "only adapters are trained (LoRA, QLoRA and their kind)")
+    skip_if(row["method"] not in known["methods"], f"no model of training by {row['method'][:20]}")
     for name, reason in known["unread"].items():
         skip_if(hint(row, name), reason)
     outcome, peak = row.get("outcome", ""), number(row["peak_memory_gib"])
@@ -81,7 +88,7 @@ def published_run(row: Row, place: int) -> MeasuredPeak:
     run = {"stack": stack, "plan": str(plan), "batch": batch, "seq": seq, "method": row["method"]}
     measured = {"counter": counter, "peak_bytes": (peak or 0.0) * 2**30, "outcome": outcome}
     rate = number(row.get("tokens_per_s_per_chip", "")) or 0.0
-    return MeasuredPeak(**_model(row, place), **where, **run, **measured, chip_rate=rate)
+    return MeasuredPeak(**_model(row, place), **where, **run, **measured, **adapters_of(row), chip_rate=rate)
 
 
 FORMS = (
@@ -89,6 +96,22 @@ FORMS = (
     typed(MeasuredPeak, ("stack", "plan", "counter", "peak_bytes")),
     typed(MeasuredPeak, ("stack", "plan", "outcome")),
 )
+
+
+def adapters_of(row: Row) -> dict[str, Any]:
+    """The columns of a typed row that say which adapters were trained, beside weights in which format; a row that does
+    not say has its framework's own."""
+    known = words("memory")
+    if row["method"] not in known["tuned"]:
+        return {}
+    said = f"{row['framework']} {row['source']} {row['lora_targets']}"
+    targets, rank = meaning(known["targets"], said) or row["lora_targets"], count(row, "lora_rank")
+    rank = rank or int(meaning(known["ranks"], said) or 0)
+    skip_if(not targets, "targets of the adapters not stated")
+    skip_if(not rank, "rank of the adapters not stated")
+    narrow = meaning(known["frozen"], f"{row['framework']} {row['precision']} {row['notes']}")
+    kept = narrow if row["method"] == "qlora" else "bf16"
+    return {"lora_rank": rank, "lora_targets": targets.strip(), "frozen": kept}
 
 
 def stack_of(row: Row) -> str:
@@ -131,6 +154,7 @@ def _plan(row: Row, chips: int, stack: str) -> tuple[Plan, int]:
     batch = batch or copies * micro * (4 * pipe if pipe > 1 else 1)
     batch -= batch % (copies * micro)
     zero, dtype = meaning(known["zero"], row["zero_or_fsdp"]), meaning(known["dtypes"], row["precision"])
+    skip_if("CPU offload" in row["zero_or_fsdp"], "weights lie in the host's memory")
     skip_if(not zero, f"no reading of the sharding {row['zero_or_fsdp'][:40]!r}")
     ways = count(row, "ep") or 1
     expert = ways // math.gcd(ways, tensor * context)

@@ -38,6 +38,7 @@ _LAUNCHERS = TERMS.lists["launchers"]
 _SWITCHES = frozenset(TERMS.lists["switches"])
 
 
+_VERBS = {"accelerate": "launch", "tune": "run"}
 _NODES = ("nnodes", "nodes", "N", "num_machines", "num_nodes")
 _TASKS = ("ntasks", "n", "np")
 """The processes of Slurm and of MPI, on all hosts together."""
@@ -310,10 +311,10 @@ def _unwrapped(words: list[str]) -> ShellCommand:
         if assigned:
             command.env[assigned[1]] = assigned[2]
             words = words[1:]
-        elif program in _LAUNCHERS and (program != "accelerate" or words[1:2] == ["launch"]):
-            starts = program in ("torchrun", "accelerate", "deepspeed")
+        elif program in _LAUNCHERS and (program not in _VERBS or words[1:2] == [_VERBS[program]]):
+            starts = program in ("torchrun", "accelerate", "deepspeed", "tune")
             command.launcher = program if starts else command.launcher or program
-            words = words[2:] if program == "accelerate" else words[1:]
+            words = words[2:] if program in _VERBS else words[1:]
             words = words[1:] if program == "uv" and words[:1] == ["run"] else words
             words = _launch_flags(words, command.launch)
         elif program in ("docker", "podman") and "run" in words[:2]:

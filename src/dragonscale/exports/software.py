@@ -35,9 +35,10 @@ class Launcher(Protocol):
 @functools.cache
 def _trainers() -> Mapping[str, Any]:
     from dragonscale.exports.trainers import accelerate, deepspeed, maxtext, megatron, megatron_bridge, torchtitan
+    from dragonscale.exports.trainers.tuners import TUNERS
 
     own = {"megatron": megatron, "megatron-bridge": megatron_bridge, "torchtitan": torchtitan}
-    return {**own, "maxtext": maxtext, "deepspeed": deepspeed, "accelerate": accelerate}
+    return {**TUNERS, **own, "maxtext": maxtext, "deepspeed": deepspeed, "accelerate": accelerate}
 
 
 @functools.cache

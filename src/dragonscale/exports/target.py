@@ -26,6 +26,8 @@ class Target(Strict, frozen=True):
     runs: tuple[str, ...] = ()
     keys: str = ""
     also: tuple[str, ...] = ()
+    tunes: bool = False
+    """Whether it fine-tunes: adapters, preferences; others train every weight."""
 
     def key_table(self) -> KeyTable:
         return load_keys(self.keys or self.name)

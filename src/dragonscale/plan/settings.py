@@ -126,6 +126,17 @@ def shipped_table(room: str, name: str) -> dict[str, Any]:
     return tomllib.loads((resources.files(f"dragonscale.{room}") / name).read_text(encoding="utf-8"))
 
 
+def spelt(name: str, kind: str, known: Container[str]) -> str:
+    """The name of a stack or an engine (`kind`) that people mean by another one.
+
+    >>> spelt("llama_cpp", "engines", ["generic"]), spelt("vLLM", "engines", ["vllm"])
+    ('generic', 'vllm')
+    """
+    text = name.strip().lower()
+    other = shipped_table("plan", "aliases.toml")[kind].get(text.replace("_", "-"), text)
+    return other if text not in known and other in known else text
+
+
 def shipped_records(room: str, name: str, record: type[Settable]) -> dict[str, Settable]:
     """The stacks or engines that are known, by name; one with a `base` starts from that one's, at any depth."""
     tables = shipped_table(room, name)

@@ -219,3 +219,28 @@ def save_folder(
     path.mkdir(parents=True, exist_ok=True)
     write_safetensors(save_weights(params, program, family, dtype), path / "model.safetensors")
     write_file(path / "config.json", json.dumps(config, indent=2), "The model's config")
+
+
+def save_adapters(folder: str | Path, model: str, params: Tree, program: Program, rank: int, scale: float) -> None:
+    """Trained adapters as a folder that PEFT reads: `adapter_model.safetensors` and `adapter_config.json`."""
+    sections, made = {section.name: section for section in program.sections}, dict[str, numpy.ndarray]()
+    targets: set[str] = set()
+    for section, weights in params.items():
+        for name, value in weights.items():
+            base, _, half = name.rpartition("_")
+            weight = weights_of(program)[section][base]
+            for layer, one in enumerate(numpy.asarray(value, numpy.float32)):
+                sources, prefix = _place(program, sections[section], weight, layer, "model.")
+                spelt = next(iter(sources), "")
+                if not spelt or "+" in sources[spelt] or "{}" in spelt or len(sources[spelt].split()) != 2:
+                    raise InputError(f"PEFT has no adapters of {base} as a matrix of its own; take other --lora-targets.")
+                flat = one.reshape(-1, rank).T if half == "a" else one.reshape(rank, -1).T
+                module = spelt.removesuffix(".weight")
+                targets.add(module.rpartition(".")[2])
+                made[f"base_model.model.{prefix}{module}.lora_{half.upper()}.weight"] = numpy.ascontiguousarray(flat)
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    write_safetensors(made, path / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": str(model), "bias": "none"}
+    config |= {"r": rank, "lora_alpha": scale * rank, "lora_dropout": 0.0, "target_modules": sorted(targets)}
+    write_file(path / "adapter_config.json", json.dumps(config, indent=2), "The adapters' config")

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from dragonscale.errors import InputError
+from dragonscale.models.lora import PART as ADAPTERS
 from dragonscale.models.program import Op
 from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding.reshard_step import layout_of
@@ -203,6 +204,8 @@ def _act(op: Op, run: SectionPass) -> None:
 
 
 def _add(op: Op, run: SectionPass) -> None:
+    if op.part == ADAPTERS:
+        return _adapted(op, run)
     first, *others = [run.held(array) for array in op.inputs]
     if first.partial and all(layout_of(one) == layout_of(first) and one.partial == first.partial for one in others):
         parts = [run.tensors[array.name] for array in op.inputs]
@@ -213,6 +216,14 @@ def _add(op: Op, run: SectionPass) -> None:
     for array in op.weights:  # learnt positions
         total = total + run.weight(array, op, total.dtype)[run.positions_of(run.held(op.inputs[0]))]
     return run.put(op, total, run.wanted(op.inputs[0], op))
+
+
+def _adapted(op: Op, run: SectionPass) -> None:
+    """What a matmul made, and what its adapters add to it."""
+    own, more = (run.operand(array, op) for array in op.inputs)
+    if isinstance(own, experts.ExpertRows):
+        return run.put(op, own.having(own.values + more.values * run.setting.adapters))
+    return run.put(op, own + more * run.setting.adapters, run.wanted(op.inputs[0], op))
 
 
 def _lookup(op: Op, run: SectionPass) -> None:

@@ -17,6 +17,7 @@ from dragonscale.runtime import experts
 from dragonscale.runtime.attention import Scoring
 from dragonscale.runtime.expert_exchange import Mixing, Return
 from dragonscale.runtime.numerics import Numerics
+from dragonscale.runtime.packed import Packed
 from dragonscale.runtime.place import WHOLE, Place
 from dragonscale.runtime.quantized import Quantized
 
@@ -28,8 +29,8 @@ Note = Callable[[jax.Array, str], jax.Array]
 class PassSetting:
     """What all passes of a model share: its arithmetic, what it computes in (None: in the weights' own type), where
     things lie, how tokens reach experts, a function that marks each tensor of the program by its name (which remat
-    policies go by), and one that computes some einsums of an input and a weight better than XLA (None of the others).
-    """
+    policies go by), one that computes some einsums of an input and a weight better than XLA (None of the others), and
+    what adapters add is multiplied by."""
 
     numerics: Numerics
     dtype: Any = None
@@ -37,6 +38,7 @@ class PassSetting:
     mixing: Mixing = field(default_factory=Mixing)
     note: Note = lambda value, _: value
     multiply: Callable[[str, jax.Array, jax.Array], jax.Array | None] = lambda *_: None
+    adapters: float = 1.0
 
 
 class LayerCache(Protocol):
@@ -111,13 +113,17 @@ class SectionPass:
         return self.place.for_line(array, self.held(array), op, self.section.dims)
 
     def weight(self, array: Array, op: Op, dtype: Any = None) -> Any:
-        """A weight as it is used: cast and cut to this chip's own KV heads while it is small, then gathered. One in
-        int8 lies as it is used, and is for the lines that multiply with it to scale."""
+        """A weight as it is used: cast and cut to this chip's own KV heads while it is small, then gathered (and one in
+        few bits widened). One in int8 that is served lies as it is used, and is for the lines that multiply with it to
+        scale."""
         value = self.weights[array.name]
         if isinstance(value, Quantized):
             return value
+        at, use = self.at_rest(array), self.used(array, op)
+        if isinstance(value, Packed):
+            return value.map(lambda one: self.place.bring(self.own_heads(one, array.names), at, use)).widened(dtype)
         value = value if dtype is None else value.astype(dtype)
-        return self.place.bring(self.own_heads(value, array.names), self.at_rest(array), self.used(array, op))
+        return self.place.bring(self.own_heads(value, array.names), at, use)
 
     def own_heads(self, value: jax.Array, names: tuple[str, ...]) -> jax.Array:
         """Of a weight with all KV heads, of which there are fewer than chips, the one that this chip uses."""

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dragonscale.models.program import Program, Section
+from dragonscale.models.lora import LEFT_OUT, RANK
+from dragonscale.models.program import Op, Program, Section
 from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding.partition_spec import to_partition_spec
 
@@ -26,12 +27,15 @@ WeightReader = Callable[[str, str, int], Any]
 
 @dataclass(frozen=True)
 class Weight:
-    """One weight of a section: its array in the program, its shape, and whether layers are stacked in front."""
+    """One weight of a section: its array in the program, its shape, whether layers are stacked in front, whether it is
+    trained, and whether it belongs to a matmul of layers."""
 
     array: Array
     shape: tuple[int, ...]
     stacked: bool
     fan_in: int
+    trained: bool = True
+    multiplied: bool = False
 
 
 def weights_of(program: Program) -> dict[str, dict[str, Weight]]:
@@ -46,17 +50,18 @@ def weights_of(program: Program) -> dict[str, dict[str, Weight]]:
                     continue
                 if array.name in section.shared:
                     seen.add(array.name)
-                own[array.name] = _weight(section, array)
+                own[array.name] = _weight(section, array, op)
         found[section.name] = own
     return found
 
 
-def _weight(section: Section, array: Array) -> Weight:
+def _weight(section: Section, array: Array, op: Op) -> Weight:
     shape = tuple(section.dims[dim.name] for dim in array.dims)
     stacked = section.name not in ("embed", "head")
     summed = [size for dim, size in zip(array.dims, shape, strict=True) if not dim.select]
     fan = max(summed[0], 1) if len(summed) > 1 else 1
-    return Weight(array, (section.repeat, *shape) if stacked else shape, stacked, fan)
+    multiplied = stacked and op.function == "einsum" and op.part not in LEFT_OUT
+    return Weight(array, (section.repeat, *shape) if stacked else shape, stacked, fan, not op.frozen, multiplied)
 
 
 def each_weight(program: Program, make: Callable[[str, Weight], Any]) -> dict[str, dict[str, Any]]:
@@ -65,18 +70,36 @@ def each_weight(program: Program, make: Callable[[str, Weight], Any]) -> dict[st
     return {name: {own: make(name, weight) for own, weight in weights.items()} for name, weights in found}
 
 
+def parted(tree: Tree, program: Program) -> tuple[Tree, Tree]:
+    """A tree's trained weights, and those that are frozen."""
+    known = weights_of(program)
+
+    def part(trained: bool) -> Tree:
+        return {
+            name: {own: value for own, value in weights.items() if known[name][own].trained is trained}
+            for name, weights in tree.items()
+        }
+
+    return part(True), part(False)
+
+
+def merged(first: Tree, second: Tree) -> Tree:
+    """Two trees as one; of a weight that both have, the second's."""
+    return {name: {**first.get(name, {}), **second.get(name, {})} for name in {**first, **second}}
+
+
 _SCALES = ("norm", "mixer", "ffn", "final", "block", "hidden")
 """Parts of the names of vectors that multiply (a norm's weight) rather than add."""
 
 
 def initialise(program: Program, key: jax.Array, dtype: Any = jnp.float32) -> Tree:
     """Random weights: norms at one, biases at zero, matrices with a standard deviation of one over the root of their
-    fan-in."""
+    fan-in, the second of an adapter's two at zero; frozen ones in bf16."""
 
     def random(_: str, weight: Weight) -> jax.Array:
         nonlocal key
         key, here = jax.random.split(key)
-        return random_values(weight, here, dtype, weight.shape)
+        return random_values(weight, here, dtype if weight.trained else jnp.bfloat16, weight.shape)
 
     return each_weight(program, random)
 
@@ -87,6 +110,8 @@ def random_values(weight: Weight, key: jax.Array, dtype: Any, shape: tuple[int, 
     if name.startswith("w"):
         one = not name.endswith("_bias") and any(part in name for part in _SCALES)
         return jnp.ones(shape, dtype) if one else jnp.zeros(shape, dtype)
+    if RANK.name in weight.array.names[:-1]:
+        return jnp.zeros(shape, dtype)
     return (jax.random.normal(key, shape, jnp.float32) * weight.fan_in**-0.5).astype(dtype)
 
 

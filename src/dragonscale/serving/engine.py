@@ -24,7 +24,15 @@ import msgspec
 
 from dragonscale.errors import shorten, unknown
 from dragonscale.physics.numbers import Number, ceil_to, where
-from dragonscale.plan.settings import MeasuredOn, is_file, read_settings, record_of_file, shipped_records, with_settings
+from dragonscale.plan.settings import (
+    MeasuredOn,
+    is_file,
+    read_settings,
+    record_of_file,
+    shipped_records,
+    spelt,
+    with_settings,
+)
 from dragonscale.plan.settings import on_kind as settings_on_kind
 from dragonscale.serving.engine_settings import (
     EngineCollectives,
@@ -96,7 +104,7 @@ def spelt_engine(text: str) -> str:
     'vllm, memory.share=0.85'
     """
     name, comma, settings = text.partition(",")
-    return (name.strip() if is_file(name.strip()) else name.strip().lower()) + comma + settings
+    return (name.strip() if is_file(name.strip()) else spelt(name, "engines", engines())) + comma + settings
 
 
 def split_settings(name: str) -> tuple[str, dict[str, dict[str, Any]]]:

@@ -12,6 +12,7 @@ from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.reader import Kernel, Reading
 from dragonscale.training.attention_lines import attention_lines
+from dragonscale.training.eager import counted_kernels, eager_lines
 from dragonscale.training.setting import LAUNCHES, NARROW_PARTS, PassLine, PlacedSection, Setting
 
 BLOCK_FORMATS = ("mxfp8", "nvfp4", "mxfp4")
@@ -67,6 +68,8 @@ def kernel_lines(own: PlacedSection) -> Iterator[PassLine]:
             yield from attention_lines(kernel, own)
         else:
             yield _elementwise_line(kernel, own)
+    if own.setting.stack.eager.counted and reading.kernels:
+        yield from eager_lines(own)
     for one in matmuls.values():
         yield _matmul_line(one, reading, own.setting)
     if reading.section.name == "head" and reading.kernels:
@@ -118,12 +121,18 @@ def _elementwise_line(kernel: Kernel, own: PlacedSection) -> PassLine:
     backward = kernel.phase == "dgrad"
     routing = kernel.function in ("dispatch", "combine")
     moved = moved * (1.5 if backward and not routing else 1)
+    launches = LAUNCHES.get(kernel.function, 1.0)
+    counted = counted_kernels(own.setting.stack.eager, kernel.op, backward)
     seconds: Number = 0.0
     if (timer := own.setting.timer) is not None:
         seconds = timer.route(moved) if routing else timer.memory(moved)
+    if counted is not None:
+        shown = arrays[-1] if kernel.function == "act" else arrays[0]
+        moved, launches = product(local[dim.name] for dim in shown.dims if dim.name in local) * counted[0], counted[1]
+        seconds = timer.stream(moved, launches) if timer is not None else 0.0
     name = kernel.op.output.name if kernel.op.output is not None else kernel.function
     names = (own.reading.section.name, kernel.phase, f"d{name}" if backward else name, "elementwise")
-    work = {"hbm_bytes": moved, "expected_s": seconds, "launches": LAUNCHES.get(kernel.function, 1.0)}
+    work = {"hbm_bytes": moved, "expected_s": seconds, "launches": launches}
     return PassLine(*names, part="elementwise", ops=((kernel.line, 0.0),), **work)
 
 

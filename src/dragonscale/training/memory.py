@@ -8,22 +8,24 @@ layers into ranks and finds the moment when most is there; where XLA assigns the
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from dragonscale.models.activations import needed_tensors, saved_tensors
 from dragonscale.models.count import weight_size
-from dragonscale.models.program import Section
+from dragonscale.models.program import Op, Section
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.physics.sharding.layout import local_elements
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.rules import Rules
+from dragonscale.training.eager import kept_bytes
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES, matrix_names
 from dragonscale.training.plan import Plan, layer_policies
 from dragonscale.training.setting import Setting, pass_sizes
 from dragonscale.training.stack import Stack, remat_of
+from dragonscale.training.tuning import Tuning
 
 GRADIENTS_ALIVE = 0.5
 """Gradients of activations that are alive at once in a layer's backward pass, over all of its activations: those of an
@@ -35,10 +37,11 @@ keeps (fms-acceleration's reference runs): 1.5 times a layer's activations, with
 @dataclass(frozen=True)
 class Held:
     """Bytes that one layer keeps on one chip. `parameters` is this chip's share of the optimizer's work; of these
-    `matrices` are those that Muon orthogonalizes; `used` counts the weights that it computes with; `working` are the
-    activations alive in the layer's backward pass, saved ones too, and their gradients; `reducing` the gradients on
-    their way to where their state lies; `entry` is what the layer reads of one microbatch; `placeholders` what autograd
-    is given for weights whose gradients are added to a buffer elsewhere."""
+    `matrices` are those that Muon orthogonalizes; `used` counts the trained weights that it computes with, `frozen`
+    those that are not trained, of which `quantized` are dequantised at each use; `working` are the activations alive in
+    the layer's backward pass, saved ones too, and their gradients; `reducing` the gradients on their way to where their
+    state lies; `entry` is what the layer reads of one microbatch; `placeholders` what autograd is given for weights
+    whose gradients are added to a buffer elsewhere."""
 
     weights: Number
     gradients: Number
@@ -52,12 +55,11 @@ class Held:
     entry: Number
     parameters: Number
     used: Number
+    shards: Number
+    """1 where an axis shards the state, else 0: ZeRO over nothing is plain replicas, whatever its stage."""
+    frozen: Number = 0.0
+    quantized: Number = 0.0
     matrices: Number = 0.0
-
-    @property
-    def shards(self) -> Number:
-        """1 where an axis shards the state, else 0: ZeRO over nothing is plain replicas, whatever its stage."""
-        return _sharded(self.parameters, self.used)
 
     def with_layers(self, again: Number, sent: Number) -> "Held":
         """The mean of layers of which a share is recomputed whole, and keeps its input, and a share is sent to the
@@ -66,10 +68,6 @@ class Held:
         kept = self.activations + again * (self.entry - self.activations) - sent * self.activations
         last = where(again < 1, self.activations, self.entry) * where(sent > 0, 0.0, 1.0)
         return replace(self, activations=kept, working=self.working + kept - last)
-
-
-def _sharded(state: Number, used: Number) -> Number:
-    return where(state < used, 1.0, 0.0)
 
 
 def weight_shares(
@@ -92,41 +90,90 @@ def weight_shares(
             yield weight.name, used, size / mesh.size(*rules.optimizer_state(weight).axes)
 
 
+@dataclass(frozen=True)
+class WeightShares:
+    """Elements of a section's weights on one chip as they are used, and of their shards: trained ones, of which
+    `matrices` are Muon's, frozen ones, and of these the quantised."""
+
+    used: Number = 0.0
+    state: Number = 0.0
+    matrices: Number = 0.0
+    frozen: Number = 0.0
+    frozen_state: Number = 0.0
+    quantized: Number = 0.0
+    quantized_state: Number = 0.0
+
+    @property
+    def shards(self) -> Number:
+        """Whether an axis shards them: 1 or 0."""
+        return where(self.state + self.frozen_state < self.used + self.frozen, 1.0, 0.0)
+
+
+def section_shares(setting: Setting, section: Section, mesh: Mesh) -> WeightShares:
+    """A section's weights by what becomes of them."""
+    rules, sums = setting.rules(section), dict.fromkeys((one.name for one in fields(WeightShares)), 0.0)
+    frozen = {weight.name for op in section.ops if op.frozen for weight in op.weights}
+    narrow = {weight.name for op in section.ops if quantizes(setting.tuning, section, op) for weight in op.weights}
+    matrices = matrix_names(section, setting.plan)
+    for name, one, share in weight_shares(section, mesh, rules):
+        for kind, counts in (("", name not in frozen), ("frozen", name in frozen), ("quantized", name in narrow)):
+            use, held = (kind or "used", f"{kind}_state" if kind else "state")
+            sums[use], sums[held] = sums[use] + one * counts, sums[held] + share * counts
+        sums["matrices"] = sums["matrices"] + share * (name in matrices)
+    return WeightShares(**sums)
+
+
+def quantizes(tuning: Tuning, section: Section, op: Op) -> bool:
+    """Whether a line's frozen weights are in a narrow format: those of a layer's matmuls."""
+    return op.frozen and op.function == "einsum" and "block" in section.name and tuning.frozen != "bf16"
+
+
 def section_bytes(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> Held:
     """One section's state and saved activations on one chip, that with the busiest experts. `mesh` may hold arrays."""
     plan, stack, rules = setting.plan, setting.stack, setting.rules(section)
     sizes = at_busiest(section, rules, pass_sizes(setting, section, microbatch, mesh), mesh, stack)
-    used: Number = 0
-    state: Number = 0
-    orthogonal: Number = 0.0
-    names = matrix_names(section, plan)
-    for name, one, share in weight_shares(section, mesh, rules):
-        used, state = used + one, state + share
-        orthogonal = orthogonal + share * (name in names)
-    shards = _sharded(state, used)
+    own = section_shares(setting, section, mesh)
+    used, state, shards = own.used, own.state, own.shards
     piped = where(mesh.size("pipe") > 1, 1.0, 0.0) * (plan.zero >= 2 and stack.memory.pipe_whole)
     width = weight_bytes(plan, stack, setting.slice.chip)
     gathered = (1 - piped) * shards * (plan.zero == 3)
     return Held(
-        weights=(1 - gathered) * used * width,
+        weights=(1 - gathered) * used * width + _untrained(setting, own, gathered),
         gradients=(state + piped * (used - state) if plan.zero >= 2 else used) * stack.state.gradient_bytes,
-        optimizer=state_bytes(plan, stack, state, orthogonal, shards),
-        gathered=gathered * used * width,
+        optimizer=state_bytes(plan, stack, state, own.matrices, shards),
+        gathered=gathered * (used * width + _stored(setting, own.frozen, own.quantized)),
         activations=sum((size for _, size in saved_bytes(section, sizes, mesh, plan, rules, stack)), 0.0 * used),
         working=_head_input(sizes, mesh, rules)
         if section.name == "head"
-        else (1 + GRADIENTS_ALIVE) * stack.memory.kept_copies * _alive(section, sizes, mesh, rules, "none")
+        else _backward_bytes(section, sizes, mesh, rules, stack)
         + _whole_residuals(sizes, mesh, rules)
         + _whole_keys(section, sizes, mesh, rules)
         + (0.0 if stack.kernels.flash or "block" not in section.name else _squares(sizes, mesh)),
         reducing=shards * used * (2.0 + stack.state.scatter_bytes * (stack.state.scatter_bytes > 2)) * (plan.zero >= 2),
         placeholders=2.0 * _distinct(section, mesh, rules) if stack.memory.placeholders else 0 * used,
         logits=_logits(section, sizes, mesh, rules, stack),
-        entry=_alive(section, sizes, mesh, rules, "block") if "block" in section.name else 0.0 * used,
+        entry=_entry(section, sizes, mesh, rules, stack) if "block" in section.name else 0.0 * used,
         parameters=state,
         used=used,
-        matrices=orthogonal,
+        shards=shards,
+        frozen=own.frozen,
+        quantized=own.quantized,
+        matrices=own.matrices,
     )
+
+
+def _stored(setting: Setting, frozen: Number, quantized: Number) -> Number:
+    """Bytes of frozen weights as they are stored."""
+    return (frozen - quantized) * setting.stack.state.frozen_bytes + quantized * setting.tuning.frozen_bytes
+
+
+def _untrained(setting: Setting, own: WeightShares, gathered: Number) -> Number:
+    """Bytes of frozen weights at rest, and of models that lie beside the trained one, in bf16."""
+    whole = _stored(setting, own.frozen, own.quantized)
+    shard = _stored(setting, own.frozen_state, own.quantized_state)
+    others = setting.tuning.copies * 2.0
+    whole, shard = whole + others * (own.used + own.frozen), shard + others * (own.state + own.frozen_state)
+    return whole + gathered * (shard - whole)
 
 
 def _distinct(section: Section, mesh: Mesh, rules: Rules) -> Number:
@@ -154,6 +201,13 @@ def owned_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, shard
     master = maximum(stack.state.master_bytes, least)
     each = OPTIMIZER_BYTES[plan.optimizer]
     return state * (master + each) - matrices * (each - MOMENTUM_BYTES)
+
+
+def checkpoint_bytes(parameters: float, plan: Plan, stack: Stack) -> float:
+    """What a checkpoint of a run holds: weights in bf16, their master copy and the optimizer's state; 14 bytes a
+    parameter under Adam, of which BLOOM's 2.3 TiB are 13."""
+    state = MOMENTUM_BYTES if plan.optimizer == "muon" else OPTIMIZER_BYTES[plan.optimizer]
+    return parameters * (2.0 + stack.state.master_bytes + state)
 
 
 def weight_bytes(plan: Plan, stack: Stack, chip: Chip) -> float:
@@ -190,6 +244,18 @@ def _alive(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules,
     return sum((size for _, size in kept_tensors(section, sizes, mesh, rules, policy)), 0.0)
 
 
+def _entry(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules, stack: Stack) -> Number:
+    return _alive(section, sizes, mesh, rules, "block") * stack.eager.residual / 2
+
+
+def _backward_bytes(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules, stack: Stack) -> Number:
+    """Activations and their gradients that are alive in a layer's backward pass."""
+    needed = _alive(section, sizes, mesh, rules, "none")
+    if stack.eager.counted and "block" in section.name:
+        return needed + sum(kept_bytes(section, sizes, mesh, rules, stack.eager))
+    return (1 + GRADIENTS_ALIVE) * stack.memory.kept_copies * needed
+
+
 def _whole_residuals(sizes: dict[str, Number], mesh: Mesh, rules: Rules) -> Number:
     """A layer's input gathered over `tensor`, its gradient before it is scattered, and the next one's: three whole."""
     if not rules.spread:
@@ -224,7 +290,7 @@ def saved_bytes(
     if remat == "offload":
         return
     if remat == "block":
-        yield from kept_tensors(section, sizes, mesh, rules, "block")
+        yield "input", _entry(section, sizes, mesh, rules, stack)
         return
     narrow = min(2.0, dtype_bytes(plan.dtype)) if stack.state.narrow_weights else 2.0
     least = _alive(section, sizes, mesh, rules, "block")
@@ -236,6 +302,8 @@ def saved_bytes(
     more: Number = 0.0
     if not stack.kernels.flash and remat == "none":
         more = more + _squares(sizes, mesh)
+    if stack.eager.counted and remat == "none":
+        more = more + kept_bytes(section, sizes, mesh, rules, stack.eager)[0]
     yield from kept
     yield "copies and scores", more + (total + more - least) * (stack.memory.kept_copies - 1)
 

@@ -50,6 +50,7 @@ _TENSORS = {
     "gathered weights": ("layers gathered at once", "forward", "backward"),
     "reducing": ("gradients on their way", "backward", "backward"),
     "update": ("made by the optimizer", "update", "update"),
+    "whole": ("the model as it is loaded", "load", "load"),
     "placeholders": ("empty gradients for autograd", "always", "always"),
 }
 """By part what it is, of a section, and from when to when it is there."""
@@ -58,6 +59,7 @@ _THERE = {
     "layer": ("early", "activations", "workspace", "layers", "ends", "reducing"),
     "end": ("late", "workspace", "layers", "ends", "reducing"),
     "update": ("late", "update"),
+    "load": ("whole",),
 }
 """What is there at each moment beside state: gradients as early or as late as that, weights gathered of layers and of
 the ends."""
@@ -106,7 +108,7 @@ class Rank:
         found += [_line("activations", section, present("activations") * size) for section, size in self.kept.items()]
         gathered = present("layers") * self.passing["layers"] + present("ends") * self.passing["ends"]
         found.append(_line("gathered weights", "", gathered))
-        for part in ("workspace", "logits", "reducing", "update"):
+        for part in ("workspace", "logits", "reducing", "update", "whole"):
             found.append(_line(part, "", present(part) * self.passing[part]))
         allocated = sum(line.bytes for line in found)
         found.append(HeldLine("fragmentation", "the allocator's", self.memory.fragmentation * allocated))
@@ -154,15 +156,29 @@ def _one_rank(
     share = sum(times * held[name].parameters for name, times in often.items())
     passing = {
         "logits": ends["head"] * (held["head"].logits + held["head"].working),
-        "workspace": maximum(*[one.working - one.activations for one in blocks], 0.0),
+        "workspace": maximum(*[one.working - one.activations for one in blocks], 0.0) + _unfreed(setting, held, counts),
         "layers": memory.prefetch * maximum(*[one.gathered for one in blocks], 0.0),
         "ends": sum(times * held[name].gathered for name, times in ends.items()),
         "reducing": maximum(*[one.reducing for one in blocks], 0.0),
         "update": memory.update_bytes * share,
+        "whole": memory.loads_whole * sum(times * _loaded(held[name]) for name, times in often.items()),
     }
     gradients = {name: copies[name] * times * held[name].gradients for name, times in often.items()}
     kept = {name: flight * times * held[name].activations for name, times in counts.items()}
     return Rank(memory, state, gradients, kept, passing, early)
+
+
+def _loaded(one: Held) -> Number:
+    return one.shards * WEIGHT_BYTES * (one.used + one.frozen)
+
+
+def _unfreed(setting: Setting, held: dict[str, Held], counts: dict[str, Any]) -> Number:
+    """Gradients of layers' inputs, beside the two that a layer's own pass has, that FSDP1 holds: for a layer without
+    trained weights of its own it waits for gradients of all inputs (`register_multi_grad_hook`), some of which never
+    come. The inputs are held as long."""
+    if not setting.stack.memory.frozen_gradients or not setting.tuning.rank or setting.plan.zero < 3:
+        return 0.0
+    return sum(maximum(times - 2, 0) * held[name].shards * held[name].entry for name, times in counts.items())
 
 
 def fullest_bytes(ranks: tuple[Rank, Rank]) -> Number:

@@ -41,7 +41,7 @@ NUMBERS = {"skew": (1.0, 1000.0), "capacity": (0.0, 1000.0), "lora_rank": (1, MO
 ENTRIES = (*WORDS, "lora_rank", "skew", "plan", "run")
 _STEPS = ("data", "steps", "batch", "seq", "learning_rate", "warmup", "final", "weight_decay", "clip", "seed")
 RUN = (*_STEPS, "checkpoints", "every", "keep", "metrics", "dtype", "tokens", "capacity", "weights")
-RUN += ("tokenizer", "eval_data", "eval_every", "eval_batches", "save_weights", "tensorboard", "wandb")
+RUN += ("tokenizer", "eval_data", "eval_every", "eval_batches", "save_weights", "tensorboard", "wandb", "lora_alpha")
 """The names of a `[run]` table."""
 
 

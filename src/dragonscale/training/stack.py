@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from dragonscale.errors import unknown
-from dragonscale.plan.settings import MeasuredOn, is_file, on_kind, record_of_file, shipped_records, with_listed
+from dragonscale.plan.settings import MeasuredOn, is_file, on_kind, record_of_file, shipped_records, spelt, with_listed
 from dragonscale.tables import file_version
 
 
@@ -79,6 +79,42 @@ class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes moved for each logit by the loss."""
 
 
+class StackEager(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes that its elementwise kernels move for an element, forward and (`_back`) backward, and that it keeps, where
+    it runs a kernel for each operation (`training.eager`); all of them 0 where elementwise work is fused."""
+
+    norm: float = 0.0
+    norm_back: float = 0.0
+    act: float = 0.0
+    act_back: float = 0.0
+    add: float = 0.0
+    add_back: float = 0.0
+    rope: float = 0.0
+    rope_back: float = 0.0
+    read: float = 0.0
+    """Casts of what a matmul by a weight reads, and of its gradient."""
+    read_back: float = 0.0
+    shared_back: float = 0.0
+    """To add up the gradients of a tensor that several matmuls read."""
+    adapter_read: float = 0.0
+    adapter_read_back: float = 0.0
+    adapter_add: float = 0.0
+    adapter_add_back: float = 0.0
+    norm_kept: float = 0.0
+    """More than the 2 bytes of what a norm reads: its fp32 copy, its output before it is scaled."""
+    act_kept: float = 0.0
+    """Of SwiGLU's nonlinearity, beside what it reads."""
+    own_inputs: bool = False
+    """Whether matmuls that read the same norm's output, and adapters whatever they read, keep a cast copy each."""
+    residual: float = 2.0
+    """Bytes of the residual stream, of which checkpointing keeps each layer's."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether its kernels are counted one by one."""
+        return self.norm > 0
+
+
 class StackExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How it runs the experts of an MoE."""
 
@@ -127,6 +163,10 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of a gradient in memory."""
     master_bytes: float = 4.0
     """Bytes of the master copy of a weight."""
+    adapter_bytes: float = 4.0
+    """Bytes of an adapter's weight, and of its gradient: PEFT's autocast_adapter_dtype and Megatron have fp32."""
+    frozen_bytes: float = 2.0
+    """Bytes of a weight that is not trained, where it is in no narrow format."""
     ring_gradient_bytes: float = 2.0
     """Bytes of the gradients of keys and values on their way round a ring."""
     activation_bytes: float = 2.0
@@ -175,6 +215,10 @@ class StackMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether gradients have memory of their own all the time; otherwise each is there once it is found."""
     pipe_whole: bool = False
     """Whether ZeRO-3 under a pipeline keeps weights gathered, and gradients whole until the last microbatch."""
+    frozen_gradients: bool = False
+    """Whether gradients of layers' inputs stay until the backward pass is over where weights are frozen and sharded."""
+    loads_whole: bool = False
+    """Whether every chip loads the whole model beside its shard."""
     placeholders: bool = False
     """Whether autograd is handed an empty gradient for each shape of a layer's weights, whose gradients are added up
     elsewhere."""
@@ -210,7 +254,8 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the head. `further_tokens`: whether modules that predict further tokens (MTP) are trained too. `measured` says on
     which chips its constants were settled on whole steps, and how far off it was on others; `tpu` has switches that
     differ on TPUs (`host.layer_s=0`), `production` those of runs in the software's own defaults where its published
-    benchmarks add and reduce gradients in fewer bits. What it can run at all is in `legality.toml`."""
+    benchmarks add and reduce gradients in fewer bits, `tuned` those of runs that train adapters alone, `quantized`
+    where the weights beside them are in few bits. What it can run at all is in `legality.toml`."""
 
     name: str = "generic"
     why: str = ""
@@ -222,11 +267,14 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: StackState = StackState()
     memory: StackMemory = StackMemory()
     host: StackHost = StackHost()
+    eager: StackEager = StackEager()
     balanced: bool = False
     further_tokens: bool = True
     measured: tuple[MeasuredOn, ...] = ()
     tpu: tuple[str, ...] = ()
     production: tuple[str, ...] = ()
+    tuned: tuple[str, ...] = ()
+    quantized: tuple[str, ...] = ()
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -293,6 +341,19 @@ def in_numerics(stack: Stack, numerics: str) -> Stack:
     return with_listed(stack, "production", "stack", "state.reduce_bytes=4.0")
 
 
+def with_adapters_on(stack: Stack, quantized: bool) -> Stack:
+    """A stack's switches where adapters are trained beside frozen weights, which may be `quantized`; weights, gradients
+    and master copy are those of the adapters.
+
+    >>> with_adapters_on(load_stack("hf"), False).state.gradient_bytes
+    4.0
+    """
+    for name in ("tuned", "quantized") if quantized else ("tuned",):
+        stack = with_listed(stack, name, "stack", "eager.residual=4.0") if getattr(stack, name) else stack
+    width = stack.state.adapter_bytes
+    return change(stack, "state", master_bytes=width - 2.0, gradient_bytes=width)
+
+
 def numerics_for(numerics: str, dtype: str) -> str:
     """What was asked for, production without a word; half precision is always added up in itself (Megatron's default
     is fp32 under --bf16 alone)."""
@@ -310,6 +371,15 @@ def _from_file(path: str, _version: tuple[int, ...] | None) -> Stack:
     stack = record_of_file(path, "stack", stacks(), "software stack")
     on_chip(in_numerics(stack, "production"), "tpu")  # which tells a wrong setting
     return stack
+
+
+def spelt_stack(name: str) -> str:
+    """A stack as people type it.
+
+    >>> spelt_stack("Accelerate"), spelt_stack("auto")
+    ('hf-fsdp', 'auto')
+    """
+    return name.strip() if is_file(name.strip()) else spelt(name, "stacks", stacks())
 
 
 def load_stack(name: str) -> Stack:

@@ -72,17 +72,19 @@ def layer_passes(
         # A program that XLA compiles casts weights at every use; others copy what they gather, where there is something
         # to gather.
         gathers = held[name].shards if stack.memory.allocator == "caching" else 1.0
-        copied = timer.copy(gathers * held[name].used * stack.state.weight_copies / 2 * (plan.zero == 3))
+        every = gathers * (held[name].used + held[name].frozen) * (plan.zero == 3)
+        copied = timer.copy(every * stack.state.weight_copies / 2)
         added = timer.copy(held[name].used * accumulated_bytes(stack, microbatches))
         remat = plan.remat if "block" in name else "none"
         if "block" in name:  # layers are scanned
             copied = copied + timer.copy(held[name].activations * stack.memory.kept_moves / 2) + stack.host.layer_s
         offloads = remat == "offload" or ("block" in name and layers_of(plan.offload) > 0)
         run = LayerRun(one, stack, remat, plan.ring, two_way, often, offloads)
-        forward[name], backward[name] = (
-            forward_pass(run, copied),
-            backward_pass(run, reduced_often(plan), copied + added),
-        )
+        # Quantised weights are written out in bf16 for each use.
+        written = timer.copy(held[name].quantized * (setting.tuning.frozen_bytes + WEIGHT_BYTES))
+        again = 2.0 if remat in ("block", "offload") else 1.0
+        forward[name] = forward_pass(run, copied + written)
+        backward[name] = backward_pass(run, reduced_often(plan), copied + added + again * written)
     return forward, backward
 
 

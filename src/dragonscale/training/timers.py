@@ -136,6 +136,10 @@ class Timer:
     def memory(self, moved: Number) -> Number:
         return memory_seconds(moved * self.stack.kernels.elementwise_passes, self.profile)
 
+    def stream(self, moved: Number, kernels: float) -> Number:
+        """Seconds of kernels that are counted one by one."""
+        return memory_seconds(moved, self.profile) + (kernels - 1) * self.profile.stream.launch
+
     def route(self, moved: Number) -> Number:
         return memory_seconds(moved * self.stack.experts.route_passes, self.profile)
 

@@ -15,7 +15,7 @@ from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.app.train.train_records import PlanReport
 from dragonscale.errors import Infeasible
 from dragonscale.exports.runs import ServingRun, TrainingRun
-from dragonscale.exports.target import Target
+from dragonscale.exports.target import Target, of_kind
 from dragonscale.listener import Listener
 from dragonscale.models.load import model_fields
 from dragonscale.physics.units import render
@@ -23,7 +23,7 @@ from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import settled
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TrainingFile
-from dragonscale.training.stack import stacks
+from dragonscale.training.stack import spelt_stack, stacks
 from dragonscale.training.tuning import FIELDS
 
 
@@ -39,7 +39,10 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
     """The plan judged under the target's stack; `as_run` is the plan that the target runs instead of the one given."""
     assert isinstance(given.file, TrainingFile)
     file = with_flags(given.file, question)
-    stack = stack_for(target, question.stack.strip() or file.stack)
+    if file.method not in ("", "full") and not target.tunes:
+        others = ", ".join(one.name for one in of_kind("training") if one.tunes)
+        raise Infeasible(f"{target.title} is written for training every weight, and not {file.method}; take {others}.")
+    stack = stack_for(target, spelt_stack(question.stack) or file.stack)
     report = ask_train(_question(question, file, stack), Listener())
     asked = report.asked
     plan, found = asked.plan, report.plans[0]
@@ -106,7 +109,8 @@ def stack_for(target: Target, named: str) -> str:
     >>> stack_for(target_named("megatron"), "torchtitan"), stack_for(target_named("torchtitan"), "torchtitan")
     ('megatron-core', 'torchtitan')
     """
-    return named if named in stacks() and runs_stack(target, named) else target.runs[0]
+    own = next((name for name in target.runs if name in stacks()), target.runs[0])
+    return named if named in stacks() and runs_stack(target, named) else own
 
 
 def runs_stack(target: Target, name: str) -> bool:

@@ -32,6 +32,14 @@ class RunTrainQuestion(Question):
     """Steps until the learning rate is at its peak."""
     seed: Whole = Whole(None, "N")
     """Seed of the weights and of the order of the data."""
+    method: Text = shared.METHOD.but(offers=("full", "lora", "qlora"))
+    """What is trained: full (every weight, without a word), lora or qlora adapters beside frozen weights."""
+    lora_rank: Whole = shared.LORA_RANK.but()
+    """The rank of adapters; 16 without it."""
+    lora_targets: Text = shared.LORA_TARGETS
+    lora_alpha: Real = Real(None, "ALPHA", flag.TUNING)
+    """What adapters add is multiplied by this over their rank; twice the rank without it."""
+    frozen: Text = shared.FROZEN
     capacity: Real = Real(None, "FACTOR")
     """Expert capacity factor; tokens beyond it are dropped. Without it none are; on GPUs before Hopper it is 1."""
     on: Thing = shared.ON.but(default="")

@@ -94,19 +94,21 @@ def read_profile(order: Order, result: TrainResult, profiler: Any, listener: Lis
 NEEDED = ("jax", "optax")
 KEEPS = "orbax.checkpoint"
 EXTRA = "run a plan", "jax"
-NO_SETTINGS = "plan model on kernels cpu assume family log profile profile_to"
+TUNED = ("method", "lora_rank", "lora_targets", "frozen")
+NO_SETTINGS = ("plan", "model", "on", "kernels", "cpu", "assume", "family", "log", "profile", "profile_to", *TUNED)
 """Flags that are not settings of the run itself."""
 
 
 def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None:
     """Train, and tell each few steps how it goes; None in a process of the run that is not the one to talk."""
     check_installed(NEEDED, *EXTRA)
-    given = {name: value for name, value in vars(question).items() if name not in NO_SETTINGS.split()}
+    given = {name: value for name, value in vars(question).items() if name not in NO_SETTINGS}
     given |= {name: [path for path in given[name].split(",") if path] for name in ("data", "eval_data")}
     changes = {name: value for name, value in given.items() if value not in (None, "", [])}
     check_named(question.model, question.on)
     model = written(with_assumed(question.model, question.assume, question.family))
-    order = read_order(written(question.plan), model, written(question.on), changes)
+    tuned = {name: getattr(question, name) for name in TUNED}
+    order = read_order(written(question.plan), model, written(question.on), changes, tuned)
     if question.kernels and not order.slice:
         raise InputError(
             "--kernels is of the chips that the planned step is of; name them with --on, such as --on h200:8."
@@ -202,6 +204,7 @@ def run_sheet(result: TrainRun, detail: bool) -> Sheet:
     """The run and the plan side by side, and where the time of recorded steps went."""
     planned = result.planned
     state = amount(planned.state_bytes, "bytes") if planned else None
+    peak = amount(planned.hbm_bytes, "bytes") if planned else None
     rows = [
         ("steps", f"{result.first_step:,} to {result.last_step:,} of {result.steps:,}", None),
         ("loss", None if result.loss is None else f"{result.loss:.4f}", None),
@@ -210,6 +213,7 @@ def run_sheet(result: TrainRun, detail: bool) -> Sheet:
         ("tokens/s", None if result.tokens_per_s is None else f"{result.tokens_per_s:,.0f}", None),
         ("MFU", _share(result.mfu), _share(planned.mfu) if planned else None),
         ("state on a device", amount(result.state_bytes_per_device, "bytes"), state),
+        ("peak on a device", amount(result.peak_bytes_per_device, "bytes"), peak),
     ]
     head = f"{result.model}: {result.parameters:,} parameters"
     aside = f"plan {result.plan}, on {result.devices} x {result.device_kind}"

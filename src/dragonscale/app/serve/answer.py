@@ -96,7 +96,7 @@ def answer(
     if fleets or asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, best, report.configs[0], fleets, configs)
     report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
-    report.notes += [unpriced(chips)] if unpriced(chips) else []
+    report.notes += [note] if (note := unpriced(chips, kind=asked.question.pricing)) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)
     report.notes += _notes(asked, report, [*configs, *fleets], chosen, apart)
     report.notes += [budget] if budget else []

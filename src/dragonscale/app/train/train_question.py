@@ -16,6 +16,7 @@ from dragonscale.app.given import read_part, read_tokens
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.train.lengths import with_lengths
+from dragonscale.app.train.run_conditions import read_conditions
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -32,7 +33,7 @@ from dragonscale.training.plan import Plan, read_field
 from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import CHOICES, Space, parse_space
-from dragonscale.training.stack import NUMERICS, change, load_stack, numerics_for
+from dragonscale.training.stack import NUMERICS, change, load_stack, numerics_for, spelt_stack
 from dragonscale.training.tuning import FIELDS, Tuning, optimizer_named, read_tuning
 
 _UNSAID: dict[str, tuple[Any, ...]] = {"stack": ("auto", ""), "skew": (1.0,), "capacity": (0.0,), "lora_rank": (None,)}
@@ -187,17 +188,18 @@ class TrainAsked:
         job = next((one for one in usual_jobs(job) if one.stack.name == self.taken), job)
         room = {"capacity": asked.capacity} if asked.capacity else {}
         stack = change(job.stack, "experts", skew=job.stack.experts.skew * asked.skew, **room)
-        return tuned(replace(job, stack=stack, documents=self.documents, headroom=self.headroom), self.tuning)
+        words = {"documents": self.documents, "headroom": self.headroom, "run": read_conditions(asked, where.chip)}
+        return tuned(replace(job, stack=stack, **words), self.tuning)
 
 
 def read_question(question: TrainQuestion) -> TrainAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     question, told = filled(question)
     named = with_assumed(question.model, question.assume, question.family)
-    on, stack = asked_chips(question.on, question.set, question.profile), question.stack.strip().lower()
+    on, stack = asked_chips(question.on, question.set, question.profile), spelt_stack(question.stack)
     question = replace(question, stack=stack, model=named, on=on, set="", profile="")
     model = load_model(question.model)
-    where = asked_targets(question.on, question.price)
+    where = asked_targets(question.on, question)
     chip, piece = where.targets[0] if len(where.targets) == 1 and not where.everywhere else (None, None)
     sequence, length = parse_length(question.seq, "--seq")
     sequences, note = read_batch(question.batch, sequence)

@@ -28,6 +28,7 @@ from dragonscale.evidence.verify.records import MODES, Request
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware import Slice, parse_slice
+from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.references import found
@@ -41,6 +42,7 @@ from dragonscale.training.legal import own_ranks
 from dragonscale.training.plan import Plan, settings_of
 from dragonscale.training.plan_file import ENTRIES as TRAINING_ENTRIES
 from dragonscale.training.plan_file import given_settings, parse_plan
+from dragonscale.training.stack import spelt_stack
 from dragonscale.training.stack_search import job_for
 
 PROGRAMS = ("train", "prefill", "decode")
@@ -82,10 +84,10 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
         raise unknown("mode", question.mode, MODES)
     batch, sequence, notes = _sizes(question, table, program)
     notes = tuple(text for text in (slice_note(where), *notes) if text)
-    named = (cast(Any, program), model, where if ".toml" in where else str(piece), str(plan))
+    named = (cast(Any, program), model, where if chip_path(where) else str(piece), str(plan))
     how = (cast(Any, question.mode), _capacity(table), _options(question.options))
     request = Request(*named, batch, sequence, *how)
-    stack = question.stack.strip().lower() or _word(table, "stack", question.plan) or "dragonscale"
+    stack = spelt_stack(question.stack) or _word(table, "stack", question.plan) or "dragonscale"
     job = make_job(load_model(model), piece, batch, sequence, stack)
     stack = job_for(job, plan).stack.name if stack == AUTO and isinstance(plan, Plan) else job.stack.name
     seconds, size = parse(question.timeout, "s", "--timeout"), parse(question.memory, "bytes", "--memory")

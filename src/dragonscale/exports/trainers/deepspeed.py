@@ -72,6 +72,9 @@ def read(source: Source, given: Given) -> Imported:
     command = None if source.table is not None else _command(source)
     flags = flags_of(command.words) if command is not None else {}
     config = dict(source.table or {}) if command is None else _config_of(source, command, flags)
+    tuned = [name for name, value in flags.items() if name.startswith(_ADAPTERS) and value not in ("false", "0", "no")]
+    if tuned:
+        raise TERMS.wrong("adapters", source=source, names=", ".join(f"--{name}" for name in tuned))
     world = command.processes if command is not None else 0
     piece = slice_counted(source, given, world)
     chips = piece.chips if piece is not None else world
@@ -100,6 +103,16 @@ def read(source: Source, given: Given) -> Imported:
 
 
 _READ = TERMS.lists["read"]
+_ADAPTERS = (
+    "lora_dim",
+    "lora_r",
+    "lora_rank",
+    "use_lora",
+    "use_peft",
+    "load_in_4bit",
+    "load_in_8bit",
+    "only_optimize_lora",
+)
 
 
 def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) -> dict[str, Any]:

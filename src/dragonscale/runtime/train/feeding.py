@@ -34,7 +34,7 @@ class Exam:
         if self.tokens is None or not (done == run.steps or (run.eval_every and done % run.eval_every == 0)):
             return {}
         batches = (feed(self.trainer, self.tokens, self.order, at) for at in range(run.eval_batches))
-        self.last = statistics.fmean(float(self.trainer.evaluate(state["params"], *batch)) for batch in batches)
+        self.last = statistics.fmean(float(self.trainer.evaluate(state, *batch)) for batch in batches)
         return {"eval_loss": self.last}
 
 

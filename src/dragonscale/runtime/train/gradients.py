@@ -19,6 +19,7 @@ lies between two of them is elementwise and cheap to compute again.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -35,7 +36,8 @@ from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.forward import Remats, forward, losses
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import Numerics
-from dragonscale.runtime.parameters import weights_of
+from dragonscale.runtime.packed import Packed
+from dragonscale.runtime.parameters import Weight, merged, parted, weights_of
 from dragonscale.runtime.pipeline import Pipeline, arranged, pipelined_layers, pipelined_sum
 from dragonscale.runtime.place import BATCH, Place, place_of
 from dragonscale.runtime.scopes import weight_scope
@@ -73,8 +75,8 @@ DTYPES = {"bf16": jnp.bfloat16, "fp32": jnp.float32}
 @dataclass(frozen=True)
 class Leaf:
     """A weight's layouts on one chip: its `state`, as it lies between uses (`rest`), and its gradient before it is
-    reduced. Stacks of layers have leading dims; a pipeline's are split over its axis. `scope` is where profiles have
-    the work on it."""
+    reduced (a frozen one has none, and its state is as it rests). Stacks of layers have leading dims; a pipeline's are
+    split over its axis. `scope` is where profiles have the work on it."""
 
     state: Array
     rest: Array
@@ -92,10 +94,11 @@ def step_gradients(
     leaves = _leaves(program, place, pipeline)
     specs = jax.tree.map(lambda leaf: to_partition_spec(leaf.state), leaves, is_leaf=_is_leaf)
     share = mixing or Mixing(order.run.capacity or None)
-    setting = PassSetting(numerics, DTYPES[order.run.dtype], place, share, checkpoint_name)
+    setting = PassSetting(numerics, DTYPES[order.run.dtype], place, share, checkpoint_name, adapters=order.adapter_scale)
     cost = _cost(order, program, setting, pipeline)
-    summed = _summed(order, place, leaves, cost)
-    takes, gives = (specs, BATCH, BATCH), (PartitionSpec(), specs)
+    part = (lambda tree: (tree, {})) if pipeline else partial(parted, program=program)
+    summed = _summed(order, place, leaves, cost, part)
+    takes, gives = (specs, BATCH, BATCH), (PartitionSpec(), part(specs)[0])
     local = jax.shard_map(summed, mesh=mesh, in_specs=takes, out_specs=gives, check_vma=False)
     if pipeline is None:
         return local
@@ -116,10 +119,11 @@ def _leaves(program: Program, place: Place, pipeline: Pipeline | None) -> Any:
     """The layouts of every weight, in the shape of the tree that the chips take."""
     sections = {section.name: section for section in program.sections}
 
-    def leaf(name: str, array: Array, lead: tuple[tuple[str, ...], ...]) -> Leaf:
-        dims, rules = sections[name].dims, place.rules
+    def leaf(name: str, weight: Weight, lead: tuple[tuple[str, ...], ...]) -> Leaf:
+        array, dims, rules = weight.array, sections[name].dims, place.rules
         front = tuple(Dim(f"l{place}", None, axes) for place, axes in enumerate(lead))
-        laid = (place.fit(each, dims) for each in (rules.optimizer_state(array), rules.weight(array)))
+        kept = rules.optimizer_state(array) if weight.trained else rules.weight(array)
+        laid = (place.fit(each, dims) for each in (kept, rules.weight(array)))
         state, rest = (replace(each, dims=(*front, *each.dims)) for each in laid)
         partial = tuple(axis for axis in place.sizes if axis not in rest.axes)
         return Leaf(state, rest, replace(rest, partial=partial), weight_scope(sections[name], array.name))
@@ -128,7 +132,7 @@ def _leaves(program: Program, place: Place, pipeline: Pipeline | None) -> Any:
 
     def all_of(name: str, lead: tuple[tuple[str, ...], ...] | None = None) -> dict[str, Leaf]:
         weights = found[name].items()
-        return {own: leaf(name, each.array, ((),) * each.stacked if lead is None else lead) for own, each in weights}
+        return {own: leaf(name, each, ((),) * each.stacked if lead is None else lead) for own, each in weights}
 
     if pipeline is None:
         return {name: all_of(name) for name in found}
@@ -173,15 +177,19 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
 
 
 def _summed(
-    order: Order, place: Place, leaves: Any, cost: Callable[..., jax.Array]
+    order: Order, place: Place, leaves: Any, cost: Callable[..., jax.Array], part: Callable[[Any], tuple[Any, Any]]
 ) -> Callable[..., tuple[jax.Array, Any]]:
-    """The mean over passes, of (params, tokens, targets), with gradients in the layout of the state."""
+    """The mean over passes, of (params, tokens, targets), with gradients of the trained ones (the first `part` of a
+    tree) in the layout of the state."""
     dtype = DTYPES[order.run.dtype]
     sharded, early = order.plan.zero == 3, order.plan.zero >= 2
 
-    def ready(leaf: Leaf, value: jax.Array) -> jax.Array:
+    trained = part(leaves)[0]
+
+    def ready(leaf: Leaf, value: Any) -> Any:
         with jax.named_scope(leaf.scope):
-            return value if sharded else place.bring(value.astype(dtype), leaf.state, leaf.rest)
+            frozen = isinstance(value, Packed)
+            return value if sharded or frozen else place.bring(value.astype(dtype), leaf.state, leaf.rest)
 
     def reduced(leaf: Leaf, slope: jax.Array) -> jax.Array:
         with jax.named_scope(f"{leaf.scope}/gradient"):
@@ -195,16 +203,17 @@ def _summed(
         with jax.named_scope(f"{leaf.scope}/gradient"):
             return jnp.add(total, more)
 
-    def over(function: Any, *trees: Any) -> Any:
+    def over(function: Any, *trees: Any, leaves: Any = trained) -> Any:
         return jax.tree.map(function, leaves, *trees, is_leaf=_is_leaf)
 
     def gradients(weights: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
-        found, slopes = jax.value_and_grad(cost)(weights, tokens, targets)
+        own, rest = part(weights)
+        found, slopes = jax.value_and_grad(lambda own: cost(merged(own, rest) if rest else own, tokens, targets))(own)
         slopes = over(wide, slopes)
         return found, over(reduced, slopes) if early and not sharded else slopes
 
     def summed(tree: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
-        weights = over(ready, tree)
+        weights = over(ready, tree, leaves=leaves)
 
         def more(total: Any, pair: Any) -> tuple[Any, None]:
             found, slopes = gradients(weights, *pair)

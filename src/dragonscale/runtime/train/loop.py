@@ -32,7 +32,7 @@ from dragonscale.errors import Infeasible, InputError
 from dragonscale.models import load_model
 from dragonscale.models.program import Program
 from dragonscale.models.transformer import Transformer, count_parameters
-from dragonscale.runtime.checkpoint import load_weights, save_folder
+from dragonscale.runtime.checkpoint import load_weights, save_adapters, save_folder
 from dragonscale.runtime.experts import expands
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.place import mesh_of
@@ -83,7 +83,8 @@ class Clock:
         """Everything together."""
         later = self.seconds[1:]
         seconds = statistics.median(later) if later else None
-        run, devices = self.order.run, self.trainer.mesh.size
+        run, mesh = self.order.run, self.trainer.mesh
+        devices = mesh.size
         return TrainResult(
             model=self.order.model,
             plan=str(self.order.plan),
@@ -103,6 +104,7 @@ class Clock:
             state_bytes_per_device=own_bytes_per_device(state),
             capacity=run.capacity if any("e" in one.dims for one in self.model.program().sections) else None,
             planned=self.planned,
+            peak_bytes_per_device=(mesh.local_devices[0].memory_stats() or {}).get("peak_bytes_in_use"),
         )
 
 
@@ -171,7 +173,7 @@ Watch = Callable[[dict[str, Any]], None]
 def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | None = None) -> TrainResult:
     """Run an order to its last step; `watch` is called with the metrics of every step, `profiler`
     records some of them."""
-    model = load_model(order.model)
+    model = order.tuned()
     program, numerics = model.program(), numerics_of(order.model)
     order = settle_capacity(order, expands(program))
     tokens = open_data(order, program, order.run.data)
@@ -207,6 +209,7 @@ def _checkpoints(order: Order, tokens: TokenSource, program: str) -> "Checkpoint
     facts = {
         "model": hashlib.sha256(program.encode()).hexdigest()[:16],
         "optimizer": order.plan.optimizer,
+        **({"alpha": order.adapter_scale, "frozen": order.tuning.frozen} if order.tuning.rank else {}),
         "data": tokens.fingerprint,
         **{name: getattr(order.run, name) for name in ("seed", "batch", "seq")},
     }
@@ -231,7 +234,9 @@ def _run(
             f"--profile {profiler.steps} records after {WARM} steps that warm up, and the run has "
             f"{order.run.steps - done} left; give --steps {done + WARM + profiler.steps} or more."
         )
-    state = _first_state(order, model, trainer) if begun is None or kept is None else kept.restore(trainer.shape)
+    state = _first_state(order, trainer) if begun is None or order.tuning.rank else {}
+    if begun is not None and kept is not None:
+        state |= kept.restore(_saved(trainer.shape))
     clock = Clock(order, model, trainer)
     metrics = Metrics(_metrics_path(order), done, _boards(order))
     losses = LossWatch(model.program().sections[0].dims["v"], metrics.losses[-BEFORE:])
@@ -256,7 +261,7 @@ def _run(
             watch(line)
             due = order.run.every and done % order.run.every == 0 and not spike
             if kept is not None and (asked or due or done == order.run.steps):
-                kept.save(done, state)
+                kept.save(done, _saved(state))
                 saved = done
         if kept is not None:
             kept.finish(saved)
@@ -268,11 +273,18 @@ def _run(
     return msgspec.structs.replace(result, eval_loss=exam.last)
 
 
-def _first_state(order: Order, model: Transformer, trainer: Trainer) -> State:
-    """Random weights, or those of a Hugging Face checkpoint."""
-    if not order.run.weights:
-        return trainer.start(order.run.seed)
-    return trainer.start_from(load_weights(SafeTensors(order.run.weights), model.program(), numpy.float32))
+def _saved(state: State) -> State:
+    """What a checkpoint has of a state: all but frozen weights, which a run reads again."""
+    return {name: value for name, value in state.items() if name != "frozen"}
+
+
+def _first_state(order: Order, trainer: Trainer) -> State:
+    """Random weights, or those of a Hugging Face checkpoint; adapters are random."""
+    run = order.run
+    if not run.weights:
+        return trainer.start(run.seed)
+    dtype, program = DTYPES["bf16"] if order.tuning.rank else numpy.float32, load_model(order.model).program()
+    return trainer.start_from(load_weights(SafeTensors(run.weights), program, dtype), run.seed)
 
 
 def _metrics_path(order: Order) -> str:
@@ -298,6 +310,8 @@ def _save(order: Order, program: Program, state: State) -> None:
     whole = jax.tree.map(numpy.asarray, near)
     if jax.process_index():
         return
+    if order.tuning.rank:
+        return save_adapters(run.save_weights, order.model, whole, program, order.tuning.rank, order.adapter_scale)
     own = tokenizer_folder(order.model, run.tokenizer, run.weights)
     save_folder(run.save_weights, order.model, whole, program, DTYPES[run.dtype])
     if own is not None and not own.samefile(run.save_weights):

@@ -205,7 +205,10 @@ BETAS = (0.9, 0.95)
 def optimizer(kind: str, run: RunSettings, program: Program, states: Shardings) -> optax.GradientTransformation:
     """The transformation of gradients into updates for a learning rate of one; the step multiplies them by its own, so
     that a run with another schedule is the same compiled program. `states` says how each weight's state lies."""
-    decayed = {name: {own: own.startswith("W") for own in weights} for name, weights in weights_of(program).items()}
+    decayed = {
+        name: {own: own.startswith("W") for own, weight in weights.items() if weight.trained}
+        for name, weights in weights_of(program).items()
+    }
     first, second = BETAS
     if kind == "adam":
         main = optax.adamw(1.0, first, second, weight_decay=run.weight_decay, mask=decayed)

@@ -15,7 +15,7 @@ from dragonscale.physics.hardware import Chip, load_chip, parse_slice
 from dragonscale.physics.hardware.driver_names import chip_named
 from dragonscale.runtime.experts import expands
 from dragonscale.runtime.train.settings import Order
-from dragonscale.training.evaluation import Job, first, judge_one, problems
+from dragonscale.training.evaluation import Job, first, judge_one, problems, tuned
 from dragonscale.training.stack import change, load_stack
 
 
@@ -59,6 +59,8 @@ class TrainResult(msgspec.Struct):
     planned: PlannedStep | None
     eval_loss: float | None = None
     """The last loss on data that was held out."""
+    peak_bytes_per_device: int | None = None
+    """The most memory that was ever taken on a device, where it is counted (GPUs, TPUs)."""
 
 
 def judged_here(order: Order, model: Transformer, kind: str) -> PlannedStep | None:
@@ -77,7 +79,7 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
     stack = load_stack("dragonscale")
     if order.run.capacity is not None:
         stack = change(stack, "experts", capacity=order.run.capacity)
-    job = Job(model, parse_slice(order.slice), order.run.batch, order.run.seq, stack)
+    job = tuned(Job(model, parse_slice(order.slice), order.run.batch, order.run.seq, stack), order.tuning)
     plan = replace(order.plan, dtype=order.run.dtype)
     verdict = judge_one(job, plan)
     seconds = first(verdict.seconds)

@@ -27,13 +27,15 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
+from dragonscale.models.transformer import Transformer
 from dragonscale.physics.units import parse_count, parse_length
 from dragonscale.training.legal import own_ranks, unrunnable
 from dragonscale.training.pipeline_order import check as check_schedule
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
+from dragonscale.training.tuning import FIELDS, Tuning, read_tuning
 
-_FLOATS = {"learning_rate": 1e3, "weight_decay": 10.0, "clip": 1e6, "final": 1.0, "capacity": 1e3}
+_FLOATS = {"learning_rate": 1e3, "weight_decay": 10.0, "clip": 1e6, "final": 1.0, "capacity": 1e3, "lora_alpha": 1e4}
 """Settings that are no whole numbers: they go from 0 to so much."""
 _LEAST = {"warmup": 0, "seed": 0, "every": 0, "eval_every": 0}
 _MOST = 2**40
@@ -48,7 +50,8 @@ class RunSettings:
     ever is; None: as `settle_capacity` says). `weights` is a folder of Hugging Face `.safetensors` files to begin from
     (none: random weights), `save_weights` one to write the result to. `tokenizer` is the folder of what makes tokens of
     documents. `eval_data` is held out: the loss on `eval_batches` of it is taken every `eval_every` steps (0: at the
-    end). `tensorboard` is a folder, `wandb` a project, whose runs stay on this machine."""
+    end). What adapters add is multiplied by `lora_alpha` over their rank (0: by two). `tensorboard` is a folder, `wandb`
+    a project, whose runs stay on this machine."""
 
     data: tuple[str, ...] = ()
     steps: int = 0
@@ -73,18 +76,31 @@ class RunSettings:
     eval_data: tuple[str, ...] = ()
     eval_every: int = 0
     eval_batches: int = 8
+    lora_alpha: float = 0.0
     tensorboard: str = ""
     wandb: str = ""
 
 
 @dataclass(frozen=True)
 class Order:
-    """A run in full: the model by name, the slice its plan was made for (or none), the plan, and the settings."""
+    """A run in full: the model by name, the slice its plan was made for (or none), the plan, the settings, and what of
+    the model is trained."""
 
     model: str
     slice: str
     plan: Plan
     run: RunSettings
+    tuning: Tuning = Tuning()
+
+    @property
+    def adapter_scale(self) -> float:
+        """What adapters add is multiplied by this."""
+        alpha = self.run.lora_alpha
+        return alpha / self.tuning.rank if alpha and self.tuning.rank else ADAPTER_SCALE
+
+    def tuned(self) -> Transformer:
+        """The model with its adapters."""
+        return replace(load_model(self.model), adapters=self.tuning.adapters)
 
     @property
     def microbatches(self) -> int:
@@ -98,6 +114,10 @@ class Order:
 
 
 EVEN_SHARE = 1.0
+ADAPTER_SCALE = 2.0
+"""An alpha of twice the rank, as most recipes have."""
+METHODS = ("full", "lora", "qlora")
+"""What our own program trains."""
 
 
 def settle_capacity(order: Order, expands: bool) -> Order:
@@ -121,15 +141,25 @@ def learning_rate(run: RunSettings, done: int) -> float:
     return run.learning_rate * (run.final + (1 - run.final) * (1 + math.cos(math.pi * part)) / 2)
 
 
-def read_order(plan: str, model: str = "", on: str = "", changes: Mapping[str, Any] | None = None) -> Order:
-    """What a plan file (or a plan written out) and flags ask for; flags come before the file."""
+def read_order(
+    plan: str,
+    model: str = "",
+    on: str = "",
+    changes: Mapping[str, Any] | None = None,
+    tuned: Mapping[str, Any] | None = None,
+) -> Order:
+    """What a plan file (or a plan written out) and flags ask for; flags come before the file. `tuned` are those of
+    fine-tuning."""
     saved = (
         load_training_file(plan) if is_plan_path(plan) else TrainingFile(parse_plan(plan), named=given_settings(plan))
     )
     saved = replace(saved, plan=own_ranks(saved.plan, saved.named))
     settings = {**saved.run, **(changes or {})}
     run = replace(RunSettings(), **{name: _read(name, value) for name, value in settings.items()})
+    words = {name: (tuned or {}).get(name) or getattr(saved, name) for name in FIELDS}
     order = Order(model or saved.model, on or saved.slice, saved.plan, run)
+    if order.model and any(words.values()):
+        order = replace(order, tuning=read_tuning(load_model(order.model), *words.values()))
     return check(replace(order, run=replace(run, dtype=run.dtype or saved.plan.dtype)))
 
 
@@ -190,8 +220,23 @@ def check(order: Order) -> Order:
         )
     if why := unrunnable(replace(plan, dtype=run.dtype), load_model(order.model)):
         raise InputError(f"Our own program cannot run the plan: {why}.")
+    _check_tuning(order)
     if plan.pipe > 1:
         check_schedule(plan.schedule, plan.pipe, plan.virtual, order.microbatches)
     if run.tokens not in ("", "uint16", "uint32"):
         raise unknown("type of tokens", run.tokens, ("uint16", "uint32"))
     return order
+
+
+def _check_tuning(order: Order) -> None:
+    """What is trained otherwise than by our own program is refused."""
+    tuning, plan = order.tuning, order.plan
+    if tuning.method not in METHODS:
+        only = f"{', '.join(METHODS[:-1])} and {METHODS[-1]}"
+        raise InputError(f"Our own program trains {only}; --method {tuning.method} is planned, not run.")
+    if not tuning.rank:
+        return
+    if plan.pipe > 1:
+        raise InputError(f"Our own program has adapters in plans without pipeline stages, and pipe is {plan.pipe}.")
+    if plan.optimizer == "muon":
+        raise InputError("Muon is for the matrices of layers, and only adapters are trained; take optimizer=adam.")

@@ -17,26 +17,38 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from dragonscale.models.program import Program
 from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.numerics import Numerics
-from dragonscale.runtime.parameters import Tree, abstract, initialise, shardings
+from dragonscale.runtime.packed import BLOCK, TYPES, packed
+from dragonscale.runtime.parameters import (
+    Shardings,
+    Tree,
+    abstract,
+    initialise,
+    merged,
+    parted,
+    shardings,
+    weights_of,
+)
 from dragonscale.runtime.place import BATCH, rules_of
 from dragonscale.runtime.train.gradients import step_gradients
 from dragonscale.runtime.train.optimizers import optimizer, placed
 from dragonscale.runtime.train.settings import Order
 
 State = dict[str, Any]
-"""`step` (how many were done), `params` (fp32) and `optimizer`."""
+"""`step` (how many were done), `params` (those that are trained, in fp32) and `optimizer`; beside adapters the `frozen`
+weights, which no step changes and no checkpoint holds."""
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """A plan's compiled parts: `start` makes a state from a seed, `start_from` from weights in the host's memory;
+    """A plan's compiled parts: `start` makes a state from a seed, `start_from` from weights in the host's memory (and
+    adapters from a seed);
     `step` takes a state, tokens and targets [passes, b, t], a learning rate and a stop flag of every device, and gives
-    the next state and its metrics; `evaluate` gives the loss of (params, tokens, targets) alone; `shape` is the state
+    the next state and its metrics; `evaluate` gives the loss of (state, tokens, targets) alone; `shape` is the state
     without values, with the sharding of every leaf."""
 
     mesh: Mesh
     start: Callable[[int], State]
-    start_from: Callable[[Tree], State]
+    start_from: Callable[[Tree, int], State]
     step: Callable[..., tuple[State, dict[str, jax.Array]]]
     evaluate: Callable[..., jax.Array]
     shape: State
@@ -49,18 +61,20 @@ def make_trainer(
 ) -> Trainer:
     """Everything that the steps of an order need. `mixing` says how tokens reach experts (the order's capacity by
     default); where data is `masked`, targets that are negative are not learnt."""
-    states = _states(order, program, mesh)
+    states, frozen = _states(order, program, mesh)
+    every = merged(frozen, states)
     transform = optimizer(order.plan.optimizer, order.run, program, states)
 
-    def start(seed: jax.Array) -> State:
-        return first(initialise(program, jax.random.key(seed)))
+    def start(seed: jax.Array, given: Tree) -> State:
+        own, rest = parted(merged(initialise(program, jax.random.key(seed)), given), program)
+        state = {"step": jnp.zeros((), jnp.int32), "params": own, "optimizer": transform.init(own)}
+        return state | ({"frozen": _packed(rest, program, frozen, order.tuning.frozen)} if order.tuning.rank else {})
 
-    def first(params: Tree) -> State:
-        return {"step": jnp.zeros((), jnp.int32), "params": params, "optimizer": transform.init(params)}
-
-    blank = jax.eval_shape(start, jax.ShapeDtypeStruct((), jnp.uint32))
+    blank = jax.eval_shape(start, jax.ShapeDtypeStruct((), jnp.uint32), {})
     whole = NamedSharding(mesh, PartitionSpec())
-    where = {"step": whole, "params": states, "optimizer": placed(blank["optimizer"], abstract(program), states)}
+    own = parted(abstract(program), program)[0]
+    where = {"step": whole, "params": states, "optimizer": placed(blank["optimizer"], own, states)}
+    where |= {"frozen": _alike(frozen, blank["frozen"])} if order.tuning.rank else {}
     shape = jax.tree.map(lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at), blank, where)
     batch = NamedSharding(mesh, BATCH)
     flags = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
@@ -73,15 +87,16 @@ def make_trainer(
         donate_argnums=0,
         compiler_options=EXPERT_OPTIONS if _experts_on_gpu(program, mesh) else None,
     )
-    make = jax.jit(start, out_shardings=where, compiler_options=_quick(mesh))
-    take = jax.jit(first, out_shardings=where, donate_argnums=0)
+    make = jax.jit(start, out_shardings=where, compiler_options=_quick(mesh), donate_argnums=1)
     return Trainer(
         mesh,
-        lambda seed: make(jnp.uint32(seed % 2**32)),
-        lambda params: take(jax.device_put(params, states)),
+        lambda seed: make(jnp.uint32(seed % 2**32), {}),
+        lambda params, seed: make(jnp.uint32(seed % 2**32), jax.device_put(params, _alike(every, params))),
         step,
         jax.jit(  # its gradients are never computed: nothing reads them
-            lambda *given: learnt(*given)[0], in_shardings=(states, batch, batch), out_shardings=whole
+            lambda state, *given: learnt(_weights(state), *given)[0],
+            in_shardings=(where, batch, batch),
+            out_shardings=whole,
         ),
         shape,
         batch,
@@ -120,23 +135,54 @@ def _step(
         state: State, tokens: jax.Array, targets: jax.Array, rate: jax.Array, stop: jax.Array
     ) -> tuple[State, dict[str, jax.Array]]:
         params = state["params"]
-        found, slopes = gradients(params, tokens, targets)
+        found, slopes = gradients(_weights(state), tokens, targets)
         with jax.named_scope("optimizer"):
             updates, after = transform.update(slopes, state["optimizer"], params)
             updates = jax.tree.map(lambda one: rate * one, updates)
             metrics = {"loss": found, "grad_norm": optax.tree.norm(slopes), "stop": stop.max()}
             new = {"step": state["step"] + 1, "params": optax.apply_updates(params, updates), "optimizer": after}
-        return new, metrics
+        return state | new, metrics
 
     return step
 
 
-def _states(order: Order, program: Program, mesh: Mesh) -> Any:
-    """How each weight's master copy and state lie; a pipeline's layers also over its axis, by layers where the stack
-    divides and by another dim where it does not."""
-    found = shardings(program, mesh, rules_of(order.plan, program).optimizer_state)
+def _weights(state: State) -> Tree:
+    """All weights, trained and frozen."""
+    return merged(state["params"], state["frozen"]) if "frozen" in state else state["params"]
+
+
+def _packed(tree: Tree, program: Program, where: Shardings, kind: str) -> Tree:
+    """Frozen weights in their format: those of matmuls in few bits, a layer at a time, where blocks lie whole on each
+    chip."""
+    if kind not in TYPES:
+        return tree
+    known = weights_of(program)
+
+    def one(name: str, own: str, value: jax.Array) -> Any:
+        last = where[name][own].shard_shape(value.shape)[-1]
+        if not known[name][own].multiplied or last % BLOCK:
+            return value
+        return jax.lax.map(lambda layer: packed(layer, kind), value)
+
+    return {name: {own: one(name, own, value) for own, value in weights.items()} for name, weights in tree.items()}
+
+
+def _alike(where: Shardings, tree: Tree) -> Any:
+    """The shardings of a tree's weights, both parts of a packed one alike."""
+    return {
+        name: {own: jax.tree.map(lambda _, at=where[name][own]: at, value) for own, value in weights.items()}
+        for name, weights in tree.items()
+    }
+
+
+def _states(order: Order, program: Program, mesh: Mesh) -> tuple[Shardings, Shardings]:
+    """How each trained weight's master copy and state lie, and the frozen weights; a pipeline's layers also over its
+    axis, by layers where the stack divides and by another dim where it does not."""
+    rules = rules_of(order.plan, program)
+    found = parted(shardings(program, mesh, rules.optimizer_state), program)[0]
+    frozen = parted(shardings(program, mesh, rules.weight), program)[1]
     if order.plan.pipe == 1:
-        return found
+        return found, frozen
     layers, shapes = {name: found[name] for name in dict.fromkeys(program.order)}, abstract(program)
 
     def piped(own: NamedSharding, leaf: Any) -> NamedSharding:
@@ -148,4 +194,4 @@ def _states(order: Order, program: Program, mesh: Mesh) -> Any:
                 return NamedSharding(mesh, PartitionSpec(*parts))
         return own
 
-    return found | jax.tree.map(piped, layers, {name: shapes[name] for name in layers})
+    return found | jax.tree.map(piped, layers, {name: shapes[name] for name in layers}), frozen
