@@ -389,6 +389,15 @@ def test_the_cache_is_its_pages_times_their_bytes(capsys: pytest.CaptureFixture[
         assert one["batch"] * use["sequence_bytes"] == pytest.approx(use["cache_bytes"])
 
 
+def test_a_checkpoint_in_fp8_is_named_where_sixteen_bits_miss_the_target(capsys: pytest.CaptureFixture[str]) -> None:
+    for model, told in {"qwen3-32b": "Qwen publishes it so", "olmo2-32b": ""}.items():
+        asked = ["serve", model, "--on", "h100:1", "--tpot", "24ms", "--json"]
+        notes = json.loads(printed(asked, capsys, code=4))["notes"]
+        (note,) = (note for note in notes if note.startswith("Quantised to fp8 it would"))
+        assert ("publishes it" in note) == bool(told)
+        assert told in note
+
+
 def test_force_says_what_cannot_even_be_judged(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "llama3-70b", "--on", "h100:8", "--plan", "tensor=3", "--force"]) == 2
     assert "cannot even be judged" in capsys.readouterr().err

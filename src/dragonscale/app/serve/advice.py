@@ -7,7 +7,7 @@ from typing import Any
 
 from dragonscale.app.serve.config import STEP_SCORES, WIRES, first
 from dragonscale.app.serve.formats import known_engine
-from dragonscale.app.serve.remedies import quality_of
+from dragonscale.app.serve.remedies import quantize_text
 from dragonscale.app.serve.search import search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, ServeRequest
@@ -315,10 +315,7 @@ def _narrower_fit(asked: ServeAsked) -> str:
         return ""
     one = max(found, key=lambda config: (bits(config.plan.weights), config.tokens_per_chip))
     narrow = one.plan.weights
-    return (
-        f"Quantised to {narrow} it fits: {one.plan} on {one.piece} (--quantize {narrow}; "
-        f"{quality_of(asked.model, narrow)})."
-    )
+    return f"Quantised to {narrow} it fits: {one.plan} on {one.piece} ({quantize_text(asked.model, narrow)})."
 
 
 def _by_batch_fit(asked: ServeAsked) -> str:

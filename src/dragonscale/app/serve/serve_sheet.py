@@ -77,10 +77,8 @@ def lead_text(report: records.ServeReport) -> str:
     close = all(first.paid <= (1 + CLOSE) * one.paid and first.chips < one.chips for one in cheaper)
     if cheaper and first.replicas is None and close:
         return f"#1 has the fewest chips of those within {CLOSE:.0%} of the lowest cost"
-    if cheaper and first.tensor == first.chips and all(one.data * one.expert > 1 for one in cheaper):
-        return (
-            "#1 is tensor parallelism alone; to deal out experts or attention gains no more than the estimate's error"
-        )
+    if cheaper and first.data * first.expert == 1 and all(one.data * one.expert > 1 for one in cheaper):
+        return "#1 is tensor parallelism alone; dealing out experts or attention gains less than the estimate's error"
     run = "#1 was run, and keeps its targets with a margin; the others were not"
     return run if cheaper and report.simulated else ""
 
