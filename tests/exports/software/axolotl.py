@@ -9,7 +9,13 @@ import yaml
 from axolotl.utils.schemas.config import AxolotlInputConfig
 from axolotl.utils.schemas.fsdp import FSDPConfig
 
-LIGER = ("liger_fused_linear_cross_entropy", "liger_rms_norm", "liger_rope", "liger_glu_activation", "cut_cross_entropy")
+LIGER = (
+    "liger_fused_linear_cross_entropy",
+    "liger_rms_norm",
+    "liger_rope",
+    "liger_glu_activation",
+    "cut_cross_entropy",
+)
 """Names that plugins of its own add."""
 
 

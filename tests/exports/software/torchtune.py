@@ -10,7 +10,6 @@ sys.path.pop(0)  # this file has the package's name
 import yaml
 
 
-
 def _flat(table, lead=""):
     for name, value in table.items():
         if isinstance(value, dict):
