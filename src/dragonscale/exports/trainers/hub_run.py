@@ -18,10 +18,11 @@ from dragonscale.exports.model_names import model_of_sizes, preset_named
 from dragonscale.exports.runs import hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.models.catalogue import is_preset
+from dragonscale.training.legality import native
 from dragonscale.training.plan import OPTIMIZERS, Plan
 from dragonscale.training.plan_file import TrainingFile
 from dragonscale.training.stack import stacks
-from dragonscale.training.tuning import methods, optimizer_named
+from dragonscale.training.tuning import RANK, methods, optimizer_named
 
 TERMS = load_terms("accelerate")
 
@@ -98,6 +99,9 @@ def file_of(source: Source, given: Given, run: HubRun, own_stack: str = "") -> T
         raise source.needs("how many chips it is for", "them by --on, such as h100:8")
     hosts = run.hosts or run.number("num_machines") or (hosts_of(piece)[0] if piece is not None else 1)
     plan = _precision(run, _mesh(source, run, chips, hosts))
+    if plan.dtype == "bf16" and piece is not None and not native(piece.chip, "bf16") and native(piece.chip, "fp16"):
+        plan = replace(plan, dtype="fp16")
+        run.notes.append(f"{piece.chip.title} does not multiply bf16: it is read as a run in fp16.")
     microbatch = run.number("per_device_train_batch_size", run.number("per_gpu_train_batch_size", 0))
     inside = _deepspeed(source, run)
     said = inside.get("train_micro_batch_size_per_gpu")
@@ -132,7 +136,9 @@ def tuning_of(source: Source, run: HubRun) -> dict[str, Any]:
         if frozen:
             raise TERMS.wrong("frozen_whole", source=source, frozen=frozen)
         return preferred
-    rank = run.number("lora_r", 8)
+    rank, kept = run.number("lora_r", 8), source.kept
+    if kept.get("method") in ("lora", "qlora") and not kept.get("lora_rank") and rank == RANK:
+        rank = 0  # which an export's plan leaves to the method
     own = {"method": "qlora" if frozen == "nf4" else "lora"} if trainer == "sft" else {}
     own["frozen"] = "" if own.get("method") == "qlora" else frozen
     return {**own, **preferred, "lora_rank": rank, "lora_targets": _targets(source, run)}
@@ -150,7 +156,7 @@ def _targets(source: Source, run: HubRun) -> str:
     targets = "all" if {"all", "all-linear"} & set(words) else ",".join(words) or "all"
     kept = source.kept_word("lora_targets")
     # a header without targets means all of them
-    return kept if source.kept.get("lora_rank") and _modules(kept) == _modules(targets) else targets
+    return kept if source.kept.get("method") and _modules(kept) == _modules(targets) else targets
 
 
 def _modules(targets: str) -> set[str]:
