@@ -78,14 +78,15 @@ def nearest(given: str, allowed: Iterable[str], likeness: float = 0.5) -> str:
     return spellings[found[0]] if found else ""
 
 
-def unknown(what: str, given: object, allowed: Iterable[str], hint: str = "") -> InputError:
-    """The error for a name that is not one of `allowed`.
+def unknown(what: str, given: object, allowed: Iterable[str], hint: str = "", close: str = "") -> InputError:
+    """The error for a name that is not one of `allowed`; `close` is what was meant, where that is known better than by
+    the letters.
 
     >>> print(unknown("chip", "v5q", ["v5p", "h100"]))
     There is no chip 'v5q'; did you mean 'v5p'? Known: h100, v5p.
     """
     names = sorted(allowed)
-    close = nearest(str(given), names)
+    close = close or nearest(str(given), names)
     guess = f"; did you mean {close!r}?" if close else "."
     listed = ", ".join(names[:24]) + (", …" if len(names) > 24 else "")
     return InputError(f"There is no {what} {shorten(given)}{guess} Known: {listed}.{' ' + hint if hint else ''}")

@@ -72,22 +72,55 @@ def file_version(path: str) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
+YAML = (".yaml", ".yml")
+
+
+def _yaml_table(text: str) -> dict[str, Any]:
+    found = safe_yaml(text)
+    if len(found) != 1 or not isinstance(found[0], dict):
+        raise ValueError("it is no single table of keys and values, or uses aliases")
+    return found[0]
+
+
 def read_table(path: Path, what: str) -> dict[str, Any]:
-    """A TOML file as nested dictionaries, or one sentence about why not."""
+    """A TOML file as nested dictionaries, or a YAML one where it is called so; one sentence about why not."""
     shown = f"{what} {shorten(str(path))}"
     if not may_name_files():
         raise InputError(f"{shown} looks like a file, and none is read here.")
     try:
-        table = tomllib.loads(read_regular(path, what).decode("utf-8"))
+        text = read_regular(path, what).decode("utf-8")
+        table = _yaml_table(text) if path.suffix.lower() in YAML else tomllib.loads(text)
     except OSError as error:
         raise InputError(f"{shown} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{shown} is not text.") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{shown} is not valid TOML: {shorten(str(error), 120)}.") from None
+        raise InputError(
+            f"{shown} is not valid {'YAML' if path.suffix.lower() in YAML else 'TOML'}: {shorten(str(error), 120)}."
+        ) from None
     if not table:
         raise InputError(f"{shown} is empty.")
     return table
+
+
+def safe_yaml(text: str) -> list[Any]:
+    """The documents of a YAML text with keys as text; none where it is not YAML, or uses aliases: a few lines of them
+    stand for more than fits into memory."""
+    import yaml
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast, where it is built
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=loader)):
+            return []
+        return [_text_keys(one) for one in yaml.load_all(text, Loader=loader)]
+    except Exception:  # constructors raise whatever a malformed tag makes them stumble over (KeyError, IndexError …)
+        return []
+
+
+def _text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _text_keys(one) for key, one in value.items()}
+    return [_text_keys(one) for one in value] if isinstance(value, list) else value
 
 
 def toml_value(value: str | bool | int | float) -> str:

@@ -395,20 +395,20 @@ def test_force_says_what_cannot_even_be_judged(capsys: pytest.CaptureFixture[str
 
 
 def test_a_guess_is_ranked_by_the_slow_end_of_its_band(capsys: pytest.CaptureFixture[str]) -> None:
-    """Among several chips; by itself a chip is told at what is expected of it."""
+    """Among several chips, with the very configuration that it has alone: other chips do not change its answer."""
     asked = ["serve", "deepseek-v3", "--tpot", "40ms", "--prompt", "2048", "--output", "512"]
     both = answered([*asked, "--on", "tpu7x:2x2x2,b200:8"], capsys)
     first, guess = both["configs"]
     assert (first["slice"], guess["slice"]) == ("b200:8", "tpu7x:2x2x2")
     assert "tokens" in guess["estimated"]
     share = guess["tokens_low"] / guess["output_tokens_per_s_per_chip"]
-    assert guess["tpot_s"] <= 0.04 * share * (1 + 1e-9)
     (told,) = (note for note in both["notes"] if "Never measured" in note)
     assert f"tpu7x ({share:.0%})" in told
     alone = answered([*asked, "--on", "tpu7x:2x2x2"], capsys)
     hoped = alone["configs"][0]["cost_usd_per_mtok"] < first["cost_usd_per_mtok"]
     assert ("on tpu7x:2x2x2 would be first" in told) == hoped
-    assert alone["configs"][0]["tpot_s"] > guess["tpot_s"]
+    same = ("plan", "engine", "batch", "tpot_s", "output_tokens_per_s_per_chip")
+    assert [alone["configs"][0][name] for name in same] == [guess[name] for name in same]
     assert not any("Never measured" in note for note in alone["notes"])
     fleet = answered([*asked, "--on", "tpu7x:2x2x2", "--rate", "5/s"], capsys)
     assert any("sized by the slow end" in note for note in fleet["notes"])

@@ -92,7 +92,7 @@ def test_text_shows_the_mesh_the_bars_and_the_bound(capsys: pytest.CaptureFixtur
     ):
         assert part in text
     assert "of the bf16 peak" in text
-    assert "without failures and restarts" in " ".join(text.split())
+    assert "days with failures (p90" in " ".join(text.split())
     assert max(map(len, text.splitlines()[:-1])) <= 80
 
 

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from dragonscale.app.questions import shared
 from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
-from dragonscale.physics.hardware import chip_names, load_chip
-from dragonscale.physics.hardware.prices import at_price, price_kind, price_text, read_prices, unpriced
+from dragonscale.physics.hardware import chip_names, load_chip, parse_target, price_book
+from dragonscale.physics.hardware.price_book import Owned, Tariff, read_owned
+from dragonscale.physics.hardware.prices import price_kind, price_text, priced_targets, read_prices, unpriced
+from dragonscale.tables import beside
 
-CHIPS = [load_chip(name) for name in chip_names() if name not in ("h20", "h800")]
+CHIPS = [load_chip(name) for name in chip_names() if load_chip(name).price is not None]
 LISTED = ("gb300", "a10g", "t4")
 """GPUs whose only price is a large cloud's."""
 
@@ -96,7 +99,8 @@ def test_chips_without_a_price_say_so() -> None:
     h20 = load_chip("h20")
     assert unpriced([h20]) == "No price is known for h20: ranked by chips; give --price h20=2/h."
     assert "after those with a price" in unpriced([h20, load_chip("h100")])
-    assert unpriced([at_price(h20, {"h20": 2.0})]) == ""
+    assert unpriced([Tariff({"h20": 2.0}).paid(h20)]) == ""
+    assert unpriced([Tariff({}, "spot").paid(h20)], kind="spot").startswith("No spot price is known for h20")
 
 
 SMALL = {
@@ -137,7 +141,89 @@ def test_every_command_takes_a_price_and_says_where_none_is_known(command: str, 
     assert "No price is known for h20" in text.replace("\n", " ")
     assert cost(answer) is None
     text, one = told("--price", "2/h")
-    assert "at $2.00/h given" in text.replace("\n", " ").replace("          ", "")
+    assert "at $2.00/h given" in " ".join(text.split())
     _, twice = told("--price", "h20=4/h,v5e=1/h")
     assert cost(twice) == pytest.approx(2 * cost(one))
     assert twice["prices"][0]["kind"] == "given"
+
+
+def test_every_price_of_the_book_has_its_source_and_is_below_the_list() -> None:
+    table = beside(price_book.__file__, "prices.toml")
+    assert set(table["book"]) <= set(chip_names())
+    for name, rows in table["book"].items():
+        chip = load_chip(name)
+        for row in rows:
+            assert row["source"] in table["sources"]
+            assert row["kind"] in (*price_book.KINDS, price_book.BUY)
+            assert row["usd"] < row.get("high", 1e9)
+            if row["kind"] in ("1y", "3y", "spot", "reserved"):
+                highest = max(offer.usd_per_h for offer in price_book.price_book(chip) if offer.kind != "buy")
+                assert 0.05 * highest < row["usd"] < highest
+        for kind in ("spot", "3y"):
+            paid = Tariff({}, kind).paid(chip)
+            assert paid.price is None or paid.price < chip.list_price
+    assert all(one["source"] in table["sources"] for one in table["site"].values())
+    assert shared.KINDS == price_book.KINDS
+
+
+def test_ways_to_pay_are_ordered_and_told() -> None:
+    h100 = load_chip("h100")
+    prices = [Tariff({}, kind).paid(h100).price for kind in ("spot", "low", "on-demand", "3y", "list", "1y", "high")]
+    assert prices == sorted(prices)
+    assert price_text(Tariff({}, "spot").paid(h100)) == "$2.60/h spot, 2026-09; list $6.88"
+    assert Tariff({}, "1y").paid(load_chip("rtx4090")).price is None
+    assert Tariff({"h100": 1.0}, "spot").paid(h100).price == 1.0
+
+
+def test_a_chip_in_a_larger_machine_costs_more() -> None:
+    prices = {many: priced_targets("", [parse_target(f"a10g:{many}")])[0][0][1].chip.price for many in (1, 2, 4, 8, 16)}
+    assert prices == {1: 1.006, 2: 1.418, 4: 1.418, 8: 2.036, 16: 2.036}
+    assert priced_targets("3/h", [parse_target("t4:8")])[0][0][0].price == 3
+
+
+def test_an_owned_chip_costs_capital_and_power() -> None:
+    h100 = load_chip("h100")
+    owned = read_owned("$30k/4y,0.1/kWh,pue=1.2,busy=0.5")
+    assert price_book.owned_price(h100, owned) == pytest.approx(30000 / (4 * 8766 * 0.5) + 0.7 * 1.8 * 1.2 * 0.1)
+    assert price_book.owned_price(h100, Owned(1, 1)) < price_book.owned_price(load_chip("b200"), Owned(1, 1))
+    assert Tariff({}, "owned").paid(h100).price == pytest.approx(1.64, abs=0.01)
+    assert Tariff({}, "owned").paid(load_chip("v5p")).price is None
+    for text in ("30000", "30000/0", "x/4", "30k/4,pue=0.5", "30k/4,green"):
+        with pytest.raises(InputError, match="--owned"):
+            read_owned(text)
+    with pytest.raises(InputError, match="leave out either"):
+        priced_targets("", [(h100, None)], "spot", "30k/4")
+
+
+def test_commands_take_a_way_to_pay(capsys: pytest.CaptureFixture) -> None:
+    def costs(command: str, *more: str) -> float:
+        words = [word.replace("h20", "h100") for word in SMALL[command]]
+        assert main([*words, *more, "--json"]) in (0, 4)
+        answer = json.loads(capsys.readouterr().out)
+        return (answer["rates"] if command == "simulate" else answer["configs"][0])["cost_usd_per_mtok"]
+
+    for command in ("serve", "simulate"):
+        usual = costs(command)
+        assert costs(command, "--pricing", "spot") == pytest.approx(usual * 2.6 / 3.99)
+        assert costs(command, "--owned", "30k/4") == pytest.approx(usual * 1.0817 / 3.99, rel=1e-3)
+
+
+def test_slices_are_ranked_by_the_way_they_are_paid(capsys: pytest.CaptureFixture) -> None:
+    words = ["train", "llama3-8b", "--on", "h100:8,mi300x:8", "--batch", "64seq", "--seq", "2048", "--rank", "cost"]
+    ratios = []
+    for pricing in ("list", "3y"):
+        assert main([*words, "--pricing", pricing, "--json"]) == 0
+        rows = {row["slice"]: row["usd_per_mtok"] for row in json.loads(capsys.readouterr().out)["slices"]}
+        ratios.append(rows["h100:8"] / rows["mi300x:8"])
+    assert ratios[0] / ratios[1] == pytest.approx(6.88 / 6.00 / (4.86 / 2.63))
+
+
+def test_a_chip_shows_its_book(capsys: pytest.CaptureFixture) -> None:
+    assert main(["chips", "h100"]) == 0
+    told = capsys.readouterr().out
+    assert "The price book" in told
+    assert "2.72 to 3.26" in told
+    main(["chips", "h100", "--json"])
+    book = json.loads(capsys.readouterr().out)["book"]
+    assert {offer["kind"] for offer in book} == {"on-demand", "list", "1y", "3y", "reserved", "spot", "buy"}
+    assert all(offer["date"] and offer["provider"] for offer in book)

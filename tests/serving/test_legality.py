@@ -35,6 +35,7 @@ ARCHITECTURES = {
     "ada",
     "hopper",
     "blackwell",
+    "sm120",
     "cdna2",
     "cdna3",
     "cdna4",
@@ -66,11 +67,14 @@ def test_every_engine_has_a_row_that_can_be_read(engine: str) -> None:
 # vLLM's, SGLang's, TensorRT-LLM's and tpu-inference's own tables of hardware.
 AMPERE_ON = (
     "a10 a10g a100 a100-40gb b200 b300 gb200 gb300 gh200 gh200-144gb h100 h20 h200 h800 l4 l40s "
-    "rtx3090 rtx4090 rtx5090 rtxpro6000"
+    "rtx3090 rtx4090 rtx5090 rtxpro6000 a6000 a6000-nvlink rtx3090-nvlink rtx6000ada rtxpro6000-ws gb10 h100-pcie "
+    "h100-nvl h200-nvl h20-3e rubin"
 )
+INSTINCT = "mi300x mi325x mi350x mi355x mi455x"
+OTHERS = {"gaudi3", "trainium2", "trainium3", "m2ultra", "m3ultra"}
 RUNS = {
-    "vllm": f"t4 {AMPERE_ON} mi300x mi325x mi355x",
-    "sglang": f"{AMPERE_ON} mi300x mi325x mi355x",
+    "vllm": f"t4 {AMPERE_ON} {INSTINCT}",
+    "sglang": f"{AMPERE_ON} {INSTINCT}",
     "trtllm": AMPERE_ON,
     "vllm-tpu": "v3 v4 v5e v5p v6e tpu7x",
     "generic": " ".join(chip_names()),
@@ -91,11 +95,14 @@ def test_formats_of_a_chip_are_those_of_its_maker() -> None:
             if compute.startswith(dtype)
         }
 
-    blackwell = {"b200", "b300", "gb200", "gb300", "rtx5090", "rtxpro6000"}
-    older = {"v100", "t4", "a10", "a10g", "rtx3090", "a100", "a100-40gb"}
-    assert native("nvfp4") == blackwell
-    assert native("mxfp4") == blackwell | {"mi355x"}
-    assert native("mxfp8") == blackwell | {"mi355x"}
+    small = {"rtx5090", "rtxpro6000", "rtxpro6000-ws", "gb10"}  # compute capability 12.x
+    blackwell = {"b200", "b300", "gb200", "gb300", "rubin"}
+    ampere = {"a10", "a10g", "rtx3090", "rtx3090-nvlink", "a6000", "a6000-nvlink", "a100", "a100-40gb"}
+    older = {"v100", "t4", "m2ultra", "m3ultra"} | ampere
+    microscaled = {"mi350x", "mi355x", "mi455x", "trainium3"}
+    assert native("nvfp4") == blackwell | small
+    assert native("mxfp4") == blackwell | small | microscaled
+    assert native("mxfp8") == blackwell | microscaled
     assert native("fp8") == {*chip_names()} - older - {"v2", "v3", "v4", "v5e", "v5p", "v6e"}
     assert {*chip_names()} - native("bf16") == {"v100", "t4"}
     assert {"v5e", "v5p", "v6e"} <= native("int8")
@@ -383,7 +390,7 @@ def test_racks_are_taken_by_trays() -> None:
 def test_engines_that_are_named_instead_run_there() -> None:
     for chip in map(load_chip, chip_names()):
         assert all(runs_on(name, chip) for name in current_engines(chip))
-        assert architecture(chip) in ARCHITECTURES
+        assert architecture(chip) in ARCHITECTURES or chip.name in OTHERS
 
 
 def test_a_context_that_a_config_stretches_is_the_stretched_one() -> None:
@@ -393,3 +400,20 @@ def test_a_context_that_a_config_stretches_is_the_stretched_one() -> None:
     assert load_config(config).context == 32768
     assert load_config(config | {"rope_scaling": yarn}).context == 131072
     assert load_config(config | {"rope_scaling": yarn, "max_position_embeddings": 131072}).context == 131072
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_blackwell_on_pcie_multiplies_mxfp4_weights_in_sixteen_bits(engine: str) -> None:
+    """Marlin's kernels for experts take wide activations there; B200's are in MXFP8."""
+    model = load_model("gpt-oss-20b")
+    for chip, compute in {"rtx5090": "bf16", "rtxpro6000": "bf16", "b200": "mxfp8"}.items():
+        formats = own_formats(engine, load_chip(chip), model)
+        assert formats is not None
+        assert (formats.weights, formats.compute) == ("mxfp4", compute)
+
+
+def test_a_cache_in_fp8_is_nobodys_default_where_the_chip_does_not_multiply_it() -> None:
+    model = load_model("llama3-8b")
+    for chip, kv in {"rtx3090": "bf16", "a10g": "bf16", "a100": "bf16", "l4": "fp8", "h100": "fp8"}.items():
+        found = narrower_formats("vllm", load_chip(chip), model, "any")
+        assert {one.kv for one in found} == {kv}

@@ -109,6 +109,19 @@ def test_steady_state_of_a_full_batch_is_the_formula() -> None:
     assert result.mean_batch == pytest.approx(32, rel=0.02)
 
 
+def test_a_batch_is_the_sequences_that_have_a_place() -> None:
+    """While prompts run alone, those who decode keep theirs; replicas that only prefill have none to decode in."""
+    times = LinearTimes(0.02, 0.0, 0.0, 1e-5)
+    pool = Pool(times, 1_000_000, Scheduler("continuous", sequences=32, tokens=8192))
+    traffic = OpenLoop(AtOnce(), 1600, Fixed(500), Uniform(10, 30))
+    alone = simulate(Fleet(pool), traffic)
+    assert alone.use["serve"].prompt_share > 0.2
+    assert alone.mean_batch == pytest.approx(32, rel=0.05)
+    assert alone.use["serve"].places_share == pytest.approx(1, rel=0.05)
+    apart = simulate(Fleet(pool, prefill=pool), traffic)
+    assert apart.mean_batch == pytest.approx(32 * apart.use["serve"].places_share)
+
+
 @pytest.mark.parametrize(
     ("arrivals", "cv"),
     [(Poisson(5.0), 1.0), (Gamma(5.0, 3.0), 3.0), (Gamma(5.0, 0.3), 0.3), (Diurnal(5.0, 0.8, 50.0), None)],

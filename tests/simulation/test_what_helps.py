@@ -1,12 +1,15 @@
 """What `dscale simulate` tries where a fleet does not hold: settings by what the run shows, and the fewest replicas of
 each pool; runs are made up."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.simulate import capacity
+from dragonscale.app.simulate.simulate_question import read_question
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, LinearTimes, Pool, Scheduler, SimulationOptions, simulate
 
 
@@ -48,6 +51,81 @@ def test_a_decode_pool_behind_a_short_prefill_pool_is_not_known_to_be_enough(mon
     trials: Any = SimpleNamespace(asked=asked, rate=1.0, replicas=2, prefills=1, sized=sized)
     sizes, _ = capacity._fewest(trials, SimpleNamespace(rate=1.0), {1})
     assert sizes == (4, 3), tried
+
+
+def test_smaller_budgets_are_tried_where_gaps_between_tokens_are_too_long() -> None:
+    asked = fleet()
+    asked.deployment.engine.scheduling.max_tokens = 8192
+    tried = [{"token_budget": 2048}, {"token_budget": 512}]
+    assert list(capacity.settings(asked, shown(0.5, 0.2), {"itl_s": 2.0})) == tried
+    asked.deployment.engine.scheduling.max_tokens = 2048
+    assert list(capacity.settings(asked, shown(0.5, 0.2), {"itl_s": 2.0})) == tried[1:]
+
+
+def one_pool(replicas: int) -> Any:
+    """A fleet of one pool that is asked for."""
+    return SimpleNamespace(
+        fleet=SimpleNamespace(pool=SimpleNamespace(replicas=replicas, autoscale=None), prefill=None),
+        targets={"itl_s": 1.0},
+    )
+
+
+def run(good: bool, missed: dict[str, float] | None = None) -> Any:
+    load = SimpleNamespace(served_per_s=1.0, grows=False)
+    return SimpleNamespace(good=good, holds=True, missed=missed or {}, load=load, result=None, rate=1.0)
+
+
+def test_replicas_that_a_short_run_found_are_run_whole_and_grow_where_that_misses() -> None:
+    tried = list[int]()
+
+    def confirm(change: dict[str, Any]) -> Any:
+        tried.append(change["replicas"])
+        return run(change["replicas"] >= 4, {"itl_s": 1.1} if change["replicas"] < 4 else {})
+
+    trials: Any = SimpleNamespace(asked=one_pool(2), confirm=confirm)
+    sizes, confirmed, change = capacity._confirmed(trials, {"token_budget": 512}, (3, 0), run(True))
+    assert (sizes, change, tried) == ((4, 0), {"token_budget": 512, "replicas": 4}, [3, 4])
+    assert confirmed is not None
+    assert confirmed.good
+    trials.confirm = lambda _: run(False, {"itl_s": 1.1})
+    assert capacity._confirmed(trials, {}, (3, 0), run(True)) == (None, None, {})
+
+
+def test_the_command_of_a_change_is_run_as_it_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all of its requests, the end of the run left out as usual, and nothing but the change changed."""
+    runs = list[tuple[int, float, int]]()
+
+    def simulated(pools: Any, source: Any, options: Any) -> Any:
+        runs.append((source.requests, options.cooldown, pools.pool.replicas))
+        return simulate(pools, source, options)
+
+    monkeypatch.setattr(capacity, "simulate", simulated)
+    question = SimulateQuestion("llama3-8b", on="h100:1", rate="2/s", requests="500", prompt="512", output="8")
+    asked = read_question(question)
+    trials = capacity.Trials(asked, 1.0, None)
+    trials.confirm({"replicas": 2})
+    printed = read_question(replace(question, replicas=2))
+    assert runs == [(500, printed.options.cooldown, 2)]
+    assert printed.options.cooldown > 0
+
+
+def test_a_setting_that_helps_is_tried_with_more_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A smaller token budget mends the gaps and lets too few prompts through: with two more replicas it holds; where it
+    gains nothing, replicas alone are tried."""
+    own: Any = SimpleNamespace(asked=one_pool(2), rate=1.0, requests=9, runs=1)
+    trials: Any = SimpleNamespace(asked=one_pool(2), with_setting=lambda _: own, runs=0, replicas=2, prefills=0)
+    own.confirm = trials.confirm = lambda change: run("replicas" in change)
+    monkeypatch.setattr(capacity, "settings", lambda *_: [{"token_budget": 512}])
+    monkeypatch.setattr(capacity, "_most", lambda *_: (SimpleNamespace(rate=3.0), None))
+    monkeypatch.setattr(capacity, "_fewest", lambda trials, *_: ((4 if trials is own else 9, 0), run(True)))
+    question: Any = trials, run(True), None, SimpleNamespace(grows=False), {"itl_s": 4.0}, {0}
+    own.judge = lambda *_: run(False, {"ttft_s": 2.0})
+    assert capacity._what_holds(*question)[2] == {"token_budget": 512, "replicas": 4}
+    own.judge = lambda *_: run(False, {"itl_s": 3.9})
+    assert capacity._what_holds(*question)[2] == {"replicas": 9}
+    own.judge = lambda *_: run(True)  # the same replicas, if the whole command holds too
+    own.confirm = trials.confirm = lambda _: run(True)
+    assert capacity._what_holds(*question)[2] == {"token_budget": 512}
 
 
 def test_a_request_is_good_that_meets_every_target() -> None:

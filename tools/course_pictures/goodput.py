@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from dragonscale.course.closed_forms.failures import DAY, checkpoint_interval, goodput
 from dragonscale.errors import Infeasible
 from dragonscale.sheets.charts import Chart, LineSeries, line_chart
 from dragonscale.sheets.charts.axes import log_axis, zero_axis
+from dragonscale.training.goodput import DAY, checkpoint_interval, goodput
 
 GPUS = tuple(1024 * 2**power for power in range(8))
 RATE = 3.8e-3 / DAY

@@ -18,7 +18,7 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.changes import PROFILE, changed_chip, split_changes, with_changes
 from dragonscale.physics.hardware.prices import priced_targets
 from dragonscale.physics.hardware.slices import slice_note
-from dragonscale.physics.kernels.profile_file import OWN, named_profile, own_file, own_folder
+from dragonscale.physics.kernels.profile_file import OWN, choose, named_profile, own_file, own_folder, profile_files
 
 _UNFIT = re.compile(r"[,+=:*]")
 
@@ -61,6 +61,27 @@ def profile_notes(chips: Iterable[Chip]) -> list[str]:
     return list(dict.fromkeys(told))
 
 
+def kin_notes(chips: Iterable[Chip]) -> list[str]:
+    """Whose kernels stand for those of GPUs that were not measured, and which chips are promises.
+
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> kin_notes(map(load_chip, ("h100", "h100-pcie", "a6000")))
+    ['No kernel of h100-pcie was measured: the fractions of datasheet rates are those of h100.', 'No kernel of a6000 was
+    measured: the fractions of datasheet rates are those of a generic GPU.']
+    """
+    told = []
+    for chip in chips:
+        file = profile_files()[choose(chip)]
+        if chip.assumed:
+            told.append(chip.assumed)
+        if chip.announced:
+            told.append(f"{chip.name} is announced and not to be had yet: its numbers are its maker's promises.")
+        if chip.kind == "gpu" and not chip.kernels and chip.kin not in file.chips:
+            of = ", ".join(file.chips) or "a generic GPU"
+            told.append(f"No kernel of {chip.kin} was measured: the fractions of datasheet rates are those of {of}.")
+    return list(dict.fromkeys(told))
+
+
 ANYWHERE = ("any", "all")
 """Both words mean every chip of the catalogue."""
 
@@ -78,7 +99,8 @@ def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
     if any(part.lower() in ANYWHERE for part in parts):
         if len(parts) > 1:
             raise InputError(f"--on is {shorten(on)}; 'any' is every chip of the catalogue and stands alone.")
-        return {name: (load_chip(name), None) for name in chip_names()}, True
+        every = ((name, load_chip(name)) for name in chip_names())
+        return {name: (chip, None) for name, chip in every if not chip.announced}, True
     for part in parts:
         # what follows a + is a change of the chip (h100+hbm=2x); another chip there is meant as a second half of the
         # slice
@@ -106,11 +128,12 @@ class AskedTargets:
         return tuple(self.named.values())
 
 
-def asked_targets(on: Any, price: str) -> AskedTargets:
-    """What stands after `--on`, at what `--price` says."""
+def asked_targets(on: Any, question: Any) -> AskedTargets:
+    """What stands after `--on`, at what `--price`, `--pricing` and `--owned` say."""
     named, everywhere = read_targets(on)
-    priced, strange = priced_targets(price, named.values())
+    priced, strange = priced_targets(question.price, named.values(), question.pricing, question.owned)
     notes = [*strange, *profile_notes(chip for chip, _ in priced)]
+    notes += [] if everywhere else kin_notes(chip for chip, _ in priced)
     read = [text for text in map(slice_note, named) if text]
     return AskedTargets(dict(zip(named, priced, strict=True)), everywhere, read, notes)
 

@@ -12,19 +12,23 @@ from dragonscale.app.questions.facts import ChipsQuestion
 from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
-from dragonscale.sheets.sheet import Column, NextStep, Prose, Sheet, Title, amount, facts, sheet, table
+from dragonscale.physics.hardware.chip_file import TEMPLATE
+from dragonscale.physics.hardware.price_book import Offer
+from dragonscale.sheets.sheet import Column, NextStep, Prose, Sheet, Title, Verbatim, amount, facts, sheet, table
+
+ChipsAnswer = (
+    reports.ChipsReport | reports.ChipReport | reports.SliceReport | reports.LayoutReport | reports.TemplateReport
+)
 
 
-def ask(
-    question: ChipsQuestion, listener: Listener
-) -> reports.ChipsReport | reports.ChipReport | reports.SliceReport | reports.LayoutReport:
+def ask(question: ChipsQuestion, listener: Listener) -> ChipsAnswer:
     """All chips, one, a slice, or a layout."""
     return _answer(question, listener).came_from(question, listener.notes)
 
 
-def _answer(
-    question: ChipsQuestion, listener: Listener
-) -> reports.ChipsReport | reports.ChipReport | reports.SliceReport | reports.LayoutReport:
+def _answer(question: ChipsQuestion, listener: Listener) -> ChipsAnswer:
+    if question.template:
+        return reports.TemplateReport(TEMPLATE.read_text(encoding="utf-8"))
     if question.source and (question.layout or not question.name):
         raise InputError("--source takes the numbers of one chip from one source; name the chip, such as h100.")
     if question.layout:
@@ -51,11 +55,18 @@ def chips_sheet(report: reports.ChipsReport, _detail: bool) -> Sheet:
         "FLOP/B: the intensity below which HBM binds. Prices are what people pay, beside the large clouds' list "
         "price. `dscale chips NAME` shows every number's source, `dscale chips v5e:8x16` a slice."
     )
+    if promised := [one.name for one in report.chips if one.announced]:
+        told += f" Announced, not to be had yet: {', '.join(promised)}."
     return Sheet((grid("chips", report.chips, own=columns), Prose(told)))
 
 
 def _value(value: float | list[float], unit: str) -> str:
     return "x".join(f"{item:g}" for item in value) if isinstance(value, list) else amount(value, unit)
+
+
+def _dollars(offer: Offer) -> str:
+    high = "" if offer.high_usd_per_h is None else f" to {offer.high_usd_per_h:,.6g}"
+    return f"{offer.usd_per_h:,.6g}{high}"
 
 
 def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
@@ -67,9 +78,10 @@ def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
         per = f"per {fact.per}" if fact.per not in ("", "chip") else ""
         about = ", ".join(part for part in (per, fact.direction) if part)
         rows.append([what, _value(fact.value, fact.unit), about, fact.source])
-        others += [[what, _value(other.value, fact.unit), other.source, other.note] for other in fact.also]
+        readings = () if "price" in fact.path else fact.also  # prices stand in the book
+        others += [[what, _value(other.value, fact.unit), other.source, other.note] for other in readings]
     columns = [Column("what"), Column("value", right=True), Column("", keep=4, wrap=True), Column("source")]
-    readings = [Column("what"), Column("value", right=True), Column("source"), Column("", wrap=True)]
+    sources = [Column("what"), Column("value", right=True), Column("source"), Column("", wrap=True)]
     counts: list[str] = []
     for row in report.parts:
         rate = "" if row.flops_per_s is None else f" ({amount(row.flops_per_s, 'FLOP/s')} at their clock)"
@@ -80,16 +92,19 @@ def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
         size = f"{pod.chips:,} chips, {pod.hosts:,} hosts"
         rates = f"{amount(pod.bf16_flops_per_s, 'FLOP/s')} in bf16, {amount(pod.hbm_bytes, 'bytes')} of HBM"
         whole = ("a pod", f"{size}, {rates} (`dscale chips {pod.slice}`)")
-    hour = f"{report.price}; --price {report.name}=2/h takes yours"
+    hour = f"{report.price}; --pricing takes another, --price {report.name}=2/h yours"
+    promised = "Announced and not to be had yet: the numbers are its maker's promises." if report.announced else ""
     critical = f"{report.critical_intensity_flops_per_byte:.0f}"
     given = getattr(report.asked, "name", None)
     named = shlex.quote(given) if isinstance(given, str) and given else report.name
     return sheet(
         title,
         table(columns, rows, foot="Of one chip where nothing else is said."),
-        table(readings, others, "As other sources give it") if others else None,
+        table(sources, others, "As other sources give it") if others else None,
+        grid("price-book", report.book, own={"$": _dollars}) if report.book else None,
         facts(("parts", ", ".join(counts)), whole, ("an hour", hour)),
         facts(*report.sources.items()),
+        Prose(report.assumed or promised) if report.assumed or promised else None,
         Prose(f"Compute binds above {critical} FLOPs per byte of HBM.", "key"),
         NextStep(f'dscale roofline "{MATMUL}" --on {named}', "Next, what that means for a matmul:"),
     )
@@ -145,3 +160,4 @@ bind(reports.ChipsReport, Face(chips_sheet, draw_chips))
 bind(reports.ChipReport, Face(chip_sheet, draw_chips))
 bind(reports.SliceReport, Face(slice_sheet))
 bind(reports.LayoutReport, Face(layout_sheet))
+bind(reports.TemplateReport, Face(lambda report, _detail: Sheet((Verbatim(report.text.rstrip()),))))

@@ -26,6 +26,7 @@ from dragonscale.evidence.xla.layouts import read_arrays
 from dragonscale.physics.hardware import Chip, Slice, Torus, Tree, axis_diameter, chip_names, eccentricity, load_chip
 from dragonscale.physics.hardware.fat_tree import FatTree, fat_tree, node_tier, switch_for
 from dragonscale.physics.hardware.parts import PARTS, alus, cores, matrix_units, structural_peak
+from dragonscale.physics.hardware.price_book import Offer, price_book
 from dragonscale.physics.hardware.prices import price_text
 from dragonscale.physics.hardware.slices import AXIS_NAMES
 from dragonscale.physics.units import render
@@ -93,6 +94,11 @@ class ChipReport(Record):
     facts: list[ChipFact]
     sources: dict[str, str]
     pod: PodTotals | None = None
+    book: list[Offer] = []
+    """What an hour costs by kind, provider and date; of kind `buy`, what a chip costs."""
+    announced: bool = False
+    assumed: str = ""
+    """What the file of a chip of one's own leaves out, and what was taken instead."""
 
     def headline(self) -> str:
         return (
@@ -126,7 +132,10 @@ def network_text(chip: Chip) -> tuple[str, str]:
         shape = "x".join(map(str, network.pod))
         return f"{network.axes}D torus, {network.link / 1e9:g} GB/s per link one way", f"pod of {shape}"
     first, names = network.levels[0], " → ".join(level.name for level in network.levels)
-    return f"{first.degree} per {first.name}, {first.bandwidth / 1e9:g} GB/s each one way", names
+    words = f"{first.degree} per {first.name}, {first.bandwidth / 1e9:g} GB/s each one way"
+    if first.peers:
+        words += f", {first.bandwidth / first.peers / 1e9:.3g} of it to each neighbour"
+    return words + (f", {first.bridge / 1e9:g} GB/s between two by a bridge" if first.bridge else ""), names
 
 
 def _parts(chip: Chip) -> list[PartRow]:
@@ -176,6 +185,7 @@ def chip_report(chip: Chip) -> ChipReport:
         list_price_usd_per_h=chip.list_price,
         parts=_parts(chip),
         pod=_pod(chip),
+        book=price_book(chip),
     )
 
 
@@ -292,7 +302,9 @@ def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
     chip, network = piece.chip, piece.chip.network
     if not isinstance(network, Tree):
         return [], None
-    node, switch = network.levels[0], switch_for(chip)
+    node, *above = network.levels
+    plain = len(above) == 2 and above[1].bandwidth == above[0].degree * above[0].bandwidth
+    switch = switch_for(chip) if plain else None
     if switch is not None:
         tree = fat_tree(chip, switch, piece.chips) if piece.chips > node.degree else None
         rows = []
@@ -311,6 +323,15 @@ def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
         rows.append(TierRow(level.name, groups, children, rate, rate / below, children * rate / 2, None))
         below *= children
     return rows, None
+
+
+class TemplateReport(Record):
+    """A chip file to start from."""
+
+    text: str
+
+    def headline(self) -> str:
+        return "a chip file"
 
 
 MOST = 4096

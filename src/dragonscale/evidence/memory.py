@@ -154,6 +154,7 @@ def _plan(row: Row, chips: int, stack: str) -> tuple[Plan, int]:
     batch = batch or copies * micro * (4 * pipe if pipe > 1 else 1)
     batch -= batch % (copies * micro)
     zero, dtype = meaning(known["zero"], row["zero_or_fsdp"]), meaning(known["dtypes"], row["precision"])
+    skip_if("CPU offload" in row["zero_or_fsdp"], "weights lie in the host's memory")
     skip_if(not zero, f"no reading of the sharding {row['zero_or_fsdp'][:40]!r}")
     ways = count(row, "ep") or 1
     expert = ways // math.gcd(ways, tensor * context)

@@ -29,7 +29,7 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.units import parse
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import TABLES, SavedPlan
-from dragonscale.tables import read_regular
+from dragonscale.tables import read_regular, safe_yaml
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TUNED, TrainingFile
 from dragonscale.training.stages import chunk_sizes
@@ -164,26 +164,6 @@ def _main_file(folder: Path) -> Path:
         if found:
             return found[0]
     raise InputError(f"The folder {shorten(str(folder))} has no script or config to import ({', '.join(_MAIN)}).")
-
-
-def safe_yaml(text: str) -> list[Any]:
-    """The documents of a YAML text with keys as text; none where it is not YAML, or uses aliases: a few lines of them
-    stand for more than fits into memory."""
-    import yaml
-
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast, where it is built
-    try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=loader)):
-            return []
-        return [_text_keys(one) for one in yaml.load_all(text, Loader=loader)]
-    except Exception:  # constructors raise whatever a malformed tag makes them stumble over (KeyError, IndexError …)
-        return []
-
-
-def _text_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _text_keys(one) for key, one in value.items()}
-    return [_text_keys(one) for one in value] if isinstance(value, list) else value
 
 
 _READERS: tuple[tuple[re.Pattern[str], Callable[[str], list[Any]]], ...] = (

@@ -7,7 +7,7 @@ part of the memory it leaves alone. A plan that reserves less than its ideal wou
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.physics.numbers import Number, ceil_to, floor, maximum, minimum
+from dragonscale.physics.numbers import Number, ceil_to, floor, maximum, minimum, where
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.held import bytes_of, cache_lines, weight_lines, workspace_lines
 
@@ -84,6 +84,8 @@ def capacity(deployment: Deployment) -> Capacity:
     working = 0.0 if engine.name == "ideal" else bytes_of(workspace_lines(deployment))
     memory, plan = engine.memory, deployment.plan
     kept: Number = memory.reserve_bytes
+    if memory.group_bytes and deployment.chip.linked:
+        kept = kept + where(plan.chips > 1, memory.group_bytes, 0.0)
     if memory.rank_bytes:
         kept = maximum(kept + memory.rank_bytes * plan.chips, memory.least_reserve_bytes)
     if memory.share_of == "free":

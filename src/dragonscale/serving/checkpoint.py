@@ -121,7 +121,7 @@ def _cache(engine: str, chip: Chip, model: Transformer, weights: str, wide: str)
 
 def narrower_formats(engine: str, chip: Chip, model: Transformer, quantize: str) -> list[Formats]:
     """Formats that a checkpoint can be quantised to: the one that is named, or with `any` all that are narrower than
-    its own. The cache goes with them, in fp8 where the engine has that."""
+    its own. The cache goes with them, in fp8 where the engine has that and the chip multiplies it."""
     stored, wide = stored_in(model), wide_format(engine, chip, model)
     names = [name for name in tried(chip) if bits(name) < bits(stored)] if quantize == "any" else [quantize]
     found: list[Formats] = []
@@ -134,7 +134,8 @@ def narrower_formats(engine: str, chip: Chip, model: Transformer, quantize: str)
         if pair is None:
             continue
         has = caches(engine, chip)
-        kv = "fp8" if "fp8" in has else "int8" if name == "int8" and "int8" in has else wide
+        kv = "fp8" if "fp8" in has and chip.format("fp8") == "native" else wide
+        kv = "int8" if name == "int8" and "int8" in has and "fp8" not in has else kv
         # Attention is kept wider than 4 bits by the checkpoints that are published.
         wider = pair[1] in ("nvfp4", "mxfp4") and ("fp8", "fp8") in pairs(engine, chip)
         found.append(Formats(*pair, kv, fp8_products(chip, model) if wider else ""))

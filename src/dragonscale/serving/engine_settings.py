@@ -167,6 +167,8 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     all for weights and cache alone, everything else lying in the rest and in the reserve (`static`)."""
     reserve_bytes: float = 2e9
     """What of that it keeps for itself: its CUDA context and communication buffers."""
+    group_bytes: float = 0.0
+    """What it keeps in addition for collectives between chips that are linked otherwise than by PCIe."""
     rank_bytes: float = 0.0
     """What it keeps in addition for each chip of a replica."""
     least_reserve_bytes: float = 0.0

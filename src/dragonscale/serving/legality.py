@@ -130,14 +130,16 @@ def chip_has(chip: Chip, weights: str, compute: str) -> bool:
 
 
 @functools.cache
-def _here(engine: str, place: str) -> tuple[tuple[str, str], ...]:
+def _here(engine: str, *places: str) -> tuple[tuple[str, str], ...]:
     formats = rules(engine).formats
-    return tuple(read_pair(word) for word in formats.get(place, formats.get("any", ())))
+    return tuple(read_pair(word) for word in next((formats[place] for place in places if place in formats), ()))
 
 
 def pairs(engine: str, chip: Chip) -> list[tuple[str, str]]:
     """Weights and matmuls that an engine runs on a chip, the usual ones first."""
-    return [pair for pair in _here(engine, architecture(chip)) if chip_has(chip, *pair)]
+    place = architecture(chip)
+    small = ("sm120",) if place == "blackwell" and not chip.linked else ()
+    return [pair for pair in _here(engine, *small, place, "any") if chip_has(chip, *pair)]
 
 
 def caches(engine: str, chip: Chip) -> tuple[str, ...]:

@@ -153,16 +153,13 @@ class Replica(ReplicaState):
         if self.chunks:
             self.prompt_s += seconds
             self.prompt_iterations += 1
+        self.iterations += max(steps, 1)
+        self.batched += max(steps, 1) * running  # those who wait for prompts that run alone keep their places
         if steps:
-            self.iterations += steps
-            self.batched += steps * running
             self.emitted += (batch.pace - padding) * steps
             taken = batch.advance(steps, began, last_s, live, shared.tally)
             if taken:
                 pages.take(taken)
-        else:
-            self.iterations += 1
-            self.batched += len(self.chunks)
         used = (held + taken / 2) / pages.capacity
         shared.series.busy += (began, now, running, used)
         if shared.recorder is not None:

@@ -98,6 +98,7 @@ def report(run: Simulation) -> SimulationResult:
     """The books of a run that is over."""
     tally, series, end = run.tally, run.series, run.now
     replicas = [replica for _, replica in run.places]
+    decoding = [replica for replica in replicas if not replica.prefills]
     up = series.area("up")
     points = {
         "pages": series.means("pages", end, "up"),
@@ -116,7 +117,7 @@ def report(run: Simulation) -> SimulationResult:
         throughput=_throughput(run),
         utilisation=_over(series.area("busy"), up),
         kv_occupancy=_over(series.area("pages"), up),
-        mean_batch=_over(sum(r.batched for r in replicas), sum(r.iterations for r in replicas)),
+        mean_batch=_over(sum(r.batched for r in decoding), sum(r.iterations for r in decoding)),
         mean_running=_over(series.area("running"), end),
         mean_waiting=_over(series.area("waiting"), end),
         cache_hit_rate=_over(tally.cached_tokens, tally.prompt_tokens),

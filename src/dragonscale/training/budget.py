@@ -8,6 +8,13 @@
 import math
 from dataclasses import dataclass
 
+from dragonscale.models.lora import PART
+from dragonscale.models.transformer import count_parameters
+from dragonscale.training.evaluation import Job
+from dragonscale.training.goodput import Run, run_goodput
+from dragonscale.training.memory import checkpoint_bytes
+from dragonscale.training.plan import Plan
+
 CHINCHILLA = 20.0
 """Tokens per parameter at which a fixed compute budget is spent best: Hoffmann et al. 2022, Training Compute-Optimal
 Large Language Models (arXiv:2203.15556), table 3."""
@@ -46,6 +53,14 @@ def run_budget(
     hours = seconds / 3600 * chips
     cost = None if price is None else hours * price
     return Budget(tokens, steps, seconds, hours, cost, None if power is None else hours * power / 1e3)
+
+
+def planned_run(job: Job, plan: Plan, clean_s: float) -> Run:
+    """A run of a plan whose steps take so many seconds, with failures as the job meets them. Of adapters nothing else
+    is saved."""
+    counts = count_parameters(job.model)
+    trained = counts.by_part.get(PART, counts.total)
+    return run_goodput(job.slice, clean_s, checkpoint_bytes(trained, plan, job.stack), job.run)
 
 
 def chinchilla_tokens(parameters: float) -> float:

@@ -41,6 +41,7 @@ def knobs(piece: Slice) -> list[Knob]:
         Knob("ICI bandwidth", ("ici.link",)),
         Knob("DCN bandwidth", ("dcn.egress",) if piece.pods > 1 else ()),
         Knob(f"{_inside_node(chip)} bandwidth", ("levels.node.bandwidth",)),
+        Knob("NVLink bridge bandwidth", ("levels.node.bridge",)),
         Knob("network bandwidth", above),
     ]
     return [knob for knob in found if knob.paths and all(path in chip.facts for path in knob.paths)]
@@ -76,6 +77,8 @@ class Change:
     factor: float
     seconds: float
     plan: Plan
+    doubled: float = 0.0
+    """The step with twice as much and the plan that was best before."""
 
 
 def sensitivity(job: Job, space: Space, best: Plan, seconds: float, progress: Progress | None = None) -> list[Change]:
@@ -87,7 +90,8 @@ def sensitivity(job: Job, space: Space, best: Plan, seconds: float, progress: Pr
         same = first(judge_one(other, best).seconds)
         found: Found = search(other, space, 1, shared(progress, done, len(every)), slack=0.0)
         found_s, plan = (found.best[0].seconds, found.best[0].plan) if found.best else (seconds, best)
-        changes.append(Change(knob, RAISE, *((found_s, plan) if found_s < same else (same, best))))
+        twice = first(judge_one(on_chip(job, raised(job.slice.chip, knob, 2.0)), best).seconds)
+        changes.append(Change(knob, RAISE, *((found_s, plan) if found_s < same else (same, best)), twice))
     return sorted(changes, key=lambda change: change.seconds)
 
 

@@ -32,9 +32,14 @@ def counted_kernels(eager: StackEager, op: Op, backward: bool) -> tuple[float, f
     """Bytes that a line's kernels move for an element of what it reads, or for SwiGLU puts out, and how many they are;
     None for lines that are timed as one kernel."""
     name = "adapter_add" if op.part == ADAPTERS and op.function == "add" else op.function
-    if not eager.counted or name not in KERNELS:
+    if not eager.counted or name not in KERNELS or one_kernel(op):
         return None
     return getattr(eager, f"{name}_back" if backward else name), KERNELS[name][backward]
+
+
+def one_kernel(op: Op) -> bool:
+    """Whether PyTorch has a line as one kernel: LayerNorm, which has a bias, and nonlinearities that gate nothing."""
+    return (op.function == "norm" and len(op.weights) > 1) or (op.function == "act" and len(op.inputs) < 2)
 
 
 def eager_lines(own: PlacedSection) -> Iterator[PassLine]:
@@ -99,10 +104,10 @@ def kept_bytes(
 
     for op in section.ops:
         if op.function == "norm" and op.inputs:
-            more = more + eager.norm_kept * size(op.inputs[0])
+            more = more + eager.norm_kept * size(op.inputs[0]) * (not one_kernel(op))
         elif op.function == "act" and op.output is not None:
             hidden = size(op.output)
-            more = more + eager.act_kept * hidden
+            more = more + eager.act_kept * hidden * (not one_kernel(op))
             kept = any(not hands_on(one) and op.output in one.inputs for one in section.ops if one.function == "einsum")
             alive = alive + 2.0 * hidden * (HIDDEN_GRADIENTS - kept)
     trained = [one for one in _reads(section) if one[0].function == "einsum" and not one[0].frozen]

@@ -24,6 +24,7 @@ from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.plan.rules import pairs, training_rules
 from dragonscale.training.auto import AUTO, auto_choice
+from dragonscale.training.goodput import Conditions
 from dragonscale.training.lines import costed_section, offload_seconds
 from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
@@ -59,6 +60,8 @@ class Job:
     headroom: float | None = None
     """The part of memory that a recommended plan leaves free; None: as much as predicted peaks have been off (`room`).
     """
+    run: Conditions = Conditions()
+    """What the whole run meets: failures, storage, spares."""
     tuning: Tuning = Tuning()
     """What of the model is trained; its adapters are in the model's program (`tuned`)."""
 
@@ -160,17 +163,12 @@ class Verdict:
         return self.ledger.total("flops", lambda line: line.kind in MATMULS)
 
 
-ADAPTER_STATE = {"master_bytes": 2.0, "gradient_bytes": 4.0}
-"""Adapters, beside what they are used in, and their gradients: in fp32 (PEFT's autocast_adapter_dtype, Megatron's
-master copies)."""
-
-
 def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], detail: bool = True) -> Setting:
     """The setting of plans that share their words and their structure."""
     chip = job.slice.chip
     stack = on_chip(job.stack, chip.kind)
     if job.tuning.rank:
-        stack = change(with_adapters_on(stack), "state", **ADAPTER_STATE)
+        stack = with_adapters_on(stack, job.tuning.frozen != "bf16")
     timer, network = expected_timer(chip, plan.dtype, stack), profile_for(chip, job.transport)
     work = (float(job.batch), job.sequence, plan, stack, timer, network)
     return Setting(job.model.program(), job.slice, *work, folded, undivided, detail, job.documents, tuning=job.tuning)

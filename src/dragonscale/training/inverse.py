@@ -13,11 +13,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from dragonscale.errors import InputError
+from dragonscale.errors import Infeasible, InputError
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.physics.hardware.slices import check_slice
-from dragonscale.training.budget import run_budget
+from dragonscale.training.budget import planned_run, run_budget
 from dragonscale.training.evaluation import Job
 from dragonscale.training.memory import OPTIMIZER_BYTES
 from dragonscale.training.plan import Plan
@@ -62,8 +62,17 @@ class Fit:
 
 
 def run_seconds(job: Job, step_s: float, tokens: float | None) -> float:
-    """How long the run takes, or a step if nothing is said about the run."""
+    """How long the run's steps take, or a step if nothing is said about the run."""
     return step_s if tokens is None else run_budget(tokens, job.tokens, step_s, job.slice.chips).seconds
+
+
+def finished_s(job: Job, best: Candidate, tokens: float | None) -> float:
+    """When the run of a plan is expected to end, failures and restarts with it."""
+    seconds = run_seconds(job, best.seconds, tokens)
+    try:
+        return seconds if tokens is None else planned_run(job, best.plan, seconds).seconds
+    except Infeasible:
+        return math.inf
 
 
 def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | None, words: Plan = USUAL) -> int:
@@ -85,7 +94,7 @@ def fits(
         found = search_stacks(replace(job, slice=piece), space, 1, shared(progress, done, len(every)))[0]
         if (best := found.best) is not None:
             budget = run_budget(tokens or job.tokens, job.tokens, best.seconds, piece.chips, piece.chip.price)
-            yield Fit(found.job, best, run_seconds(found.job, best.seconds, tokens), budget.cost_usd)
+            yield Fit(found.job, best, finished_s(found.job, best, tokens), budget.cost_usd)
 
 
 def fewest_chips(

@@ -102,6 +102,10 @@ WORDS = ("schedule", "zero", "context_by", "remat", "optimizer", "offload", "lay
 """Settings of a plan that are chosen from a list."""
 
 
+OTHERS = ("Intel", "AWS", "Apple")
+"""Vendors whose chips run software of their own."""
+
+
 def family(chip: Chip) -> str:
     """The software world of a chip: `nvidia`, `amd`, `tpu`, or `other`.
 
@@ -113,7 +117,7 @@ def family(chip: Chip) -> str:
         return "tpu"
     if "AMD" in chip.title or chip.kin.startswith("mi3"):
         return "amd"
-    return "nvidia" if chip.kind == "gpu" and not chip.title.startswith(("Intel", "AWS")) else "other"
+    return "nvidia" if chip.kind == "gpu" and not chip.title.startswith(OTHERS) else "other"
 
 
 def _row(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:

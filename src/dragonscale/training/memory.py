@@ -109,13 +109,13 @@ class WeightShares:
         return where(self.state + self.frozen_state < self.used + self.frozen, 1.0, 0.0)
 
 
-def section_shares(setting: Setting, section: Section, mesh: Mesh) -> WeightShares:
-    """A section's weights by what becomes of them."""
+def section_shares(setting: Setting, section: Section, mesh: Mesh, apart: bool = True) -> WeightShares:
+    """A section's weights by what becomes of them; `apart` as in `weight_shares`."""
     rules, sums = setting.rules(section), dict.fromkeys((one.name for one in fields(WeightShares)), 0.0)
     frozen = {weight.name for op in section.ops if op.frozen for weight in op.weights}
     narrow = {weight.name for op in section.ops if quantizes(setting.tuning, section, op) for weight in op.weights}
     matrices = matrix_names(section, setting.plan)
-    for name, one, share in weight_shares(section, mesh, rules):
+    for name, one, share in weight_shares(section, mesh, rules, apart):
         for kind, counts in (("", name not in frozen), ("frozen", name in frozen), ("quantized", name in narrow)):
             use, held = (kind or "used", f"{kind}_state" if kind else "state")
             sums[use], sums[held] = sums[use] + one * counts, sums[held] + share * counts
@@ -138,7 +138,7 @@ def section_bytes(setting: Setting, section: Section, microbatch: Number, mesh: 
     width = weight_bytes(plan, stack, setting.slice.chip)
     gathered = (1 - piped) * shards * (plan.zero == 3)
     return Held(
-        weights=(1 - gathered) * used * width + _untrained(setting, own, gathered),
+        weights=(1 - gathered) * used * width + untrained_bytes(setting, own, gathered),
         gradients=(state + piped * (used - state) if plan.zero >= 2 else used) * stack.state.gradient_bytes,
         optimizer=state_bytes(plan, stack, state, own.matrices, shards),
         gathered=gathered * (used * width + _stored(setting, own.frozen, own.quantized)),
@@ -167,7 +167,7 @@ def _stored(setting: Setting, frozen: Number, quantized: Number) -> Number:
     return (frozen - quantized) * setting.stack.state.frozen_bytes + quantized * setting.tuning.frozen_bytes
 
 
-def _untrained(setting: Setting, own: WeightShares, gathered: Number) -> Number:
+def untrained_bytes(setting: Setting, own: WeightShares, gathered: Number) -> Number:
     """Bytes of frozen weights at rest, and of models that lie beside the trained one, in bf16."""
     whole = _stored(setting, own.frozen, own.quantized)
     shard = _stored(setting, own.frozen_state, own.quantized_state)
@@ -201,6 +201,13 @@ def owned_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, shard
     master = maximum(stack.state.master_bytes, least)
     each = OPTIMIZER_BYTES[plan.optimizer]
     return state * (master + each) - matrices * (each - MOMENTUM_BYTES)
+
+
+def checkpoint_bytes(parameters: float, plan: Plan, stack: Stack) -> float:
+    """What a checkpoint of a run holds: weights in bf16, their master copy and the optimizer's state; 14 bytes a
+    parameter under Adam, of which BLOOM's 2.3 TiB are 13."""
+    state = MOMENTUM_BYTES if plan.optimizer == "muon" else OPTIMIZER_BYTES[plan.optimizer]
+    return parameters * (2.0 + stack.state.master_bytes + state)
 
 
 def weight_bytes(plan: Plan, stack: Stack, chip: Chip) -> float:

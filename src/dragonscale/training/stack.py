@@ -163,6 +163,8 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of a gradient in memory."""
     master_bytes: float = 4.0
     """Bytes of the master copy of a weight."""
+    adapter_bytes: float = 4.0
+    """Bytes of an adapter's weight, and of its gradient: PEFT's autocast_adapter_dtype and Megatron have fp32."""
     frozen_bytes: float = 2.0
     """Bytes of a weight that is not trained, where it is in no narrow format."""
     ring_gradient_bytes: float = 2.0
@@ -252,8 +254,8 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the head. `further_tokens`: whether modules that predict further tokens (MTP) are trained too. `measured` says on
     which chips its constants were settled on whole steps, and how far off it was on others; `tpu` has switches that
     differ on TPUs (`host.layer_s=0`), `production` those of runs in the software's own defaults where its published
-    benchmarks add and reduce gradients in fewer bits, `tuned` those of runs that train adapters alone. What it can run
-    at all is in `legality.toml`."""
+    benchmarks add and reduce gradients in fewer bits, `tuned` those of runs that train adapters alone, `quantized`
+    where the weights beside them are in few bits. What it can run at all is in `legality.toml`."""
 
     name: str = "generic"
     why: str = ""
@@ -272,6 +274,7 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tpu: tuple[str, ...] = ()
     production: tuple[str, ...] = ()
     tuned: tuple[str, ...] = ()
+    quantized: tuple[str, ...] = ()
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -338,9 +341,17 @@ def in_numerics(stack: Stack, numerics: str) -> Stack:
     return with_listed(stack, "production", "stack", "state.reduce_bytes=4.0")
 
 
-def with_adapters_on(stack: Stack) -> Stack:
-    """A stack's switches where adapters are trained beside frozen weights."""
-    return with_listed(stack, "tuned", "stack", "state.master_bytes=2.0") if stack.tuned else stack
+def with_adapters_on(stack: Stack, quantized: bool) -> Stack:
+    """A stack's switches where adapters are trained beside frozen weights, which may be `quantized`; weights, gradients
+    and master copy are those of the adapters.
+
+    >>> with_adapters_on(load_stack("hf"), False).state.gradient_bytes
+    4.0
+    """
+    for name in ("tuned", "quantized") if quantized else ("tuned",):
+        stack = with_listed(stack, name, "stack", "eager.residual=4.0") if getattr(stack, name) else stack
+    width = stack.state.adapter_bytes
+    return change(stack, "state", master_bytes=width - 2.0, gradient_bytes=width)
 
 
 def numerics_for(numerics: str, dtype: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.training.evaluation import Job
-from dragonscale.training.inverse import MOST_CHIPS, least_chips, run_seconds
+from dragonscale.training.inverse import MOST_CHIPS, finished_s, least_chips
 from dragonscale.training.keeper import Candidate
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.search import Progress, shared
@@ -76,7 +76,7 @@ def compare(
     """Every slice, and of every chip the slice that holds the job, best first; those without a plan last."""
 
     def in_time(one: Tried) -> bool:
-        seconds = None if one.best is None else run_seconds(one.job, one.best.seconds, tokens)
+        seconds = None if one.best is None else finished_s(one.job, one.best, tokens)
         return seconds is not None and (deadline is None or seconds <= deadline)
 
     found: list[Tried] = []

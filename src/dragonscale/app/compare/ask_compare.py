@@ -11,6 +11,7 @@ from dragonscale.app.compare.compare_charts import draw
 from dragonscale.app.compare.compare_records import CompareReport, Side
 from dragonscale.app.compare.compare_sheet import compare_sheet
 from dragonscale.app.compare.sides import DOLLARS, TOKENS, difference, keyed, seconds_of, serving_side, training_side
+from dragonscale.app.overtake import overtaking, price_where
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import CompareQuestion, TrainQuestion
 from dragonscale.app.record import Face, Record, bind
@@ -20,6 +21,7 @@ from dragonscale.app.serve.serve_question import read_question as read_serving
 from dragonscale.app.serve.serve_question import said_by as saved_words
 from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.app.train.ask_train import ask as ask_train
+from dragonscale.app.train.slices import chosen_slice
 from dragonscale.app.train.train_question import said_by
 from dragonscale.app.train.train_records import TrainReport
 from dragonscale.errors import InputError, shorten
@@ -255,7 +257,31 @@ def compared(answers: list[Any], serving: bool) -> CompareReport:
     if any(side.terms and not side.feasible for side in sides):
         report.notes.append("Times of what cannot run are as if it could.")
     report.notes += _measured(sides)
+    report.overtakes = [*_by_price(sides), *([] if serving or len(answers) != 2 else _by_hardware(answers, sides))]
     return report
+
+
+def _by_price(sides: list[Side]) -> list[str]:
+    """At what price each side of another chip would be the cheapest."""
+    priced = [side for side in sides if side.feasible and side.figure(DOLLARS)]
+    if not priced:
+        return []
+    best = min(priced, key=lambda side: _value(side, DOLLARS))
+    said = []
+    for side in sides:
+        name, each = side.slice.partition(":")[0], _value(side, TOKENS)
+        if side.feasible and each and name != best.slice.partition(":")[0]:
+            price = _value(side, DOLLARS) * each * 3600 / 1e6 or None
+            said.append(price_where(f"{side.key} ({name})", best.key, _value(best, DOLLARS), each, price))
+    return said
+
+
+def _by_hardware(answers: list[Any], sides: list[Side]) -> list[str]:
+    """At what bandwidths, rates and batches the slower of two sides overtakes the other."""
+    if not all(one.plans and one.asked is not None for one in answers):
+        return []
+    one, other = ((one.asked.job(chosen_slice(one.asked, one)), one.plans[0].plan) for one in answers)
+    return overtaking(one, other, (sides[0].key, sides[1].key))
 
 
 def _measured(sides: list[Side]) -> list[str]:

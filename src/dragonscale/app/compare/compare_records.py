@@ -107,6 +107,8 @@ class CompareReport(Record):
     winner: str
     """The key of the fastest side (of serving: of the one with most tokens for a dollar or a chip)."""
     notes: list[str]
+    overtakes: list[str] = []
+    """Prices, bandwidths and batches at which the order of two sides turns."""
 
     def side(self, key: str) -> Side:
         """A side by its letter."""

@@ -28,6 +28,7 @@ def compare_sheet(report: CompareReport, detail: bool) -> laid.Sheet:
     blocks += [terms] if terms is not None else []
     blocks += [_settings(report)] if detail and any(one.settings for one in report.differences) else []
     blocks += [laid.Prose(f"{side.key}: {side.measured}") for side in report.sides if side.measured]
+    blocks += [laid.Prose("\n".join(report.overtakes))] if report.overtakes else []
     return laid.Sheet((*blocks, *([laid.Prose("\n".join(report.notes), "dim")] if report.notes else [])))
 
 

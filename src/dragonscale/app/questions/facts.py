@@ -25,11 +25,14 @@ class ChipsQuestion(Question):
     """Every chip, one of them, a slice, or where a tiled array's elements lie."""
 
     name: Thing = Thing("", "NAME", place=True, offers="slices")
-    """A chip's name, alias or TOML file; or a slice, such as v5e:8x16. All chips without it."""
+    """A chip's name or alias, a TOML or YAML file, which is checked, or a slice, such as v5e:8x16. All chips without
+    it."""
     source: Text = Text("", "SOURCE")
     """Use one source's numbers throughout, such as 'book'."""
     layout: Text = Text("", "ARRAY")
     """Where a tiled array's elements lie: 'f32[3,5]{1,0:T(2,2)}'."""
+    template: Switch = Switch()
+    """Print a chip file to start from, with what each part of it means."""
 
 
 class ModelsQuestion(Question):

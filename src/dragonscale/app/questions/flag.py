@@ -44,13 +44,14 @@ REQUIRED: Any = _Required()
 
 WORK = "Workload"
 WHERE = "Chips and prices"
+RUN = "Failures and checkpoints"
 PLAN = "Plan"
 TUNING = "Fine-tuning"
 SOFTWARE = "Software and formats"
 COMPILER = "Compiler"
 SHOW = "Answer"
 FILES = "Files"
-GROUPS = (WORK, TUNING, WHERE, PLAN, SOFTWARE, COMPILER, SHOW, FILES)
+GROUPS = (WORK, TUNING, WHERE, RUN, PLAN, SOFTWARE, COMPILER, SHOW, FILES)
 """The groups of a command's help, in their order."""
 
 

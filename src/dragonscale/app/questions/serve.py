@@ -53,6 +53,8 @@ class ServeQuestion(Question):
     token_budget: Whole = shared.TOKEN_BUDGET
     memory_fraction: Real = shared.MEMORY_FRACTION
     price: Text = shared.PRICE
+    pricing: Text = shared.PRICING
+    owned: Text = shared.OWNED
     force: Switch = shared.FORCE
     set: Several = shared.SET
     profile: Text = shared.PROFILE

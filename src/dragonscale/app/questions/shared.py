@@ -24,6 +24,13 @@ PROFILE = Text("", "FILE", flag.WHERE, offers="files")
 built-in."""
 PRICE = Text("", "$/H", flag.WHERE)
 """What an hour of a chip costs: 2.5/h, or h100=2.2/h,v5e=1.1/h."""
+KINDS = ("on-demand", "list", "low", "high", "reserved", "1y", "3y", "spot", "owned")
+PRICING = Text("", "HOW", flag.WHERE, offers=KINDS)
+"""How chips are paid for, at the prices of the book (`dscale chips h100`): on-demand (without a word), list, low, high,
+reserved, 1y, 3y, spot, owned."""
+OWNED = Text("", "$/YEARS", flag.WHERE)
+"""Chips of your own: what one costs with its share of a server, over years, and its power: 30000/4,
+30k/4,0.08/kWh,pue=1.2,busy=0.9."""
 BATCH = Text(value="TOKENS|SEQS")
 """Tokens of a step (4M), or sequences (512seq)."""
 SEQ = Text(value="TOKENS")

@@ -51,6 +51,8 @@ class SimulateQuestion(Question):
     percentile: Whole = Whole(None, "N")
     """The percentile (50, 90, 95 or 99) of targets that are plain times; the mean without it."""
     price: Text = shared.PRICE
+    pricing: Text = shared.PRICING
+    owned: Text = shared.OWNED
     plan: Thing = shared.SERVE_PLAN.but()
     """Its sharding and formats: tp8; tensor=8,weights=fp8,compute=fp8,kv=fp8; or a plan file."""
     prefill_on: Thing = shared.ON.but(default="", group=PLAN)

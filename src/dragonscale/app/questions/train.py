@@ -33,6 +33,21 @@ class TrainQuestion(Question):
     set: Several = shared.SET
     profile: Text = shared.PROFILE
     price: Text = shared.PRICE
+    pricing: Text = shared.PRICING
+    owned: Text = shared.OWNED
+    carbon: Text = Text("", "G/KWH", flag.WHERE)
+    """CO2 of the grid, in grams for a kWh (370, the mean of the US, without it)."""
+    checkpoint_every: Text = Text("", "TIME", flag.RUN)
+    """Time between checkpoints (30m); the best there is without it."""
+    storage: Text = Text("", "BYTES/S", flag.RUN)
+    """What storage takes from all hosts (50GB/s; 1 GB/s a host without it); 50GB/s,sync: the job waits for every
+    save."""
+    mtbf: Text = Text("", "TIME", flag.RUN)
+    """Time between failures of the whole job (3h); as published of such chips and hosts without it."""
+    restart: Text = Text("", "TIME", flag.RUN)
+    """Time until a job that failed runs again, without loading the checkpoint (10m)."""
+    spares: Text = Text("", "HOSTS", flag.RUN)
+    """Spare hosts, paid for: 4, or 5% of them. Without it a failed host is replaced at once by someone else's."""
     deadline: Text = Text("", "TIME", flag.WHERE)
     """With a chip alone or 'any': the time a run (with --tokens) or a step may take."""
     plan: Thing = Thing("", "PLAN", flag.PLAN, offers="files")

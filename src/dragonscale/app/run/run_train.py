@@ -204,6 +204,7 @@ def run_sheet(result: TrainRun, detail: bool) -> Sheet:
     """The run and the plan side by side, and where the time of recorded steps went."""
     planned = result.planned
     state = amount(planned.state_bytes, "bytes") if planned else None
+    peak = amount(planned.hbm_bytes, "bytes") if planned else None
     rows = [
         ("steps", f"{result.first_step:,} to {result.last_step:,} of {result.steps:,}", None),
         ("loss", None if result.loss is None else f"{result.loss:.4f}", None),
@@ -212,6 +213,7 @@ def run_sheet(result: TrainRun, detail: bool) -> Sheet:
         ("tokens/s", None if result.tokens_per_s is None else f"{result.tokens_per_s:,.0f}", None),
         ("MFU", _share(result.mfu), _share(planned.mfu) if planned else None),
         ("state on a device", amount(result.state_bytes_per_device, "bytes"), state),
+        ("peak on a device", amount(result.peak_bytes_per_device, "bytes"), peak),
     ]
     head = f"{result.model}: {result.parameters:,} parameters"
     aside = f"plan {result.plan}, on {result.devices} x {result.device_kind}"

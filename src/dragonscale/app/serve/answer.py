@@ -12,7 +12,7 @@ from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import config_report, deployed, expected_error, fleet_times, kind_of
-from dragonscale.app.serve.confirm import as_run, confirmed, in_order
+from dragonscale.app.serve.confirm import Confirmed, as_run, confirmed, in_order
 from dragonscale.app.serve.search import Progress, check_plan, paced, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variants import (
@@ -22,6 +22,7 @@ from dragonscale.app.serve.variants import (
     search_pools,
     speculation_report,
 )
+from dragonscale.app.simulate.capacity import SMALL_BUDGETS
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
@@ -33,6 +34,10 @@ from dragonscale.serving.ranking import frontier
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.serving.timed_shapes import untimed_experts
 
+BUDGET = (
+    "Launched with --token-budget {} rather than the engine's {:,}: tokens wait less for prompts of other requests, so "
+    "that the ITL asked for is met at a lower cost."
+)
 LONG = "Not simulated here, since a run with batches of {:,} takes longer than an answer; the next command runs it."
 
 
@@ -63,9 +68,11 @@ def answer(
         why, report.advice = unfit(asked, brief)
         report.notes = [*why, *remedies.refused_notes(asked, refused, all_=False)]
         return report
-    chosen, apart = ranked_apart(asked, [*configs, *fleets])
-    runs = confirmed(asked, chosen) if confirm and chosen[0].meets else []
-    chosen = in_order(chosen, runs) if runs else chosen
+    chosen, apart, runs = _chosen(asked, [*configs, *fleets], confirm)
+    other, budget = _with_budget(asked, chosen[0], runs)
+    if other is not None:
+        asked, configs, (chosen, apart, runs) = other
+        report.came_from(asked, [])
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
@@ -89,14 +96,43 @@ def answer(
     if fleets or asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, best, report.configs[0], fleets, configs)
     report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
-    report.notes += [unpriced(chips)] if unpriced(chips) else []
+    report.notes += [note] if (note := unpriced(chips, kind=asked.question.pricing)) else []
     report.notes += remedies.refused_notes(asked, refused, all_=False)
     report.notes += _notes(asked, report, [*configs, *fleets], chosen, apart)
+    report.notes += [budget] if budget else []
     aimed = runs[0].as_means(asked) if runs else asked
     report.advised(*advice(aimed, best, report.configs[0], configs))
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
+
+
+Choice = tuple[list[Config], list[Config], list[Confirmed]]
+
+
+def _chosen(asked: ServeAsked, configs: Sequence[Config], confirm: bool) -> Choice:
+    """The best, those in narrower formats apart, and the runs that confirm them."""
+    chosen, apart = ranked_apart(asked, configs)
+    runs = confirmed(asked, chosen) if confirm and chosen[0].meets else []
+    return in_order(chosen, runs) if runs else chosen, apart, runs
+
+
+def _with_budget(
+    asked: ServeAsked, best: Config, runs: Sequence[Confirmed]
+) -> tuple[tuple[ServeAsked, list[Config], Choice] | None, str]:
+    """What another token budget than the engine's serves better where gaps between tokens have a percentile to meet:
+    the longest of them wait for prompts of others, which a smaller budget cuts into shorter iterations."""
+    goal, usual = asked.goals.get("itl"), asked.engine_on(best.piece.chip, best.engine).scheduling.max_tokens
+    given = asked.limits.token_budget or asked.batch or asked.saved is not None
+    least, found = runs[0].rank(asked) if runs else (), (None, "")
+    for budget in SMALL_BUDGETS if runs and goal is not None and goal.share and not given else ():
+        question, limits = replace(asked.question, token_budget=budget), replace(asked.limits, token_budget=budget)
+        other = replace(asked, question=question, limits=limits)
+        configs = search(other) if budget < usual else []
+        choice = _chosen(other, configs, confirm=True) if configs else None
+        if choice is not None and choice[2] and choice[2][0].rank(other) < least:
+            least, found = choice[2][0].rank(other), ((other, configs, choice), BUDGET.format(budget, usual))
+    return found
 
 
 def _brief_notes(asked: ServeAsked, report: records.ServeReport, confirm: bool) -> list[str]:

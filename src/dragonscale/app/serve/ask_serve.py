@@ -25,7 +25,8 @@ def ask(question: ServeQuestion, listener: Listener, brief: bool = False) -> Ser
     asked = read_question(question)
     for text in asked.notes:
         listener.note(text)
-    return answer(asked, listener.step, brief).came_from(asked, listener.notes)
+    report = answer(asked, listener.step, brief)
+    return report.came_from(report.asked or asked, listener.notes)
 
 
 def iteration_ledgers(report: ServeReport) -> dict[str, Ledger]:

@@ -53,6 +53,10 @@ class Confirmed:
     holds: bool
     missed: Config | None = None
 
+    def rank(self, asked: ServeAsked) -> tuple[float, ...]:
+        """What runs are ranked by, the least first."""
+        return not self.holds, *worth(self.config, asked.ask, self.replicas)
+
     def as_means(self, asked: ServeAsked) -> ServeAsked:
         """What was asked for as means, if requests of other batches were as far from theirs as those of this run (at a
         rate, which does not fill batches: from its own)."""
@@ -110,17 +114,19 @@ def is_short(asked: ServeAsked, config: Config) -> bool:
 
 def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> list[Confirmed]:
     """Some configurations, best first, as far as they hold when they are run, the best of those that do first; where
-    none does, all of them in their order. Nothing where that would take long."""
+    none does, all of them in their order; of a few chips all, so that each has the batch it has alone. Nothing where
+    that would take long."""
     if not is_short(asked, chosen[0]):
         return []
     tried, first = list[Confirmed](), {one.place: one for one in chosen}
+    each = asked.several and len(chosen) <= FINALISTS
 
     def rank(one: Confirmed) -> tuple[float, ...]:
-        return not one.holds, *worth(one.config, asked.ask, one.replicas)
+        return one.rank(asked)
 
     for config in [one for one in chosen if is_short(asked, one)]:
         best = min(tried, key=rank, default=None)
-        if best is not None and best.config.meets:
+        if best is not None and best.config.meets and not each:
             expected = worth(first[best.config.place], asked.ask)[-2]
             as_expected = rank(best)[-2] <= expected / NEAR  # and it stands before this one
             if len(tried) >= FINALISTS or (best.holds and (as_expected or rank(best)[1:] <= worth(config, asked.ask))):
@@ -128,7 +134,7 @@ def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> list[Confirmed]:
         held = _loaded if config.is_fleet else _largest if asked.ask.rate is None else _fewest
         tried.append(held(asked, config))
         made = tried[-1].config.tokens_per_chip
-        if tried[-1].holds and asked.ask.rate is None and made >= NEAR * config.tokens_per_chip:
+        if not each and tried[-1].holds and asked.ask.rate is None and made >= NEAR * config.tokens_per_chip:
             break
     return sorted(tried, key=rank) if any(one.config.meets for one in tried) else tried
 
@@ -204,7 +210,10 @@ def _met_below(asked: ServeAsked, last: Confirmed, most: int) -> Config | None:
 def as_run(asked: ServeAsked, rows: Sequence[tuple[Config, ConfigReport]], runs: Sequence[Confirmed]) -> list[str]:
     """Put runs into the rows of their configurations; what to say of the first."""
     ran = {one.config.place: one for one in runs}
-    notes = [as_simulated(asked, row, ran[one.place], row is rows[0][1]) for one, row in rows if one.place in ran]
+    first = rows[0][1]
+    notes = [
+        as_simulated(asked, row, ran[one.place], asked.several or row is first) for one, row in rows if one.place in ran
+    ]
     return notes[0]
 
 

@@ -63,7 +63,7 @@ def _drafts(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedDrafts:
     return plan_file.SavedDrafts(best.drafts, text, written(asked.question.draft))
 
 
-AS_ASKED = ("token_budget", "memory_fraction", "price", "family", "force", "set", "assume")
+AS_ASKED = ("token_budget", "memory_fraction", "price", "pricing", "owned", "family", "force", "set", "assume")
 """Flags that both commands have, and that a plan does not say."""
 
 

@@ -149,15 +149,14 @@ def check_plan(asked: ServeAsked, plan: ServingPlan) -> None:
 
 def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
     """The best that meet the targets, cheapest first; where none does, those that miss them least. Of several chips the
-    best one each; those of which nothing was measured by the slow end of their bands, at which they meet the targets
-    too where they can."""
+    best one each, which is the same that it has alone; those of which nothing was measured compete by the slow end of
+    their bands."""
     met = [one for one in configs if one.meets]
     if asked.several:
         chips: dict[str, list[Config]] = {}
         for one in met:
             chips.setdefault(one.piece.chip.name, []).append(one)
-        sure = {name: [one for one in own if excess(asked.ask, one) <= one.counted] for name, own in chips.items()}
-        met = [one for name, own in sorted(chips.items()) for one in best(sure[name] or own, asked.ask, 1)]
+        met = [one for _, own in sorted(chips.items()) for one in best(own, asked.ask, 1)]
     return best(met, asked.ask, asked.top) if met else nearest(asked.ask, configs, asked.top)
 
 

@@ -17,6 +17,7 @@ from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, parse_target
+from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.serving.auto import AUTO, NODE, PLAIN, auto_choice
 from dragonscale.serving.disaggregation import alone
@@ -126,8 +127,8 @@ class ServeAsked:
         """A slice as a command reads it: with the path of its chip's file, where it has one."""
         name, _, topology = piece.partition(":")
         for part in self.question.on.split(",") if isinstance(self.question.on, str) else ():
-            if ".toml" in part and parse_target(part.strip())[0].name == name:
-                return f"{part.strip().partition('.toml')[0]}.toml:{topology}"
+            if chip_path(part) and parse_target(part.strip())[0].name == name:
+                return f"{chip_path(part)}:{topology}"
         return piece
 
     @property
@@ -236,7 +237,7 @@ def _targets(question: ServeQuestion, saved: SavedPlan | None) -> AskedTargets:
     on = question.on.strip() or (saved.slice if saved else "") if isinstance(question.on, str) else question.on
     if not on:
         raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on all.")
-    found = asked_targets(on, question.price)
+    found = asked_targets(on, question)
     if saved is not None and found.everywhere:
         raise InputError(f"--plan needs a chip or a slice to run on; --on is {on!r}, write e.g. h100:8.")
     if saved is not None and len(found.named) > 1:

@@ -169,7 +169,7 @@ def _report(
         usd_per_h=hourly,
         bound_by=bound,
         advice=advice,
-        notes=[sentence] if (sentence := unpriced(kinds)) else [],
+        notes=[sentence] if (sentence := unpriced(kinds, kind=asked.question.pricing)) else [],
         prices=price_rows(kinds),
     )
 

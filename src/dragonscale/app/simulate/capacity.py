@@ -12,7 +12,15 @@ from typing import Any
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.serving.targets import LatencyTarget
-from dragonscale.simulation import Fleet, OpenLoop, Replay, SimulationResult, TrafficSource, simulate
+from dragonscale.simulation import (
+    Fleet,
+    OpenLoop,
+    Replay,
+    SimulationOptions,
+    SimulationResult,
+    TrafficSource,
+    simulate,
+)
 from dragonscale.simulation.backlog import Backlog, load_of, saturated_per_s
 
 FEWEST, MOST = 3_000, 20_000
@@ -37,8 +45,15 @@ MORE_RUNS = 8
 """Runs that look for the fewest replicas, of both pools at once."""
 REFUSED = 0.01
 """A mean says nothing of requests that were refused: no more than so many may have been."""
+HELPS = 1.1
+"""A setting is tried with more replicas that is so much better than the one asked for."""
+WHOLE_RUNS, WIDER = 3, 1.1
+"""Runs of the whole command that a change prints, and the next size of a pool that was short in one over the last."""
 GROWS, SHRINKS = 1.25, 0.9
 """The next size of a pool that is short, and of one that is not, over the last."""
+SMALL_BUDGETS = 2048, 512
+"""Tokens of an iteration with which those that decode wait little for prompts: what vLLM's guide to tuning names for
+short gaps between tokens, and its first default, which had the shortest ones on an A100 (vllm-project/vllm#4580)."""
 LARGE_BUDGET = 8192
 """Tokens of an iteration of one rank with which prompts of any length run near their full rate."""
 FULL = 0.9
@@ -129,10 +144,23 @@ class Trials:
         requests = int(max(self.requests, TURNS * self.each * held)) if self.same else requests
         return self.judge(changed, self.rate * held / replicas, requests)
 
+    def with_setting(self, change: dict[str, Any]) -> "Trials":
+        """Runs of the same replicas with another setting."""
+        changed = read_question(replace(_original(self.asked), **change))
+        return Trials(changed, self.each * self.replicas, self.progress)
+
+    def confirm(self, change: dict[str, Any]) -> Trial:
+        """The command with a change, run exactly as it is printed."""
+        asked = read_question(replace(_original(self.asked), capacity=None, **change))
+        return self._judge(asked.fleet, self.rate, asked.traffic.source, asked.options)
+
     def judge(self, fleet: Fleet, rate: float, requests: int) -> Trial:
         """A fleet run with the same requests at a rate, so many of them."""
         source = faster(self.asked.traffic.source, rate / self.rate, requests)
-        result = simulate(fleet, source, replace(self.asked.options, cooldown=0.0, events=0, watch=0))
+        return self._judge(fleet, rate, source, replace(self.asked.options, cooldown=0.0))
+
+    def _judge(self, fleet: Fleet, rate: float, source: TrafficSource, options: SimulationOptions) -> Trial:
+        result = simulate(fleet, source, replace(options, events=0, watch=0))
         self.runs += 1
         if self.progress is not None:
             self.progress(min(self.runs, MOST_RUNS), MOST_RUNS)
@@ -153,25 +181,85 @@ def faster(source: TrafficSource, factor: float, requests: int) -> TrafficSource
 def find_capacity(
     asked: SimulateAsked, result: SimulationResult, load: Backlog, progress: Callable[[int, int], None] | None = None
 ) -> FleetCapacity:
-    """The largest rate that this fleet holds, and the replicas that hold the asked one."""
+    """The largest rate that this fleet holds, and what holds the asked one: the first change whose command holds when
+    it is run as it is printed."""
     trials = Trials(asked, result.mean_running, progress)
     missed = missed_targets(result, asked.targets)
     failed = load.grows or bool(missed)
-    best, above = _most_served(trials, result, load) if not asked.targets else _largest(trials, result, load, failed)
+    best, above = _most(trials, result, load, failed)
     if best is None:
         limit = next(iter(above.missed if above is not None else missed), "queue")
         return FleetCapacity(None, above, limit, None, 0, None, trials.runs, trials.requests)
     limit = "queue" if above is None or not above.holds else next(iter(above.missed), "queue")
-    for change in settings(asked, result, missed) if failed else ():  # the same replicas cost nothing more
-        one = trials.judge(read_question(replace(_original(asked), **change)).fleet, trials.rate, trials.requests)
+    short = short_pools(asked, result, load.grows, missed) if failed else None
+    sizes, confirmed, change = _what_holds(trials, best, result, load, missed, short)
+    pools = sizes or (None, 0)
+    return FleetCapacity(best.rate, best, limit, *pools, confirmed, trials.runs, trials.requests, change)
+
+
+Change = tuple[tuple[int, int] | None, Trial | None, dict[str, Any]]
+"""Replicas of each pool, the run that shows that they hold, and the flags that ask for them."""
+NOTHING: Change = None, None, {}
+
+
+def _what_holds(
+    trials: Trials,
+    best: Trial,
+    result: SimulationResult,
+    load: Backlog,
+    missed: dict[str, float],
+    short: set[int] | None,
+) -> Change:
+    """What holds the asked rate: a setting of the same replicas, which costs nothing; a setting that helps, with more
+    of them; or more alone."""
+    tried: list[tuple[float, dict[str, Any], Trials, Trial]] = []
+    for change in settings(trials.asked, result, missed) if short is not None else ():
+        own = trials.with_setting(change)
+        one = own.judge(own.asked.fleet, own.rate, own.requests)
+        trials.runs += 1
+        if one.good and (confirmed := trials.confirm(change)).good:
+            return (trials.replicas, trials.prefills), confirmed, change
+        tried.append((_gain(one, load, missed), change, own, one))
+    for gain, change, own, one in sorted(tried, key=lambda row: -row[0])[:1]:
+        most = _most(own, one.result, one.load, True)[0] if gain > HELPS and one.load is not None else None
+        found = _confirmed(own, change, *_fewest(own, most, short)) if most and most.rate > best.rate else NOTHING
+        trials.runs += own.runs - 1
+        if found[0] is not None:
+            return found
+    return _confirmed(trials, {}, *_fewest(trials, best, short))
+
+
+def _most(trials: Trials, result: SimulationResult, load: Backlog, failed: bool) -> tuple[Trial | None, Trial | None]:
+    """The largest rate that holds, and a larger one that does not."""
+    if not trials.asked.targets:
+        return _most_served(trials, result, load)
+    return _largest(trials, result, load, failed)
+
+
+def _gain(one: Trial, load: Backlog, missed: dict[str, float]) -> float:
+    """How much more a run with another setting serves where a queue grows, or how much nearer it is to the target that
+    is missed most."""
+    if load.grows:
+        return one.load.served_per_s / max(load.served_per_s, 1e-9) if one.load is not None else 0.0
+    name = next(iter(missed))
+    return missed[name] / one.missed.get(name, 1.0)
+
+
+def _confirmed(trials: Trials, setting: dict[str, Any], sizes: tuple[int, int] | None, found: Trial | None) -> Change:
+    """Pools whose command holds when it is run whole: those that were found by shorter runs, or a little larger."""
+    if found is None or sizes is None:  # nothing was run: the fleet as it was asked for, or none
+        return sizes, None, size_flags(trials.asked, *sizes) if sizes else {}
+    for _ in range(WHOLE_RUNS):
+        change = setting | size_flags(trials.asked, *sizes)
+        one = trials.confirm(change)
         if one.good:
-            pools = trials.replicas, trials.prefills
-            return FleetCapacity(best.rate, best, limit, *pools, one, trials.runs, trials.requests, change)
-    sizes, confirmed = _fewest(trials, best, short_pools(asked, result, load.grows, missed) if failed else None)
-    if sizes is None:
-        return FleetCapacity(best.rate, best, limit, None, 0, None, trials.runs, trials.requests)
-    change = size_flags(asked, *sizes)
-    return FleetCapacity(best.rate, best, limit, *sizes, confirmed, trials.runs, trials.requests, change)
+            return sizes, one, change
+        short = short_pools(trials.asked, one.result, not one.holds, one.missed)
+        replicas, prefills = (
+            max(size + 1, math.ceil(WIDER * size)) if place in short else size for place, size in enumerate(sizes)
+        )
+        sizes = replicas, prefills
+    return NOTHING
 
 
 def _original(asked: SimulateAsked) -> SimulateQuestion:
@@ -200,7 +288,7 @@ def settings(asked: SimulateAsked, result: SimulationResult, missed: dict[str, f
     if limits.scheduler != "chunked" or asked.fleet.prefill is not None:
         return
     if "itl_s" in missed:
-        yield {"token_budget": max(limits.max_tokens // 4, 256)}
+        yield from ({"token_budget": tokens} for tokens in SMALL_BUDGETS if tokens < limits.max_tokens)
     elif front.budget_share > FULL and limits.max_tokens < LARGE_BUDGET:
         yield {"token_budget": LARGE_BUDGET}
 

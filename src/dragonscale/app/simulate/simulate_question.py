@@ -17,7 +17,8 @@ from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware import Chip, Slice, parse_slice
-from dragonscale.physics.hardware.prices import read_prices, slice_at_price
+from dragonscale.physics.hardware.price_book import Tariff
+from dragonscale.physics.hardware.prices import read_tariff, slice_at_price
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.units import parse, parse_length
 from dragonscale.serving.auto import AUTO, auto_choice
@@ -215,10 +216,10 @@ def _refused(
     return [f"Forced: {text}." for text in found]
 
 
-def _prices(question: SimulateQuestion, chip: Chip) -> tuple[dict[str, float], list[str]]:
-    """What `--price` says of the chips of both pools, and notes on it."""
+def _prices(question: SimulateQuestion, chip: Chip) -> tuple[Tariff, list[str]]:
+    """How the chips of both pools are paid for, and notes on it."""
     chips = [chip, *([_slice(question.prefill_on).chip] if question.prefill_on else [])]
-    return read_prices(question.price, chips)
+    return read_tariff(question.price, chips, question.pricing, question.owned)
 
 
 def _check_chips(deployment: Deployment, where: str) -> None:

@@ -10,6 +10,7 @@ from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.app.train import slices
+from dragonscale.app.train.goodput import add_goodput
 from dragonscale.app.train.plans import best_report, plan_report, single_report, stack_row
 from dragonscale.app.train.train_charts import draw
 from dragonscale.app.train.train_question import TrainAsked, measured_seconds, read_question
@@ -194,7 +195,9 @@ def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = Fa
     if asked.question.numerics and not load_stack(report.workload.stack).production:
         report.notes.append(f"--numerics changes nothing: {report.workload.stack} has one way to add gradients.")
     by_cost = asked.everywhere or asked.question.rank == "cost"
-    note = unpriced(chips, by_cost) if asked.tokens or by_cost or len(chips) > 1 else ""
+    if asked.tokens and report.plans and report.plans[0].feasible:
+        add_goodput(asked, report)
+    note = unpriced(chips, by_cost, asked.question.pricing) if asked.tokens or by_cost or len(chips) > 1 else ""
     report.notes += [note] if note else []
     return report
 
@@ -218,7 +221,9 @@ def _answer(asked: TrainAsked, progress: Progress | None) -> TrainReport:
         report.batches = slices.batch_rows(asked, piece, report.plans[0].plan)
         report.notes += slices.crossover_notes(asked, piece)
     if question.codesign and report.plans:
-        report.codesign = slices.codesign_report(asked, slices.chosen_slice(asked, report), progress)
+        report.codesign = slices.codesign_report(
+            asked, slices.chosen_slice(asked, report), [one.plan for one in report.plans[1:]], progress
+        )
     return report
 
 

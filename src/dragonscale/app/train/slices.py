@@ -2,23 +2,27 @@
 cheapest part of a slice, the largest batch or model, slices around its own, and a chip with better numbers."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from dragonscale.app.given import slice_of
+from dragonscale.app.overtake import SHOWN, overtaking, price_where
 from dragonscale.app.questions.flag import written
 from dragonscale.app.train import train_records as records
 from dragonscale.app.train.advice import worked_terms
 from dragonscale.app.train.plans import best_report, plan_report, slices_note, stack_rows, workload_of
 from dragonscale.app.train.train_question import TrainAsked
-from dragonscale.errors import InputError, shorten
+from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice
+from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.units import render
-from dragonscale.training.budget import run_budget
+from dragonscale.training.budget import planned_run
 from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smallest_change
 from dragonscale.training.evaluation import Job, Verdict, judge_one
-from dragonscale.training.inverse import Fit, fewest_chips, fits, largest_batch, largest_model
-from dragonscale.training.plan import Plan
+from dragonscale.training.goodput import DAY
+from dragonscale.training.inverse import Fit, fewest_chips, fits, largest_batch, largest_model, run_seconds
+from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.scaling import SCHEMES, Point, around, crossover, parts_of, scheme_curve, slice_sizes
 from dragonscale.training.search import Progress, search, shared
 from dragonscale.training.stack_search import search_stacks
@@ -39,8 +43,23 @@ def several_report(asked: TrainAsked, progress: Progress | None) -> records.Trai
         return report
     report = best_report(asked, best.job)
     report.slices = rows
-    report.notes = [*(f"{report.slice}: {text}" for text in report.notes), *slices_note(rows)]
+    report.notes = [*(f"{report.slice}: {text}" for text in report.notes), *slices_note(rows), *_cheaper(tried)]
     return report
+
+
+def _cheaper(tried: list[Tried]) -> list[str]:
+    """The prices at which the other slices would cost less than the cheapest."""
+    priced = [one for one in tried if one.usd_per_mtok is not None and one.roomy]
+    best = min(priced, key=lambda one: one.usd_per_mtok or 0.0, default=None)
+    if best is None or best.usd_per_mtok is None:
+        return []
+    chip = best.job.slice.chip.name
+    others = [one for one in tried if one.roomy and one.job.slice.chip.name != chip][:SHOWN]
+    return [
+        price_where(str(one.job.slice), str(best.job.slice), best.usd_per_mtok, each, one.job.slice.chip.price)
+        for one in others
+        if (each := (one.tokens_per_s or 0.0) / one.job.slice.chips)
+    ]
 
 
 def slice_row(one: Tried, tokens: float | None) -> records.SliceRow:
@@ -50,9 +69,11 @@ def slice_row(one: Tried, tokens: float | None) -> records.SliceRow:
         where = name if one.searched else job.slice.chip.name
         return records.SliceRow(where, job.slice.chips, *[None] * 7, note=one.note)
     price = job.slice.chip.price
-    budget = run_budget(tokens, job.tokens, best.seconds, job.slice.chips, price) if tokens else None
     own, *others = stack_rows(one.stacks, why=False)
-    days, cost = (budget.days, budget.cost_usd) if budget else (None, None)
+    days = cost = None
+    with suppress(Infeasible):  # of a run that failures leave no time, nothing is said
+        run = tokens and planned_run(job, best.plan, run_seconds(job, best.seconds, tokens))
+        days, cost = (run.seconds / DAY, run.dollars(job.slice)) if run else (None, None)
     numbers = own.step_s, one.tokens_per_s, own.mfu, one.usd_per_mtok, days, cost
     priced = "no price known" if price is None else ""
     row = name, job.slice.chips, own.plan, *numbers, priced, own.stack, others, own.tight
@@ -75,8 +96,8 @@ def first_verdict(asked: TrainAsked, report: records.TrainReport) -> Verdict:
 def written_slice(asked: TrainAsked, report: records.TrainReport) -> str:
     """The slice as a command reads it: with the path of its chip's file, where it has one."""
     name, _, topology = report.slice.rpartition(":")
-    paths = [text for text, (chip, _) in asked.targets.items() if chip.name == name and ".toml" in text]
-    return f"{paths[0].partition('.toml')[0]}.toml:{topology}" if paths else report.slice
+    paths = [text for text, (chip, _) in asked.targets.items() if chip.name == name and chip_path(text)]
+    return f"{chip_path(paths[0])}:{topology}" if paths else report.slice
 
 
 # The planner asked backwards: the fewest chips, the cheapest part of a slice, the largest batch or model.
@@ -208,8 +229,18 @@ def crossover_notes(asked: TrainAsked, piece: Slice) -> list[str]:
     return found
 
 
-def codesign_report(asked: TrainAsked, piece: Slice, progress: Progress | None) -> records.Codesign:
-    """Each hardware number a tenth better, and the smallest change that removes what is lost most."""
+DEGREES = ("pipe", "tensor", "context", "expert")
+
+
+def _rival_text(job: Job, plan: Plan, rivals: list[Plan]) -> list[str]:
+    """Where the next plan of another kind overtakes, or the plan is overtaken by it."""
+    other = next((one for one in rivals if any(getattr(one, name) != getattr(plan, name) for name in DEGREES)), None)
+    return overtaking((job, plan), (job, other), (short_plan(plan), short_plan(other))) if other is not None else []
+
+
+def codesign_report(asked: TrainAsked, piece: Slice, rivals: list[Plan], progress: Progress | None) -> records.Codesign:
+    """Each hardware number a tenth better, the smallest change that removes what is lost most, and where another plan
+    overtakes."""
     job = asked.job(piece)
     plan = asked.plan or search(job, asked.space, 1, progress, asked.slack).best[0].plan
     report = plan_report(job, plan)
@@ -221,8 +252,9 @@ def codesign_report(asked: TrainAsked, piece: Slice, progress: Progress | None) 
         faster = before / change.seconds - 1
         why = "nothing" if faster < 5e-4 else "same plan" if change.plan == base else str(change.plan)
         what, paths = f"10% more {change.knob.title}", ",".join(change.knob.paths)
-        rows.append(records.ChangeRow(what, paths, change.factor, change.seconds, faster, why))
-    return records.Codesign(rows, _removal(job, plan, report))
+        twice = before / change.doubled - 1
+        rows.append(records.ChangeRow(what, paths, change.factor, change.seconds, faster, why, twice))
+    return records.Codesign(rows, _removal(job, plan, report), _rival_text(job, plan, rivals))
 
 
 def _removal(job: Job, plan: Plan, report: records.PlanReport) -> str:

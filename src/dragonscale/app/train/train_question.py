@@ -16,6 +16,7 @@ from dragonscale.app.given import read_part, read_tokens
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.train.lengths import with_lengths
+from dragonscale.app.train.run_conditions import read_conditions
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -187,7 +188,8 @@ class TrainAsked:
         job = next((one for one in usual_jobs(job) if one.stack.name == self.taken), job)
         room = {"capacity": asked.capacity} if asked.capacity else {}
         stack = change(job.stack, "experts", skew=job.stack.experts.skew * asked.skew, **room)
-        return tuned(replace(job, stack=stack, documents=self.documents, headroom=self.headroom), self.tuning)
+        words = {"documents": self.documents, "headroom": self.headroom, "run": read_conditions(asked, where.chip)}
+        return tuned(replace(job, stack=stack, **words), self.tuning)
 
 
 def read_question(question: TrainQuestion) -> TrainAsked:
@@ -197,7 +199,7 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     on, stack = asked_chips(question.on, question.set, question.profile), spelt_stack(question.stack)
     question = replace(question, stack=stack, model=named, on=on, set="", profile="")
     model = load_model(question.model)
-    where = asked_targets(question.on, question.price)
+    where = asked_targets(question.on, question)
     chip, piece = where.targets[0] if len(where.targets) == 1 and not where.everywhere else (None, None)
     sequence, length = parse_length(question.seq, "--seq")
     sequences, note = read_batch(question.batch, sequence)

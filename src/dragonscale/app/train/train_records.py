@@ -59,6 +59,41 @@ class MemoryRow(msgspec.Struct):
     bytes: float
 
 
+class GoodputReport(msgspec.Struct):
+    """The run of the first plan with failures, checkpoints and restarts: in the mean and as nine of ten such runs end
+    at most. `goodput` is the share of all time that makes progress, `effective_mfu` the plan's MFU times that. Dollars
+    are None without a price, energy and CO2 (hosts and cooling with the chips) without a power."""
+
+    days: float
+    days_p90: float
+    cost_usd: float | None
+    cost_usd_p90: float | None
+    effective_mfu: float
+    goodput: float
+    failures: float
+    mtbf_s: float
+    checkpoint_every_s: float
+    checkpoint_steps: float
+    checkpoint_bytes: float
+    save_s: float
+    """How long the job stands still for a save."""
+    write_s: float
+    restart_s: float
+    """What a failure costs beside the work since the last checkpoint, which takes half an interval to do again."""
+    storage_bytes_per_s: float
+    preemptions: float
+    spares: float | None
+    hosts_out: float
+    """Hosts that are gone at a time, in the mean."""
+    waiting: float
+    """The part of all time without chips: hosts out beyond the spares, spot chips that nobody has."""
+    energy_kwh: float | None
+    co2_kg: float | None
+    source: str
+    """Where the rate of failures is from."""
+    text: str
+
+
 class PlanReport(Utilised, dict=True):
     plan: Plan
     feasible: bool
@@ -218,7 +253,7 @@ class StackRow(Utilised):
 
 
 class SliceRow(Utilised):
-    """The recommended plan on one of several slices, or why there is none."""
+    """The recommended plan on one of several slices, or why there is none; days and dollars are with failures."""
 
     slice: str
     chips: int
@@ -280,11 +315,15 @@ class ChangeRow(msgspec.Struct):
     step_s: float
     faster: float
     why: str
+    doubled: float = 0.0
+    """How much faster the same plan is with twice as much."""
 
 
 class Codesign(msgspec.Struct):
     rows: list[ChangeRow]
     advice: str
+    overtakes: list[str] = []
+    """At what bandwidths, rates and batches another plan overtakes this one."""
 
 
 class TrainReport(Record):
@@ -321,6 +360,7 @@ class TrainReport(Record):
     stacks: list[StackRow] = []
     """The stacks that were searched: the one of the answer, then others that people run there."""
     prices: list[PriceRow] = []
+    goodput: GoodputReport | None = None
 
     @property
     def best(self) -> PlanReport | None:

@@ -7,7 +7,14 @@ from pathlib import Path
 
 from dragonscale.app import grids
 from dragonscale.app.train.advice import help_text
-from dragonscale.app.train.train_records import PlanReport, ScalingRow, SliceRow, StackRow, TrainReport
+from dragonscale.app.train.train_records import (
+    GoodputReport,
+    PlanReport,
+    ScalingRow,
+    SliceRow,
+    StackRow,
+    TrainReport,
+)
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
 from dragonscale.training.plan import Plan, differences, layers_of, short_plan, without_layers
@@ -36,6 +43,7 @@ def train_sheet(report: TrainReport, detail: bool) -> laid.Sheet:
         blocks += [laid.Prose(report.measured.text)]
         blocks += [grids.grid("train-suspects", report.measured.suspects)] if report.measured.suspects else []
     blocks += [laid.Verbatim(mesh_drawing(first.plan)), grids.grid("train-terms", first.terms)] if detail else []
+    blocks += [goodput_facts(report.goodput)] if detail and report.goodput else []
     blocks += [plans_table(report)] if len(report.plans) > 1 else []
     return laid.Sheet((*blocks, *_after(report, detail)))
 
@@ -48,6 +56,7 @@ def _after(report: TrainReport, detail: bool = False) -> list[laid.Block]:
     blocks += [grids.grid("train-batches", report.batches)] if report.batches else []
     if report.codesign:
         blocks += [grids.grid("train-codesign", report.codesign.rows), laid.Prose(report.codesign.advice)]
+        blocks += [laid.Prose(" ".join(report.codesign.overtakes))] if report.codesign.overtakes else []
     blocks += [front_table(report)] if detail and report.pareto else []
     blocks += [laid.Prose("\n".join(report.notes), "dim")] if report.notes else []
     return blocks
@@ -87,6 +96,7 @@ def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
         memory=memory,
         tone=tone,
         run=run_text(report, first) if first.days is not None else None,
+        goodput=goodput_text(report, report.goodput) if report.goodput else None,
         bound=first.bound.removeprefix("bound by "),
         change=help_text(first.helps),
         stacks=stacks_text(report.stacks),
@@ -145,23 +155,52 @@ def _memory(first: PlanReport) -> tuple[str, str, str]:
 
 
 def run_text(report: TrainReport, first: PlanReport) -> str:
-    """The whole run: hours or days, dollars, energy."""
+    """The whole run as its steps take it: hours or days, chip-hours, energy."""
     days = first.days or 0.0
-    hours = days * 24
-    time = f"{hours:,.1f} hours" if hours < 48 else f"{days:,.1f} days"
+    time = days_text(days)
     parts = [
         f"{first.steps:,} steps",
-        f"{time} without failures and restarts",
+        f"{time} of steps",
         f"{amount(first.chip_hours, 'count')} chip-hours",
     ]
-    if first.cost_usd is not None:
-        money = f"${first.cost_usd / 1e6:,.2f}M" if first.cost_usd >= 1e6 else f"${first.cost_usd:,.0f}"
-        chip = report.slice.partition(":")[0]
-        parts.append(money + "".join(f" (at {row.text})" for row in report.prices if row.chip == chip))
     if first.energy_kwh is not None:
         size, unit = (first.energy_kwh / 1e3, "MWh") if first.energy_kwh >= 1e4 else (first.energy_kwh, "kWh")
         parts.append(f"{size:,.0f} {unit} of chips")
     return f"{amount(report.workload.tokens, 'count')} tokens: {', '.join(parts)}"
+
+
+def days_text(days: float) -> str:
+    """A time in hours, or days where it is long."""
+    return f"{days * 24:,.1f} hours" if days < 2 else f"{days:,.1f} days"
+
+
+def _money(dollars: float) -> str:
+    return f"${dollars / 1e6:,.2f}M" if dollars >= 1e6 else f"${dollars:,.0f}"
+
+
+def goodput_text(report: TrainReport, run: GoodputReport) -> str:
+    """The run with failures: days, dollars, what makes progress."""
+    ends = f"{days_text(run.days)} with failures (p90 {days_text(run.days_p90)})"
+    if run.cost_usd is not None and run.cost_usd_p90 is not None:
+        chip = report.slice.rpartition(":")[0]
+        at = "".join(f" at {row.text}" for row in report.prices if row.chip == chip)
+        ends += f", {_money(run.cost_usd)} (p90 {_money(run.cost_usd_p90)}){at}"
+    return f"{ends}; {run.text}"
+
+
+def goodput_facts(run: GoodputReport) -> laid.Facts:
+    """What stands behind it."""
+    energy = None
+    if run.energy_kwh is not None and run.co2_kg is not None:
+        grid = f"{run.co2_kg / run.energy_kwh * 1e3:.0f} g/kWh"
+        energy = f"{run.energy_kwh / 1e3:,.4g} MWh with hosts and cooling, {run.co2_kg / 1e3:,.4g} t of CO2 at {grid}"
+    spot = f" {run.preemptions:,.3g} of them spot chips taken away, the others" if run.preemptions else ""
+    out = f"{run.hosts_out:.2g} are out in the mean"
+    wait = f"{out}; each is taken to be replaced at once (--spares 0: they are waited for)"
+    if run.spares is not None:
+        wait = f"{out}, {run.spares:,.3g} spare, paid for"
+    wait += f"; {run.waiting:.1%} of the time is without chips" if run.waiting else ""
+    return grids.summary("train-goodput", run, energy=energy, spot=spot, wait=wait)
 
 
 def taken_text(report: TrainReport, first: PlanReport) -> str:

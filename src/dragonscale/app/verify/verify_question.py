@@ -28,6 +28,7 @@ from dragonscale.evidence.verify.records import MODES, Request
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware import Slice, parse_slice
+from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.references import found
@@ -83,7 +84,7 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
         raise unknown("mode", question.mode, MODES)
     batch, sequence, notes = _sizes(question, table, program)
     notes = tuple(text for text in (slice_note(where), *notes) if text)
-    named = (cast(Any, program), model, where if ".toml" in where else str(piece), str(plan))
+    named = (cast(Any, program), model, where if chip_path(where) else str(piece), str(plan))
     how = (cast(Any, question.mode), _capacity(table), _options(question.options))
     request = Request(*named, batch, sequence, *how)
     stack = spelt_stack(question.stack) or _word(table, "stack", question.plan) or "dragonscale"

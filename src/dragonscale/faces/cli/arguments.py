@@ -18,7 +18,7 @@ ABSENT = {
     "--dpo": "DPO is a method of `dscale train`: --method dpo, with --lora-rank 16 for adapters.",
     "--rlhf": "RLHF takes turns at serving and training; plan them apart, by `dscale serve` and `dscale train`.",
     "--grpo": "GRPO takes turns at serving and training; plan them apart, by `dscale serve` and `dscale train`.",
-    "--spot": "Spot chips that are taken away are not modelled; give their price by --price and add restarts yourself.",
+    "--spot": "Spot chips, with the times that they are taken away, are asked for by --pricing spot.",
 }
 """What people ask for that is not here, by the flag that was typed, whatever the command: what comes nearest."""
 

@@ -9,7 +9,8 @@ it takes V/W whatever N is, with W both directions of the axis; several axes sha
 backwards, an AllReduce is both. An AllToAll moves a quarter: the bisection of the longest axis must carry V/4 each way.
 Without wraparound the end chips receive (N−1)/N of V through a single link. Under switches (book, chapter on GPUs) a
 tier with D children takes V·(D−1)/D over the bandwidth of one child's link, and the slowest tier binds; switches that
-add (SHARP) let an AllReduce send V only once.
+add (SHARP) let an AllReduce send V only once. In a node without a switch (MI300X, DGX-1) a group has only the links
+between its own chips.
 """
 
 from collections.abc import Callable
@@ -138,7 +139,7 @@ def _under_switches(kind: str, volume: Number, group: Switches, options: Options
             part = _leaving(span, number, options) * options.filled
         else:
             part = ((span.fan - 1) / span.fan if options.exact else used) * (2 if kind == "all_reduce" else 1)
-        bandwidth = maximum(bandwidth, volume * part * span.sharing / span.level.bandwidth)
+        bandwidth = maximum(bandwidth, volume * part * span.sharing / span.rate(kind))
         steps = log2(span.fan) * (2 if kind == "all_reduce" and not adds else 1)
         latency = latency + span.level.latency * steps
     return Seconds(bandwidth, latency)

@@ -119,12 +119,26 @@ class Rings:
 @dataclass(frozen=True)
 class Span:
     """How a group lies across one tier of switches: `fan` of its switch's children hold members, `children` in all,
-    and `sharing` groups use each child's link at the same time."""
+    and `sharing` groups use each child's link at the same time, of which the group has `width` bytes per second."""
 
     level: Level
     fan: Number
     children: Number
     sharing: Number
+    width: Number
+
+    def rate(self, kind: str) -> Number:
+        """Bytes per second that a collective has: a permute has one neighbour, so where there is no switch one link."""
+        single = kind == "permute" and self.level.peers
+        return self.level.bandwidth / self.level.peers if single else self.width
+
+
+def _width(level: Level, fan: Number, reach: Number) -> Number:
+    """What a child has towards the others of its group: its link to a switch, or without one its links to these."""
+    whole = level.bandwidth
+    if level.peers:
+        whole = whole * minimum(maximum(fan - 1, 1), level.peers) / level.peers
+    return where(reach <= 2, level.bridge, whole) if level.bridge else whole
 
 
 @dataclass(frozen=True)
@@ -146,7 +160,8 @@ class Switches:
             inside = minimum(reach, below * level.degree) if level.degree else reach
             fan = maximum(inside / maximum(self.stride, below), 1)
             members = minimum(maximum(below / self.stride, 1), self.size)
-            spans.append(Span(level, fan, self.size / members, minimum(self.stride, below)))
+            width = _width(level, fan, reach)
+            spans.append(Span(level, fan, self.size / members, minimum(self.stride, below), width))
             below = below * level.degree
         return spans
 

@@ -64,8 +64,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Tier:
-    """How one network performs: its algorithms by name. `peers` counts the direct links of a network without a switch
-    (a group of n chips then only has n−1 of them); `egress` caps what the library gets out of one node, bytes/s;
+    """How one network performs: its algorithms by name. `egress` caps what the library gets out of one node, bytes/s;
     `halves` says whether an AllReduce over just two nodes sends every byte once, by a tree that its channels keep up
     with."""
 
@@ -73,7 +72,6 @@ class Tier:
     title: str
     paths: Mapping[str, Path]
     implementations: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
-    peers: int = 0
     egress: Number | None = None
     halves: bool = True
 
@@ -111,7 +109,7 @@ def expected_time(kind: str, volume: Number, group: Group, profile: Profile, opt
         parts = stages(kind, volume, group)
         return sum(times * expected_time(what, size, on, profile, options) for times, what, size, on in parts)
     if isinstance(group, Switches):
-        seconds = _under_switches(kind, volume, group, profile, options)
+        seconds = _under_switches(kind, volume, group, profile, options) + _far(kind, group)
     else:
         seconds = _as_bound(kind, volume, group, profile, options)
     return seconds if is_symbolic(group.size) else where(group.size <= 1, 0.0, seconds)
@@ -157,14 +155,10 @@ class _Layout:
         fabric, rail = getattr(self.fabric.paths[name], quantity), getattr(self.rail.paths[name], quantity)
         return fabric if fabric == rail else where(self.local > 1, fabric, rail)
 
-    def link(self, place: int) -> Number:
+    def link(self, place: int, kind: str = "") -> Number:
         """Bytes per second of one child's link on a tier, as far as the group and the library can use it."""
-        span = self.spans[place]
-        if place == 0 and self.domain.peers:
-            return span.level.bandwidth * minimum(maximum(span.fan - 1, 1), self.domain.peers) / self.domain.peers
-        if place == 1 and self.fabric.egress is not None:
-            return minimum(span.level.bandwidth, self.fabric.egress)
-        return span.level.bandwidth
+        rate = self.spans[place].rate(kind)
+        return minimum(rate, self.fabric.egress) if place == 1 and self.fabric.egress is not None else rate
 
     def sending(self, inside: Number, between: Number, path: Path, across: str = "ring") -> Number:
         """Seconds that the slowest tier needs when each chip's link carries `inside` bytes and each node's `between`;
@@ -220,6 +214,16 @@ def _under_switches(kind: str, volume: Number, group: Switches, profile: Profile
     return where(layout.nodes > 1, usual, minimum(usual, *own)) if own else usual
 
 
+_MEASURED = 3
+"""Tiers that profiles know: node, leaf and spine."""
+
+
+def _far(kind: str, group: Switches) -> Number:
+    """Latency of the tiers that no profile has measured, a WAN between sites: that of the bound."""
+    passes = 2 if kind == "all_reduce" else 1
+    return sum(passes * span.level.latency * log2(span.fan) for span in group.spans[_MEASURED:])
+
+
 def _ring(kind: str, volume: Number, layout: _Layout, profile: Profile) -> Number:
     size = layout.size
     passes = 2 if kind == "all_reduce" else 1
@@ -261,7 +265,8 @@ def _direct(kind: str, volume: Number, group: Switches, layout: _Layout, profile
     outside = between.fraction if between else layout.between("ring", "fraction")
     fractions = [path.fraction, *[outside] * (len(group.levels) - 1)]
     levels = tuple(
-        replace(level, bandwidth=layout.link(place) * fractions[place]) for place, level in enumerate(group.levels)
+        replace(level, bandwidth=layout.link(place, kind) * fractions[place], peers=0, bridge=0.0)
+        for place, level in enumerate(group.levels)
     )
     moving = collective_time(kind, volume, replace(group, levels=levels), replace(options, exact=True)).bandwidth
     staying = volume * options.filled / group.size**2 if kind == "all_to_all" else 0.0

@@ -58,7 +58,6 @@ class TierFile(Strict, frozen=True):
     implementations: dict[str, dict[str, PathFile]] = {}
     chips: list[str] = []
     transports: list[str] = []
-    peers: int = 0
     egress: str | None = None
     halves: bool = True
 
@@ -91,7 +90,7 @@ def make_tier(file: TierFile) -> Tier:
     own = {who: {name: make_path(path) for name, path in them.items()} for who, them in file.implementations.items()}
     egress = parse(file.egress, "bytes/s", "egress") if file.egress else None
     paths = {name: make_path(path) for name, path in file.paths.items()}
-    return Tier(file.name, file.title, paths, own, file.peers, egress, file.halves)
+    return Tier(file.name, file.title, paths, own, egress, file.halves)
 
 
 @functools.cache

@@ -2,15 +2,16 @@
 (`h100+hbm=2x`)."""
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale.errors import unknown
+from dragonscale.errors import nearest, unknown
 from dragonscale.physics.hardware.changes import changed_chip, split_changes
 from dragonscale.physics.hardware.chip import Chip
-from dragonscale.physics.hardware.chip_file import merge, read_chip
+from dragonscale.physics.hardware.chip_file import completed, merge, read_chip
 from dragonscale.tables import built_in, file_version, read_table
 
 
@@ -20,12 +21,23 @@ def _tables() -> dict[str, dict[str, Any]]:
     return built_in(Path(__file__).with_name("chips"))
 
 
+_VENDORS = {"nvidia", "tesla", "geforce", "amd", "instinct", "intel", "habana", "aws", "apple", "google", "cloud"}
+
+
+def _spelling(name: str) -> str:
+    """A name without capitals, vendors and what stands between its words.
+
+    >>> _spelling("NVIDIA H100-SXM5 80GB"), _spelling("rtx_4090")
+    ('h100sxm580gb', 'rtx4090')
+    """
+    return "".join(word for word in re.split(r"[\s_-]+", name.strip().lower()) if word not in _VENDORS)
+
+
 @functools.cache
 def _names() -> dict[str, str]:
     """Every accepted spelling and the chip it means."""
     tables = _tables()
-    spellings = {alias.lower(): name for name, table in tables.items() for alias in table.get("aliases", [])}
-    return spellings | {name.lower(): name for name in tables}
+    return {_spelling(one): name for name, table in tables.items() for one in (*table.get("aliases", []), name)}
 
 
 def chip_names() -> list[str]:
@@ -35,7 +47,7 @@ def chip_names() -> list[str]:
 
 def is_chip(name: str) -> bool:
     """Whether a built-in chip has this name or alias."""
-    return name.strip().lower() in _names()
+    return _spelling(name) in _names()
 
 
 def _based(table: dict[str, Any]) -> dict[str, Any]:
@@ -57,10 +69,25 @@ def _based(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolve(name: str) -> str:
-    spelling = name.strip().lower()
+    spelling = _spelling(name)
     if spelling not in _names():
-        raise unknown("chip", name, chip_names(), "A path ending in .toml describes a chip of your own.")
+        meant = _names().get(nearest(spelling, _names(), 0.6), "")
+        hint = "A path ending in .toml or .yaml describes a chip of your own."
+        raise unknown("chip", name, chip_names(), hint, meant)
     return _names()[spelling]
+
+
+_FILE = re.compile(r".*?\.(?:toml|ya?ml)(?=$|[:+*])", re.IGNORECASE)
+
+
+def chip_path(text: str) -> str:
+    """The path of a user's chip file at the start of what was written; empty where there is none.
+
+    >>> chip_path("./my.yaml+hbm=2x:8"), chip_path("my.chip.toml"), chip_path("h100:8")
+    ('./my.yaml', 'my.chip.toml', '')
+    """
+    found = _FILE.match(text.strip()) if len(text) < 5000 else None
+    return found[0] if found else ""
 
 
 def _remembered(load: Callable[[str], Chip]) -> Callable[[str], Chip]:
@@ -69,10 +96,10 @@ def _remembered(load: Callable[[str], Chip]) -> Callable[[str], Chip]:
 
     @functools.wraps(load)
     def loaded(name: str) -> Chip:
-        path, ending, _ = name.partition(".toml")
-        if not ending:
+        path = chip_path(name)
+        if not path:
             return known(name, None)
-        version = file_version(path + ending)
+        version = file_version(path)
         return load(name) if version is None else known(name, version)  # what cannot be read says why
 
     return loaded
@@ -80,7 +107,7 @@ def _remembered(load: Callable[[str], Chip]) -> Callable[[str], Chip]:
 
 @_remembered
 def load_chip(name: str) -> Chip:
-    """A chip by name (`v5p`, `h100`), alias, or path of a TOML file; with changes after it (`h100+hbm=1.5x`).
+    """A chip by name (`v5p`, `h100`), alias, or path of a TOML or YAML file; with changes after it (`h100+hbm=1.5x`).
 
     >>> load_chip("v5e").peak("bf16")
     197000000000000.0
@@ -90,9 +117,11 @@ def load_chip(name: str) -> Chip:
     plain, changes = split_changes(name)
     if changes:
         return changed_chip(load_chip(plain), *changes)
-    if name.endswith(".toml"):
+    if chip_path(name):
         table = read_table(Path(name), "Chip file")
-        chip = read_chip(_based(table), name)
-        return replace(chip, like=_resolve(str(table["base"]))) if "base" in table else chip
+        if "base" in table:
+            return replace(read_chip(_based(table), name), like=_resolve(str(table["base"])))
+        whole, told = completed(table, name)
+        return replace(read_chip(whole, name), assumed=told)
     key = _resolve(name)
     return read_chip(_based(_tables()[key]), f"{key}.toml")

@@ -4,7 +4,8 @@ A change is a factor, or a value with its unit. It may stand after a chip wherev
 that every question can be asked of a chip that does not exist: `h100+nvlink=2x:64`. The changed chip
 is called what was written, so it can be saved, read back and compared with the one it starts from,
 whose software and measured efficiencies it has. `profile=mine.toml` gives it other measured efficiencies:
-a kernel profile of one's own, as `dscale calibrate` writes it.
+a kernel profile of one's own, as `dscale calibrate` writes it. `oversubscription=4` leaves leaf switches a quarter of
+the cables up to the spines, and `wan=512@100Gb/s` puts every 512 chips into a site of their own.
 
 >>> from dragonscale.physics.hardware.catalogue import load_chip
 >>> faster = changed_chip(load_chip("h100"), "hbm=2x", "nvlink=900GB/s")
@@ -12,22 +13,26 @@ a kernel profile of one's own, as `dscale calibrate` writes it.
 ('h100+hbm=2x+nvlink=900GB/s', 6700000000000.0, 900000000000.0)
 """
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.physics.hardware.chip import Chip, Torus
+from dragonscale.physics.hardware.chip import WHAT_IF, Chip, Level, Quantity, Torus, Tree, assemble
 from dragonscale.physics.units import parse
 from dragonscale.tables import beside
 
 _FILE = beside(__file__, "changes.toml")
 KNOBS: tuple[str, ...] = tuple(_FILE["knobs"])
+_FABRIC: tuple[str, ...] = tuple(_FILE["fabric"])
 _SAME: dict[str, str] = _FILE["spellings"]
 _CHANGES = re.compile(r"(?P<chip>[^+]*(?:\+[^+=]*)*?)(?P<changes>(?:\+[^+=]*=[^+]*)+)")
 _FACTOR = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*[xX×]")
 MOST_FACTOR = 1e4
 PROFILE = "profile"
+WAN_LATENCY = 10e-3
+"""Seconds between two sites: 2,000 km of fibre at 200,000 km/s."""
 
 
 def split_changes(text: str) -> tuple[str, tuple[str, ...]]:
@@ -78,8 +83,8 @@ def read_change(text: str) -> tuple[str, str]:
     if not equals or not value:
         raise InputError(f"The change {shorten(text)} is not NAME=VALUE; write e.g. hbm=1.5x or nvlink=900GB/s.")
     name = name if "." in name else _SAME.get(name.lower(), name.lower())
-    if name not in KNOBS and "." not in name:
-        raise unknown("change to a chip called", name, [*KNOBS, *_SAME])
+    if name not in (*KNOBS, *_FABRIC) and "." not in name:
+        raise unknown("change to a chip called", name, [*KNOBS, *_FABRIC, *_SAME])
     return name, value
 
 
@@ -95,7 +100,7 @@ def changed_chip(chip: Chip, *changes: str) -> Chip:
             kernels = value
             written.append(f"+{name}={value}")
             continue
-        made = made.with_facts(**_facts(made, name, value))
+        made = _with_sites(made, value) if name == "wan" else made.with_facts(**_facts(made, name, value))
         written.append(f"+{name}={value.replace(' ', '')}")
     title = f"{chip.title} with {', '.join(one[1:] for one in written)}"
     return replace(made, name=chip.name + "".join(written), title=title, like=chip.kin, aliases=(), kernels=kernels)
@@ -132,6 +137,8 @@ def _facts(chip: Chip, name: str, value: str) -> dict[str, float]:
         known = [knob for knob in KNOBS if any(path in chip.facts for path in _paths(chip, knob))]
         raise InputError(f"{chip.title} has no {name} to change; it has {', '.join(known)}.")
     first = chip.facts[paths[0]]
+    if name == "oversubscription":
+        value = f"{1 / parse(value.rstrip('xX'), 'count', name):.6g}x"
     if not isinstance(first.value, int | float):
         raise InputError(f"{paths[0]} of {chip.title} is no single number that could be changed.")
     factor = _FACTOR.fullmatch(value)
@@ -143,6 +150,28 @@ def _facts(chip: Chip, name: str, value: str) -> dict[str, float]:
         )
     changed = {path: float(chip.facts[path].value) * scale for path in paths}
     return changed if factor else changed | {paths[0]: parse(value, first.dimension, name)}
+
+
+def _with_sites(chip: Chip, value: str) -> Chip:
+    """The chip in sites of so many chips, with a WAN of some bandwidth out of each: `512@100Gb/s`."""
+    size, at, rate = value.partition("@")
+    levels = chip.network.levels if isinstance(chip.network, Tree) else ()
+    if len(levels) != 3 or not at or not size.strip().isdigit() or int(size) % levels[0].degree or not int(size):
+        raise InputError(
+            f"The change wan={shorten(value)} is not CHIPS@BANDWIDTH with whole nodes of chips under switches in each "
+            "site; write e.g. wan=512@100Gb/s, or h100:512*2@100Gb/s for two sites."
+        )
+    node, leaf, spine = levels
+    nodes = int(size) // node.degree
+    unit = math.gcd(nodes, leaf.degree)
+    wan = Quantity(parse(rate, "bytes/s", "wan"), "bytes/s", WHAT_IF, "site", "one-way")
+    far = Quantity(WAN_LATENCY, "s", WHAT_IF, "step", note="2,000 km of fibre")
+    facts = {"levels.wan.bandwidth": wan, "levels.wan.latency": far}
+    above = replace(spine, degree=nodes // unit), Level("wan", 0, wan.value, far.value)
+    facts["levels.spine.bandwidth"] = replace(
+        chip.facts["levels.spine.bandwidth"], value=spine.bandwidth * unit / leaf.degree
+    )
+    return assemble(replace(chip, network=Tree((node, replace(leaf, degree=unit), *above))), chip.facts | facts)
 
 
 def _paths(chip: Chip, name: str) -> list[str]:
@@ -159,6 +188,8 @@ def _paths(chip: Chip, name: str) -> list[str]:
         return []
     if name == "nvlink":
         return [f"levels.{level}.bandwidth" for level in levels[:1]]
+    if name == "oversubscription":
+        return [f"levels.{level}.bandwidth" for level in levels[2:]]
     if name == "network":
         return [f"levels.{level}.bandwidth" for level in levels[1:]] or ["dcn.egress"]
     return _FILE["paths"].get(name, [name])

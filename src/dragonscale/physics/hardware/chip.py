@@ -40,6 +40,8 @@ _MEMORY = {"capacity": 0.0, "bandwidth": None, "visible": None}
 _WIDER = {"fp4": "fp8", "fp6": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "fp16": "bf16", "bf16": "fp16"}
 
 
+WHAT_IF = "what-if"
+"""The source of numbers that somebody asks about."""
 HOST_MEMORY = 128e9
 """Bytes of host memory for each chip where nothing is known: half of what the nodes of large GPUs have."""
 
@@ -97,6 +99,8 @@ class Level:
     """One tier of switches: `degree` children, each joined to it by `bandwidth` bytes per second one way.
 
     A degree of 0 means as many as needed (the top tier). `reduces` says whether the switches can add (SHARP, NVLS).
+    Without a switch a child's bandwidth is that of its links to the others together: `peers` of them (a group of n then
+    has n-1), 0 where there is a switch. `bridge` is what two neighbours have between them where a bridge joins pairs.
     """
 
     name: str
@@ -104,6 +108,8 @@ class Level:
     bandwidth: float
     latency: float
     reduces: bool = False
+    peers: float = 0
+    bridge: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,8 +147,12 @@ class Chip:
     default_slice: str = ""
     architecture: str = ""
     """The generation that software asks for: hopper, cdna3, tpu-v5e …"""
+    announced: bool = False
+    """Whether nobody can have it yet, so that its numbers are promises."""
     facts: dict[str, Quantity] = field(default_factory=dict, repr=False)
     sources: dict[str, str] = field(default_factory=dict, repr=False)
+    assumed: str = ""
+    """What a user's file left out and what was taken instead, in a sentence."""
     like: str = ""
     """The built-in chip that a file or a what-if starts from: its software and measured efficiencies are taken."""
     kernels: str = ""
@@ -177,6 +187,11 @@ class Chip:
     def visible(self) -> float:
         """Bytes of main memory that a program can allocate in all, as drivers and runtimes report it."""
         return self.hbm.capacity if self.hbm.visible is None else self.hbm.visible
+
+    @property
+    def linked(self) -> bool:
+        """Whether chips of a node have faster links than PCIe."""
+        return isinstance(self.network, Torus) or self.network.levels[0].bandwidth > (self.pcie or 0.0)
 
     @property
     def kin(self) -> str:
@@ -260,7 +275,7 @@ class Chip:
             # programs find the same share of more memory, unless the change says what they find
             grown = changes["memory.hbm.capacity"] / self.hbm.capacity
             changes = {"memory.hbm.visible": self.visible * grown} | changes
-        changed = {path: replace(self.facts[path], value=value, source="what-if") for path, value in changes.items()}
+        changed = {path: replace(self.facts[path], value=value, source=WHAT_IF) for path, value in changes.items()}
         return assemble(self, self.facts | changed)
 
 

@@ -1,4 +1,4 @@
-"""Chips as TOML files: the built-in ones beside this module, and those a user writes.
+"""Chips as TOML or YAML files: the built-in ones beside this module, and those a user writes.
 
 The layout is that of `ChipFile`. A leaf is a quantity: a table `{value, source, per, direction, note, also}` or, in a
 user's file, just the text (`"3.35TB/s"`). A file may start from another chip with `base = "v5p"` and give only what
@@ -15,12 +15,13 @@ Every number is checked as it is read: rates, capacities and sizes are more than
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware.chip import Chip, Level, NumberFormats, Quantity, Torus, Tree, assemble
 from dragonscale.physics.units import DTYPE_BYTES, parse
-from dragonscale.tables import SourceFile, Strict, checked
+from dragonscale.tables import SourceFile, Strict, beside, checked
 
 
 class ReadingFile(Strict, frozen=True):
@@ -72,6 +73,8 @@ class LevelFile(Strict, frozen=True):
     bandwidth: Written
     latency: Written
     reduces: bool = False
+    peers: float = 0
+    bridge: Written | None = None
 
 
 class HostFile(Strict, frozen=True):
@@ -110,6 +113,7 @@ class ChipFile(Strict, frozen=True):
     released: str = ""
     default_slice: str = ""
     architecture: str = ""
+    announced: bool = False
 
 
 def read_quantity(written: Written, dimension: str, where: str, default_source: str) -> Quantity:
@@ -157,6 +161,38 @@ def _merged_levels(base: Any, changes: Any) -> Any:
     return [merge(one, named.get(one["name"], {})) for one in base] if len(named) == len(changes) else changes
 
 
+ASSUMED: dict[str, dict[str, Any]] = beside(__file__, "assumed.toml")
+"""What a file without a base may leave out."""
+TEMPLATE = Path(__file__).with_name("template.toml")
+"""A file to start from."""
+
+
+def completed(table: dict[str, Any], origin: str) -> tuple[dict[str, Any], str]:
+    """A user's table with what it leaves out, and a sentence about that; what is needed and missing is refused at
+    once, all of it."""
+    hbm = table.get("memory", {}).get("hbm", {}) if isinstance(table.get("memory", {}), dict) else {}
+    rates = table.get("matrix")
+    rate = next((rates[name] for name in ("bf16", "fp16") if name in rates), None) if isinstance(rates, dict) else None
+    needed = {"bf16 or fp16 in [matrix]": rate}
+    needed |= {f"{name} in [memory.hbm]": hbm.get(name) for name in ("capacity", "bandwidth") if isinstance(hbm, dict)}
+    lacking = [words for words, value in needed.items() if value is None]
+    if lacking:
+        raise InputError(
+            f"The chip file {shorten(origin)} has no {', no '.join(lacking)}; `dscale chips --template` prints a whole "
+            "one."
+        )
+    left = [name for name in ASSUMED if name not in table and not (name == "levels" and "ici" in table)]
+    fast = read_quantity(rate, "FLOP/s", f"matrix in {origin}", origin).value if isinstance(rate, str) else 0.0
+    own = {"name": Path(origin).stem, "title": table.get("name", Path(origin).stem)}
+    own["vector"] = {"fp32": f"{fast / 16e12:g}TFLOP/s"} if fast else {}
+    whole = own | {name: ASSUMED[name]["value"] for name in left if "value" in ASSUMED[name]} | table
+    told = ", ".join(ASSUMED[name]["words"] for name in left)
+    return whole, f"{shorten(origin)} leaves out {', '.join(left)}; taken: {told}." if left else ""
+
+
+_WORDS = ("released", "default_slice", "architecture", "announced")
+
+
 def read_chip(table: dict[str, Any], origin: str) -> Chip:
     """Check a table against `ChipFile` and assemble the chip."""
     file = checked(table, ChipFile, "chip file", origin)
@@ -173,7 +209,7 @@ def read_chip(table: dict[str, Any], origin: str) -> Chip:
         raise InputError(f"{at} must have either [ici] (a torus) or [[levels]] (switches).")
     _check_levels(file.levels, at)
     sources = {key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()}
-    words: dict[str, Any] = {name: getattr(file, name) for name in ("released", "default_slice", "architecture")}
+    words: dict[str, Any] = {name: getattr(file, name) for name in _WORDS}
     words["aliases"] = tuple(file.aliases)
     blank = Chip(file.name, file.title, file.kind, {}, {}, {}, _network_shape(file), **words, sources=sources)
     chip = assemble(blank, _facts(file, origin))
@@ -192,7 +228,9 @@ def _named(formats: FormatsFile | None) -> tuple[str, ...]:
 def _network_shape(file: ChipFile) -> Torus | Tree:
     """The network without its numbers, which `assemble` fills in from the facts."""
     if file.ici is None:
-        return Tree(tuple(Level(level.name, level.degree, 0.0, 0.0, level.reduces) for level in file.levels))
+        return Tree(
+            tuple(Level(level.name, level.degree, 0.0, 0.0, level.reduces, level.peers) for level in file.levels)
+        )
     if file.ici.wrap not in ("full-axis", "cubes", "never", "always"):
         raise InputError(f"ici.wrap is {shorten(file.ici.wrap)}; it is one of full-axis, cubes, always, never.")
     return Torus(0, 0.0, 0.0, (), file.ici.wrap, file.ici.slices)
@@ -203,7 +241,7 @@ _DIMENSIONS = {
     "host": {"chips": "count", "shape": "count", "vm": "count", "memory": "bytes"},
     "dcn": {"egress": "bytes/s", "latency": "s"},
     "ici": {"link": "bytes/s", "hop_latency": "s", "pod": "count"},
-    "levels": {"bandwidth": "bytes/s", "latency": "s"},
+    "levels": {"bandwidth": "bytes/s", "latency": "s", "bridge": "bytes/s"},
     "": {"pcie": "bytes/s", "power": "W", "price": "USD/h", "list_price": "USD/h"},
 }
 """Of the numbers in the tables of each kind."""

@@ -14,15 +14,24 @@ not that chip; `nearest_chip` names the one that it is a form of, for whoever wa
 ...     for name in ("TPU v6 Lite", "TPU v5 lite", "TPU v5p", "TPU v4", "TPU7x", "NVIDIA GeForce RTX 4090")
 ... ]
 ['v6e', 'v5e', 'v5p', 'v4', 'tpu7x', 'rtx4090']
->>> [chip_named(name) for name in ("NVIDIA RTX A1000", "NVIDIA H20-3e", "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "cpu")]
-['', '', '', '', '']
->>> [nearest_chip(name) for name in ("NVIDIA RTX A1000", "NVIDIA H20-3e", "NVIDIA H100 PCIe", "NVIDIA H200")]
-['', 'h20', 'h100', 'h200']
+>>> [chip_named(name) for name in ("NVIDIA RTX A1000", "NVIDIA H20-3e", "NVIDIA H100 PCIe", "NVIDIA H800 PCIe", "cpu")]
+['', 'h20-3e', 'h100-pcie', '', '']
+>>> [nearest_chip(name) for name in ("NVIDIA RTX A1000", "NVIDIA H20-3e", "NVIDIA H800 PCIe", "NVIDIA H200")]
+['', 'h20-3e', 'h800', 'h200']
 >>> [
 ...     chip_named(name)
 ...     for name in ("NVIDIA GH200 480GB", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "Tesla T4", "NVIDIA A10G")
 ... ]
 ['gh200', 'rtxpro6000', 't4', 'a10g']
+>>> [
+...     chip_named(name)
+...     for name in (
+...         "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+...         "NVIDIA RTX 6000 Ada Generation",
+...         "Apple M3 Ultra",
+...     )
+... ]
+['rtxpro6000-ws', 'rtx6000ada', 'm3ultra']
 >>> chip_named("NVIDIA A100-SXM4", 40e9), chip_named("NVIDIA A100-SXM4-80GB"), chip_named("NVIDIA A100-SXM4-40GB")
 ('a100-40gb', 'a100', 'a100-40gb')
 """
@@ -36,6 +45,7 @@ _TPU = re.compile(r"(?i)\btpu\s*v?(\d+)\s*(lite|e|p|i|x)?")
 _TPU_ALIASES = {"5": "v5p", "6": "v6e", "7": "tpu7x", "7x": "tpu7x", "5lite": "v5e", "6lite": "v6e", "4lite": "v4i"}
 _FORMS = frozenset({"pcie", "nvl", "laptop", "mobile", "max", "mig", "d", "fhhl", "ada", "sff", "grid", "super", "3e"})
 """Words of a name that make it another device than the chip that the rest of the name means."""
+_SHORT = {"workstation": "ws"}
 _LONGEST = 200
 
 
@@ -45,7 +55,8 @@ def chip_named(name: str, memory_bytes: float | None = None) -> str:
     if _TPU.search(name[:_LONGEST]):
         return _tpu(name[:_LONGEST])
     words = _words(name)
-    best = "" if _FORMS.intersection(words) else _best(words)
+    best = _best(words)
+    best = "" if any(form not in best for form in _FORMS.intersection(words)) else best
     if not best or not memory_bytes:
         return best
     kin = [other for other in chip_names() if other.split("-")[0] == best.split("-")[0]]
@@ -61,7 +72,7 @@ def nearest_chip(name: str) -> str:
 
 def _words(name: str) -> list[str]:
     """The words of a name, and two or three that follow each other as one (`RTX 4090`, `RTX PRO 6000`)."""
-    words = [word for word in re.split(r"[^a-z0-9.]+", name[:_LONGEST].lower()) if word]
+    words = [_SHORT.get(word, word) for word in re.split(r"[^a-z0-9.]+", name[:_LONGEST].lower()) if word]
     pairs = [first + second for first, second in itertools.pairwise(words)]
     return [*words, *pairs, *(pair + word for pair, word in zip(pairs, words[2:], strict=False))]
 

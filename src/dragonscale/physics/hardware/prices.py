@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware.catalogue import load_chip
-from dragonscale.physics.hardware.chip import Chip, Quantity
+from dragonscale.physics.hardware.chip import Chip
+from dragonscale.physics.hardware.price_book import KINDS, Tariff, read_kind
 from dragonscale.physics.hardware.slices import Slice
 from dragonscale.physics.units import parse
 
@@ -62,32 +63,36 @@ def _price(text: str) -> float:
     return price
 
 
-def at_price(chip: Chip, prices: dict[str, float]) -> Chip:
-    """The chip at the price that was given for it, if one was."""
-    if chip.name not in prices:
-        return chip
-    price = prices[chip.name]
-    return replace(chip, price=price, facts=chip.facts | {"price": Quantity(price, "USD/h", GIVEN)})
-
-
-def slice_at_price(piece: Slice, prices: dict[str, float]) -> Slice:
-    """The slice with its chips at the price that was given for them."""
-    return replace(piece, chip=at_price(piece.chip, prices)) if piece.chip.name in prices else piece
-
-
 Target = tuple[Chip, Slice | None]
 
 
-def priced_targets(text: str, targets: Iterable[Target]) -> tuple[tuple[Target, ...], list[str]]:
-    """Chips, each with its slice where one was named, at the prices of `--price`, and notes on it."""
+def read_tariff(price: str, chips: Iterable[Chip], pricing: str = "", owned: str = "") -> tuple[Tariff, list[str]]:
+    """How chips are paid for by `--price`, `--pricing` and `--owned`, and notes on that."""
+    every = list(chips)
+    prices, notes = read_prices(price, every)
+    return Tariff(prices, *read_kind(pricing, owned, every)), notes
+
+
+def slice_at_price(piece: Slice, tariff: Tariff) -> Slice:
+    """The slice with its chips at what they are paid for."""
+    return replace(piece, chip=tariff.paid(piece.chip, piece.chips))
+
+
+def priced_targets(
+    price: str, targets: Iterable[Target], pricing: str = "", owned: str = ""
+) -> tuple[tuple[Target, ...], list[str]]:
+    """Chips, each with its slice where one was named, at their prices, and notes on that."""
     found = tuple(targets)
-    prices, notes = read_prices(text, (chip for chip, _ in found))
-    return tuple((at_price(chip, prices), at and slice_at_price(at, prices)) for chip, at in found), notes
+    tariff, notes = read_tariff(price, (chip for chip, _ in found), pricing, owned)
+    paid = ((tariff.paid(chip, at.chips if at else 1), at and slice_at_price(at, tariff)) for chip, at in found)
+    return tuple(paid), notes
 
 
 def price_date(chip: Chip) -> str:
     """The year and month of the price's source, as its file says."""
     fact = chip.facts.get("price")
+    if fact is not None and fact.source in KINDS:
+        return fact.note
     found = re.findall(r"\((\d{4}(?:-\d\d)*)\)", chip.sources.get(fact.source, "")) if fact else []
     return found[-1] if found else ""
 
@@ -99,8 +104,8 @@ def price_kind(chip: Chip) -> str:
         return ""
     if fact.source == GIVEN:
         return "given"
-    if fact.source == MARKET:
-        return "market"
+    if fact.source == MARKET or fact.source in KINDS:
+        return fact.source
     return "list" if chip.price == chip.list_price else ""
 
 
@@ -114,12 +119,13 @@ def price_text(chip: Chip) -> str:
         return "no price known"
     kind, date = price_kind(chip), price_date(chip)
     words = f"${chip.price:,.2f}/h" + (f" {kind}" if kind else "") + (f", {date}" if date else "")
-    known = chip.list_price is not None and kind != "list"
+    known = chip.list_price is not None and kind not in ("list", "high", "owned")
     return f"{words}; list ${chip.list_price:,.2f}" if known else words
 
 
-def unpriced(chips: Iterable[Chip], by_cost: bool = True) -> str:
-    """A sentence about the chips that have no price, or nothing; `by_cost` says that chips are ranked by their prices.
+def unpriced(chips: Iterable[Chip], by_cost: bool = True, kind: str = "") -> str:
+    """A sentence about the chips that have no price (of the kind asked for), or nothing; `by_cost` says that chips are
+    ranked by their prices.
 
     >>> unpriced([load_chip("h800")])
     'No price is known for h800: ranked by chips; give --price h800=2/h.'
@@ -131,5 +137,6 @@ def unpriced(chips: Iterable[Chip], by_cost: bool = True) -> str:
     if not names:
         return ""
     ranked = ": ranked by chips" if len(names) == len(asked) else ": after those with a price"
-    start = f"No price is known for {', '.join(names)}{ranked if by_cost else ''}"
+    what = f"{kind.strip()} price".strip()
+    start = f"No {what} is known for {', '.join(names)}{ranked if by_cost else ''}"
     return f"{start}; give --price {','.join(f'{name}=2/h' for name in names)}."

@@ -22,10 +22,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.physics.hardware.catalogue import is_chip, load_chip
+from dragonscale.physics.hardware.catalogue import chip_path, is_chip, load_chip
 from dragonscale.physics.hardware.changes import split_changes
 from dragonscale.physics.hardware.chip import Chip, Torus, Tree
 from dragonscale.physics.hardware.parts import cores
+from dragonscale.physics.hardware.spoken import spelled
 from dragonscale.physics.numbers import Number, ceil
 
 _SLICE = re.compile(r"(?P<chip>[^*]+?)(?::(?P<shape>[0-9]+(?:[xX×][0-9]+)*))?(?:\*(?P<pods>[0-9]+))?")
@@ -186,7 +187,7 @@ def parse_target(text: str) -> tuple[Chip, Slice | None]:
 
 
 def _canonical(text: str) -> str:
-    """`8xh100`, `h100x8` and `v6e-256` as `h100:8` and `v6e:16x16`; what is none of these as it is.
+    """`8xh100`, `h100x8`, `v6e-256` and `p5.48xlarge` as `h100:8` and `v6e:16x16`; what is none of these as it is.
 
     Cloud names of v2 to v4, v5p and TPU7x count TensorCores, of which a chip has two: `v5p-8` is 4 chips.
 
@@ -194,6 +195,9 @@ def _canonical(text: str) -> str:
     ['H100:8', 'h100:8', 'v6e:16x16', 'v5p:2x2x1', 'v5litepod:4x4', 'v5e:4x4', 'a100-40gb']
     """
     written, changes = split_changes(text.strip())
+    if (named := spelled(written)) != written:
+        chip, _, shape = named.partition(":")
+        return f"{chip}{''.join(f'+{change}' for change in changes)}:{shape}"
     match = _SPOKEN.fullmatch(written) if len(text) < 100 else None
     if match is None or is_chip(written):
         return text
@@ -252,7 +256,7 @@ def _split(text: str) -> tuple[Chip, tuple[int, ...] | None, int]:
     match = _SLICE.fullmatch(text.strip()) if len(text) < 500 else None
     if match is None or ("*" in text and match["pods"] is None):
         raise InputError(f"{shorten(text)} is not a slice; write CHIP:TOPOLOGY such as 'v5p:8x16x16' or 'h100:4096'.")
-    if ":" in match["chip"] and not split_changes(match["chip"])[0].endswith(".toml"):
+    if ":" in match["chip"] and not chip_path(match["chip"]):
         name, _, shape = match["chip"].partition(":")
         load_chip(name)
         wrong = f"{shorten(text)} has the topology {shorten(shape)}"
@@ -290,7 +294,8 @@ def _impossible(piece: Slice) -> str:
         if len(shape) != 1:
             return f"{chip.title}s are counted, not arranged in a torus"
         if piece.pods > 1:
-            return f"all {chip.title}s hang on one switched network; write {chip.name}:{piece.chips}"
+            alone = f"all {chip.title}s hang on one switched network; write {chip.name}:{piece.chips}"
+            return f"{alone}, or {piece}@100Gb/s for {piece.pods} sites with such a WAN between them"
         if domain_of(chip, shape[0]):
             return ""
         tray = chip.host_chips

@@ -83,7 +83,8 @@ class Clock:
         """Everything together."""
         later = self.seconds[1:]
         seconds = statistics.median(later) if later else None
-        run, devices = self.order.run, self.trainer.mesh.size
+        run, mesh = self.order.run, self.trainer.mesh
+        devices = mesh.size
         return TrainResult(
             model=self.order.model,
             plan=str(self.order.plan),
@@ -103,6 +104,7 @@ class Clock:
             state_bytes_per_device=own_bytes_per_device(state),
             capacity=run.capacity if any("e" in one.dims for one in self.model.program().sections) else None,
             planned=self.planned,
+            peak_bytes_per_device=(mesh.local_devices[0].memory_stats() or {}).get("peak_bytes_in_use"),
         )
 
 
@@ -309,7 +311,8 @@ def _save(order: Order, program: Program, state: State) -> None:
     if jax.process_index():
         return
     if order.tuning.rank:
-        return save_adapters(run.save_weights, order.model, whole, program, order.tuning.rank, order.adapter_scale)
+        save_adapters(run.save_weights, order.model, whole, program, order.tuning.rank, order.adapter_scale)
+        return
     own = tokenizer_folder(order.model, run.tokenizer, run.weights)
     save_folder(run.save_weights, order.model, whole, program, DTYPES[run.dtype])
     if own is not None and not own.samefile(run.save_weights):

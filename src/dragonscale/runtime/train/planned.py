@@ -59,6 +59,8 @@ class TrainResult(msgspec.Struct):
     planned: PlannedStep | None
     eval_loss: float | None = None
     """The last loss on data that was held out."""
+    peak_bytes_per_device: int | None = None
+    """The most memory that was ever taken on a device, where it is counted (GPUs, TPUs)."""
 
 
 def judged_here(order: Order, model: Transformer, kind: str) -> PlannedStep | None:

@@ -43,13 +43,15 @@ class TrainNumbers(Numbers):
 
     def names(self) -> dict[str, Any]:
         one, job, work, days = self.one, self.job, self.report.workload, self.one.days or 0.0
-        each = job.model_flops / job.tokens
+        each, goodput = job.model_flops / job.tokens, self.report.goodput
         low, high = (days * bound / one.step_s for bound in (one.step_low_s, one.step_high_s))
         run = SimpleNamespace(
             tokens=work.tokens or 0.0,
             days=days,
             seconds=days * DAY,
             steps=one.steps or 0,
+            failing_s=goodput and goodput.days * DAY,
+            p90_s=goodput and goodput.days_p90 * DAY,
             usd=one.cost_usd if self.chip.price is not None else None,
             band=f"{one.band}: {low:.3g} to {high:.3g} days here.",
             price=next((price.text for price in self.report.prices if price.chip == self.chip.name), ""),
@@ -60,7 +62,7 @@ class TrainNumbers(Numbers):
             capacity=self.chip.memory["hbm"].capacity,
             error="Errors of memory against measured and compiled programs are listed in the docs.",
         )
-        about = {"one": one, "job": job, "chip": self.chip, "work": work}
+        about = {"one": one, "job": job, "chip": self.chip, "work": work, "goodput": goodput}
         return {"of": self, **about, "run": run, "flops": flops, "memory": memory}
 
     def parts(self) -> Mapping[str, Callable[[str], Any]]:

@@ -13,7 +13,7 @@ from dragonscale.app.charts.moves import ORDER, mesh_axes
 from dragonscale.app.charts.roles import memory_parts, term_parts
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.app.train.plans import HELD
-from dragonscale.app.train.train_records import Neighbour, PlanReport, SliceRow, TrainReport
+from dragonscale.app.train.train_records import GoodputReport, Neighbour, PlanReport, SliceRow, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import layer_points
@@ -71,7 +71,7 @@ def answer_panel(asked: PageRequest) -> Card:
         "band": f"{one.band.rstrip('.')}.",
         "region": train_plan.region_of(one) if one.feasible else None,
         "helps": helps,
-        "figures": _figures(one) if one.feasible else _no_figures(one),
+        "figures": _figures(one, report.goodput) if one.feasible else _no_figures(one),
         "plans": [_other(other, one) for other in report.plans],
     }
 
@@ -121,7 +121,7 @@ def _slice_row(row: SliceRow) -> Card:
     return {**fields(row, "stack plan note"), **numbers, "days": days}
 
 
-def _figures(one: PlanReport) -> list[Card]:
+def _figures(one: PlanReport, run: GoodputReport | None) -> list[Card]:
     """The headline numbers, with what stands beside each."""
     bounds = [
         {"text": "with perfect overlap", "number": amount(one.lower_s, "s", "lower_s")},
@@ -137,6 +137,10 @@ def _figures(one: PlanReport) -> list[Card]:
     if one.days is not None:
         days = amount(one.days * DAY, "s", "days", f"{one.days:,.3g} days")
         figures.append(figure("run", days, f"{one.steps:,} steps" if one.steps else ""))
+    if run is not None:
+        days, most = amount(run.days * DAY, "s", "goodput", f"{run.days:,.3g} days"), f"{run.days_p90:,.3g} days"
+        dollars = "" if run.cost_usd is None else f", ${run.cost_usd:,.0f}"
+        figures.append(figure("with failures", days, f"p90 {most}{dollars}; {run.text}"))
     if one.cost_usd is not None:
         hours = f"{one.chip_hours:,.4g} chip hours" if one.chip_hours else ""
         figures.append(figure("cost", amount(one.cost_usd, "USD", "cost_usd", f"${one.cost_usd:,.0f}"), hours))
