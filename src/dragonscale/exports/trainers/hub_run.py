@@ -89,8 +89,9 @@ def flat_config(table: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def file_of(source: Source, given: Given, run: HubRun, own_stack: str = "") -> TrainingFile:
-    """The plan file of a run; `own_stack` is the stack of the software that it is of, where that has one."""
+def file_of(source: Source, given: Given, run: HubRun, own: Mapping[str, str] | None = None) -> TrainingFile:
+    """The plan file of a run; `own` are the stacks of the front end that it is of (plain, with Liger's kernels, under
+    DeepSpeed)."""
     tuning = tuning_of(source, run)
     chips = run.processes or run.number("num_processes", least=-1)
     piece = slice_counted(source, given, max(chips, 0))
@@ -112,7 +113,7 @@ def file_of(source: Source, given: Given, run: HubRun, own_stack: str = "") -> T
     batch = plan.replicas * plan.microbatch * rounds if microbatch else 0
     seq = next((run.number(name, least=0) for name in LENGTHS if run.arguments.get(name) is not None), 0)
     steps = max(run.number("max_steps", -1, least=-1), 0)
-    stack, model = _stack(source, run, plan.fsdp > 1, own_stack), _model(source, run)
+    stack, model = _stack(source, run, plan.fsdp > 1, run.truth("use_peft"), own or {}), _model(source, run)
     return replace(training_file(source, given.on(piece), plan, batch, seq, model, stack, steps), **tuning)
 
 
@@ -272,19 +273,25 @@ def _model(source: Source, run: HubRun) -> str:
     return kept if same else found
 
 
-def _stack(source: Source, run: HubRun, sharded: bool, own: str = "") -> str:
-    """The stack whose expectation fits: the header's where the arguments agree with it."""
+def _stack(source: Source, run: HubRun, sharded: bool, tuned: bool, own: Mapping[str, str]) -> str:
+    """The stack whose expectation fits: the header's where the arguments agree with it, or that of the front end."""
     kept = source.kept_word("stack")
     said = str(run.config.get("mixed_precision", "no") or "no").lower() != "no"
     mixed = said or run.truth("bf16") or run.truth("fp16")
     pure = run.loaded == "bfloat16" and (bool(own) or not (mixed and run.config))
     liger = run.truth("use_liger_kernel")
-    if kept in stacks() and ("liger" in kept) == liger and (own or (stacks()[kept].state.master_bytes == 0) == pure):
+    if kept in stacks() and (own or (("liger" in kept) == liger and _narrow(kept) == pure)):
         return kept
     if run.by_deepspeed and not kept:
-        return "deepspeed"
-    if own in stacks() and not liger:
-        return own
-    if pure:
-        return "hf-liger" if liger else "hf-bf16"
-    return "hf" if own and not sharded and not liger else "hf-fsdp" + ("-liger" if liger else "")
+        return own.get("deepspeed", "deepspeed")
+    if liger:
+        return own.get("liger", "hf-liger" if pure or tuned else "hf-fsdp-liger")
+    named = own.get("stack", "")
+    if named in stacks() and (tuned or _narrow(named) == pure):
+        return named
+    return "hf-bf16" if pure else "hf" if own and not sharded else "hf-fsdp"
+
+
+def _narrow(stack: str) -> bool:
+    """Whether a stack keeps no copy of its weights in fp32."""
+    return stacks()[stack].state.master_bytes == 0
