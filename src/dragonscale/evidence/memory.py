@@ -83,12 +83,12 @@ def published_run(row: Row, place: int) -> MeasuredPeak:
     chips, seq = needed(row, "n_chips"), int(length)
     stack = stack_of(row)
     name = meaning(known["chips"], row["chip"]) or row["chip"]
-    plan, batch = _plan(row, chips, stack)
+    plan, batch = plan_of(row, chips, stack)
     where = machine(row | {"chip": name, "interconnect": ""}, chip_of(name), chips)
     run = {"stack": stack, "plan": str(plan), "batch": batch, "seq": seq, "method": row["method"]}
     measured = {"counter": counter, "peak_bytes": (peak or 0.0) * 2**30, "outcome": outcome}
     rate = number(row.get("tokens_per_s_per_chip", "")) or 0.0
-    return MeasuredPeak(**_model(row, place), **where, **run, **measured, **adapters_of(row), chip_rate=rate)
+    return MeasuredPeak(**model_columns(row, place), **where, **run, **measured, **adapters_of(row), chip_rate=rate)
 
 
 FORMS = (
@@ -123,7 +123,7 @@ def stack_of(row: Row) -> str:
     return stack
 
 
-def _model(row: Row, place: int) -> dict[str, Any]:
+def model_columns(row: Row, place: int) -> dict[str, Any]:
     """The columns of a typed row that say which model it is about."""
     known = words("memory")
     stated = {name: count(row, name) for name in words("model")["dims"] if name in row}
@@ -140,7 +140,7 @@ def _model(row: Row, place: int) -> dict[str, Any]:
     return found | stated | {"gated_mlp": gated, "tied": bool(re.search(known["tied"], row["model"]))}
 
 
-def _plan(row: Row, chips: int, stack: str) -> tuple[Plan, int]:
+def plan_of(row: Row, chips: int, stack: str) -> tuple[Plan, int]:
     """How a run was split, and its sequences a step."""
     known = words("memory")
     tensor, context, pipe, virtual = (count(row, name) or 1 for name in ("tp", "cp", "pp", "vpp"))

@@ -25,7 +25,7 @@ def keys():
     for name, field in AxolotlInputConfig.model_fields.items():
         default = field.default if isinstance(field.default, int | float | str) else None
         table[name] = {"default": default} if default is not None else {}
-    table |= {f"fsdp_config.{name}": {} for name in FSDPConfig.model_fields} | dict.fromkeys(LIGER, {})
+    table |= {f"fsdp_config.{name}": {} for name in FSDPConfig.model_fields} | {name: {} for name in LIGER}
     source = "axolotl 0.19.0 of the package index: AxolotlInputConfig, FSDPConfig and names of its Liger plugin"
     return {"software": "axolotl", "version": "0.19.0", "source": source, "keys": table}
 

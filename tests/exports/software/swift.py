@@ -25,7 +25,7 @@ def keys():
     paths = [
         path for name in FILES for path in ([place / name] if name.endswith(".py") else (place / name).rglob("*.py"))
     ]
-    table = dict.fromkeys(TRAINER.split(), {})
+    table = {name: {} for name in TRAINER.split()}
     for path in sorted(paths):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef):

@@ -3,7 +3,7 @@
 from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import PLAN, SHOW, Question, Switch, Text, Thing, Whole
 
-KINDS = ("training", "inference", "serving", "collectives", "kernels", "memory")
+KINDS = ("training", "inference", "serving", "collectives", "kernels", "memory", "finetune")
 FILE = Text(value="FILE", place=True, offers="files")
 """A CSV, plain or gzipped, of measured runs: published columns or typed ones."""
 TRAINING_FILE = FILE.but()

@@ -168,6 +168,18 @@ def validate_memory():
     return ask_memory
 
 
+@command(ScoreQuestion, PROOF, "validation-training", ("explain", "out"), ("scatter",), tool=False)
+def validate_finetune():
+    """Score expected steps of full, LoRA and QLoRA fine-tuning against measured ones.
+
+    dscale validate finetune measured.csv --out scores.csv
+    dscale validate finetune measured.csv --plot scatter.svg
+    """
+    from dragonscale.app.validate.ask_validate import ask_finetune
+
+    return ask_finetune
+
+
 @command(ValidateQuestion, PROOF, "validation-training", ("explain", "out"), ("scatter",), tool=False)
 def validate():
     """Score predictions against measured runs in a file, or a plan against the log of your own run.

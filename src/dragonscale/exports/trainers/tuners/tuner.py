@@ -118,8 +118,8 @@ class Tuner:
             usual = self.terms.tables.get("megatron", {}) if by_megatron else {}
             file = _megatron_file(source, given, run, usual | settings)
         else:
-            own = "unsloth" if _is_on(settings.get("use_unsloth", "")) else self.terms.texts["stack"]
-            file = file_of(source, given, run, own)
+            unsloth = {"stack": "unsloth"} if _is_on(settings.get("use_unsloth", "")) else {}
+            file = file_of(source, given, run, self.terms.texts | unsloth)
         heavy = self.terms.tables["heavy"]
         unplanned = [name for name in settings if name in heavy and _is_on(settings[name])]
         notes = [*run.notes, *dict.fromkeys(heavy[name] for name in unplanned)]

@@ -29,6 +29,8 @@ def _settings(run: TrainingRun) -> dict[str, Any]:
     values |= {"frozen": tuning.frozen if tuning.rank else "", "all_targets": everything, "target_text": text}
     values |= {"bits": {"nf4": 4, "int8": 8}.get(values["frozen"], 0), "packed": trainer == "sft"}
     return values | {
+        "liger": "liger" in file.stack or file.stack == "axolotl",
+        "liger_plugin": ["axolotl.integrations.liger.LigerPlugin"],
         "model": hub_id(file.model),
         "known": file.model.partition("?")[0],
         "changed": "?" in file.model,
