@@ -62,6 +62,7 @@ def write_tuner(name: str, terms: Terms, table: KeyTable, run: TrainingRun) -> W
     files = {main: header(run, f"{table.software} {table.version}") + yaml_text(config)}
     words: list[Word] = [*_start(name, run, settings), config_file(main)]
     if name in ("trl", "llamafactory"):
+        load_terms("accelerate").refuse(run, **mesh_settings(run))
         mesh = load_terms("accelerate").group("config", run, **settings)
         load_keys("accelerate").check_all(mesh, "config.")
         files[CONFIG] = yaml_text(mesh)
