@@ -38,7 +38,11 @@ BATCH, SEQ = 4, 16
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("tiny") / "config.json"
-    path.write_text(json.dumps(CONFIGS["llama"] | {"hidden_size": 128, "intermediate_size": 256, "head_dim": 64}))
+    path.write_text(
+        json.dumps(
+            CONFIGS["llama"] | {"hidden_size": 128, "intermediate_size": 256, "head_dim": 64, "num_hidden_layers": 2}
+        )
+    )
     return str(path)
 
 
@@ -82,6 +86,9 @@ def test_adapters_add_their_product_times_alpha_over_rank(model: str, eight: lis
     trainer = made(order, eight)
     start = trainer.start(0)
     before = jax.tree.map(numpy.asarray, start["frozen"])
+    assert not any(
+        numpy.asarray(value).any() for own in start["params"].values() for n, value in own.items() if n[-1] == "b"
+    )
     state, losses = stepped(trainer, start, 5)
     assert losses[-1] < losses[0]
     jax.tree.map(numpy.testing.assert_array_equal, before, state["frozen"])  # no step changes them
@@ -93,23 +100,14 @@ def test_adapters_add_their_product_times_alpha_over_rank(model: str, eight: lis
     assert own == pytest.approx(float(loss(forward(weights, plain, tokens[:, :-1], setting), tokens[:, 1:])), rel=1e-5)
 
 
-def test_the_first_step_is_that_of_the_model_without_adapters(model: str, eight: list[Any]) -> None:
-    trainer = made(ordered(model), eight)
-    state = trainer.start(0)
-    assert not any(
-        numpy.asarray(value).any() for own in state["params"].values() for n, value in own.items() if n[-1] == "b"
-    )
-
-
-@pytest.mark.parametrize("plan", ["fsdp=2,remat=block", "fsdp=2,tensor=2", "data=2,zero=1"])
-@pytest.mark.parametrize("frozen", ["bf16", "int8"])
-def test_losses_are_those_of_one_device(model: str, plan: str, frozen: str, eight: list[Any]) -> None:
-    one, many = ordered(model, frozen=frozen), ordered(model, plan, frozen=frozen)
+@pytest.mark.parametrize("plan", ["fsdp=2,tensor=2,remat=block", "data=2,zero=1"])
+def test_losses_are_those_of_one_device(model: str, plan: str, eight: list[Any]) -> None:
+    one, many = ordered(model, frozen="int8"), ordered(model, plan, frozen="int8")
     alone, split = made(one, eight), made(many, eight)
     assert stepped(split, split.start(0), 3)[1] == pytest.approx(stepped(alone, alone.start(0), 3)[1], rel=2e-5)
 
 
-@pytest.mark.parametrize(("kind", "error"), [("nf4", 0.12), ("int8", 0.006), ("fp8", 0.03)])
+@pytest.mark.parametrize(("kind", "error"), [("nf4", 0.12), ("int8", 0.01), ("fp8", 0.03)])
 def test_few_bits_are_close(kind: str, error: float) -> None:
     value = jax.random.normal(jax.random.key(0), (8, 128))
     small = packed(value, kind)
@@ -120,8 +118,7 @@ def test_few_bits_are_close(kind: str, error: float) -> None:
     assert float(jnp.abs(again - wide).max()) < 1e-2
 
 
-@pytest.mark.parametrize("words", [{"method": "lora"}, {"method": "qlora"}, {"frozen": "int8"}])
-@pytest.mark.parametrize("plan", ["fsdp=1", "fsdp=8"])
+@pytest.mark.parametrize(("words", "plan"), [({"method": "lora"}, "fsdp=8"), ({"method": "qlora"}, "fsdp=1")])
 def test_the_state_weighs_what_the_planner_counts(words: dict[str, str], plan: str, eight: list[Any]) -> None:
     name = "llama3-8b"
     order = replace(ordered(name, plan, **words), slice="h100:8")
@@ -146,7 +143,15 @@ def test_the_state_weighs_what_the_planner_counts(words: dict[str, str], plan: s
 
 def test_a_run_goes_on_and_its_adapters_are_a_folder_of_peft(model: str, tmp_path: Path) -> None:
     pytest.importorskip("orbax.checkpoint")
-    given: dict[str, Any] = {"data": "synthetic", "batch": "4", "seq": "16", "dtype": "fp32", "every": 2, "steps": 4}
+    given: dict[str, Any] = {
+        "data": "synthetic",
+        "batch": "4",
+        "seq": "16",
+        "dtype": "fp32",
+        "every": 2,
+        "steps": 4,
+        "final": 1.0,
+    }
     asked = {"method": "qlora", "lora_rank": 4, "lora_targets": "attention"}
     whole = train(read_order("fsdp=1", model, "", given, asked))
     places = {"checkpoints": str(tmp_path / "runs"), "save_weights": str(tmp_path / "adapters")}
@@ -158,7 +163,7 @@ def test_a_run_goes_on_and_its_adapters_are_a_folder_of_peft(model: str, tmp_pat
     assert (config["r"], config["lora_alpha"]) == (4, 8.0)
     assert config["target_modules"] == ["k_proj", "o_proj", "q_proj", "v_proj"]
     tensors = SafeTensors(str(tmp_path / "adapters" / "adapter_model.safetensors"))
-    start = "base_model.model.model.layers.3.self_attn."
+    start = "base_model.model.model.layers.1.self_attn."
     assert numpy.asarray(tensors[f"{start}q_proj.lora_A.weight"]).shape == (4, 128)
     assert numpy.asarray(tensors[f"{start}k_proj.lora_B.weight"]).shape == (2 * 64, 4)
     with pytest.raises(InputError, match="of a run with"):
@@ -178,7 +183,7 @@ def test_matrices_of_a_folder_add_up_to_what_the_program_multiplies(
     before = save_weights(jax.tree.map(lambda one: numpy.asarray(one, numpy.float32), state["frozen"]), plain, "llama")
     after = save_weights(jax.tree.map(numpy.asarray, merged(state["frozen"], joined(state, 3.0))), plain, "llama")
     names = [name.removesuffix(".lora_A.weight") for name in tensors if name.endswith("lora_A.weight")]
-    assert len(names) == 7 * 4
+    assert len(names) == 7 * 2
     for name in names:
         down, up = (numpy.asarray(tensors[f"{name}.lora_{half}.weight"]) for half in "AB")
         place = name.removeprefix("base_model.model.") + ".weight"

@@ -350,6 +350,8 @@ def with_adapters_on(stack: Stack, quantized: bool) -> Stack:
     """
     for name in ("tuned", "quantized") if quantized else ("tuned",):
         stack = with_listed(stack, name, "stack", "eager.residual=4.0") if getattr(stack, name) else stack
+    if stack.memory.allocator == "xla":  # adapters are kept as its weights are
+        return stack
     width = stack.state.adapter_bytes
     return change(stack, "state", master_bytes=width - 2.0, gradient_bytes=width)
 
