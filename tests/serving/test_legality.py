@@ -410,6 +410,8 @@ def test_blackwell_on_pcie_multiplies_mxfp4_weights_in_sixteen_bits(engine: str)
         formats = own_formats(engine, load_chip(chip), model)
         assert formats is not None
         assert (formats.weights, formats.compute) == ("mxfp4", compute)
+        ways = {made for weights, made in pairs(engine, load_chip(chip)) if weights == "mxfp4"}
+        assert (ways == {"bf16"}) == (compute == "bf16")
 
 
 def test_a_cache_in_fp8_is_nobodys_default_where_the_chip_does_not_multiply_it() -> None:
