@@ -119,7 +119,7 @@ def read_given(question: Any, space: Space) -> tuple[Plan | None, list[str]]:
         asked["remat"] = tuple(read_field("remat", one) for one in question.remat.split(","))
     for name, values in asked.items():
         own = getattr(plan, name)
-        if own in values or (name not in named and len(values) > 1):
+        if own in values or not values or (name not in named and len(values) > 1):
             continue
         if name in named and not (is_plan_path(text) and len(values) == 1):
             raise InputError(
