@@ -119,15 +119,16 @@ def read_given(question: Any, space: Space) -> tuple[Plan | None, list[str]]:
         asked["remat"] = tuple(read_field("remat", one) for one in question.remat.split(","))
     for name, values in asked.items():
         own = getattr(plan, name)
-        if own in values or not values or (name not in named and len(values) > 1):
+        if own in values or (name not in named and len(values) > 1):
             continue
         if name in named and not (is_plan_path(text) and len(values) == 1):
             raise InputError(
                 f"The plan {shorten(text)} has {name}={own}, and --{name} is {','.join(values)}; leave out either."
             )
+        value = next(iter(values))
         if name in named:
-            notes.append(f"The plan file says {own} for --{name}; {values[0]} is taken.")
-        plan = replace(plan, **{name: values[0]})
+            notes.append(f"The plan file says {own} for --{name}; {value} is taken.")
+        plan = replace(plan, **{name: value})
     _check_fixed(plan, named, space, text, question)
     return plan, notes
 
