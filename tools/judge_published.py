@@ -51,6 +51,8 @@ def _row(title: str, run: dict[str, Any]) -> str:
         except InputError as error:
             expected, better = str(error).replace("|", "/"), ""
     plan = short_plan(file.plan) if isinstance(file, TrainingFile) else str(file.plan).replace(",", " ")
+    if isinstance(file, TrainingFile) and file.method:
+        plan += f" {file.method}" + (f" rank {file.lora_rank}" if file.lora_rank else "")
     cells = [title, f"{run['name']} ({run['source']})", f"{file.model} on {file.slice}", f"`{plan}`", expected, better]
     return "| " + " | ".join(cell.replace("\n", " ") for cell in cells) + " |"
 

@@ -68,6 +68,9 @@ SERVED_ON = (
 )
 
 
+BUILT = ("llama3.1-8b", "llama3.2-3b", "qwen2.5-7b", "gemma2-9b", "mistral-7b")
+
+
 @functools.cache
 def _model(name: str) -> Any:
     return load_model(name)
@@ -101,8 +104,14 @@ def training_runs(target: Target, seed: int, tries: int) -> Iterator[TrainingRun
     stack = target.runs[0]
     for _ in range(tries):
         name, place = draw.choice(_names()), draw.choice(TRAINED_ON)
+        place = "h100:8" if target.name == "swift" else place  # it is written for one host
         piece, model = _piece(place), _model(name)
         pipe, data, fsdp, expert, context, tensor = _factors(draw, piece.chips, 6)
+        if target.tunes:  # which have no other ranks
+            pipe, expert, tensor, (data, fsdp, context) = 1, 1, 1, _factors(draw, piece.chips, 3)
+        if target.name == "torchtune":  # FSDP over all ranks, and models that it has builders for
+            name, (data, fsdp, context) = draw.choice(BUILT), (1, piece.chips, 1)
+            model = _model(name)
         row = rules(stack, family(piece.chip), pipe > 1)
         formats = trains_in(piece.chip, row)
         if not formats:

@@ -24,6 +24,8 @@ PROGRAMS = (
     "python3",
     "torchrun",
     "accelerate",
+    "swift",
+    "tune",
     "mpirun",
     "trtllm-serve",
     "trtllm-llmapi-launch",

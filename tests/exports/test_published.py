@@ -37,9 +37,9 @@ def test_a_published_run_is_read(target: str, run: dict[str, Any]) -> None:
 
         for name in named(expect["plan"]):
             assert getattr(found.file.plan, name) == getattr(parse_serving_plan(expect["plan"]), name), name
-    for name in ("batch", "seq"):
+    for name in ("batch", "seq", "method", "lora_rank", "lora_targets", "frozen", "stack"):
         if name in expect:
-            assert getattr(found.file, name) == expect[name]
+            assert getattr(found.file, name) == expect[name], name
 
 
 def test_every_target_has_two_published_runs() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragonscale.app.questions.flag import written
 from dragonscale.errors import InputError
+from dragonscale.plan.plan_file import names_config
 from dragonscale.training.plan_file import TrainingFile, is_plan_path
 
 if TYPE_CHECKING:  # exports are a large room, which most plans do without
@@ -35,7 +36,12 @@ def foreign_plan(plan: Any, model: Any, on: Any) -> "Imported | None":
 def _may_be_foreign(text: str) -> bool:
     """Whether it is worth to ask exporters whose words these are: a command, or a file that is not plainly ours."""
     words = text.split()
-    if "\n" in text or (len(words) > 2 and any(word.startswith("-") for word in words)):
+    if (
+        "\n" in text
+        or text.startswith("{")
+        or names_config(text)
+        or (len(words) > 2 and any(word.startswith("-") for word in words))
+    ):
         return True
     try:
         path = Path(text).expanduser()

@@ -17,6 +17,11 @@ def is_plan_path(text: object) -> bool:
     return isinstance(text, str) and text.strip().endswith(".toml")
 
 
+def names_config(text: str) -> bool:
+    """Whether a plan as it is written is a command that takes a config of another software (`axolotl train a.yml`)."""
+    return len(text.split()) > 1 and text.strip().endswith((".yaml", ".yml", ".json", ".py"))
+
+
 def _check_names(table: Iterable[str], known: Sequence[str], what: str) -> None:
     for name in table:
         if name not in known:

@@ -233,7 +233,9 @@ def save_adapters(folder: str | Path, model: str, params: Tree, program: Program
                 sources, prefix = _place(program, sections[section], weight, layer, "model.")
                 spelt = next(iter(sources), "")
                 if not spelt or "+" in sources[spelt] or "{}" in spelt or len(sources[spelt].split()) != 2:
-                    raise InputError(f"PEFT has no adapters of {base} as a matrix of its own; take other --lora-targets.")
+                    raise InputError(
+                        f"PEFT has no adapters of {base} as a matrix of its own; take other --lora-targets."
+                    )
                 flat = one.reshape(-1, rank).T if half == "a" else one.reshape(rank, -1).T
                 module = spelt.removesuffix(".weight")
                 targets.add(module.rpartition(".")[2])

@@ -6,6 +6,7 @@ Matmuls that read the same tensor run as one: queries, keys and values; the two 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dragonscale.models.lora import PART as ADAPTERS
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.numbers import Number, product
 from dragonscale.physics.sharding.layout import local_elements, local_sizes
@@ -121,6 +122,8 @@ def _elementwise_line(kernel: Kernel, own: PlacedSection) -> PassLine:
     backward = kernel.phase == "dgrad"
     routing = kernel.function in ("dispatch", "combine")
     moved = moved * (1.5 if backward and not routing else 1)
+    if kernel.op.part == ADAPTERS and own.setting.stack.memory.allocator == "xla":
+        moved = 0.0 if backward else moved / len(arrays)  # added where the adapter's matmul ends, which reads one more
     launches = LAUNCHES.get(kernel.function, 1.0)
     counted = counted_kernels(own.setting.stack.eager, kernel.op, backward)
     seconds: Number = 0.0

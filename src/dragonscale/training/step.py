@@ -42,6 +42,9 @@ class Parts:
     backward: dict[str, LayerPass]
 
 
+TAKEN = 4.0
+"""Bytes moved to take a weight in bf16 out of the stack of layers that a scan goes through."""
+
 Passes = tuple[dict[str, LayerPass], dict[str, LayerPass]]
 """Every section's forward and backward pass."""
 
@@ -71,9 +74,14 @@ def layer_passes(
     for name, one in sums.items():
         # A program that XLA compiles casts weights at every use; others copy what they gather, where there is something
         # to gather.
-        gathers = held[name].shards if stack.memory.allocator == "caching" else 1.0
-        every = gathers * (held[name].used + held[name].frozen) * (plan.zero == 3)
-        copied = timer.copy(every * stack.state.weight_copies / 2)
+        # A frozen one needs no cast there, but is taken out of the stack of layers.
+        caching = stack.memory.allocator == "caching"
+        gathers = held[name].shards if caching else 1.0
+        taken = held[name].frozen * (
+            stack.state.weight_copies / 2 if caching else min(stack.state.weight_copies, TAKEN)
+        )
+        every = held[name].used * stack.state.weight_copies / 2 + taken
+        copied = timer.copy(gathers * every * (plan.zero == 3))
         added = timer.copy(held[name].used * accumulated_bytes(stack, microbatches))
         remat = plan.remat if "block" in name else "none"
         if "block" in name:  # layers are scanned

@@ -9,7 +9,13 @@ import yaml
 from axolotl.utils.schemas.config import AxolotlInputConfig
 from axolotl.utils.schemas.fsdp import FSDPConfig
 
-LIGER = ("liger_fused_linear_cross_entropy", "liger_rms_norm", "liger_rope", "liger_glu_activation", "cut_cross_entropy")
+LIGER = (
+    "liger_fused_linear_cross_entropy",
+    "liger_rms_norm",
+    "liger_rope",
+    "liger_glu_activation",
+    "cut_cross_entropy",
+)
 """Names that plugins of its own add."""
 
 
@@ -19,7 +25,7 @@ def keys():
     for name, field in AxolotlInputConfig.model_fields.items():
         default = field.default if isinstance(field.default, int | float | str) else None
         table[name] = {"default": default} if default is not None else {}
-    table |= {f"fsdp_config.{name}": {} for name in FSDPConfig.model_fields} | dict.fromkeys(LIGER, {})
+    table |= {f"fsdp_config.{name}": {} for name in FSDPConfig.model_fields} | {name: {} for name in LIGER}
     source = "axolotl 0.19.0 of the package index: AxolotlInputConfig, FSDPConfig and names of its Liger plugin"
     return {"software": "axolotl", "version": "0.19.0", "source": source, "keys": table}
 

@@ -1,12 +1,9 @@
 """LLaMA-Factory's own arguments (its HfArgumentParser) on the configs that are exported for it."""
 
 import json
-import os
 import sys
 
-HERE = sys.path.pop(0)  # this file has the package's name
-sys.path.append(HERE)
-os.environ.setdefault("DISABLE_VERSION_CHECK", "1")
+sys.path.append(sys.path.pop(0))  # this file has the package's name
 
 import transformers.training_args as training_args
 import yaml

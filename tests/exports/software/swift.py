@@ -22,14 +22,18 @@ FILES = ("arguments", "trainers/arguments.py", "megatron/arguments")
 def keys():
     """Every annotated field of a class of arguments."""
     place = Path(find_spec("swift").origin).parent
-    paths = [path for name in FILES for path in ([place / name] if name.endswith(".py") else (place / name).rglob("*.py"))]
-    table = dict.fromkeys(TRAINER.split(), {})
+    paths = [
+        path for name in FILES for path in ([place / name] if name.endswith(".py") else (place / name).rglob("*.py"))
+    ]
+    table = {name: {} for name in TRAINER.split()}
     for path in sorted(paths):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef):
                 fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
                 table |= {one.target.id: {} for one in fields if isinstance(one.target, ast.Name)}
-    source = "ms-swift 4.6.0 of the package index: fields of its classes of arguments; TrainingArguments of transformers"
+    source = (
+        "ms-swift 4.6.0 of the package index: fields of its classes of arguments; TrainingArguments of transformers"
+    )
     return {"software": "ms-swift", "version": "4.6.0", "source": source, "keys": table}
 
 

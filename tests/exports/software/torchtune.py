@@ -10,7 +10,6 @@ sys.path.pop(0)  # this file has the package's name
 import yaml
 
 
-
 def _flat(table, lead=""):
     for name, value in table.items():
         if isinstance(value, dict):
@@ -25,7 +24,7 @@ def keys():
     for path in sorted((Path(find_spec("torchtune").origin).parent.parent / "recipes" / "configs").rglob("*.yaml")):
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
         if "optimizer" in found:
-            table |= dict.fromkeys(_flat(found), {})
+            table |= {name: {} for name in _flat(found)}
     source = "torchtune 0.6.1 of the package index: the settings of the configs that come with its recipes"
     return {"software": "torchtune", "version": "0.6.1", "source": source, "keys": table}
 

@@ -8,8 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = sys.path.pop(0)  # this file has the package's name
-sys.path.append(HERE)
+sys.path.append(sys.path.pop(0))  # this file has the package's name
 
 import transformers.training_args as training_args
 import trl

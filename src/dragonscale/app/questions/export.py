@@ -12,9 +12,9 @@ class ExportQuestion(Question):
 
     plan: Thing = _PLAN
     to: Several = Several(value="TARGET", group=SOFTWARE, offers="targets")
-    """The software (megatron, torchtitan, maxtext, deepspeed, accelerate, vllm, sglang, trtllm …), what launches it
-    (shell, slurm, kubernetes, skypilot), or both: megatron,slurm. Or a load test: vllm-bench, sglang-bench,
-    genai-perf."""
+    """The software (megatron, torchtitan, maxtext, deepspeed, accelerate; trl, axolotl, llamafactory, torchtune, swift
+    for fine-tuning; vllm, sglang, trtllm …), what launches it (shell, slurm, kubernetes, skypilot), or both:
+    megatron,slurm. Or a load test: vllm-bench, sglang-bench, genai-perf."""
     out: Text = Text("", "DIR", FILES, offers="files")
     """Write the files into this folder; printed without it."""
     model: Thing = shared.MODEL.but(default="", place=False)
@@ -47,7 +47,8 @@ class ImportQuestion(Question):
     """The config or command of another software, to be read as a plan."""
 
     config: Thing = Thing(value="CONFIG", group=PLAN, place=True, offers="files")
-    """A config, a script, a folder of an export, or a command as text (vllm serve …, torchrun … pretrain_gpt.py …)."""
+    """A config, a script, a folder of an export, or a command as text (vllm serve …, torchrun … pretrain_gpt.py …,
+    trl sft …)."""
     model: Thing = shared.MODEL.but(default="", place=False)
     """The model, where the config does not say it."""
     on: Thing = shared.ON.but(default="")

@@ -71,10 +71,10 @@ def read(source: Source, given: Given) -> Imported:
     table = load_keys("deepspeed")
     command = None if source.table is not None else _command(source)
     flags = flags_of(command.words) if command is not None else {}
-    config = dict(source.table or {}) if command is None else _config_of(source, command, flags)
     tuned = [name for name, value in flags.items() if name.startswith(_ADAPTERS) and value not in ("false", "0", "no")]
     if tuned:
         raise TERMS.wrong("adapters", source=source, names=", ".join(f"--{name}" for name in tuned))
+    config = dict(source.table or {}) if command is None else _config_of(source, command, flags)
     world = command.processes if command is not None else 0
     piece = slice_counted(source, given, world)
     chips = piece.chips if piece is not None else world

@@ -18,10 +18,11 @@ from dragonscale.exports.model_names import model_of_sizes, preset_named
 from dragonscale.exports.runs import hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.models.catalogue import is_preset
+from dragonscale.training.legality import native
 from dragonscale.training.plan import OPTIMIZERS, Plan
 from dragonscale.training.plan_file import TrainingFile
 from dragonscale.training.stack import stacks
-from dragonscale.training.tuning import methods, optimizer_named
+from dragonscale.training.tuning import RANK, methods, optimizer_named
 
 TERMS = load_terms("accelerate")
 
@@ -88,8 +89,9 @@ def flat_config(table: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def file_of(source: Source, given: Given, run: HubRun, own_stack: str = "") -> TrainingFile:
-    """The plan file of a run; `own_stack` is the stack of the software that it is of, where that has one."""
+def file_of(source: Source, given: Given, run: HubRun, own: Mapping[str, str] | None = None) -> TrainingFile:
+    """The plan file of a run; `own` are the stacks of the front end that it is of (plain, with Liger's kernels, under
+    DeepSpeed)."""
     tuning = tuning_of(source, run)
     chips = run.processes or run.number("num_processes", least=-1)
     piece = slice_counted(source, given, max(chips, 0))
@@ -98,6 +100,9 @@ def file_of(source: Source, given: Given, run: HubRun, own_stack: str = "") -> T
         raise source.needs("how many chips it is for", "them by --on, such as h100:8")
     hosts = run.hosts or run.number("num_machines") or (hosts_of(piece)[0] if piece is not None else 1)
     plan = _precision(run, _mesh(source, run, chips, hosts))
+    if plan.dtype == "bf16" and piece is not None and not native(piece.chip, "bf16") and native(piece.chip, "fp16"):
+        plan = replace(plan, dtype="fp16")
+        run.notes.append(f"{piece.chip.title} does not multiply bf16: it is read as a run in fp16.")
     microbatch = run.number("per_device_train_batch_size", run.number("per_gpu_train_batch_size", 0))
     inside = _deepspeed(source, run)
     said = inside.get("train_micro_batch_size_per_gpu")
@@ -108,7 +113,7 @@ def file_of(source: Source, given: Given, run: HubRun, own_stack: str = "") -> T
     batch = plan.replicas * plan.microbatch * rounds if microbatch else 0
     seq = next((run.number(name, least=0) for name in LENGTHS if run.arguments.get(name) is not None), 0)
     steps = max(run.number("max_steps", -1, least=-1), 0)
-    stack, model = _stack(source, run, plan.fsdp > 1, own_stack), _model(source, run)
+    stack, model = _stack(source, run, plan.fsdp > 1, run.truth("use_peft"), own or {}), _model(source, run)
     return replace(training_file(source, given.on(piece), plan, batch, seq, model, stack, steps), **tuning)
 
 
@@ -132,7 +137,9 @@ def tuning_of(source: Source, run: HubRun) -> dict[str, Any]:
         if frozen:
             raise TERMS.wrong("frozen_whole", source=source, frozen=frozen)
         return preferred
-    rank = run.number("lora_r", 8)
+    rank, kept = run.number("lora_r", 8), source.kept
+    if kept.get("method") in ("lora", "qlora") and not kept.get("lora_rank") and rank == RANK:
+        rank = 0  # which an export's plan leaves to the method
     own = {"method": "qlora" if frozen == "nf4" else "lora"} if trainer == "sft" else {}
     own["frozen"] = "" if own.get("method") == "qlora" else frozen
     return {**own, **preferred, "lora_rank": rank, "lora_targets": _targets(source, run)}
@@ -150,7 +157,7 @@ def _targets(source: Source, run: HubRun) -> str:
     targets = "all" if {"all", "all-linear"} & set(words) else ",".join(words) or "all"
     kept = source.kept_word("lora_targets")
     # a header without targets means all of them
-    return kept if source.kept.get("lora_rank") and _modules(kept) == _modules(targets) else targets
+    return kept if source.kept.get("method") and _modules(kept) == _modules(targets) else targets
 
 
 def _modules(targets: str) -> set[str]:
@@ -266,19 +273,25 @@ def _model(source: Source, run: HubRun) -> str:
     return kept if same else found
 
 
-def _stack(source: Source, run: HubRun, sharded: bool, own: str = "") -> str:
-    """The stack whose expectation fits: the header's where the arguments agree with it."""
+def _stack(source: Source, run: HubRun, sharded: bool, tuned: bool, own: Mapping[str, str]) -> str:
+    """The stack whose expectation fits: the header's where the arguments agree with it, or that of the front end."""
     kept = source.kept_word("stack")
     said = str(run.config.get("mixed_precision", "no") or "no").lower() != "no"
     mixed = said or run.truth("bf16") or run.truth("fp16")
     pure = run.loaded == "bfloat16" and (bool(own) or not (mixed and run.config))
     liger = run.truth("use_liger_kernel")
-    if kept in stacks() and ("liger" in kept) == liger and (own or (stacks()[kept].state.master_bytes == 0) == pure):
+    if kept in stacks() and (own or (("liger" in kept) == liger and _narrow(kept) == pure)):
         return kept
     if run.by_deepspeed and not kept:
-        return "deepspeed"
-    if own in stacks() and not liger:
-        return own
-    if pure:
-        return "hf-liger" if liger else "hf-bf16"
-    return "hf" if own and not sharded and not liger else "hf-fsdp" + ("-liger" if liger else "")
+        return own.get("deepspeed", "deepspeed")
+    if liger:
+        return own.get("liger", "hf-liger" if pure or tuned else "hf-fsdp-liger")
+    named = own.get("stack", "")
+    if named in stacks() and (tuned or _narrow(named) == pure):
+        return named
+    return "hf-bf16" if pure else "hf" if own and not sharded else "hf-fsdp"
+
+
+def _narrow(stack: str) -> bool:
+    """Whether a stack keeps no copy of its weights in fp32."""
+    return stacks()[stack].state.master_bytes == 0

@@ -94,7 +94,9 @@ def step_gradients(
     leaves = _leaves(program, place, pipeline)
     specs = jax.tree.map(lambda leaf: to_partition_spec(leaf.state), leaves, is_leaf=_is_leaf)
     share = mixing or Mixing(order.run.capacity or None)
-    setting = PassSetting(numerics, DTYPES[order.run.dtype], place, share, checkpoint_name, adapters=order.adapter_scale)
+    setting = PassSetting(
+        numerics, DTYPES[order.run.dtype], place, share, checkpoint_name, adapters=order.adapter_scale
+    )
     cost = _cost(order, program, setting, pipeline)
     part = (lambda tree: (tree, {})) if pipeline else partial(parted, program=program)
     summed = _summed(order, place, leaves, cost, part)

@@ -311,7 +311,8 @@ def _save(order: Order, program: Program, state: State) -> None:
     if jax.process_index():
         return
     if order.tuning.rank:
-        return save_adapters(run.save_weights, order.model, whole, program, order.tuning.rank, order.adapter_scale)
+        save_adapters(run.save_weights, order.model, whole, program, order.tuning.rank, order.adapter_scale)
+        return
     own = tokenizer_folder(order.model, run.tokenizer, run.weights)
     save_folder(run.save_weights, order.model, whole, program, DTYPES[run.dtype])
     if own is not None and not own.samefile(run.save_weights):

@@ -50,8 +50,8 @@ class RunSettings:
     ever is; None: as `settle_capacity` says). `weights` is a folder of Hugging Face `.safetensors` files to begin from
     (none: random weights), `save_weights` one to write the result to. `tokenizer` is the folder of what makes tokens of
     documents. `eval_data` is held out: the loss on `eval_batches` of it is taken every `eval_every` steps (0: at the
-    end). What adapters add is multiplied by `lora_alpha` over their rank (0: by two). `tensorboard` is a folder, `wandb`
-    a project, whose runs stay on this machine."""
+    end). What adapters add is multiplied by `lora_alpha` over their rank (0: by two). `tensorboard` is a folder,
+    `wandb` a project, whose runs stay on this machine."""
 
     data: tuple[str, ...] = ()
     steps: int = 0

@@ -118,8 +118,8 @@ class Tuner:
             usual = self.terms.tables.get("megatron", {}) if by_megatron else {}
             file = _megatron_file(source, given, run, usual | settings)
         else:
-            own = "unsloth" if _is_on(settings.get("use_unsloth", "")) else self.terms.texts["stack"]
-            file = file_of(source, given, run, own)
+            unsloth = {"stack": "unsloth"} if _is_on(settings.get("use_unsloth", "")) else {}
+            file = file_of(source, given, run, self.terms.texts | unsloth)
         heavy = self.terms.tables["heavy"]
         unplanned = [name for name in settings if name in heavy and _is_on(settings[name])]
         notes = [*run.notes, *dict.fromkeys(heavy[name] for name in unplanned)]
@@ -205,25 +205,24 @@ def _launched(source: Source, said: TunedRun, settings: dict[str, Any], run: Hub
     inner = source.beside(named)
     if inner is not None:
         run.config |= flat_config(inner.table or {})
+    elif "zero" in named:
+        run.arguments.setdefault("deepspeed", named)
     elif named:
-        run.arguments.setdefault("deepspeed", named) if "zero" in named else run.notes.append(
-            f"{named} is not here, so that only the flags of the launch are read."
-        )
+        run.notes.append(f"{named} is not here, so that only the flags of the launch are read.")
     run.config |= {name: value for name, value in launch.items() if name.startswith(("fsdp_", "parallelism_"))}
     if launch.get("use_fsdp"):
         run.config["distributed_type"] = "FSDP"
-    hosts = env.get("NNODES") or launch.get("nnodes", "")
-    run.hosts = int(hosts) if hosts.isdecimal() and len(hosts) < 8 else 0
-    each = env.get("NPROC_PER_NODE", "") or str(settings.get("nproc_per_node", ""))
-    seen = env.get("CUDA_VISIBLE_DEVICES", "")
-    if str(settings.get("num_processes", "")):
-        run.processes = whole(settings["num_processes"], "num_processes")
-    elif each.isdecimal() and len(each) < 8:
-        run.processes = int(each) * max(run.hosts, 1)
-    elif said.start.endswith("single_device"):
+    hosts, each = env.get("NNODES", ""), env.get("NPROC_PER_NODE") or settings.get("nproc_per_node")
+    hosts = hosts or launch.get("nnodes", "")  # torchrun takes a range too
+    run.hosts = int(hosts) if re.fullmatch(r"[0-9]{1,6}", hosts) else 0
+    if said.start.endswith("single_device"):
         run.processes = 1
+    elif settings.get("num_processes"):
+        run.processes = whole(settings["num_processes"], "num_processes")
+    elif each:
+        run.processes = whole(each, "NPROC_PER_NODE") * max(run.hosts, 1)
     else:
-        run.processes = command.processes or (len(seen.split(",")) if seen else 0)
+        run.processes = command.processes or len([one for one in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if one])
 
 
 def _components(run: HubRun, settings: dict[str, Any], tables: dict[str, dict[str, Any]]) -> None:
@@ -233,27 +232,17 @@ def _components(run: HubRun, settings: dict[str, Any], tables: dict[str, dict[st
         return
     package, _, last = builder.rpartition(".")
     plain = last.removeprefix("q").removeprefix("lora_") if last.startswith(("lora_", "qlora_")) else last
-    models = {own: model for model, own in tables["builders"].items()}
-    for ending in ("", "_instruct", "_base"):
-        found = models.get(f"{package}.{plain.removesuffix('_base')}{ending}")
-        if found:
-            run.arguments["model_name_or_path"] = found
-            break
+    models = {own.removesuffix("_instruct"): model for model, own in tables["builders"].items()}
+    if found := models.get(f"{package}.{plain}".removesuffix("_instruct").removesuffix("_base")):
+        run.arguments["model_name_or_path"] = found
     if plain == last:
         return
-    quantised = last.startswith("qlora_") or str(settings.get("model.quantize_base", "")).lower() == "true"
-    run.arguments |= {"use_peft": True, "load_in_4bit": quantised}
+    quantised = last.startswith("qlora_") or _is_on(settings.get("model.quantize_base", ""))
     attention = settings.get("model.lora_attn_modules", ["q_proj", "v_proj", "output_proj"])
-    words = attention if isinstance(attention, list) else str(attention).strip("[]").replace("'", "").split(",")
-    mlp = (
-        ["gate_proj", "up_proj", "down_proj"]
-        if str(settings.get("model.apply_lora_to_mlp", True)).lower() == "true"
-        else []
-    )
-    run.arguments["lora_target_modules"] = [
-        *(str(word).strip().replace("output_proj", "o_proj") for word in words),
-        *mlp,
-    ]
+    words = attention if isinstance(attention, list) else re.findall(r"\w+", str(attention))
+    words = ["o_proj" if word == "output_proj" else word for word in words]
+    words += ["gate_proj", "up_proj", "down_proj"] if _is_on(settings.get("model.apply_lora_to_mlp", True)) else []
+    run.arguments |= {"use_peft": True, "load_in_4bit": quantised, "lora_target_modules": words}
 
 
 _STORED = re.compile(r"[-_](?:unsloth-)?(bnb-4bit|gptq|awq|aqlm)(?:[-_]\w+)*$", re.IGNORECASE)
@@ -276,10 +265,8 @@ def _length_notes(file: TrainingFile, run: HubRun) -> list[str]:
     """That sequences which are not packed are as long as they are at most."""
     if not file.seq or run.truth("packing"):
         return []
-    return [
-        f"Sequences are padded and not packed: the answer is of {file.seq:,} tokens each, and a dataset of shorter "
-        "ones takes less time in about that proportion."
-    ]
+    text = f"Sequences are padded and not packed: the answer is of {file.seq:,} tokens each"
+    return [f"{text}, and a dataset of shorter ones takes less time in about that proportion."]
 
 
 def _megatron_file(source: Source, given: Given, run: HubRun, settings: dict[str, Any]) -> TrainingFile:
@@ -304,6 +291,6 @@ def _megatron_file(source: Source, given: Given, run: HubRun, settings: dict[str
     run.notes += notes
     rounds = run.number("gradient_accumulation_steps", 1) if "--global-batch-size" not in flags else 1
     twice = 2 if tuning.get("method") in PAIRED else 1
-    seq = run.number("max_length", 0, least=0)
+    plan, seq = replace(plan, microbatch=plan.microbatch * twice), run.number("max_length", 0, least=0)
     file = training_file(source, given.on(piece), plan, batch * rounds * twice, seq, name, "megatron-core", 0)
     return replace(file, **tuning)

@@ -29,6 +29,8 @@ def _settings(run: TrainingRun) -> dict[str, Any]:
     values |= {"frozen": tuning.frozen if tuning.rank else "", "all_targets": everything, "target_text": text}
     values |= {"bits": {"nf4": 4, "int8": 8}.get(values["frozen"], 0), "packed": trainer == "sft"}
     return values | {
+        "liger": "liger" in file.stack or file.stack == "axolotl",
+        "liger_plugin": ["axolotl.integrations.liger.LigerPlugin"],
         "model": hub_id(file.model),
         "known": file.model.partition("?")[0],
         "changed": "?" in file.model,
@@ -60,6 +62,7 @@ def write_tuner(name: str, terms: Terms, table: KeyTable, run: TrainingRun) -> W
     files = {main: header(run, f"{table.software} {table.version}") + yaml_text(config)}
     words: list[Word] = [*_start(name, run, settings), config_file(main)]
     if name in ("trl", "llamafactory"):
+        load_terms("accelerate").refuse(run, **mesh_settings(run))
         mesh = load_terms("accelerate").group("config", run, **settings)
         load_keys("accelerate").check_all(mesh, "config.")
         files[CONFIG] = yaml_text(mesh)
