@@ -1,5 +1,7 @@
 """Fine-tuning as plans like any other: adapters in the program, what is held, what runs beside the trained model."""
 
+from typing import Any
+
 import pytest
 
 from dragonscale.app.train.lengths import packed_sequences, with_lengths
@@ -17,7 +19,7 @@ from dragonscale.training.tuning import Tuning, methods, optimizer_named, read_t
 MODEL = load_model("llama3.1-8b")
 
 
-def _job(method: str = "full", *words: object, stack: str = "hf", on: str = "h200:1", batch: int = 4) -> Job:
+def _job(method: str = "full", *words: Any, stack: str = "hf", on: str = "h200:1", batch: int = 4) -> Job:
     return make_job(MODEL, parse_slice(on), batch, 2048, stack, read_tuning(MODEL, method, *words))
 
 
@@ -144,7 +146,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "said"), WRONG)
-def test_what_cannot_be_is_refused_in_a_sentence(words: tuple[object, ...], said: str):
+def test_what_cannot_be_is_refused_in_a_sentence(words: tuple[Any, ...], said: str):
     with pytest.raises(InputError, match=said):
         read_tuning(MODEL, *words)
 

@@ -36,7 +36,7 @@ def published_run(row: Row, place: int) -> TunedRun:
     row = {**dict.fromkeys(BLANK, ""), **row, **{name: row[column] for name, column in RENAMED.items()}}
     for reason, pattern in known["unread"].items():
         text = f"{row['id']} {row['stated']} | {row['packed']} | {row['offload']} | {row['workload']}"
-        skip_if(bool(meaning([[pattern, "yes"]], text)), reason)
+        skip_if(bool(meaning([(pattern, "yes")], text)), reason)
     stack = meaning(known["stacks"], f"{row['framework']} | {row['sharding']} | {row['kernels']} | {row['attention']}")
     skip_if(not stack, f"no software stack known for the framework {row['framework'][:40]!r}")
     chips, seq = needed(row, "n_chips"), needed(row, "seq")

@@ -7,6 +7,7 @@ of models that are not trained: a reference or a teacher.
 
 import functools
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -76,7 +77,7 @@ FULL = Tuning()
 
 
 @functools.cache
-def _table() -> dict[str, dict[str, object]]:
+def _table() -> dict[str, dict[str, Any]]:
     return shipped_table("training", "tuning.toml")
 
 

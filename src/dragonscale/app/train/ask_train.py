@@ -3,6 +3,7 @@ against what was expected of it); and what can be made of the answer."""
 
 import shlex
 from dataclasses import replace
+from typing import Any
 
 from dragonscale.app.given import check_named, unnamed
 from dragonscale.app.prices import price_rows
@@ -265,6 +266,8 @@ def next_command(asked: TrainAsked, report: TrainReport) -> str:
 def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
     """The best plan of a report, with everything it was worked out for."""
     question, work = asked.question, report.workload
+    tuning: dict[str, Any] = {name: written(getattr(question, name)) for name in TUNED}
+    tuning["lora_rank"] = question.lora_rank or 0
     return TrainingFile(
         report.plans[0].plan,
         model=report.model if question.largest == "model" else written(question.model),
@@ -278,8 +281,7 @@ def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
         seq=work.seq,
         skew=question.skew,
         capacity=question.capacity,
-        **{name: written(getattr(question, name)) for name in TUNED},
-        lora_rank=question.lora_rank or 0,
+        **tuning,
     )
 
 

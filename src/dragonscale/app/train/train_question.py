@@ -125,9 +125,10 @@ def read_given(question: Any, space: Space) -> tuple[Plan | None, list[str]]:
             raise InputError(
                 f"The plan {shorten(text)} has {name}={own}, and --{name} is {','.join(values)}; leave out either."
             )
+        value = next(iter(values))
         if name in named:
-            notes.append(f"The plan file says {own} for --{name}; {values[0]} is taken.")
-        plan = replace(plan, **{name: values[0]})
+            notes.append(f"The plan file says {own} for --{name}; {value} is taken.")
+        plan = replace(plan, **{name: value})
     _check_fixed(plan, named, space, text, question)
     return plan, notes
 

@@ -8,7 +8,7 @@ import { html, useContext, useMemo, useState } from "../html.js";
 import { WhatIf } from "../whatif.js";
 import { PlanEditor } from "./train_plan.js";
 
-const PLACED = ["model", "on", "batch", "seq", "tokens", "stack", "numerics", "dtype", "plan", "fix", "remat", "price", "set"];
+const PLACED = ["model", "on", "batch", "seq", "tokens", "method", "stack", "numerics", "dtype", "plan", "fix", "remat", "price", "set"];
 const ELSEWHERE = ["alone", "profile", "scaling"];
 const DTYPES = ["", "bf16", "fp8", "fp16", "fp32", "mxfp8", "nvfp4", "mxfp4", "int8"];
 const HINT = 90;
@@ -92,7 +92,9 @@ export function TrainForm({ fields, said, sliders, error, dropped, drag, set }) 
       ${!fields.plan && html`<${TextField} label="Settings that plans must have" name="fix" value=${fields.fix} placeholder="tp8,zero=1|3" onChange=${put("fix")} />
         <${TextField} label="Recompute policies" name="remat" value=${fields.remat} placeholder="any" onChange=${put("remat")} about="none, selective, matmuls, block, offload …" />`}
     </${Group}>
-    <${Group} title="Software and price" open=${Boolean(fields.stack || fields.numerics || fields.dtype || fields.price)}>
+    <${Group} title="Software and price" open=${Boolean(fields.method || fields.stack || fields.numerics || fields.dtype || fields.price)}>
+      <${ChoiceField} label="What is trained" name="method" value=${fields.method || ""} onChange=${put("method")}
+        choices=${["", "lora", "qlora", "dpo", "orpo", "kto", "reward"].map((one) => ({ value: one, text: one || "every weight" }))} />
       <${ChoiceField} label="Stack" name="stack" value=${fields.stack || "auto"} onChange=${(value) => set({ stack: value === "auto" ? "" : value })}
         choices=${["auto", ...catalogue.stacks.filter((one) => one !== "auto")].map((one) => ({ value: one, text: one === "auto" && said ? `auto: ${said.stack}` : one }))} />
       <${ChoiceField} label="Gradients" name="numerics" value=${fields.numerics || ""} onChange=${put("numerics")}
