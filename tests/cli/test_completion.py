@@ -44,7 +44,7 @@ def test_bash_completes_words_flags_and_values(scripts: dict[str, Path], tmp_pat
         "dscale train llama3-7": ["llama3-70b"],
         "dscale train --json llama3-7": ["llama3-70b"],  # a switch takes no value
         "dscale train --seq 8192 llama3-7": ["llama3-70b"],  # and --seq does
-        "dscale train llama3-70b --on h10": ["h100"],
+        "dscale train llama3-70b --on h10": ["h100-nvl", "h100-pcie", "h100"],
         "dscale train llama3-70b --stack torchtu": ["torchtune"],
         "dscale train --color = al": ["always"],  # as bash breaks --color=al
         "dscale train llama3-70b --largest ''": ["batch", "model"],

@@ -44,7 +44,7 @@ def test_a_question_is_a_frozen_value() -> None:
     assert pickle.loads(pickle.dumps(ModelsQuestion("llama3-8b", seq="32k"))).seq.tokens(Listener()) == 32768
     assert hash(copy.copy(question)) == hash(question)
     assert question != ChipsQuestion("here")
-    assert repr(ChipsQuestion("v5e")) == "ChipsQuestion(name='v5e', source='', layout='')"
+    assert repr(ChipsQuestion("v5e")) == "ChipsQuestion(name='v5e', source='', layout='', template=False)"
 
 
 def test_amounts_are_read_by_their_field_and_refused_in_its_name() -> None:

@@ -183,8 +183,8 @@ def test_what_does_not_fit_is_told_with_what_would(capsys: pytest.CaptureFixture
     report = json.loads(printed([*ASKED, *QUICK, "--batch", "100000", "--json"], capsys, code=3))
     assert report["configs"] == report["frontier"] == []
     assert "The largest batch that fits is" in " ".join(report["notes"])
-    text = printed(["serve", "llama3-70b", "--on", "v5e:2x2", "--plan", "tensor=4"], capsys, code=3)
-    assert "By bytes alone" in text
+    text = printed(["serve", "deepseek-v3", "--on", "h100:8", "--plan", "tensor=8"], capsys, code=3)
+    assert "The smallest slice that holds it is h100:16" in text  # its bytes alone would fit on eight
 
 
 def test_speculation_disaggregation_and_prefixes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -387,6 +387,15 @@ def test_the_cache_is_its_pages_times_their_bytes(capsys: pytest.CaptureFixture[
         held = use["cache_bytes"] + use["free_bytes"]
         assert use["pages"] * use["page_tokens"] * use["token_bytes"] == pytest.approx(held, rel=1e-3)
         assert one["batch"] * use["sequence_bytes"] == pytest.approx(use["cache_bytes"])
+
+
+def test_a_checkpoint_in_fp8_is_named_where_sixteen_bits_miss_the_target(capsys: pytest.CaptureFixture[str]) -> None:
+    for model, told in {"qwen3-32b": "Qwen publishes it so", "olmo2-32b": ""}.items():
+        asked = ["serve", model, "--on", "h100:1", "--tpot", "24ms", "--json"]
+        notes = json.loads(printed(asked, capsys, code=4))["notes"]
+        (note,) = (note for note in notes if note.startswith("Quantised to fp8 it would"))
+        assert ("publishes it" in note) == bool(told)
+        assert told in note
 
 
 def test_force_says_what_cannot_even_be_judged(capsys: pytest.CaptureFixture[str]) -> None:

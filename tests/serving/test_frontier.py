@@ -9,6 +9,7 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.serving.bands import ServedKind, band_of
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment
@@ -88,6 +89,23 @@ def test_of_what_costs_nearly_the_same_the_smallest_comes_first(configs: list[Co
         assert small.cost == pytest.approx(dearer * large.cost)
         assert (best([large, small], ASK, 2)[0] is small) == first
         assert {one.chips for one in best([large, small], ASK, 2)} == {1, large.chips}
+
+
+def test_experts_are_dealt_out_where_that_gains_more_than_the_band(configs: list[Config]) -> None:
+    """Tensor parallelism of the same chips stands first while its fast end reaches the other's tokens."""
+    plain = next(one for one in configs if one.plan.tensor == one.chips == 8 and one.meets)
+    high = band_of(ServedKind("h100", plain.engine, True), "tokens").high
+    dealt, both = (replace(plain.plan, tensor=1, data=8, expert=8), replace(plain.plan, expert=8))
+    for gain, first in ((0.9 * high, True), (1.3 * high, False)):
+        made = replace(plain.state, requests=float(plain.state.requests) * (1 + gain))
+        for plan in (dealt, both):
+            other = replace(plain, plan=plan, state=made)
+            assert (best([plain, other], ASK, 2)[0] is plain) == first
+    made = replace(plain.state, requests=float(plain.state.requests) * (1 + high / 2))
+    split = replace(plain, plan=dealt, state=made)
+    narrow = replace(plain, plan=replace(plain.plan, weights="int4"))
+    for other in (replace(plain, meets=False), narrow, replace(plain, plan=replace(both, tensor=8))):
+        assert best([split, other], ASK, 2)[0] is split
 
 
 def test_the_best_meets_the_targets_at_the_least_cost() -> None:

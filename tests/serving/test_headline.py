@@ -189,6 +189,18 @@ def test_a_batch_that_cannot_or_need_not_grow_is_not_told_to() -> None:
     """Steps of small kernels: a larger batch costs little up to the batch at which matmuls take over, if it fits."""
     asked = read_question(ServeQuestion("gpt-oss-120b", on="h100:8", plan="dp8 ep8"))
     small, *_, large = sorted(search(asked), key=lambda one: one.batch)
-    assert "a larger batch costs little" in _for_latency(asked, small, 1000.0)
-    assert "a larger batch" not in _for_latency(asked, replace(small, most=small.batch), 1000.0)
-    assert "a larger batch" not in _for_latency(asked, large, large.batch / 2)
+    assert "a larger batch costs little" in _for_latency(asked, small, 1000.0, [])
+    assert "a larger batch" not in _for_latency(asked, replace(small, most=small.batch), 1000.0, [])
+    assert "a larger batch" not in _for_latency(asked, large, large.batch / 2, [])
+
+
+def test_fewer_chips_are_advised_only_where_they_lose_little() -> None:
+    asked = read_question(ServeQuestion("gpt-oss-120b", on="h100:8", plan="dp8 ep8"))
+    eight = search(asked)[0]
+    half = replace(eight.state, requests=float(eight.state.requests) / 2)
+    four = replace(eight, plan=replace(eight.plan, data=4, expert=4), state=half)
+    slow = replace(four, state=replace(half, met=float(half.met) + 100))
+    few = replace(four, state=replace(half, requests=float(half.requests) / 2))
+    assert float(slow.state.tpot) > 1.1 * float(four.state.tpot)
+    for other, told in ((four, True), (slow, False), (few, False), (eight, False), (replace(four, meets=False), False)):
+        assert ("fewer chips" in _for_latency(asked, eight, 1000.0, [eight, other])) == told

@@ -121,6 +121,15 @@ def test_spot_chips_are_taken_away_and_waited_for_but_not_paid_meanwhile() -> No
     assert spot.seconds > spot.busy_s / 0.63 > kept.seconds
 
 
+def test_nine_runs_in_ten_by_chance_and_by_clusters() -> None:
+    known, published = (run_goodput(PIECE, 60 * DAY, 1e12, Conditions(mtbf=mtbf)) for mtbf in (DAY, None))
+    lost = known.restart_s + known.interval_s / 2
+    each = math.sqrt(lost**2 + known.interval_s**2 / 12)
+    assert known.more_s == pytest.approx(1.2816 * math.sqrt(known.failures) * each)
+    lost = published.restart_s + published.interval_s / 2
+    assert published.more_s > 1.2816 * 0.57 * published.failures * lost
+
+
 def test_the_spread_is_that_of_published_rates() -> None:
     table = beside(failures.__file__, "failures.toml")
     logs = [math.log(rate) for rate in table["rates"].values()]

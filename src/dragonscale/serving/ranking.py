@@ -7,6 +7,7 @@ from typing import Any
 import numpy
 
 from dragonscale.plan.pareto import front
+from dragonscale.serving.bands import ServedKind, band_of
 from dragonscale.serving.frontier import OUTPUTS_VARY, Ask, Config
 from dragonscale.serving.narrowing import NEARLY
 
@@ -101,8 +102,8 @@ to fill and to lose."""
 
 def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
     """Those that meet the targets, cheapest per token first (most tokens per chip where there is no price), and before
-    them the smallest that costs nearly as little; one batch each, the smallest that makes nearly as many tokens: a
-    larger one only makes its requests wait.
+    them the smallest that costs nearly as little and is plainest; one batch each, the smallest that makes nearly as
+    many tokens: a larger one only makes its requests wait.
 
     With a rate, what counts is the fleet: as many whole replicas as it takes.
     """
@@ -110,9 +111,10 @@ def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
     for one in configs:
         alike.setdefault(one.place, []).append(one)
     leaders = first_of_each(configs, lambda one: worth(one, ask), count)
-    if ask.rate is None and leaders:
-        small = smallest_of(configs, leaders[0])
-        leaders = [small, *(one for one in leaders if one.place != small.place)][:count]
+    if leaders:
+        small = smallest_of(configs, leaders[0]) if ask.rate is None else leaders[0]
+        plain = plainest_of(configs, small, ask)
+        leaders = [plain, *(one for one in leaders if one.place != plain.place)][:count]
     return [_smallest(one, alike[one.place], ask) for one in leaders]
 
 
@@ -120,6 +122,24 @@ def smallest_of(configs: Sequence[Config], leader: Config) -> Config:
     """The one of the fewest chips that costs nearly as little as the cheapest."""
     like = [one for one in configs if (one.meets, one.usd_per_h is None) == (leader.meets, leader.usd_per_h is None)]
     return min((one for one in like if one.cost <= (1 + CLOSE) * leader.cost), key=lambda one: (one.chips, one.cost))
+
+
+def plainest_of(configs: Sequence[Config], leader: Config, ask: Ask) -> Config:
+    """Tensor parallelism alone, on as many chips of a node, where dealing out experts or attention gains no more over
+    it than it may gain itself by the fast end of its band: the plan that people run first."""
+    plan, chip = leader.plan, leader.piece.chip
+    if leader.is_fleet or plan.data * plan.expert == 1:
+        return leader
+    within = (1 + band_of(ServedKind(chip.name, leader.engine, True), "tokens").high) * worth(leader, ask)[2]
+    alike = leader.meets, chip, leader.engine, plan.weights, plan.chips
+    plain = [
+        one
+        for one in configs
+        if (one.meets, one.piece.chip, one.engine, one.plan.weights, one.plan.tensor) == alike
+        and (one.chips, one.plan.expert) == (plan.chips, 1)
+        and worth(one, ask)[2] <= within
+    ]
+    return min(plain, key=lambda one: worth(one, ask), default=leader)
 
 
 def _smallest(leader: Config, others: Sequence[Config], ask: Ask) -> Config:

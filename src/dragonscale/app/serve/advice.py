@@ -7,14 +7,12 @@ from typing import Any
 
 from dragonscale.app.serve.config import STEP_SCORES, WIRES, first
 from dragonscale.app.serve.formats import known_engine
-from dragonscale.app.serve.remedies import quality_of
-from dragonscale.app.serve.search import parameter_count, search
+from dragonscale.app.serve.remedies import quantize_text
+from dragonscale.app.serve.search import search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, ServeRequest
 from dragonscale.app.serve.variants import solved_limits
-from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import Chip, Slice
-from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.units import render
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import bits, narrower_formats
@@ -27,7 +25,7 @@ from dragonscale.serving.legality import caches, rules
 from dragonscale.serving.narrowing import PACE_S, PATIENCE_S
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.ranking import best
-from dragonscale.serving.space import Lot, parts_of, slices_of, smallest_slice, splits, stack
+from dragonscale.serving.space import Lot, parts_of, slices_of, splits, stack
 from dragonscale.serving.targets import LATENCIES, MEAN
 
 BUDGET = 8192
@@ -56,7 +54,7 @@ def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Seq
         "cache reads": _for_cache(asked, config),
         "compute": _for_compute(asked, config, critical),
         "collectives": _for_wires(config, report),
-        "latency": _for_latency(asked, config, critical),
+        "latency": _for_latency(asked, config, critical, configs),
         "host": "fewer chips or a larger batch, so that steps outlast the host's work for them",
     }
     against = f"{render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')}"
@@ -88,10 +86,20 @@ def _of_pools(pair: Pools, step: str, remedy: str) -> tuple[str, str, str]:
     return f"Pools are bound by {bound}: {change}", bound, change
 
 
-def _for_latency(asked: ServeAsked, config: Config, critical: float) -> str:
+def _for_latency(asked: ServeAsked, config: Config, critical: float, configs: Sequence[Config]) -> str:
+    tokens, tpot = config.tokens_per_chip, float(config.state.tpot)
+    alike = [one for one in configs if (one.piece.chip, one.engine) == (config.piece.chip, config.engine)]
+    fewer = [
+        one
+        for one in alike
+        if one.plan.chips < config.plan.chips
+        and (one.meets or not config.meets)
+        and one.tokens_per_chip >= (1 - WORTH) * tokens
+        and float(one.state.tpot) <= (1 + WORTH) * tpot
+    ]
     ways = {
         "a larger batch costs little": config.batch < min(critical, config.most),
-        "fewer chips for each replica lose little": config.plan.chips > 1,
+        "fewer chips for each replica lose little": bool(fewer),
         "drafts make more of each step (--accept)": not (config.drafts or asked.draft_by(config.engine)),
     }
     return ", and ".join(way for way, helps in ways.items() if helps) or "an engine that launches faster"
@@ -288,18 +296,14 @@ def _widest(asked: ServeAsked, piece: Slice, formats: Formats) -> ServingPlan:
 
 
 def _holds(asked: ServeAsked, chip: Chip) -> str:
-    """The smallest slice of the same chip that does hold it."""
-    if asked.saved is None:
-        found = search(replace(asked, targets=((chip, None),)))
-        if found:
-            smallest = min(found, key=lambda one: one.chips)
-            return f"The smallest slice that holds it is {smallest.piece}, with {smallest.plan}."
-    formats = asked.formats(chip)[-1]
-    length = asked.ask.prompt + asked.ask.output
-    cache = (asked.batch or 1) * length * kv_bytes_per_token(asked.model, formats.kv)
-    size = parameter_count(asked) * dtype_bytes(formats.weights) + cache
-    ideal = smallest_slice(chip, size / asked.engine_on(chip).memory.share)
-    return "" if ideal is None else f"By bytes alone ({size / 1e9:,.0f} GB) it takes at least {ideal}."
+    """The smallest slice of the same chip that does hold it; of a given plan, in its formats and by any other."""
+    if asked.saved is not None:
+        plan = asked.saved.plan
+        words = {"weights": plan.weights, "compute": plan.compute, "kv_dtype": plan.kv, "attention": plan.attention}
+        asked = replace(asked, saved=None, question=replace(asked.question, **words, dtype="", quantize=""))
+    found = search(replace(asked, targets=((chip, None),)))
+    smallest = min(found, key=lambda one: one.chips, default=None)
+    return "" if smallest is None else f"The smallest slice that holds it is {smallest.piece}, with {smallest.plan}."
 
 
 def _narrower_fit(asked: ServeAsked) -> str:
@@ -311,10 +315,7 @@ def _narrower_fit(asked: ServeAsked) -> str:
         return ""
     one = max(found, key=lambda config: (bits(config.plan.weights), config.tokens_per_chip))
     narrow = one.plan.weights
-    return (
-        f"Quantised to {narrow} it fits: {one.plan} on {one.piece} (--quantize {narrow}; "
-        f"{quality_of(asked.model, narrow)})."
-    )
+    return f"Quantised to {narrow} it fits: {one.plan} on {one.piece} ({quantize_text(asked.model, narrow)})."
 
 
 def _by_batch_fit(asked: ServeAsked) -> str:

@@ -10,6 +10,7 @@ from dragonscale.app.serve.config import violations
 from dragonscale.app.serve.formats import formats_for
 from dragonscale.app.serve.search import excess, search
 from dragonscale.app.serve.serve_question import ServeAsked
+from dragonscale.models.catalogue import published_fp8
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, chip_names, load_chip
 from dragonscale.physics.units import render
@@ -142,6 +143,12 @@ def quality_of(model: Transformer, dtype: str) -> str:
     return f"{words}; measured on Llama 3.1, not on {model.name}" if elsewhere else words
 
 
+def quantize_text(model: Transformer, dtype: str) -> str:
+    """How to ask for a narrower format, what it costs in quality, and as what it is published in it."""
+    ready = published_fp8(model.name) if dtype == "fp8" else ""
+    return f"--quantize {dtype}; {quality_of(model, dtype)}" + (f"; {ready}, as {model.name}-fp8 here" if ready else "")
+
+
 def _quality_note(asked: ServeAsked, plan: ServingPlan) -> str:
     alone = f" (weights only, multiplied in {plan.compute})" if plan.compute in WIDE else ""
     return (
@@ -242,7 +249,7 @@ def _changes(asked: ServeAsked, config: Config) -> Iterator[str]:
         one = _cheapest([one for one in quantized if is_quantized(one.plan.weights, asked.model)])
         if one is not None:
             narrow = one.plan.weights
-            how = f" (--quantize {narrow}; {quality_of(asked.model, narrow)})"
+            how = f" ({quantize_text(asked.model, narrow)})"
             yield _told(f"Quantised to {narrow} it would", one, how)
 
 

@@ -77,6 +77,8 @@ def lead_text(report: records.ServeReport) -> str:
     close = all(first.paid <= (1 + CLOSE) * one.paid and first.chips < one.chips for one in cheaper)
     if cheaper and first.replicas is None and close:
         return f"#1 has the fewest chips of those within {CLOSE:.0%} of the lowest cost"
+    if cheaper and first.data * first.expert == 1 and all(one.data * one.expert > 1 for one in cheaper):
+        return "#1 is tensor parallelism alone; dealing out experts or attention gains less than the estimate's error"
     run = "#1 was run, and keeps its targets with a margin; the others were not"
     return run if cheaper and report.simulated else ""
 
@@ -110,7 +112,7 @@ def speculation_blocks(found: records.Speculation) -> list[laid.Block]:
     else:
         until = f"From a batch of {found.hurts_from_batch:,} on drafting only hurts."
     accepted = ", ".join(f"{chance:.0%}" for chance in found.acceptance)
-    title = f"speculation: drafts by {found.drafter}, {accepted} accepted, batch {found.batch:,}"
+    title = f"speculation: drafts by {found.drafter}, {accepted} accepted, batch {found.batch:,}, decoding alone"
     best = {"faster": lambda row: f"{row.speedup:.2f}x" + (" best" if row.drafts == found.best_drafts else "")}
     return [grids.grid("serve-drafts", found.rows, title, until, best)]
 
@@ -254,10 +256,13 @@ def _timed(report: records.ServeReport, first: records.ConfigReport, name: str) 
 
 
 def tpot_text(report: records.ServeReport, first: records.ConfigReport) -> str:
-    """The time per output token; beside a decode step alone where prefill of other requests comes between."""
-    text = _timed(report, first, "tpot")
-    longer = first.tpot_s > 1.01 * first.decode_step_s and not first.drafts
-    return text + (f"; {amount(first.decode_step_s, 's')} without prefill of other requests" if longer else "")
+    """The time per output token; beside a decode step alone (or a loop that drafts) where prefill of other requests
+    comes between."""
+    drafted = report.speculation.rows if report.speculation is not None else []
+    loop = next((row.per_token_s for row in drafted if row.drafts == first.drafts), first.tpot_s)
+    step = loop if first.drafts else first.decode_step_s
+    longer = f"; {amount(step, 's')} without prefill of other requests" if first.tpot_s > 1.01 * step else ""
+    return _timed(report, first, "tpot") + longer
 
 
 def throughput_text(report: records.ServeReport, first: records.ConfigReport) -> str:

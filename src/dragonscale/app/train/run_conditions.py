@@ -5,9 +5,7 @@ import re
 from dragonscale.app.given import read_part
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.errors import InputError, shorten
-from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.price_book import SPOT
-from dragonscale.physics.hardware.prices import price_kind
 from dragonscale.physics.units import parse
 from dragonscale.training.goodput import Conditions
 
@@ -24,7 +22,7 @@ def _seconds(text: str, flag: str, example: str) -> float | None:
     return seconds
 
 
-def read_conditions(question: TrainQuestion, chip: Chip) -> Conditions:
+def read_conditions(question: TrainQuestion) -> Conditions:
     """What the flags say of failures and checkpoints."""
     rate, *words = (part.strip() for part in question.storage.split(","))
     if words and words != ["sync"]:
@@ -43,6 +41,6 @@ def read_conditions(question: TrainQuestion, chip: Chip) -> Conditions:
         bool(words) or rate == "sync",
         _seconds(question.mtbf, "--mtbf", "3h"),
         spares,
-        price_kind(chip) == SPOT,
+        question.pricing.strip().lower() == SPOT,
         _seconds(question.restart, "--restart", "5m"),
     )

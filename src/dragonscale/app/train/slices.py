@@ -72,8 +72,9 @@ def slice_row(one: Tried, tokens: float | None) -> records.SliceRow:
     own, *others = stack_rows(one.stacks, why=False)
     days = cost = None
     with suppress(Infeasible):  # of a run that failures leave no time, nothing is said
-        run = tokens and planned_run(job, best.plan, run_seconds(job, best.seconds, tokens))
-        days, cost = (run.seconds / DAY, run.dollars(job.slice)) if run else (None, None)
+        if tokens:
+            run = planned_run(job, best.plan, run_seconds(job, best.seconds, tokens))
+            days, cost = run.seconds / DAY, run.dollars(job.slice)
     numbers = own.step_s, one.tokens_per_s, own.mfu, one.usd_per_mtok, days, cost
     priced = "no price known" if price is None else ""
     row = name, job.slice.chips, own.plan, *numbers, priced, own.stack, others, own.tight

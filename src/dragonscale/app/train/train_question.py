@@ -188,7 +188,7 @@ class TrainAsked:
         job = next((one for one in usual_jobs(job) if one.stack.name == self.taken), job)
         room = {"capacity": asked.capacity} if asked.capacity else {}
         stack = change(job.stack, "experts", skew=job.stack.experts.skew * asked.skew, **room)
-        words = {"documents": self.documents, "headroom": self.headroom, "run": read_conditions(asked, where.chip)}
+        words = {"documents": self.documents, "headroom": self.headroom, "run": read_conditions(asked)}
         return tuned(replace(job, stack=stack, **words), self.tuning)
 
 

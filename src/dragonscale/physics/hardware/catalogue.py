@@ -71,7 +71,7 @@ def _based(table: dict[str, Any]) -> dict[str, Any]:
 def _resolve(name: str) -> str:
     spelling = _spelling(name)
     if spelling not in _names():
-        meant = _names().get(nearest(spelling, _names(), 0.6), "")
+        meant = nearest(spelling, chip_names(), 0.6) or _names().get(nearest(spelling, _names(), 0.6), "")
         hint = "A path ending in .toml or .yaml describes a chip of your own."
         raise unknown("chip", name, chip_names(), hint, meant)
     return _names()[spelling]

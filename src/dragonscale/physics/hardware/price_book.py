@@ -98,7 +98,7 @@ def price_book(chip: Chip) -> list[Offer]:
 
 def offered_price(chip: Chip, kind: str, chips: int = 1) -> Quantity | None:
     """The price of an hour by its kind, for a slice of so many chips; None where the book has none. Of several the
-    median is taken, of a range its middle."""
+    median is taken, of a range its middle; of spot prices the lowest, as such jobs go where chips are left over."""
     book = price_book(chip)
     if kind in ("low", "high"):
         every = [offer for offer in book if offer.kind in ("on-demand", "list")]
@@ -113,7 +113,8 @@ def offered_price(chip: Chip, kind: str, chips: int = 1) -> Quantity | None:
         every = [offer for offer in book if offer.kind == kind]
         if kind == "list":
             return chip.facts.get("list_price")
-        value = statistics.median(offer.middle for offer in every) if every else 0.0
+        taken = [offer.usd_per_h for offer in every] if kind == SPOT else [offer.middle for offer in every]
+        value = (min if kind == SPOT else statistics.median)(taken) if every else 0.0
     return Quantity(value, "USD/h", kind, note=max(offer.date for offer in every)) if every else None
 
 
@@ -183,6 +184,9 @@ class Tariff:
         found, facts = self.price(chip, chips), {path: fact for path, fact in chip.facts.items() if path != "price"}
         if found is chip.facts.get("price"):
             return chip
+        usual = chip.facts.get("price")
+        if found and usual and found.source in KINDS:
+            found = replace(found, also=(usual,))
         return replace(chip, price=found and found.value, facts=facts | ({"price": found} if found else {}))
 
 

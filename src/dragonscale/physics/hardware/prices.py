@@ -119,7 +119,10 @@ def price_text(chip: Chip) -> str:
         return "no price known"
     kind, date = price_kind(chip), price_date(chip)
     words = f"${chip.price:,.2f}/h" + (f" {kind}" if kind else "") + (f", {date}" if date else "")
-    known = chip.list_price is not None and kind not in ("list", "high", "owned")
+    known = chip.list_price is not None and kind != "list"
+    fact = chip.facts.get("price")
+    if fact is not None and fact.source in KINDS and fact.also:
+        return f"{words}; on demand ${fact.also[0].value:,.2f}"
     return f"{words}; list ${chip.list_price:,.2f}" if known else words
 
 
