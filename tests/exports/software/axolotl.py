@@ -2,10 +2,8 @@
 
 import json
 import sys
-import types
 
 sys.path.pop(0)  # this file has the package's name
-sys.modules["ring_flash_attn"] = types.ModuleType("ring_flash_attn")  # kernels, which decide nothing here
 
 import yaml
 from axolotl.utils.schemas.config import AxolotlInputConfig
