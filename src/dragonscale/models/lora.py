@@ -33,10 +33,12 @@ _NAMES = beside(__file__, "adapters.toml")
 
 @dataclass(frozen=True)
 class Adapters:
-    """Adapters of a `rank` (0: none) on weights of these names, all matmuls of the layers without any."""
+    """Adapters of a `rank` (0: none) on weights of these names, all matmuls of the layers without any. `scalar`: the
+    head gives one number a token, as a reward model's does."""
 
     rank: int = 0
     weights: frozenset[str] = frozenset()
+    scalar: bool = False
 
     def takes(self, op: Op) -> bool:
         """Whether a line gets adapters."""
@@ -65,6 +67,9 @@ ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "kv_a_proj_with_mqa")
 def adapted(program: Program, adapters: Adapters) -> Program:
     """A program whose layers have adapters, and in which nothing else is trained; modules that predict further tokens
     are left out."""
+    if adapters.scalar:
+        *others, head = program.sections
+        program = replace(program, sections=(*others, replace(head, dims=head.dims | {"v": 1})), extras=())
     if not adapters.rank:
         return program
     ends = {program.sections[0].name, program.sections[-1].name}

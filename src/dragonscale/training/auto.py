@@ -26,6 +26,8 @@ class AutoChoice(UsualChoice, frozen=True, kw_only=True):
 
     stacks: tuple[str, ...]
     experts: bool | None = None
+    tuned: bool = False
+    """Whether it is for fine-tuning by a method other than full alone."""
 
 
 class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,7 +65,14 @@ def production_runs() -> tuple[ProductionRuns, ...]:
     return msgspec.convert(shipped_table("training", "auto.toml")["production"], tuple[ProductionRuns, ...])
 
 
-def auto_choice(piece: Slice, model: Transformer) -> AutoChoice:
-    """What people run there, with the reason."""
+def auto_choice(piece: Slice, model: Transformer, tuned: bool = False) -> AutoChoice:
+    """What people run there, with the reason.
+
+    >>> from dragonscale.physics.hardware import parse_slice
+    >>> from dragonscale.models import load_model
+    >>> auto_choice(parse_slice("h100:1"), load_model("llama3-8b"), tuned=True).stacks
+    ('axolotl', 'hf')
+    """
     experts = any("e" in section.dims for section in model.program().sections)
-    return next(one for one in auto_choices() if one.suits(piece.chip) and one.experts in (None, experts))
+    suit = (one for one in auto_choices() if one.suits(piece.chip) and one.experts in (None, experts))
+    return next(one for one in suit if tuned or not one.tuned)

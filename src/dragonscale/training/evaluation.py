@@ -35,7 +35,7 @@ from dragonscale.training.stages import StageLayers, layout_problem, stage_layer
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, shared_passes, step_time
 from dragonscale.training.step_ledger import MATMULS, WIRES, Stepped, lower_bound, step_lines
 from dragonscale.training.timers import expected_timer
-from dragonscale.training.tuning import Tuning
+from dragonscale.training.tuning import FULL, Tuning
 from dragonscale.training.xla_memory import section_parts, xla_held
 
 NUMBERS = (*AXES, "microbatch", "virtual")
@@ -83,12 +83,14 @@ class Job:
         return float(sum(training_flops(self.model.program().sections, work).values()))
 
 
-def make_job(model: Transformer, piece: Slice, batch: int, sequence: int, stack: str = "generic") -> Job:
+def make_job(
+    model: Transformer, piece: Slice, batch: int, sequence: int, stack: str = "generic", tuning: Tuning = FULL
+) -> Job:
     """A job with its software stack by name; `auto` is the first that people run there, until `usual_jobs` are
     weighed."""
-    choice = auto_choice(piece, model) if stack == AUTO else None
+    choice = auto_choice(piece, model, tuning.method != "full") if stack == AUTO else None
     runs = load_stack(choice.stacks[0] if choice else stack)
-    return Job(model, piece, batch, sequence, runs, auto=choice.why if choice else "")
+    return tuned(Job(model, piece, batch, sequence, runs, auto=choice.why if choice else ""), tuning)
 
 
 def tuned(job: Job, tuning: Tuning) -> Job:
@@ -115,7 +117,7 @@ def usual_jobs(job: Job) -> list[Job]:
     """The job with each stack that people run there, the most usual first; as it is where its stack was named."""
     if not job.auto:
         return [job]
-    choice = auto_choice(job.slice, job.model)
+    choice = auto_choice(job.slice, job.model, job.tuning.method != "full")
     return [replace(job, stack=as_asked(job, name), auto=choice.why) for name in choice.stacks]
 
 
@@ -236,7 +238,7 @@ def judge_setting(setting: Setting, numbers: dict[str, Any], wires: Wires, layer
         lines[section.name] = costed_section(setting, section, numbers["microbatch"], wires)
         held[section.name] = section_bytes(setting, section, numbers["microbatch"], mesh)
     bounds = section_sums(setting, lines, "bound_s")
-    least = shared_passes(*laid, lambda one: bound_passes(bounds, one.plan))
+    least = shared_passes(*laid, lambda one: bound_passes(bounds, one.plan, one.tuning.passes))
     least = Parts(bounds, held, layers, microbatches, *least)
     bound = step_time(setting, numbers, least, wires, bound=True)
     parts, time = replace(least, forward={}, backward={}), None

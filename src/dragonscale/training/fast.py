@@ -280,7 +280,8 @@ def cost_rows(rows: PlanRows, plan: Plan, remats: tuple[str, ...], bound: bool =
         if setting.stack.memory.kept_moves:  # moving what a policy keeps takes time
             for section in setting.sections:
                 held[section.name] = replace(held[section.name], activations=_kept(rows, here, section))
-        passes.append(bound_passes(sums, here.plan) if bound else layer_passes(here, sums, held, *rounds))
+        least = bound_passes(sums, here.plan, here.tuning.passes) if bound else None
+        passes.append(least or layer_passes(here, sums, held, *rounds))
     forward, backward = ({name: _stacked([one[way][name] for one in passes]) for name in sums} for way in (0, 1))
     return Costs({name: _once(one) if not bound else one for name, one in sums.items()}, forward, backward, held, saved)
 

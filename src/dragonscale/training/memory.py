@@ -110,7 +110,7 @@ class WeightShares:
 
 
 def section_shares(setting: Setting, section: Section, mesh: Mesh, apart: bool = True) -> WeightShares:
-    """A section's weights by what becomes of them; `apart` as in `weight_shares`."""
+    """A section's weights by what becomes of them."""
     rules, sums = setting.rules(section), dict.fromkeys((one.name for one in fields(WeightShares)), 0.0)
     frozen = {weight.name for op in section.ops if op.frozen for weight in op.weights}
     narrow = {weight.name for op in section.ops if quantizes(setting.tuning, section, op) for weight in op.weights}
@@ -138,7 +138,8 @@ def section_bytes(setting: Setting, section: Section, microbatch: Number, mesh: 
     width = weight_bytes(plan, stack, setting.slice.chip)
     gathered = (1 - piped) * shards * (plan.zero == 3)
     return Held(
-        weights=(1 - gathered) * used * width + untrained_bytes(setting, own, gathered),
+        weights=(1 - gathered) * (used * width + frozen_bytes(setting, own, False))
+        + gathered * frozen_bytes(setting, own, True),
         gradients=(state + piped * (used - state) if plan.zero >= 2 else used) * stack.state.gradient_bytes,
         optimizer=state_bytes(plan, stack, state, own.matrices, shards),
         gathered=gathered * (used * width + _stored(setting, own.frozen, own.quantized)),
@@ -167,13 +168,12 @@ def _stored(setting: Setting, frozen: Number, quantized: Number) -> Number:
     return (frozen - quantized) * setting.stack.state.frozen_bytes + quantized * setting.tuning.frozen_bytes
 
 
-def untrained_bytes(setting: Setting, own: WeightShares, gathered: Number) -> Number:
+def frozen_bytes(setting: Setting, own: WeightShares, sharded: bool) -> Number:
     """Bytes of frozen weights at rest, and of models that lie beside the trained one, in bf16."""
-    whole = _stored(setting, own.frozen, own.quantized)
-    shard = _stored(setting, own.frozen_state, own.quantized_state)
     others = setting.tuning.copies * 2.0
-    whole, shard = whole + others * (own.used + own.frozen), shard + others * (own.state + own.frozen_state)
-    return whole + gathered * (shard - whole)
+    if sharded:
+        return _stored(setting, own.frozen_state, own.quantized_state) + others * (own.state + own.frozen_state)
+    return _stored(setting, own.frozen, own.quantized) + others * (own.used + own.frozen)
 
 
 def _distinct(section: Section, mesh: Mesh, rules: Rules) -> Number:

@@ -137,6 +137,12 @@ class LayerPass:
         shown = sum((exposed for _, exposed in self.moves.values()), 0.0)
         return self.kernels + self.recomputed + self.host + self.copies + shown
 
+    def repeated(self, times: float) -> "LayerPass":
+        """The same run so often: of a model that is trained, and of references to it."""
+        names = [item.name for item in fields(self) if item.name != "moves"]
+        moves = {name: (times * seconds, times * shown) for name, (seconds, shown) in self.moves.items()}
+        return LayerPass(**{name: times * getattr(self, name) for name in names}, moves=moves)
+
     def beside(self, other: "LayerPass", share: Number) -> "LayerPass":
         """The mean of layers of which a share runs as another does."""
 

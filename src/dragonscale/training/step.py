@@ -91,7 +91,7 @@ def layer_passes(
         # Quantised weights are written out in bf16 for each use.
         written = timer.copy(held[name].quantized * (setting.tuning.frozen_bytes + WEIGHT_BYTES))
         again = 2.0 if remat in ("block", "offload") else 1.0
-        forward[name] = forward_pass(run, copied + written)
+        forward[name] = forward_pass(run, copied + written).repeated(1 + setting.tuning.passes)
         backward[name] = backward_pass(run, reduced_often(plan), copied + added + again * written)
     return forward, backward
 
@@ -114,12 +114,12 @@ def state_often(plan: Plan, stack: Stack, pipe: Number, microbatches: Number) ->
     return 1.0, 1.0
 
 
-def bound_passes(sums: dict[str, SectionSums], plan: Plan) -> Passes:
+def bound_passes(sums: dict[str, SectionSums], plan: Plan, passes: float = 0.0) -> Passes:
     """The same at best: kernels at their bound, everything else hidden."""
     forward, backward = {}, {}
     for name, one in sums.items():
         remat = plan.remat if "block" in name else "none"
-        forward[name] = LayerPass(one.of("kernels", "forward"), 0.0, 0.0, 0.0, 0.0, {})
+        forward[name] = LayerPass(one.of("kernels", "forward") * (1 + passes), 0.0, 0.0, 0.0, 0.0, {})
         kernels, again = one.of("kernels", "dgrad", "wgrad"), one.again.get(("kernels", remat), 0.0)
         backward[name] = LayerPass(kernels, again, one.of("kernels", "wgrad"), 0.0, 0.0, {})
     return forward, backward

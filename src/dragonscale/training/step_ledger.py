@@ -91,7 +91,9 @@ def _section(step: Stepped, name: str) -> Iterator[LedgerLine]:
     sizes_tokens = setting.sequence / step.wires.mesh.size(*reading.rules.tokens)
     once = parts.layers.fullest.get(name, 1)
     gathered, scattered = state_often(setting.plan, setting.stack, step.numbers["pipe"], parts.microbatches)
-    for line in step.lines[name]:
+    for one in step.lines[name]:
+        # A reference or a teacher runs forward beside the trained model.
+        line = replace(one, times=one.times * (1 + setting.tuning.passes)) if one.phase == "forward" else one
         if line.phase in ("gradient", "update") and bucket(line) not in reduced_often(setting.plan):
             yield _reduced(line, step, once)
             continue
@@ -103,9 +105,9 @@ def _section(step: Stepped, name: str) -> Iterator[LedgerLine]:
             yield _plain(line, often * (gathered if line.carries == "weight" else scattered), run)
             continue
         yield _plain(line, often, run)
-        share = rerun_share(line, reading, remat, setting.stack)
+        share = rerun_share(one, reading, remat, setting.stack)
         if not isinstance(share, float) or share:
-            again = replace(line, expected_s=0.0) if is_kept(line, remat) else line
+            again = replace(one, expected_s=0.0) if is_kept(one, remat) else one
             yield _rerun(again, often, part * share, backward, step, sizes_tokens)
     yield from _overheads(name, forward, backward, often)
 

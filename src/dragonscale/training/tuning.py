@@ -55,7 +55,8 @@ class Tuning:
         """The adapters that a model's program has."""
         words = {"": (), "all": (), "all-linear": (), "attention": ATTENTION}
         named = self.targets.replace(",", " ").split()
-        return Adapters(self.rank, target_weights(words.get(self.targets, named))) if self.rank else Adapters()
+        weights = target_weights(words.get(self.targets, named)) if self.rank else frozenset[str]()
+        return Adapters(self.rank, weights, not self.logits)
 
     @property
     def frozen_bytes(self) -> float:
@@ -70,6 +71,10 @@ class Tuning:
         return " ".join([*words, kind, f"rank {self.rank}", f"({self.targets or 'all'})"])
 
 
+FULL = Tuning()
+"""Every weight on the next token."""
+
+
 @functools.cache
 def _table() -> dict[str, dict[str, object]]:
     return shipped_table("training", "tuning.toml")
@@ -79,6 +84,15 @@ def _table() -> dict[str, dict[str, object]]:
 def methods() -> dict[str, Method]:
     """The methods that are known, by name."""
     return msgspec.convert(_table()["methods"], dict[str, Method])
+
+
+RUN = ("full", "lora", "qlora")
+"""What our own program trains."""
+
+
+def unplanned_run(tuning: Tuning) -> str:
+    """Why our own program does not train by a method; empty if it does."""
+    return "" if tuning.method in RUN else f"stack dragonscale trains by {', '.join(RUN)}, not by {tuning.method}"
 
 
 def optimizer_named(text: str) -> str:

@@ -21,7 +21,7 @@ from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.plan.rules import Rules
 from dragonscale.training.expert_load import expert_room
-from dragonscale.training.memory import section_shares, state_bytes, untrained_bytes
+from dragonscale.training.memory import frozen_bytes, section_shares, state_bytes
 from dragonscale.training.plan import Plan, layer_policies
 from dragonscale.training.setting import Setting, pass_sizes
 from dragonscale.training.stack import ALIVE
@@ -32,15 +32,14 @@ BF16, FP32 = 2.0, 4.0
 
 @dataclass(frozen=True)
 class SectionParts:
-    """One pass through a section: bytes on one chip, each part once; `used` and `state` are elements of trained
-    weights, `matrices` those of the state that Muon orthogonalizes, `frozen` those that are not trained, as they are
-    used, and `untrained` their bytes."""
+    """One pass through a section: bytes on one chip, each part once; `used` and `state` are elements of
+    trained weights, `every` those of all, `matrices` those of the state that Muon orthogonalizes."""
 
     used: Number
     state: Number
     matrices: Number
     frozen: Number
-    untrained: Number
+    every: Number
     tied: Number
     saved: Number
     entry: Number
@@ -72,8 +71,8 @@ def section_parts(setting: Setting, section: Section, microbatch: Number, mesh: 
         used=own.used,
         state=own.state,
         matrices=own.matrices,
-        frozen=own.frozen,
-        untrained=untrained_bytes(setting, own, own.shards * (plan.zero == 3)),
+        frozen=frozen_bytes(setting, own, sharded=plan.zero == 3),
+        every=own.used + own.frozen,
         tied=sum((_table(section, array, rules, mesh) for array in shared), 0.0) if section.name == "head" else 0.0,
         saved=sum((elements(array) for array in _saved(section, plan)), 0.0) * BF16 if "block" in section.name else 0.0,
         entry=elements(saved_tensors(section, "block")[0]) * BF16 if "block" in section.name else 0.0,
@@ -124,9 +123,9 @@ def xla_held(
     flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)
     width = setting.program.sections[0].dims["d"]
     times = {**counts, "embed": 1, **dict.fromkeys(ends, 1)}
-    used, state, matrices, untrained = (
+    used, state, matrices, frozen = (
         sum(getattr(parts[name], part) * often for name, often in times.items())
-        for part in ("used", "state", "matrices", "untrained")
+        for part in ("used", "state", "matrices", "frozen")
     )
     sharded = plan.zero == 3
     blocks = [parts[name] for name in counts]
@@ -137,7 +136,7 @@ def xla_held(
     saved = flight * sum(kept[name] * often for name, often in counts.items())
     lines = [
         HeldLine("weights and optimizer", "master copy and optimizer state", state_bytes(plan, stack, state, matrices)),
-        HeldLine("frozen weights", "weights that are not trained", untrained),
+        HeldLine("frozen weights", "weights that are not trained", frozen),
         HeldLine("tokens", "tokens and targets", 2 * 4.0 * tokens * microbatches),
         HeldLine("compute copy", "weights in bf16", 0.0 if sharded else used * BF16),
         HeldLine("saved activations", "saved by layers", saved, "forward", "backward"),
@@ -148,15 +147,14 @@ def xla_held(
     lines.append(HeldLine("microbatches", "inputs of the stages and their gradients", piped, "forward", "backward"))
     # Where the stack's loss is its own, by what it holds; of our own program's, as many copies as the compiler has.
     copies = stack.memory.logit_bytes / stack.memory.loss_chunks / BF16 or alive.logits
-    own = head.used + head.frozen + head.tied
-    around = {"logits": copies * head.logits, "head's weights": alive.head * own * BF16}
+    around = {"logits": copies * head.logits, "head's weights": alive.head * (head.every + head.tied) * BF16}
 
     def largest(name: str) -> Number:
         return maximum(0.0, *(getattr(one, name) for one in blocks))
 
     inside = {
         "gradients": state * FP32 if sharded else used * BF16,
-        "gathered weights": alive.weights * maximum(0.0, *(one.used + one.frozen for one in blocks)) * BF16,
+        "gathered weights": alive.weights * largest("every") * BF16,
         "FFN hidden": alive.hidden * largest("hidden"),
         "attention block": alive.scores * largest("scores"),
         "residuals": alive.residual * tokens * width * BF16,

@@ -42,8 +42,9 @@ def test_groups_of_one_form_may_lie_on_two_tiers() -> None:
     [
         ("NVIDIA H100 80GB HBM3", 85e9, "h100", "h100"),
         ("NVIDIA A100-SXM4-40GB", 42.4e9, "a100-40gb", "a100-40gb"),
-        ("NVIDIA H100 PCIe", 85e9, "", "h100"),
-        ("NVIDIA H100 NVL", 100e9, "", "h100"),
+        ("NVIDIA H100 PCIe", 85e9, "h100-pcie", "h100-pcie"),
+        ("NVIDIA H100 NVL", 100e9, "h100-nvl", "h100-nvl"),
+        ("NVIDIA H800 PCIe", 85e9, "", "h800"),
         ("NVIDIA RTX A1000", 8.5e9, "", ""),
         ("NVIDIA GH200 480GB", 102e9, "gh200", "gh200"),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", 17e9, "", "rtx4090"),

@@ -36,6 +36,7 @@ from dragonscale.training.space import Space
 from dragonscale.training.stack import load_stack
 from dragonscale.training.stack_search import stack_of
 from dragonscale.training.step_ledger import step_timeline
+from dragonscale.training.tuning import FIELDS
 
 BOUNDED = 2_500_000
 """Plans that a comparison looks through at most; of larger spaces the usual words alone."""
@@ -253,6 +254,8 @@ def next_command(asked: TrainAsked, report: TrainReport) -> str:
     model = shlex.quote(written(asked.question.model))
     job = f"--on {slices.written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
     stack = f" --stack {asked.question.stack}" if asked.question.stack != "auto" else ""
+    said = {name: written(getattr(asked.question, name)) for name in FIELDS if getattr(asked.question, name)}
+    stack += "".join(f" --{name.replace('_', '-')} {value}" for name, value in said.items())
     stack += f" --numerics {asked.question.numerics}" if asked.question.numerics and command != "verify" else ""
     if not best.feasible and asked.plan is not None:
         return f"dscale train {model} {job}{stack}"

@@ -20,17 +20,18 @@ from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.bands import in_production, job_band, job_error
 from dragonscale.training.budget import run_budget
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems, tuned
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.room import headroom_text, leaves_room
 from dragonscale.training.run_kinds import needed_gains
-from dragonscale.training.search import Candidate, Found, Progress
+from dragonscale.training.search import Candidate, Found, Progress, search
 from dragonscale.training.simplicity import SHORT, points
 from dragonscale.training.space import misfits
 from dragonscale.training.stack_search import APART, StackSearch, search_stacks
+from dragonscale.training.tuning import RANK, unplanned_run
 
 HELD = {
     "reducing": "gradients in flight",
@@ -44,7 +45,7 @@ def workload_of(job: Job, words: Plan, tokens: float | None) -> records.TrainWor
     """What is trained, in numbers."""
     sizes = job.tokens, job.batch, job.sequence, tokens, count_parameters(job.model).total
     return records.TrainWorkload(
-        *sizes, words.dtype, words.optimizer, job.stack.name, job.documents, job.auto, job.numerics
+        *sizes, words.dtype, words.optimizer, job.stack.name, job.documents, job.auto, job.numerics, str(job.tuning)
     )
 
 
@@ -60,7 +61,8 @@ def plan_report(
     verdict, refused = judge_one(job, plan), illegal(job, plan)
     every = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
     broken = list(dict.fromkeys(every))
-    chip, step, not_run = job.slice.chip, first(verdict.seconds), unrunnable(plan, job.model)
+    chip, step = job.slice.chip, first(verdict.seconds)
+    not_run = unrunnable(plan, job.model) or unplanned_run(job.tuning)
     budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
     memory = [records.MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
@@ -103,7 +105,7 @@ def plan_report(
         advice=advice,
         helps=useful,
         gradients="" if brief else gradients_text(job, plan, verdict),
-        verifiable=not not_run,
+        verifiable=not not_run and job.tuning.method == "full",
         not_run=not_run,
         mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)",
         peak_flops=peak,
@@ -270,6 +272,7 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
     by least."""
     if not report.plans:
         missing = max(1.0, nearest.hbm_bytes / job.slice.chip.visible) if nearest is not None else 1.0
+        report.notes += _lighter(asked, job)
         found = nearest_possible(job, asked.space, missing)
         report.notes += [_works(job, near) for near in found]
     else:
@@ -287,6 +290,22 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
         )
         for one, row in ((one, stack_row(one.job, one.best)) for one in found)
     ]
+
+
+def _lighter(asked: TrainAsked, job: Job) -> list[str]:
+    """The method that holds less and fits where the one that was asked for does not: LoRA, or QLoRA."""
+    tuning = job.tuning
+    if tuning.frozen != "bf16" or not asked.question.method.strip():
+        return []
+    lora = tuning if tuning.rank else replace(tuning, method="lora", rank=RANK, copies=0.0)
+    qlora = replace(lora, method="qlora" if lora.method == "lora" else lora.method, frozen="nf4")
+    for one in (lora, qlora):
+        found = search(tuned(job, one), asked.space, 1) if one != tuning else None
+        if found and found.best:
+            step, plan = render(found.best[0].seconds, "s"), short_plan(found.best[0].plan)
+            words = f"--method {one.method}" + (" --frozen nf4" if one.method not in ("lora", "qlora") else "")
+            return [f"{words} fits here: {plan}, {step} a step."]
+    return []
 
 
 def _works(job: Job, near: Fit) -> str:

@@ -28,6 +28,8 @@ class TrainWorkload(msgspec.Struct):
     """Why this stack, where none was named."""
     numerics: str = ""
     """How gradients are added and reduced: production or benchmark."""
+    method: str = ""
+    """What is trained: full, or adapters, preferences, a teacher's logits."""
 
 
 def _own_mfu(row: Any) -> float | None:

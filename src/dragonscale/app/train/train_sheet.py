@@ -71,7 +71,8 @@ def _title(report: TrainReport) -> laid.Title:
     packed = f" packed with documents of {work.documents:,}" if work.documents else ""
     sequences = f"{work.sequences:,} sequences of {work.seq:,}{packed}"
     stack = f"stack {work.stack}{f' (auto: {work.stack_why})' if work.stack_why else ''}"
-    asides = [f"{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}, {stack}"]
+    method = "" if work.method in ("", "full") else f"{work.method}, "
+    asides = [f"{method}{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}, {stack}"]
     if report.searched > 1 and report.better is None:
         asides.append(f"{report.feasible:,} of {report.searched:,} plans are feasible" + _beyond(report))
     size = amount(work.parameters, "count")
@@ -208,6 +209,8 @@ def taken_text(report: TrainReport, first: PlanReport) -> str:
     otherwise."""
     if first.verifiable:
         return "`dscale run` and `dscale verify`" if first.runnable else "`dscale verify` only"
+    if not first.not_run:
+        return "`dscale run` only" if first.runnable else "neither `dscale run` nor `dscale verify`"
     text, other = f"neither `dscale run` nor `dscale verify`: {first.not_run}", report.runs
     if other is None or other.step_s >= SLOWEST * first.step_s:
         return text

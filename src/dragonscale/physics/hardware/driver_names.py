@@ -34,8 +34,6 @@ not that chip; `nearest_chip` names the one that it is a form of, for whoever wa
 ['rtxpro6000-ws', 'rtx6000ada', 'm3ultra']
 >>> chip_named("NVIDIA A100-SXM4", 40e9), chip_named("NVIDIA A100-SXM4-80GB"), chip_named("NVIDIA A100-SXM4-40GB")
 ('a100-40gb', 'a100', 'a100-40gb')
->>> [chip_named(name, 139.8 * 2**30) for name in ("NVIDIA H200", "NVIDIA H200 NVL")]
-['h200', 'h200-nvl']
 """
 
 import itertools
@@ -48,7 +46,7 @@ _TPU_ALIASES = {"5": "v5p", "6": "v6e", "7": "tpu7x", "7x": "tpu7x", "5lite": "v
 _FORMS = frozenset({"pcie", "nvl", "laptop", "mobile", "max", "mig", "d", "fhhl", "ada", "sff", "grid", "super", "3e"})
 """Words of a name that make it another device than the chip that the rest of the name means."""
 _SHORT = {"workstation": "ws"}
-_SIZE = re.compile(r"-\d+gb$")
+_SIZED = re.compile(r"-\d+gb$")
 _LONGEST = 200
 
 
@@ -62,7 +60,8 @@ def chip_named(name: str, memory_bytes: float | None = None) -> str:
     best = "" if any(form not in best for form in _FORMS.intersection(words)) else best
     if not best or not memory_bytes:
         return best
-    kin = [best, *(other for other in chip_names() if _SIZE.sub("", other) == _SIZE.sub("", best))]
+    plain = _SIZED.sub("", best)
+    kin = [other for other in chip_names() if _SIZED.sub("", other) == plain]
     nearest = min(kin, key=lambda other: abs(load_chip(other).hbm.capacity - memory_bytes))
     # drivers report a little less than what is sold
     return nearest if abs(load_chip(nearest).hbm.capacity / memory_bytes - 1) < 0.15 else best

@@ -1,0 +1,185 @@
+"""Fine-tuning as plans like any other: adapters in the program, what is held, what runs beside the trained model."""
+
+import pytest
+
+from dragonscale.app.train.lengths import packed_sequences, with_lengths
+from dragonscale.app.train.train_question import TrainQuestion, read_question
+from dragonscale.errors import InputError
+from dragonscale.models import load_model
+from dragonscale.models.flops import Workload, training_flops
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job
+from dragonscale.training.plan_file import TrainingFile, load_training_file, parse_plan, save_training_file
+from dragonscale.training.search import search
+from dragonscale.training.space import parse_space
+from dragonscale.training.tuning import Tuning, methods, optimizer_named, read_tuning
+
+MODEL = load_model("llama3.1-8b")
+
+
+def _job(method: str = "full", *words: object, stack: str = "hf", on: str = "h200:1", batch: int = 4) -> Job:
+    return make_job(MODEL, parse_slice(on), batch, 2048, stack, read_tuning(MODEL, method, *words))
+
+
+def _judged(job: Job, plan: str = "mb4 z0 block") -> Verdict:
+    return judge_one(job, parse_plan(plan))
+
+
+def _held(verdict: Verdict, part: str) -> float:
+    return sum(first(line.bytes) for line in verdict.ledger.held if line.part == part)
+
+
+def test_adapters_are_lines_of_the_program():
+    block = _job("lora", 16, "q_proj,v_proj").model.program().sections[1]
+    thin = [op for op in block.ops if op.part == "adapters" and op.function == "einsum"]
+    assert [op.weights[0].name for op in thin] == ["Wq_a", "Wq_b", "Wv_a", "Wv_b"]
+    assert all(op.frozen for op in block.ops if op.weights and op not in thin)
+    assert not any(op.frozen for op in thin)
+
+
+def test_experts_have_adapters_each():
+    model = load_model("qwen3-30b-a3b")
+    block = (
+        make_job(model, parse_slice("h200:1"), 4, 2048, "hf", read_tuning(model, "lora", 8)).model.program().sections[1]
+    )
+    down = next(op for op in block.ops if op.weights and op.weights[0].name == "Wd_a")
+    assert str(down.weights[0]) == "Wd_a[e:x, f, lr]"
+
+
+def test_frozen_matmuls_have_no_gradient_of_their_weight():
+    full, lora = _judged(_job()), _judged(_job("lora"))
+    names = {line.what for line in lora.ledger.lines if line.phase == "backward"}
+    assert "dWd" not in names
+    assert "dWd_a" in names
+    flops = {
+        one: sum(training_flops(_job(one).model.program(), Workload(1, 2048, 2048)).values())
+        for one in ("full", "lora")
+    }
+    assert 0.6 < flops["lora"] / flops["full"] < 0.72
+    assert first(lora.flops) < 0.8 * first(full.flops)
+
+
+def test_only_adapters_have_state():
+    lora, qlora = _judged(_job("lora")), _judged(_job("qlora"))
+    trained = 41_943_040  # rank 16 on all matmuls of the layers
+    assert _held(lora, "optimizer") == pytest.approx(trained * (2 + 8), rel=1e-6)
+    assert _held(lora, "weights") == pytest.approx(2 * (8_030_261_248 + trained), rel=1e-6)
+    blocks = 8_030_261_248 - 2 * 128256 * 4096 - 65 * 4096
+    assert _held(lora, "weights") - _held(qlora, "weights") == pytest.approx(blocks * (2 - 0.516), rel=1e-6)
+
+
+def test_quantised_weights_are_written_out_for_each_use():
+    copies = {
+        one: _judged(_job(one)).ledger.by("term", "exposed_s")["weight and gradient copies"]
+        for one in ("lora", "qlora")
+    }
+    assert copies["qlora"] - copies["lora"] == pytest.approx(3 * 6.98e9 * 2.516 / 4.2e12, rel=0.1)
+
+
+MEASURED = [  # transformers 5.17, PyTorch 2.11 on one H200: plan, sequences, tokens, seconds and GB allocated at most
+    ("qwen3-4b", "full", "mb2 z0 block", 4, 4096, 1.684, 88.4),
+    ("qwen2.5-1.5b", "full", "mb4 z0 none", 4, 2048, 0.244, 64.1),
+    ("llama3.2-3b", "full", "mb2 z0 none", 2, 2048, 0.257, 70.0),
+    ("llama3.1-8b", "lora", "mb4 z0 block", 4, 2048, 1.032, 31.5),
+    ("llama3.1-8b", "lora", "mb2 z0 none", 2, 2048, 0.382, 51.6),
+    ("qwen2.5-1.5b", "lora", "mb4 z0 none", 4, 2048, 0.250, 43.6),
+]
+
+
+@pytest.mark.parametrize(("name", "method", "plan", "batch", "seq", "seconds", "peak"), MEASURED)
+def test_eager_runs_take_and_hold_what_was_measured(
+    name: str, method: str, plan: str, batch: int, seq: int, seconds: float, peak: float
+):
+    model = load_model(name)
+    verdict = _judged(make_job(model, parse_slice("h200:1"), batch, seq, "hf", read_tuning(model, method)), plan)
+    held = sum(first(line.bytes) for line in verdict.ledger.held if line.part not in ("fragmentation", "framework"))
+    assert first(verdict.seconds) == pytest.approx(seconds, rel=0.1)
+    assert held / 1e9 == pytest.approx(peak, rel=0.04)
+
+
+def test_a_reference_runs_forward_and_lies_beside():
+    full, dpo, lora = _judged(_job()), _judged(_job("dpo")), _judged(_job("dpo", 16))
+    forward = sum(first(line.exposed_s * line.times) for line in full.ledger.lines if line.phase == "forward")
+    assert first(dpo.seconds) - first(full.seconds) == pytest.approx(forward, rel=0.02)
+    assert _held(dpo, "weights") == pytest.approx(2 * _held(full, "weights"), rel=1e-6)
+    assert _held(lora, "weights") < 1.02 * _held(full, "weights")  # adapters switched off are the reference
+    assert first(_judged(_job("kto")).seconds) > first(dpo.seconds) > first(_judged(_job("orpo")).seconds)
+
+
+def test_a_reward_model_has_no_logits_and_a_teacher_has_its_own_size():
+    assert _held(_judged(_job("reward")), "logits") < 0.01 * _held(_judged(_job()), "logits") + 1e9
+    taught = read_tuning(load_model("llama3.2-1b"), "distill", 0, "", "", "llama3.1-8b")
+    assert taught.copies == pytest.approx(8.03 / 1.236, rel=0.01)
+    assert taught.passes > 5
+
+
+def test_gradients_that_fsdp1_holds():
+    job = _job("lora", 16, "attention", stack="hf-fsdp-liger", on="a100:2", batch=16)
+    one = _held(_judged(job, "fsdp2 mb8 z3 block"), "workspace")
+    alone = _held(
+        _judged(_job("lora", 16, "attention", stack="hf-liger", on="a100:1", batch=8), "mb8 z0 block"), "workspace"
+    )
+    assert one - alone == pytest.approx(30 * 8 * 2048 * 4096 * 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["lora", "qlora", "dpo"])
+def test_a_plan_alone_is_the_plan_that_was_found(method: str):
+    job = _job(method, on="h200:2", batch=16)
+    best = search(job, parse_space("tp1"), 1).best[0]
+    assert best.seconds == pytest.approx(first(judge_one(job, best.plan).seconds), rel=1e-9)
+    assert best.hbm_bytes == pytest.approx(first(judge_one(job, best.plan).hbm_bytes), rel=1e-9)
+
+
+WRONG = [
+    (("lra",), "did you mean 'lora'"),
+    (("full", 16), "trains every weight"),
+    (("dpo", 0, "all"), "give --method dpo a --lora-rank"),
+    (("lora", 5000), "1 to 4,096"),
+    (("lora", 8, "x_proj"), "no LoRA target called 'x_proj'"),
+    (("lora", 8, "q_a_proj"), "has no matmuls that --lora-targets q_a_proj names"),
+    (("lora", 8, "", "int3"), "no format of frozen weights called 'int3'"),
+    (("distill",), "needs the model that teaches"),
+    (("lora", 8, "", "", "llama3-70b"), "--teacher is of --method distill"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG)
+def test_what_cannot_be_is_refused_in_a_sentence(words: tuple[object, ...], said: str):
+    with pytest.raises(InputError, match=said):
+        read_tuning(MODEL, *words)
+
+
+def test_methods_and_optimizers_by_the_names_people_use():
+    assert set(methods()) == {"full", "lora", "qlora", "dpo", "orpo", "kto", "reward", "distill"}
+    assert [optimizer_named(one) for one in ("adamw_bnb_8bit", "AdamW_torch", "paged", "sgd")] == [
+        "adam8",
+        "adam",
+        "adam8",
+        "sgd",
+    ]
+    asked = read_question(TrainQuestion("llama3-8b", "h100:1", method="qlora", optimizer="adamw-8bit"))
+    assert asked.space.words.optimizer == "adam8"
+    assert (asked.sequences, asked.sequence, asked.tuning.frozen) == (16, 2048, "nf4")
+
+
+def test_a_plan_file_keeps_how_it_is_tuned(tmp_path):
+    saved = TrainingFile(
+        parse_plan("z0"), model="llama3-8b", slice="h100:1", batch=4, seq=2048, method="qlora", lora_rank=8
+    )
+    save_training_file(saved, tmp_path / "plan.toml")
+    read = load_training_file(tmp_path / "plan.toml")
+    assert (read.method, read.lora_rank) == ("qlora", 8)
+    asked = read_question(TrainQuestion(plan=str(tmp_path / "plan.toml")))
+    assert asked.job().tuning == Tuning("qlora", 8, "", "nf4")
+
+
+def test_lengths_are_packed(tmp_path):
+    path = tmp_path / "lengths.jsonl"
+    path.write_text('600\n{"length": 500}\n{"input_ids": [1, 2, 3]}\n400\n')
+    question, notes = with_lengths(TrainQuestion("llama3-8b", "h100:1", seq="1024", lengths=str(path), method="lora"))
+    assert (question.documents, question.tokens) == (str(round((600**2 + 500**2 + 9 + 400**2) / 1503)), "2048")
+    assert "4 examples of 1,503 tokens, packed into 2 sequences" in notes[0]
+    assert packed_sequences([1024, 5, 1019], 1024) == 2
+    path.write_text("twelve\n")
+    with pytest.raises(InputError, match="Line 1 of --lengths"):
+        with_lengths(TrainQuestion("llama3-8b", "h100:1", lengths=str(path)))
