@@ -47,8 +47,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def ordered(model: str, plan: str = "fsdp=1", **words: Any) -> Order:
-    run = RunSettings(("-",), 4, BATCH, SEQ, dtype="fp32", lora_alpha=12.0, clip=0.0)
     split = parse_plan(plan)
+    run = RunSettings(("-",), 4, max(BATCH, split.replicas), SEQ, dtype="fp32", lora_alpha=12.0, clip=0.0)
     split = replace(split, microbatch=max(BATCH // split.replicas, 1))
     return Order(model, "", split, run, read_tuning(load_model(model), rank=4, **{"method": "lora"} | words))
 
