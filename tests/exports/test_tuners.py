@@ -142,6 +142,30 @@ def test_how_far_off_the_answer_may_be_is_said() -> None:
     assert found.unknown == ("sequenc_len (did you mean sequence_len?)",)
 
 
+DEEPSPEED = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, "offload_param": {"device": "%s"}}}'
+ACCELERATE = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config:\n  fsdp_offload_params: %s\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "on", "off"),
+    [
+        (AXOLOTL + "fsdp_config:\n  fsdp_offload_params: %s\n", "true", "false"),
+        (AXOLOTL + "fsdp_config:\n  offload_params: %s\n", "true", "false"),
+        (FACTORY.format(kind="lora") + "fsdp: full_shard%s\n", " offload", ""),
+        (FACTORY.format(kind="lora") + "deepspeed: examples/ds_z%s_config.json\n", "3_offload", "3"),
+        (ACCELERATE, "true", "false"),
+        (DEEPSPEED, "cpu", "none"),
+    ],
+)
+def test_parameters_in_the_hosts_memory_are_told(text: str, on: str, off: str) -> None:
+    away, there = (_found(text % word) for word in (on, off))
+    assert any("Parameters would lie in the host's memory" in note for note in away.notes)
+    assert any("offload_param" in name for name in away.unplanned)
+    assert len(set(away.notes)) == len(away.notes)
+    assert not any("host's memory" in note for note in there.notes)
+    assert not any("offload_param" in name for name in there.unplanned)
+
+
 def test_frozen_weights_in_fp32_are_told() -> None:
     text = TRL.format(kind="sft") + " --use_peft --packing"
     assert any("take 4 bytes" in note for note in _found(text).notes)
