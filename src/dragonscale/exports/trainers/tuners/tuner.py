@@ -36,6 +36,7 @@ ALSO = (
     "config",
     "fsdp_config",
     "use_mca",
+    "use_unsloth",
     "peft_type",
 )
 """Settings that are read apart from those of a run."""
