@@ -21,7 +21,7 @@ from dragonscale.evidence.profiles.completing import complete_roles
 from dragonscale.evidence.profiles.hlo_roles import SCORES, HloReader, around_scores, with_scores
 from dragonscale.evidence.profiles.neighbours import Placing, place_by_neighbours
 from dragonscale.evidence.profiles.recording import OpText, Recording
-from dragonscale.evidence.profiles.roles import FEEDS, OUTSIDE, SCOPE, OpRole
+from dragonscale.evidence.profiles.roles import FEEDS, NEIGHBOURS, OUTSIDE, SCOPE, OpRole
 from dragonscale.evidence.profiles.work_by_shapes import work_by_shapes
 from dragonscale.plan.ledger import COLLECTIVES
 
@@ -205,7 +205,7 @@ def _placed(role: OpRole, placing: Placing) -> OpRole:
         section=placing.section,
         phase=role.phase or placing.phase,
         what=role.what if role.what not in ("", "norm") else placing.what or role.what,
-        why=(*role.why, "neighbours"),
+        why=role.why if role.section == placing.section else (*role.why, NEIGHBOURS),
     )
 
 
