@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.runs import read_kept
+from dragonscale.exports.runs import STEPS, read_kept
 from dragonscale.exports.shell import ShellCommand, read_commands
 from dragonscale.pasted import may_name_files
 from dragonscale.physics.hardware import Slice, load_chip, parse_slice
@@ -227,6 +227,8 @@ def training_file(
     """A training plan's file, with what the header of an export keeps: its tokens where they come to the steps of the
     run, its slice where the user names no other."""
     kept = source.kept
+    if kept and steps == STEPS and not kept.get("tokens"):  # what an export writes that knows none
+        steps = 0
     words: dict[str, Any] = {name: source.kept_word(name) for name in ("price", "documents", *TUNED)}
     words |= {"model": given.model or model or source.kept_word("model"), "stack": stack}
     words["slice"] = given.slice or source.kept_word("slice")

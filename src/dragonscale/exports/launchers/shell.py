@@ -13,7 +13,7 @@ from dragonscale.physics.hardware.chip import Chip
 
 SERVED = 8000
 """The port of an engine that names none."""
-HOLDS_FILES = ROUTES = False
+HOLDS_FILES, ROUTES = False, ""
 
 
 def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:

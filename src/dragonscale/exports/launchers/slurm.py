@@ -25,7 +25,7 @@ TERMS = load_terms("launchers")
 
 SPARE = 1.2
 """Time that is asked for, of the time that is expected."""
-HOLDS_FILES = ROUTES = False
+HOLDS_FILES, ROUTES = False, ""
 
 
 def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
