@@ -189,5 +189,5 @@ def test_examples_of_a_schema_are_what_people_ask_for_and_known() -> None:
 
 
 def test_a_wrong_name_is_answered_with_all_names() -> None:
-    with pytest.raises(InputError, match="has no parameter 'op'.* It takes kind, "):
+    with pytest.raises(InputError, match=r"has no parameter 'op'.* It takes kind, "):
         tools()["collective"].question({"op": "all_gather"})

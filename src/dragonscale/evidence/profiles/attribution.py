@@ -139,6 +139,8 @@ def _named_role(op: OpText, known: str) -> OpRole:
     if (rule is None or not rule.kind) and op.text:
         rule = names.known_kernel(op.text.split(" = ", 1)[0].lstrip("%")) or rule
     called = names.operator_kind(op.caller) if op.caller else ""
+    if rule and rule.kind == "permute" and not called:  # sends and receives; older PyTorch says in a mark what they are
+        called = names.operator_kind(op.scope)
     kind = known or _kind(op, rule, called)
     words = _section(op, rule)
     named = rule.phase if rule else ""

@@ -74,11 +74,12 @@ def newest(path: Path, listener: Listener | None = None) -> Path:
 def _beside(path: Path, listener: Listener | None) -> Path:
     """The xplane that JAX writes beside a trace: the same recording, with the program and the scopes that a trace
     lacks."""
-    fuller = path.with_name(path.name.removesuffix(".trace.json.gz") + ".xplane.pb")
-    if not path.name.endswith(".trace.json.gz") or not fuller.is_file():
+    stem = path.name.removesuffix(".gz").removesuffix(".trace.json")
+    fuller = path.with_name(stem + ".xplane.pb")
+    if stem in (path.name, path.name.removesuffix(".gz")) or not fuller.is_file():
         return path
     if listener is not None:
-        listener.note(f"{shorten(fuller.name)} beside it is read: the same recording, which names every op.")
+        listener.note(f"{shorten(fuller.name)} beside it is read: the same profile, with programs, shapes and scopes.")
     return fuller
 
 

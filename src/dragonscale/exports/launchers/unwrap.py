@@ -201,7 +201,7 @@ def _batch(source: Source) -> dict[str, Any]:
 
 
 def _sites_chip(word: str) -> str:
-    """A word of a cluster's own is a chip's name before it is what a cloud calls another (SkyPilot's A100 has 40 GB)."""
+    """A word of a cluster's own is a chip's name before it is what a cloud calls another (SkyPilot's A100: 40 GB)."""
     return load_chip(word.lower()).name if is_chip(word.lower()) else chip_called(word)
 
 
