@@ -96,7 +96,7 @@ def test_what_accelerate_refuses_is_refused(plan: str, why: str) -> None:
         ("SHARD_GRAD_OP", 1, 16, 2),
         ("HYBRID_SHARD", 2, 8, 3),
         ("2", 1, 16, 2),
-        ("NO_SHARD", 16, 1, 3),
+        ("NO_SHARD", 16, 1, 0),
     ],
 )
 def test_strategies_of_fsdp1(strategy: str, data: int, fsdp: int, zero: int) -> None:

@@ -30,7 +30,7 @@ from dragonscale.physics.units import parse
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import TABLES, SavedPlan
 from dragonscale.tables import read_regular, safe_yaml
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, effective
 from dragonscale.training.plan_file import TUNED, TrainingFile
 from dragonscale.training.stages import chunk_sizes
 
@@ -235,7 +235,7 @@ def training_file(
     words["tokens"] = run_tokens(source.kept_word("tokens"), steps, batch * seq)
     numbers: dict[str, Any] = {name: float(kept.get(name, 0) or 0) for name in ("skew", "capacity")}
     numbers["lora_rank"] = int(kept.get("lora_rank", 0) or 0)
-    return TrainingFile(plan, batch=batch, seq=seq, named=frozenset(PLAN_FIELDS), **words, **numbers)
+    return TrainingFile(effective(plan), batch=batch, seq=seq, named=frozenset(PLAN_FIELDS), **words, **numbers)
 
 
 def run_tokens(kept: str, steps: int, step: int) -> str:
