@@ -141,7 +141,7 @@ def _neighbours(asked: TrainAsked, plan: Plan) -> Iterator[Plan]:
     more recomputation."""
     job = asked.job()
     near = settled(job, plan, frozenset())
-    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)
+    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
     if near != plan:
         yield near
     if plan.microbatch > 1:
