@@ -177,3 +177,13 @@ def test_the_xplane_beside_a_trace_is_read_in_its_place(tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other.write_text("{}")
     assert newest(other) == other
+
+
+def test_a_program_and_its_profile_count_causal_attention_alike() -> None:
+    """XLA counts every score, and half of them are computed."""
+    program = ds.hlo(str(RECORDED / "jax_train.hlo.txt.gz"), on="h200")
+    profile = read("jax_train.xplane.pb.gz")
+    assert program.matmul_flops == pytest.approx(profile.matmul_flops, rel=1e-3)
+    assert program.computed_flops == pytest.approx(profile.computed_flops, rel=1e-3)
+    assert program.computed_flops < 0.96 * program.matmul_flops
+    assert "are computed, half of causal attention's" in " ".join(str(program).split())
