@@ -142,6 +142,9 @@ WRONG = [
     (("lora", 8, "x_proj"), "no LoRA target called 'x_proj'"),
     (("lora", 8, "q_a_proj"), "has no matmuls that --lora-targets q_a_proj names"),
     (("lora", 8, "", "int3"), "no format of frozen weights called 'int3'"),
+    (("grpo",), "dscale rl MODEL"),
+    (("dora",), "--method lora has the same memory"),
+    (("lora", 8, "experts"), "has no matmuls that --lora-targets experts names"),
     (("distill",), "needs the model that teaches"),
     (("lora", 8, "", "", "llama3-70b"), "--teacher is of --method distill"),
 ]
@@ -151,6 +154,32 @@ WRONG = [
 def test_what_cannot_be_is_refused_in_a_sentence(words: tuple[Any, ...], said: str):
     with pytest.raises(InputError, match=said):
         read_tuning(MODEL, *words)
+
+
+def test_a_rank_alone_means_adapters():
+    asked = read_question(TrainQuestion("llama3-8b", "2x4090", lora_rank=8, batch="4seq", seq="1024"))
+    assert (asked.tuning.method, asked.tuning.rank, str(asked.piece)) == ("lora", 8, "rtx4090:2")
+    assert "--method lora taken: a rank and targets are of adapters." in asked.notes
+    for wrong, said in (("8,64", "one whole number; a table of `dscale sweep`"), ("-3", "a whole number of 1 or more")):
+        with pytest.raises(InputError, match=said):
+            TrainQuestion("llama3-8b", "h100:1", lora_rank=wrong)
+
+
+def test_targets_that_a_model_lacks_are_told_and_passed_over():
+    asked = read_question(TrainQuestion("llama3-8b", "h100:1", method="lora", lora_targets="q_proj,experts"))
+    assert asked.tuning.targets == "q_proj"
+    assert "llama3-8b has no experts, and the other targets get adapters." in asked.notes
+    experts = read_question(TrainQuestion("qwen3-30b-a3b", "h100:2", method="lora", lora_targets="q_proj,experts"))
+    assert experts.tuning.targets == "q_proj,experts"
+
+
+def test_the_critical_batch_is_of_models_that_start_from_nothing():
+    words = {"batch": "16seq", "seq": "2048", "tokens": "3M"}
+    notes = {
+        one: " ".join(read_question(TrainQuestion("llama3-8b", "h100:1", method=one, **words)).notes)
+        for one in ("", "lora", "full")
+    }
+    assert ["critical batch" in notes[one] for one in ("", "lora", "full")] == [True, False, False]
 
 
 def test_methods_and_optimizers_by_the_names_people_use():

@@ -23,6 +23,9 @@ FIELDS = ("method", "lora_rank", "lora_targets", "frozen", "teacher")
 RANK, MOST_RANK = 16, 4096
 """The rank of adapters that nobody named, and the largest that is taken."""
 
+WORDS: dict[str, tuple[str, ...]] = {"": (), "all": (), "all-linear": (), "attention": ATTENTION}
+"""Targets that are no names of modules."""
+
 
 class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A row of `tuning.toml`."""
@@ -60,9 +63,8 @@ class Tuning:
     @property
     def adapters(self) -> Adapters:
         """The adapters that a model's program has."""
-        words = {"": (), "all": (), "all-linear": (), "attention": ATTENTION}
         named = self.targets.replace(",", " ").split()
-        weights = target_weights(words.get(self.targets, named)) if self.rank else frozenset[str]()
+        weights = target_weights(WORDS.get(self.targets, named)) if self.rank else frozenset[str]()
         return Adapters(self.rank, weights, not self.logits)
 
     @property
@@ -121,6 +123,8 @@ def read_tuning(
     LoRA on nf4 rank 8 (attention)
     """
     name, targets, frozen = method.strip().lower() or "full", targets.strip().lower(), frozen.strip().lower()
+    if other := _table()["others"].get(name):
+        raise InputError(f"--method {name} is not planned here: {other}.")
     if name not in methods():
         raise unknown("method called", method, methods())
     row = methods()[name]
@@ -143,13 +147,30 @@ def read_tuning(
     found = Tuning(name, rank, targets, frozen or row.frozen, row.passes, copies, row.logits, teacher.strip())
     found = replace(found, asked=bool(method.strip()))
     found = _taught(model, found) if found.teacher else found
-    _check_targets(model, found)
+    return replace(found, targets=_present(model, found)) if found.rank else found
+
+
+def lacking(model: Transformer, targets: str) -> list[str]:
+    """The targets of adapters that a model has no matmuls for.
+
+    >>> lacking(load_model("llama3-8b"), "q_proj,experts")
+    ['experts']
+    """
+    found, ops = list[str](), [op for one in model.program().sections[1:-1] for op in one.ops]
+    for word in [] if targets in WORDS else targets.replace(",", " ").split():
+        weights = Tuning(rank=1, targets=word).adapters
+        taken = [op for op in ops if weights.takes(op) and (word != "experts" or "e" in op.weights[0].names)]
+        found += [] if taken else [word]
     return found
 
 
-def _check_targets(model: Transformer, tuning: Tuning) -> None:
-    if tuning.rank and not any(tuning.adapters.takes(op) for one in model.program().sections[1:-1] for op in one.ops):
+def _present(model: Transformer, tuning: Tuning) -> str:
+    """The targets of adapters that a model has; PEFT passes over the others too, as long as there is one."""
+    absent, words = lacking(model, tuning.targets), tuning.targets.replace(",", " ").split()
+    some = any(tuning.adapters.takes(op) for one in model.program().sections[1:-1] for op in one.ops)
+    if not some or (words and len(absent) == len(words)):
         raise InputError(f"{model.name} has no matmuls that --lora-targets {tuning.targets} names; write all.")
+    return ",".join(word for word in words if word not in absent) if absent else tuning.targets
 
 
 def _taught(model: Transformer, tuning: Tuning) -> Tuning:

@@ -57,7 +57,7 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
         batch=asked.sequences,
         seq=asked.sequence,
     )
-    expected, numbers = [expectation(found)], _numbers(found)
+    expected, numbers = [expectation(found, target)], _numbers(found)
     if as_run is not None and as_run != plan:
         changed = _question(question, replace(file, plan=as_run), stack)
         other = ask_train(changed, Listener()).plans[0]
@@ -163,12 +163,13 @@ def _runs(asked: TrainAsked, plan: Plan) -> bool:
     return single_report(asked.job(), plan, None, False).plans[0].feasible
 
 
-def expectation(found: PlanReport) -> str:
-    """What is expected, with its band."""
+def expectation(found: PlanReport, target: Target) -> str:
+    """What is expected, with its band, and by which stack where that is not the target's own."""
+    stack = f"{'' if found.stack in target.runs else 'planned '}with stack {found.stack}"
     between = f"{render(found.step_low_s, 's')} to {render(found.step_high_s, 's')} in four of five runs of this kind"
     return (
         f"{render(found.step_s, 's')} a step ({between}), {found.mfu_text}, {render(found.hbm_bytes, 'bytes')} of "
-        f"{render(found.hbm_limit_bytes, 'bytes')} of HBM, with stack {found.stack}."
+        f"{render(found.hbm_limit_bytes, 'bytes')} of HBM, {stack}."
     )
 
 

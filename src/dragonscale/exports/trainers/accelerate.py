@@ -107,8 +107,7 @@ def read(source: Source, given: Given) -> Imported:
     known = load_keys("accelerate")
     names = [name for name in run.arguments if name not in PLANNED]
     unplanned = [name for name in names if name.startswith(UNPLANNED) and str(run.arguments[name]).lower() != "false"]
-    if run.truth("fsdp_offload_params") or "offload" in str(run.arguments.get("fsdp", "")):
-        unplanned.append("fsdp_offload_params")
+    unplanned += run.unplanned
     stray = [name for name in run.config if not _is_config(name) and known.known(f"args.{name}") is None]
     ignored = [name for name in names if name not in unplanned]
     return Imported("accelerate", known.version, file, tuple(run.notes), tuple(ignored), tuple(unplanned), tuple(stray))
