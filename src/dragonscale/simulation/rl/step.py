@@ -195,16 +195,15 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     update = work.updates * first(verdict.seconds)
     forward = work.updates * (first(more.seconds) - first(verdict.seconds))
     band = job_band(job, plan.train)
-    engine = plan.framework.engine
     deployment = deployed(plan)
     made = generate(
         deployment, work.prompt, work.lengths, work.answers, work.samples, plan.replicas, max(plan.ahead, 0.0)
     )
-    served = served_band(ServedKind(chip.name, engine, is_moe(work.model)), "tpot")
+    served = served_band(ServedKind(chip.name, deployment.engine.name, is_moe(work.model)), "tpot")
     state = sum(first(line.bytes) for line in verdict.ledger.held if line.part in ("weights", "optimizer"))
     moved = _moved(plan, deployment, state)
     volume = count_parameters(work.model).total * dtype_bytes(plan.rollout.weights)
-    sent = transfer_seconds(plan.framework.method(plan.mode), volume, _card(job.slice), job.slice.chips)
+    sent = transfer_seconds(plan.framework.method(plan.mode), volume, network_card(job.slice), job.slice.chips)
     scored = work.reward_s + work.reward_passes * forward
     kinds = (band.low, band.high)
     phases = [
@@ -255,7 +254,7 @@ def _moved(plan: RlPlan, deployment: Deployment, state: float) -> float:
     return state if state > hbm * (1 - deployment.engine.memory.share) else 0.0
 
 
-def _card(piece: Slice) -> float:
+def network_card(piece: Slice) -> float:
     """Bytes a second that leave a chip for another pool: its part of a server's network cards."""
     network = piece.chip.network
     if isinstance(network, Torus):
