@@ -143,10 +143,8 @@ def sent_of(row: Row, _place: int = 0) -> Scored:
     volume = count_parameters(model).total * dtype_bytes(dtype)
     chips = count(row, "train_chips") or 8
     named = row["chip"].split("/")[0]
-    card = network_card(Slice(chip_of(named), (chips,))) if named else math.inf
-    return Scored(
-        row["id"], row["source"], float(seconds or 0), transfer_seconds(method, volume, card, chips), method
-    )
+    card = network_card(Slice(chip_of(named), (chips,))) if named and row["train_chips"] else math.inf
+    return Scored(row["id"], row["source"], float(seconds or 0), transfer_seconds(method, volume, card, chips), method)
 
 
 def validate(path: str | Path) -> ScoreReport:

@@ -207,7 +207,7 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     scored = work.reward_s + work.reward_passes * forward
     kinds = (band.low, band.high)
     phases = [
-        Phase("generation", ROLLOUT, made.seconds, 0.0, served.low, served.high),
+        Phase("generation", ROLLOUT, made.seconds * plan.framework.slower(plan.mode), 0.0, served.low, served.high),
         Phase("reward", ROLLOUT, scored, 0.0, *kinds),
         Phase("logprob", TRAINER, forward if work.old else 0.0, 0.0, *kinds),
         Phase("reference", TRAINER, forward if work.reference else 0.0, 0.0, *kinds),
@@ -216,7 +216,9 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
         Phase("weight transfer", BETWEEN, sent, 0.0, -SENT, SENT),
     ]
     if plan.mode == "colocated":
-        phases.append(Phase("offload", BETWEEN, switching_seconds(moved, chip.host_link), 0.0, -SENT, SENT))
+        phases.append(
+            Phase("offload", BETWEEN, switching_seconds(plan.framework, moved, chip.host_link), 0.0, -SENT, SENT)
+        )
     shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode != "colocated")
     return RlStep(plan, work, shown, made, first(verdict.hbm_bytes), moved)
 
@@ -247,11 +249,12 @@ def part(piece: Slice, chips: int) -> Slice:
 
 
 def _moved(plan: RlPlan, deployment: Deployment, state: float) -> float:
-    """Bytes of trainer state on a chip that make room for the engine: all of them where both do not fit at once."""
+    """Bytes of trainer state on a chip that make room for the engine: all where both do not fit at once, or always."""
     if plan.mode != "colocated":
         return 0.0
     hbm = plan.job.slice.chip.visible
-    return state if state > hbm * (1 - deployment.engine.memory.share) else 0.0
+    tight = state > hbm * (1 - deployment.engine.memory.share)
+    return state if tight or plan.framework.always_offloads else 0.0
 
 
 def network_card(piece: Slice) -> float:
