@@ -120,7 +120,7 @@ def judge(case: MeasuredStep) -> RlStep:
     return step
 
 
-def _phases(case: MeasuredStep, step: RlStep) -> dict[str, tuple[float, float]]:
+def phase_pairs(case: MeasuredStep, step: RlStep) -> dict[str, tuple[float, float]]:
     """Measured and expected seconds of the phases that a row states; one figure may be of both log-probabilities."""
     found = {name: (number(case.row[column]), step.phase(name)) for name, column in PHASES.items()}
     reference = number(case.row["ref_logprob_s"])
@@ -162,7 +162,7 @@ def validate(path: str | Path) -> ScoreReport:
         scored.append(Scored(row["id"], row["source"], measured, step.seconds, case.plan.mode))
         groups[case.kind].append((measured, step.seconds))
         covered.append(step.band[0] <= measured <= step.band[1])
-        for name, pair in _phases(case, step).items():
+        for name, pair in phase_pairs(case, step).items():
             phases[name].append(Scored(row["id"], row["source"], *pair, name))
     choices = [weigh(pairs) for pairs in groups.values() if len(pairs) > 1]
     agreeing, opposing = (sum(getattr(one, name) for one in choices) for name in ("agreeing", "opposing"))
