@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.evidence import collectives, inference_rows, memory, serving_rows, training_rows
+from dragonscale.evidence import collectives, finetune, inference_rows, memory, serving_rows, training_rows
 from dragonscale.evidence.rows import read_measured
 
 KINDS = {
@@ -27,6 +27,7 @@ KINDS = {
     "serving": serving_rows.FORMS,
     "collectives": collectives.FORMS,
     "memory": memory.FORMS,
+    "finetune": finetune.FORMS,
 }
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dragonscale.evidence import collectives, inference, kernels, memory, serving, training
+from dragonscale.evidence import collectives, finetune, inference, kernels, memory, serving, training
 from dragonscale.evidence.score import Scored
 from dragonscale.sheets.charts import Chart, predicted_against_measured
 from dragonscale.sheets.charts.chart import encoded
@@ -51,6 +51,10 @@ def _training() -> Sequence[Scored]:
 
 def _memory() -> Sequence[Scored]:
     return memory.validate(MEASURED / "memory.csv.gz").scored
+
+
+def _finetune() -> Sequence[Scored]:
+    return finetune.validate(MEASURED / "finetune.csv.gz").scored
 
 
 def _collectives() -> Sequence[Scored]:
@@ -95,6 +99,7 @@ def _kernels() -> Sequence[Scored]:
 
 KINDS = (
     Kind("training", "Training steps", "s", "validation-training.md", _training, "published training steps"),
+    Kind("finetune", "Fine-tuning steps", "s", "validation-training.md", _finetune, "published steps of fine-tuning"),
     Kind("memory", "Training memory", "bytes", "validation-training.md", _memory, "measured peaks of training memory"),
     Kind(
         "inference-latency",

@@ -97,12 +97,13 @@ def job_band(job: Job, plan: Plan) -> Band:
     band = band_of(kind)
     known = (row for name, row in published_kinds() if name == kind.plan_name and row["pipe"] >= plan.pipe)
     largest = max((row["chips"] for row in known), default=0)
-    if kind.stack in UNNAMED or not kind.split or job.slice.chips <= SCALE * largest:
+    tuned = job.tuning.method if job.tuning.method != "full" else ""
+    if not tuned and (kind.stack in UNNAMED or not kind.split or job.slice.chips <= SCALE * largest):
         return band
     wider = tables()["unpublished"]
     low, high = (math.expm1(wider * math.log1p(side)) for side in (band.low, band.high))
     what, wide = kind_name(kind.plan_name).replace("runs", "run", 1), kind_name(band.name)
-    most = f" with more than {largest:,} chips" if largest else ""
+    most = f" with {tuned}" if tuned else f" with more than {largest:,} chips" if largest else ""
     said = f"no {what}{most} is published; the band, {low:+.0%}/{high:+.0%}, is {wider:g} times that of the "
     return replace(band, low=low, high=high, said=f"{said}{band.runs} published {wide}")
 

@@ -97,10 +97,9 @@ def ask_model(question: questions.ExplainModelQuestion, listener: Listener) -> E
 
 def ask_train(question: questions.ExplainTrainQuestion, listener: Listener) -> Explanation:
     from dragonscale.app.explain.train import explain_train, explained_job
-    from dragonscale.training.tuning import FIELDS
 
     on, plan = asked_chips(question.on, question.set, question.profile), written(question.plan)
-    names = ("batch", "seq", "stack", "dtype", "numerics", *FIELDS)
+    names = ("batch", "seq", "stack", "dtype", "numerics", "method", "lora_rank", "lora_targets", "frozen", "teacher")
     job, split = explained_job(plan, question.model, on, **{name: getattr(question, name) for name in names})
     for text in profile_notes([job.slice.chip]):
         listener.note(text)

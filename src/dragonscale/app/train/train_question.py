@@ -17,6 +17,7 @@ from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.train.lengths import with_lengths
 from dragonscale.app.train.run_conditions import read_conditions
+from dragonscale.app.train.tuned import asked_tuning, read_optimizer, usual_step
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -34,7 +35,7 @@ from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import CHOICES, Space, parse_space
 from dragonscale.training.stack import NUMERICS, change, load_stack, numerics_for, spelt_stack
-from dragonscale.training.tuning import FIELDS, Tuning, optimizer_named, read_tuning
+from dragonscale.training.tuning import FIELDS, Tuning
 
 _UNSAID: dict[str, tuple[Any, ...]] = {"stack": ("auto", ""), "skew": (1.0,), "capacity": (0.0,), "lora_rank": (None,)}
 """What a flag holds where nobody gave it; nothing for all others."""
@@ -68,25 +69,12 @@ def filled(question: Any) -> tuple[Any, list[str]]:
                 notes.append(f"The plan file says {value} for {flag}; {own} is taken.")
         question = replace(question, **words)
     question, packed = with_lengths(question)
-    question, usual = _usual_step(question)
+    question, usual = usual_step(question)
     notes += [*packed, *usual]
     for name, what in _ASK.items():
         if not written(getattr(question, name)):
             raise InputError(f"The question lacks {what}; give it, or a --plan file that says it.")
     return question, notes
-
-
-TUNED_STEP = {"batch": "16seq", "seq": "2048"}
-"""The step of fine-tuning where nobody says one."""
-
-
-def _usual_step(question: Any) -> tuple[Any, list[str]]:
-    """A question that names a method with a usual batch and sequence where it has none."""
-    words = {name: word for name, word in TUNED_STEP.items() if not written(getattr(question, name)).strip()}
-    if not question.method.strip() or not words:
-        return question, []
-    said = " and ".join(f"--{name} {word}" for name, word in words.items())
-    return replace(question, **words), [f"{said} taken, as fine-tuning often has."]
 
 
 def _with_count(question: Any, saved: TrainingFile) -> Any:
@@ -233,15 +221,8 @@ def read_question(question: TrainQuestion) -> TrainAsked:
         everywhere=where.everywhere,
         slack=read_part(question.slack, "--slack", SLACKS, 0.0, 0.5),
         headroom=read_part(question.headroom, "--headroom", FREE, 0.0, 0.5) if question.headroom.strip() else None,
-        tuning=_tuning(question, model),
+        tuning=asked_tuning(question, model),
     )
-
-
-def _tuning(question: TrainQuestion, model: Transformer) -> Tuning:
-    if question.lora_rank is not None and question.lora_rank < 1:
-        raise InputError(f"--lora-rank is {question.lora_rank}; the rank of adapters is at least 1, such as 16.")
-    words = question.method, question.lora_rank or 0, question.lora_targets, question.frozen, written(question.teacher)
-    return read_tuning(model, *words)
 
 
 def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:
@@ -397,11 +378,6 @@ def _space(question: TrainQuestion) -> Space:
         policies = tuple(dict.fromkeys(read_field("remat", one) for one in question.remat.split(",")))
         space = replace(space, remat=policies)
     return space
-
-
-def read_optimizer(text: str) -> str:
-    """An optimizer of a plan, as people call it."""
-    return read_field("optimizer", optimizer_named(text))
 
 
 def _deadline(question: TrainQuestion, piece: Slice | None) -> float | None:

@@ -1,0 +1,36 @@
+"""What a question says of fine-tuning: its method, its optimizer by the name people use, and its usual step."""
+
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.app.questions.flag import written
+from dragonscale.app.questions.train import TrainQuestion
+from dragonscale.errors import InputError
+from dragonscale.models.transformer import Transformer
+from dragonscale.training.plan import read_field
+from dragonscale.training.tuning import Tuning, optimizer_named, read_tuning
+
+TUNED_STEP = {"batch": "16seq", "seq": "2048"}
+"""The step of fine-tuning where nobody says one."""
+
+
+def usual_step(question: Any) -> tuple[Any, list[str]]:
+    """A question that names a method with a usual batch and sequence where it has none."""
+    words = {name: word for name, word in TUNED_STEP.items() if not written(getattr(question, name)).strip()}
+    if not question.method.strip() or not words:
+        return question, []
+    said = " and ".join(f"--{name} {word}" for name, word in words.items())
+    return replace(question, **words), [f"{said} taken, as fine-tuning often has."]
+
+
+def asked_tuning(question: TrainQuestion, model: Transformer) -> Tuning:
+    """What is trained, checked."""
+    if question.lora_rank is not None and question.lora_rank < 1:
+        raise InputError(f"--lora-rank is {question.lora_rank}; the rank of adapters is at least 1, such as 16.")
+    words = question.method, question.lora_rank or 0, question.lora_targets, question.frozen, written(question.teacher)
+    return read_tuning(model, *words)
+
+
+def read_optimizer(text: str) -> str:
+    """An optimizer of a plan, as people call it."""
+    return read_field("optimizer", optimizer_named(text))
