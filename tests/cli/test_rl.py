@@ -26,8 +26,14 @@ def test_the_answer_has_its_keys_and_the_best_way_first(report):
         assert row["step_low_s"] <= row["step_s"] <= row["step_high_s"]
 
 
+def best(model="llama3-8b", **words):
+    found = ds.rl(model, **words).best
+    assert found is not None
+    return found
+
+
 def test_it_costs_what_all_its_chips_cost_for_a_step():
-    paid = ds.rl("llama3-8b", mean_output=800, mode="colocated", price="2/h", **SMALL).best
+    paid = best(mean_output=800, mode="colocated", price="2/h", **SMALL)
     assert paid.cost_usd_per_step == pytest.approx(2 * 16 * paid.step_s / 3600)
 
 
@@ -48,12 +54,12 @@ def test_text_tells_plan_step_bound_and_next_command(report):
 
 
 def test_changes_are_told_with_what_they_gain(report):
-    best = report.best
+    first = report.best
     for change in report.changes:
         other = next((row for row in report.plans if change.what.startswith(row.mode)), None)
         if other is not None:
-            assert change.gain == pytest.approx(best.step_s / other.step_s - 1, abs=0.01)
-    assert any(change.what.startswith("colocated") for change in report.changes) or best.mode == "colocated"
+            assert change.gain == pytest.approx(first.step_s / other.step_s - 1, abs=0.01)
+    assert any(change.what.startswith("colocated") for change in report.changes) or first.mode == "colocated"
 
 
 def test_lengths_come_from_a_file(tmp_path):
@@ -66,12 +72,12 @@ def test_lengths_come_from_a_file(tmp_path):
 def test_a_reward_model_a_sandbox_and_fp8_rollouts_count():
     asked = {"mean_output": 800, "mode": "colocated", **SMALL}
     plain, judged = (
-        ds.rl("llama3-8b", **asked).best,
-        ds.rl("llama3-8b", reward="llama3-8b", reward_s="7s", **asked).best,
+        best(**asked),
+        best(reward="llama3-8b", reward_s="7s", **asked),
     )
     assert plain.phase("reward") == 0
     assert judged.phase("reward") == pytest.approx(7 + plain.phase("logprob"), rel=0.01)
-    narrow = ds.rl("llama3-8b", rollout_dtype="fp8", **asked).best
+    narrow = best(rollout_dtype="fp8", **asked)
     assert narrow.phase("generation") < plain.phase("generation")
 
 
@@ -101,5 +107,5 @@ def test_what_cannot_be_is_refused_in_a_sentence(words, told):
 
 
 def test_tpus_are_planned_without_a_framework():
-    found = ds.rl("llama3-8b", on="v5p:2x2x4", prompts=32, samples=8, output="1k", mode="colocated")
-    assert found.best.stack == "generic"
+    found = best(on="v5p:2x2x4", prompts=32, samples=8, output="1k", mode="colocated")
+    assert found.stack == "generic"

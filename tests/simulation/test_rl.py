@@ -14,8 +14,8 @@ from dragonscale.serving.phases import iteration_cost
 from dragonscale.simulation.rl.frameworks import framework, frameworks, switching_seconds, transfer_seconds
 from dragonscale.simulation.rl.generation import generate, room_for, starts
 from dragonscale.simulation.rl.lengths import Lengths, measured_lengths
-from dragonscale.simulation.rl.search import Choices, pools, search_steps
 from dragonscale.simulation.rl.step import BETWEEN, ROLLOUT, TRAINER, Phase, exposed, judge_step, packed_job, work_of
+from dragonscale.simulation.rl.ways import Choices, pools, search_steps
 
 MODEL = load_model("llama3-8b")
 ENGINE = deploy(MODEL, "h100:1", "tensor=1", "vllm")
@@ -70,9 +70,9 @@ def test_answers_start_as_others_end_and_none_is_lost():
 
 
 def test_one_answer_takes_its_tokens_in_steps_of_one_sequence():
-    made = generate(ENGINE, 256, Lengths(500, 500), samples=1, group=1, replicas=1)
-    step = float(numpy.ravel(iteration_cost(ENGINE, decode(1, 256 + 250)).expected)[0])
-    assert made.seconds - made.prefill_s == pytest.approx(500 * step, rel=0.01)
+    made = generate(ENGINE, 30_000, Lengths(500, 500), samples=1, group=1, replicas=1)
+    step = float(numpy.ravel(iteration_cost(ENGINE, decode(1, 30_000 + 250)).expected)[0])
+    assert made.seconds - made.prefill_s == pytest.approx(500 * step, rel=0.001)
 
 
 def test_a_batch_takes_at_least_its_longest_answer_and_its_tail_is_part_of_it():

@@ -64,8 +64,8 @@ def step_of(row: Row, _place: int = 0) -> MeasuredStep:
     if not recompute:
         fits = (one for one in POLICIES if first(judge_one(job, replace(plan, remat=one)).hbm_bytes) <= chip.visible)
         plan = replace(plan, remat=next(fits, "block"))
-    formats = {"weights": "fp8", "compute": "fp8"} if "fp8" in row["rollout_dtype"] else {}
-    rollout = ServingPlan(tensor=needed(row, "rollout_tp"), **formats)
+    dtype = "fp8" if "fp8" in row["rollout_dtype"] else "bf16"
+    rollout = ServingPlan(tensor=needed(row, "rollout_tp"), weights=dtype, compute=dtype)
     ahead = number(row["max_staleness_steps"]) or (1.0 if mode == "async" else 0.0)
     named = _framework(row, base, mode)
     return MeasuredStep(row, work, RlPlan(mode, named, job, plan, rollout, rolled, ahead if mode == "async" else 0.0))

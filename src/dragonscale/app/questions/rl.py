@@ -1,20 +1,7 @@
 """What `dscale rl` and `ds.rl` can be asked."""
 
-from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import (
-    PLAN,
-    SHOW,
-    SOFTWARE,
-    Duration,
-    Length,
-    Question,
-    Real,
-    Several,
-    Switch,
-    Text,
-    Thing,
-    Whole,
-)
+from dragonscale.app.questions import flag, shared
+from dragonscale.app.questions.flag import PLAN, SHOW, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
 
 
 class RlQuestion(Question):
@@ -28,11 +15,11 @@ class RlQuestion(Question):
     """Prompts of a step."""
     samples: Whole = Whole(16, "N", limits=(1, 100_000))
     """Answers to each prompt."""
-    prompt: Length = Length("512", "TOKENS")
+    prompt: flag.Length = flag.Length("512", "TOKENS")
     """Tokens of a prompt, on average."""
-    output: Length = Length("4k", "TOKENS")
+    output: flag.Length = flag.Length("4k", "TOKENS")
     """Tokens at which an answer is cut off."""
-    mean_output: Length = Length("", "TOKENS")
+    mean_output: flag.Length = flag.Length("", "TOKENS")
     """Tokens of an answer on average; half of --output without it."""
     spread: Real = Real(None, "SIGMA", limits=(0.01, 3.0))
     """How much lengths of answers differ: the standard deviation of their logarithm (0.75 without it)."""
@@ -42,7 +29,7 @@ class RlQuestion(Question):
     """Updates of the weights in a step, each on its part of the answers."""
     reward: Thing = Thing("", "MODEL", offers="models")
     """A reward model; a rule that takes no time without it."""
-    reward_s: Duration = Duration("", "TIME")
+    reward_s: flag.Duration = flag.Duration("", "TIME")
     """What rewards take after the last answer (2s): a sandbox, a judge behind an API."""
     reference: Switch = Switch(None)
     """Whether a reference's log-probabilities are read for a KL term; by --algorithm without it."""

@@ -6,7 +6,7 @@ from dragonscale.app.asked_chips import asked_chips
 from dragonscale.app.given import target_of
 from dragonscale.app.questions.flag import check_limits, written
 from dragonscale.app.questions.rl import RlQuestion
-from dragonscale.app.record import Face, bind
+from dragonscale.app.record import Face, bind, shared
 from dragonscale.app.rl.rl_records import RlChange, RlReport, plan_row
 from dragonscale.app.rl.rl_sheet import rl_sheet
 from dragonscale.app.train.lengths import read_lengths
@@ -16,12 +16,12 @@ from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.hardware import Slice
+from dragonscale.physics.hardware import Slice, Torus
 from dragonscale.physics.hardware.prices import priced_targets
 from dragonscale.simulation.rl.frameworks import MODES, Framework, framework
 from dragonscale.simulation.rl.lengths import SPREAD, Lengths, measured_lengths
-from dragonscale.simulation.rl.search import AHEAD, RATIOS, Choices, is_torus, search_steps
 from dragonscale.simulation.rl.step import RlStep, RlWork, judge_step, work_of
+from dragonscale.simulation.rl.ways import AHEAD, RATIOS, Choices, search_steps
 
 USUAL = ("nemo-rl", "verl")
 """The frameworks that are weighed where none is named: the two with most published steps."""
@@ -51,15 +51,8 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
         listener.note(note)
     if piece is None:
         raise InputError(f"--on is {shorten(written(question.on))}; write how many chips, such as h100:64.")
-    work = work_of(
-        model,
-        question.algorithm,
-        question.prompts,
-        question.samples,
-        question.prompt.tokens(listener),
-        _lengths(question, listener),
-        question.updates,
-    )
+    counts, prompt = (question.prompts, question.samples), question.prompt.tokens(listener)
+    work = work_of(model, question.algorithm, *counts, prompt, _lengths(question, listener), question.updates)
     if work.answers < question.updates:
         raise InputError(f"--updates is {question.updates:,}, more than the {work.answers:,} answers of a step.")
     reference = work.reference if question.reference is None else question.reference
@@ -93,7 +86,7 @@ def _frameworks(question: RlQuestion, piece: Slice, listener: Listener) -> list[
     name = question.stack.strip().lower()
     if name != "auto":
         return [framework(name)]
-    if is_torus(piece):
+    if isinstance(piece.chip.network, Torus):
         listener.note("The frameworks that are known run on GPUs; --stack generic is taken.")
         return [framework("generic")]
     return [framework(one) for one in USUAL]
@@ -121,21 +114,10 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
     found = search_steps(work, asked.piece, asked.frameworks, asked.choices)
     shown = _shown(found, question.top)
     fitting = bool(shown) and shown[0].fits
-    report = RlReport(
-        model=work.model.name,
-        slice=str(asked.piece),
-        algorithm=work.algorithm,
-        prompts=work.prompts,
-        samples=work.samples,
-        prompt=work.prompt,
-        output=work.lengths.cap,
-        mean_output=work.lengths.mean,
-        updates=work.updates,
-        searched=len(found),
-        plans=[plan_row(step) for step in shown],
-        bound_by=_bound(shown[0]) if fitting else "memory",
-        changes=_changes(found, shown[0]) if fitting else [],
-    )
+    what = {"model": work.model.name, "slice": str(asked.piece), "output": work.lengths.cap}
+    what |= {"mean_output": work.lengths.mean, "searched": len(found), "plans": [plan_row(step) for step in shown]}
+    why = {"bound_by": _bound(shown[0]), "changes": _changes(found, shown[0])} if fitting else {}
+    report = RlReport(**shared(RlReport, work, **what, **why))
     return report.came_from(asked, listener.notes)
 
 

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from dragonscale.app.record import Record
+from dragonscale.app.record import Record, shared
 from dragonscale.physics.units import render
 from dragonscale.simulation.rl.step import RlStep
 
@@ -78,8 +78,8 @@ class RlReport(Record):
     updates: int
     searched: int
     plans: list[RlPlanRow]
-    bound_by: str
-    changes: list[RlChange]
+    bound_by: str = "memory"
+    changes: list[RlChange] = []
     notes: list[str] = []
 
     @property
@@ -101,30 +101,12 @@ def plan_row(step: RlStep) -> RlPlanRow:
     """A way that was judged, as a record."""
     plan, (low, high), chip = step.plan, step.band, step.plan.job.slice.chip
     paid: Any = None if chip.price is None else float(chip.price) * plan.chips * step.seconds / 3600
-    return RlPlanRow(
-        mode=plan.mode,
-        stack=plan.framework.name,
-        train_stack=plan.job.stack.name,
-        engine=plan.framework.engine,
-        train=str(plan.train),
-        rollout=str(plan.rollout),
-        train_chips=plan.job.slice.chips,
-        rollout_chips=plan.pool.chips,
-        replicas=plan.replicas,
-        step_s=step.seconds,
-        step_low_s=low,
-        step_high_s=high,
-        phases=[PhaseRow(one.name, one.seconds, one.exposed_s) for one in step.phases],
-        tokens_per_s_per_chip=step.rate,
-        staleness=plan.staleness,
-        transfer=plan.framework.method(plan.mode),
-        tail_s=step.generation.tail_s,
-        mean_batch=step.generation.mean_batch,
-        feasible=step.fits,
-        hbm_bytes=step.hbm_bytes,
-        train_hbm_bytes=step.train_bytes,
-        rollout_hbm_bytes=step.generation.hbm_bytes,
-        offloaded_bytes=step.moved_bytes,
-        hbm_limit_bytes=chip.visible,
-        cost_usd_per_step=paid,
-    )
+    words = {"stack": plan.framework.name, "engine": plan.framework.engine, "train_stack": plan.job.stack.name}
+    words |= {"train": str(plan.train), "rollout": str(plan.rollout), "transfer": plan.framework.method(plan.mode)}
+    times = {"step_s": step.seconds, "step_low_s": low, "step_high_s": high, "tokens_per_s_per_chip": step.rate}
+    sizes = {"train_chips": plan.job.slice.chips, "rollout_chips": plan.pool.chips, "feasible": step.fits}
+    held = {"train_hbm_bytes": step.train_bytes, "rollout_hbm_bytes": step.generation.hbm_bytes}
+    held |= {"offloaded_bytes": step.moved_bytes, "hbm_limit_bytes": chip.visible}
+    phases = [PhaseRow(one.name, one.seconds, one.exposed_s) for one in step.phases]
+    given = {**words, **times, **sizes, **held, "phases": phases, "cost_usd_per_step": paid}
+    return RlPlanRow(**shared(RlPlanRow, step, plan, step.generation, **given))

@@ -64,35 +64,18 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
 
 
 def _phases(best: RlPlanRow) -> Grid:
-    columns = (Column("phase"), Column("time", right=True), Column("waited for", right=True))
     rows = [(one.name, amount(one.seconds, "s"), amount(one.exposed_s, "s")) for one in best.phases]
-    return table(columns, rows, "Phases of a step")
+    return table(("phase", Column("time", right=True), Column("waited for", right=True)), rows, "Phases of a step")
 
 
 def _others(plans: list[RlPlanRow]) -> Grid:
-    columns = (
-        Column("mode"),
-        Column("stack"),
-        Column("chips", right=True),
-        Column("trainer", keep=3),
-        Column("engine", keep=4),
-        Column("step", right=True),
-        Column("tok/s/chip", right=True),
-        Column("fits", keep=5),
-    )
-    rows = [
-        (
-            one.mode,
-            one.stack,
-            f"{one.train_chips}" if one.mode == "colocated" else f"{one.train_chips}+{one.rollout_chips}",
-            one.train,
-            one.rollout,
-            amount(one.step_s, "s"),
-            f"{one.tokens_per_s_per_chip:,.0f}",
-            "yes" if one.feasible else "no",
-        )
-        for one in plans
-    ]
+    numbers = [Column(name, right=True) for name in ("chips", "step", "tok/s/chip")]
+    columns = ("mode", "stack", *numbers, Column("fits", keep=5), Column("engine", keep=4), Column("trainer", keep=3))
+    rows = []
+    for one in plans:
+        chips = f"{one.train_chips}" if one.mode == "colocated" else f"{one.train_chips}+{one.rollout_chips}"
+        speed = (amount(one.step_s, "s"), f"{one.tokens_per_s_per_chip:,.0f}", "yes" if one.feasible else "no")
+        rows.append((one.mode, one.stack, chips, *speed, one.rollout, one.train))
     return table(columns, rows, "Ways to run it")
 
 

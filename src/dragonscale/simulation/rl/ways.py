@@ -7,9 +7,9 @@ before those that do not.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dragonscale.physics.hardware import Slice, Torus
+from dragonscale.physics.hardware import Slice
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import pool_parts, splits
 from dragonscale.simulation.rl.frameworks import Framework
@@ -87,24 +87,13 @@ def best_training(work: RlWork, piece: Slice, trainer: str) -> tuple[Job, Plan] 
 def best_engine(work: RlWork, plan: RlPlan, dtype: str) -> RlPlan | None:
     """The plan with the split of the model over a replica that generates soonest; None where none fits."""
     tried: list[tuple[float, int, RlPlan]] = []
-    largest = plan.pool.chips
-    sizes = [size for size in (1, 2, 4, 8, 16, 32, 64) if largest % size == 0]
-    for size in sizes:
-        small = part(plan.pool, size)
-        if small.chips != size:
+    parts = [part(plan.pool, size) for size in (1, 2, 4, 8, 16, 32, 64) if plan.pool.chips % size == 0]
+    engine = plan.framework.engine
+    for split in {split.tensor: split for piece in parts for split in splits(work.model, piece, engine)}.values():
+        other = replace(plan, rollout=ServingPlan(tensor=split.tensor, weights=dtype, compute=dtype))
+        if plan.pool.chips % split.tensor or part(plan.pool, split.tensor).chips != split.tensor:
             continue
-        for split in splits(work.model, small, plan.framework.engine):
-            if split.data > 1 or split.pipe > 1 or split.width > 1 or split.expert > 1:
-                continue
-            words = ServingPlan(tensor=split.tensor, weights=dtype, compute=dtype)
-            other = RlPlan(plan.mode, plan.framework, plan.job, plan.train, words, plan.pool, plan.ahead)
-            shape = (work.prompt, work.lengths, work.answers, work.samples, other.replicas, other.ahead)
-            made = generate(deployed(other), *shape)
-            if math.isfinite(made.seconds):
-                tried.append((made.seconds, size, other))
-    return min(tried, key=lambda one: one[:2])[2] if tried else None
-
-
-def is_torus(piece: Slice) -> bool:
-    """Whether chips meet their neighbours alone, so that frameworks of GPUs do not run there."""
-    return isinstance(piece.chip.network, Torus)
+        shape = (work.prompt, work.lengths, work.answers, work.samples, other.replicas, other.ahead)
+        tried.append((generate(deployed(other), *shape).seconds, split.tensor, other))
+    best = min(tried, key=lambda one: one[:2], default=None)
+    return best[2] if best and math.isfinite(best[0]) else None
