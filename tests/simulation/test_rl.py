@@ -8,6 +8,7 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
+from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.iteration import decode
 from dragonscale.serving.phases import iteration_cost
@@ -95,10 +96,13 @@ def test_answers_that_may_be_ahead_never_slow_generation_and_cut_its_tail():
     assert times[1] < 0.8 * times[0]
 
 
-def test_more_room_than_the_cache_has_is_not_used():
-    tight = deploy(MODEL, "h100:1", "tensor=1", "vllm,memory.share=0.3")
-    assert 0 < room_for(tight, 256, Lengths(800, 8192)) < room_for(ENGINE, 256, Lengths(800, 8192))
-    assert room_for(deploy("llama3-70b", "h100:1", "tensor=1", "vllm"), 256, Lengths(800, 8192)) == 0
+def test_the_cache_holds_all_answers_at_its_fullest_moment():
+    tight, drawn = deploy(MODEL, "h100:1", "tensor=1", "vllm,memory.share=0.3"), numpy.full(256, 4000.0)
+    room, cache = room_for(tight, 256, drawn), capacity(tight)
+    assert 1 < room < room_for(ENGINE, 256, drawn) < 256
+    assert room * cache.sequence(256 + 3900) <= cache.cache < 1.4 * room * cache.sequence(256 + 4000)
+    assert room_for(ENGINE, 256, drawn[:8]) == 8
+    assert room_for(deploy("llama3-70b", "h100:1", "tensor=1", "vllm"), 256, drawn) == 0
 
 
 def phases(rollout=10.0, trainer=4.0, between=1.0):

@@ -25,6 +25,8 @@ SEGMENTS = 32
 """Stretches of time by the clock, and as many by answers that end, in which decode steps are taken as alike."""
 LAST = 0.02
 """The part of a batch's answers whose time is its tail."""
+ROUNDS = 12
+"""Guesses of how many answers the cache has room for."""
 MOST_AHEAD = 4.0
 """Steps ahead beyond which a batch is always full."""
 
@@ -42,17 +44,22 @@ class Generation:
     hbm_bytes: float
 
 
-def room_for(deployment: Deployment, prompt: int, lengths: Lengths) -> int:
-    """Answers under way at once that the cache and the engine have room for, 0 where not even the weights fit: a
-    sequence holds its prompt and, being seen somewhere on its way and the longer the more likely, E[l²]/2E[l] tokens
-    of its answer."""
-    drawn = lengths.draw(256)
-    held = prompt + float((drawn**2).mean() / (2 * drawn.mean()))
+def room_for(deployment: Deployment, prompt: float, lengths: numpy.ndarray) -> int:
+    """Answers under way at once that the engine and, at the fullest moment, the cache have room for; 0 where not even
+    the weights fit. Those that start together grow together, so the fullest moment is late: an engine that began more
+    would have to preempt some and compute them again."""
     found = capacity(deployment)
+    room = min(len(lengths), deployment.engine.scheduling.max_sequences * deployment.plan.data)
     if not numpy.all(found.fits):
         return 0
-    places = float(numpy.ravel(found.sequences(held))[0])
-    return int(min(places, deployment.engine.scheduling.max_sequences * deployment.plan.data))
+    for _ in range(ROUNDS):
+        start = starts(lengths, room)
+        _, batch, keys = _segments(start, start + lengths, float((start + lengths).max()))
+        fullest = float((batch * found.sequence(prompt + keys)).max())
+        if fullest <= float(numpy.ravel(found.cache)[0]) or room == 1:
+            break
+        room = max(int(room * min(float(numpy.ravel(found.cache)[0]) / fullest, 0.98)), 1)
+    return room
 
 
 def generate(
@@ -60,13 +67,13 @@ def generate(
 ) -> Generation:
     """Generate `samples` answers, `group` to a prompt, on so many replicas of which this is the one with the longest
     answer; the prompt's cache is shared by its answers."""
-    room = room_for(deployment, prompt, lengths)
-    if room < 1:
-        return Generation(math.inf, 0.0, 0.0, 0, 0.0, math.inf)
     extra = min(ahead, MOST_AHEAD)
     own = lengths.draw(math.ceil(samples * (1 + extra)))[::-1][::replicas]
     needed = math.ceil(len(own) / (1 + extra))
     own = numpy.random.default_rng(0).permutation(own)
+    room = room_for(deployment, prompt / group, own)
+    if room < 1:
+        return Generation(math.inf, 0.0, 0.0, 0, 0.0, math.inf)
     start = starts(own, room)
     end = start + own
     over = numpy.sort(end)[needed - 1]
