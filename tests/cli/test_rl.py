@@ -98,6 +98,7 @@ def test_nothing_that_fits_is_an_answer():
         ({"on": "h100"}, "how many chips"),
         ({"mean_output": 5000}, "at most --output"),
         ({"updates": 10000}, "more than the"),
+        ({"prompts": 10**6}, "at most 65,536"),
         ({"rollout_dtype": "int1"}, "format of rollouts"),
     ],
 )

@@ -28,6 +28,8 @@ USUAL = ("nemo-rl", "verl")
 GAIN = 0.03
 """What a change must gain to be told."""
 DTYPES = ("bf16", "fp8")
+MOST = 65_536
+"""Answers of a step: several times the largest that are published."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
         raise InputError(f"--on is {shorten(written(question.on))}; write how many chips, such as h100:64.")
     counts, prompt = (question.prompts, question.samples), question.prompt.tokens(listener)
     work = work_of(model, question.algorithm, *counts, prompt, _lengths(question, listener), question.updates)
+    if work.answers > MOST:
+        raise InputError(f"A step has {work.answers:,} answers, --prompts times --samples; it has at most {MOST:,}.")
     if work.answers < question.updates:
         raise InputError(f"--updates is {question.updates:,}, more than the {work.answers:,} answers of a step.")
     reference = work.reference if question.reference is None else question.reference

@@ -79,7 +79,8 @@ def pools(piece: Slice, ratios: tuple[float, ...]) -> list[tuple[Slice, Slice]]:
 def best_training(work: RlWork, piece: Slice, trainer: str) -> tuple[Job, Plan] | None:
     """The training planner's recommended plan of an update on so many chips; None where nothing fits."""
     most = max(int(work.tokens / work.updates / work.each), 1)
-    job = packed_job(work, piece, trainer, math.gcd(piece.chips, 2 ** int(math.log2(min(most, piece.chips)))))
+    ways = max(size for size in range(1, min(most, piece.chips) + 1) if piece.chips % size == 0)
+    job = packed_job(work, piece, trainer, ways)
     best = next(iter(search(job, Space(), count=1).best), None)
     return None if best is None else (job, best.plan)
 
