@@ -62,6 +62,14 @@ def test_changes_are_told_with_what_they_gain(report):
     assert any(change.what.startswith("colocated") for change in report.changes) or first.mode == "colocated"
 
 
+def test_a_lower_cap_is_advised_where_it_cuts_few_answers():
+    asked = {**SMALL, "mode": "colocated"}
+    few, many = (ds.rl("llama3-8b", **(asked | {"output": "16k", "mean_output": mean})) for mean in (1000, 12000))
+    assert [change.what for change in few.changes] == ["cap answers at 8,192 tokens (0% are longer)"]
+    assert few.changes[0].gain > 0
+    assert many.changes == []
+
+
 def test_lengths_come_from_a_file(tmp_path):
     file = tmp_path / "lengths.txt"
     file.write_text("\n".join(["300"] * 9 + ["5000"]))

@@ -157,6 +157,7 @@ def test_algorithms_have_their_passes(colocated):
     plan = colocated.plan
     without, critic = (judge_step(work(algorithm=name), plan) for name in ("dapo", "ppo"))
     assert without.phase("reference") == 0.0
+    assert critic.train_bytes > without.train_bytes + 1e9
     assert critic.phase("critic") == pytest.approx(critic.phase("update") + critic.phase("logprob"))
 
 

@@ -27,6 +27,8 @@ USUAL = ("nemo-rl", "verl")
 """The frameworks that are weighed where none is named: the two with most published steps."""
 GAIN = 0.03
 """What a change must gain to be told."""
+FEW = 0.1
+"""The part of answers that a lower cap may cut off: more of them would be another task."""
 DTYPES = ("bf16", "fp8")
 MOST = 65_536
 """Answers of a step: several times the largest that are published."""
@@ -144,12 +146,10 @@ def _changes(found: list[RlStep], best: RlStep) -> list[RlChange]:
     """What other modes and a lower cap would give beside the best way."""
     told: list[RlChange] = []
     lengths = best.work.lengths
-    if lengths.cap > 2 * best.work.lengths.mean * 0.6:
-        cap = lengths.cap // 2
-        drawn = [float(one) for one in lengths.draw(512)]
-        cut = measured_lengths(drawn, cap)
-        other = judge_step(replace(best.work, lengths=cut), best.plan)
-        share = sum(one > cap for one in drawn) / len(drawn)
+    drawn, cap = [float(one) for one in lengths.draw(512)], lengths.cap // 2
+    share = sum(one > cap for one in drawn) / len(drawn)
+    if share <= FEW:
+        other = judge_step(replace(best.work, lengths=measured_lengths(drawn, cap)), best.plan)
         told.append(RlChange(f"cap answers at {cap:,} tokens ({share:.0%} are longer)", *_gain(best, other)))
     for mode in MODES:
         other = next((one for one in found if one.plan.mode == mode and one.fits), None)

@@ -220,7 +220,8 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
             Phase("offload", BETWEEN, switching_seconds(plan.framework, moved, chip.host_link), 0.0, -SENT, SENT)
         )
     shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode != "colocated")
-    return RlStep(plan, work, shown, made, first(verdict.hbm_bytes), moved)
+    held = first(verdict.hbm_bytes) + (state if work.critic else 0.0)  # a critic's state lies beside the policy's
+    return RlStep(plan, work, shown, made, held, moved)
 
 
 def exposed(phases: list[Phase], overlapped: bool) -> tuple[Phase, ...]:
