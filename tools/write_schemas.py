@@ -18,6 +18,7 @@ from dragonscale.app.hlo.program import HloModuleReport
 from dragonscale.app.learn import CourseReport, LessonReport, ProblemReport
 from dragonscale.app.models import ModelReport
 from dragonscale.app.profile.profile_records import ProfileReport
+from dragonscale.app.rl.rl_records import RlReport
 from dragonscale.app.roofline_report import RooflineReport
 from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.app.shard_report import ShardReport
@@ -44,6 +45,7 @@ RECORDS: dict[str, Any] = {
     "learn-problem": ProblemReport,
     "model": ModelReport,
     "profile": ProfileReport,
+    "rl": RlReport,
     "roofline": RooflineReport,
     "serve": ServeReport,
     "shard": ShardReport,

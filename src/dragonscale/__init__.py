@@ -62,6 +62,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     __version__: str
     train = planning.train.function
     serve = planning.serve.function
+    rl = planning.rl.function
     simulate = planning.simulate.function
     sweep = planning.sweep.function
     collective = physics.collective.function
@@ -82,8 +83,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
 
 _NAMES = {
     "dragonscale.faces.commands": (
-        "calc calibrate chips collective estimate export hlo import_plan learn model profile roofline serve shard "
-        "simulate sweep train validate verify"
+        "calc calibrate chips collective estimate export hlo import_plan learn model profile rl roofline serve "
+        "shard simulate sweep train validate verify"
     ),
     "dragonscale.faces.library.compare": "compare",
     "dragonscale.faces.library.explain": "explain",

@@ -37,6 +37,7 @@ COMMANDS = {
         "--plan",
         "fsdp=8,remat=block",
     ],
+    "rl": ["rl", "llama3-8b", "--on", "h100:8", "--stack", "nemo-rl", "--mode", "colocated", "--output", "1k"],
     "serve": ["serve", "llama3-8b", "--on", "h100:1", "--plan", "tensor=1", "--batch", "8"],
     "simulate": ["simulate", "llama3-8b", "--on", "h100:1", "--rate", "2/s", "--requests", "20"],
     "shard": ["shard", "A[I_X, J] @ B[J, K] -> C[I_X, K]", "--mesh", "X=4"],

@@ -43,7 +43,7 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Tuning:
     """How a model is tuned: the `method`; the `rank` of adapters (0: every weight is trained) on `targets`; the format
     of frozen weights; forward passes without a gradient over one of the model's (`passes`) and models that lie beside
-    it over its own weights (`copies`); whether there are `logits`."""
+    it over its own weights (`copies`); whether there are `logits`; whether a method was `asked` for."""
 
     method: str = "full"
     rank: int = 0
@@ -53,6 +53,12 @@ class Tuning:
     copies: float = 0.0
     logits: bool = True
     teacher: str = ""
+    asked: bool = False
+
+    @property
+    def tunes(self) -> bool:
+        """Whether it is fine-tuning: software of its own is usual for that."""
+        return self.asked or self.method != "full"
 
     @property
     def adapters(self) -> Adapters:
@@ -139,6 +145,7 @@ def read_tuning(
     rank = rank or (RANK if row.adapters else 0)
     copies = 0.0 if rank else row.copies
     found = Tuning(name, rank, targets, frozen or row.frozen, row.passes, copies, row.logits, teacher.strip())
+    found = replace(found, asked=bool(method.strip()))
     found = _taught(model, found) if found.teacher else found
     return replace(found, targets=_present(model, found)) if found.rank else found
 

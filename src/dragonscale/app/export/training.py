@@ -21,7 +21,7 @@ from dragonscale.models.load import model_fields
 from dragonscale.physics.units import render
 from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import settled
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan import Plan, effective, short_plan
 from dragonscale.training.plan_file import TrainingFile
 from dragonscale.training.stack import spelt_stack, stacks
 from dragonscale.training.tuning import FIELDS
@@ -45,7 +45,7 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
     stack = stack_for(target, spelt_stack(question.stack) or file.stack)
     report = ask_train(_question(question, file, stack), Listener())
     asked = report.asked
-    plan, found = asked.plan, report.plans[0]
+    plan, found = effective(asked.plan), report.plans[0]
     if not found.feasible and not question.force:
         raise _refused(asked, plan, target, found, _question(question, file, stack))
     file = replace(
@@ -141,7 +141,7 @@ def _neighbours(asked: TrainAsked, plan: Plan) -> Iterator[Plan]:
     more recomputation."""
     job = asked.job()
     near = settled(job, plan, frozenset())
-    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)
+    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
     if near != plan:
         yield near
     if plan.microbatch > 1:

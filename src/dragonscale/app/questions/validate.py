@@ -3,7 +3,7 @@
 from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import PLAN, SHOW, Question, Switch, Text, Thing, Whole
 
-KINDS = ("training", "inference", "serving", "collectives", "kernels", "memory", "finetune")
+KINDS = ("training", "inference", "serving", "collectives", "kernels", "memory", "finetune", "rl")
 FILE = Text(value="FILE", place=True, offers="files")
 """A CSV, plain or gzipped, of measured runs: published columns or typed ones."""
 TRAINING_FILE = FILE.but()
@@ -71,7 +71,7 @@ class ValidateQuestion(Question):
     and `choices` of serving, `plan`, `model` and `on` of the log of one run of either."""
 
     kind: Text = Text(value="KIND", place=True, offers=KINDS)
-    """training, inference, serving, collectives, kernels, memory."""
+    """training, inference, serving, collectives, kernels, memory, finetune, rl."""
     file: Text = FILE.but()
     """A CSV of measured runs, plain or gzipped; of training and serving also the log of one."""
     plan: Thing = RUN_PLAN

@@ -10,7 +10,7 @@ from dragonscale.app.validate.measured_run import ask_served, ask_trained
 from dragonscale.app.validate.validate_records import RunScore, Validation, save_measures, save_scores
 from dragonscale.app.validate.validate_sheet import run_sheet, score_sheet
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.evidence import collectives, finetune, inference, kernels, memory, serving, training
+from dragonscale.evidence import collectives, finetune, inference, kernels, memory, rl, serving, training
 from dragonscale.evidence.logs.reading import reader_of
 from dragonscale.evidence.logs.text import LogText
 from dragonscale.listener import Listener
@@ -24,7 +24,7 @@ _OWN = {
 }
 """Fields that only some kinds have."""
 _SCORED = {"inference": inference, "collectives": collectives, "kernels": kernels, "memory": memory}
-_SCORED |= {"finetune": finetune}
+_SCORED |= {"finetune": finetune, "rl": rl}
 TABLES = (".csv", ".csv.gz")
 
 
@@ -81,6 +81,8 @@ def _score(kind: str, question: validate.ScoreQuestion, listener: Listener) -> V
     return Validation(kind, _SCORED[kind].validate(question.file)).came_from(question, listener.notes)
 
 
-ask_inference, ask_collectives, ask_kernels, ask_memory, ask_finetune = (partial(_score, kind) for kind in _SCORED)
+ask_inference, ask_collectives, ask_kernels, ask_memory, ask_finetune, ask_rl = (
+    partial(_score, kind) for kind in _SCORED
+)
 bind(Validation, Face(score_sheet, lambda answer, _: draw_scores(answer.scores, answer.kind), rows=save_scores))
 bind(RunScore, Face(run_sheet, rows=save_measures))

@@ -24,7 +24,7 @@ from dragonscale.errors import unknown
 from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import flag_words, load_keys, options, whole
 from dragonscale.exports.model_names import EXPERTS, SIZES, hub_id
-from dragonscale.exports.runs import TrainingRun, header
+from dragonscale.exports.runs import STEPS, TrainingRun, header
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.hub_run import PLANNED, HubRun, file_of, flat_config
@@ -167,7 +167,7 @@ def write(run: TrainingRun) -> WrittenFiles:
     if run.hosts > 1:
         flags |= {"--machine_rank": RANK, "--main_process_ip": LEADER, "--main_process_port": PORT}
     words = ("accelerate", "launch", *flag_words(table, flags), SCRIPT, config_file(ARGUMENTS))
-    names = {"SCRIPT": SCRIPT, "ARGUMENTS": ARGUMENTS, "tokenizer": hub_id(run.file.model)}
+    names = {"SCRIPT": SCRIPT, "ARGUMENTS": ARGUMENTS, "tokenizer": hub_id(run.file.model), "trial": STEPS}
     notes = TERMS.remark_on(ran, fused="foak" in run.file.stack, **names)
     return run.trained(plan, words, WrittenFiles(files, differences=tuple(differences), notes=notes))
 

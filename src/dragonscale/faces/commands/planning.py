@@ -33,6 +33,7 @@ True
 (8, True)
 """
 
+from dragonscale.app.questions.rl import RlQuestion
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.questions.train import CompareQuestion, SweepQuestion, TrainQuestion
@@ -79,6 +80,24 @@ def serve():
     >>> ds.serve("llama3-70b", on="h100:8", tpot="30ms").plot("frontier")  # doctest: +SKIP
     """
     from dragonscale.app.serve.ask_serve import ask
+
+    return ask
+
+
+@command(RlQuestion, PLANNING, "reinforcement-learning", ("explain",))
+def rl():
+    """How to run reinforcement learning: pools, plans of trainer and engine, phases of a step, what bounds it.
+
+    dscale rl llama3-8b --on h100:64 --algorithm grpo --prompts 64 --samples 16 --prompt 512 --output 4k
+    dscale rl qwen3-32b --on h200:64 --mode colocated --stack verl --mean-output 6k --output 16k --updates 4
+
+    Returns an `RlReport`: `.best` is the recommended way (None where nothing fits), `.plans` all that are shown,
+    each with its `phases`.
+
+    >>> import dragonscale as ds
+    >>> ds.rl("llama3-8b", on="h100:16", mode="colocated", stack="nemo-rl").best.phases  # doctest: +SKIP
+    """
+    from dragonscale.app.rl.ask_rl import ask
 
     return ask
 

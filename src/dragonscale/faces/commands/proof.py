@@ -180,6 +180,18 @@ def validate_finetune():
     return ask_finetune
 
 
+@command(ScoreQuestion, PROOF, "reinforcement-learning", ("explain", "out"), ("scatter",), tool=False)
+def validate_rl():
+    """Score expected steps and weight transfers of reinforcement learning against measured ones.
+
+    dscale validate rl measured.csv --out scores.csv
+    dscale validate rl measured.csv --plot scatter.svg
+    """
+    from dragonscale.app.validate.ask_validate import ask_rl
+
+    return ask_rl
+
+
 @command(ValidateQuestion, PROOF, "validation-training", ("explain", "out"), ("scatter",), tool=False)
 def validate():
     """Score predictions against measured runs in a file, or a plan against the log of your own run.

@@ -1,0 +1,53 @@
+"""What `dscale rl` and `ds.rl` can be asked."""
+
+from dragonscale.app.questions import flag, shared
+from dragonscale.app.questions.flag import PLAN, SHOW, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
+
+
+class RlQuestion(Question):
+    """A step of reinforcement learning: the model, the chips, the prompts and the answers to each."""
+
+    model: Thing = shared.MODEL
+    on: Thing = shared.ON
+    algorithm: Text = Text("grpo", "NAME", offers=("grpo", "dapo", "ppo", "rloo", "reinforce"))
+    """grpo, dapo (no reference), ppo (with a critic), rloo or reinforce."""
+    prompts: Whole = Whole(64, "N", limits=(1, 1_000_000))
+    """Prompts of a step."""
+    samples: Whole = Whole(16, "N", limits=(1, 100_000))
+    """Answers to each prompt."""
+    prompt: flag.Length = flag.Length("512", "TOKENS")
+    """Tokens of a prompt, on average."""
+    output: flag.Length = flag.Length("4k", "TOKENS")
+    """Tokens at which an answer is cut off."""
+    mean_output: flag.Length = flag.Length("", "TOKENS")
+    """Tokens of an answer on average; half of --output without it."""
+    spread: Real = Real(None, "SIGMA", limits=(0.01, 3.0))
+    """How much lengths of answers differ: the standard deviation of their logarithm (0.75 without it)."""
+    lengths: Text = Text("", "FILE", offers="files")
+    """A file of measured lengths of answers, one to a line, in place of --mean-output and --spread."""
+    updates: Whole = Whole(1, "N", limits=(1, 10_000))
+    """Updates of the weights in a step, each on its part of the answers."""
+    reward: Thing = Thing("", "MODEL", offers="models")
+    """A reward model; a rule that takes no time without it."""
+    reward_s: flag.Duration = flag.Duration("", "TIME")
+    """What rewards take after the last answer (2s): a sandbox, a judge behind an API."""
+    reference: Switch = Switch(None)
+    """Whether a reference's log-probabilities are read for a KL term; by --algorithm without it."""
+    stack: Text = Text("auto", "STACK", SOFTWARE)
+    """The framework: nemo-rl, verl, openrlhf, slime, areal, trl, skyrl, generic; auto: the best of nemo-rl and verl."""
+    rollout_dtype: Text = Text("bf16", "DTYPE", SOFTWARE, offers=("bf16", "fp8"))
+    """Format of the engine's weights and matmuls: bf16 or fp8."""
+    mode: Text = Text("", "MODE", PLAN, offers=("colocated", "one-step-off", "async"))
+    """Only this: colocated (trainer and engine on the same chips in turns), one-step-off or async (two pools)."""
+    staleness: Real = Real(None, "STEPS", PLAN, limits=(0.0, 16.0))
+    """Steps that answers may be ahead of the trainer in an asynchronous run (0.3, 1, 4); 1 without it."""
+    ratio: Real = Real(None, "PART", PLAN, limits=(0.01, 0.99))
+    """The part of the chips that generates, of two pools; without it a quarter, half and three quarters."""
+    top: Whole = Whole(5, "N", SHOW, limits=(1, 100))
+    """How many of the best ways to show."""
+    price: Text = shared.PRICE
+    pricing: Text = shared.PRICING
+    owned: Text = shared.OWNED
+    set: Several = shared.SET
+    assume: Several = shared.ASSUME
+    family: Text = shared.FAMILY

@@ -1,0 +1,1 @@
+"""`dscale rl`: a question about reinforcement learning read, answered and laid out."""

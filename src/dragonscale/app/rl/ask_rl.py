@@ -1,0 +1,167 @@
+"""The answer to `dscale rl`: the question read, every way judged, what bounds the best and what would be better."""
+
+from dataclasses import dataclass, replace
+
+from dragonscale.app.asked_chips import asked_chips
+from dragonscale.app.given import target_of
+from dragonscale.app.questions.flag import check_limits, written
+from dragonscale.app.questions.rl import RlQuestion
+from dragonscale.app.record import Face, bind, shared
+from dragonscale.app.rl.rl_records import RlChange, RlReport, plan_row
+from dragonscale.app.rl.rl_sheet import rl_sheet
+from dragonscale.app.train.lengths import read_lengths
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.listener import Listener
+from dragonscale.models import load_model
+from dragonscale.models.assumed import with_assumed
+from dragonscale.models.flops import Workload, forward_flops
+from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Slice, Torus
+from dragonscale.physics.hardware.prices import priced_targets
+from dragonscale.simulation.rl.frameworks import MODES, Framework, framework
+from dragonscale.simulation.rl.lengths import SPREAD, Lengths, measured_lengths
+from dragonscale.simulation.rl.step import RlStep, RlWork, judge_step, work_of
+from dragonscale.simulation.rl.ways import AHEAD, RATIOS, Choices, search_steps
+
+USUAL = ("nemo-rl", "verl")
+"""The frameworks that are weighed where none is named: the two with most published steps."""
+GAIN = 0.03
+"""What a change must gain to be told."""
+FEW = 0.1
+"""The part of answers that a lower cap may cut off: more of them would be another task."""
+DTYPES = ("bf16", "fp8")
+MOST = 65_536
+"""Answers of a step: several times the largest that are published."""
+
+
+@dataclass(frozen=True)
+class RlAsked:
+    """A question understood."""
+
+    question: RlQuestion
+    work: RlWork
+    piece: Slice
+    frameworks: list[Framework]
+    choices: Choices
+
+
+def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
+    """Check every flag; what cannot be used is refused in one sentence."""
+    check_limits(question)
+    model = load_model(with_assumed(question.model, question.assume, question.family))
+    target = target_of(asked_chips(question.on, question.set), listener)
+    ((_, piece),), strange = priced_targets(question.price, [target], question.pricing, question.owned)
+    for note in strange:
+        listener.note(note)
+    if piece is None:
+        raise InputError(f"--on is {shorten(written(question.on))}; write how many chips, such as h100:64.")
+    counts, prompt = (question.prompts, question.samples), question.prompt.tokens(listener)
+    work = work_of(model, question.algorithm, *counts, prompt, _lengths(question, listener), question.updates)
+    if work.answers > MOST:
+        raise InputError(f"A step has {work.answers:,} answers, --prompts times --samples; it has at most {MOST:,}.")
+    if work.answers < question.updates:
+        raise InputError(f"--updates is {question.updates:,}, more than the {work.answers:,} answers of a step.")
+    reference = work.reference if question.reference is None else question.reference
+    reward = _passes(model, question.reward) if written(question.reward).strip() else 0.0
+    work = replace(work, reference=reference, reward_s=question.reward_s.read(0.0), reward_passes=reward)
+    return RlAsked(question, work, piece, _frameworks(question, piece, listener), _choices(question))
+
+
+def _lengths(question: RlQuestion, listener: Listener) -> Lengths:
+    cap = question.output.tokens(listener)
+    if question.lengths.strip():
+        if question.mean_output.strip() or question.spread is not None:
+            raise InputError("--lengths has the lengths of answers; leave out --mean-output and --spread.")
+        return measured_lengths([float(one) for one in read_lengths(question.lengths)], cap)
+    spread = SPREAD if question.spread is None else question.spread
+    if question.mean_output.strip():
+        return Lengths(question.mean_output.tokens(listener), cap, spread)
+    mean = max(cap // 2, 1)
+    listener.note(f"Answers of {mean:,} tokens on average are taken, half of --output; --mean-output says otherwise.")
+    return Lengths(mean, cap, spread)
+
+
+def _passes(model: Transformer, reward: object) -> float:
+    """A forward pass of the reward model over one of the policy."""
+    work, other = Workload(1, 1024, 1024), load_model(reward)  # pyright: ignore[reportArgumentType]
+    own, theirs = (float(sum(forward_flops(one.program(), work).values())) for one in (model, other))
+    return theirs / own
+
+
+def _frameworks(question: RlQuestion, piece: Slice, listener: Listener) -> list[Framework]:
+    name = question.stack.strip().lower()
+    if name != "auto":
+        return [framework(name)]
+    if isinstance(piece.chip.network, Torus):
+        listener.note("The frameworks that are known run on GPUs; --stack generic is taken.")
+        return [framework("generic")]
+    return [framework(one) for one in USUAL]
+
+
+def _choices(question: RlQuestion) -> Choices:
+    mode = question.mode.strip().lower()
+    if mode and mode not in MODES:
+        raise unknown("mode", question.mode, MODES)
+    if question.rollout_dtype not in DTYPES:
+        raise unknown("format of rollouts", question.rollout_dtype, DTYPES)
+    ahead = AHEAD if question.staleness is None else question.staleness
+    ratios = RATIOS if question.ratio is None else (question.ratio,)
+    return Choices((mode,) if mode else (), ahead, ratios, question.rollout_dtype)
+
+
+def ask(question: RlQuestion, listener: Listener) -> RlReport:
+    """Ways to run a step, the best first."""
+    asked = read_question(question, listener)
+    work = asked.work
+    refused = [one.name for one in asked.frameworks if not {*one.modes} & {*(asked.choices.modes or one.modes)}]
+    if len(refused) == len(asked.frameworks):
+        able = ", ".join(asked.frameworks[0].modes)
+        raise InputError(f"--stack {refused[0]} does not run --mode {question.mode}; it runs {able}.")
+    found = search_steps(work, asked.piece, asked.frameworks, asked.choices)
+    shown = _shown(found, question.top)
+    fitting = bool(shown) and shown[0].fits
+    what = {"model": work.model.name, "slice": str(asked.piece), "output": work.lengths.cap}
+    what |= {"mean_output": work.lengths.mean, "searched": len(found), "plans": [plan_row(step) for step in shown]}
+    why = {"bound_by": _bound(shown[0]), "changes": _changes(found, shown[0])} if fitting else {}
+    report = RlReport(**shared(RlReport, work, **what, **why))
+    return report.came_from(asked, listener.notes)
+
+
+def _shown(found: list[RlStep], most: int) -> list[RlStep]:
+    """The best of each mode and pool, no two alike to a reader."""
+    kept: dict[tuple[object, ...], RlStep] = {}
+    for step in found:
+        kept.setdefault((step.plan.mode, step.plan.framework.name, str(step.plan.pool)), step)
+    return list(kept.values())[:most]
+
+
+def _bound(step: RlStep) -> str:
+    """The phase that most of the step waits for; of generation, its tail where that is most of it."""
+    longest = max(step.phases, key=lambda phase: phase.exposed_s)
+    tail = longest.name == "generation" and step.generation.tail_s > longest.seconds / 2
+    return "the longest answers of generation" if tail else longest.name
+
+
+def _changes(found: list[RlStep], best: RlStep) -> list[RlChange]:
+    """What other modes and a lower cap would give beside the best way."""
+    told: list[RlChange] = []
+    lengths = best.work.lengths
+    drawn, cap = [float(one) for one in lengths.draw(512)], lengths.cap // 2
+    share = sum(one > cap for one in drawn) / len(drawn)
+    if share <= FEW:
+        other = judge_step(replace(best.work, lengths=measured_lengths(drawn, cap)), best.plan)
+        told.append(RlChange(f"cap answers at {cap:,} tokens ({share:.0%} are longer)", *_gain(best, other)))
+    for mode in MODES:
+        other = next((one for one in found if one.plan.mode == mode and one.fits), None)
+        if other is not None and mode != best.plan.mode:
+            told.append(RlChange(f"{mode} instead (staleness {other.plan.staleness:g})", *_gain(best, other)))
+    return [one for one in told if abs(one.gain) >= GAIN]
+
+
+def _gain(best: RlStep, other: RlStep) -> tuple[float, float]:
+    """The other step, and the answers per second and chip that it gains."""
+    speed = best.seconds * best.plan.chips / (other.seconds * other.plan.chips)
+    return other.seconds, speed - 1
+
+
+bind(RlReport, Face(rl_sheet))

@@ -1,0 +1,112 @@
+"""The answer to `dscale rl`: ways to run a step, the best first."""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from dragonscale.app.record import Record, shared
+from dragonscale.physics.units import render
+from dragonscale.simulation.rl.step import RlStep
+
+
+class PhaseRow(msgspec.Struct):
+    """A phase of a step: its seconds on its own chips, and those that the step waits for."""
+
+    name: str
+    seconds: float
+    exposed_s: float
+
+
+class RlPlanRow(msgspec.Struct):
+    """One way to run a step. `train` and `rollout` are plans of the trainer and of one replica of the engine, on so
+    many chips each (the same ones where colocated); `staleness` the steps that the weights behind an answer may be
+    old; `tail_s` what the last 2% of answers take of generation; bytes are those of the fullest chip, while the trainer
+    and while the engine works, and what moves to the host in between."""
+
+    mode: str
+    stack: str
+    train_stack: str
+    engine: str
+    train: str
+    rollout: str
+    train_chips: int
+    rollout_chips: int
+    replicas: int
+    step_s: float
+    step_low_s: float
+    step_high_s: float
+    phases: list[PhaseRow]
+    tokens_per_s_per_chip: float
+    staleness: float
+    transfer: str
+    tail_s: float
+    mean_batch: float
+    feasible: bool
+    hbm_bytes: float
+    train_hbm_bytes: float
+    rollout_hbm_bytes: float
+    offloaded_bytes: float
+    hbm_limit_bytes: float
+    cost_usd_per_step: float | None
+
+    def phase(self, name: str) -> float:
+        """Seconds of a phase."""
+        return sum(one.seconds for one in self.phases if one.name == name)
+
+
+class RlChange(msgspec.Struct):
+    """What else could be done, and the step it would give; `gain` is in tokens trained per second and chip."""
+
+    what: str
+    step_s: float
+    gain: float
+
+
+class RlReport(Record):
+    """Ways to run a step of reinforcement learning, the best first."""
+
+    ROWS: ClassVar[str] = "plans"
+
+    model: str
+    slice: str
+    algorithm: str
+    prompts: int
+    samples: int
+    prompt: int
+    output: int
+    mean_output: float
+    updates: int
+    searched: int
+    plans: list[RlPlanRow]
+    bound_by: str = "memory"
+    changes: list[RlChange] = []
+    notes: list[str] = []
+
+    @property
+    def best(self) -> RlPlanRow | None:
+        """The recommended way; None where nothing fits."""
+        return self.plans[0] if self.plans and self.plans[0].feasible else None
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.best else 3
+
+    def headline(self) -> str:
+        if self.best is None:
+            return f"{self.model} on {self.slice}: nothing fits"
+        return f"{self.model} on {self.slice}: {self.best.mode}, {render(self.best.step_s, 's')} a step"
+
+
+def plan_row(step: RlStep) -> RlPlanRow:
+    """A way that was judged, as a record."""
+    plan, (low, high), chip = step.plan, step.band, step.plan.job.slice.chip
+    paid: Any = None if chip.price is None else float(chip.price) * plan.chips * step.seconds / 3600
+    words = {"stack": plan.framework.name, "engine": plan.framework.engine, "train_stack": plan.job.stack.name}
+    words |= {"train": str(plan.train), "rollout": str(plan.rollout), "transfer": plan.framework.method(plan.mode)}
+    times = {"step_s": step.seconds, "step_low_s": low, "step_high_s": high, "tokens_per_s_per_chip": step.rate}
+    sizes = {"train_chips": plan.job.slice.chips, "rollout_chips": plan.pool.chips, "feasible": step.fits}
+    held = {"train_hbm_bytes": step.train_bytes, "rollout_hbm_bytes": step.generation.hbm_bytes}
+    held |= {"offloaded_bytes": step.moved_bytes, "hbm_limit_bytes": chip.visible}
+    phases = [PhaseRow(one.name, one.seconds, one.exposed_s) for one in step.phases]
+    given = {**words, **times, **sizes, **held, "phases": phases, "cost_usd_per_step": paid}
+    return RlPlanRow(**shared(RlPlanRow, step, plan, step.generation, **given))

@@ -1,0 +1,97 @@
+"""The answer to `dscale rl` laid out: the best way in a few lines, its phases, the other ways."""
+
+import shlex
+
+from dragonscale.app.questions.flag import written
+from dragonscale.app.rl.rl_records import RlPlanRow, RlReport
+from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
+
+FEW = 3
+"""Other ways that are shown without `--explain`."""
+
+
+def rl_sheet(report: RlReport, detail: bool) -> Sheet:
+    """The whole answer."""
+    aside = f"{report.prompts:,} prompts x {report.samples:,} answers, prompts of {report.prompt:,} tokens, answers of "
+    aside += f"{report.mean_output:,.0f} on average and {report.output:,} at most"
+    title = Title(f"{report.algorithm.upper()} of {report.model} on {report.slice}", aside)
+    best = report.best
+    if best is None:
+        return Sheet((title, Prose(_nothing(report), "bad")))
+    blocks: list[Block] = [title, _summary(report, best)]
+    others = report.plans if detail else report.plans[: FEW + 1]
+    if detail:
+        blocks.append(_phases(best))
+    if len(others) > 1:
+        blocks.append(_others(others))
+    return Sheet((*blocks, *_next(report, best)))
+
+
+def _summary(report: RlReport, best: RlPlanRow) -> Block:
+    shared = best.mode == "colocated"
+    where = (
+        f"on all {best.train_chips:,} chips in turns"
+        if shared
+        else f"{best.train_chips:,} + {best.rollout_chips:,} chips"
+    )
+    phases = [one for one in best.phases if one.seconds > 0]
+    told = ", ".join(f"{one.name} {amount(one.seconds, 's')}{'' if one.exposed_s else ' (hidden)'}" for one in phases)
+    tail = best.tail_s / max(best.phase("generation"), 1e-9)
+    bound = report.bound_by + (f"; the last 2% of answers take {tail:.0%} of generation" if tail >= 0.1 else "")
+    changes = "; ".join(f"{one.what}: {one.gain:+.0%}" for one in report.changes)
+    moved = f", {amount(best.offloaded_bytes, 'bytes')} go to the host in between" if best.offloaded_bytes else ""
+    paid = best.cost_usd_per_step
+    band = f"{amount(best.step_low_s, 's')} to {amount(best.step_high_s, 's')}"
+    return facts(
+        ("plan", f"{best.mode}, {where}, {best.stack} (staleness {best.staleness:g})", "key"),
+        ("trainer", f"{best.train} ({best.train_stack})"),
+        ("engine", f"{best.replicas:,} x {best.rollout} ({best.engine}), weights by {best.transfer}"),
+        (
+            "step",
+            f"{amount(best.step_s, 's')} expected ({band}), {best.tokens_per_s_per_chip:,.0f} tokens/s/chip",
+            "key",
+        ),
+        ("phases", told),
+        (
+            "memory",
+            f"trainer {amount(best.train_hbm_bytes, 'bytes')}, engine {amount(best.rollout_hbm_bytes, 'bytes')} "
+            f"of {amount(best.hbm_limit_bytes, 'bytes')}{moved}",
+        ),
+        None if paid is None else ("cost", f"${paid:,.2f} a step, ${paid * 1000:,.0f} for 1,000"),
+        ("bound by", bound, "key"),
+        ("change", changes) if changes else None,
+    )
+
+
+def _phases(best: RlPlanRow) -> Grid:
+    rows = [(one.name, amount(one.seconds, "s"), amount(one.exposed_s, "s")) for one in best.phases]
+    return table(("phase", Column("time", right=True), Column("waited for", right=True)), rows, "Phases of a step")
+
+
+def _others(plans: list[RlPlanRow]) -> Grid:
+    numbers = [Column(name, right=True) for name in ("chips", "step", "tok/s/chip")]
+    columns = ("mode", "stack", *numbers, Column("fits", keep=5), Column("engine", keep=4), Column("trainer", keep=3))
+    rows = []
+    for one in plans:
+        chips = f"{one.train_chips}" if one.mode == "colocated" else f"{one.train_chips}+{one.rollout_chips}"
+        speed = (amount(one.step_s, "s"), f"{one.tokens_per_s_per_chip:,.0f}", "yes" if one.feasible else "no")
+        rows.append((one.mode, one.stack, chips, *speed, one.rollout, one.train))
+    return table(columns, rows, "Ways to run it")
+
+
+def _nothing(report: RlReport) -> str:
+    if not report.plans:
+        return f"Nothing fits {report.slice}: no plan of the trainer or the engine leaves room; take more chips."
+    row = report.plans[0]
+    need, limit = amount(row.hbm_bytes, "bytes"), amount(row.hbm_limit_bytes, "bytes")
+    return f"Nothing fits {report.slice}: the nearest, {row.mode}, needs {need} of {limit} on a chip; take more chips."
+
+
+def _next(report: RlReport, best: RlPlanRow) -> list[Block]:
+    question = getattr(report.asked, "question", None)
+    if question is None:
+        return []
+    model = shlex.quote(written(question.model))
+    chip = report.slice.partition(":")[0]
+    words = f"dscale serve {model} --on {chip}:{best.rollout_chips // best.replicas} --prompt {report.prompt}"
+    return [NextStep(f"{words} --output {report.mean_output:.0f} --engine {best.engine}", "Next, the engine alone:")]

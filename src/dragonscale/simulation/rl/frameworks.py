@@ -1,0 +1,115 @@
+"""What frameworks of reinforcement learning do: trainers, engine, modes and weight transfer, by `frameworks.toml`.
+
+>>> framework("nemo-rl").engine, algorithm("ppo").critic
+('vllm', True)
+>>> round(transfer_seconds("bucketed", 470e9, 64e9, 64), 1)
+23.9
+"""
+
+import functools
+from typing import Any
+
+import msgspec
+
+from dragonscale.errors import unknown
+from dragonscale.plan.settings import shipped_table
+
+MODES = ("colocated", "one-step-off", "async")
+
+
+class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of `frameworks`."""
+
+    trainers: tuple[str, ...]
+    engine: str
+    modes: tuple[str, ...]
+    colocated: str
+    split: str
+    share_colocated: float
+    share_split: float
+    why: str
+    offload_rate: float = 0.0
+    always_offloads: bool = False
+    returned: tuple[str, ...] = ()
+    name: str = ""
+
+    def slower(self, mode: str) -> float:
+        """What generation takes over one that returns tokens alone."""
+        return tables()["returned"]["slower"] if mode in self.returned else 1.0
+
+    def method(self, mode: str) -> str:
+        """How weights travel."""
+        return self.colocated if mode == "colocated" else self.split
+
+    def share(self, mode: str) -> float:
+        """The part of HBM that the engine takes."""
+        return self.share_colocated if mode == "colocated" else self.share_split
+
+
+class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of `methods`."""
+
+    start_s: float
+    rate: float
+    senders: int
+    why: str
+
+
+class Algorithm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of `algorithms`."""
+
+    reference: bool
+    why: str
+    critic: bool = False
+
+
+@functools.cache
+def tables() -> dict[str, Any]:
+    """`frameworks.toml`."""
+    return shipped_table("simulation.rl", "frameworks.toml")
+
+
+@functools.cache
+def _rows(kind: str, row: type[Any]) -> dict[str, Any]:
+    return msgspec.convert(tables()[kind], dict[str, row])
+
+
+def frameworks() -> dict[str, Framework]:
+    """Those that are known, by name."""
+    known: dict[str, Framework] = _rows("frameworks", Framework)
+    return {name: msgspec.structs.replace(row, name=name) for name, row in known.items()}
+
+
+def framework(name: str) -> Framework:
+    """A framework by name."""
+    word = name.strip().lower().replace("_", "-")
+    if word not in frameworks():
+        raise unknown("framework of reinforcement learning called", name, frameworks())
+    return frameworks()[word]
+
+
+def algorithm(name: str) -> Algorithm:
+    """An algorithm by name."""
+    known = _rows("algorithms", Algorithm)
+    if name.strip().lower() not in known:
+        raise unknown("algorithm", name, known)
+    return known[name.strip().lower()]
+
+
+def transfer_seconds(method: str, volume: float, card: float, chips: int) -> float:
+    """Seconds for so many bytes of weights to the engine: the method's own pace, or the wires of its senders (`card`
+    bytes a second each, of so many chips) where they are slower."""
+    row = _rows("methods", Transfer)[method]
+    wires = card * (min(row.senders, chips) or chips)
+    return row.start_s + volume / min(row.rate, wires)
+
+
+def switching_seconds(row: Framework, moved: float, host_link: float) -> float:
+    """Seconds between engine and trainer on the same chips: the engine sleeps and wakes, and so many bytes of a chip's
+    trainer state go to the host and come back, at the framework's pace or the link's.
+
+    >>> round(switching_seconds(framework("nemo-rl"), 18e9, 55e9), 1)
+    21.8
+    """
+    turns = tables()["turns"]
+    return turns["sleep_s"] + turns["wake_s"] + 2 * moved / min(row.offload_rate or host_link, host_link)

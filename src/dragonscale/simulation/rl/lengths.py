@@ -1,0 +1,78 @@
+"""How long answers are: a lognormal by its mean and spread, or lengths that were measured, cut off at a cap.
+
+The mean is that of the answers as they come out, cut off ones included, as frameworks report it. Of n answers the i-th
+shortest is taken at the (i - 1/2)/n quantile, so that a batch is the same each time and its longest grows with n.
+
+>>> answers = Lengths(mean=1000, cap=4096)
+>>> drawn = answers.draw(512)
+>>> round(drawn.mean()), round(drawn.max()), round(answers.draw(8).max())
+(1000, 4096, 2428)
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy
+
+from dragonscale.errors import InputError
+
+SPREAD = 0.75
+"""Standard deviation of the logarithm: with it 3% of answers are more than four times the median, as verl's
+partial-rollout recipe has it of reasoning models ("about 3% of samples are far longer")."""
+FINE = 512
+"""Quantiles by which a mean is found."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Output tokens of answers: their `mean`, the `cap` that cuts them off, the `spread` of a lognormal; or `measured`
+    ones, from which all follows."""
+
+    mean: float
+    cap: int
+    spread: float = SPREAD
+    measured: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.mean <= self.cap:
+            raise InputError(
+                f"Answers of {self.mean:,.0f} tokens on average do not fit a cap of {self.cap:,}; the mean is at least "
+                "1 and at most --output."
+            )
+
+    @cached_property
+    def median(self) -> float:
+        """Of the lognormal before it is cut off, by halving: the mean of cut off answers only grows with it."""
+        low, high = math.log(self.mean) - 2 * self.spread**2, math.log(self.cap) + 8 * self.spread
+        for _ in range(60):
+            middle = (low + high) / 2
+            mean = float(numpy.minimum(numpy.exp(middle + self.spread * _normal(FINE)), self.cap).mean())
+            low, high = (middle, high) if mean < self.mean else (low, middle)
+        return math.exp(low)
+
+    def draw(self, count: int) -> numpy.ndarray:
+        """The lengths of so many answers, from the shortest to the longest."""
+        if self.measured:
+            places = (numpy.arange(count) + 0.5) / count
+            return numpy.minimum(numpy.quantile(numpy.array(self.measured), places), self.cap)
+        plain = self.median * numpy.exp(self.spread * _normal(count))
+        return numpy.maximum(numpy.minimum(plain, self.cap), 1.0)
+
+
+def measured_lengths(lengths: list[float], cap: int) -> Lengths:
+    """Answers as they were measured, cut off at a cap.
+
+    >>> measured_lengths([100, 300, 5000], cap=1024).mean
+    474.6666666666667
+    """
+    cut = numpy.minimum(numpy.array(lengths, float), cap)
+    return Lengths(float(cut.mean()), cap, measured=tuple(cut.tolist()))
+
+
+@functools.lru_cache(64)
+def _normal(count: int) -> numpy.ndarray:
+    usual = NormalDist()
+    return numpy.array([usual.inv_cdf((place + 0.5) / count) for place in range(count)])

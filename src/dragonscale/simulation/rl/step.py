@@ -1,0 +1,267 @@
+"""A step of reinforcement learning as phases: answers generated and scored, log-probabilities, updates, weights sent.
+
+Two planners give the parts: generation is decode steps of the serving planner (`generation`), updates are steps of the
+training planner on packed answers, and a pass that only reads log-probabilities is what one more forward pass adds to
+such a step. On shared chips the phases follow each other. On two pools answers are made while the trainer works on
+those of the step before, and the step is the slower of the two and the weights' way from one to the other.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.physics.hardware import Slice, Torus, dtype_bytes
+from dragonscale.serving.bands import ServedKind, is_moe
+from dragonscale.serving.bands import band_of as served_band
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.engine import adjust, load_engine
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.space import parts_of
+from dragonscale.simulation.rl.frameworks import Framework, algorithm, switching_seconds, transfer_seconds
+from dragonscale.simulation.rl.generation import Generation, generate
+from dragonscale.simulation.rl.lengths import Lengths
+from dragonscale.training.bands import job_band
+from dragonscale.training.evaluation import Job, first, judge_one, make_job, with_numerics
+from dragonscale.training.plan import Plan
+from dragonscale.training.tuning import Tuning
+
+TRAINER, ROLLOUT, BETWEEN = "trainer", "rollout", "between"
+"""Where a phase runs: it is added to its pool's others, or both pools wait for it."""
+IDLE = "idle"
+SENT = 0.5
+"""How far off the pace of a weight transfer has been, either way: methods of one name differ by as much from one
+source to another (`validate rl` of measured transfers)."""
+
+
+@dataclass(frozen=True)
+class RlWork:
+    """What a step has to do: `prompts` of `prompt` tokens on average, `samples` answers to each; the trainer reads
+    old log-probabilities and a reference's, and updates `updates` times. Rewards take `reward_s` after the last answer
+    and `reward_passes` forward passes of the policy's size; with a `critic` there are values and updates of its own."""
+
+    model: Transformer
+    prompts: int
+    samples: int
+    prompt: int
+    lengths: Lengths
+    algorithm: str = "grpo"
+    updates: int = 1
+    reference: bool = True
+    old: bool = True
+    critic: bool = False
+    reward_s: float = 0.0
+    reward_passes: float = 0.0
+    packed: bool = True
+
+    @property
+    def answers(self) -> int:
+        return self.prompts * self.samples
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that a step trains on, prompts included."""
+        return self.answers * self.each
+
+    @property
+    def each(self) -> float:
+        """Tokens of a prompt and its answer, on average."""
+        return self.prompt + self.lengths.mean
+
+    @property
+    def longest(self) -> int:
+        return self.prompt + self.lengths.cap
+
+    @property
+    def seen(self) -> float:
+        """Tokens of the document that a packed token is in, on average: long ones have more."""
+        drawn = self.prompt + self.lengths.draw(256)
+        return float((drawn**2).sum() / drawn.sum())
+
+
+def work_of(
+    model: Transformer, name: str, prompts: int, samples: int, prompt: int, lengths: Lengths, updates: int
+) -> RlWork:
+    """The work of an algorithm."""
+    row = algorithm(name)
+    sizes = (prompts, samples, prompt, lengths, name.strip().lower(), updates)
+    return RlWork(model, *sizes, reference=row.reference, critic=row.critic)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a step: its seconds, those of them that the step waits for, and between which times of its seconds
+    such work has been."""
+
+    name: str
+    place: str
+    seconds: float
+    exposed_s: float
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True)
+class RlPlan:
+    """A way to run it: the mode, the framework, a plan and a slice for the trainer and a plan and a slice of all
+    replicas for the engine; with `ahead`, the part of a step's answers that may be under way beyond its own."""
+
+    mode: str
+    framework: Framework
+    job: Job
+    train: Plan
+    rollout: ServingPlan
+    pool: Slice
+    ahead: float = 0.0
+
+    @property
+    def chips(self) -> int:
+        shared = self.mode == "colocated"
+        return self.job.slice.chips if shared else self.job.slice.chips + self.pool.chips
+
+    @property
+    def replicas(self) -> int:
+        return max(self.pool.chips // self.rollout.chips, 1)
+
+    @property
+    def staleness(self) -> float:
+        """Steps that the oldest weights behind an answer may be old."""
+        return {"colocated": 0.0, "one-step-off": 1.0}.get(self.mode, max(self.ahead, 0.0))
+
+
+@dataclass(frozen=True)
+class RlStep:
+    """A plan judged."""
+
+    plan: RlPlan
+    work: RlWork
+    phases: tuple[Phase, ...]
+    generation: Generation
+    train_bytes: float
+    moved_bytes: float
+
+    @property
+    def seconds(self) -> float:
+        return sum(phase.exposed_s for phase in self.phases)
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """The step with every phase at the low and at the high end of its own band."""
+        ends = []
+        for side in ("low", "high"):
+            moved = [replace(one, seconds=one.seconds * (1 + getattr(one, side))) for one in self.phases]
+            real = [one for one in moved if one.name != IDLE]
+            ends.append(sum(one.exposed_s for one in exposed(real, self.plan.mode != "colocated")))
+        return ends[0], ends[1]
+
+    @property
+    def rate(self) -> float:
+        """Tokens trained per second and chip."""
+        return self.work.tokens / (self.seconds * self.plan.chips)
+
+    @property
+    def hbm_bytes(self) -> float:
+        """On the fullest chip at the fullest moment."""
+        return max(self.train_bytes, self.generation.hbm_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether each phase fits its chips."""
+        return math.isfinite(self.seconds) and self.hbm_bytes <= self.plan.job.slice.chip.visible
+
+    def phase(self, name: str) -> float:
+        """Seconds of a phase; 0 where there is none."""
+        return sum(phase.seconds for phase in self.phases if phase.name == name)
+
+
+def packed_job(work: RlWork, piece: Slice, trainer: str, ways: int) -> Job:
+    """The training job of one update: answers packed into as few sequences as hold them, no longer than the longest
+    answer may be, the same number on each of `ways` replicas; or padded to that length, one to a sequence."""
+    answers = work.answers / work.updates
+    if work.packed:
+        tokens = answers * work.each
+        batch = ways * math.ceil(tokens / (ways * work.longest))
+        length = math.ceil(tokens / batch / 64) * 64
+        job = make_job(work.model, piece, batch, length, trainer)
+        return with_numerics(replace(job, documents=min(round(work.seen), length)), "production")
+    job = make_job(work.model, piece, ways * math.ceil(answers / ways), work.longest, trainer)
+    return with_numerics(job, "production")
+
+
+def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
+    """The phases of a step under a plan."""
+    job, chip = plan.job, plan.job.slice.chip
+    verdict = judge_one(job, plan.train)
+    more = judge_one(replace(job, tuning=Tuning(passes=1.0)), plan.train)
+    update = work.updates * first(verdict.seconds)
+    forward = work.updates * (first(more.seconds) - first(verdict.seconds))
+    band = job_band(job, plan.train)
+    deployment = deployed(plan)
+    made = generate(
+        deployment, work.prompt, work.lengths, work.answers, work.samples, plan.replicas, max(plan.ahead, 0.0)
+    )
+    served = served_band(ServedKind(chip.name, deployment.engine.name, is_moe(work.model)), "tpot")
+    state = sum(first(line.bytes) for line in verdict.ledger.held if line.part in ("weights", "optimizer"))
+    moved = _moved(plan, deployment, state)
+    volume = count_parameters(work.model).total * dtype_bytes(plan.rollout.weights)
+    sent = transfer_seconds(plan.framework.method(plan.mode), volume, network_card(job.slice), job.slice.chips)
+    scored = work.reward_s + work.reward_passes * forward
+    kinds = (band.low, band.high)
+    phases = [
+        Phase("generation", ROLLOUT, made.seconds * plan.framework.slower(plan.mode), 0.0, served.low, served.high),
+        Phase("reward", ROLLOUT, scored, 0.0, *kinds),
+        Phase("logprob", TRAINER, forward if work.old else 0.0, 0.0, *kinds),
+        Phase("reference", TRAINER, forward if work.reference else 0.0, 0.0, *kinds),
+        Phase("critic", TRAINER, forward + update if work.critic else 0.0, 0.0, *kinds),
+        Phase("update", TRAINER, update, 0.0, *kinds),
+        Phase("weight transfer", BETWEEN, sent, 0.0, -SENT, SENT),
+    ]
+    if plan.mode == "colocated":
+        phases.append(
+            Phase("offload", BETWEEN, switching_seconds(plan.framework, moved, chip.host_link), 0.0, -SENT, SENT)
+        )
+    shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode != "colocated")
+    held = first(verdict.hbm_bytes) + (state if work.critic else 0.0)  # a critic's state lies beside the policy's
+    return RlStep(plan, work, shown, made, held, moved)
+
+
+def exposed(phases: list[Phase], overlapped: bool) -> tuple[Phase, ...]:
+    """What a step waits for. On two pools that is the slower of them, the phases of the other shown as hidden, and how
+    long the faster idles; what both take part in is waited for always."""
+    if not overlapped:
+        return tuple(replace(phase, exposed_s=phase.seconds) for phase in phases)
+    taken = {place: sum(one.seconds for one in phases if one.place == place) for place in (TRAINER, ROLLOUT)}
+    slower = max(taken, key=lambda place: taken[place])
+    found = [replace(one, exposed_s=one.seconds if one.place in (slower, BETWEEN) else 0.0) for one in phases]
+    idle = taken[slower] - min(taken.values())
+    return (*found, Phase(IDLE, TRAINER if slower == ROLLOUT else ROLLOUT, idle, 0.0))
+
+
+def deployed(plan: RlPlan) -> Deployment:
+    """One replica of the engine, with the part of memory that the framework gives it."""
+    engine = adjust(load_engine(plan.framework.engine), memory={"share": plan.framework.share(plan.mode)})
+    return Deployment(plan.job.model, part(plan.pool, plan.rollout.chips), plan.rollout, engine)
+
+
+def part(piece: Slice, chips: int) -> Slice:
+    """So many chips of a slice; on a torus a box that tiles it."""
+    if not isinstance(piece.chip.network, Torus):
+        return Slice(piece.chip, (chips,))
+    return next((one for one in parts_of(piece) if one.chips == chips), piece)
+
+
+def _moved(plan: RlPlan, deployment: Deployment, state: float) -> float:
+    """Bytes of trainer state on a chip that make room for the engine: all where both do not fit at once, or always."""
+    if plan.mode != "colocated":
+        return 0.0
+    hbm = plan.job.slice.chip.visible
+    tight = state > hbm * (1 - deployment.engine.memory.share)
+    return state if tight or plan.framework.always_offloads else 0.0
+
+
+def network_card(piece: Slice) -> float:
+    """Bytes a second that leave a chip for another pool: its part of a server's network cards."""
+    network = piece.chip.network
+    if isinstance(network, Torus):
+        return network.link
+    node, *outer = network.levels
+    return outer[0].bandwidth / node.degree if outer else node.bandwidth

@@ -1,0 +1,100 @@
+"""Every way to run a step: modes of a framework, pools of several sizes, the best trainer and engine plan of each.
+
+The trainer's plan of a pool is what the training planner recommends for packed answers there; the engine's is the split
+of the model over a replica that generates soonest. Ways are ranked by tokens trained per second and chip, ways that fit
+before those that do not.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dragonscale.physics.hardware import Slice
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.space import pool_parts, splits
+from dragonscale.simulation.rl.frameworks import Framework
+from dragonscale.simulation.rl.generation import generate
+from dragonscale.simulation.rl.step import RlPlan, RlStep, RlWork, deployed, judge_step, packed_job, part
+from dragonscale.training.evaluation import Job
+from dragonscale.training.plan import Plan
+from dragonscale.training.search import search
+from dragonscale.training.space import Space
+
+RATIOS = (0.25, 0.5, 0.75)
+"""Parts of the chips that generate, of which the nearest pools are tried."""
+AHEAD = 1.0
+"""Steps that answers of an asynchronous run may be ahead without a word: up to 2 was safe and 4 began to hurt
+(AsyncFlow, arXiv:2507.01663); most of the gain is there by 0.3 (verl docs/advance/fully_async.md)."""
+
+
+Trained = dict[tuple[str, str], tuple[Job, Plan] | None]
+"""By trainer and pool."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a search may choose from: modes by name (all of a framework's without any), how far answers may be ahead,
+    the part of chips that generates, and the format of the engine's weights and matmuls."""
+
+    modes: tuple[str, ...] = ()
+    ahead: float = AHEAD
+    ratios: tuple[float, ...] = RATIOS
+    dtype: str = "bf16"
+
+
+def search_steps(work: RlWork, piece: Slice, rows: list[Framework], choices: Choices | None = None) -> list[RlStep]:
+    """Every way of some frameworks judged, the best first."""
+    asked = choices or Choices()
+    trained: Trained = {}
+    found = [judge_step(work, plan) for row in rows for plan in ways(work, piece, row, asked, trained)]
+    return sorted(found, key=lambda step: (not step.fits, -step.rate, step.plan.staleness))
+
+
+def ways(work: RlWork, piece: Slice, row: Framework, asked: Choices, trained: Trained) -> Iterator[RlPlan]:
+    """The plans of a framework: both on all chips, or two pools. What the trainer does on a pool is worked out once."""
+    modes = [mode for mode in row.modes if not asked.modes or mode in asked.modes]
+    for trainer, mode in ((trainer, mode) for trainer in row.trainers for mode in modes):
+        pairs = [(piece, piece)] if mode == "colocated" else pools(piece, asked.ratios)
+        for train_pool, pool in pairs:
+            key = (trainer, str(train_pool))
+            if key not in trained:
+                trained[key] = best_training(work, train_pool, trainer)
+            if (both := trained[key]) is None:
+                continue
+            ahead = asked.ahead if mode == "async" else 0.0
+            job, plan = both
+            engine = best_engine(work, RlPlan(mode, row, job, plan, ServingPlan(), pool, ahead), asked.dtype)
+            if engine is not None:
+                yield engine
+
+
+def pools(piece: Slice, ratios: tuple[float, ...]) -> list[tuple[Slice, Slice]]:
+    """Two pools of a slice, trainer and engine, for each part of the chips that should generate."""
+    sizes = {one.chips: one for one in pool_parts(piece)}
+    both = [size for size in sizes if piece.chips - size in sizes]
+    near = {min(both, key=lambda size: abs(size - ratio * piece.chips)) for ratio in ratios} if both else set[int]()
+    return [(sizes[piece.chips - size], sizes[size]) for size in sorted(near)]
+
+
+def best_training(work: RlWork, piece: Slice, trainer: str) -> tuple[Job, Plan] | None:
+    """The training planner's recommended plan of an update on so many chips; None where nothing fits."""
+    most = max(int(work.tokens / work.updates / work.each), 1)
+    ways = max(size for size in range(1, min(most, piece.chips) + 1) if piece.chips % size == 0)
+    job = packed_job(work, piece, trainer, ways)
+    best = next(iter(search(job, Space(), count=1).best), None)
+    return None if best is None else (job, best.plan)
+
+
+def best_engine(work: RlWork, plan: RlPlan, dtype: str) -> RlPlan | None:
+    """The plan with the split of the model over a replica that generates soonest; None where none fits."""
+    tried: list[tuple[float, int, RlPlan]] = []
+    parts = [part(plan.pool, size) for size in (1, 2, 4, 8, 16, 32, 64) if plan.pool.chips % size == 0]
+    engine = plan.framework.engine
+    for split in {split.tensor: split for piece in parts for split in splits(work.model, piece, engine)}.values():
+        other = replace(plan, rollout=ServingPlan(tensor=split.tensor, weights=dtype, compute=dtype))
+        if plan.pool.chips % split.tensor or part(plan.pool, split.tensor).chips != split.tensor:
+            continue
+        shape = (work.prompt, work.lengths, work.answers, work.samples, other.replicas, other.ahead)
+        tried.append((generate(deployed(other), *shape).seconds, split.tensor, other))
+    best = min(tried, key=lambda one: one[:2], default=None)
+    return best[2] if best and math.isfinite(best[0]) else None

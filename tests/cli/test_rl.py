@@ -1,0 +1,120 @@
+"""`dscale rl`: the answer's keys, what it tells, and what it refuses."""
+
+import pytest
+
+import dragonscale as ds
+from dragonscale.errors import InputError
+
+SMALL = {"on": "h100:16", "prompts": 32, "samples": 8, "output": "2k", "stack": "nemo-rl"}
+
+
+@pytest.fixture(scope="module")
+def report():
+    return ds.rl("llama3-8b", mean_output=800, **SMALL)
+
+
+def test_the_answer_has_its_keys_and_the_best_way_first(report):
+    found = report.to_dict()
+    assert {"model", "slice", "algorithm", "plans"} <= set(found)
+    names = "mode train rollout train_chips rollout_chips step_s step_low_s step_high_s phases tokens_per_s_per_chip"
+    assert {*names.split(), "staleness", "hbm_bytes", "cost_usd_per_step", "stack"} <= set(found["plans"][0])
+    assert set(found["plans"][0]["phases"][0]) == {"name", "seconds", "exposed_s"}
+    rates = [row["tokens_per_s_per_chip"] for row in found["plans"] if row["feasible"]]
+    assert rates == sorted(rates, reverse=True)
+    for row in found["plans"]:
+        assert sum(one["exposed_s"] for one in row["phases"]) == pytest.approx(row["step_s"])
+        assert row["step_low_s"] <= row["step_s"] <= row["step_high_s"]
+
+
+def best(model="llama3-8b", **words):
+    found = ds.rl(model, **words).best
+    assert found is not None
+    return found
+
+
+def test_it_costs_what_all_its_chips_cost_for_a_step():
+    paid = best(mean_output=800, mode="colocated", price="2/h", **SMALL)
+    assert paid.cost_usd_per_step == pytest.approx(2 * 16 * paid.step_s / 3600)
+
+
+def test_text_tells_plan_step_bound_and_next_command(report):
+    text = str(report)
+    for word in (
+        "plan",
+        "trainer",
+        "engine",
+        "step",
+        "phases",
+        "memory",
+        "bound by",
+        "dscale serve llama3-8b --on h100:",
+    ):
+        assert word in text
+    assert "nemo-rl" in text
+
+
+def test_changes_are_told_with_what_they_gain(report):
+    first = report.best
+    for change in report.changes:
+        other = next((row for row in report.plans if change.what.startswith(row.mode)), None)
+        if other is not None:
+            assert change.gain == pytest.approx(first.step_s / other.step_s - 1, abs=0.01)
+    assert any(change.what.startswith("colocated") for change in report.changes) or first.mode == "colocated"
+
+
+def test_a_lower_cap_is_advised_where_it_cuts_few_answers():
+    asked = {**SMALL, "mode": "colocated"}
+    few, many = (ds.rl("llama3-8b", **(asked | {"output": "16k", "mean_output": mean})) for mean in (1000, 12000))
+    assert [change.what for change in few.changes] == ["cap answers at 8,192 tokens (0% are longer)"]
+    assert few.changes[0].gain > 0
+    assert many.changes == []
+
+
+def test_lengths_come_from_a_file(tmp_path):
+    file = tmp_path / "lengths.txt"
+    file.write_text("\n".join(["300"] * 9 + ["5000"]))
+    found = ds.rl("llama3-8b", lengths=str(file), mode="colocated", **SMALL)
+    assert found.mean_output == pytest.approx((9 * 300 + 2048) / 10)
+
+
+def test_a_reward_model_a_sandbox_and_fp8_rollouts_count():
+    asked = {"mean_output": 800, "mode": "colocated", **SMALL}
+    plain, judged = (
+        best(**asked),
+        best(reward="llama3-8b", reward_s="7s", **asked),
+    )
+    assert plain.phase("reward") == 0
+    assert judged.phase("reward") == pytest.approx(7 + plain.phase("logprob"), rel=0.01)
+    narrow = best(rollout_dtype="fp8", **asked)
+    assert narrow.phase("generation") < plain.phase("generation")
+
+
+def test_nothing_that_fits_is_an_answer():
+    found = ds.rl("llama3-70b", on="h100:8", stack="nemo-rl", mode="colocated", output="1k")
+    assert found.best is None
+    assert found.exit_code == 3
+    assert "take more chips" in " ".join(str(found).split())
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"stack": "ray"}, "framework of reinforcement learning"),
+        ({"algorithm": "sarsa"}, "algorithm"),
+        ({"mode": "sync"}, "mode"),
+        ({"stack": "trl", "mode": "async"}, "does not run --mode async"),
+        ({"on": "h100"}, "how many chips"),
+        ({"mean_output": 5000}, "at most --output"),
+        ({"updates": 10000}, "more than the"),
+        ({"prompts": 10**6}, "at most 65,536"),
+        ({"rollout_dtype": "int1"}, "format of rollouts"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(words, told):
+    with pytest.raises(InputError, match=told):
+        ds.rl("llama3-8b", **(SMALL | words))
+
+
+def test_tpus_are_planned_without_a_framework():
+    found = best(on="v5p:2x2x4", prompts=32, samples=8, output="1k", mode="colocated")
+    assert found.stack == "generic"

@@ -1,0 +1,75 @@
+"""Measured steps of reinforcement learning and weight transfers: how rows are read, and how near predictions are."""
+
+from pathlib import Path
+
+import pytest
+
+from dragonscale.evidence import rl
+from dragonscale.evidence.rows import Skip, read_table
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {row["id"]: row for row in read_table(DATA / "rl.csv")[1]}
+
+
+@pytest.fixture(scope="module")
+def report():
+    return rl.validate(DATA / "rl.csv").as_json()
+
+
+def test_a_row_is_read_as_it_ran(rows):
+    case = rl.step_of(rows["nemorl-0.6-08"])
+    assert (case.plan.mode, case.plan.job.slice.chips, case.plan.pool.chips) == ("one-step-off", 16, 16)
+    assert (case.plan.train.expert, case.plan.train.pipe, case.plan.rollout.tensor) == (8, 2, 2)
+    assert (case.work.prompts, case.work.samples, case.work.updates) == (64, 32, 4)
+    assert case.work.prompt == 3358 - 3201
+    assert case.work.lengths.cap == 4096 - case.work.prompt
+    assert case.plan.framework.share_split == 0.8
+    assert case.work.reference
+    assert case.work.old
+
+
+def test_how_weights_travelled_goes_by_the_release(rows):
+    old, new = (rl.step_of(rows[name]).plan.framework for name in ("nemorl-0.3-5", "nemorl-0.6-07"))
+    assert (old.colocated, new.colocated) == ("ipc", "packed")
+
+
+def test_staleness_is_of_asynchronous_runs_alone(rows):
+    assert rl.step_of(rows["nemorl-0.6-09"]).plan.ahead == 8.0
+    assert rl.step_of(rows["nemorl-0.6-08"]).plan.ahead == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("verl-fa7b-32-colo", "mean length"), ("verl-fa7b-128-stream", "no plan of the mode")]
+)
+def test_rows_that_lack_something_are_left_out_with_a_reason(rows, name, reason):
+    with pytest.raises(Skip, match=reason):
+        rl.step_of(rows[name])
+
+
+def test_steps_and_phases_are_scored(report):
+    assert (report["rows"], report["scored"]) == (7, 5)
+    assert report["median_ape"] < 0.4
+    assert report["phases"]["generation"]["rows"] == 2
+    assert report["phases"]["generation"]["median_ape"] < 0.1
+    assert report["band"]["nominal"] == 0.8
+    assert report["choices"]["groups"] == 2
+    assert {"colocated", "one-step-off", "async"} == set(report["by_mode"])
+
+
+def test_both_log_probabilities_are_held_against_one_figure(rows):
+    case = rl.step_of(rows["nemorl-0.3-5"])
+    step = rl.judge(case)
+    measured, expected = rl.phase_pairs(case, step)["logprob"]
+    assert measured == 18.0
+    assert expected == pytest.approx(2 * step.phase("logprob"))
+
+
+def test_weight_transfers_are_scored_by_their_method():
+    found = rl.validate(DATA / "weight_sync.csv").as_json()
+    assert (found["rows"], found["scored"]) == (5, 4)
+    assert set(found["by_method"]) == {"bucketed", "broadcast", "packed", "reshard"}
+    assert found["median_ape"] < 0.05
