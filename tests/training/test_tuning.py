@@ -160,9 +160,10 @@ def test_a_rank_alone_means_adapters():
     asked = read_question(TrainQuestion("llama3-8b", "2x4090", lora_rank=8, batch="4seq", seq="1024"))
     assert (asked.tuning.method, asked.tuning.rank, str(asked.piece)) == ("lora", 8, "rtx4090:2")
     assert "--method lora taken: a rank and targets are of adapters." in asked.notes
-    for wrong, said in (("8,64", "one whole number; a table of `dscale sweep`"), ("-3", "a whole number of 1 or more")):
+    wrong: dict[Any, str] = {"8,64": "one whole number; a table of `dscale sweep`", "-3": "a whole number of 1 or more"}
+    for rank, said in wrong.items():
         with pytest.raises(InputError, match=said):
-            TrainQuestion("llama3-8b", "h100:1", lora_rank=wrong)
+            TrainQuestion("llama3-8b", "h100:1", lora_rank=rank)
 
 
 def test_targets_that_a_model_lacks_are_told_and_passed_over():
@@ -174,7 +175,7 @@ def test_targets_that_a_model_lacks_are_told_and_passed_over():
 
 
 def test_the_critical_batch_is_of_models_that_start_from_nothing():
-    words = {"batch": "16seq", "seq": "2048", "tokens": "3M"}
+    words: dict[str, Any] = {"batch": "16seq", "seq": "2048", "tokens": "3M"}
     notes = {
         one: " ".join(read_question(TrainQuestion("llama3-8b", "h100:1", method=one, **words)).notes)
         for one in ("", "lora", "full")
@@ -222,14 +223,14 @@ def test_lengths_are_packed(tmp_path):
 def test_epochs_and_the_usual_sequence_of_a_dataset(tmp_path):
     path = tmp_path / "lengths.txt"
     path.write_text("3000\n" * 98 + "200000\n" * 2)
-    words = {"lengths": str(path), "method": "lora"}
+    words: dict[str, Any] = {"lengths": str(path), "method": "lora"}
     once, notes = with_lengths(TrainQuestion("llama3-8b", "h100:1", **words))
     assert (once.seq, once.tokens) == ("4096", str(100 * 4096))
     assert "--seq 4096 taken: it holds 98% of the examples whole." in notes
     assert with_lengths(TrainQuestion("llama3-8b", "h100:1", epochs=2.5, **words))[0].tokens == str(250 * 4096)
     path.write_text("200000\n")
     assert with_lengths(TrainQuestion("llama3-8b", "h100:1", **words))[0].seq == "8192"
-    wrong = (
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"epochs": 3}, "give its --lengths FILE too"),
         ({"epochs": 3, "tokens": "1M", **words}, "both say how long"),
         ({"epochs": 0, **words}, "more than 0"),
