@@ -10,9 +10,10 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.app.questions.flag import FILES, fields_of
+from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
 from dragonscale.faces.cli.mcp.results import LARGEST, shortened, structured_result
-from dragonscale.faces.cli.mcp.tools import tools
+from dragonscale.faces.cli.mcp.tools import COMMON, known_lists, tools
 from dragonscale.faces.cli.table import COMMANDS
 
 SRC = str(Path(ds.__file__).parents[1])
@@ -178,3 +179,15 @@ def test_the_newest_protocol_and_progress() -> None:
     assert not anyio.run(talk).is_error
     assert heard
     assert heard == sorted(heard)
+
+
+def test_examples_of_a_schema_are_what_people_ask_for_and_known() -> None:
+    assert all(set(words) <= set(known_lists()[name]) for name, words in COMMON.items())
+    properties = tools()["serve"].schema()["properties"]
+    assert properties["model"]["examples"][0] == "llama3.3-70b"
+    assert properties["kv_dtype"]["examples"][:2] == ["bf16", "fp8"]
+
+
+def test_a_wrong_name_is_answered_with_all_names() -> None:
+    with pytest.raises(InputError, match=r"has no parameter 'op'.* It takes kind, "):
+        tools()["collective"].question({"op": "all_gather"})

@@ -32,6 +32,17 @@ def test_the_mesh_is_accelerates_and_the_batch_the_trainers() -> None:
     assert (arguments["per_device_train_batch_size"], arguments["gradient_accumulation_steps"]) == (2, 4)
 
 
+def test_a_stream_has_a_number_of_steps() -> None:
+    """The Trainer refuses a dataset without a length where max_steps is not said."""
+    made, _, arguments = _made("fsdp=16,zero=3")
+    assert (arguments["streaming"], arguments["max_steps"]) == (True, 100)
+    assert [note for note in made.notes if "max_steps is 100" in note]
+    assert _read(made.text()).tokens == ""  # which the plan does not say
+    made, _, arguments = _made("fsdp=16,zero=3", tokens="26214400")
+    assert (arguments["max_steps"], _read(made.text()).tokens) == (100, "26214400")
+    assert not [note for note in made.notes if "max_steps" in note]
+
+
 def test_replicas_alone_need_no_fsdp() -> None:
     _, config, arguments = _made("data=8,remat=block", "llama3.2-1b", "h100:8")
     assert config["distributed_type"] == "MULTI_GPU"
@@ -85,7 +96,7 @@ def test_what_accelerate_refuses_is_refused(plan: str, why: str) -> None:
         ("SHARD_GRAD_OP", 1, 16, 2),
         ("HYBRID_SHARD", 2, 8, 3),
         ("2", 1, 16, 2),
-        ("NO_SHARD", 16, 1, 3),
+        ("NO_SHARD", 16, 1, 0),
     ],
 )
 def test_strategies_of_fsdp1(strategy: str, data: int, fsdp: int, zero: int) -> None:

@@ -130,6 +130,10 @@ def test_no_layer_is_lost(words: str, layout: str) -> None:
         ("srun -N 4 --ntasks 4 torchrun --nnodes 4 --nproc_per_node 8 x.py", 32),
         ("#SBATCH -N 4\n#SBATCH --ntasks=4\n#SBATCH --gpus-per-node=8\nsrun python x.py", 32),
         ("torchrun --nproc_per_node ² x.py", 0),
+        (
+            "#SBATCH -N 48\n#SBATCH --ntasks-per-node=1\nsrun python -u -m torch.distributed.run --nproc_per_node 8 x.py",
+            384,
+        ),
     ],
 )
 def test_launchers_say_their_processes(text: str, processes: int) -> None:

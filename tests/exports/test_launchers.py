@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 import dragonscale as ds
+from dragonscale.app.export.ask_export import _written  # pyright: ignore[reportPrivateUsage]
 from dragonscale.errors import Infeasible
 from dragonscale.exports.imported import Source
 from dragonscale.exports.launchers import kubernetes, shell, skypilot, slurm
@@ -25,6 +26,7 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
 from tests.exports.manifests import manifests, sky_task
 from tests.exports.stand_ins import kubernetes_text, run_script
+from tests.exports.written_runs import serving_run
 
 VLLM = target_named("vllm")
 
@@ -383,7 +385,31 @@ def test_replicas_need_a_router_where_the_launcher_puts_nothing_before_them(
     plan = tmp_path / "plan.toml"
     said = f'model = "llama3-8b"\nslice = "{on}"\nbatch = 32\nreplicas = 2\nengine = "{engine}"\n'
     plan.write_text(f"{said}[plan]\ntensor = {parse_slice(on).chips}\n")
-    for launcher, routes in (("shell", False), ("slurm", False), ("kubernetes", True)):
+    for launcher, routes in (("shell", False), ("slurm", False), ("kubernetes", True), ("skypilot", True)):
         made = ds.export(str(plan), to=f"{engine},{launcher}")
         assert any("behind a router" in note for note in made.notes) is not routes
         assert ("behind a router" in made.text()) is not routes
+
+
+@pytest.mark.parametrize(("engine", "on", "word"), [("vllm-tpu", "v6e:2x2", "proxy"), ("vllm", "h100:8", "NIXL")])
+def test_pools_need_what_no_launcher_starts(engine: str, on: str, word: str) -> None:
+    """Nothing of tpu-inference's proxy is in a manifest; tasks of SkyPilot do not find each other."""
+    run = serving_run(engine, "llama3-8b", on, f"tensor={parse_slice(on).chips}", pool=True)
+    target = target_named(engine)
+    for launcher in ("shell", "kubernetes", "skypilot"):
+        found = " ".join(_written(run, target, target_named(launcher)).notes)
+        assert (word in found) is (engine == "vllm-tpu" or launcher != "kubernetes"), launcher
+
+
+@pytest.mark.parametrize(
+    ("line", "chip"),
+    [
+        ("--gres=gpu:8\n#SBATCH --constraint=a100", "a100"),
+        ("--gres=gpu:A100:8", "a100"),
+        ("--gpus-per-node=a100-40gb:8", "a100-40gb"),
+        ("--gpus-per-node=8\n#SBATCH -C v100-32g", ""),
+    ],
+)
+def test_a_cluster_calls_a_chip_by_its_own_name(line: str, chip: str) -> None:
+    source = unwrapped(Source(f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH {line}\nsrun python train.py", "job.sbatch"))
+    assert source.launch.get("slice", "") == (f"{chip}:16" if chip else "")

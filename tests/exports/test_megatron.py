@@ -131,6 +131,13 @@ def test_selective_recompute_is_said_by_modules() -> None:
             "data=16,pipe=4,zero=0,layout=6-10-10-6",
         ),
         ("--recompute-activations --use-distributed-optimizer", "fsdp=64,zero=1,remat=core_attn"),
+        ("--checkpoint-activations --zero-stage 1", "fsdp=64,zero=1,remat=block"),
+        (
+            "--activations-checkpoint-method uniform --model-parallel-size 2",
+            "data=32,tensor=2,sequence=false,zero=0,remat=block",
+        ),
+        ("--zero-stage=0 --checkpoint-num-layers=1", "data=64,zero=0"),
+        ("--zero-stage 2", "fsdp=64,zero=2"),
         (
             "--pipeline-model-parallel-size 4 --recompute-granularity full --recompute-method block "
             "--recompute-num-layers 5",

@@ -1,7 +1,11 @@
 """Replicas that share a host have different chips and ports: scripts are run, and every process says what it sees."""
 
 import math
+import signal
+import subprocess
+import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,6 +64,8 @@ def test_replicas_on_a_host_have_their_own_chips_and_ports(
     assert [len({*one}) for one in chips] == [each] * copies
     assert {chip for one in chips for chip in one} == {str(chip) for chip in range(copies * each)}
     assert len({one.after("--port") for one in processes}) == copies
+    if engine in ("sglang", "sgl-jax"):  # each listens on further ports, by its own
+        assert sorted(int(one.after("--port")) for one in processes) == [30000 + 100 * copy for copy in range(copies)]
     if "tpu" in engine or "jax" in engine:
         assert {one.env["TPU_PROCESS_BOUNDS"] for one in processes} == {"1,1,1"}
         bounds = {one.env["TPU_CHIPS_PER_PROCESS_BOUNDS"] for one in processes}
@@ -84,6 +90,29 @@ def test_a_replica_takes_its_part_of_the_gpus_that_slurm_gave(gpus: str, tmp_pat
     processes = started("vllm", "h100:2", "tensor=2", 2, "slurm", tmp_path, JOB_GPUS=gpus)
     half = len(gpus) // 2
     assert sorted(one.env["CUDA_VISIBLE_DEVICES"] for one in processes) == [gpus[:half], gpus[half + 1 :]]
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_replicas_end_with_the_script_that_started_them(stop: signal.Signals, tmp_path: Path) -> None:
+    """Their chips are free again: bash alone would leave them running."""
+    run, made = written(target_named("vllm"), serving_run("vllm", "llama3-8b", "h100:4", "tensor=4", 2))
+    script, stub = tmp_path / "vllm.sh", tmp_path / "vllm"
+    script.write_text(launched(run, target_named("vllm"), None, made).files["vllm.sh"])
+    stub.write_text('#!/bin/sh\necho $$ > "$0.$CUDA_VISIBLE_DEVICES"\nexec sleep 30\n')
+    stub.chmod(0o755)
+    with subprocess.Popen(["bash", script], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}) as shell:
+        servers = [tmp_path / f"vllm.{own}" for own in ("0,1,2,3", "4,5,6,7")]
+        assert until(lambda: all(one.is_file() and one.read_text().strip() for one in servers))
+        shell.send_signal(stop)
+    assert until(lambda: not any(Path(f"/proc/{one.read_text().strip()}/cmdline").exists() for one in servers))
+
+
+def until(holds: Callable[[], bool], seconds: float = 20) -> bool:
+    """Whether something holds soon."""
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.02)
+    return holds()
 
 
 def test_a_replica_that_is_alone_keeps_what_it_is_given(tmp_path: Path) -> None:

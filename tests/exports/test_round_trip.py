@@ -10,6 +10,12 @@ import pytest
 import dragonscale as ds
 from dragonscale.exports.keys import flag_words
 from dragonscale.exports.target import Target, of_kind
+from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.training.evaluation import Job, judge_one
+from dragonscale.training.plan import Plan, effective
+from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.stack import load_stack
 from tests.exports.plans import exports_of, plan_files
 
 SOFTWARE = [*of_kind("training"), *of_kind("serving")]
@@ -62,3 +68,44 @@ def test_a_flag_that_the_software_lacks_cannot_be_written() -> None:
 
 def test_there_are_plans_to_export(tmp_path: Path) -> None:
     assert len(plan_files(of_kind("serving")[0], tmp_path)) > 20
+
+
+WRITTEN = [
+    ("megatron", "data=16,sequence=false"),
+    ("megatron", "fsdp=16,zero=1,context_by=ring"),
+    ("torchtitan", "data=4,tensor=4"),
+    ("maxtext", "data=8,tensor=2,zero=0"),
+    ("accelerate", "fsdp=16,fold=context"),
+]
+
+
+@pytest.mark.parametrize(("target", "plan"), WRITTEN)
+def test_settings_without_effect_come_back_the_same(target: str, plan: str, tmp_path: Path) -> None:
+    on = "v5p:2x2x4" if target == "maxtext" else "h100:16"
+    made = ds.export(plan, model="llama3.2-1b", on=on, batch="64seq", seq="4096", to=target)
+    made.write_into(str(tmp_path / "out"), False)
+    assert ds.import_plan(str(tmp_path / "out")).plan == made.plan
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(data=8, zero=2, sequence=False, context_by="ring"),
+        Plan(data=4, tensor=2, fold="context"),
+        Plan(fsdp=8, etp=True),
+    ],
+)
+def test_settings_without_effect_have_none(plan: Plan) -> None:
+    job = Job(load_model("llama3.2-1b"), parse_slice("h100:8"), 64, 4096, load_stack("megatron-core"))
+    usual = effective(plan)
+    assert usual != plan
+    same = [judge_one(job, one) for one in (plan, usual)]
+    assert same[0].hbm_bytes == same[1].hbm_bytes
+    assert same[0].ledger.total("exposed_s") == same[1].ledger.total("exposed_s")
+
+
+@pytest.mark.parametrize(
+    "words", ["fsdp=4,tensor=2,sequence=false", "fsdp=4,context=2,context_by=ring", "context=2,zero=2"]
+)
+def test_settings_with_an_effect_stay(words: str) -> None:
+    assert effective(parse_plan(words)) == parse_plan(words)

@@ -142,6 +142,34 @@ def test_how_far_off_the_answer_may_be_is_said() -> None:
     assert found.unknown == ("sequenc_len (did you mean sequence_len?)",)
 
 
+DEEPSPEED = (
+    '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, "offload_param": {"device": "%s"}}}'
+)
+ACCELERATE = (
+    "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config:\n  fsdp_offload_params: %s\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "on", "off"),
+    [
+        (AXOLOTL + "fsdp_config:\n  fsdp_offload_params: %s\n", "true", "false"),
+        (AXOLOTL + "fsdp_config:\n  offload_params: %s\n", "true", "false"),
+        (FACTORY.format(kind="lora") + "fsdp: full_shard%s\n", " offload", ""),
+        (FACTORY.format(kind="lora") + "deepspeed: examples/ds_z%s_config.json\n", "3_offload", "3"),
+        (ACCELERATE, "true", "false"),
+        (DEEPSPEED, "cpu", "none"),
+    ],
+)
+def test_parameters_in_the_hosts_memory_are_told(text: str, on: str, off: str) -> None:
+    away, there = (_found(text % word) for word in (on, off))
+    assert any("Parameters would lie in the host's memory" in note for note in away.notes)
+    assert any("offload_param" in name for name in away.unplanned)
+    assert len(set(away.notes)) == len(away.notes)
+    assert not any("host's memory" in note for note in there.notes)
+    assert not any("offload_param" in name for name in there.unplanned)
+
+
 def test_frozen_weights_in_fp32_are_told() -> None:
     text = TRL.format(kind="sft") + " --use_peft --packing"
     assert any("take 4 bytes" in note for note in _found(text).notes)
@@ -177,6 +205,26 @@ def test_an_exported_plan_is_read_back_as_it_was(target: str, row: Any, tmp_path
     assert isinstance(back, TrainingFile)
     names = ("plan", "model", "slice", "tokens", "batch", "seq", "method", "lora_rank", "lora_targets", "frozen")
     assert [getattr(back, name) for name in names] == [getattr(plan, name) for name in names]
+
+
+def test_a_file_says_which_stack_it_was_planned_with(tmp_path: Path) -> None:
+    path = _saved(tmp_path, "llama3.2-1b", "h100:1", "remat=block", 16, 1024, {"method": "lora", "stack": "unsloth"})
+    factory, script = (ds.export(str(path), to=one) for one in ("llamafactory", "trl"))
+    config = factory.files["llamafactory.yaml"]
+    assert "use_unsloth: true" in config
+    assert "pure_bf16" not in config
+    lines = [" ".join(text.replace("#", "").split()) for text in (config, script.files["trl.yaml"])]
+    assert ["HBM, with stack unsloth" in lines[0], "HBM, planned with stack unsloth" in lines[1]] == [True, True]
+    assert any("starts without Unsloth's kernels" in note for note in script.notes)
+    assert not any("Unsloth" in note for note in factory.notes)
+    with pytest.raises(InputError, match="take --to llamafactory --stack unsloth"):
+        ds.export(str(path), to="unsloth")
+
+
+def test_a_config_with_unsloth_is_judged_with_its_stack() -> None:
+    found = _found(FACTORY.format(kind="lora") + "use_unsloth: true\nneat_packing: true\n", "h100:1")
+    assert isinstance(found.file, TrainingFile)
+    assert (found.file.stack, found.notes, found.unplanned) == ("unsloth", (), ())
 
 
 @pytest.mark.parametrize(

@@ -393,7 +393,7 @@ def test_fields_that_cannot_matter_are_noted_and_others_named_all_at_once(tmp_pa
     said = refusal(_written(tmp_path, LLAMA | harmless | {"num_loops": 3, "memory_width": 64}))
     assert "num_loops = 3" in said
     assert "memory_width = 64" in said
-    assert "--assume num_loops=ignore" in said
+    assert "`--assume num_loops=ignore,memory_width=ignore` counts without them" in said
     assert "theta" not in said
     path = _written(tmp_path, LLAMA | {"num_loops": 3, "memory_width": 64})
     assumed = load_model(path, assume={"num_loops": "ignore", "memory_width": 0})
@@ -509,3 +509,14 @@ def test_answers_carry_what_was_made_of_the_config(tmp_path):
     path = _written(tmp_path, LLAMA | {"model_type": "lemur", "max_position_embeddings": 8192})
     asked = read_serve(ServeQuestion(model=str(path), on="h100:1"))
     assert "its fields are those of llama" in asked.notes[0]
+
+
+def test_qwens_norms_are_there_whether_its_config_says_so_or_not() -> None:
+    """Qwen3-Coder-480B-A35B's config.json has `use_qk_norm`; its name says 480B and 35B active."""
+    sizes = {"hidden_size": 6144, "moe_intermediate_size": 2560, "num_attention_heads": 96, "num_key_value_heads": 8}
+    more = {"head_dim": 128, "num_experts": 160, "num_hidden_layers": 62, "vocab_size": 151936}
+    config = {"model_type": "qwen3_moe", **sizes, **more}
+    assert count_parameters(load_config(config | {"use_qk_norm": True})).total == 480_154_875_392
+    assert count_parameters(load_config(config)).total == 480_154_875_392
+    with pytest.raises(InputError, match="use_qk_norm"):
+        load_config(config | {"use_qk_norm": False})

@@ -9,11 +9,13 @@ from dragonscale.app.train.train_question import TrainQuestion, read_question
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.models.flops import Workload, training_flops
-from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job
+from dragonscale.training.inverse import fewest_chips, least_chips
+from dragonscale.training.legal import illegal
 from dragonscale.training.plan_file import TrainingFile, load_training_file, parse_plan, save_training_file
 from dragonscale.training.search import search
-from dragonscale.training.space import parse_space
+from dragonscale.training.space import Space, parse_space
 from dragonscale.training.tuning import Tuning, methods, optimizer_named, read_tuning
 
 MODEL = load_model("llama3.1-8b")
@@ -140,6 +142,9 @@ WRONG = [
     (("lora", 8, "x_proj"), "no LoRA target called 'x_proj'"),
     (("lora", 8, "q_a_proj"), "has no matmuls that --lora-targets q_a_proj names"),
     (("lora", 8, "", "int3"), "no format of frozen weights called 'int3'"),
+    (("grpo",), "dscale rl MODEL"),
+    (("dora",), "--method lora has the same memory"),
+    (("lora", 8, "experts"), "has no matmuls that --lora-targets experts names"),
     (("distill",), "needs the model that teaches"),
     (("lora", 8, "", "", "llama3-70b"), "--teacher is of --method distill"),
 ]
@@ -149,6 +154,32 @@ WRONG = [
 def test_what_cannot_be_is_refused_in_a_sentence(words: tuple[Any, ...], said: str):
     with pytest.raises(InputError, match=said):
         read_tuning(MODEL, *words)
+
+
+def test_a_rank_alone_means_adapters():
+    asked = read_question(TrainQuestion("llama3-8b", "2x4090", lora_rank=8, batch="4seq", seq="1024"))
+    assert (asked.tuning.method, asked.tuning.rank, str(asked.piece)) == ("lora", 8, "rtx4090:2")
+    assert "--method lora taken: a rank and targets are of adapters." in asked.notes
+    for wrong, said in (("8,64", "one whole number; a table of `dscale sweep`"), ("-3", "a whole number of 1 or more")):
+        with pytest.raises(InputError, match=said):
+            TrainQuestion("llama3-8b", "h100:1", lora_rank=wrong)
+
+
+def test_targets_that_a_model_lacks_are_told_and_passed_over():
+    asked = read_question(TrainQuestion("llama3-8b", "h100:1", method="lora", lora_targets="q_proj,experts"))
+    assert asked.tuning.targets == "q_proj"
+    assert "llama3-8b has no experts, and the other targets get adapters." in asked.notes
+    experts = read_question(TrainQuestion("qwen3-30b-a3b", "h100:2", method="lora", lora_targets="q_proj,experts"))
+    assert experts.tuning.targets == "q_proj,experts"
+
+
+def test_the_critical_batch_is_of_models_that_start_from_nothing():
+    words = {"batch": "16seq", "seq": "2048", "tokens": "3M"}
+    notes = {
+        one: " ".join(read_question(TrainQuestion("llama3-8b", "h100:1", method=one, **words)).notes)
+        for one in ("", "lora", "full")
+    }
+    assert ["critical batch" in notes[one] for one in ("", "lora", "full")] == [True, False, False]
 
 
 def test_methods_and_optimizers_by_the_names_people_use():
@@ -172,7 +203,7 @@ def test_a_plan_file_keeps_how_it_is_tuned(tmp_path):
     read = load_training_file(tmp_path / "plan.toml")
     assert (read.method, read.lora_rank) == ("qlora", 8)
     asked = read_question(TrainQuestion(plan=str(tmp_path / "plan.toml")))
-    assert asked.job().tuning == Tuning("qlora", 8, "", "nf4")
+    assert asked.job().tuning == Tuning("qlora", 8, "", "nf4", asked=True)
 
 
 def test_lengths_are_packed(tmp_path):
@@ -185,3 +216,32 @@ def test_lengths_are_packed(tmp_path):
     path.write_text("twelve\n")
     with pytest.raises(InputError, match="Line 1 of --lengths"):
         with_lengths(TrainQuestion("llama3-8b", "h100:1", lengths=str(path)))
+
+
+def test_the_smallest_slice_holds_adapters_and_frozen_weights_alone() -> None:
+    card, model = load_chip("rtx4090"), load_model("llama3-8b")
+    for method, chips in (("full", 4), ("qlora", 1)):
+        job = make_job(model, parse_slice("rtx4090:1"), 16, 2048, "auto", read_tuning(model, method))
+        assert least_chips(job, card, None, None) == chips
+    fit = fewest_chips(make_job(model, parse_slice("rtx4090:1"), 16, 2048, "auto", read_tuning(model, "qlora")), card)
+    assert fit is not None
+    assert fit.job.slice.chips == 1
+
+
+@pytest.mark.parametrize("stack", ["hf", "axolotl", "auto"])
+def test_fine_tuning_is_split_as_its_front_ends_split_it(stack: str) -> None:
+    model = load_model("llama3-70b")
+    job = make_job(model, parse_slice("h100:8"), 16, 2048, stack, read_tuning(model, "lora"))
+    found = search(job, Space(), 5)
+    assert found.best
+    assert all(one.plan.tensor == one.plan.context == one.plan.pipe == 1 for one in found.best)
+    assert any("only data, fsdp" in why for why in illegal(job, parse_plan("fsdp=2,tensor=4")))
+
+
+def test_a_method_that_is_named_is_fine_tuning_and_full_is_one() -> None:
+    model = load_model("llama3-8b")
+    named, plain = read_tuning(model, "full"), read_tuning(model)
+    assert (named.tunes, plain.tunes) == (True, False)
+    piece = parse_slice("h100:8")
+    assert make_job(model, piece, 64, 2048, "auto", named).stack.name == "axolotl"
+    assert make_job(model, piece, 64, 2048, "auto", plain).stack.name != "axolotl"

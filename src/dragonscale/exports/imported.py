@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.runs import read_kept
+from dragonscale.exports.runs import STEPS, read_kept
 from dragonscale.exports.shell import ShellCommand, read_commands
 from dragonscale.pasted import may_name_files
 from dragonscale.physics.hardware import Slice, load_chip, parse_slice
@@ -30,7 +30,7 @@ from dragonscale.physics.units import parse
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import TABLES, SavedPlan
 from dragonscale.tables import read_regular, safe_yaml
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, effective
 from dragonscale.training.plan_file import TUNED, TrainingFile
 from dragonscale.training.stages import chunk_sizes
 
@@ -227,13 +227,15 @@ def training_file(
     """A training plan's file, with what the header of an export keeps: its tokens where they come to the steps of the
     run, its slice where the user names no other."""
     kept = source.kept
+    if kept and steps == STEPS and not kept.get("tokens"):  # what an export writes that knows none
+        steps = 0
     words: dict[str, Any] = {name: source.kept_word(name) for name in ("price", "documents", *TUNED)}
     words |= {"model": given.model or model or source.kept_word("model"), "stack": stack}
     words["slice"] = given.slice or source.kept_word("slice")
     words["tokens"] = run_tokens(source.kept_word("tokens"), steps, batch * seq)
     numbers: dict[str, Any] = {name: float(kept.get(name, 0) or 0) for name in ("skew", "capacity")}
     numbers["lora_rank"] = int(kept.get("lora_rank", 0) or 0)
-    return TrainingFile(plan, batch=batch, seq=seq, named=frozenset(PLAN_FIELDS), **words, **numbers)
+    return TrainingFile(effective(plan), batch=batch, seq=seq, named=frozenset(PLAN_FIELDS), **words, **numbers)
 
 
 def run_tokens(kept: str, steps: int, step: int) -> str:

@@ -35,6 +35,9 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TUNED, TrainingFile
 from dragonscale.training.tuning import FIELDS
 
+STEPS = 100
+"""Steps that are written where a plan does not say how many tokens it trains on, and the software needs a number."""
+
 
 def experts_of(model: Transformer) -> int:
     """Experts of a layer; 0 of a dense model."""
@@ -100,6 +103,11 @@ class TrainingRun:
     def all_steps(self) -> int:
         """Steps of the run by its tokens, or as the plan file says them; 0 where it says neither."""
         return self.steps or int(self.said.get("steps") or 0)
+
+    @property
+    def length(self) -> int:
+        """Those steps, or as many as show that it runs."""
+        return self.all_steps or STEPS
 
     @property
     def accumulation(self) -> int:

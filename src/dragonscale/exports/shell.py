@@ -18,6 +18,7 @@ and kept.
 """
 
 import ast
+import itertools
 import operator
 import re
 import shlex
@@ -319,13 +320,18 @@ def _unwrapped(words: list[str]) -> ShellCommand:
             words = _launch_flags(words, command.launch)
         elif program in ("docker", "podman") and "run" in words[:2]:
             words = _in_container(words[2:])
-        elif program.startswith("python") and " ".join(words[1:3]) in _TORCHRUN:
+        elif program.startswith("python") and " ".join((rest := _after_switches(words))[:2]) in _TORCHRUN:
             command.launcher = "torchrun"
-            words = _launch_flags(words[3:], command.launch)
+            words = _launch_flags(rest[2:], command.launch)
         else:
             break
     command.words = words
     return command
+
+
+def _after_switches(words: list[str]) -> list[str]:
+    """What Python is given but for its own switches, as in `python -u -m torch.distributed.run`."""
+    return list(itertools.dropwhile(lambda word: word in ("-u", "-O", "-B"), words[1:]))
 
 
 def _launch_flags(words: list[str], into: dict[str, str]) -> list[str]:

@@ -22,13 +22,13 @@ class Software(Protocol):
 
 
 class Launcher(Protocol):
-    """What starts programs on hosts. `HOLDS_FILES` says that config files are inside its own, `ROUTES` that it sees to
-    what stands before servers."""
+    """What starts programs on hosts. `HOLDS_FILES` says that config files are inside its own, `ROUTES` what it
+    sends requests to without anyone's help: the `replicas` of one program, or `programs` that name each other too."""
 
     @property
     def HOLDS_FILES(self) -> bool: ...
     @property
-    def ROUTES(self) -> bool: ...
+    def ROUTES(self) -> str: ...
     def launch(self, run: Run, target: Target, written: WrittenFiles) -> dict[str, str]: ...
 
 

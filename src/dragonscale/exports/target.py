@@ -12,7 +12,7 @@ from importlib import resources
 
 import msgspec
 
-from dragonscale.errors import unknown
+from dragonscale.errors import InputError, unknown
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.tables import Strict
 
@@ -50,6 +50,11 @@ _SPELT = {spelling: target for target in TARGETS.values() for spelling in (targe
 def target_named(name: str) -> Target:
     """A target by any of its names."""
     target = _SPELT.get(name.strip().lower().replace("_", "-"))
+    if target is None and name.strip().lower() == "unsloth":
+        text = "Unsloth is called from a script of your own, which is not written"
+        raise InputError(
+            f"{text}; take --to llamafactory --stack unsloth (use_unsloth: true), or trl for its settings."
+        )
     if target is None:
         raise unknown("target of an export called", name, TARGETS)
     return target

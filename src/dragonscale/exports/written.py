@@ -188,6 +188,8 @@ class LaunchProgram:
     image: str = ""
     """A container image that has the software."""
     port: int = 0
+    apart: int = 1
+    """How far apart the ports of copies on a host are."""
     others: tuple[Word, ...] = ()
     """Words that hosts after the first add: `--headless` of an engine whose first host alone answers requests."""
 

@@ -67,6 +67,11 @@ _LEAST = 1e-30
 """Nothing that is built or asked about is smaller; below it products of quantities vanish."""
 
 
+def is_grouped(text: str) -> bool:
+    """Whether commas group the digits of a number by threes."""
+    return _GROUPED.fullmatch(text.strip()) is not None
+
+
 def parse(text: str | float, dimension: str, what: str = "value") -> float:
     """Read a quantity of the given dimension; `what` names it in the error.
 

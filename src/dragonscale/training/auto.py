@@ -27,7 +27,7 @@ class AutoChoice(UsualChoice, frozen=True, kw_only=True):
     stacks: tuple[str, ...]
     experts: bool | None = None
     tuned: bool = False
-    """Whether it is for fine-tuning by a method other than full alone."""
+    """Whether it is for fine-tuning, where a method was named, alone."""
 
 
 class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -88,7 +88,7 @@ def make_job(
 ) -> Job:
     """A job with its software stack by name; `auto` is the first that people run there, until `usual_jobs` are
     weighed."""
-    choice = auto_choice(piece, model, tuning.method != "full") if stack == AUTO else None
+    choice = auto_choice(piece, model, tuning.tunes) if stack == AUTO else None
     runs = load_stack(choice.stacks[0] if choice else stack)
     return tuned(Job(model, piece, batch, sequence, runs, auto=choice.why if choice else ""), tuning)
 
@@ -117,7 +117,7 @@ def usual_jobs(job: Job) -> list[Job]:
     """The job with each stack that people run there, the most usual first; as it is where its stack was named."""
     if not job.auto:
         return [job]
-    choice = auto_choice(job.slice, job.model, job.tuning.method != "full")
+    choice = auto_choice(job.slice, job.model, job.tuning.tunes)
     return [replace(job, stack=as_asked(job, name), auto=choice.why) for name in choice.stacks]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import Infeasible, InputError
+from dragonscale.models.lora import PART
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.physics.hardware.slices import check_slice
@@ -77,11 +78,14 @@ def finished_s(job: Job, best: Candidate, tokens: float | None) -> float:
 
 def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | None, words: Plan = USUAL) -> int:
     """Fewer chips than this cannot do: their peak FLOP/s are too slow, or all their memory is less than weights and
-    optimizer state."""
+    optimizer state, of adapters alone where they are what is trained."""
     steps = run_seconds(job, 1.0, tokens)
     by_time = steps * job.model_flops / (deadline * chip.peak(words.dtype)) if deadline else 1.0
     state = OPTIMIZER_BYTES[words.optimizer] if words.offload != "optimizer" else 0.0
-    by_memory = count_parameters(job.model).total * (2 + state) / chip.visible
+    counts = count_parameters(job.model)
+    trained = counts.by_part[PART] if job.tuning.rank else counts.total
+    frozen = (counts.total - trained) * min(job.tuning.frozen_bytes, 2.0)
+    by_memory = (trained * (2 + state) + frozen) / chip.visible
     return max(1, math.ceil(max(by_time, by_memory)))
 
 

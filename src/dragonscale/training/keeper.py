@@ -165,7 +165,7 @@ class Keeper:
     @cached_property
     def layers(self) -> int:
         """Layers of the model; 0 where the stack never counts the embedding and the head as two more."""
-        row = rules(self.job.stack.name, family(self.job.slice.chip))
+        row = rules(self.job.stack.name, family(self.job.slice.chip), tuned=self.job.tuning.tunes)
         return len(self.job.model.program().order) if counts_ends(row) else 0
 
     @cached_property

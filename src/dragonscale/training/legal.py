@@ -41,7 +41,7 @@ def trains_in(chip: Chip, row: Legality) -> tuple[str, ...]:
 def illegal(job: Job, plan: Plan) -> list[str]:
     """Why the job's stack cannot run a plan on its chip, a clause each; empty if it can."""
     found = illegal_words(job, plan)
-    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)
+    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
     rounds = job.batch // (plan.replicas * plan.microbatch)
     if plan.pipe > 1 and plan.schedule in row.rounds and plan.schedule != "interleaved" and rounds % plan.pipe:
         takes_rounds = f"takes microbatches in multiples of pipe={plan.pipe} under {plan.schedule}"
@@ -57,7 +57,7 @@ def newly_illegal(job: Job, plan: Plan, changed: Plan) -> bool:
 def illegal_words(job: Job, plan: Plan) -> list[str]:
     """What of a plan's formats, axes and words the stack does not have."""
     chip, name = job.slice.chip, job.stack.name
-    row = rules(name, family(chip), plan.pipe > 1)
+    row = rules(name, family(chip), plan.pipe > 1, job.tuning.tunes)
     if not row.formats.get(family(chip)):
         runs = " and ".join(FAMILIES[one] for one, formats in row.formats.items() if formats and one in FAMILIES)
         return [f"stack {name} does not run on {chip.title}: it runs on {runs}; take --stack auto"]

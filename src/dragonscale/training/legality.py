@@ -19,7 +19,7 @@ from dragonscale.plan.settings import is_file, merge_groups, shipped_table
 from dragonscale.training.stack import load_stack, stacks
 
 FAMILIES = {"nvidia": "NVIDIA GPUs", "amd": "AMD GPUs", "tpu": "TPUs", "other": "other chips"}
-CONDITIONS = ("piped", *FAMILIES)
+CONDITIONS = ("piped", "tuned", *FAMILIES)
 
 
 class AdvisedAgainst(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,10 +132,10 @@ def _row(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 @functools.cache
-def rules(stack: str, chips: str, piped: bool = False) -> Legality:
-    """What a stack can run on a family of chips, with a pipeline or without."""
+def rules(stack: str, chips: str, piped: bool = False, tuned: bool = False) -> Legality:
+    """What a stack can run on a family of chips, with a pipeline or without, where it fine-tunes or not."""
     row = _row(stack)
-    for condition in (chips, "piped") if piped else (chips,):
+    for condition in (chips, *(["piped"] if piped else []), *(["tuned"] if tuned else [])):
         row = merge_groups(row, row.get(condition, {}))
     kept = {name: value for name, value in row.items() if name not in (*CONDITIONS, "like")}
     return msgspec.convert(kept, Legality)

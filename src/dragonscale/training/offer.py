@@ -42,7 +42,8 @@ SAMPLE = 64
 
 def _rows(job: Job) -> tuple[Legality, Legality]:
     chips = family(job.slice.chip)
-    return rules(job.stack.name, chips), rules(job.stack.name, chips, piped=True)
+    alone, piped = (rules(job.stack.name, chips, piped, job.tuning.tunes) for piped in (False, True))
+    return alone, piped
 
 
 def offered(job: Job, space: Space) -> Space:
@@ -87,7 +88,7 @@ def ruling_out(job: Job, space: Space) -> list[str]:
     for place in range(0, len(mesh["pipe"]), max(1, len(mesh["pipe"]) // SAMPLE)):
         sizes = {axis: int(mesh[axis][place]) for axis in AXES}
         plan = settled(job, replace(forced.words, **sizes), space.named)
-        row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)
+        row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
         seen.update([*illegal_words(job, plan), *undivided_by(job, job.stack.name, row, plan)])
     return [f"The rule in the way: {text}." for text, _ in seen.most_common(1)]
 
@@ -131,7 +132,7 @@ def _settled(job: Job, row: Legality, words: Plan) -> Plan:
 
 def settled(job: Job, plan: Plan, given: frozenset[str]) -> Plan:
     """A plan whose words that were not given are what the stack has."""
-    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)
+    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
     formats = trains_in(job.slice.chip, row)
     if "dtype" not in given and formats and plan.dtype not in formats:
         plan = replace(plan, dtype=formats[0])
@@ -219,7 +220,9 @@ def concerned(advice: AdvisedAgainst, numbers: dict[str, Any]) -> Any:
 def advice_against(job: Job, plan: Plan) -> list[str]:
     """Why a plan is not recommended though it runs, a sentence each."""
     found = []
-    for one in advice_on(job.slice.chip, rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)):
+    for one in advice_on(
+        job.slice.chip, rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
+    ):
         sharded = plan.fsdp * plan.expert * plan.context > 1 and plan.zero in one.zero
         if sharded and concerned(one, {axis: getattr(plan, axis) for axis in AXES}):
             axes = " and ".join(f"{axis}={getattr(plan, axis)}" for axis in one.beside if getattr(plan, axis) > 1)
@@ -230,7 +233,7 @@ def advice_against(job: Job, plan: Plan) -> list[str]:
 def not_offered(job: Job) -> list[str]:
     """What a search leaves out by advice, a sentence each, for where it finds nothing."""
     found = []
-    for one in advice_on(job.slice.chip, rules(job.stack.name, family(job.slice.chip))):
+    for one in advice_on(job.slice.chip, rules(job.stack.name, family(job.slice.chip), tuned=job.tuning.tunes)):
         plans = f"zero={' or '.join(map(str, one.zero))} with {' or '.join(one.beside)}"
         found.append(f"Not offered: {plans}. {one.why}; --fix zero={one.zero[-1]} tries it.")
     return found

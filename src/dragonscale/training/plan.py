@@ -103,6 +103,19 @@ def _written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def effective(plan: Plan) -> Plan:
+    """A plan whose settings that change nothing are the usual ones: two ways to write one split are then equal.
+
+    >>> print(effective(Plan(data=8, sequence=False, context_by="ring", zero=2)))
+    data=8,zero=0
+    """
+    usual: dict[str, Any] = {"sequence": True, "etp": False} if plan.tensor == 1 else {}
+    usual |= {"context_by": "gather", "fold": "tensor"} if plan.context == 1 else {}
+    if plan.fsdp * plan.context * plan.expert == 1:
+        usual["zero"] = 0 if plan.data > 1 else Plan.zero
+    return replace(plan, **usual)
+
+
 def differences(plan: Plan, other: Plan) -> dict[str, str]:
     """What another plan has otherwise.
 

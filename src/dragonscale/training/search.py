@@ -279,7 +279,7 @@ def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[
     interleaving takes every row as often as there are ways to deal its layers evenly."""
     pipe = block["pipe"]
     staged, total = int(numpy.searchsorted(pipe, 2)), len(pipe)
-    row = rules(job.stack.name, family(job.slice.chip), piped=True)
+    row = rules(job.stack.name, family(job.slice.chip), piped=True, tuned=job.tuning.tunes)
     rounds = job.batch // (block["data"] * block["fsdp"] * block["expert"] * block["microbatch"])
     if space.fixed.get("virtual", 1) == 1:
         if staged:

@@ -179,7 +179,7 @@ def axis_sizes(job: Job, space: Space | None = None) -> dict[str, list[int]]:
     """The sizes that each mesh axis may have, apart from what the others take: those that divide what they split, and
     that the stack has."""
     every, space = divisors(job.slice.chips), space or Space()
-    row = rules(job.stack.name, family(job.slice.chip))
+    row = rules(job.stack.name, family(job.slice.chip), tuned=job.tuning.tunes)
 
     def has(name: str, size: int) -> bool:
         return size == 1 or space.force or name in row.axes
@@ -231,7 +231,7 @@ def meshes(job: Job, space: Space | None = None) -> dict[str, Any]:
         keep &= deals_heads(job, Plan(context_by="ulysses"), found)
     if experts and not space.words.etp:
         ways = found["expert"] * found["tensor"]
-        row = rules(job.stack.name, family(job.slice.chip))
+        row = rules(job.stack.name, family(job.slice.chip), tuned=job.tuning.tunes)
         keep &= (experts % ways == 0) | ((ways > experts) & (row.slices_experts or space.force))
     return {name: found[name][keep] for name in AXES}
 

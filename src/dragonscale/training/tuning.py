@@ -23,6 +23,9 @@ FIELDS = ("method", "lora_rank", "lora_targets", "frozen", "teacher")
 RANK, MOST_RANK = 16, 4096
 """The rank of adapters that nobody named, and the largest that is taken."""
 
+WORDS: dict[str, tuple[str, ...]] = {"": (), "all": (), "all-linear": (), "attention": ATTENTION}
+"""Targets that are no names of modules."""
+
 
 class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A row of `tuning.toml`."""
@@ -40,7 +43,7 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Tuning:
     """How a model is tuned: the `method`; the `rank` of adapters (0: every weight is trained) on `targets`; the format
     of frozen weights; forward passes without a gradient over one of the model's (`passes`) and models that lie beside
-    it over its own weights (`copies`); whether there are `logits`."""
+    it over its own weights (`copies`); whether there are `logits`; whether a method was `asked` for."""
 
     method: str = "full"
     rank: int = 0
@@ -50,13 +53,18 @@ class Tuning:
     copies: float = 0.0
     logits: bool = True
     teacher: str = ""
+    asked: bool = False
+
+    @property
+    def tunes(self) -> bool:
+        """Whether it is fine-tuning: software of its own is usual for that."""
+        return self.asked or self.method != "full"
 
     @property
     def adapters(self) -> Adapters:
         """The adapters that a model's program has."""
-        words = {"": (), "all": (), "all-linear": (), "attention": ATTENTION}
         named = self.targets.replace(",", " ").split()
-        weights = target_weights(words.get(self.targets, named)) if self.rank else frozenset[str]()
+        weights = target_weights(WORDS.get(self.targets, named)) if self.rank else frozenset[str]()
         return Adapters(self.rank, weights, not self.logits)
 
     @property
@@ -115,6 +123,8 @@ def read_tuning(
     LoRA on nf4 rank 8 (attention)
     """
     name, targets, frozen = method.strip().lower() or "full", targets.strip().lower(), frozen.strip().lower()
+    if other := _table()["others"].get(name):
+        raise InputError(f"--method {name} is not planned here: {other}.")
     if name not in methods():
         raise unknown("method called", method, methods())
     row = methods()[name]
@@ -135,14 +145,32 @@ def read_tuning(
     rank = rank or (RANK if row.adapters else 0)
     copies = 0.0 if rank else row.copies
     found = Tuning(name, rank, targets, frozen or row.frozen, row.passes, copies, row.logits, teacher.strip())
+    found = replace(found, asked=bool(method.strip()))
     found = _taught(model, found) if found.teacher else found
-    _check_targets(model, found)
+    return replace(found, targets=_present(model, found)) if found.rank else found
+
+
+def lacking(model: Transformer, targets: str) -> list[str]:
+    """The targets of adapters that a model has no matmuls for.
+
+    >>> lacking(load_model("llama3-8b"), "q_proj,experts")
+    ['experts']
+    """
+    found, ops = list[str](), [op for one in model.program().sections[1:-1] for op in one.ops]
+    for word in [] if targets in WORDS else targets.replace(",", " ").split():
+        weights = Tuning(rank=1, targets=word).adapters
+        taken = [op for op in ops if weights.takes(op) and (word != "experts" or "e" in op.weights[0].names)]
+        found += [] if taken else [word]
     return found
 
 
-def _check_targets(model: Transformer, tuning: Tuning) -> None:
-    if tuning.rank and not any(tuning.adapters.takes(op) for one in model.program().sections[1:-1] for op in one.ops):
+def _present(model: Transformer, tuning: Tuning) -> str:
+    """The targets of adapters that a model has; PEFT passes over the others too, as long as there is one."""
+    absent, words = lacking(model, tuning.targets), tuning.targets.replace(",", " ").split()
+    some = any(tuning.adapters.takes(op) for one in model.program().sections[1:-1] for op in one.ops)
+    if not some or (words and len(absent) == len(words)):
         raise InputError(f"{model.name} has no matmuls that --lora-targets {tuning.targets} names; write all.")
+    return ",".join(word for word in words if word not in absent) if absent else tuning.targets
 
 
 def _taught(model: Transformer, tuning: Tuning) -> Tuning:

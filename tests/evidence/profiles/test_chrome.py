@@ -13,6 +13,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.errors import InputError
+from dragonscale.evidence.profiles.attribution import own_role
 from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
 from dragonscale.evidence.profiles.opening import read_recording
 from dragonscale.evidence.profiles.recording import OpText, Recording
@@ -130,6 +131,22 @@ def test_the_operator_says_what_a_collective_sends_where_its_kernel_does_not(tmp
             event["args"] |= said
     (collective,) = set(ops_on(recorded(tmp_path, trace), "async"))
     assert (collective.group, collective.wire_bytes) == ((0, 2, 4, 6), 2000.0)
+
+
+@pytest.mark.parametrize(("mark", "kind"), [("all_to_all", "all_to_all"), ("send 0->1", "permute"), ("", "permute")])
+def test_sends_of_an_older_pytorch_are_what_the_mark_around_them_says(mark: str, kind: str, tmp_path: Path) -> None:
+    trace, events = kineto(), list[dict[str, Any]]()
+    for event in trace["traceEvents"]:
+        if event["name"] == "nccl:all_reduce":
+            around = [event | {"name": f"nccl:{mark}", "cat": "user_annotation", "args": {}}] if mark else []
+            events += [*around, event | {"name": "record_param_comms", "ts": event["ts"] + 1, "dur": event["dur"] - 2}]
+        elif "AllReduce" in event["name"]:
+            args = {name: event["args"][name] for name in ("correlation", "device", "stream")}
+            events.append(event | {"name": "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWork*)", "args": args})
+        else:
+            events.append(event)
+    (moves,) = set(ops_on(recorded(tmp_path, trace | {"traceEvents": events}), "async"))
+    assert own_role(moves).kind == kind
 
 
 def test_moments_since_1970_keep_their_nanoseconds(tmp_path: Path) -> None:
@@ -262,9 +279,10 @@ def test_the_two_files_of_one_jax_profile_agree(tmp_path: Path) -> None:
             with jax.profiler.StepTraceAnnotation("train", step_num=step):
                 multiply(a, a.T).block_until_ready()
     (trace,), (plane,) = tmp_path.rglob("*.trace.json.gz"), tmp_path.rglob("*.xplane.pb")
-    small, full = read_recording(str(trace), Listener()), read_recording(str(plane), Listener())
+    full = read_recording(str(trace), Listener())
+    assert full.source == plane.name  # it lies beside the trace, and holds more
     assert len(ops_on(full, "ops")) > 1
-    assert plane.name in small.notes[0]
+    small = read_recording(str(trace.rename(tmp_path / "alone.trace.json.gz")), Listener())
     for kind in ("ops", "steps"):
         ours, theirs = small.events.chosen(small.on(kind)), full.events.chosen(full.on(kind))
         assert [small.ops[one].name for one in ours.op] == [full.ops[one].name for one in theirs.op]

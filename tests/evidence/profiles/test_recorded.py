@@ -4,11 +4,13 @@ is."""
 import gzip
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dragonscale as ds
+from dragonscale.evidence.profiles.opening import newest
 from dragonscale.evidence.profiles.roles import SECTIONS
 from dragonscale.evidence.xla.compiled import read_matmuls
 from dragonscale.evidence.xla.hlo_text import read_module
@@ -150,3 +152,38 @@ def test_experts_that_see_every_token_are_told() -> None:
     assert report.savings[0].seconds == waste.seconds
     assert any("all 8 experts" in note for note in report.notes)
     assert not any("experts" in each.what for each in read("jax_train.xplane.pb.gz").waste)
+
+
+def test_a_part_that_only_the_order_of_kernels_tells_is_called_a_guess() -> None:
+    """JAX's trace of CUDA graphs names nothing; its xplane, from the same run, names every op."""
+    trace, whole = read("jax_train.trace.json.gz"), read("jax_train.xplane.pb.gz")
+    assert trace.guessed_section > 0.8
+    assert whole.guessed_section == 0
+    assert "of 90.2% the part is a guess" in " ".join(str(trace).split())
+    assert "guess" not in str(whole)
+    assert [text for text in trace.unknown if "xplane.pb" in text]
+    assert [text for text in read("torch_train.trace.json.gz").unknown if "with_stack=True" in text]
+    # a kernel that says its part itself is no guess where its neighbours say the same
+    assert 0.2 < read("torch_modules.trace.json.gz").guessed_section < 0.3
+
+
+def test_the_xplane_beside_a_trace_is_read_in_its_place(tmp_path: Path) -> None:
+    trace, beside = tmp_path / "host.trace.json.gz", tmp_path / "host.xplane.pb"
+    trace.write_bytes(recorded("jax_train.trace.json.gz").read_bytes())
+    assert newest(trace) == trace
+    beside.write_bytes(b"")
+    assert newest(trace) == beside
+    assert newest(beside) == beside
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    assert newest(other) == other
+
+
+def test_a_program_and_its_profile_count_causal_attention_alike() -> None:
+    """XLA counts every score, and half of them are computed."""
+    program = ds.hlo(str(RECORDED / "jax_train.hlo.txt.gz"), on="h200")
+    profile = read("jax_train.xplane.pb.gz")
+    assert program.matmul_flops == pytest.approx(profile.matmul_flops, rel=1e-3)
+    assert program.computed_flops == pytest.approx(profile.computed_flops, rel=1e-3)
+    assert program.computed_flops < 0.96 * program.matmul_flops
+    assert "are computed, half of causal attention's" in " ".join(str(program).split())

@@ -122,8 +122,9 @@ def _written(run: Run, software: Target, launcher: Target | None) -> WrittenFile
     """What the software's module writes; what is to be put before the servers is a note where the launcher does not see
     to it."""
     made: WrittenFiles = exported(software).write(run)
-    routes = launcher is not None and starts(launcher).ROUTES
-    return made if routes else replace(made, notes=(*made.notes, *made.routing))
+    routes = starts(launcher).ROUTES if launcher is not None else ""
+    alone = len(made.programs) == 1
+    return made if routes == "programs" or (routes and alone) else replace(made, notes=(*made.notes, *made.routing))
 
 
 def launched(run: Run, software: Target, launcher: Target | None, made: WrittenFiles) -> WrittenFiles:

@@ -21,7 +21,7 @@ from dragonscale.models.load import model_fields
 from dragonscale.physics.units import render
 from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import settled
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan import Plan, effective, short_plan
 from dragonscale.training.plan_file import TrainingFile
 from dragonscale.training.stack import spelt_stack, stacks
 from dragonscale.training.tuning import FIELDS
@@ -45,7 +45,7 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
     stack = stack_for(target, spelt_stack(question.stack) or file.stack)
     report = ask_train(_question(question, file, stack), Listener())
     asked = report.asked
-    plan, found = asked.plan, report.plans[0]
+    plan, found = effective(asked.plan), report.plans[0]
     if not found.feasible and not question.force:
         raise _refused(asked, plan, target, found, _question(question, file, stack))
     file = replace(
@@ -57,7 +57,7 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
         batch=asked.sequences,
         seq=asked.sequence,
     )
-    expected, numbers = [expectation(found)], _numbers(found)
+    expected, numbers = [expectation(found, target)], _numbers(found)
     if as_run is not None and as_run != plan:
         changed = _question(question, replace(file, plan=as_run), stack)
         other = ask_train(changed, Listener()).plans[0]
@@ -141,7 +141,7 @@ def _neighbours(asked: TrainAsked, plan: Plan) -> Iterator[Plan]:
     more recomputation."""
     job = asked.job()
     near = settled(job, plan, frozenset())
-    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)
+    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
     if near != plan:
         yield near
     if plan.microbatch > 1:
@@ -163,12 +163,13 @@ def _runs(asked: TrainAsked, plan: Plan) -> bool:
     return single_report(asked.job(), plan, None, False).plans[0].feasible
 
 
-def expectation(found: PlanReport) -> str:
-    """What is expected, with its band."""
+def expectation(found: PlanReport, target: Target) -> str:
+    """What is expected, with its band, and by which stack where that is not the target's own."""
+    stack = f"{'' if found.stack in target.runs else 'planned '}with stack {found.stack}"
     between = f"{render(found.step_low_s, 's')} to {render(found.step_high_s, 's')} in four of five runs of this kind"
     return (
         f"{render(found.step_s, 's')} a step ({between}), {found.mfu_text}, {render(found.hbm_bytes, 'bytes')} of "
-        f"{render(found.hbm_limit_bytes, 'bytes')} of HBM, with stack {found.stack}."
+        f"{render(found.hbm_limit_bytes, 'bytes')} of HBM, {stack}."
     )
 
 

@@ -156,8 +156,10 @@ def _totals(report: HloModuleReport) -> Block:
         sizes = (report.memory.arguments_bytes, report.memory.outputs_bytes, report.memory.temp_bytes)
         held = dict(zip(("arguments", "outputs", "temporaries"), sizes, strict=True))
     at_best = f"{amount(report.bound_s, 's')} on {report.chip}, each op at its bound and none beside another"
+    matmuls, computed = report.matmul_flops, report.computed_flops or report.matmul_flops
+    half = f"; {amount(computed, 'FLOPs')} are computed, half of causal attention's" if computed < matmuls else ""
     return facts(
-        ("matmul FLOPs", amount(report.matmul_flops, "FLOPs")),
+        ("matmul FLOPs", amount(matmuls, "FLOPs") + half),
         ("other FLOPs", f"{amount(report.vector_flops, 'FLOPs')}, and {report.transcendentals:.3g} functions"),
         ("HBM", f"{amount(report.hbm_bytes, 'bytes')} read and written{padding}"),
         ("sends", f"{amount(report.wire_bytes, 'bytes')} from each device") if report.wire_bytes else None,

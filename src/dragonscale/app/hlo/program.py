@@ -114,6 +114,8 @@ class HloModuleReport(Record):
     chip: str | None = None
     bound_s: float | None = None
     """The busiest resource of each op, added up: no op overlaps another."""
+    computed_flops: float | None = None
+    """Those of `matmul_flops` that are computed: half of causal attention's, of which XLA counts all scores."""
     listed: int = 12
 
     def headline(self) -> str:
@@ -154,6 +156,7 @@ def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleRe
             unknown=_unknown(dump, ops),
             chip=chip.title if chip else None,
             bound_s=sum(row.bound_s or 0.0 for row in rows) if chip else None,
+            computed_flops=math.fsum(each.work.computed_flops * each.times for each in ops),
             listed=listed,
         )
     except InputError:

@@ -118,6 +118,18 @@ def _expanded(found: Analysis) -> list[str]:
     ]
 
 
+_GUESSED = (
+    "Of {share:.0%} of the device's time nothing names the part of the model or its pass: they are guessed from the "
+    "order of kernels, and rows of one part may belong to another. {better}"
+)
+_NAMED = {
+    "JAX/XProf": "The xplane.pb of the same recording names every op.",
+    "PyTorch/Kineto": "Record with with_stack=True, or put torch.profiler.record_function around parts.",
+    "": "Ranges around parts of the model (NVTX) name them.",
+}
+"""What a recording needs so that its parts are known, by what wrote it."""
+
+
 def _unknown(found: Analysis) -> list[str]:
     """What the reading could not tell, in sentences."""
     reading, told = found.reading, []
@@ -132,6 +144,8 @@ def _unknown(found: Analysis) -> list[str]:
         told.append(
             f"{1 - reading.attributed_section:.0%} of the device's time is in ops whose part of the model is not known."
         )
+    if reading.guessed_section > 0.1:
+        told.append(_GUESSED.format(share=reading.guessed_section, better=_NAMED.get(reading.software, _NAMED[""])))
     programs = {op.module.split("(", 1)[0] for op in found.recording.ops if op.module}
     under = sum(group.exposed_s for group in reading.groups if group.section in programs)
     if reading.attributed_section >= 0.9 and under > 0.1 * reading.step_s:

@@ -70,7 +70,10 @@ def _summary(report: ProfileReport) -> sheet.Facts:
         ratio = report.step_s / report.planned_step_s
         took = "which is not what was recorded" if report.differs else f"the step took {ratio:.2f} times that"
         planned = f"{render(report.planned_step_s, 's')} expected of {report.plan}: {took}"
-    known = f"{report.attributed_kind:.1%} of device time by kind, {report.attributed_section:.1%} by part of the model"
+    parts = report.attributed_section - report.guessed_section
+    known = f"{report.attributed_kind:.1%} of device time by kind, {parts:.1%} by part of the model"
+    if report.guessed_section:
+        known += f"; of {report.guessed_section:.1%} the part is a guess from the order of kernels"
     return sheet.facts(
         ("step", middle, "key"),
         ("steps by", steps.found_by),

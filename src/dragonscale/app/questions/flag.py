@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, dataclass_transfo
 from dragonscale.app.questions.docstrings import constant_docstring, docstrings
 from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.listener import Listener
-from dragonscale.physics.units import parse, parse_count, parse_length
+from dragonscale.physics.units import is_grouped, parse, parse_count, parse_length
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
@@ -269,7 +269,9 @@ class Whole(Field[int | None, Any]):
             return None
         if isinstance(value, str):
             if value.strip().startswith("-"):
-                raise self._refused(value, "a whole number of 0 or more")
+                raise self._refused(value, f"a whole number of {max(self.limits[0], 0):g} or more")
+            if "," in value and not is_grouped(value):
+                raise self._refused(value, "one whole number; a table of `dscale sweep` takes lists of them")
             return parse_count(value, self.called)
         if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
             raise self._refused(value, "a whole number")

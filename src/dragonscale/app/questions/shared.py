@@ -47,7 +47,7 @@ DTYPE = Text("bf16", "DTYPE", flag.SOFTWARE, offers="dtypes")
 METHOD = Text("", "METHOD", flag.TUNING, offers=("full", "lora", "qlora", "dpo", "orpo", "kto", "reward", "distill"))
 """What is trained: full (every weight, without a word), lora or qlora adapters, dpo, orpo, kto or reward models on
 answers, distill from a teacher. A batch counts every answer: a chosen and a rejected one are two sequences."""
-LORA_RANK = Whole(None, "RANK", flag.TUNING)
+LORA_RANK = Whole(None, "RANK", flag.TUNING, limits=(1, 4096))
 """The rank of adapters (16 for lora and qlora without it); with dpo, orpo, kto, reward and distill, adapters at all."""
 LORA_TARGETS = Text("", "WHAT", flag.TUNING)
 """Matmuls that get adapters: all (the default), attention, or names of modules (q_proj,v_proj)."""

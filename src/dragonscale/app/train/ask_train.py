@@ -27,7 +27,7 @@ from dragonscale.sheets.sheet import NextStep, Sheet
 from dragonscale.training.changes import towards
 from dragonscale.training.evaluation import Job, usual_jobs
 from dragonscale.training.explanations import slowest_behind, suspects
-from dragonscale.training.legal import read_ranks
+from dragonscale.training.legal import illegal, read_ranks
 from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import offered, settled, settlements
 from dragonscale.training.plan import Plan, short_plan
@@ -75,7 +75,7 @@ def against_best(asked: TrainAsked, job: Job, plan: Plan, report: TrainReport, p
     # a plan of other chips has no step that a change could be held against
     for one in towards(job, plan, best) if plan.chips == job.slice.chips else []:
         gain = given.step_s / one.seconds - 1
-        if given.feasible and abs(gain) < SEEN:
+        if abs(gain) < SEEN if given.feasible else illegal(job, one.plan):
             continue
         report.changes.append(SettingChange(one.setting, one.old, one.new, one.seconds, gain, str(one.plan)))
     report.comparison = comparison(given, chosen, report.changes, found)

@@ -27,7 +27,7 @@ from dragonscale.training.offer import advice_against, not_offered, offered, ref
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.room import headroom_text, leaves_room
 from dragonscale.training.run_kinds import needed_gains
-from dragonscale.training.search import Candidate, Found, Progress, search
+from dragonscale.training.search import Candidate, Found, Progress
 from dragonscale.training.simplicity import SHORT, points
 from dragonscale.training.space import misfits
 from dragonscale.training.stack_search import APART, StackSearch, search_stacks
@@ -300,9 +300,9 @@ def _lighter(asked: TrainAsked, job: Job) -> list[str]:
     lora = tuning if tuning.rank else replace(tuning, method="lora", rank=RANK, copies=0.0)
     qlora = replace(lora, method="qlora" if lora.method == "lora" else lora.method, frozen="nf4")
     for one in (lora, qlora):
-        found = search(tuned(job, one), asked.space, 1) if one != tuning else None
-        if found and found.best:
-            step, plan = render(found.best[0].seconds, "s"), short_plan(found.best[0].plan)
+        best = search_stacks(tuned(job, one), asked.space, 1)[0].best if one != tuning else None
+        if best:
+            step, plan = render(best.seconds, "s"), short_plan(best.plan)
             words = f"--method {one.method}" + (" --frozen nf4" if one.method not in ("lora", "qlora") else "")
             return [f"{words} fits here: {plan}, {step} a step."]
     return []

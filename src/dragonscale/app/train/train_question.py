@@ -200,9 +200,11 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     _check_plan(question, plan)
     total = count_parameters(model).total
     tokens = read_tokens(question.tokens, total, "the number of tokens") if question.tokens.strip() else None
-    warning = batch_warning(total, tokens, sequences * sequence) if tokens is not None else ""
+    tuning, absent = asked_tuning(question, model)
+    tuned = question.method.strip()  # the critical batch is of models that start from nothing
+    warning = batch_warning(total, tokens, sequences * sequence) if tokens is not None and not tuned else ""
     deadline, (packed, document) = _deadline(question, piece), _documents(question, sequence)
-    read = *model.notes, *told, *changed, length, note, document, *where.read, _beyond(model, sequence), warning
+    read = *model.notes, *told, *changed, length, note, document, *where.read, _beyond(model, sequence), warning, absent
     notes = [text for text in (*read, _dropping(question, model), *where.notes) if text]
     return TrainAsked(
         question,
@@ -221,7 +223,7 @@ def read_question(question: TrainQuestion) -> TrainAsked:
         everywhere=where.everywhere,
         slack=read_part(question.slack, "--slack", SLACKS, 0.0, 0.5),
         headroom=read_part(question.headroom, "--headroom", FREE, 0.0, 0.5) if question.headroom.strip() else None,
-        tuning=asked_tuning(question, model),
+        tuning=tuning,
     )
 
 

@@ -8,7 +8,7 @@ from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import Transformer
 from dragonscale.training.plan import read_field
-from dragonscale.training.tuning import Tuning, optimizer_named, read_tuning
+from dragonscale.training.tuning import Tuning, lacking, optimizer_named, read_tuning
 
 TUNED_STEP = {"batch": "16seq", "seq": "2048"}
 """The step of fine-tuning where nobody says one."""
@@ -16,19 +16,23 @@ TUNED_STEP = {"batch": "16seq", "seq": "2048"}
 
 def usual_step(question: Any) -> tuple[Any, list[str]]:
     """A question that names a method with a usual batch and sequence where it has none."""
+    notes: list[str] = []
+    if not question.method.strip() and (question.lora_rank is not None or question.lora_targets.strip()):
+        question, notes = replace(question, method="lora"), ["--method lora taken: a rank and targets are of adapters."]
     words = {name: word for name, word in TUNED_STEP.items() if not written(getattr(question, name)).strip()}
     if not question.method.strip() or not words:
-        return question, []
+        return question, notes
     said = " and ".join(f"--{name} {word}" for name, word in words.items())
-    return replace(question, **words), [f"{said} taken, as fine-tuning often has."]
+    return replace(question, **words), [*notes, f"{said} taken, as fine-tuning often has."]
 
 
-def asked_tuning(question: TrainQuestion, model: Transformer) -> Tuning:
-    """What is trained, checked."""
+def asked_tuning(question: TrainQuestion, model: Transformer) -> tuple[Tuning, str]:
+    """What is trained, checked, and a note on targets that the model lacks."""
     if question.lora_rank is not None and question.lora_rank < 1:
         raise InputError(f"--lora-rank is {question.lora_rank}; the rank of adapters is at least 1, such as 16.")
     words = question.method, question.lora_rank or 0, question.lora_targets, question.frozen, written(question.teacher)
-    return read_tuning(model, *words)
+    tuning, absent = read_tuning(model, *words), lacking(model, question.lora_targets.strip().lower())
+    return tuning, f"{model.name} has no {', '.join(absent)}, and the other targets get adapters." if absent else ""
 
 
 def read_optimizer(text: str) -> str:

@@ -100,7 +100,7 @@ def analyse(
 
 def analysis_of(step: StepOps, top: int, number: int = 0, **more: Any) -> Analysis:
     """The analysis of a step: what its ops say, with what else is known of it (`more`)."""
-    kind, section = attributed_shares(step)
+    kind, section, guessed = attributed_shares(step)
     reading = ProfileReading(
         source=step.recording.source,
         software=step.recording.software,
@@ -111,6 +111,7 @@ def analysis_of(step: StepOps, top: int, number: int = 0, **more: Any) -> Analys
         ops=longest_ops(step, top),
         attributed_kind=kind,
         attributed_section=section,
+        guessed_section=guessed,
         flops=step.flops({role.kind for role in step.roles}),
         matmul_flops=step.flops(MATMULS),
         computed_flops=step.flops(MATMULS, computed=True),

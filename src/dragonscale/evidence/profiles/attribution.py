@@ -21,7 +21,7 @@ from dragonscale.evidence.profiles.completing import complete_roles
 from dragonscale.evidence.profiles.hlo_roles import SCORES, HloReader, around_scores, with_scores
 from dragonscale.evidence.profiles.neighbours import Placing, place_by_neighbours
 from dragonscale.evidence.profiles.recording import OpText, Recording
-from dragonscale.evidence.profiles.roles import FEEDS, OUTSIDE, SCOPE, OpRole
+from dragonscale.evidence.profiles.roles import FEEDS, NEIGHBOURS, OUTSIDE, SCOPE, OpRole
 from dragonscale.evidence.profiles.work_by_shapes import work_by_shapes
 from dragonscale.plan.ledger import COLLECTIVES
 
@@ -139,6 +139,8 @@ def _named_role(op: OpText, known: str) -> OpRole:
     if (rule is None or not rule.kind) and op.text:
         rule = names.known_kernel(op.text.split(" = ", 1)[0].lstrip("%")) or rule
     called = names.operator_kind(op.caller) if op.caller else ""
+    if rule and rule.kind == "permute" and not called:  # sends and receives; older PyTorch says in a mark what they are
+        called = names.operator_kind(op.scope)
     kind = known or _kind(op, rule, called)
     words = _section(op, rule)
     named = rule.phase if rule else ""
@@ -205,7 +207,7 @@ def _placed(role: OpRole, placing: Placing) -> OpRole:
         section=placing.section,
         phase=role.phase or placing.phase,
         what=role.what if role.what not in ("", "norm") else placing.what or role.what,
-        why=(*role.why, "neighbours"),
+        why=role.why if role.section == placing.section else (*role.why, NEIGHBOURS),
     )
 
 

@@ -116,7 +116,11 @@ class _Trace:
         if self.jax.any(self.processes):
             recorder.software = "JAX/XProf"
             self.jax.record(recorder, self.processes, self.threads)
-            self._say_beside(recorder)
+            if not recorder.devices:
+                recorder.notes.append(
+                    "The profile holds no device's ops: no TPU or GPU, and no op of XLA's CPU backend on the host's "
+                    "threads."
+                )
         elif len(self.torch):
             recorder.software = "PyTorch/Kineto"
             record_kineto(self.torch, recorder, stream.beside, self.threads)
@@ -132,19 +136,6 @@ class _Trace:
                 "TensorFlow are read."
             )
         self._say(recorder)
-
-    def _say_beside(self, recorder: Recorder) -> None:
-        """What the xplane has that this file has not."""
-        plane = self.stream.path.name.removesuffix(".gz").removesuffix(".trace.json") + ".xplane.pb"
-        if (self.stream.path.parent / plane).exists():
-            recorder.notes.append(
-                f"{printable(plane)} beside this file is the same profile and holds more: programs, shapes, scopes."
-            )
-        if not recorder.devices:
-            recorder.notes.append(
-                "The profile holds no device's ops: no TPU or GPU, and no op of XLA's CPU backend on the host's "
-                "threads."
-            )
 
     def _say(self, recorder: Recorder) -> None:
         stream = self.stream

@@ -25,7 +25,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.device_work import TRAVELS
 from dragonscale.evidence.profiles.per_op import StepOps, limited_by
 from dragonscale.evidence.profiles.records import MoveLine, WorkGroup, WorkOp
-from dragonscale.evidence.profiles.roles import OpRole
+from dragonscale.evidence.profiles.roles import NEIGHBOURS, OpRole
 from dragonscale.evidence.xla.device_groups import spanned_axes
 from dragonscale.physics.collectives.group import Rings
 from dragonscale.physics.hardware import Chip, Slice
@@ -118,20 +118,23 @@ def _op(step: StepOps, some: list[int]) -> WorkOp:
     )
 
 
-def attributed_shares(step: StepOps) -> tuple[float, float]:
-    """Shares of the device's time whose kind is known, and whose section is. Loops and branches have what is left of
-    them as their own time: what they run is counted apart, and their kind is known. A program's own name is a section
-    only where it has no others: then its author calls it so, and what it holds is no model."""
+def attributed_shares(step: StepOps) -> tuple[float, float, float]:
+    """Shares of the device's time whose kind is told, whose section is, and whose section is a guess. Loops and
+    branches have what is left of them as their own time: what they run is counted apart, and their kind is known. A
+    program's own name is a section only where it has no others: then its author calls it so, and what it holds is no
+    model."""
     seconds, whole = step.totals.seconds, float(step.totals.seconds.sum())
     if not whole:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     programs = [op.module.split("(", 1)[0] for op in step.recording.ops]
     pairs = list(zip(step.roles, programs, strict=True))
     ran = (pair for pair, spent in zip(pairs, seconds, strict=True) if spent > 0)
     parted = {name for role, name in ran if role.section not in ("", name) and role.kind != "control"}
     kind = np.array([bool(role.kind) for role in step.roles], bool)
     section = np.array([bool(role.section) and not (role.section == name in parted) for role, name in pairs], bool)
-    return float(seconds[kind].sum()) / whole, float(seconds[section].sum()) / whole
+    guess = section & np.array([NEIGHBOURS in role.why for role in step.roles], bool)
+    told, placed, guessed = (float(seconds[which].sum()) / whole for which in (kind, section, guess))
+    return told, placed, guessed
 
 
 def _total(values: list[float | None], times: np.ndarray) -> float | None:

@@ -59,7 +59,7 @@ def newest(path: Path, listener: Listener | None = None) -> Path:
     if not path.exists():
         raise InputError(f"There is no file {shorten(str(path))}; give a profile or a folder of profiles.")
     if path.is_file():
-        return path
+        return _beside(path, listener)
     for pattern in ("*.xplane.pb", "*.xplane.pb.gz", "*.trace.json.gz", "*.json.gz", "*.json", "*.sqlite"):
         found = sorted(path.rglob(pattern), key=lambda one: one.stat().st_mtime)
         if found:
@@ -69,6 +69,18 @@ def newest(path: Path, listener: Listener | None = None) -> Path:
         _tell_others(listener, programs, "largest")
         return max(programs, key=lambda one: one.stat().st_size)
     raise InputError(f"There is no profile in the folder {shorten(str(path))}.")
+
+
+def _beside(path: Path, listener: Listener | None) -> Path:
+    """The xplane that JAX writes beside a trace: the same recording, with the program and the scopes that a trace
+    lacks."""
+    stem = path.name.removesuffix(".gz").removesuffix(".trace.json")
+    fuller = path.with_name(stem + ".xplane.pb")
+    if stem in (path.name, path.name.removesuffix(".gz")) or not fuller.is_file():
+        return path
+    if listener is not None:
+        listener.note(f"{shorten(fuller.name)} beside it is read: the same profile, with programs, shapes and scopes.")
+    return fuller
 
 
 def _tell_others(listener: Listener | None, found: list[Path], taken: str) -> None:

@@ -222,7 +222,9 @@ class ProfileReading(msgspec.Struct, frozen=True):
     """The longest of a step, first `--top` of them."""
     attributed_kind: float
     attributed_section: float
-    """Shares of device time that are known by kind, and by section."""
+    """Shares of device time that are told by kind, and by section."""
+    guessed_section: float = 0.0
+    """The share whose section the order of kernels alone says, a part of `attributed_section`."""
     flops: float | None = None
     matmul_flops: float | None = None
     """As XLA and PyTorch count them: all scores of attention, masked or not."""

@@ -15,6 +15,8 @@ SECTIONS = tuple(table("roles.toml")["sections"])
 """Kinds of work, and parts of a model: `roles.toml` says what each word means."""
 
 PROGRAM, SCOPE, FEEDS, OUTSIDE = "program", "scope", "what it feeds", "outside of both passes"
+NEIGHBOURS = "neighbours"
+"""The order of kernels alone: a guess."""
 """How roles are known that the user's own program says."""
 
 

@@ -185,6 +185,11 @@ class OpWork(msgspec.Struct, frozen=True):
         return self.matmul_flops + self.vector_flops
 
     @property
+    def computed_flops(self) -> float:
+        """Matmul FLOPs that are computed."""
+        return (0.5 if self.causal else 1.0) * self.matmul_flops
+
+    @property
     def hbm_bytes(self) -> float:
         """Bytes read from and written to main memory, without padding."""
         return self.read_bytes.get(_MAIN, 0.0) + self.written_bytes.get(_MAIN, 0.0)
@@ -285,7 +290,7 @@ class OpBound(msgspec.Struct, frozen=True):
 def op_bound(work: OpWork, chip: Chip) -> OpBound:
     """The bound of one execution."""
     parts = {
-        "compute": (0.5 if work.causal else 1.0) * work.matmul_flops / matmul_rate(chip, work.dtype),
+        "compute": work.computed_flops / matmul_rate(chip, work.dtype),
         "vector unit": (work.vector_flops + work.transcendentals) / chip.vector.get("fp32", float("inf")),
         "HBM": work.moved_bytes / chip.bandwidth("hbm"),
         "host link": _hosted(work) / (chip.pcie or float("inf")),

@@ -10,6 +10,8 @@ the Hub.
 ('W4A16', 'NVFP4')
 >>> scheme_of("Qwen/Qwen3-32B-AWQ"), scheme_of("meta-llama/Llama-3.1-8B"), plain_name("Qwen/Qwen3-32B-AWQ")
 ('W4A16', '', 'qwen3-32b')
+>>> scheme_of("Qwen/Qwen3-32B-FP8"), scheme_of("RedHatAI/Qwen3-32B-FP8")
+('FP8-BLOCK', 'FP8')
 """
 
 import re
@@ -57,7 +59,9 @@ def scheme_of(name: str) -> str:
     if found is None:
         return ""
     word = found["scheme"].upper()
-    return _SPELT.get(word, word)
+    scheme = _SPELT.get(word, word)
+    blocks = scheme == "FP8" and name.lower().startswith(tuple(TERMS.lists["blockwise"]))
+    return "FP8-BLOCK" if blocks else scheme
 
 
 def plain_name(name: str) -> str:

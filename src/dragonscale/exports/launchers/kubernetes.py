@@ -89,7 +89,7 @@ TERMS = load_terms("launchers")
 
 HOLDS_FILES = True
 """The config files are inside the manifest."""
-ROUTES = True
+ROUTES = "programs"
 """A Service stands before replicas, and programs find each other by the names of theirs."""
 
 

@@ -70,7 +70,7 @@ class OnHosts:
         """The first host of a copy, and its port: copies that share a host count theirs up."""
         if self.sharing == 1:
             return self.first + copy * self.program.hosts, port
-        return self.first + copy // self.sharing, port + copy % self.sharing
+        return self.first + copy // self.sharing, port + copy % self.sharing * self.program.apart
 
 
 def placed(programs: Sequence[LaunchProgram], host_chips: int) -> list[OnHosts]:

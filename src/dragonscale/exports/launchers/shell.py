@@ -13,7 +13,7 @@ from dragonscale.physics.hardware.chip import Chip
 
 SERVED = 8000
 """The port of an engine that names none."""
-HOLDS_FILES = ROUTES = False
+HOLDS_FILES, ROUTES = False, ""
 
 
 def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
@@ -52,6 +52,11 @@ def _wanted(program: LaunchProgram, hosts: str) -> list[str]:
     return [f"# Start this on {hosts}{', with ' if said else ''}{said}.", *rank, *leader]
 
 
+def own_port(program: LaunchProgram, place: str) -> str:
+    """The port of a copy by its number on its host, as the shell counts it."""
+    return f"$(({program.port or SERVED} + {place}{f' * {program.apart}' if program.apart > 1 else ''}))"
+
+
 def beside(one: parts.OnHosts, chip: Chip) -> list[str]:
     """Lines that start copies beside each other on a host."""
     program = one.program
@@ -60,8 +65,9 @@ def beside(one: parts.OnHosts, chip: Chip) -> list[str]:
         rest = program.copies - (one.hosts - 1) * one.sharing
         where = f"on each of {one.hosts} hosts, on the last with COPIES={rest}"
         lines.append(f"# {program.copies} replicas: start this {where}.")
+    # bash lets what runs in the background live on, with its chips, when the script is stopped
+    lines += ["trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
     lines += [f"COPIES=${{COPIES:-{one.sharing}}}", "for ((copy = 0; copy < COPIES; copy++)); do"]
     lines += parts.own_chips(chip, program.chips, "copy")
-    port = expansion(f"$(({program.port or SERVED} + copy))")
-    command = parts.host_lines(program, "0", "127.0.0.1", port)
+    command = parts.host_lines(program, "0", "127.0.0.1", expansion(own_port(program, "copy")))
     return [*lines, *command[:-1], f"{command[-1]} &", "done", "wait"]

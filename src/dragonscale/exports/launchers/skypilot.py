@@ -20,7 +20,8 @@ from dragonscale.physics.hardware.parts import cores
 
 TERMS = load_terms("launchers")
 _TPUS = {"v2": "v2", "v3": "v3", "v4": "v4", "v5e": "v5litepod", "v5p": "v5p", "v6e": "v6e"}
-HOLDS_FILES = ROUTES = False
+HOLDS_FILES, ROUTES = False, "replicas"
+"""SkyServe balances over the replicas of a service; tasks of their own do not find each other."""
 
 
 def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:

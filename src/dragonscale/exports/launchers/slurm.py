@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from dragonscale.exports import written as words
 from dragonscale.exports.launchers import launch_parts as parts
-from dragonscale.exports.launchers.shell import SERVED
+from dragonscale.exports.launchers.shell import own_port
 from dragonscale.exports.runs import Run, TrainingRun, header
 from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
@@ -25,7 +25,7 @@ TERMS = load_terms("launchers")
 
 SPARE = 1.2
 """Time that is asked for, of the time that is expected."""
-HOLDS_FILES = ROUTES = False
+HOLDS_FILES, ROUTES = False, ""
 
 
 def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
@@ -134,7 +134,7 @@ def _copies(one: parts.OnHosts, chip: Chip) -> list[str]:
     port, inside, own = "", list[str](), list(program.env)
     if one.sharing > 1:
         # PLACE is the number of a replica on its host.
-        lines += [f"export PLACE=$((copy % {one.sharing}))", f"export PORT=$(({program.port or SERVED} + PLACE))"]
+        lines += [f"export PLACE=$((copy % {one.sharing}))", f"export PORT={own_port(program, 'PLACE')}"]
         own += ["PLACE", "PORT"]
         port, inside = expansion("$PORT"), parts.own_part(chip, program.chips, "PLACE")
     place = ["--overlap", '--nodelist="${own// /,}"', f'--output="%x-%j-{program.name}-$copy.log"']

@@ -27,7 +27,8 @@ from dragonscale.exports.launchers.launch_parts import RESOURCES, chip_called
 from dragonscale.exports.runs import read_kept
 from dragonscale.exports.shell import batch_flags
 from dragonscale.exports.terms import load_terms
-from dragonscale.physics.hardware import parse_slice, parse_target
+from dragonscale.physics.hardware import load_chip, parse_slice, parse_target
+from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, read_serving_plan
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -192,11 +193,16 @@ def _batch(source: Source) -> dict[str, Any]:
     flags = batch_flags(source.text)
     each = flags.get("gpus-per-node") or flags.get("gres", "").removeprefix("gpu:") or flags.get("gpus-per-task", "")
     name, _, count = each.rpartition(":")
-    chip = chip_called(name) or chip_called(flags.get("constraint", ""))
+    chip = _sites_chip(name) or _sites_chip(flags.get("constraint", ""))
     nodes = flags.get("nodes", "1").partition("-")[0]
     if not count.isdecimal() or not nodes.isdecimal():
         return {}
     return _slice(source, chip, int(count) * int(nodes)) if chip else {}
+
+
+def _sites_chip(word: str) -> str:
+    """A word of a cluster's own is a chip's name before it is what a cloud calls another (SkyPilot's A100: 40 GB)."""
+    return load_chip(word.lower()).name if is_chip(word.lower()) else chip_called(word)
 
 
 def _task(source: Source, task: Mapping[str, Any]) -> Source:

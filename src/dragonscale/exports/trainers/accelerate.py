@@ -24,7 +24,7 @@ from dragonscale.errors import unknown
 from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import flag_words, load_keys, options, whole
 from dragonscale.exports.model_names import EXPERTS, SIZES, hub_id
-from dragonscale.exports.runs import TrainingRun, header
+from dragonscale.exports.runs import STEPS, TrainingRun, header
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.hub_run import PLANNED, HubRun, file_of, flat_config
@@ -107,8 +107,7 @@ def read(source: Source, given: Given) -> Imported:
     known = load_keys("accelerate")
     names = [name for name in run.arguments if name not in PLANNED]
     unplanned = [name for name in names if name.startswith(UNPLANNED) and str(run.arguments[name]).lower() != "false"]
-    if run.truth("fsdp_offload_params") or "offload" in str(run.arguments.get("fsdp", "")):
-        unplanned.append("fsdp_offload_params")
+    unplanned += run.unplanned
     stray = [name for name in run.config if not _is_config(name) and known.known(f"args.{name}") is None]
     ignored = [name for name in names if name not in unplanned]
     return Imported("accelerate", known.version, file, tuple(run.notes), tuple(ignored), tuple(unplanned), tuple(stray))
@@ -168,7 +167,7 @@ def write(run: TrainingRun) -> WrittenFiles:
     if run.hosts > 1:
         flags |= {"--machine_rank": RANK, "--main_process_ip": LEADER, "--main_process_port": PORT}
     words = ("accelerate", "launch", *flag_words(table, flags), SCRIPT, config_file(ARGUMENTS))
-    names = {"SCRIPT": SCRIPT, "ARGUMENTS": ARGUMENTS, "tokenizer": hub_id(run.file.model)}
+    names = {"SCRIPT": SCRIPT, "ARGUMENTS": ARGUMENTS, "tokenizer": hub_id(run.file.model), "trial": STEPS}
     notes = TERMS.remark_on(ran, fused="foak" in run.file.stack, **names)
     return run.trained(plan, words, WrittenFiles(files, differences=tuple(differences), notes=notes))
 

@@ -98,7 +98,8 @@ def read(source: Source, given: Given) -> Imported:
     if chat:
         said = "" if "dtype" in flags else TERMS.say("chat_dtype", plan=plan)
     notes += [said] if said else []
-    notes += TERMS.notes({"mics": "mics_shard_size" in table_at(config, "zero_optimization")})
+    hosted = "zero_optimization.offload_param" in unplanned
+    notes += TERMS.notes({"mics": "mics_shard_size" in table_at(config, "zero_optimization"), "hosted": hosted})
     return Imported("deepspeed", table.version, file, tuple(notes), tuple(ignored), tuple(unplanned), tuple(unknown))
 
 

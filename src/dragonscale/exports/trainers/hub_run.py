@@ -42,6 +42,7 @@ class HubRun:
     processes: int = 0
     hosts: int = 0
     notes: list[str] = field(default_factory=list)
+    unplanned: list[str] = field(default_factory=list)
     owner: str = "Hugging Face"
     spelt: Mapping[str, str] = field(default_factory=dict)
     """What the owner calls a setting, where it has a name of its own."""
@@ -103,6 +104,9 @@ def file_of(source: Source, given: Given, run: HubRun, own: Mapping[str, str] | 
     if plan.dtype == "bf16" and piece is not None and not native(piece.chip, "bf16") and native(piece.chip, "fp16"):
         plan = replace(plan, dtype="fp16")
         run.notes.append(f"{piece.chip.title} does not multiply bf16: it is read as a run in fp16.")
+    if away := _hosted(source, run, plan.zero):
+        run.unplanned.append(away)
+        run.notes.append(TERMS.say("hosted"))
     microbatch = run.number("per_device_train_batch_size", run.number("per_gpu_train_batch_size", 0))
     inside = _deepspeed(source, run)
     said = inside.get("train_micro_batch_size_per_gpu")
@@ -239,12 +243,22 @@ def _stage(source: Source, run: HubRun) -> int:
     return whole(stage if stage is not None else run.config.get("zero_stage", guess), "zero_stage", 0, 3)
 
 
-def _offloads(source: Source, run: HubRun) -> bool:
-    """Whether DeepSpeed keeps the optimizer's state in the host's memory, by its config or by that file's name."""
-    named = run.config.get("deepspeed_config_file") or run.arguments.get("deepspeed") or ""
-    device = table_at(_deepspeed(source, run), "zero_optimization", "offload_optimizer").get("device")
-    device = device or run.config.get("offload_optimizer_device", "cpu" if "offload" in str(named).lower() else "none")
+def _offloads(source: Source, run: HubRun, what: str = "optimizer") -> bool:
+    """Whether DeepSpeed keeps the state of its optimizer (or `what` else) in the host's memory, by its config or by
+    that file's name."""
+    inside = _deepspeed(source, run)
+    named = "" if inside else run.config.get("deepspeed_config_file") or run.arguments.get("deepspeed") or ""
+    device = table_at(inside, "zero_optimization", f"offload_{what}").get("device")
+    device = device or run.config.get(f"offload_{what}_device", "cpu" if "offload" in str(named).lower() else "none")
     return str(device) not in ("none", "None", "")
+
+
+def _hosted(source: Source, run: HubRun, zero: int) -> str:
+    """The setting that keeps parameters in the host's memory; empty where they are on the chip."""
+    if run.by_deepspeed:
+        return "offload_param" if zero == 3 and _offloads(source, run, "param") else ""
+    asked = run.truth("fsdp_offload_params") or "offload" in str(run.arguments.get("fsdp", ""))
+    return "fsdp_offload_params" if asked else ""
 
 
 def _precision(run: HubRun, plan: Plan) -> Plan:

@@ -75,7 +75,7 @@ class Findings:
         raise InputError(
             f"{what} has the field{'s' if many else ''} {', '.join(few(self.refused))}, which Dragonscale does not "
             f"understand for this kind of model and which could change the counts; `--assume "
-            f"{self.refused[0].name}=ignore` counts {'without it' if not many else 'without one'}, and "
+            f"{','.join(f'{one.name}=ignore' for one in self.refused)}` counts without {'them' if many else 'it'}, and "
             "`--assume key=value` gives a field another value."
         )
 

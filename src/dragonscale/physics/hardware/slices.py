@@ -31,8 +31,8 @@ from dragonscale.physics.numbers import Number, ceil
 
 _SLICE = re.compile(r"(?P<chip>[^*]+?)(?::(?P<shape>[0-9]+(?:[xX×][0-9]+)*))?(?:\*(?P<pods>[0-9]+))?")
 _SPOKEN = re.compile(
-    r"(?P<count>[0-9]+) ?[xX×] ?(?P<after>[A-Za-z][\w. "
-    r"-]*)|(?:(?P<before>[A-Za-z][\w-]*?)[xX×]|(?P<dashed>[A-Za-z][\w ]*)-)(?P<number>[0-9]+)"
+    r"(?P<count>[0-9]+) ?[xX×] ?(?P<after>(?:[A-Za-z]|[0-9]{4})[\w. "
+    r"-]*)|(?:(?P<before>(?:[A-Za-z]|[0-9]{4})[\w-]*?)[xX×]|(?P<dashed>[A-Za-z][\w ]*)-)(?P<number>[0-9]+)"
 )
 _BY_CORES = ("v2", "v3", "v4", "v5p", "tpu7x")
 """TPUs whose Cloud names count TensorCores, of which a chip has two (Cloud TPU documentation, configurations of v4 and
@@ -193,6 +193,8 @@ def _canonical(text: str) -> str:
 
     >>> [_canonical(text) for text in ("8xH100", "h100x8", "v6e-256", "v5p-8", "v5litepod-16", "v5e:4x4", "a100-40gb")]
     ['H100:8', 'h100:8', 'v6e:16x16', 'v5p:2x2x1', 'v5litepod:4x4', 'v5e:4x4', 'a100-40gb']
+    >>> _canonical("2x4090"), _canonical("4090x2")
+    ('4090:2', '4090:2')
     """
     written, changes = split_changes(text.strip())
     if (named := spelled(written)) != written:

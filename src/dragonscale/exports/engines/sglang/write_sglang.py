@@ -29,6 +29,9 @@ from dragonscale.serving.plan import ServingPlan, mesh_axes
 
 TERMS = load_terms("sglang")
 PORTS = {"": 30000, "prefill": 30001, "decode": 30002}
+APART = 100
+"""Between the ports of servers on a host: with DP attention a server also listens on its port + 233 and those after it
+(`ZMQ_TCP_PORT_DELTA` of server_args.py), and SGLang's own tests keep servers this far apart."""
 BOOTSTRAP = 8998
 MEETING = 20000
 """The port at which ranks of several hosts meet."""
@@ -161,7 +164,7 @@ def served(
     port = command.ports[run.role]
     words = flag_words(load_keys(command.keys), {**flags, "--host": "0.0.0.0", "--port": port})
     written = WrittenFiles(differences=tuple(differences), notes=(*server.found.notes, *notes))
-    return run.served(plan, ("python", "-m", command.module, *words), written, port=port, **shown)
+    return run.served(plan, ("python", "-m", command.module, *words), written, port=port, apart=APART, **shown)
 
 
 def draft_flags(run: ServingRun, heads: str) -> tuple[dict[str, Any], tuple[str, ...]]:

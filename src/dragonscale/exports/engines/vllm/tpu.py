@@ -51,9 +51,9 @@ def write(run: ServingRun) -> WrittenFiles:
     """The command of a replica; over several hosts in a script that starts Ray before it."""
     own = _replica(run)
     if run.prefill is not None:
-        first, routing = _replica(run.prefill), (TERMS.say("proxy"),)
+        first = _replica(run.prefill)
         files, programs = {**own.files, **first.files}, (*own.programs, *first.programs)
-        return replace(own, files=files, programs=programs, notes=(*own.notes, *first.notes), routing=routing)
+        return replace(own, files=files, programs=programs, notes=(*own.notes, *first.notes, TERMS.say("proxy")))
     several = (run.file.replicas or 1) > 1
     return replace(own, routing=(f"Start {run.file.replicas} such replicas behind a router.",) if several else ())
 

@@ -34,8 +34,6 @@ from dragonscale.models.load import model_fields
 TERMS = load_terms("megatron")
 
 SCRIPT = "pretrain_gpt.py"
-STEPS = 100
-"""Steps that are written where a plan does not say how many tokens it trains on."""
 
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 TYPES = (*TERMS.lists["llama_types"], *_LATENT, "gpt2", "nemotron")

@@ -8,6 +8,7 @@ would have lost ranks or layers.
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.imported import Given, Imported, Source, layout_named, left_over, slice_counted, training_file
 from dragonscale.exports.keys import ReadFlags, load_keys, read_flags
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.megatron.model import SCRIPT, STEPS, model_read
+from dragonscale.exports.trainers.megatron.model import SCRIPT, model_read
 from dragonscale.models import load_model
 from dragonscale.models.recompute_modules import MODULES, read_modules
 from dragonscale.training.plan import Plan
@@ -241,8 +242,27 @@ def read(source: Source, given: Given) -> Imported:
     at = next(place for place, word in enumerate(command.words) if word.rsplit("/", 1)[-1] == SCRIPT)
     # scripts keep a flag and its value in one word of an array, which an unquoted `${ARGS[@]}` takes apart
     words = [piece for word in command.words[at + 1 :] for piece in (word.split() if word.startswith("--") else [word])]
-    read = read_flags(table, words)
+    read = read_flags(table, renamed(words))
     return read_run(source, given, read, command.processes, "megatron", table.version)
+
+
+def renamed(words: Sequence[str]) -> list[str]:
+    """Words by the names of today: Megatron-LM's until 2022, and Megatron-DeepSpeed's, which still has them.
+
+    >>> renamed(["--checkpoint-num-layers=2", "--zero-stage", "1", "--bf16"])
+    ['--recompute-num-layers', '2', '--use-distributed-optimizer', '--bf16']
+    """
+    former, found, at = TERMS.tables["former"], list[str](), 0
+    while at < len(words):
+        name, equals, inline = words[at].partition("=")
+        value = [inline] if equals else words[at + 1 : at + 2]
+        if (both := " ".join([name, *value])) in former:
+            found += former[both].split()
+            at += 1 if equals else 2
+            continue
+        found += [*former[name].split(), *(value if equals else ())] if name in former else [words[at]]
+        at += 1
+    return found
 
 
 def read_run(
@@ -270,8 +290,6 @@ def read_run(
     plan, batch, notes = plan_read(read, piece.chips, built.n_layers, experts)
     iterations, samples = (read.whole(f"--train-{unit}", 0, least=0) for unit in ("iters", "samples"))
     steps = iterations or samples // batch
-    if source.kept and steps == STEPS and not source.kept.get("tokens"):  # what an export writes that knows none
-        steps = 0
     stack = source.kept_word("stack") or stack
     file = training_file(source, given.on(piece), plan, batch, seq, model, stack, steps)
     file = replace(file, numerics=TERMS.choice("numerics", read.values))

@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.exports.keys import flag_words, load_keys
-from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.runs import STEPS, TrainingRun
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.megatron.model import SCRIPT, STEPS, check_type, model_flags, plain_fields
+from dragonscale.exports.trainers.megatron.model import SCRIPT, check_type, model_flags, plain_fields
 from dragonscale.exports.written import PlanDifference, WrittenFiles
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan, layer_policies, layers_of, short_plan
@@ -108,7 +108,7 @@ def settings(settled: MegatronRun) -> dict[str, Any]:
     granularity = "full" if settled.whole_blocks else "" if plan.remat == "none" else "selective"
     some = layers_of(plan.remat)
     tensor = plan.tensor > 1 and plan.sequence and bool(stack.overlap.tensor)
-    values: dict[str, Any] = {"said": said, "steps": run.all_steps or STEPS, "granularity": granularity}
+    values: dict[str, Any] = {"said": said, "steps": run.length, "granularity": granularity}
     return values | {
         "least_rate": float(f"{float(said.get('learning_rate', 3e-4)) * float(said.get('final', 0.1)):.6g}"),
         "method": ("block" if some else "uniform") if settled.whole_blocks else "",

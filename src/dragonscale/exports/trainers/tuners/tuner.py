@@ -36,6 +36,7 @@ ALSO = (
     "config",
     "fsdp_config",
     "use_mca",
+    "use_unsloth",
     "peft_type",
 )
 """Settings that are read apart from those of a run."""
@@ -123,6 +124,7 @@ class Tuner:
         heavy = self.terms.tables["heavy"]
         unplanned = [name for name in settings if name in heavy and _is_on(settings[name])]
         notes = [*run.notes, *dict.fromkeys(heavy[name] for name in unplanned)]
+        unplanned += run.unplanned
         rest = [name for name in settings if name not in heavy and not self._reads(name) and name not in megatron]
         known = [name for name in rest if self.keys.known(name) or self.keys.known(name.partition(".")[0])]
         # PEFT's file and calls in a script have names that are not its own

@@ -44,6 +44,9 @@ def _settings(run: TrainingRun) -> dict[str, Any]:
         "fsdp_checkpoints": False,
         "precision": plan.dtype,
         # weights that stay as they are need no fp32
+        # which would hold adapters in bf16 too
+        "all_narrow": values["pure"] and not tuning.rank,
+        "unsloth": file.stack == "unsloth",
         "narrow": values["pure"] or tuning.rank > 0,
         "partly": plan.remat not in ("none", "block"),
     }
@@ -66,7 +69,9 @@ def write_tuner(name: str, terms: Terms, table: KeyTable, run: TrainingRun) -> W
         mesh = load_terms("accelerate").group("config", run, **settings)
         load_keys("accelerate").check_all(mesh, "config.")
         files[CONFIG] = yaml_text(mesh)
-    notes = terms.remark_on(run, CONFIG=main, SCRIPT=" ".join(map(str, words)), model=settings["model"])
+    slower = {"without_unsloth": settings["unsloth"] and name != "llamafactory"}
+    notes = RULES.remark_on(run, name=table.software, **slower)
+    notes += terms.remark_on(run, CONFIG=main, SCRIPT=" ".join(map(str, words)), model=settings["model"])
     return run.trained(run.plan, words, WrittenFiles(files, notes=notes), **_program(name, run))
 
 

@@ -25,6 +25,13 @@ _ABOUT = {
 }
 EXAMPLES = 6
 """Values that a schema shows of a list that is longer."""
+COMMON = {
+    "models": ("llama3.3-70b", "llama3-8b", "qwen3-32b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-120b"),
+    "slices": ("h100", "h200", "b200", "a100", "v5p", "v6e"),
+    "targets": ("vllm", "sglang", "megatron", "torchtitan", "maxtext", "trl"),
+    "dtypes": ("bf16", "fp8", "int8", "int4", "nvfp4", "mxfp4"),
+}
+"""What is asked for most, before the rest of a list."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,9 @@ class PlannerTool:
         for name in words:
             if name not in fields:
                 close = nearest(name, fields)
-                hint = f"did you mean {close!r}?" if close else f"it takes {', '.join(fields)}."
-                raise InputError(f"The tool {self.name} has no parameter {name!r}; {hint}")
+                hint = f"; did you mean {close!r}?" if close else "."
+                takes = f"It takes {', '.join(fields)}."
+                raise InputError(f"The tool {self.name} has no parameter {name!r}{hint} {takes}")
         for name, field in fields.items():
             if field.required and name not in words:
                 raise InputError(f"The tool {self.name} needs {name}: {field.about}")
@@ -104,7 +112,7 @@ def property_of(field: Field[Any, Any]) -> dict[str, Any]:
     if isinstance(field.offers, tuple) and field.offers:
         schema["examples"] = list(field.offers)
     elif isinstance(field.offers, str) and (known := _known(field.offers)):
-        schema["examples"] = list(known[:EXAMPLES])
+        schema["examples"] = list(dict.fromkeys((*COMMON.get(field.offers, ()), *known)))[:EXAMPLES]
     if not field.required and field.default not in ("", None, ()):
         schema["default"] = field.default
     return schema
