@@ -29,8 +29,8 @@ TRAINER, ROLLOUT, BETWEEN = "trainer", "rollout", "between"
 """Where a phase runs: it is added to its pool's others, or both pools wait for it."""
 IDLE = "idle"
 SENT = 0.5
-"""How far off the pace of a weight transfer has been, either way: methods of one name differ by as much from one
-source to another (`validate rl` of measured transfers)."""
+"""The band of a weight transfer and of moves to the host, either way: chosen, not measured. Methods of one name differ
+by two to four times from one source to another."""
 
 
 @dataclass(frozen=True)
