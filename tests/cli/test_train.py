@@ -481,3 +481,15 @@ def test_the_largest_batch_says_that_it_leaves_room(capsys: pytest.CaptureFixtur
     assert re.search(
         r"At most [\d,]+ sequences \([\d,]+ tokens\) go through h100:16 in one pass with room in memory", text
     )
+
+
+def test_small_runs_have_their_cents_and_adapters_are_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["train", "llama3-8b", "--method", "lora", "--on", "h100:1", "--tokens", "3M", "--pricing", "spot"]
+    text = " ".join(printed([*asked, "--plan", "mb4 z0 none", "--alone"], capsys).split())
+    assert "llama3-8b (8.03B parameters +41.9M in adapters) on h100:1" in text
+    assert re.search(r"[1-9]\.\d minutes with failures", text)
+    assert re.search(r"\$0\.[1-9]\d \(p90 \$0\.\d\d\)", text)
+    assert re.search(r"0\.0\d+ kWh of chips", text)
+    assert "it is shorter than spot chips last, 3.06h" in text
+    long = " ".join(printed([*asked[:7], "3G", *asked[8:], "--plan", "z0 none", "--alone"], capsys).split())
+    assert "spot chips are there 62% of the time" in long

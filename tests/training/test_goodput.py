@@ -121,6 +121,13 @@ def test_spot_chips_are_taken_away_and_waited_for_but_not_paid_meanwhile() -> No
     assert spot.seconds > spot.busy_s / 0.63 > kept.seconds
 
 
+def test_a_run_that_ends_before_spot_chips_are_taken_away_waits_for_none() -> None:
+    minutes, hour, hours, day = (run_goodput(PIECE, s, 1e9, Conditions(spot=True)) for s in (600, 3600, 15000, DAY))
+    assert (minutes.waiting, minutes.waiting_p90, hour.waiting) == (0, 0, 0)
+    assert hour.waiting_p90 == pytest.approx(0.38)
+    assert 0 < hours.waiting < day.waiting == pytest.approx(0.38)
+
+
 def test_nine_runs_in_ten_by_chance_and_by_clusters() -> None:
     known, published = (run_goodput(PIECE, 60 * DAY, 1e12, Conditions(mtbf=mtbf)) for mtbf in (DAY, None))
     lost = known.restart_s + known.interval_s / 2

@@ -212,10 +212,31 @@ def test_lengths_are_packed(tmp_path):
     question, notes = with_lengths(TrainQuestion("llama3-8b", "h100:1", seq="1024", lengths=str(path), method="lora"))
     assert (question.documents, question.tokens) == (str(round((600**2 + 500**2 + 9 + 400**2) / 1503)), "2048")
     assert "4 examples of 1,503 tokens, packed into 2 sequences" in notes[0]
+    assert "the mean is 376 tokens, 512 weighted by length" in notes[0]
     assert packed_sequences([1024, 5, 1019], 1024) == 2
     path.write_text("twelve\n")
     with pytest.raises(InputError, match="Line 1 of --lengths"):
         with_lengths(TrainQuestion("llama3-8b", "h100:1", lengths=str(path)))
+
+
+def test_epochs_and_the_usual_sequence_of_a_dataset(tmp_path):
+    path = tmp_path / "lengths.txt"
+    path.write_text("3000\n" * 98 + "200000\n" * 2)
+    words = {"lengths": str(path), "method": "lora"}
+    once, notes = with_lengths(TrainQuestion("llama3-8b", "h100:1", **words))
+    assert (once.seq, once.tokens) == ("4096", str(100 * 4096))
+    assert "--seq 4096 taken: it holds 98% of the examples whole." in notes
+    assert with_lengths(TrainQuestion("llama3-8b", "h100:1", epochs=2.5, **words))[0].tokens == str(250 * 4096)
+    path.write_text("200000\n")
+    assert with_lengths(TrainQuestion("llama3-8b", "h100:1", **words))[0].seq == "8192"
+    wrong = (
+        ({"epochs": 3}, "give its --lengths FILE too"),
+        ({"epochs": 3, "tokens": "1M", **words}, "both say how long"),
+        ({"epochs": 0, **words}, "more than 0"),
+    )
+    for given, said in wrong:
+        with pytest.raises(InputError, match=said):
+            with_lengths(TrainQuestion("llama3-8b", "h100:1", **given))
 
 
 def test_the_smallest_slice_holds_adapters_and_frozen_weights_alone() -> None:

@@ -297,6 +297,18 @@ def _own_axis(job: Job, plan: Plan) -> str:
     return ""
 
 
+def beyond(used: float, limit: float) -> str:
+    """Bytes of a chip that are more than it has, with more digits where the two would read alike.
+
+    >>> beyond(90e9, 80e9), beyond(25.41e9, 25.36e9)
+    ('90.0 GB per chip, 12% more than the 80 GB there are', '25.41 GB per chip, 0.2% more than the 25.36 GB there are')
+    """
+    over = used / limit - 1
+    if over >= 0.02:
+        return f"{used / 1e9:.1f} GB per chip, {over:.0%} more than the {limit / 1e9:.0f} GB there are"
+    return f"{used / 1e9:.2f} GB per chip, {100 * over:.1g}% more than the {limit / 1e9:.2f} GB there are"
+
+
 def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
     """Why a plan cannot be run, each with the limit and by how much it is missed; empty if it can."""
     found: list[str] = []
@@ -314,10 +326,7 @@ def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
         found.append(f"the mesh does not lie on the torus {job.slice}")
     used, limit = first(verdict.hbm_bytes), job.slice.chip.visible
     if used > limit:
-        found.append(
-            f"it needs {used / 1e9:.1f} GB per chip, {used / limit - 1:.0%} more than the {limit / 1e9:.0f} GB "
-            "there are"
-        )
+        found.append(f"it needs {beyond(used, limit)}")
     there, room = first(verdict.ledger.host_bytes), job.slice.chip.host_memory
     if there > room:
         found.append(

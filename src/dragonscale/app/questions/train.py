@@ -19,8 +19,10 @@ class TrainQuestion(Question):
     documents: Text = Text("", "TOKENS")
     """Mean tokens of the documents that a sequence is packed with, none of which sees another."""
     lengths: Text = Text("", "FILE", flag.TUNING, offers="files")
-    """Tokens of each example of a dataset, a number a line or JSONL, which are packed: --documents, and --seq and
-    --tokens (one epoch) where they are not given."""
+    """Tokens of each example of a dataset, a number a line or JSONL, which are packed: --documents, and --seq (a power
+    of two that holds 95% of examples whole) and --tokens (--epochs) where they are not given."""
+    epochs: Real = Real(None, "N", flag.TUNING)
+    """With --lengths: passes over the dataset (one without it)."""
     method: Text = shared.METHOD
     lora_rank: Whole = shared.LORA_RANK
     lora_targets: Text = shared.LORA_TARGETS

@@ -7,7 +7,7 @@ from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.price_book import site, site_watts
 from dragonscale.physics.units import render
 from dragonscale.training.budget import planned_run
-from dragonscale.training.goodput import DAY, Run
+from dragonscale.training.goodput import DAY, Run, published
 
 
 def grid_intensity(asked: TrainAsked) -> float:
@@ -45,6 +45,10 @@ def _record(asked: TrainAsked, report: TrainReport, run: Run, step_s: float, pie
     every = render(run.interval_s, "s")
     saved = f"a checkpoint every {every}" if run.interval_s < run.clean_s else "one checkpoint at the end"
     many = f"{run.failures:,.0f}" if run.failures >= 10 else f"{run.failures:.2g}"
+    spot = ""
+    if run.preempted:
+        there, last = f"spot chips are there {published('spot_available'):.0%} of the time", 1 / run.preempted
+        spot = f", {there}" if run.waiting else f"; it is shorter than spot chips last, {render(last, 's')}"
     text = f"{run.goodput:.1%} goodput, effective MFU {first.own_mfu * run.goodput:.1%}, {many} failures"
     return GoodputReport(
         days=run.seconds / DAY,
@@ -69,5 +73,5 @@ def _record(asked: TrainAsked, report: TrainReport, run: Run, step_s: float, pie
         energy_kwh=energy,
         co2_kg=energy and energy * grid_intensity(asked),
         source=run.source,
-        text=f"{text}, {saved}",
+        text=f"{text}, {saved}{spot}",
     )

@@ -8,16 +8,21 @@ costs n²: its cost over all tokens is that of examples of Σn²/Σn tokens, whi
 
 import bisect
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dragonscale.app.questions.flag import written
 from dragonscale.errors import InputError, shorten
+from dragonscale.models import load_model
+from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.units import parse_length
 
 KEYS = ("length", "tokens", "num_tokens", "n_tokens")
-STEP = 256
-"""Sequences are a multiple of this, where their length is taken from the longest example."""
+MOST_EPOCHS = 10_000
+SHORTEST, WHOLE = 2048, 0.95
+"""Sequences where nobody says their tokens: a power of two from this on that holds so many of the examples whole."""
 
 
 def read_lengths(path: str) -> list[int]:
@@ -62,25 +67,52 @@ def packed_sequences(lengths: list[int], seq: int) -> int:
     return len(room)
 
 
+def usual_sequence(lengths: list[int], context: int) -> int:
+    """Tokens of a sequence that holds most examples whole, as far as the model has positions (0: any number).
+
+    >>> usual_sequence([300] * 96 + [9000] * 4, 8192), usual_sequence([3000] * 9 + [20_000], 8192)
+    (2048, 8192)
+    """
+    held = sorted(lengths)[math.ceil(WHOLE * len(lengths)) - 1]
+    size = max(SHORTEST, 1 << (held - 1).bit_length())
+    return min(size, context or size)
+
+
 def with_lengths(question: Any) -> tuple[Any, list[str]]:
     """A question with what a dataset's lengths say of its documents, and where they are not given, of its sequences and
-    the tokens of a run: one epoch of whole sequences."""
+    the tokens of a run: `--epochs` (one without a word) of whole sequences."""
     if not question.lengths.strip():
+        if question.epochs is not None:
+            raise InputError("--epochs counts passes over a dataset: give its --lengths FILE too, or --tokens instead.")
         return question, []
     if question.documents.strip():
         raise InputError("--lengths has the lengths of documents, and --documents their mean; leave out either.")
-    lengths = read_lengths(question.lengths)
-    longest = -(-max(lengths) // STEP) * STEP
-    seq = parse_length(question.seq, "--seq")[0] if question.seq.strip() else longest
+    _check_epochs(question)
+    lengths, notes = read_lengths(question.lengths), list[str]()
+    if question.seq.strip():
+        seq = parse_length(question.seq, "--seq")[0]
+    else:
+        named = with_assumed(question.model, question.assume, question.family) if written(question.model) else None
+        seq = usual_sequence(lengths, load_model(named).context if named is not None else 0)
+        held = sum(one <= seq for one in lengths) / len(lengths)
+        notes.append(f"--seq {seq} taken: it holds {held:.0%} of the examples whole.")
     cut = [min(one, seq) for one in lengths]
     tokens, sequences = sum(cut), packed_sequences(lengths, seq)
-    mean = round(sum(one * one for one in cut) / tokens)
-    epoch = question.tokens.strip() or str(sequences * seq)
+    weighted = round(sum(one * one for one in cut) / tokens)
+    run = question.tokens.strip() or str(round((question.epochs or 1) * sequences * seq))
     said = f"{len(lengths):,} examples of {tokens:,} tokens, packed into {sequences:,} sequences of {seq:,}"
-    padded = len(lengths) / sequences
-    notes = [
-        f"{said} ({tokens / (sequences * seq):.0%} full); one example a sequence would be {padded:.1f} times as many."
-    ]
+    means = f"the mean is {tokens / len(lengths):,.0f} tokens, {weighted:,} weighted by length as attention counts it"
+    full, padded = tokens / (sequences * seq), len(lengths) / sequences
+    notes.append(f"{said} ({full:.0%} full); one example a sequence would be {padded:.1f} times as many; {means}.")
     if shortened := sum(one > seq for one in lengths):
         notes.append(f"{shortened:,} examples are longer than --seq {seq:,} and are cut.")
-    return replace(question, lengths="", documents=str(mean), seq=str(seq), tokens=epoch), notes
+    return replace(question, lengths="", epochs=None, documents=str(weighted), seq=str(seq), tokens=run), notes
+
+
+def _check_epochs(question: Any) -> None:
+    if question.epochs is None:
+        return
+    if question.tokens.strip():
+        raise InputError("--epochs and --tokens both say how long a run is; leave out either.")
+    if not 0 < question.epochs <= MOST_EPOCHS:
+        raise InputError(f"--epochs is {question.epochs:g}; it is more than 0 and at most {MOST_EPOCHS:,}, such as 3.")

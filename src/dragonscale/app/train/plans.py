@@ -15,12 +15,13 @@ from dragonscale.app.train.advice import (
     other_stacks,
 )
 from dragonscale.app.train.train_question import TrainAsked
+from dragonscale.models.lora import PART
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.bands import in_production, job_band, job_error
 from dragonscale.training.budget import run_budget
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems, tuned
+from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
@@ -43,10 +44,10 @@ HELD = {
 
 def workload_of(job: Job, words: Plan, tokens: float | None) -> records.TrainWorkload:
     """What is trained, in numbers."""
-    sizes = job.tokens, job.batch, job.sequence, tokens, count_parameters(job.model).total
-    return records.TrainWorkload(
-        *sizes, words.dtype, words.optimizer, job.stack.name, job.documents, job.auto, job.numerics, str(job.tuning)
-    )
+    counts = count_parameters(job.model)
+    sizes = job.tokens, job.batch, job.sequence, tokens, counts.total
+    said = words.dtype, words.optimizer, job.stack.name, job.documents, job.auto, job.numerics, str(job.tuning)
+    return records.TrainWorkload(*sizes, *said, counts.by_part.get(PART, 0))
 
 
 RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
@@ -255,13 +256,9 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     text = f"None of {found.searched:,} plans is feasible; beyond limits: {counts}."
     if nearest is None:
         return text
-    limit = job.slice.chip.visible
-    over = nearest.hbm_bytes / limit - 1
-    return (
-        f"{text} The nearest, {short_plan(nearest.plan)}, needs {nearest.hbm_bytes / 1e9:.1f} GB per chip, "
-        f"{over:.0%} more than the "
-        f"{limit / 1e9:.0f} GB there are: use more chips, a narrower optimizer state, or chips with more memory."
-    )
+    missed = beyond(nearest.hbm_bytes, job.slice.chip.visible)
+    more = "use more chips, a narrower optimizer state, or chips with more memory"
+    return f"{text} The nearest, {short_plan(nearest.plan)}, needs {missed}: {more}."
 
 
 # What is said of sizes that do not divide: the nearest batch or number of chips that works, or works much better.

@@ -30,6 +30,8 @@ class TrainWorkload(msgspec.Struct):
     """How gradients are added and reduced: production or benchmark."""
     method: str = ""
     """What is trained: full, or adapters, preferences, a teacher's logits."""
+    adapter_parameters: int = 0
+    """Of the parameters, those in adapters."""
 
 
 def _own_mfu(row: Any) -> float | None:

@@ -68,15 +68,16 @@ def _problems(first: PlanReport) -> list[tuple[str, str, str]]:
 
 def _title(report: TrainReport) -> laid.Title:
     work = report.workload
-    packed = f" packed with documents of {work.documents:,}" if work.documents else ""
+    packed = f" packed with documents of {work.documents:,} (weighted by length)" if work.documents else ""
     sequences = f"{work.sequences:,} sequences of {work.seq:,}{packed}"
     stack = f"stack {work.stack}{f' (auto: {work.stack_why})' if work.stack_why else ''}"
     method = "" if work.method in ("", "full") else f"{work.method}, "
     asides = [f"{method}{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}, {stack}"]
     if report.searched > 1 and report.better is None:
         asides.append(f"{report.feasible:,} of {report.searched:,} plans are feasible" + _beyond(report))
-    size = amount(work.parameters, "count")
-    return laid.Title(f"{report.model} ({size} parameters) on {report.slice}", "\n".join(asides))
+    size = f"{amount(work.parameters - work.adapter_parameters, 'count')} parameters"
+    size += f" +{amount(work.adapter_parameters, 'count')} in adapters" if work.adapter_parameters else ""
+    return laid.Title(f"{report.model} ({size}) on {report.slice}", "\n".join(asides))
 
 
 def _beyond(report: TrainReport) -> str:
@@ -166,17 +167,24 @@ def run_text(report: TrainReport, first: PlanReport) -> str:
     ]
     if first.energy_kwh is not None:
         size, unit = (first.energy_kwh / 1e3, "MWh") if first.energy_kwh >= 1e4 else (first.energy_kwh, "kWh")
-        parts.append(f"{size:,.0f} {unit} of chips")
+        parts.append(f"{_few(size)} {unit} of chips")
     return f"{amount(report.workload.tokens, 'count')} tokens: {', '.join(parts)}"
 
 
 def days_text(days: float) -> str:
-    """A time in hours, or days where it is long."""
+    """A time in hours; minutes where it is short, days where it is long."""
+    if days * 24 < 1:
+        return f"{days * 1440:,.1f} minutes"
     return f"{days * 24:,.1f} hours" if days < 2 else f"{days:,.1f} days"
 
 
+def _few(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+
+
 def _money(dollars: float) -> str:
-    return f"${dollars / 1e6:,.2f}M" if dollars >= 1e6 else f"${dollars:,.0f}"
+    """Dollars, with cents where they are few."""
+    return f"${dollars / 1e6:,.2f}M" if dollars >= 1e6 else f"${dollars:,.{0 if dollars >= 100 else 2}f}"
 
 
 def goodput_text(report: TrainReport, run: GoodputReport) -> str:
@@ -265,7 +273,11 @@ def plans_table(report: TrainReport) -> laid.Grid:
 def slices_table(rows: list[SliceRow]) -> laid.Grid:
     """The recommended plan on each slice, best first; what has none says why."""
     name = "train-runs" if any(row.days is not None for row in rows) else "train-slices"
-    return grids.grid(name, rows, own={"plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"})
+    own = {"plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"}
+    if name == "train-runs":
+        own["cost"] = lambda row: None if row.cost_usd is None else _money(row.cost_usd)
+        own["days"] = lambda row: None if row.days is None else _few(row.days) if row.days < 1 else f"{row.days:,.1f}"
+    return grids.grid(name, rows, own=own)
 
 
 def front_table(report: TrainReport, most: int = 12) -> laid.Grid:

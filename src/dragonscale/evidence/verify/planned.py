@@ -28,7 +28,7 @@ from dragonscale.serving.engine import adjust, load_engine
 from dragonscale.serving.iteration import decode, prefill
 from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.training.evaluation import Job, judge_one, problems
+from dragonscale.training.evaluation import Job, beyond, judge_one, problems
 from dragonscale.training.legal import unrunnable
 from dragonscale.training.pipeline_order import timeline
 from dragonscale.training.plan import Plan
@@ -99,10 +99,7 @@ def _serving(request: Request) -> Planned:
 
 def _too_large(request: Request, peak: float) -> tuple[str, ...]:
     limit = device_memory(request)
-    if peak <= limit:
-        return ()
-    more = f"{peak / limit - 1:.0%} more than the {limit / 1e9:.0f} GB there are"
-    return (f"it needs {peak / 1e9:.1f} GB per chip, {more}",)
+    return (f"it needs {beyond(peak, limit)}",) if peak > limit else ()
 
 
 def our_stack(request: Request) -> Stack:

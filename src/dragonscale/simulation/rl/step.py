@@ -21,7 +21,7 @@ from dragonscale.simulation.rl.frameworks import Framework, algorithm, switching
 from dragonscale.simulation.rl.generation import Generation, generate
 from dragonscale.simulation.rl.lengths import Lengths
 from dragonscale.training.bands import job_band
-from dragonscale.training.evaluation import Job, first, judge_one, make_job, with_numerics
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job, with_numerics
 from dragonscale.training.plan import Plan
 from dragonscale.training.tuning import Tuning
 
@@ -29,8 +29,8 @@ TRAINER, ROLLOUT, BETWEEN = "trainer", "rollout", "between"
 """Where a phase runs: it is added to its pool's others, or both pools wait for it."""
 IDLE = "idle"
 SENT = 0.5
-"""How far off the pace of a weight transfer has been, either way: methods of one name differ by as much from one
-source to another (`validate rl` of measured transfers)."""
+"""The band of a weight transfer and of moves to the host, either way: chosen, not measured. Methods of one name differ
+by two to four times from one source to another."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
         deployment, work.prompt, work.lengths, work.answers, work.samples, plan.replicas, max(plan.ahead, 0.0)
     )
     served = served_band(ServedKind(chip.name, deployment.engine.name, is_moe(work.model)), "tpot")
-    state = sum(first(line.bytes) for line in verdict.ledger.held if line.part in ("weights", "optimizer"))
+    state = state_bytes(verdict)
     moved = _moved(plan, deployment, state)
     volume = count_parameters(work.model).total * dtype_bytes(plan.rollout.weights)
     sent = transfer_seconds(plan.framework.method(plan.mode), volume, network_card(job.slice), job.slice.chips)
@@ -220,8 +220,17 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
             Phase("offload", BETWEEN, switching_seconds(plan.framework, moved, chip.host_link), 0.0, -SENT, SENT)
         )
     shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode != "colocated")
-    held = first(verdict.hbm_bytes) + (state if work.critic else 0.0)  # a critic's state lies beside the policy's
-    return RlStep(plan, work, shown, made, held, moved)
+    return RlStep(plan, work, shown, made, trainer_bytes(work, verdict), moved)
+
+
+def state_bytes(verdict: Verdict) -> float:
+    """Bytes of weights and optimizer state on a chip."""
+    return sum(first(line.bytes) for line in verdict.ledger.held if line.part in ("weights", "optimizer"))
+
+
+def trainer_bytes(work: RlWork, verdict: Verdict) -> float:
+    """Bytes on the fullest chip of the trainer; a critic's state lies beside the policy's."""
+    return first(verdict.hbm_bytes) + (state_bytes(verdict) if work.critic else 0.0)
 
 
 def exposed(phases: list[Phase], overlapped: bool) -> tuple[Phase, ...]:
