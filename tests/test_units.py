@@ -57,3 +57,10 @@ def test_lengths_are_powers_of_two_and_say_so() -> None:
     for wrong in ("0", "0.0001k", "200000k", "-5", "x"):
         with pytest.raises(InputError):
             parse_length(wrong)
+
+
+def test_a_part_of_a_thing_is_refused_with_a_number_of_its_size() -> None:
+    with pytest.raises(InputError, match=r"--replicas is '1\.6', which is not a whole number; write e\.g\. '2'\."):
+        parse_count("1.6", "--replicas")
+    with pytest.raises(InputError, match=r"write e\.g\. '4M'"):
+        parse_count("4000.5", "tokens")

@@ -43,8 +43,7 @@ class Peak:
 
 
 def measured_peaks() -> list[Peak]:
-    """Every run with a peak that trains all weights: adapters are tried on what there is, and their peaks scatter by who
-    counted them."""
+    """Every run with a peak that trains all weights: peaks of adapters scatter by who counted them."""
     runs, reasons = read_cases(MEASURED / "memory.csv.gz", "memory", FORMS, run_of)
     judged = [(run, verdict) for run, verdict in attempt(runs, judge, reasons) if run.row.peak_bytes]
     judged = [(run, verdict) for run, verdict in judged if not run.job.tuning.rank]

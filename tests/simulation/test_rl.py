@@ -161,6 +161,12 @@ def test_algorithms_have_their_passes(colocated):
     assert critic.phase("critic") == pytest.approx(critic.phase("update") + critic.phase("logprob"))
 
 
+def test_a_trainer_with_a_critic_has_room_for_it():
+    asked = Choices(modes=("one-step-off",), ratios=(0.5,))
+    found = search_steps(work(algorithm="ppo"), parse_slice("h100:32"), [NEMO], asked)
+    assert [step.fits for step in found] == [True]
+
+
 def test_longer_outputs_are_never_faster_with_one_plan(colocated):
     longer = judge_step(work(mean=1200.0), colocated.plan)
     assert longer.seconds > colocated.seconds

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.evidence.choices import weigh
+from dragonscale.evidence.choices import summary, weigh
 from dragonscale.evidence.described import chip_of, meaning, words
 from dragonscale.evidence.rows import Form, Row, attempt, count, needed, number, read_cases, read_table, skip_if, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of
@@ -165,17 +165,6 @@ def validate(path: str | Path) -> ScoreReport:
         for name, pair in phase_pairs(case, step).items():
             phases[name].append(Scored(row["id"], row["source"], *pair, name))
     choices = [weigh(pairs) for pairs in groups.values() if len(pairs) > 1]
-    agreeing, opposing = (sum(getattr(one, name) for one in choices) for name in ("agreeing", "opposing"))
-    pairs = agreeing + opposing
-    regrets = [one.regret for one in choices]
-    apart = {
-        "phases": {name: statistics_of(rows) for name, rows in phases.items()},
-        "band": {"nominal": 0.8, "covered": sum(covered) / len(covered) if covered else None},
-        "choices": {
-            "groups": len(choices),
-            "tau": (agreeing - opposing) / pairs if pairs else None,
-            "regret_mean": sum(regrets) / len(regrets) if regrets else None,
-            "regret_max": max(regrets, default=None),
-        },
-    }
-    return report_of(scored, reasons, "mode", **apart)
+    band = {"nominal": 0.8, "covered": sum(covered) / len(covered) if covered else None}
+    apart = {name: statistics_of(rows) for name, rows in phases.items()}
+    return report_of(scored, reasons, "mode", phases=apart, band=band, choices=summary(choices))

@@ -147,7 +147,8 @@ def parse_count(text: str | float, what: str = "count") -> int:
     """
     value = parse(text, "count", what)
     if value != int(value):
-        raise InputError(f"{_subject(what)} is {shorten(text)}, which is not a whole number; write e.g. '4M'.")
+        example = "4M" if abs(value) > 1000 else f"{round(value)}"
+        raise InputError(f"{_subject(what)} is {shorten(text)}, which is not a whole number; write e.g. {example!r}.")
     return int(value)
 
 

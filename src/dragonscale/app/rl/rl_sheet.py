@@ -5,6 +5,7 @@ import shlex
 from dragonscale.app.questions.flag import written
 from dragonscale.app.rl.rl_records import RlPlanRow, RlReport
 from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
+from dragonscale.simulation.rl.frameworks import tables
 
 FEW = 3
 """Other ways that are shown without `--explain`."""
@@ -51,6 +52,7 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
             f"{amount(best.step_s, 's')} expected ({band}), {best.tokens_per_s_per_chip:,.0f} tokens/s/chip",
             "key",
         ),
+        ("error", _error()),
         ("phases", told),
         (
             "memory",
@@ -60,6 +62,14 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
         None if paid is None else ("cost", f"${paid:,.2f} a step, ${paid * 1000:,.0f} for 1,000"),
         ("bound by", bound, "key"),
         ("change", changes) if changes else None,
+    )
+
+
+def _error() -> str:
+    found = tables()["errors"]
+    within = f"{found['low']:+.0%}/{found['high']:+.0%}"
+    return (
+        f"4 of 5 of the {found['runs']} published steps were within {within} of what was expected, most of them slower."
     )
 
 

@@ -20,8 +20,8 @@ import numpy
 from dragonscale.errors import InputError
 
 SPREAD = 0.75
-"""Standard deviation of the logarithm: with it 3% of answers are more than four times the median, as verl's
-partial-rollout recipe has it of reasoning models ("about 3% of samples are far longer")."""
+"""Standard deviation of the logarithm: with it 3% of answers are more than four times the median. verl's
+partial-rollout recipe has about 3% of samples "far longer"; that far means four times is read into it."""
 FINE = 512
 """Quantiles by which a mean is found."""
 

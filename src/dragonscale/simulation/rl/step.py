@@ -11,26 +11,20 @@ from dataclasses import dataclass, replace
 
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice, Torus, dtype_bytes
-from dragonscale.serving.bands import ServedKind, is_moe
-from dragonscale.serving.bands import band_of as served_band
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust, load_engine
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import parts_of
-from dragonscale.simulation.rl.frameworks import Framework, algorithm, switching_seconds, transfer_seconds
+from dragonscale.simulation.rl.frameworks import Framework, algorithm, switching_seconds, tables, transfer_seconds
 from dragonscale.simulation.rl.generation import Generation, generate
 from dragonscale.simulation.rl.lengths import Lengths
-from dragonscale.training.bands import job_band
-from dragonscale.training.evaluation import Job, first, judge_one, make_job, with_numerics
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job, with_numerics
 from dragonscale.training.plan import Plan
 from dragonscale.training.tuning import Tuning
 
 TRAINER, ROLLOUT, BETWEEN = "trainer", "rollout", "between"
 """Where a phase runs: it is added to its pool's others, or both pools wait for it."""
 IDLE = "idle"
-SENT = 0.5
-"""How far off the pace of a weight transfer has been, either way: methods of one name differ by as much from one
-source to another (`validate rl` of measured transfers)."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +83,12 @@ def work_of(
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a step: its seconds, those of them that the step waits for, and between which times of its seconds
-    such work has been."""
+    """A part of a step: its seconds, and those of them that the step waits for."""
 
     name: str
     place: str
     seconds: float
     exposed_s: float
-    low: float = 0.0
-    high: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -145,13 +136,9 @@ class RlStep:
 
     @property
     def band(self) -> tuple[float, float]:
-        """The step with every phase at the low and at the high end of its own band."""
-        ends = []
-        for side in ("low", "high"):
-            moved = [replace(one, seconds=one.seconds * (1 + getattr(one, side))) for one in self.phases]
-            real = [one for one in moved if one.name != IDLE]
-            ends.append(sum(one.exposed_s for one in exposed(real, self.plan.mode != "colocated")))
-        return ends[0], ends[1]
+        """Between which times four of five published steps were (`frameworks.toml`)."""
+        found = tables()["errors"]
+        return self.seconds * (1 + found["low"]), self.seconds * (1 + found["high"])
 
     @property
     def rate(self) -> float:
@@ -194,34 +181,38 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     more = judge_one(replace(job, tuning=Tuning(passes=1.0)), plan.train)
     update = work.updates * first(verdict.seconds)
     forward = work.updates * (first(more.seconds) - first(verdict.seconds))
-    band = job_band(job, plan.train)
     deployment = deployed(plan)
     made = generate(
         deployment, work.prompt, work.lengths, work.answers, work.samples, plan.replicas, max(plan.ahead, 0.0)
     )
-    served = served_band(ServedKind(chip.name, deployment.engine.name, is_moe(work.model)), "tpot")
-    state = sum(first(line.bytes) for line in verdict.ledger.held if line.part in ("weights", "optimizer"))
+    state = state_bytes(verdict)
     moved = _moved(plan, deployment, state)
     volume = count_parameters(work.model).total * dtype_bytes(plan.rollout.weights)
     sent = transfer_seconds(plan.framework.method(plan.mode), volume, network_card(job.slice), job.slice.chips)
     scored = work.reward_s + work.reward_passes * forward
-    kinds = (band.low, band.high)
     phases = [
-        Phase("generation", ROLLOUT, made.seconds * plan.framework.slower(plan.mode), 0.0, served.low, served.high),
-        Phase("reward", ROLLOUT, scored, 0.0, *kinds),
-        Phase("logprob", TRAINER, forward if work.old else 0.0, 0.0, *kinds),
-        Phase("reference", TRAINER, forward if work.reference else 0.0, 0.0, *kinds),
-        Phase("critic", TRAINER, forward + update if work.critic else 0.0, 0.0, *kinds),
-        Phase("update", TRAINER, update, 0.0, *kinds),
-        Phase("weight transfer", BETWEEN, sent, 0.0, -SENT, SENT),
+        Phase("generation", ROLLOUT, made.seconds * plan.framework.slower(plan.mode), 0.0),
+        Phase("reward", ROLLOUT, scored, 0.0),
+        Phase("logprob", TRAINER, forward if work.old else 0.0, 0.0),
+        Phase("reference", TRAINER, forward if work.reference else 0.0, 0.0),
+        Phase("critic", TRAINER, forward + update if work.critic else 0.0, 0.0),
+        Phase("update", TRAINER, update, 0.0),
+        Phase("weight transfer", BETWEEN, sent, 0.0),
     ]
     if plan.mode == "colocated":
-        phases.append(
-            Phase("offload", BETWEEN, switching_seconds(plan.framework, moved, chip.host_link), 0.0, -SENT, SENT)
-        )
+        phases.append(Phase("offload", BETWEEN, switching_seconds(plan.framework, moved, chip.host_link), 0.0))
     shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode != "colocated")
-    held = first(verdict.hbm_bytes) + (state if work.critic else 0.0)  # a critic's state lies beside the policy's
-    return RlStep(plan, work, shown, made, held, moved)
+    return RlStep(plan, work, shown, made, trainer_bytes(work, verdict), moved)
+
+
+def state_bytes(verdict: Verdict) -> float:
+    """Bytes of weights and optimizer state on a chip."""
+    return sum(first(line.bytes) for line in verdict.ledger.held if line.part in ("weights", "optimizer"))
+
+
+def trainer_bytes(work: RlWork, verdict: Verdict) -> float:
+    """Bytes on the fullest chip of the trainer; a critic's state lies beside the policy's."""
+    return first(verdict.hbm_bytes) + (state_bytes(verdict) if work.critic else 0.0)
 
 
 def exposed(phases: list[Phase], overlapped: bool) -> tuple[Phase, ...]:

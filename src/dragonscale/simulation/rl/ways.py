@@ -14,8 +14,8 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import pool_parts, splits
 from dragonscale.simulation.rl.frameworks import Framework
 from dragonscale.simulation.rl.generation import generate
-from dragonscale.simulation.rl.step import RlPlan, RlStep, RlWork, deployed, judge_step, packed_job, part
-from dragonscale.training.evaluation import Job
+from dragonscale.simulation.rl.step import RlPlan, RlStep, RlWork, deployed, judge_step, packed_job, part, trainer_bytes
+from dragonscale.training.evaluation import Job, judge_one
 from dragonscale.training.plan import Plan
 from dragonscale.training.search import search
 from dragonscale.training.space import Space
@@ -81,8 +81,11 @@ def best_training(work: RlWork, piece: Slice, trainer: str) -> tuple[Job, Plan] 
     most = max(int(work.tokens / work.updates / work.each), 1)
     ways = max(size for size in range(1, min(most, piece.chips) + 1) if piece.chips % size == 0)
     job = packed_job(work, piece, trainer, ways)
-    best = next(iter(search(job, Space(), count=1).best), None)
-    return None if best is None else (job, best.plan)
+    found = search(job, Space(), count=1)
+    others = sorted(found.front, key=lambda one: one.seconds) if work.critic else []
+    plans = [one.plan for one in (*found.best, *others)]
+    fit = (one for one in plans if trainer_bytes(work, judge_one(job, one)) <= piece.chip.visible)
+    return next(((job, plan) for plan in fit), None)
 
 
 def best_engine(work: RlWork, plan: RlPlan, dtype: str) -> RlPlan | None:
