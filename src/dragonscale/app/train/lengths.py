@@ -67,8 +67,8 @@ def packed_sequences(lengths: list[int], seq: int) -> int:
     return len(room)
 
 
-def usual_sequence(lengths: list[int], context: int) -> int:
-    """Tokens of a sequence that holds most examples whole, as far as the model has positions (0: any number).
+def usual_sequence(lengths: list[int], context: int | None) -> int:
+    """Tokens of a sequence that holds most examples whole, as far as the model has positions (None: any number).
 
     >>> usual_sequence([300] * 96 + [9000] * 4, 8192), usual_sequence([3000] * 9 + [20_000], 8192)
     (2048, 8192)
@@ -93,7 +93,7 @@ def with_lengths(question: Any) -> tuple[Any, list[str]]:
         seq = parse_length(question.seq, "--seq")[0]
     else:
         named = with_assumed(question.model, question.assume, question.family) if written(question.model) else None
-        seq = usual_sequence(lengths, load_model(named).context if named is not None else 0)
+        seq = usual_sequence(lengths, load_model(named).context if named is not None else None)
         held = sum(one <= seq for one in lengths) / len(lengths)
         notes.append(f"--seq {seq} taken: it holds {held:.0%} of the examples whole.")
     cut = [min(one, seq) for one in lengths]

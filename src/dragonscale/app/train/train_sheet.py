@@ -4,6 +4,7 @@ plans."""
 import tomllib
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from dragonscale.app import grids
 from dragonscale.app.train.advice import help_text
@@ -273,7 +274,7 @@ def plans_table(report: TrainReport) -> laid.Grid:
 def slices_table(rows: list[SliceRow]) -> laid.Grid:
     """The recommended plan on each slice, best first; what has none says why."""
     name = "train-runs" if any(row.days is not None for row in rows) else "train-slices"
-    own = {"plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"}
+    own: dict[str, Any] = {"plan": lambda row: f"{row.plan or row.note}{', tight' if row.tight else ''}"}
     if name == "train-runs":
         own["cost"] = lambda row: None if row.cost_usd is None else _money(row.cost_usd)
         own["days"] = lambda row: None if row.days is None else _few(row.days) if row.days < 1 else f"{row.days:,.1f}"
