@@ -104,7 +104,7 @@ def test_slices_are_compared_with_their_stacks(capsys: pytest.CaptureFixture[str
     alone = answered(["--on", "h100:8", "--tokens", "100B"], capsys)
     assert hopper["stack"] == alone["plans"][0]["stack"]
     assert hopper["step_s"] == pytest.approx(alone["plans"][0]["step_s"])
-    assert hopper["cost_usd"] == pytest.approx(alone["plans"][0]["cost_usd"])
+    assert hopper["cost_usd"] == pytest.approx(alone["goodput"]["cost_usd"])
     part = hopper["others"][0]["step_s"] / hopper["step_s"]
     line = f"h100:8 with torchtitan ${hopper['cost_usd'] * part:,.0f} ({part - 1:+.0%})"
     text = printed(["--on", "h100:8,b200:8,v6e:4x4", "--tokens", "100B"], capsys)

@@ -22,6 +22,8 @@ from dragonscale.sheets.charts.theme import SERIES
 
 MOST = 8
 """Roofs that one picture can tell apart; of more the newest are drawn."""
+HBM = 0.5e12
+"""Bytes a second of the slowest memory among the roofs of many chips: cards with GDDR are left out."""
 ALIKE = 1.13
 """Roofs within this factor are drawn as one."""
 _CHIP_BARS = {
@@ -63,9 +65,13 @@ def _formats_chart(chip: ChipReport) -> Chart:
 
 
 def _roofs_chart(chips: Sequence[ChipReport]) -> Chart:
-    """bf16 over HBM of several chips, those that could not be told apart as one roof."""
+    """bf16 over HBM of several chips, those that could not be told apart as one roof; of many, those that are rented
+    and have HBM."""
     groups: list[list[ChipReport]] = []
-    for chip in sorted(chips, key=lambda chip: (-chip.bf16_flops_per_s, -chip.hbm_bytes_per_s)):
+    few = (
+        [chip for chip in chips if chip.price_usd_per_h and chip.hbm_bytes_per_s >= HBM] if len(chips) > MOST else chips
+    )
+    for chip in sorted(few, key=lambda chip: (-chip.bf16_flops_per_s, -chip.hbm_bytes_per_s)):
         alike = next((group for group in groups if _alike(group[0], chip)), None)
         groups.append([chip]) if alike is None else alike.append(chip)
     newest = sorted(groups, key=lambda group: max(chip.released for chip in group))[-MOST:]

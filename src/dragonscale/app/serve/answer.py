@@ -30,7 +30,7 @@ from dragonscale.serving.bands import ServedKind, is_moe
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.ranking import frontier
+from dragonscale.serving.ranking import CLOSE, frontier
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.serving.timed_shapes import untimed_experts
 
@@ -121,7 +121,8 @@ def _with_budget(
     asked: ServeAsked, best: Config, runs: Sequence[Confirmed]
 ) -> tuple[tuple[ServeAsked, list[Config], Choice] | None, str]:
     """What another token budget than the engine's serves better where gaps between tokens have a percentile to meet:
-    the longest of them wait for prompts of others, which a smaller budget cuts into shorter iterations."""
+    the longest of them wait for prompts of others, which a smaller budget cuts into shorter iterations. What only costs
+    a little less is no reason to launch otherwise than people do."""
     goal, usual = asked.goals.get("itl"), asked.engine_on(best.piece.chip, best.engine).scheduling.max_tokens
     given = asked.limits.token_budget or asked.batch or asked.saved is not None
     least, found = runs[0].rank(asked) if runs else (), (None, "")
@@ -130,8 +131,9 @@ def _with_budget(
         other = replace(asked, question=question, limits=limits)
         configs = search(other) if budget < usual else []
         choice = _chosen(other, configs, confirm=True) if configs else None
-        if choice is not None and choice[2] and choice[2][0].rank(other) < least:
-            least, found = choice[2][0].rank(other), ((other, configs, choice), BUDGET.format(budget, usual))
+        *flaws, cost, _ = rank = choice[2][0].rank(other) if choice is not None and choice[2] else (math.inf,) * 5
+        if (*flaws, cost / (1 - CLOSE)) < least[:-1]:
+            least, found = rank, ((other, configs, choice), BUDGET.format(budget, usual))
     return found
 
 
