@@ -131,7 +131,9 @@ def _with_budget(
         other = replace(asked, question=question, limits=limits)
         configs = search(other) if budget < usual else []
         choice = _chosen(other, configs, confirm=True) if configs else None
-        *flaws, cost, _ = rank = choice[2][0].rank(other) if choice is not None and choice[2] else (math.inf,) * 5
+        if choice is None or not choice[2]:
+            continue
+        *flaws, cost, _ = rank = choice[2][0].rank(other)
         if (*flaws, cost / (1 - CLOSE)) < least[:-1]:
             least, found = rank, ((other, configs, choice), BUDGET.format(budget, usual))
     return found
