@@ -444,7 +444,7 @@ def test_a_plan_without_room_is_marked_and_not_recommended(capsys: pytest.Captur
     told = " ".join(printed(full, capsys).split())
     assert "on the fullest chip, tight" in told
     assert re.search(
-        r"fills (?:9\d|100)% of memory: it is the least full that was found. Otherwise 10% is left free", told
+        r"fills (?:9\d|100)% of memory: it is the least full that was found. Otherwise 9% is left free", told
     )
     report = json.loads(printed([*asks[:3], "l40s:4,l40s:8", *full[4:], "--json"], capsys))
     assert {row["slice"]: row["tight"] for row in report["slices"]}["l40s:4"]
