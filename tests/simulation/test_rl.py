@@ -14,7 +14,7 @@ from dragonscale.serving.iteration import decode
 from dragonscale.serving.phases import iteration_cost
 from dragonscale.simulation.rl.frameworks import framework, frameworks, switching_seconds, transfer_seconds
 from dragonscale.simulation.rl.generation import generate, room_for, starts
-from dragonscale.simulation.rl.lengths import Lengths, measured_lengths
+from dragonscale.simulation.rl.lengths import AnswerLengths, measured_lengths
 from dragonscale.simulation.rl.step import BETWEEN, ROLLOUT, TRAINER, Phase, exposed, judge_step, packed_job, work_of
 from dragonscale.simulation.rl.ways import Choices, pools, search_steps
 
@@ -24,7 +24,7 @@ NEMO = framework("nemo-rl")
 
 
 def work(output=2048, mean=800.0, prompts=32, samples=8, updates=1, algorithm="grpo"):
-    return work_of(MODEL, algorithm, prompts, samples, 256, Lengths(mean, output), updates)
+    return work_of(MODEL, algorithm, prompts, samples, 256, AnswerLengths(mean, output), updates)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def split():
 
 @pytest.mark.parametrize(("mean", "cap", "spread"), [(500, 4096, 0.75), (3200, 4000, 0.75), (100, 8192, 1.2)])
 def test_answers_have_the_mean_that_was_given_and_none_is_beyond_the_cap(mean, cap, spread):
-    drawn = Lengths(mean, cap, spread).draw(2048)
+    drawn = AnswerLengths(mean, cap, spread).draw(2048)
     assert drawn.mean() == pytest.approx(mean, rel=0.02)
     assert drawn.max() <= cap
     assert (numpy.diff(drawn) >= 0).all()
@@ -47,7 +47,7 @@ def test_answers_have_the_mean_that_was_given_and_none_is_beyond_the_cap(mean, c
 
 def test_the_longest_of_more_answers_is_longer_as_order_statistics_have_it():
     # of a lognormal, the 1/(2n) tail: exp(sigma z) over the median
-    lengths = Lengths(1000, 10**6)
+    lengths = AnswerLengths(1000, 10**6)
     longest = [float(lengths.draw(count)[-1]) for count in (16, 256, 4096)]
     assert longest == sorted(longest)
     assert longest[1] == pytest.approx(lengths.median * numpy.exp(0.75 * 2.886), rel=0.01)
@@ -60,7 +60,7 @@ def test_measured_lengths_are_cut_at_the_cap():
 
 def test_a_mean_beyond_the_cap_is_refused():
     with pytest.raises(InputError, match="at most --output"):
-        Lengths(5000, 4096)
+        AnswerLengths(5000, 4096)
 
 
 def test_answers_start_as_others_end_and_none_is_lost():
@@ -71,14 +71,14 @@ def test_answers_start_as_others_end_and_none_is_lost():
 
 
 def test_one_answer_takes_its_tokens_in_steps_of_one_sequence():
-    made = generate(ENGINE, 30_000, Lengths(500, 500), samples=1, group=1, replicas=1)
+    made = generate(ENGINE, 30_000, AnswerLengths(500, 500), samples=1, group=1, replicas=1)
     step = float(numpy.ravel(iteration_cost(ENGINE, decode(1, 30_000 + 250)).expected)[0])
     assert made.seconds - made.prefill_s == pytest.approx(500 * step, rel=0.001)
 
 
 def test_a_batch_takes_at_least_its_longest_answer_and_its_tail_is_part_of_it():
-    made = generate(ENGINE, 256, Lengths(800, 8192), samples=256, group=8, replicas=1)
-    alone = generate(ENGINE, 256, Lengths(8000, 8192), samples=1, group=1, replicas=1)
+    made = generate(ENGINE, 256, AnswerLengths(800, 8192), samples=256, group=8, replicas=1)
+    alone = generate(ENGINE, 256, AnswerLengths(8000, 8192), samples=1, group=1, replicas=1)
     assert made.seconds > 0.5 * alone.seconds
     assert 0.1 * made.seconds < made.tail_s < made.seconds
     assert made.mean_batch < made.together
@@ -86,12 +86,14 @@ def test_a_batch_takes_at_least_its_longest_answer_and_its_tail_is_part_of_it():
 
 @pytest.mark.parametrize("output", [1024, 4096])
 def test_longer_answers_are_never_faster(output):
-    short, long = (generate(ENGINE, 256, Lengths(mean, output), 128, 8, 1).seconds for mean in (400, 800))
+    short, long = (generate(ENGINE, 256, AnswerLengths(mean, output), 128, 8, 1).seconds for mean in (400, 800))
     assert long > short
 
 
 def test_answers_that_may_be_ahead_never_slow_generation_and_cut_its_tail():
-    times = [generate(ENGINE, 256, Lengths(800, 8192), 128, 8, 2, ahead).seconds for ahead in (0.0, 0.3, 1.0, 4.0)]
+    times = [
+        generate(ENGINE, 256, AnswerLengths(800, 8192), 128, 8, 2, ahead).seconds for ahead in (0.0, 0.3, 1.0, 4.0)
+    ]
     assert times == sorted(times, reverse=True)
     assert times[1] < 0.8 * times[0]
 

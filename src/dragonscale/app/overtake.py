@@ -2,7 +2,7 @@
 the price of a chip."""
 
 from dragonscale.physics.units import render
-from dragonscale.training.crossing import BATCH, CAPACITY, Choice, Crossing, crossings
+from dragonscale.training.crossing import BATCH, CAPACITY, Choice, Overtaking, crossings
 from dragonscale.training.evaluation import first, judge_one
 
 SHOWN = 3
@@ -25,7 +25,7 @@ def overtaking(one: Choice, other: Choice, names: tuple[str, str], shown: int = 
     return [f"{behind} overtakes {ahead} {', or '.join(map(_where, found[:shown]))}."] if found else []
 
 
-def _where(row: Crossing) -> str:
+def _where(row: Overtaking) -> str:
     if row.title == BATCH:
         how = "from" if row.value > row.now else "down to"
         return f"{how} a batch of {row.value:,.0f} tokens ({row.now:,.0f} now)"

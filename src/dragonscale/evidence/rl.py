@@ -20,7 +20,7 @@ from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice, dtype_bytes
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import Framework, framework, transfer_seconds
-from dragonscale.simulation.rl.lengths import Lengths
+from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.simulation.rl.step import RlPlan, RlStep, RlWork, judge_step, network_card, packed_job, work_of
 from dragonscale.training.evaluation import first, judge_one
 from dragonscale.training.plan import Plan
@@ -79,7 +79,7 @@ def _work(row: Row, model: Any) -> RlWork:
     most = count(row, "response_len_max") or needed(row, "max_seq") - prompt
     name = meaning(words("rl")["algorithms"], row["algorithm"])
     skip_if(not name, f"no passes known of the algorithm {row['algorithm'][:30]!r}")
-    lengths = Lengths(mean, max(most, math.ceil(mean)))
+    lengths = AnswerLengths(mean, max(most, math.ceil(mean)))
     work = work_of(model, name, max(answers // group, 1), group, prompt, lengths, count(row, "updates_per_step") or 1)
     old = not row["logprob_recompute"].startswith("no ")
     packed = row["sequence_packing_or_dynamic"] != "none"

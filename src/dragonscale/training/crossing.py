@@ -32,7 +32,7 @@ Choice = tuple[Job, Plan]
 
 
 @dataclass(frozen=True)
-class Crossing:
+class Overtaking:
     """What is changed, its value now and where both are equal, with the unit; `factor` is the one over the other."""
 
     title: str
@@ -45,11 +45,11 @@ class Crossing:
         return self.value / self.now
 
 
-def crossings(one: Choice, other: Choice) -> list[Crossing]:
+def crossings(one: Choice, other: Choice) -> list[Overtaking]:
     """Every number at which the order of two choices turns, the nearest first; what a chip must hold before a choice
     that does not fit is one."""
     same = one[0].slice.chip.name == other[0].slice.chip.name
-    chip, found, (mine, theirs) = other[0].slice.chip, list[Crossing](), (judge_one(*one), judge_one(*other))
+    chip, found, (mine, theirs) = other[0].slice.chip, list[Overtaking](), (judge_one(*one), judge_one(*other))
     ahead = _pace(theirs, other[0]) < _pace(mine, one[0])
     for knob in knobs(other[0].slice):
 
@@ -63,10 +63,10 @@ def crossings(one: Choice, other: Choice) -> list[Crossing]:
         fact = chip.facts[knob.paths[0]]
         if knob.title == CAPACITY:
             held = first(theirs.hbm_bytes)
-            found += [Crossing(CAPACITY, chip.visible, held, "bytes")] if held > chip.visible else []
+            found += [Overtaking(CAPACITY, chip.visible, held, "bytes")] if held > chip.visible else []
         elif (factor := _solved(leads, ahead)) is not None:
             now = chip.peak(other[1].dtype) if fact.dimension == "FLOP/s" else float(fact.value)
-            found.append(Crossing(knob.title, now, now * factor, fact.dimension))
+            found.append(Overtaking(knob.title, now, now * factor, fact.dimension))
     found += _batch(one, other)
     return sorted(found, key=lambda row: max(row.factor, 1 / row.factor))
 
@@ -88,7 +88,7 @@ def _solved(leads: Callable[[float], bool], ahead: bool) -> float | None:
     return None
 
 
-def _batch(one: Choice, other: Choice) -> list[Crossing]:
+def _batch(one: Choice, other: Choice) -> list[Overtaking]:
     """The nearest batch, doubled or halved, at which the order is the other way round."""
     batch, unit = one[0].batch, one[0].tokens / one[0].batch
     if batch != other[0].batch:
@@ -103,4 +103,4 @@ def _batch(one: Choice, other: Choice) -> list[Crossing]:
     now = behind(batch)
     sizes = (size for step in (2, 4, 8, 16) for size in (batch * step, batch // step) if size and now is not None)
     found = next((size for size in sizes if behind(size) == (not now)), None)
-    return [] if found is None else [Crossing(BATCH, batch * unit, found * unit, "tokens")]
+    return [] if found is None else [Overtaking(BATCH, batch * unit, found * unit, "tokens")]

@@ -19,7 +19,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice, Torus
 from dragonscale.physics.hardware.prices import priced_targets
 from dragonscale.simulation.rl.frameworks import MODES, Framework, framework
-from dragonscale.simulation.rl.lengths import SPREAD, Lengths, measured_lengths
+from dragonscale.simulation.rl.lengths import SPREAD, AnswerLengths, measured_lengths
 from dragonscale.simulation.rl.step import RlStep, RlWork, judge_step, work_of
 from dragonscale.simulation.rl.ways import AHEAD, RATIOS, Choices, search_steps
 
@@ -67,7 +67,7 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     return RlAsked(question, work, piece, _frameworks(question, piece, listener), _choices(question))
 
 
-def _lengths(question: RlQuestion, listener: Listener) -> Lengths:
+def _lengths(question: RlQuestion, listener: Listener) -> AnswerLengths:
     cap = question.output.tokens(listener)
     if question.lengths.strip():
         if question.mean_output.strip() or question.spread is not None:
@@ -75,10 +75,10 @@ def _lengths(question: RlQuestion, listener: Listener) -> Lengths:
         return measured_lengths([float(one) for one in read_lengths(question.lengths)], cap)
     spread = SPREAD if question.spread is None else question.spread
     if question.mean_output.strip():
-        return Lengths(question.mean_output.tokens(listener), cap, spread)
+        return AnswerLengths(question.mean_output.tokens(listener), cap, spread)
     mean = max(cap // 2, 1)
     listener.note(f"Answers of {mean:,} tokens on average are taken, half of --output; --mean-output says otherwise.")
-    return Lengths(mean, cap, spread)
+    return AnswerLengths(mean, cap, spread)
 
 
 def _passes(model: Transformer, reward: object) -> float:

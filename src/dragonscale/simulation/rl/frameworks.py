@@ -46,7 +46,7 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.share_colocated if mode == "colocated" else self.share_split
 
 
-class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WeightTransfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A row of `methods`."""
 
     start_s: float
@@ -99,7 +99,7 @@ def algorithm(name: str) -> Algorithm:
 def transfer_seconds(method: str, volume: float, card: float, chips: int) -> float:
     """Seconds for so many bytes of weights to the engine: the method's own pace, or the wires of its senders (`card`
     bytes a second each, of so many chips) where they are slower."""
-    row = _rows("methods", Transfer)[method]
+    row = _rows("methods", WeightTransfer)[method]
     wires = card * (min(row.senders, chips) or chips)
     return row.start_s + volume / min(row.rate, wires)
 

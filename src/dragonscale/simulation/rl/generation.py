@@ -19,7 +19,7 @@ from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.iteration import decode, prefill
 from dragonscale.serving.phases import iteration_cost
-from dragonscale.simulation.rl.lengths import Lengths
+from dragonscale.simulation.rl.lengths import AnswerLengths
 
 SEGMENTS = 32
 """Stretches of time by the clock, and as many by answers that end, in which decode steps are taken as alike."""
@@ -32,7 +32,7 @@ MOST_AHEAD = 4.0
 
 
 @dataclass(frozen=True)
-class Generation:
+class Rollout:
     """The answers of a step on one replica: seconds in all, of them for prompts and for the `tail` after all but the
     last answers have ended; how many are under way at once at most and on average; bytes on a chip."""
 
@@ -63,8 +63,14 @@ def room_for(deployment: Deployment, prompt: float, lengths: numpy.ndarray) -> i
 
 
 def generate(
-    deployment: Deployment, prompt: int, lengths: Lengths, samples: int, group: int, replicas: int, ahead: float = 0.0
-) -> Generation:
+    deployment: Deployment,
+    prompt: int,
+    lengths: AnswerLengths,
+    samples: int,
+    group: int,
+    replicas: int,
+    ahead: float = 0.0,
+) -> Rollout:
     """Generate `samples` answers, `group` to a prompt, on so many replicas of which this is the one with the longest
     answer; the prompt's cache is shared by its answers."""
     extra = min(ahead, MOST_AHEAD)
@@ -73,7 +79,7 @@ def generate(
     own = numpy.random.default_rng(0).permutation(own)
     room = room_for(deployment, prompt / group, own)
     if room < 1:
-        return Generation(math.inf, 0.0, 0.0, 0, 0.0, math.inf)
+        return Rollout(math.inf, 0.0, 0.0, 0, 0.0, math.inf)
     start = starts(own, room)
     end = start + own
     over = numpy.sort(end)[needed - 1]
@@ -92,7 +98,7 @@ def generate(
     held = float(numpy.ravel(found.held(most, prompt + float(keys.max())))[0])
     decoding = float(taken.sum()) * share
     mean = float((batch * taken).sum() / taken.sum())
-    return Generation(first + decoding, first, tail * share, most, mean, min(held, float(numpy.ravel(found.usable)[0])))
+    return Rollout(first + decoding, first, tail * share, most, mean, min(held, float(numpy.ravel(found.usable)[0])))
 
 
 def starts(lengths: numpy.ndarray, room: int) -> numpy.ndarray:

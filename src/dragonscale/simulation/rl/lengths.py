@@ -3,7 +3,7 @@
 The mean is that of the answers as they come out, cut off ones included, as frameworks report it. Of n answers the i-th
 shortest is taken at the (i - 1/2)/n quantile, so that a batch is the same each time and its longest grows with n.
 
->>> answers = Lengths(mean=1000, cap=4096)
+>>> answers = AnswerLengths(mean=1000, cap=4096)
 >>> drawn = answers.draw(512)
 >>> round(drawn.mean()), round(drawn.max()), round(answers.draw(8).max())
 (1000, 4096, 2428)
@@ -27,7 +27,7 @@ FINE = 512
 
 
 @dataclass(frozen=True)
-class Lengths:
+class AnswerLengths:
     """Output tokens of answers: their `mean`, the `cap` that cuts them off, the `spread` of a lognormal; or `measured`
     ones, from which all follows."""
 
@@ -62,14 +62,14 @@ class Lengths:
         return numpy.maximum(numpy.minimum(plain, self.cap), 1.0)
 
 
-def measured_lengths(lengths: list[float], cap: int) -> Lengths:
+def measured_lengths(lengths: list[float], cap: int) -> AnswerLengths:
     """Answers as they were measured, cut off at a cap.
 
     >>> measured_lengths([100, 300, 5000], cap=1024).mean
     474.6666666666667
     """
     cut = numpy.minimum(numpy.array(lengths, float), cap)
-    return Lengths(float(cut.mean()), cap, measured=tuple(cut.tolist()))
+    return AnswerLengths(float(cut.mean()), cap, measured=tuple(cut.tolist()))
 
 
 @functools.lru_cache(64)

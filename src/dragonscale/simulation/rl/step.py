@@ -16,8 +16,8 @@ from dragonscale.serving.engine import adjust, load_engine
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import parts_of
 from dragonscale.simulation.rl.frameworks import Framework, algorithm, switching_seconds, tables, transfer_seconds
-from dragonscale.simulation.rl.generation import Generation, generate
-from dragonscale.simulation.rl.lengths import Lengths
+from dragonscale.simulation.rl.generation import Rollout, generate
+from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job, with_numerics
 from dragonscale.training.plan import Plan
 from dragonscale.training.tuning import Tuning
@@ -37,7 +37,7 @@ class RlWork:
     prompts: int
     samples: int
     prompt: int
-    lengths: Lengths
+    lengths: AnswerLengths
     algorithm: str = "grpo"
     updates: int = 1
     reference: bool = True
@@ -73,7 +73,7 @@ class RlWork:
 
 
 def work_of(
-    model: Transformer, name: str, prompts: int, samples: int, prompt: int, lengths: Lengths, updates: int
+    model: Transformer, name: str, prompts: int, samples: int, prompt: int, lengths: AnswerLengths, updates: int
 ) -> RlWork:
     """The work of an algorithm."""
     row = algorithm(name)
@@ -126,7 +126,7 @@ class RlStep:
     plan: RlPlan
     work: RlWork
     phases: tuple[Phase, ...]
-    generation: Generation
+    generation: Rollout
     train_bytes: float
     moved_bytes: float
 

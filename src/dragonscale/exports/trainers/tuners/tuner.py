@@ -43,7 +43,7 @@ ALSO = (
 
 
 @dataclass
-class TunedRun:
+class TunerSettings:
     """What a config or a command says in the front end's own names, and what it was started by."""
 
     settings: dict[str, Any]
@@ -100,14 +100,14 @@ class Tuner:
                         return command, begin, start
         return None
 
-    def _said(self, source: Source) -> TunedRun:
+    def _said(self, source: Source) -> TunerSettings:
         if source.table is not None:
-            return TunedRun(dict(dotted(source.table, ("fsdp_config",))))
+            return TunerSettings(dict(dotted(source.table, ("fsdp_config",))))
         found = self._command(source)
         if found is None:
-            return TunedRun(script_settings(source.text))
+            return TunerSettings(script_settings(source.text))
         command, begin, start = found
-        return TunedRun(_words(source, command.words[begin:], self.terms, needed=True), start, command)
+        return TunerSettings(_words(source, command.words[begin:], self.terms, needed=True), start, command)
 
     def read(self, source: Source, given: Given) -> Imported:
         """The plan of a config, a command or a script."""
@@ -139,7 +139,7 @@ class Tuner:
         tables = self.terms.tables
         return name in tables["names"] or name in tables.get("meaning", {}) or name in PLANNED or name in ALSO
 
-    def _run(self, source: Source, said: TunedRun, settings: dict[str, Any]) -> HubRun:
+    def _run(self, source: Source, said: TunerSettings, settings: dict[str, Any]) -> HubRun:
         """The Trainer's run that settings come to: the front end's defaults, then what is said."""
         tables, arguments = self.terms.tables, dict[str, Any](self.terms.tables["usual"])
         if said.start and tables["starts"][said.start]:
@@ -197,7 +197,7 @@ def _words(source: Source, words: list[str], terms: Terms, needed: bool = False)
     return settings
 
 
-def _launched(source: Source, said: TunedRun, settings: dict[str, Any], run: HubRun) -> None:
+def _launched(source: Source, said: TunerSettings, settings: dict[str, Any], run: HubRun) -> None:
     """The processes and hosts of a run: what starts it, and variables that its own launcher reads."""
     command = said.command
     if command is None:
