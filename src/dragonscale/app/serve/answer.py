@@ -61,20 +61,16 @@ def answer(
     report = records.ServeReport(
         asked.model.name, _request(asked), [], [], len(configs) + len(fleets), seconds, [], [], "", error
     )
-    if nothing:
-        report.notes = remedies.refused_notes(asked, refused, all_=True)
-        return report
     if not configs:
-        why, report.advice = unfit(asked, brief)
-        report.notes = [*why, *remedies.refused_notes(asked, refused, all_=False)]
+        why, report.advice = unfit(asked, brief) if not nothing else ([], report.advice)
+        report.notes = [*why, *remedies.refused_notes(asked, refused, all_=nothing)]
         return report
     chosen, apart, runs = _chosen(asked, [*configs, *fleets], confirm)
     other, budget = _with_budget(asked, chosen[0], runs)
     if other is not None:
         asked, configs, (chosen, apart, runs) = other
         report.came_from(asked, [])
-    best = chosen[0]
-    chips = [chip for chip, _ in asked.targets]
+    best, chips = chosen[0], [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
     report.workload = _request(asked, chosen)
     report.expected_error = expected_error(kind_of(asked, best))
