@@ -65,9 +65,22 @@ class Blocks:
         cut = _cut(moment, self.scale.shape)
         scale = jnp.abs(cut).max(-1)
         share = cut / jnp.expand_dims(jnp.where(scale > 0, scale, 1.0), -1)
-        between = jnp.asarray((table[1:] + table[:-1]) / 2)
-        codes = jnp.searchsorted(between, share, method="scan_unrolled").astype(jnp.uint8)
-        return Blocks(_joined(codes, moment.shape, self.scale.shape), scale)
+        return Blocks(_joined(nearest_codes(share, table), moment.shape, self.scale.shape), scale)
+
+
+def nearest_codes(share: jax.Array, table: numpy.ndarray) -> jax.Array:
+    """Of numbers between -1 and 1 the places in a table of the nearest of its values, by arithmetic alone: of a search
+    in the table, which is gathers of gathers, XLA makes code that takes long to compile and to run."""
+    zero = int(numpy.searchsorted(table, 0.0))
+    size, place, before = jnp.abs(share), jnp.zeros(share.shape, jnp.int32), 0
+    for decade in range(DECADES):
+        parts = 2**decade * (1 if zero else 2)
+        part = jnp.floor((size * 10.0 ** (DECADES - 1 - decade) - 0.1) * (parts / 0.9)).astype(jnp.int32)
+        edge = (table[zero + before] + table[zero + before + 1]) / 2
+        place = jnp.where(size > edge, before + 1 + jnp.clip(part, 0, parts - 1), place)
+        before += parts
+    place = jnp.where(share > (table[-2] + 1) / 2, before + 1, place)
+    return (zero + jnp.where(share < 0, -place, place)).astype(jnp.uint8)
 
 
 def _along(shape: tuple[int, ...], scales: tuple[int, ...]) -> int:
