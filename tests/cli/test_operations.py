@@ -1,0 +1,43 @@
+"""`dscale roofline`, `chips`, `collective` and `shard`: what an answer says at the first command."""
+
+import json
+
+import pytest
+
+from dragonscale.faces.cli import main
+
+MATMUL = "int8[B,D] @ int8[D,F]"
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    assert main([*words]) == code
+    out = capsys.readouterr()
+    return " ".join((out.out + out.err).split())
+
+
+def test_open_letters_give_intensity_its_limit_and_the_crossover(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "roofline", MATMUL, "--on", "v5e")
+    assert "2*B*D*F/(B*D + B*F + D*F) FLOPs/byte" in text
+    assert "large D, F 2*B FLOPs/byte compute binds above B = 240.2" in text
+    assert "large D, F 2*B FLOPs/byte" in told(capsys, "roofline", MATMUL)  # without a chip
+    only = told(capsys, "roofline", MATMUL, "--on", "v5e", "--weights-only")
+    assert "always 2*B FLOPs/byte compute binds above B = 240.2" in only
+    batched = told(capsys, "roofline", "int8[B,D] @ int8[B,D,F] -> int8[B,F]", "--on", "v5e")
+    assert "large D, F 2 FLOPs/byte HBM binds whatever they are" in batched
+    decode = told(capsys, "roofline", "attention(B,T=1,S,N,K,H)", "--on", "v5e")
+    assert "N/K FLOPs/byte compute binds above N/K = 240.2" in decode
+    explained = told(capsys, "explain", "roofline", MATMUL, "--on", "v5e")
+    assert "D, F large: compute = hbm at B = C/(2*W) = 240.2" in explained
+
+
+def test_sizes_in_lists_go_row_by_row(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["roofline", MATMUL, "--on", "v5e", "--json", "--sizes"]
+    rows = json.loads(told(capsys, *asked, "B=[16,512],D=4096,F=[16384,8192]"))["samples"]
+    assert [row["sizes"] for row in rows] == [{"B": 16, "F": 16384}, {"B": 512, "F": 8192}]
+    assert rows[1]["lower_s"] == pytest.approx(2 * 512 * 4096 * 8192 / 394e12)
+    one = json.loads(told(capsys, *asked, "B=16,512,D=4096,F=8192"))["samples"]
+    assert one[1]["lower_s"] == rows[1]["lower_s"]
+    assert "row by row" in told(capsys, *asked, "B=[1,2],D=[1,2,3],F=4", code=2)
+    assert "several values" in told(
+        capsys, "shard", "A[I_X,J] -> A[I,J]", "--mesh", "X=2", "--sizes", "I=4,8,J=2", code=2
+    )
