@@ -41,3 +41,23 @@ def test_sizes_in_lists_go_row_by_row(capsys: pytest.CaptureFixture[str]) -> Non
     assert "several values" in told(
         capsys, "shard", "A[I_X,J] -> A[I,J]", "--mesh", "X=2", "--sizes", "I=4,8,J=2", code=2
     )
+
+
+def test_a_slice_under_switches_says_what_each_tier_carries(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(told(capsys, "chips", "h100:1024", "--json"))
+    rows = {row["tier"]: (row["group_bytes_per_s"], row["node_bytes_per_s"]) for row in found["tiers"]}
+    assert rows == {"node": (3.6e12, 3.6e12), "leaf": (12.8e12, 400e9), "spine": (51.2e12, 400e9)}
+    text = told(capsys, "chips", "h100:1024")
+    assert "4 in a node: 64 ports (36 in use) of 25GB/s one way, 1.6TB/s a switch" in text
+    assert "64 ports of 50GB/s one way, 3.2TB/s a switch" in text
+
+
+def test_a_chip_says_its_links_both_ways_its_host_and_what_is_achievable(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "chips", "v5e")
+    assert "4 links of 45GB/s one way, 90GB/s both ways; out of a chip 90GB/s an axis, 180GB/s over all 2" in text
+    assert "8 chips (4x2); PCIe 16GB/s a chip, DCN 3.125GB/s a chip one way" in text
+    assert "88% of the bf16 peak in a matmul of 8,192 a side" in text
+    assert "989.5TFLOP/s" in told(capsys, "chips", "h100")
+    book = json.loads(told(capsys, "chips", "--source", "book", "--json"))
+    assert {row["name"]: row["bf16_flops_per_s"] for row in book}["h100"] == 990e12
+    assert "There is no source" in told(capsys, "chips", "--source", "nobody", code=2)

@@ -250,9 +250,10 @@ def large_limits(cost: Cost, free: Sequence[str], level: str) -> dict[str, tuple
     together; only what it comes to as all of them grow, under an empty name, where that has an end."""
     import sympy
 
-    grown, found = sympy.Symbol("grown", positive=True), {}
-    moved = sympy.sympify(cost.bytes.get(level, 0))
-    intensity = sympy.factor(cost.total_flops / moved) if moved != 0 else moved
+    found: dict[str, tuple[list[str], Any]] = {}
+    grown: Any = sympy.Symbol("grown", positive=True)
+    moved: Any = sympy.sympify(cost.bytes.get(level, 0))
+    intensity: Any = sympy.factor(cost.total_flops / moved) if moved != 0 else moved
     inside = [name for name in free if symbol(name) in intensity.free_symbols]
     for name in ("", *inside):
         others = [other for other in inside if other != name]
