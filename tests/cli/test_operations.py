@@ -61,3 +61,31 @@ def test_a_chip_says_its_links_both_ways_its_host_and_what_is_achievable(capsys:
     book = json.loads(told(capsys, "chips", "--source", "book", "--json"))
     assert {row["name"]: row["bf16_flops_per_s"] for row in book}["h100"] == 990e12
     assert "There is no source" in told(capsys, "chips", "--source", "nobody", code=2)
+
+
+def test_a_collective_takes_a_sharded_array(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["all_gather", "bf16[8192_X,32768_Y]", "--on", "v4:4x4x8"]
+    found = json.loads(told(capsys, "collective", *asked, "--axis", "X", "--json"))
+    whole = 2 * 8192 * 32768
+    assert (found["bytes"], found["chips"]) == (whole / 4, 4)  # Y splits it outside the group
+    assert json.loads(told(capsys, "collective", *asked, "--json"))["bytes"] == whole  # over X and Y, which split it
+    sums = told(capsys, "collective", "all_reduce", "bf16[8192_X,32768]{U_Y}", "--on", "v4:4x4x8")
+    assert "all_reduce of 134MB over Y (4 chips)" in sums
+    assert "134MB, the array as one group of 4 chips sees it" in sums
+    assert "groups at once: 32" in sums
+    assert "bytes each chip sends = 100.7MB" in told(capsys, "explain", "collective", *asked, "--axis", "X")
+    assert "mesh axis" in told(capsys, "collective", "all_gather", "bf16[8_Q]", "--on", "v4:4x4x8", code=2)
+
+
+def test_a_collective_says_what_switches_that_add_gain_and_both_bus_bandwidths(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ["collective", "all_reduce", "1GB", "--on", "h100:64", "--in-network"]
+    found, text = json.loads(told(capsys, *asked, "--json")), told(capsys, *asked)
+    assert found["ring_s"] == pytest.approx(2 * 7 / 8 * 1e9 / 400e9)
+    assert "4.38ms without it: 1.75x as fast with it" in text
+    rate = found["bus_bandwidth_bytes_per_s"] * found["lower_s"] / found["expected_s"]
+    assert found["expected_bus_bandwidth_bytes_per_s"] == pytest.approx(rate)
+    assert "Bound by the bandwidth of the leaf tier: 2.5ms at best" in text
+    two = told(capsys, "collective", "all_gather", "134MB", "--mesh", "X=2", "--on", "v5p")
+    assert "1 hop of 33.5MB each way, each at least 372us" in two

@@ -114,14 +114,14 @@ def _crossovers(report: RooflineReport) -> Grid:
 def _curve(report: RooflineReport) -> Grid:
     """The samples over the free dim."""
     columns = {
-        **{name: lambda sample, name=name: f"{sample.sizes[name]:,}" for name in report.samples[0].sizes},
-        "FLOPs/byte": lambda sample: f"{sample.intensity_flops_per_byte:,.4g}",
+        **{name: lambda sample, name=name: sample.sizes[name] for name in report.samples[0].sizes},
+        "FLOPs/byte": (lambda sample: f"{sample.intensity_flops_per_byte:,.4g}", ""),
         "at best": ("lower_s", "s"),
         "no overlap": ("upper_s", "s"),
         "reaches": ("attainable_flops_per_s", "FLOP/s"),
         "bound by": lambda sample: spelled(sample.bound_by),
     }
-    return records(report.samples, columns)
+    return records(report.samples, columns, how={"FLOPs/byte": {"keep": 2}})
 
 
 bind(RooflineReport, Face(roofline_sheet, draw_roofline))

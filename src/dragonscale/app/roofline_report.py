@@ -330,7 +330,7 @@ def _samples(at: Callable[..., Roofline], over: Mapping[str, Sequence[float]], l
     for row in rows:
         sizes = dict(zip(columns, map(int, row), strict=False))
         low, high, binding, *rest = row[len(sizes) :]
-        found.append(Sample(float(row[0]), low, high, names[binding], *rest, sizes))
+        found.append(Sample(float(row[0]), low, high, names[binding], *rest, sizes=sizes))
     return found
 
 
