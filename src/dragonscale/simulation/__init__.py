@@ -28,27 +28,7 @@ from dragonscale.simulation.trace_files import read_trace, trace_format, trace_l
 from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, Replay, TrafficSource
 
 __all__ = ["AtOnce", "Autoscale", "ClosedLoop", "Diurnal", "Empirical", "Estimate", "Failure", "Fixed", "Fleet"]
-__all__ += [
-    "Gamma",
-    "Histogram",
-    "LinearTimes",
-    "Lognormal",
-    "Mixed",
-    "OpenLoop",
-    "Outcome",
-    "Pairs",
-    "Poisson",
-    "Pool",
-]
-__all__ += ["Prefixes", "Replay", "ReplicaUse", "Scheduler", "ServedRequest", "SimulatedRequest", "SimulationOptions"]
-__all__ += [
-    "SimulationResult",
-    "Summary",
-    "Throughput",
-    "TrafficClass",
-    "TrafficSource",
-    "Uniform",
-    "read_trace",
-    "save_trace",
-]
-__all__ += ["simulate", "trace_format", "trace_lengths"]
+__all__ += ["Gamma", "Histogram", "LinearTimes", "Lognormal", "Mixed", "OpenLoop", "Outcome", "Pairs", "Poisson"]
+__all__ += ["Pool", "Prefixes", "Replay", "ReplicaUse", "Scheduler", "ServedRequest", "SimulatedRequest"]
+__all__ += ["SimulationOptions", "SimulationResult", "Summary", "Throughput", "TrafficClass", "TrafficSource"]
+__all__ += ["Uniform", "read_trace", "save_trace", "simulate", "trace_format", "trace_lengths"]
