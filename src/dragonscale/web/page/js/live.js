@@ -6,21 +6,25 @@ import { notePaint, takeInput } from "./timings.js";
 
 const IDLE = { panels: {}, error: null, busy: false, progress: null, notes: [], seconds: null };
 
-/** The answer to a request (null: none yet). While one quick question is under way the newest of those that follow waits; a slow one
+/** The answer to a request (null: none, and what is under way is given up). While one quick question is under way the newest of those that follow waits; a slow one
  * is given up for it. `panels` keeps what earlier answers drew, so nothing jumps while the next one comes. */
 export function useAnswer(request) {
   const [answer, setAnswer] = useState(IDLE);
-  const run = useRef({ controller: null, next: null, brief: false });
+  const run = useRef({ controller: null, next: null, brief: false, whole: null });
   const key = request && JSON.stringify(request);
   // a layout effect: the question goes out with the drawing of what caused it, not a frame later
   useLayoutEffect(() => {
-    if (!key) return undefined;
     const own = run.current;
+    if (!key) {
+      if (own.controller && !own.brief) { own.controller.abort(); own.controller = null; setAnswer((old) => ({ ...old, busy: false, progress: null })); }
+      return undefined;
+    }
+    if (own.whole === key && !own.controller) return undefined; // it was answered, and nothing else was asked since
     const input = takeInput();
     const start = (text, move) => {
       const asked = JSON.parse(text);
       const controller = new AbortController();
-      Object.assign(own, { controller, brief: asked.brief === true, next: null });
+      Object.assign(own, { controller, brief: asked.brief === true, next: null, whole: null });
       let panels = {};
       // a quick one is there before anyone could see that it is under way
       if (!asked.brief) setAnswer((old) => ({ ...old, busy: true, progress: null, error: null }));
@@ -33,6 +37,7 @@ export function useAnswer(request) {
         if (message.progress != null) setAnswer((old) => ({ ...old, progress: message.progress }));
         if (message.error) setAnswer((old) => ({ ...old, busy: false, error: message.error, progress: null, asked }));
         if (message.done) {
+          own.whole = text;
           setAnswer((old) => ({
             ...old, panels: { ...old.panels, ...panels }, busy: false, progress: null, error: null, seconds: message.seconds, asked,
           }));

@@ -60,7 +60,7 @@ function useSeen() {
     observer.current = element && new IntersectionObserver((found) => { if (found.some((one) => one.isIntersecting)) set(true); }, { rootMargin: "120px" });
     if (element) observer.current.observe(element);
   }, []);
-  return [ref, seen, set];
+  return [ref, seen];
 }
 
 /** The answer to a request of its own; nothing is kept from another question. */
@@ -87,7 +87,7 @@ export function TrainTab({ state }) {
   const rest = useAnswer(judged && { view: "train", fields: judged, panels: ["batches", "roofline", "timeline"], dropped });
 
   const whole = settled ? pinned(fields, said, WHOLE) : null;
-  const [bestRef, bestSeen, touchBest] = useSeen();
+  const [bestRef, bestSeen] = useSeen();
   const [scaleRef, scaleSeen] = useSeen();
   const [againstRef, againstSeen] = useSeen();
   const [sheetRef, sheetSeen] = useSeen();
@@ -97,7 +97,7 @@ export function TrainTab({ state }) {
     const job = JSON.stringify([without(whole, ["batch", "plan"]), dropped]);
     if (searched.current.job !== job || !inReach(searched.current, said)) searched.current = { job, whole, sequences: said.batch.sequences };
   }
-  const curves = fields.plan ? null : searched.current.whole;
+  const curves = fields.plan || answer.error ? null : searched.current.whole;
   const best = useOwn(bestSeen && curves ? { view: "train", fields: curves, panels: ["best_batches"], dropped } : null, JSON.stringify(curves));
   const points = useRef({ job: "", known: new Map() });
   if (points.current.job !== searched.current.job) points.current = { job: searched.current.job, known: new Map() };
@@ -136,7 +136,7 @@ export function TrainTab({ state }) {
   const scalingCard = useMemo(() => html`<div class="card-seen" ref=${scaleRef}><${ScalingCard} scaling=${scaling} onTake=${set} /></div>`,
     [scaling.panels.scaling, scaling.busy, scaling.progress, scaling.error]);
   return html`<${Deriving.Provider} value=${open}>
-    <div class="touched" onPointerEnter=${() => touchBest(true)} onFocusIn=${() => touchBest(true)}>${form}</div>
+    ${form}
     <${AnswerArea} answer=${answer} label="How it trains" toolbar=${null}>
       <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} busy=${answer.busy} onTake=${set} />
       ${tools}
