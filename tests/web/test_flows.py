@@ -177,6 +177,18 @@ def test_a_plan_that_cannot_run_has_no_numbers(page: Any, page_address: str) -> 
 
 
 @pytest.mark.slow
+def test_a_drag_of_the_best_plan_never_turns_red(page: Any, page_address: str) -> None:
+    """Every stop has a plan, and says that it is not the best one yet."""
+    opened(page, page_address, TRAIN)
+    for place in range(int(slider(page, "batch").input_value()), -1, -1):
+        drag(page, "batch", place)
+        page.wait_for_timeout(250)
+        assert page.locator(".sentence-not, .problem").count() == 0
+        assert figures(page)["step"] != "–"
+    assert "searched when it rests" in page.locator(".old-note-on").inner_text()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [SERVE, SERVE_70B])
 def test_a_slo_is_met_missed_and_copied(page: Any, page_address: str, where: str) -> None:
     opened(page, page_address, where)

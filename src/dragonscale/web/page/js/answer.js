@@ -12,8 +12,9 @@ export function ErrorNote({ error }) {
   return html`<div class=${`problem problem-${error.kind}`} role="alert"><strong>${KINDS[error.kind] || "Wrong"}</strong><p>${error.text}</p></div>`;
 }
 
-/** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. `toolbar` is placed under the headline. */
-export function AnswerArea({ answer, label = "Answer", toolbar, children }) {
+/** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. `toolbar` is placed under the headline; `old` says
+ * why what is drawn is not the answer yet, over the area's corner, so that nothing moves; `greyed` draws it so. */
+export function AnswerArea({ answer, label = "Answer", toolbar, old = "", greyed = false, children }) {
   const { busy, progress, error } = answer;
   const ref = useRef(null);
   const stale = Boolean(error) && Object.keys(answer.panels || {}).length > 0;
@@ -21,9 +22,10 @@ export function AnswerArea({ answer, label = "Answer", toolbar, children }) {
   useLayoutEffect(() => {
     for (const one of ref.current.children) one.inert = stale && !one.matches(".problem, .progress, .stale");
   });
-  return html`<section id="answer" ref=${ref} tabindex="-1" class=${stale ? "answer answer-stale" : "answer"} aria-busy=${String(Boolean(busy))} aria-label=${label}>
+  return html`<section id="answer" ref=${ref} tabindex="-1" class=${`answer${stale ? " answer-stale" : ""}${greyed && !stale ? " answer-old" : ""}`} aria-busy=${String(Boolean(busy))} aria-label=${label}>
     <div class=${`progress${busy ? " progress-on" : ""}${progress == null ? " progress-open" : ""}`} aria-hidden="true">
       <div style=${{ transform: `scaleX(${progress == null ? 0.3 : Math.max(0.03, progress)})` }}></div></div>
+    <p class=${`old-note${old ? " old-note-on" : ""}`} role="status">${old}</p>
     <${ErrorNote} error=${error} />
     ${stale && html`<p class="stale about">Below is the answer to the last question that was understood.</p>`}
     ${toolbar ? placed(children, toolbar) : children}
