@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -174,6 +175,26 @@ def test_a_plan_that_cannot_run_has_no_numbers(page: Any, page_address: str) -> 
     page.evaluate("() => { location.hash = location.hash.replace('8seq', 'banana'); }")
     until(page, "the answer greyed", lambda: page.locator(".answer-stale .stale").count() == 1)
     assert page.evaluate("() => document.querySelector('#answer .toolbar').closest('[inert]') !== null")
+
+
+@pytest.mark.slow
+def test_something_is_shown_before_anything_is_computed(page: Any, page_address: str) -> None:
+    """The opening question has an answer that came with the page; a link brings its own. Few requests do it."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.route("**/api/ask", lambda route: route.continue_() if '"train"' not in route.request.post_data else None)
+    page.goto(page_address)
+    until(page, "the opening answer", lambda: page.locator("#answer .sentence").count() == 1)
+    assert figures(page)["step"] != "–"
+    assert "beforehand" in page.locator(".old-note-on").inner_text()
+    assert len(asked) < 20
+    said = quote(json.dumps({"sentence": "12 s a step <b>here</b>", "figures": [["step", "12s"]]}))
+    page.goto("about:blank")
+    page.goto(f"{page_address}{TRAIN}&view.said={said}")
+    until(page, "the link's answer", lambda: page.locator("#answer .sentence").count() == 1)
+    assert page.locator("#answer .sentence").inner_text() == "12 s a step <b>here</b>"
+    assert figures(page) == {"step": "12s"}
+    page.unroute("**/api/ask")
 
 
 @pytest.mark.slow

@@ -3,6 +3,13 @@
 import { html, useLayoutEffect, useRef } from "./html.js";
 import { Skeleton } from "./card.js";
 import { Num } from "./number.js";
+import { linkedAnswer } from "./state.js";
+
+/** What the link said of its answer, while nothing else is there; then nothing. */
+export function Linked({ linked }) {
+  return html`<${Sentence} text=${linked.sentence} advice="As the link says it; it is being worked out here." />
+    <${Figures} figures=${linked.figures.map(([label, text]) => ({ label, number: { text } }))} />`;
+}
 
 const KINDS = { infeasible: "Does not fit", input: "Not understood", limit: "Too much for here", network: "Not reached", fault: "A fault" };
 
@@ -17,6 +24,7 @@ export function ErrorNote({ error }) {
 export function AnswerArea({ answer, label = "Answer", toolbar, old = "", greyed = false, children }) {
   const { busy, progress, error } = answer;
   const ref = useRef(null);
+  const linked = !error && !Object.keys(answer.panels || {}).length && linkedAnswer();
   const stale = Boolean(error) && Object.keys(answer.panels || {}).length > 0;
   // what stands below an error answers another question: it is greyed, and nothing of it can be copied
   useLayoutEffect(() => {
@@ -28,7 +36,7 @@ export function AnswerArea({ answer, label = "Answer", toolbar, old = "", greyed
     <p class=${`old-note${old ? " old-note-on" : ""}`} role="status">${old}</p>
     <${ErrorNote} error=${error} />
     ${stale && html`<p class="stale about">Below is the answer to the last question that was understood.</p>`}
-    ${toolbar ? placed(children, toolbar) : children}
+    ${linked ? html`<${Linked} linked=${linked} />` : toolbar ? placed(children, toolbar) : children}
   </section>`;
 }
 

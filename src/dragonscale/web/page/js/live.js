@@ -1,16 +1,17 @@
 // Answers that follow the state: a question asked anew whenever it changes, the last answer shown until the next is there.
 
 import { ask } from "./backend.js";
+import { firstPanels } from "./first.js";
 import { useEffect, useLayoutEffect, useRef, useState } from "./html.js";
 import { notePaint, takeInput } from "./timings.js";
 
 const IDLE = { panels: {}, error: null, busy: false, progress: null, notes: [], seconds: null };
 
 /** The answer to a request (null: none, and what is under way is given up). While one quick question is under way the newest of those that follow waits; a slow one
- * is given up for it. `panels` keeps what earlier answers drew, so nothing jumps while the next one comes. */
+ * is given up for it. `panels` keeps what earlier answers drew, so nothing jumps while the next one comes; `early`: they were worked out when the page was made. */
 export function useAnswer(request) {
   const [answer, setAnswer] = useState(IDLE);
-  const run = useRef({ controller: null, next: null, brief: false, whole: null });
+  const run = useRef({ controller: null, next: null, brief: false, whole: null, seen: false });
   const key = request && JSON.stringify(request);
   // a layout effect: the question goes out with the drawing of what caused it, not a frame later
   useLayoutEffect(() => {
@@ -28,18 +29,24 @@ export function useAnswer(request) {
       let panels = {};
       // a quick one is there before anyone could see that it is under way
       if (!asked.brief) setAnswer((old) => ({ ...old, busy: true, progress: null, error: null }));
+      if (!own.seen) {
+        firstPanels(asked).then((early) => {
+          if (early && own.controller === controller && !own.seen) setAnswer((old) => ({ ...old, panels: { ...early, ...old.panels }, early: true }));
+        });
+      }
       ask(asked, (message) => {
         if (own.controller !== controller) return;
         if (message.panel) {
+          own.seen = true;
           panels = { ...panels, [message.panel]: message.data };
-          if (!asked.brief) setAnswer((old) => ({ ...old, panels: { ...old.panels, ...panels }, asked }));
+          if (!asked.brief) setAnswer((old) => ({ ...old, panels: { ...old.panels, ...panels }, early: false, asked }));
         }
         if (message.progress != null) setAnswer((old) => ({ ...old, progress: message.progress }));
         if (message.error) setAnswer((old) => ({ ...old, busy: false, error: message.error, progress: null, asked }));
         if (message.done) {
           own.whole = text;
           setAnswer((old) => ({
-            ...old, panels: { ...old.panels, ...panels }, busy: false, progress: null, error: null, seconds: message.seconds, asked,
+            ...old, panels: { ...old.panels, ...panels }, busy: false, progress: null, error: null, early: false, seconds: message.seconds, asked,
           }));
           notePaint(move);
         }

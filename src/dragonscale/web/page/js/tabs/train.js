@@ -77,7 +77,7 @@ export function TrainTab({ state }) {
   const { sliders } = answer.panels;
   if (said && said.feasible) kept.current.runs = { answer: said, time, memory, mesh };
   const settled = !drag && !answer.busy && !answer.error && answer.asked && JSON.stringify(answer.asked) === JSON.stringify(rested) && said && said.plan;
-  if (settled) kept.current.said = said;
+  if (settled || answer.early) kept.current.said = said;
   const base = kept.current.said;
 
   const judged = settled ? { ...pinned(fields, said, SEARCHING), alone: true } : null;
@@ -133,7 +133,7 @@ export function TrainTab({ state }) {
     [scaling.panels.scaling, scaling.busy, scaling.progress, scaling.error]);
   return html`<${Deriving.Provider} value=${open}>
     ${form}
-    <${AnswerArea} answer=${answer} label="How it trains" toolbar=${null} old=${oldNote(answer, Boolean(drag), lost, Boolean(fields.plan))} greyed=${Boolean(lost) || (answer.busy && !drag)}>
+    <${AnswerArea} answer=${answer} label="How it trains" toolbar=${null} old=${oldNote(answer, Boolean(drag), lost, Boolean(fields.plan))} greyed=${Boolean(lost) || (answer.busy && !drag && !answer.early)}>
       <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} onTake=${set} />
       ${tools}
       <${Compared} state=${state} />
@@ -147,6 +147,7 @@ export function TrainTab({ state }) {
 function oldNote(answer, moving, lost, given) {
   if (lost && moving) return `No plan next to the last one runs here (${answer.panels.answer.problems[0] || "none fits"}); a search follows when it rests.`;
   if (moving) return given ? "" : "A plan next to the last one; the best is searched when it rests.";
+  if (answer.early) return "Worked out beforehand; the planner is answering anew.";
   return answer.busy && answer.panels.answer ? "Searching … Below is the last answer." : "";
 }
 
