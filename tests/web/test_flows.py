@@ -89,7 +89,8 @@ def rest(page: Any, field: str) -> None:
 
 def copied_line(page: Any) -> list[str]:
     """The command line that the page gives."""
-    page.get_by_role("button", name="Copy as CLI").click()
+    page.get_by_role("button", name="Copy as").click()
+    page.get_by_role("menuitem", name="CLI").click()
     text = page.locator("dialog pre, [role=dialog] pre").first
     text.wait_for()
     line = text.inner_text()
@@ -125,7 +126,7 @@ def test_a_training_plan_is_seen_dragged_explained_compared_and_copied(
 ) -> None:
     opened(page, page_address, where)
     sentence = page.locator(".sentence")
-    assert re.search(r"trains llama3-(8b on v5e:4x4|70b on v5p:8x16x16): ", sentence.inner_text())
+    assert re.search(r"a step, .* MFU: llama3-(8b fits on v5e:4x4|70b fits on v5p:8x16x16) ", sentence.inner_text())
     shown = figures(page)
     assert {"step", "MFU", "memory"} <= set(shown)
 
@@ -137,7 +138,7 @@ def test_a_training_plan_is_seen_dragged_explained_compared_and_copied(
 
     # dragged until it is bound by communication, and the crossover marked
     marks = page.locator("[data-panel=batches] svg[data-chart]")
-    assert re.search(r"hide from [\d.]+[kM] tokens", marks.text_content())
+    assert re.search(r"hide from [\d.]+[KM]i tokens", marks.text_content())
     place = int(slider(page, "batch").input_value())
     while page.locator("#answer .region").first.get_attribute("data-bound") != "communication":
         assert place > 0, "no batch is bound by communication"

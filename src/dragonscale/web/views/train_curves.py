@@ -75,7 +75,7 @@ def batches_panel(asked: PageRequest) -> Card:
 
 def crossover_text(cross: BatchCrossover, sequence: int) -> str:
     """A crossover in words."""
-    tokens = f"{render(cross.sequences * sequence, 'count')} tokens"
+    tokens = f"{render(cross.sequences * sequence, 'count', binary=True)} tokens"
     hides = "hide" if cross.term.endswith("s") else "hides"
     return f"{cross.term} {hides} {f'from {tokens} on' if cross.hides == 'above' else f'up to {tokens}'}"
 
@@ -188,7 +188,7 @@ def _best_data(found: dict[int, BatchPoint], missing: list[int], whole: int) -> 
         "x": TOKENS,
         "y": axis("MFU", "share", zero=False),
         "series": series,
-        "rules": [rule(at, f"{bound_text} {side} {render(at, 'count')} tokens") for at, side in crossed],
+        "rules": [rule(at, f"{bound_text} {side} {render(at, 'count', binary=True)} tokens") for at, side in crossed],
         "points": rows,
         "missing": [f"{size:,} sequences: no plan is feasible" for size in sorted(missing)],
         "done": len(found) + len(missing),

@@ -48,10 +48,16 @@ function placed(children, toolbar) {
   return [...every.slice(0, at), toolbar, ...every.slice(at)];
 }
 
-/** The answer in a sentence; `feasible` false makes it a warning. `advice` is what bounds it and what to change. */
-export function Sentence({ text, feasible = true, advice }) {
+/** What was chosen, as it is typed, with its name before it and what it means behind it. */
+export function ChosenChip({ label, text, about }) {
+  return html`<p class="chosen-chip"><span class="chosen-label">${label}</span> <code>${text}</code> <span class="muted">${about}</span></p>`;
+}
+
+/** The answer in a sentence; `feasible` false makes it a warning. `chip` is what was chosen ({label, text, about}), `advice` what bounds it and what to change. */
+export function Sentence({ text, feasible = true, chip, advice }) {
   if (!text) return html`<${Skeleton} height=${null} className="skeleton-said" />`;
   return html`<div class="spoken" aria-live="polite"><p class=${`sentence${feasible ? "" : " sentence-not"}`}>${text}</p>
+    ${chip && chip.text && html`<${ChosenChip} ...${chip} />`}
     ${advice && html`<p class="advice">${advice}</p>`}</div>`;
 }
 

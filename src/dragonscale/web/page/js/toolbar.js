@@ -1,5 +1,6 @@
 // What can be done with a question: copied as a command, a program or a file, linked, compared, exported, judged, verified.
 
+import { Menu } from "./card.js";
 import { CompareWith } from "./compare.js";
 import { copyText, downloadText } from "./copying.js";
 import { Dialog } from "./dialog.js";
@@ -11,7 +12,7 @@ import { addressSaying, current } from "./state.js";
 import { TextFile } from "./text_file.js";
 import { Verifying } from "./verify.js";
 
-const KINDS = [{ name: "cli", title: "CLI" }, { name: "python", title: "Python" }, { name: "toml", title: "TOML" }];
+const KINDS = [{ name: "cli", title: "CLI", hint: "a command" }, { name: "python", title: "Python", hint: "a program" }, { name: "toml", title: "TOML", hint: "a file" }];
 const PLANNED = ["train", "serve"];
 
 /** The sentence and the figures as they are drawn, which a link takes along. */
@@ -39,8 +40,7 @@ export function Toolbar({ tab, fields, dropped = current().dropped }) {
       <button type="button" class="button" onClick=${() => setOpen("export")}>Export</button>
       <button type="button" class="button" onClick=${() => setOpen("judge")}>Judge a command</button>
       <button type="button" class="button" onClick=${() => setOpen("verify")}>Verify</button>`}
-    <span class="toolbar-group" role="group" aria-label="Copy as">${KINDS.map((one) => html`<button type="button" class="button" key=${one.name} onClick=${() => setOpen(one.name)}>Copy as ${one.title}</button>`)}</span>
-    <button type="button" class="button" onClick=${copyLink}>Copy link</button>
+    <${Menu} label="Copy as" text="Copy as …" className="menu-button" items=${[...KINDS.map((one) => ({ text: one.title, hint: one.hint, run: () => setOpen(one.name) })), { text: "Link", hint: "with the answer inside", run: copyLink }]} />
     <button type="button" class="button" onClick=${record}>Download JSON</button>
     <span class="said" role="status">${said}</span>
     ${KINDS.some((one) => one.name === open) && html`<${Copying} kind=${open} ...${own} />`}

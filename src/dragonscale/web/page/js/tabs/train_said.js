@@ -41,7 +41,7 @@ export const TrainSaid = memo(({ said, given, moving, onTake }) => {
   if (!said) return html`<${Sentence} /><${Figures} /><${Skeleton} height=${null} className="skeleton-helps" />`;
   const at = `${said.batch.sequences.toLocaleString("en-US")} sequences of ${said.batch.seq.toLocaleString("en-US")} tokens a step, ${said.dtype}, ${said.stack}${said.stack_why ? ` (${said.stack_why})` : ""}.`;
   return html`<div class="train-said">
-      <${Sentence} text=${said.sentence} feasible=${said.feasible} />
+      <${Sentence} text=${said.sentence} feasible=${said.feasible} chip=${said.plan && { label: given ? "Plan" : "Best plan", text: said.plan, about: said.plan_words }} />
       <${Region} region=${said.region} />
       <p class="advice">${at} ${said.feasible && said.band} ${said.gradients ? `Gradients are ${said.gradients}.` : ""} ${moving && !given ? "" : said.searched}</p>
     </div>
