@@ -199,6 +199,29 @@ def test_something_is_shown_before_anything_is_computed(page: Any, page_address:
 
 
 @pytest.mark.slow
+def test_what_went_wrong_has_a_way_on(page: Any, page_address: str) -> None:
+    """A link that is not understood, a planner that cannot be reached, and a command without its lengths."""
+    page.goto(f"{page_address}{GIVEN}&price=5")
+    until(page, "the complaint", lambda: page.locator(".problem-input").count() == 1)
+    assert page.locator("#answer .skeleton, #answer .toolbar").count() == 0
+    page.route("**/api/ask", lambda route: route.abort())
+    page.get_by_role("button", name="Open the usual question").click()
+    until(page, "the way to try again", lambda: page.locator(".problem-network button").count() == 1)
+    page.unroute("**/api/ask")
+    page.evaluate("(hash) => { location.hash = hash; }", GIVEN)
+    until(page, "an answer", lambda: page.locator("#answer .sentence").count() == 1)
+    page.get_by_role("button", name="Judge a command").click()
+    page.locator("dialog textarea").fill("vllm serve meta-llama/Meta-Llama-3-8B --max-num-seqs 64")
+    page.get_by_label("Chips (such as h100:8)").fill("h100:1")
+    page.get_by_label("Prompt tokens").fill("1024")
+    page.locator("dialog").get_by_role("button", name="Judge", exact=True).click()
+    judged = page.locator("dialog h3", has_text="Judged")
+    until(page, "the judgement", lambda: judged.count() == 1)
+    assert "prompts of 1024 and outputs of 512 tokens" in judged.inner_text()
+    page.keyboard.press("Escape")
+
+
+@pytest.mark.slow
 def test_a_drag_of_the_best_plan_never_turns_red(page: Any, page_address: str) -> None:
     """Every stop has a plan, and says that it is not the best one yet."""
     opened(page, page_address, TRAIN)

@@ -3,7 +3,7 @@
 import { html, useLayoutEffect, useRef } from "./html.js";
 import { Skeleton } from "./card.js";
 import { Num } from "./number.js";
-import { linkedAnswer } from "./state.js";
+import { change, current, linkedAnswer, START } from "./state.js";
 
 /** What the link said of its answer, while nothing else is there; then nothing. */
 export function Linked({ linked }) {
@@ -11,12 +11,23 @@ export function Linked({ linked }) {
     <${Figures} figures=${linked.figures.map(([label, text]) => ({ label, number: { text } }))} />`;
 }
 
-const KINDS = { infeasible: "Does not fit", input: "Not understood", limit: "Too much for here", network: "Not reached", fault: "A fault" };
+const KINDS = {
+  infeasible: "Does not fit", input: "Not understood", limit: "Too much for here", network: "Not reached", fault: "A fault", busy: "Busy", refused: "Refused",
+};
+const PASSING = ["network", "busy", "limit", "fault"];
 
-/** A sentence of what is wrong or why it does not fit. */
-export function ErrorNote({ error }) {
+/** A sentence of what is wrong or why it does not fit, and a way to try again where that may help. */
+export function ErrorNote({ error, retry }) {
   if (!error) return null;
-  return html`<div class=${`problem problem-${error.kind}`} role="alert"><strong>${KINDS[error.kind] || "Wrong"}</strong><p>${error.text}</p></div>`;
+  return html`<div class=${`problem problem-${error.kind}`} role="alert"><strong>${KINDS[error.kind] || "Wrong"}</strong><p>${error.text}</p>
+    ${retry && PASSING.includes(error.kind) && html`<p><button type="button" class="button" onClick=${retry}>Try again</button></p>`}</div>`;
+}
+
+/** What stands in place of an answer that there is not: the way back to a question that has one. */
+function Nothing() {
+  const { tab } = current();
+  return html`<div class="nothing"><p>Nothing was worked out. Change the question, or begin from the one that this tab opens with.</p>
+    <p><button type="button" class="button" onClick=${() => change((old) => ({ ...old, view: {}, fields: { ...old.fields, [tab]: { ...START[tab] } } }))}>Open the usual question</button></p></div>`;
 }
 
 /** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. `toolbar` is placed under the headline; `old` says
@@ -34,9 +45,9 @@ export function AnswerArea({ answer, label = "Answer", toolbar, old = "", greyed
     <div class=${`progress${busy ? " progress-on" : ""}${progress == null ? " progress-open" : ""}`} aria-hidden="true">
       <div style=${{ transform: `scaleX(${progress == null ? 0.3 : Math.max(0.03, progress)})` }}></div></div>
     <p class=${`old-note${old ? " old-note-on" : ""}`} role="status">${old}</p>
-    <${ErrorNote} error=${error} />
+    <${ErrorNote} error=${error} retry=${answer.retry} />
     ${stale && html`<p class="stale about">Below is the answer to the last question that was understood.</p>`}
-    ${linked ? html`<${Linked} linked=${linked} />` : toolbar ? placed(children, toolbar) : children}
+    ${error && !stale ? html`<${Nothing} />` : linked ? html`<${Linked} linked=${linked} />` : toolbar ? placed(children, toolbar) : children}
   </section>`;
 }
 

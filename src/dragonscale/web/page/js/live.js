@@ -13,6 +13,7 @@ export function useAnswer(request) {
   const [answer, setAnswer] = useState(IDLE);
   const run = useRef({ controller: null, next: null, brief: false, whole: null, seen: false });
   const key = request && JSON.stringify(request);
+  const [again, setAgain] = useState(0);
   // a layout effect: the question goes out with the drawing of what caused it, not a frame later
   useLayoutEffect(() => {
     const own = run.current;
@@ -63,9 +64,16 @@ export function useAnswer(request) {
       start(key, input);
     }
     return undefined;
-  }, [key]);
+  }, [key, again]);
+  const lost = Boolean(answer.error) && answer.error.kind === "network";
+  useEffect(() => {
+    if (!lost) return undefined;
+    const back = () => setAgain((old) => old + 1);
+    window.addEventListener("online", back);
+    return () => window.removeEventListener("online", back);
+  }, [lost]);
   useEffect(() => () => { const { controller } = run.current; if (controller) controller.abort(); }, []);
-  return answer;
+  return { ...answer, retry: () => setAgain((old) => old + 1) };
 }
 
 /** Ask once, outside of any component: resolves to {panels, error}. */
