@@ -44,6 +44,8 @@ class RunTrainQuestion(Question):
     frozen: Text = shared.FROZEN
     capacity: Real = Real(None, "FACTOR")
     """Expert capacity factor; tokens beyond it are dropped. Without it none are; on GPUs before Hopper it is 1."""
+    balance: Real = Real(None, "COEFFICIENT")
+    """Coefficient of a loss that balances experts (0.01 and less are usual); none without it."""
     on: Thing = shared.ON.but(default="")
     """The slice whose planned step time to show beside the run."""
     kernels: Text = shared.PROFILE.but()
