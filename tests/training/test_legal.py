@@ -238,6 +238,7 @@ def test_what_our_own_program_runs(plan: str, runs: bool) -> None:
 )
 def test_what_our_own_program_does_not_run_of_a_model(model: str, plan: str, clause: str) -> None:
     assert clause in unrunnable(parse_plan(plan), load_model(model))
+    assert clause in " ".join(illegal(job(model, "h100:64", stack="dragonscale"), parse_plan(plan)))
 
 
 def test_stages_of_our_own_program_are_of_one_kind() -> None:

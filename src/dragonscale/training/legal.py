@@ -191,6 +191,8 @@ def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
             f"stack {name} has equal stages, and {layers} layers do not divide over pipe={plan.pipe}{chunks}; "
             f"take pipe={near}"
         )
+    if row.one_kind and (why := unlike_stages(name, plan, job.model)):
+        found.append(why)
     if layers_of(plan.offload) and plan.remat != "none":
         found.append(f"stack {name} recomputes nothing beside offload={plan.offload}; take remat=none")
     if layers_of(plan.offload) >= layers:
@@ -242,14 +244,19 @@ def unrunnable(plan: Plan, model: Transformer | None = None) -> str:
             return refused("dragonscale", row, plan, word)
     if model is None:
         return ""
+    return unlike_stages("dragonscale", plan, model) or uncomputed("dragonscale", row, model)
+
+
+def unlike_stages(name: str, plan: Plan, model: Transformer) -> str:
+    """That a stack whose stages are all of one kind of layer cannot deal a model's layers; empty if it can."""
     order, chunks = model.program().order, plan.pipe * plan.virtual
     most = longest_run(order)[1].times
     if plan.pipe > 1 and plan.layout != "even" and most < len(order):
-        return f"stack dragonscale has layout={plan.layout} where all layers are alike; take layout=even"
+        return f"stack {name} has layout={plan.layout} where all layers are alike; take layout=even"
     if plan.pipe > 1 and most + 2 * (plan.layout == "ends") < chunks:
         kind = f"stages of one kind of layer, and the longest run of equal ones has {most}, fewer than {chunks}"
-        return f"stack dragonscale has {kind} chunks; take pipe x virtual of at most {most}"
-    return uncomputed("dragonscale", row, model)
+        return f"stack {name} has {kind} chunks; take pipe x virtual of at most {most}"
+    return ""
 
 
 def read_ranks(plan: Plan, given: frozenset[str], stack: str, chips: str) -> tuple[Plan, str]:
