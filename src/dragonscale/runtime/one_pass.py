@@ -33,7 +33,7 @@ class PassSetting:
     policies go by), one that computes some einsums of an input and a weight better than XLA (None of the others), what
     adapters add is multiplied by, and, where documents are kept apart, the position at which that of each token of this
     chip begins [b, t]. `balance` is what a loss that balances experts weighs beside that of one token; where routers
-    are `watched`, passes tell the load of each expert."""
+    are `watched`, passes tell the load of each expert. With `fp8` the matmuls of layers are `runtime.narrow`'s."""
 
     numerics: Numerics
     dtype: Any = None
@@ -45,6 +45,7 @@ class PassSetting:
     begins: jax.Array | None = None
     balance: float = 0.0
     watched: bool = False
+    fp8: bool = False
 
 
 class LayerCache(Protocol):

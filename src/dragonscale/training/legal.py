@@ -63,7 +63,7 @@ def illegal_words(job: Job, plan: Plan) -> list[str]:
         return [f"stack {name} does not run on {chip.title}: it runs on {runs}; take --stack auto"]
     if lacking := uncomputed(name, row, job.model):
         return [f"{lacking}; take --stack auto"]
-    found = _formats(chip, name, row, plan.dtype)
+    found = _formats(chip, name, row, plan.dtype) or _experts_in(name, row, job.model, plan.dtype)
     found += [_no_axis(name, row, plan, axis) for axis in AXES if not _has_axis(row, plan, axis)]
     found += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, job.experts > 0)]
     return found
@@ -74,6 +74,13 @@ def uncomputed(name: str, row: Legality, model: Transformer) -> str:
     functions = {op.function for section in model.program().sections for op in section.ops}
     missing = sorted(functions.difference(row.functions)) if row.functions else []
     return f"stack {name} does not compute {' and '.join(missing)} of {model.name} yet" if missing else ""
+
+
+def _experts_in(name: str, row: Legality, model: Transformer, dtype: str) -> list[str]:
+    """That a stack does not multiply a model's experts in a format; empty if it does, or there are none."""
+    if dtype not in row.dense_formats or not any("e" in section.dims for section in model.program().sections):
+        return []
+    return [f"stack {name} does not multiply experts in {dtype} yet; take dtype=bf16"]
 
 
 def _formats(chip: Chip, name: str, row: Legality, dtype: str) -> list[str]:
@@ -244,6 +251,8 @@ def unrunnable(plan: Plan, model: Transformer | None = None) -> str:
             return refused("dragonscale", row, plan, word)
     if model is None:
         return ""
+    if dense := _experts_in("dragonscale", row, model, plan.dtype):
+        return dense[0]
     return unlike_stages("dragonscale", plan, model) or uncomputed("dragonscale", row, model)
 
 

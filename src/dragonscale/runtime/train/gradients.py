@@ -70,7 +70,8 @@ def remats_of(program: Program, policy: str) -> Remats:
 
 
 Statistics = dict[str, jax.Array]
-DTYPES = {"bf16": jnp.bfloat16, "fp32": jnp.float32}
+DTYPES = {"bf16": jnp.bfloat16, "fp32": jnp.float32, "fp8": jnp.bfloat16}
+"""What is computed in; of fp8, all but the matmuls of layers."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def step_gradients(
         adapters=order.adapter_scale,
         balance=order.run.balance * one,
         watched=watched and pipeline is None,
+        fp8=order.run.dtype == "fp8",
     )
     cost = _cost(order, program, setting, pipeline)
     part = (lambda tree: (tree, {})) if pipeline else partial(parted, program=program)
