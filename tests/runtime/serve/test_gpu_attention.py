@@ -185,6 +185,10 @@ def test_routing_of_few_tokens(routing: Routing, correction: float | None) -> No
     logits, x = normal(1, 1, 5, 6), normal(2, 1, 5, 4)
     added = None if correction is None else correction * jnp.arange(6.0)
     wanted, found = choose(logits, 3, routing, added), choose_few(logits, 3, routing, added, interpret=True)
+    parts = jnp.stack([logits[0] - 0.75, jnp.full((5, 6), 0.75)])  # the logits themselves are not read then
+    again = choose_few(0 * logits, 3, routing, added, parts, interpret=True)
+    assert again[0].tolist() == found[0].tolist()
+    numpy.testing.assert_allclose(again[1], found[1], atol=1e-6)
     assert found[0].tolist() == wanted.experts.tolist()
     numpy.testing.assert_allclose(found[1], wanted.weights, atol=1e-6)
     for experts, first in ((6, 0), (3, 3)):
