@@ -31,6 +31,7 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offload_rate: float = 0.0
     always_offloads: bool = False
     pads_stages: bool = False
+    strict_age: bool = False
     reference_copies: float = 0.0
     returned: tuple[str, ...] = ()
     name: str = ""

@@ -36,7 +36,8 @@ MOST_PACKED = 512
 class RlWork:
     """What a step has to do: `prompts` of `prompt` tokens on average, `samples` answers to each; the trainer reads
     old log-probabilities and a reference's, and updates `updates` times. Rewards take `reward_s` after the last answer
-    and `reward_passes` forward passes of the policy's size; with a `critic` there are values and updates of its own."""
+    and `reward_passes` forward passes of the policy's size; with a `critic` there are values and updates of its own.
+    Between the `turns` of an answer a tool takes `tool_s` on average."""
 
     model: Transformer
     prompts: int
@@ -51,6 +52,8 @@ class RlWork:
     reward_s: float = 0.0
     reward_passes: float = 0.0
     packed: bool = True
+    turns: int = 1
+    tool_s: float = 0.0
 
     @property
     def answers(self) -> int:
@@ -158,7 +161,9 @@ class RlStep:
     @property
     def fits(self) -> bool:
         """Whether each phase fits its chips."""
-        return math.isfinite(self.seconds) and self.hbm_bytes <= self.plan.job.slice.chip.visible
+        chips = (self.plan.job.slice.chip, self.plan.pool.chip)
+        held = zip((self.train_bytes, self.generation.hbm_bytes), chips, strict=True)
+        return math.isfinite(self.seconds) and all(size <= chip.visible for size, chip in held)
 
     def phase(self, name: str) -> float:
         """Seconds of a phase; 0 where there is none."""
@@ -212,9 +217,11 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     update = slower * first(verdict.seconds)
     forward = slower * (first(more.seconds) - first(verdict.seconds))
     deployment = deployed(plan)
-    made = generate(
-        deployment, work.prompt, work.lengths, work.answers, work.samples, plan.replicas, max(plan.ahead, 0.0)
-    )
+    shape = (deployment, work.prompt, work.lengths, work.answers, work.samples, plan.replicas)
+    made = generate(*shape, max(plan.ahead, 0.0))
+    if plan.ahead > 0 and plan.framework.strict_age:
+        # no answer is under way for longer than its age may be, so the longest has that many steps
+        made = replace(made, seconds=max(made.seconds, generate(*shape).seconds / math.ceil(plan.ahead)))
     weights, optimizer = (state_bytes(verdict, part) for part in ("weights", "optimizer"))
     moved = _moved(plan, deployment, weights + optimizer)
     swap = plan.framework.reference_copies * weights / chip.host_link
@@ -223,6 +230,8 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     scored = work.reward_s + work.reward_passes * forward
     phases = [
         Phase("generation", ROLLOUT, made.seconds + made.tokens * plan.framework.token_s(plan.mode), 0.0),
+        # the last answers wait for their tools; where others are begun ahead, those fill the time
+        Phase("tools", ROLLOUT, (work.turns - 1) * work.tool_s if plan.ahead <= 0 else 0.0, 0.0),
         Phase("reward", ROLLOUT, scored, 0.0),
         Phase("logprob", TRAINER, forward if work.old else 0.0, 0.0),
         Phase("reference", TRAINER, forward + swap if work.reference else 0.0, 0.0),
