@@ -80,6 +80,8 @@ class RlReport(Record):
     plans: list[RlPlanRow]
     bound_by: str = "memory"
     changes: list[RlChange] = []
+    files: dict[str, str] = {}
+    """The command of the best way, by its file's name, with `to`."""
     notes: list[str] = []
 
     @property

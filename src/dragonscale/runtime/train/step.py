@@ -123,7 +123,8 @@ def _over_learnt(gradients: Callable[..., tuple[jax.Array, Any]]) -> Callable[..
     """Of a mean over all tokens, whose losses are 0 where they are not learnt, that over those that are."""
 
     def scaled(params: Tree, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
-        share = tokens.size / jnp.maximum((goals(targets) >= 0).sum(), 1)
+        learnt = goals(targets) >= 0
+        share = learnt.size / jnp.maximum(learnt.sum(), 1)
         return jax.tree.map(lambda one: one * share, gradients(params, tokens, targets))
 
     return scaled
