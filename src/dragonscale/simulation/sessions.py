@@ -118,7 +118,7 @@ class _Session:
         own = range(self.base * SPAN + len(common), self.base * SPAN + -(-tokens // BLOCK)) if kind.shares else ()
         blocks = (*common, *own)
         size = BLOCK if blocks else 0
-        return SimulatedRequest(number, time, tokens, output, blocks, size, kind.number, kind.one.priority)
+        return SimulatedRequest(number, time, tokens, output, blocks, size, kind.number, kind.one.priority, self.base)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Mixed:
         def numbered(session: _Session, time: float, prompt: bool) -> SimulatedRequest | None:
             request = session.call(numbers, time, prompt)
             if request is not None and session.kind.shares:
-                under_way[request.number] = session
+                under_way[request.session] = session
             return request
 
         def first() -> Iterator[SimulatedRequest]:
@@ -147,7 +147,7 @@ class Mixed:
                 yield request
 
         def after(request: SimulatedRequest, now: float) -> SimulatedRequest | None:
-            session = under_way.pop(request.number, None)
+            session = under_way.pop(request.session, None)
             prompt, wait = session.kind.pause() if session is not None else (True, -1.0)
             return None if session is None or wait < 0 else numbered(session, now + wait, prompt)
 
