@@ -186,7 +186,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("cost", cost_text(report, first)),
         ("memory", memory_text(first, work.prompt + work.output)),
         ("bound by", bound),
-        ("to change", change),
+        ("would help", change),
         ("better", report.comparison, "key"),
         ("at best", bounds_text(first) if work.output > 1 else ""),
         ("prefill", prefill_text(report, first)),
