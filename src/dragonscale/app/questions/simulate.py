@@ -4,6 +4,13 @@ from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import PLAN, SHOW, Question, Real, Several, Switch, Text, Thing, Whole
 
 
+class TrafficQuestion(Question):
+    """A trace to describe."""
+
+    file: Text = Text(value="FILE", place=True, offers="files")
+    """A trace: Azure CSV, Mooncake JSONL, BurstGPT CSV or arrival_s,input_tokens,output_tokens; .gz too."""
+
+
 class SimulateQuestion(Question):
     """A fleet and its traffic; what is left out is taken from the plan file."""
 

@@ -69,6 +69,7 @@ class ClassTable(Strict, frozen=True):
     profile: list[float] = []
     every: str = "60s"
     pairs: list[tuple[int, int]] = []
+    later: list[tuple[int, int]] = []
     source: str = ""
     assumed: str = ""
 
@@ -98,7 +99,7 @@ class ClassTable(Strict, frozen=True):
         """What it says, without what everybody has and where it comes from."""
         usual = msgspec.to_builtins(ClassTable(self.name))
         own = {name: value for name, value in msgspec.to_builtins(self).items() if value != usual[name]}
-        hidden = ("name", "source", "assumed", "pairs", "profile")
+        hidden = ("name", "source", "assumed", "pairs", "later", "profile")
         return ", ".join(
             f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
             for name, value in own.items()

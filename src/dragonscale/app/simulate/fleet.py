@@ -197,6 +197,7 @@ def _class(one: ClassTable, rate: float, context: int | None) -> sim.TrafficClas
         read_prefixes(one.prefixes) if one.prefixes else None,
         one.priority,
         sim.Pairs(tuple(one.pairs)) if one.pairs else None,
+        sim.Pairs(tuple(one.later)) if one.later else None,
         context or sim.TrafficClass.most,
     )
 
