@@ -63,15 +63,15 @@ def test_a_fitted_generator_has_the_percentiles_of_the_trace(tmp_path: Path) -> 
 
 def test_a_trace_is_described_as_it_is() -> None:
     report = describe("mine", bursts(3000))
-    prompt, output = report.lengths
+    prompt, output = report.lengths["prompt"], report.lengths["output"]
     tokens = numpy.array([one.input_tokens for one in bursts(3000)])
-    assert (prompt.mean, prompt.p99, prompt.max) == (tokens.mean(), numpy.percentile(tokens, 99), tokens.max())
+    assert (prompt["mean"], prompt["p99"], prompt["max"]) == (tokens.mean(), numpy.percentile(tokens, 99), tokens.max())
     assert report.correlation < -0.2
     assert report.gap_cv > 1.2
     assert report.dispersion > 3
     assert report.peak > 1.5
     assert (report.sessions, report.turns, report.repeated) == (3000, 1.0, 0.0)
-    assert output.mean < prompt.mean
+    assert output["mean"] < prompt["mean"]
     labels = [row.label for row in traffic_sheet(report, False).blocks[1].rows]
     assert labels == ["requests", "rate", "bursts", "lengths"]
 

@@ -1,9 +1,9 @@
 """`dscale traffic`: what a trace is like, and a generator fitted to it.
 
 Lengths are kept as some hundred pairs of a prompt and its output, evenly from all of them, so that they stay together.
-Arrivals are a rate over time (as many parts as have some dozens of requests each) and the variation of the gaps between them
-in a time that runs as fast as that rate. Where the trace names the blocks of its prompts, a request that begins with
-the whole blocks of an earlier one is the next turn of its session; what first turns share is a prefix.
+Arrivals are a rate over time (in parts of some dozen requests) and the variation of gaps in a time that
+runs as fast as that rate. Where the trace names the blocks of its prompts, a request that begins with the whole blocks
+of an earlier one is the next turn of its session; what first turns share is a prefix.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy
 
 from dragonscale.app import grids
@@ -26,16 +25,7 @@ PAIRS, PARTS, OF_A_PART, WINDOW = 512, 240, 25, 10.0
 """Pairs of lengths and parts of the rate that are kept at most, requests of a part at least, and the seconds in which
 bursts are counted."""
 
-
-class TrafficLengths(msgspec.Struct):
-    """A distribution of tokens."""
-
-    name: str
-    mean: float
-    p50: float
-    p90: float
-    p99: float
-    max: float
+STATISTICS = ("mean", "p50", "p90", "p99", "max")
 
 
 class TrafficReport(Record):
@@ -47,7 +37,7 @@ class TrafficReport(Record):
     requests: int
     seconds: float
     requests_per_s: float | None
-    lengths: list[TrafficLengths]
+    lengths: dict[str, dict[str, float]]
     correlation: float
     gap_cv: float
     dispersion: float
@@ -95,7 +85,7 @@ def describe(name: str, requests: Sequence[SimulatedRequest]) -> TrafficReport:
         len(requests),
         seconds,
         rate,
-        [_lengths(*pair) for pair in zip(("prompt", "output"), tokens.T, strict=True)],
+        {name: _lengths(own) for name, own in zip(("prompt", "output"), tokens.T, strict=True)},
         float(numpy.corrcoef(tokens.T)[0, 1]) if min(tokens.std(axis=0)) > 0 else 0.0,
         float(gaps.std() / gaps.mean()) if seconds > 0 else 0.0,
         float(counts.var() / counts.mean()),
@@ -108,8 +98,9 @@ def describe(name: str, requests: Sequence[SimulatedRequest]) -> TrafficReport:
     )
 
 
-def _lengths(name: str, tokens: numpy.ndarray) -> TrafficLengths:
-    return TrafficLengths(name, float(tokens.mean()), *map(float, numpy.percentile(tokens, (50, 90, 99, 100))))
+def _lengths(tokens: numpy.ndarray) -> dict[str, float]:
+    percentiles = (float(numpy.percentile(tokens, int(name[1:]))) for name in STATISTICS[1:-1])
+    return dict(zip(STATISTICS, (float(tokens.mean()), *percentiles, float(tokens.max())), strict=True))
 
 
 def _pairs(tokens: Sequence[Any]) -> list[list[int]]:
@@ -152,12 +143,10 @@ def save_traffic(report: TrafficReport, path: str) -> str:
 
 def traffic_sheet(report: TrafficReport, _detail: bool) -> Sheet:
     """What the trace is like."""
-    rows = [
-        [name, *(f"{value:,.0f}" for value in rest)] for name, *rest in map(msgspec.structs.astuple, report.lengths)
-    ]
-    heads = ["tokens", "mean", "p50", "p90", "p99", "most"]
+    rows = [[name, *(f"{value:,.0f}" for value in own.values())] for name, own in report.lengths.items()]
     told = {"reuse": report if report.repeated else None, "sessions": report if report.turns > 1 else None}
-    return Sheet((Title(report.trace), grids.summary("traffic-facts", report, **told), table(heads, rows, "lengths")))
+    facts = grids.summary("traffic-facts", report, **told)
+    return Sheet((Title(report.trace), facts, table(["tokens", *STATISTICS], rows, "lengths")))
 
 
 bind(TrafficReport, Face(traffic_sheet, save=save_traffic))
