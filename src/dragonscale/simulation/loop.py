@@ -105,6 +105,7 @@ class Simulation:
         self.fleet, self.options, self.overhead_s = fleet, options, fleet.overhead_s
         self.context = fleet.context or inf
         self.tally = Tally(options.limits, first, last, options.keep)
+        self.kinds = [Tally(limits, first, last, False) for limits in options.classes]
         self.series = Series(SERIES)
         self.shared = Shared(self.tally, self.series, options.seed, options.leap, self._finished, self._send)
         if options.events:
@@ -194,6 +195,8 @@ class Simulation:
 
     def _arrive(self, request: SimulatedRequest, now: float) -> None:
         tally = self.tally
+        if self.kinds:
+            self.kinds[request.kind].arrive(request)
         if tally.arrive(request):
             self.shared.log.settle()
             tally.open = request.number == tally.first
@@ -230,6 +233,8 @@ class Simulation:
 
     def _refuse(self, request: SimulatedRequest, reason: str, now: float) -> None:
         self.tally.refuse(request, reason)
+        if self.kinds:
+            self.kinds[request.kind].refuse(request, reason)
         self._follow(request, now)
 
     def _follow(self, request: SimulatedRequest, now: float) -> None:
@@ -241,6 +246,8 @@ class Simulation:
     def _finished(self, sequence: Sequence, replica: Replica, now: float) -> None:
         tally, shared = self.tally, self.shared
         tally.finish(sequence, now, replica.index)
+        if self.kinds:
+            self.kinds[sequence.request.kind].finish(sequence, now, replica.index)
         if len(shared.log.rows) > FRESH or len(shared.log.queues) > FRESH:
             shared.log.settle()
         if tally.finished >= self.next_finished:
@@ -309,4 +316,5 @@ class Simulation:
                     if replica.busy and replica.began < self.now:
                         replica.settle(self.now)
         self.shared.log.settle()
-        self.tally.settle()
+        for tally in (self.tally, *self.kinds):
+            tally.settle()

@@ -45,16 +45,15 @@ class Replica(ReplicaState):
 
     def submit(self, sequence: Sequence, now: float) -> None:
         """A request is routed here."""
-        alone = not self.waiting
         self.count_queue(now)
-        self.waiting.append(sequence)
+        first = self.enqueue(sequence)
         self.load += 1
         if not sequence.ready:
             self.unprefilled += sequence.context
         sequence.seen = 0.0
         if not self.busy:
             self.wake(now)
-        elif alone and self.steps > 1 and can_admit(self, sequence):
+        elif first and self.steps > 1 and can_admit(self, sequence):
             sequence.seen = self._first_look(now)
             self._cut(int(sequence.seen - self.iterations))
         elif self.looks_late:

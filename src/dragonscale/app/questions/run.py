@@ -13,6 +13,8 @@ class RunTrainQuestion(Question):
     data: Several = Several("", "FILES", offers="files")
     """Token files (.bin of uint16 or uint32, .npy), documents (.txt, .jsonl, .parquet), a folder or a dataset of the
     Hugging Face Hub (org/name), several with commas; * works. Or synthetic."""
+    mask_documents: Switch = Switch()
+    """Keep the documents of a sequence apart: attention does not cross from one into the next."""
     tokenizer: Text = Text("", "FOLDER", offers="files")
     """The folder of tokenizer.json for documents, where it is not with the weights or the model; bytes: none."""
     eval_data: Several = Several("", "FILES", offers="files")

@@ -104,7 +104,7 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     check_installed(NEEDED, *EXTRA)
     given = {name: value for name, value in vars(question).items() if name not in NO_SETTINGS}
     given |= {name: [path for path in given[name].split(",") if path] for name in ("data", "eval_data")}
-    changes = {name: value for name, value in given.items() if value not in (None, "", [])}
+    changes = {name: value for name, value in given.items() if value not in (None, "", []) and value is not False}
     check_named(question.model, question.on)
     model = written(with_assumed(question.model, question.assume, question.family))
     tuned = {name: getattr(question, name) for name in TUNED}

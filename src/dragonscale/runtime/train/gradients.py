@@ -87,7 +87,8 @@ class Leaf:
 def step_gradients(
     order: Order, program: Program, numerics: Numerics, mesh: Mesh, mixing: Mixing | None = None
 ) -> Callable[..., tuple[jax.Array, Any]]:
-    """The mean loss and its gradients: of (params, tokens [passes, b, t], targets)."""
+    """The mean loss and its gradients: of (params, tokens [passes, b, t], targets). Tokens [passes, b, t, 2] have
+    beside each the position where its document begins, before which it sees nothing."""
     place = place_of(order.plan, program)
     plan = order.plan
     pipeline = Pipeline(mesh, plan.schedule, plan.virtual, plan.layout) if plan.pipe > 1 else None
@@ -170,7 +171,8 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
     remats = remats_of(program, order.plan.remat)
 
     def cost(weights: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
-        logits = forward(weights, program, tokens, setting, run.seq, remats)
+        apart = replace(setting, begins=tokens[..., 1]) if tokens.ndim > 2 else setting
+        logits = forward(weights, program, tokens[..., 0] if tokens.ndim > 2 else tokens, apart, run.seq, remats)
         found = losses(logits, targets, place, split)
         with jax.named_scope("loss"):
             return found.sum() / share

@@ -37,6 +37,7 @@ from dragonscale.runtime.experts import expands
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.place import mesh_of
 from dragonscale.runtime.safetensors import SafeTensors
+from dragonscale.runtime.train.adam8 import block_sizes
 from dragonscale.runtime.train.documents import TOKENIZER_FILES, tokenizer_folder
 from dragonscale.runtime.train.feeding import Exam, feed, open_data
 from dragonscale.runtime.train.gradients import DTYPES
@@ -178,7 +179,7 @@ def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | Non
     order = settle_capacity(order, expands(program))
     tokens = open_data(order, program, order.run.data)
     trainer = make_trainer(order, program, numerics, _mesh(order), masked=tokens.masked)
-    kept = _checkpoints(order, tokens, str(program))
+    kept = _checkpoints(order, tokens, str(program), trainer)
     try:
         with Stop().listening() as stop, memory_errors(order, model, trainer.mesh.local_devices[0]):
             exam = Exam(order, program, trainer)
@@ -201,7 +202,7 @@ def _mesh(order: Order) -> Mesh:
     return mesh
 
 
-def _checkpoints(order: Order, tokens: TokenSource, program: str) -> "Checkpoints | None":
+def _checkpoints(order: Order, tokens: TokenSource, program: str, trainer: Trainer) -> "Checkpoints | None":
     if not order.run.checkpoints:
         return None
     from dragonscale.runtime.train.checkpoints import Checkpoints  # with Orbax, which a run without them does not need
@@ -209,6 +210,7 @@ def _checkpoints(order: Order, tokens: TokenSource, program: str) -> "Checkpoint
     facts = {
         "model": hashlib.sha256(program.encode()).hexdigest()[:16],
         "optimizer": order.plan.optimizer,
+        **({"blocks": block_sizes(trainer.shape["optimizer"])} if order.plan.optimizer == "adam8" else {}),
         **({"alpha": order.adapter_scale, "frozen": order.tuning.frozen} if order.tuning.rank else {}),
         "data": tokens.fingerprint,
         **{name: getattr(order.run, name) for name in ("seed", "batch", "seq")},
