@@ -162,10 +162,31 @@ def regime(name: str, given: list[Any], named: dict[str, Any]) -> str:
 
 def _bound(name: str, signature: inspect.Signature, given: list[Any], named: dict[str, Any]) -> inspect.BoundArguments:
     named = {_own(key, signature): value for key, value in named.items()}
+    given = _in_place(signature, given)
     try:
         bound = signature.bind(*given, **named)
     except TypeError:
         raise _wrong_call(name, signature, given, named) from None
+    try:
+        return _taken(name, signature, bound)
+    except InputError as error:
+        raise InputError(f"{str(error).removesuffix('.')}; write {call_text(name)}.") from None
+
+
+def _in_place(signature: inspect.Signature, given: list[Any]) -> list[Any]:
+    """What is given, with a chip and a number that stand in each other's place exchanged: chips_to_hold(140GB, v5e)."""
+    named = [str(one.annotation) for one in signature.parameters.values()][: len(given)]
+    places = [any(kind in text for kind in ("Chip", "Slice", "Rates", "Mesh", "Switches")) for text in named]
+    chips = [isinstance(one, Chip | Slice) for one in given]
+    wrong = [place for place, (takes, has) in enumerate(zip(places, chips, strict=False)) if takes != has]
+    if len(wrong) == 2 and sum(chips) == sum(places) == 1:
+        one, two = wrong
+        given = [*given]
+        given[one], given[two] = given[two], given[one]
+    return given
+
+
+def _taken(name: str, signature: inspect.Signature, bound: inspect.BoundArguments) -> inspect.BoundArguments:
     kinds = signature.parameters
     for key, value in bound.arguments.items():
         if kinds[key].kind is inspect.Parameter.VAR_POSITIONAL:
