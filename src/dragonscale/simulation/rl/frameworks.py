@@ -32,6 +32,7 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     always_offloads: bool = False
     returned: tuple[str, ...] = ()
     name: str = ""
+    sleeps: bool = True
 
     def slower(self, mode: str) -> float:
         """What generation takes over one that returns tokens alone."""

@@ -199,7 +199,7 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
         Phase("update", TRAINER, update, 0.0),
         Phase("weight transfer", BETWEEN, sent, 0.0),
     ]
-    if plan.mode == "colocated":
+    if plan.mode == "colocated" and plan.framework.sleeps:
         phases.append(Phase("offload", BETWEEN, switching_seconds(plan.framework, moved, chip.host_link), 0.0))
     shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode != "colocated")
     return RlStep(plan, work, shown, made, trainer_bytes(work, verdict), moved)
