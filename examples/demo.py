@@ -1,4 +1,4 @@
-"""The main job in a minute: how to split LLaMA-3 70B over 2,048 TPU v5p, why, what would change it; then how to serve it.
+"""The main job in a minute: how to split LLaMA-3 70B over 2,048 TPU v5p, why, what would change it; how to serve it.
 
 Each step is a `dscale` command that you can repeat with your own model and chips.
 """
