@@ -84,7 +84,7 @@ def serve():
     return ask
 
 
-@command(RlQuestion, PLANNING, "reinforcement-learning", ("explain",))
+@command(RlQuestion, PLANNING, "reinforcement-learning", ("explain", "timeline"))
 def rl():
     """How to run reinforcement learning: pools, plans of trainer and engine, phases of a step, what bounds it.
 
