@@ -69,7 +69,8 @@ def route(op: Op, run: SectionPass) -> None:
     served = run.setting.mixing.few > 0
     if run.setting.balance or run.setting.watched:
         logits = _balanced(op, run, logits, correction)
-    chosen = experts.choose(logits, run.section.dims["x"], run.numerics.routing, correction, served)
+    parts = _router_parts(op, run, logits) if served else None
+    chosen = experts.choose(logits, run.section.dims["x"], run.numerics.routing, correction, served, parts)
     run.put(op, chosen)
     run.layouts[op.output.name] = run.held(op.inputs[0])
 
@@ -89,6 +90,21 @@ def _balanced(op: Op, run: SectionPass, logits: jax.Array, correction: jax.Array
         return logits
     length = logits.shape[1] * ways
     return experts.balanced(logits, counts * (setting.balance * count / (each * length * copies)), routing.score)
+
+
+def _router_parts(op: Op, run: SectionPass, logits: jax.Array) -> jax.Array | None:
+    """A router's logits of few tokens as the parts [S, T, e] that a GPU's matmul leaves to be added up."""
+    from dragonscale.runtime.serve.gpu_matmul import few_parts  # Pallas: others need not load it
+
+    name = op.inputs[0].name
+    lines = [line for line in run.section.ops if line.output is not None and line.output.name == name]
+    router = lines[0]
+    if [line.function for line in lines] != ["einsum", "route"] or run.held(op.inputs[0]).partial:
+        return None
+    x = run.operand(router.inputs[0], router)
+    weight = run.weight(router.weights[0], router, x.dtype)
+    fits = isinstance(weight, jax.Array) and weight.shape == (x.shape[-1], logits.shape[-1])
+    return few_parts(x.reshape(-1, x.shape[-1]), weight) if fits else None
 
 
 def dispatch(op: Op, run: SectionPass) -> None:

@@ -89,6 +89,10 @@ NOBODY = -(2**30)
 def slotted(x: jax.Array, chosen: ExpertChoice, experts: int, first: jax.Array | int = 0) -> ExpertRows:
     """All tokens for every expert that one of them chose, of `experts` from the `first` on: the router's weights are
     zero for the others. Nothing is sorted, no row is moved."""
+    if chosen.weights.size == chosen.weights.shape[-1] and isinstance(first, int):  # one token: its experts are all
+        owner, scale = chosen.experts.reshape(-1) - first, chosen.weights.reshape(-1, 1)
+        there = Slots(owner, jnp.full(1, owner.size, jnp.int32))
+        return ExpertRows(x.reshape(1, -1), there.count, owner[:, None], owner, scale, slots=there)
     if jax.default_backend() == "gpu":
         from dragonscale.runtime.serve.gpu_routing import slots_of_few
 
@@ -173,14 +177,19 @@ def tile_height(rows: int, experts: int) -> int:
 
 
 def choose(
-    logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None, served: bool = False
+    logits: jax.Array,
+    count: int,
+    routing: Routing,
+    correction: jax.Array | None = None,
+    served: bool = False,
+    parts: jax.Array | None = None,
 ) -> ExpertChoice:
     """The best `count` experts of each token by its router's logits [b, t, e]; `correction` is added for the choice
-    only. For what is `served` a GPU has a kernel, without gradients."""
+    only. For what is `served` a GPU has a kernel, without gradients; it takes logits as `parts` too."""
     if served and routing.groups == 1 and jax.default_backend() == "gpu":
         from dragonscale.runtime.serve.gpu_routing import choose_few
 
-        return ExpertChoice(*choose_few(logits, count, routing, correction))
+        return ExpertChoice(*choose_few(logits, count, routing, correction, parts))
     logits = logits.astype(jnp.float32)
     scores = jax.nn.sigmoid(logits) if routing.score == "sigmoid" else jax.nn.softmax(logits, -1)
     ranked = logits if routing.score == "after" else scores

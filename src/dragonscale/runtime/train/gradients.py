@@ -41,6 +41,7 @@ from dragonscale.runtime.parameters import Weight, merged, parted, weights_of
 from dragonscale.runtime.pipeline import Pipeline, arranged, pipelined_layers, pipelined_sum
 from dragonscale.runtime.place import BATCH, Place, place_of
 from dragonscale.runtime.scopes import weight_scope
+from dragonscale.runtime.train.rewarded import Rewarded, goals
 from dragonscale.runtime.train.settings import Order
 from dragonscale.training.plan import layer_policies, layers_of
 
@@ -100,8 +101,7 @@ def step_gradients(
     place = place_of(order.plan, program)
     plan = order.plan
     pipeline = Pipeline(mesh, plan.schedule, plan.virtual, plan.layout) if plan.pipe > 1 else None
-    leaves = _leaves(program, place, pipeline)
-    specs = jax.tree.map(lambda leaf: to_partition_spec(leaf.state), leaves, is_leaf=_is_leaf)
+    leaves, specs = layouts(program, place, pipeline)
     share = mixing or Mixing(order.run.capacity or None)
     one = place.ways(("tensor",)) if pipeline else 1 / (order.run.batch // order.passes * order.run.seq)
     setting = PassSetting(
@@ -133,6 +133,24 @@ def step_gradients(
 
 def _is_leaf(value: Any) -> bool:
     return isinstance(value, Leaf)
+
+
+def layouts(program: Program, place: Place, pipeline: Pipeline | None) -> tuple[Any, Any]:
+    """The layouts of every weight, and how its state is split over the mesh."""
+    leaves = _leaves(program, place, pipeline)
+    return leaves, jax.tree.map(lambda leaf: to_partition_spec(leaf.state), leaves, is_leaf=_is_leaf)
+
+
+def at_rest(order: Order, place: Place, leaves: Any, tree: Any) -> Any:
+    """Weights as they lie between uses: under ZeRO-3 as the state does, else in the compute type, brought together."""
+
+    def ready(leaf: Leaf, value: Any) -> Any:
+        with jax.named_scope(leaf.scope):
+            if order.plan.zero == 3 or isinstance(value, Packed):
+                return value
+            return place.bring(value.astype(DTYPES[order.run.dtype]), leaf.state, leaf.rest)
+
+    return jax.tree.map(ready, leaves, tree, is_leaf=_is_leaf)
 
 
 def _leaves(program: Program, place: Place, pipeline: Pipeline | None) -> Any:
@@ -201,9 +219,9 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
         apart = replace(setting, begins=tokens[..., 1]) if tokens.ndim > 2 else setting
         own = tokens[..., 0] if tokens.ndim > 2 else tokens
         logits, loads = forward_and_loads(weights, program, own, apart, run.seq, remats)
-        found = losses(logits, targets, place, split)
+        found = losses(logits, goals(targets), place, split)
         with jax.named_scope("loss"):
-            return found.sum() / share, loads
+            return (targets.objective(found) if isinstance(targets, Rewarded) else found).sum() / share, loads
 
     return cost
 
@@ -213,15 +231,9 @@ def _summed(
 ) -> Callable[..., tuple[Statistics, Any]]:
     """The mean over passes, of (params, tokens, targets), with gradients of the trained ones (the first `part` of a
     tree) in the layout of the state."""
-    dtype = DTYPES[order.run.dtype]
     sharded, early = order.plan.zero == 3, order.plan.zero >= 2
 
     trained = part(leaves)[0]
-
-    def ready(leaf: Leaf, value: Any) -> Any:
-        with jax.named_scope(leaf.scope):
-            frozen = isinstance(value, Packed)
-            return value if sharded or frozen else place.bring(value.astype(dtype), leaf.state, leaf.rest)
 
     def reduced(leaf: Leaf, slope: jax.Array) -> jax.Array:
         with jax.named_scope(f"{leaf.scope}/gradient"):
@@ -235,8 +247,8 @@ def _summed(
         with jax.named_scope(f"{leaf.scope}/gradient"):
             return jnp.add(total, more)
 
-    def over(function: Any, *trees: Any, leaves: Any = trained) -> Any:
-        return jax.tree.map(function, leaves, *trees, is_leaf=_is_leaf)
+    def over(function: Any, *trees: Any) -> Any:
+        return jax.tree.map(function, trained, *trees, is_leaf=_is_leaf)
 
     def gradients(weights: Any, tokens: jax.Array, targets: jax.Array) -> tuple[Any, Any]:
         own, rest = part(weights)
@@ -246,16 +258,17 @@ def _summed(
         return found, over(reduced, slopes) if early and not sharded else slopes
 
     def summed(tree: Any, tokens: jax.Array, targets: jax.Array) -> tuple[Statistics, Any]:
-        weights = over(ready, tree, leaves=leaves)
+        weights = at_rest(order, place, leaves, tree)
 
         def more(total: Any, pair: Any) -> tuple[Any, None]:
             found, slopes = gradients(weights, *pair)
             return (jax.tree.map(jnp.add, total[0], found), over(added, total[1], slopes)), None
 
+        first = jax.tree.map(lambda one: one[0], (tokens, targets))
         if len(tokens) == 1:
-            found, slopes = gradients(weights, tokens[0], targets[0])
+            found, slopes = gradients(weights, *first)
         else:
-            shapes = jax.eval_shape(gradients, weights, tokens[0], targets[0])
+            shapes = jax.eval_shape(gradients, weights, *first)
             zeros = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
             total, _ = jax.lax.scan(more, zeros, (tokens, targets))
             with jax.named_scope("optimizer/gradient"):

@@ -236,7 +236,7 @@ def _run(
             f"--profile {profiler.steps} records after {WARM} steps that warm up, and the run has "
             f"{order.run.steps - done} left; give --steps {done + WARM + profiler.steps} or more."
         )
-    state = _first_state(order, trainer) if begun is None or order.tuning.rank else {}
+    state = first_state(order, trainer) if begun is None or order.tuning.rank else {}
     if begun is not None and kept is not None:
         state |= kept.restore(_saved(trainer.shape))
     clock = Clock(order, model, trainer)
@@ -280,7 +280,7 @@ def _saved(state: State) -> State:
     return {name: value for name, value in state.items() if name != "frozen"}
 
 
-def _first_state(order: Order, trainer: Trainer) -> State:
+def first_state(order: Order, trainer: Trainer) -> State:
     """Random weights, or those of a Hugging Face checkpoint; adapters are random."""
     run = order.run
     if not run.weights:

@@ -31,6 +31,7 @@ from dragonscale.runtime.parameters import (
 from dragonscale.runtime.place import BATCH, rules_of
 from dragonscale.runtime.train.gradients import Statistics, step_gradients
 from dragonscale.runtime.train.optimizers import optimizer, placed
+from dragonscale.runtime.train.rewarded import goals
 from dragonscale.runtime.train.settings import Order
 
 State = dict[str, Any]
@@ -129,7 +130,8 @@ def _over_learnt(gradients: Callable[..., tuple[Statistics, Any]]) -> Callable[.
     """Of a mean over all tokens, whose losses are 0 where they are not learnt, that over those that are."""
 
     def scaled(params: Tree, tokens: jax.Array, targets: jax.Array) -> tuple[Statistics, Any]:
-        share = targets.size / jnp.maximum((targets >= 0).sum(), 1)
+        learnt = goals(targets) >= 0
+        share = learnt.size / jnp.maximum(learnt.sum(), 1)
         found, slopes = gradients(params, tokens, targets)
         return found | {"loss": found["loss"] * share}, jax.tree.map(lambda one: one * share, slopes)
 
