@@ -188,7 +188,8 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     state = state_bytes(verdict)
     moved = _moved(plan, deployment, state)
     volume = count_parameters(work.model).total * dtype_bytes(plan.rollout.weights)
-    sent = transfer_seconds(plan.framework.method(plan.mode), volume, network_card(job.slice), job.slice.chips)
+    card = network_card(job.slice) if plan.framework.sleeps else math.inf
+    sent = transfer_seconds(plan.framework.method(plan.mode), volume, card, job.slice.chips)
     scored = work.reward_s + work.reward_passes * forward
     phases = [
         Phase("generation", ROLLOUT, made.seconds * plan.framework.slower(plan.mode), 0.0),
