@@ -43,6 +43,10 @@ class RlQuestion(Question):
     """A reward model; a rule that takes no time without it."""
     reward_s: flag.Duration = flag.Duration("", "TIME")
     """What rewards take after the last answer (2s): a sandbox, a judge behind an API."""
+    turns: Whole = Whole(1, "N", limits=(1, 1000))
+    """Turns of an answer, with a tool call between them."""
+    tool_s: flag.Duration = flag.Duration("", "TIME")
+    """What a tool call takes on average (2s), while the answer makes no tokens."""
     reference: Switch = Switch(None)
     """Whether a reference's log-probabilities are read for a KL term; by --algorithm without it."""
     stack: Text = Text("auto", "STACK", SOFTWARE)
@@ -57,6 +61,16 @@ class RlQuestion(Question):
     """Steps that answers may be ahead of the trainer in an asynchronous run (0.3, 1, 4); 1 without it."""
     ratio: Real = Real(None, "PART", PLAN, limits=(0.01, 0.99))
     """The part of the chips that generates, of two pools; without it a quarter, half and three quarters."""
+    rollout_on: Thing = shared.ON.but(default="", group=PLAN)
+    """Generate on other chips than --on, which train (h20:64): two pools."""
+    steps: Whole = Whole(None, "N", limits=(1, 10_000))
+    """Simulate the best way for so many steps, event by event: queue, staleness, failures; --timeline writes it."""
+    seed: Whole = Whole(0, "N", limits=(0, 2**32))
+    """The same seed gives the same run."""
+    mtbf: flag.Duration = flag.Duration("", "TIME")
+    """Time between failures of a replica of the engine in a simulated run; none fails without it."""
+    engines: Text = Text("", "STEP:N,…", PLAN)
+    """Replicas of the engine from a step of the simulated run on (50:12,100:8)."""
     top: Whole = Whole(5, "N", SHOW, limits=(1, 100))
     """How many of the best ways to show."""
     to: Text = Text("", "NAME", FILES, offers=("verl", "nemo-rl", "openrlhf", "slime", "trl"))
