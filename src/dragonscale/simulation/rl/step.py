@@ -226,7 +226,8 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     moved = _moved(plan, deployment, weights + optimizer)
     swap = plan.framework.reference_copies * weights / chip.host_link
     volume = count_parameters(work.model).total * dtype_bytes(plan.rollout.weights)
-    sent = transfer_seconds(plan.framework.method(plan.mode), volume, network_card(job.slice), job.slice.chips)
+    card = network_card(job.slice) if plan.framework.sleeps else math.inf
+    sent = transfer_seconds(plan.framework.method(plan.mode), volume, card, job.slice.chips)
     scored = work.reward_s + work.reward_passes * forward
     phases = [
         Phase("generation", ROLLOUT, made.seconds + made.tokens * plan.framework.token_s(plan.mode), 0.0),
