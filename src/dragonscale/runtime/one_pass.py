@@ -29,8 +29,8 @@ Note = Callable[[jax.Array, str], jax.Array]
 class PassSetting:
     """What all passes of a model share: its arithmetic, what it computes in (None: in the weights' own type), where
     things lie, how tokens reach experts, a function that marks each tensor of the program by its name (which remat
-    policies go by), one that computes some einsums of an input and a weight better than XLA (None of the others), and
-    what adapters add is multiplied by."""
+    policies go by), one that computes some einsums of an input and a weight better than XLA (None of the others), what
+    adapters add is multiplied by, and a function that computes some norms of a pass better than XLA, saying so."""
 
     numerics: Numerics
     dtype: Any = None
@@ -39,6 +39,7 @@ class PassSetting:
     note: Note = lambda value, _: value
     multiply: Callable[[str, jax.Array, jax.Array], jax.Array | None] = lambda *_: None
     adapters: float = 1.0
+    normed: Callable[[Op, Any], bool] = lambda *_: False
 
 
 class LayerCache(Protocol):
@@ -67,7 +68,8 @@ class Routed:
 class SectionPass:
     """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t];
     `stored` is the cache of this layer while decoding; `kept` collects what the layer wants cached. `layouts` says how
-    each tensor lies, `forms` holds those that were brought elsewhere for a line, `products` those of joined weights."""
+    each tensor lies, `forms` holds those that were brought elsewhere for a line, `products` those of joined weights,
+    `before` what something was last added to."""
 
     section: Section
     setting: PassSetting
@@ -81,6 +83,7 @@ class SectionPass:
     forms: dict[tuple[str, Array], jax.Array] = field(default_factory=dict)
     routed: Routed | None = None
     products: Tensors = field(default_factory=dict)
+    before: Tensors = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.numerics, self.place = self.setting.numerics, self.setting.place
