@@ -208,6 +208,28 @@ def choose(
     return ExpertChoice(experts, weights * routing.scale)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def balanced(logits: jax.Array, weights: jax.Array, score: str) -> jax.Array:  # noqa: ARG001 (gradient's)
+    """A router's logits [b, t, e] as they are. Their gradient has that of a balancing loss added: of each token's
+    probabilities, times the weights [b, e] of its sequence (how often each expert was chosen there), the sum."""
+    return logits
+
+
+def _balanced_backward(score: str, saved: tuple[jax.Array, jax.Array], slope: jax.Array) -> tuple[jax.Array, jax.Array]:
+    logits, weights = saved
+
+    def weighed(logits: jax.Array) -> jax.Array:
+        wide = logits.astype(jnp.float32)
+        shares = jax.nn.sigmoid(wide) if score == "sigmoid" else jax.nn.softmax(wide, -1)
+        shares = shares / shares.sum(-1, keepdims=True)
+        return (shares * weights[:, None]).sum()
+
+    return (slope + jax.grad(weighed)(logits)).astype(slope.dtype), jnp.zeros_like(weights)
+
+
+balanced.defvjp(lambda logits, weights, _: (logits, (logits, weights)), _balanced_backward)
+
+
 def _best_groups(ranked: jax.Array, routing: Routing) -> jax.Array:
     """Only experts of the groups whose two best have the highest sum."""
     shape = ranked.shape

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 
 from dragonscale.models.program import Op, Section
 from dragonscale.physics.notation import Array
@@ -30,7 +31,10 @@ class PassSetting:
     """What all passes of a model share: its arithmetic, what it computes in (None: in the weights' own type), where
     things lie, how tokens reach experts, a function that marks each tensor of the program by its name (which remat
     policies go by), one that computes some einsums of an input and a weight better than XLA (None of the others), what
-    adapters add is multiplied by, and a function that computes some norms of a pass better than XLA, saying so."""
+    adapters add is multiplied by, and, where documents are kept apart, the position at which that of each token of this
+    chip begins [b, t]. `balance` is what a loss that balances experts weighs beside that of one token; where routers
+    are `watched`, passes tell the load of each expert. With `fp8` the matmuls of layers are `runtime.narrow`'s.
+    `normed` computes some norms of a pass better than XLA, and says whether it did."""
 
     numerics: Numerics
     dtype: Any = None
@@ -39,6 +43,10 @@ class PassSetting:
     note: Note = lambda value, _: value
     multiply: Callable[[str, jax.Array, jax.Array], jax.Array | None] = lambda *_: None
     adapters: float = 1.0
+    begins: jax.Array | None = None
+    balance: float = 0.0
+    watched: bool = False
+    fp8: bool = False
     normed: Callable[[Op, Any], bool] = lambda *_: False
 
 
@@ -68,8 +76,9 @@ class Routed:
 class SectionPass:
     """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t];
     `stored` is the cache of this layer while decoding; `kept` collects what the layer wants cached. `layouts` says how
-    each tensor lies, `forms` holds those that were brought elsewhere for a line, `products` those of joined weights,
-    `before` what something was last added to."""
+    each tensor lies, `forms` holds those that were brought elsewhere for a line, `products` those of joined weights;
+    `load` is how many of this chip's tokens each expert was chosen by, where that is watched; `before` what something
+    was last added to."""
 
     section: Section
     setting: PassSetting
@@ -84,6 +93,7 @@ class SectionPass:
     routed: Routed | None = None
     products: Tensors = field(default_factory=dict)
     before: Tensors = field(default_factory=dict)
+    load: jax.Array | None = None
 
     def __post_init__(self) -> None:
         self.numerics, self.place = self.setting.numerics, self.setting.place
@@ -170,3 +180,12 @@ class SectionPass:
     def positions_of(self, array: Array) -> jax.Array:
         """Of the tokens that this chip has of a tensor [b, t, …]."""
         return self.place.part(self.positions, 1, array.dims[1].axes)
+
+    def begins_of(self, array: Array) -> jax.Array:
+        """Where the documents of the same tokens begin; 0 where they are not kept apart."""
+        rest = tuple(axis for axis in array.dims[1].axes if axis != "context")
+        return (
+            jnp.zeros((1, 1), jnp.int32)
+            if self.setting.begins is None
+            else self.place.part(self.setting.begins, 1, rest)
+        )

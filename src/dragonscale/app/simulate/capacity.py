@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.simulate.missed import missed_targets, worst_ratio
+from dragonscale.app.simulate.rate_search import TOLERANCE, largest_rate
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
-from dragonscale.serving.targets import LatencyTarget
 from dragonscale.simulation import (
     Fleet,
+    Mixed,
     OpenLoop,
     Replay,
     SimulationOptions,
@@ -27,8 +29,6 @@ FEWEST, MOST = 3_000, 20_000
 """Requests of one run, at least and (unless more are under way at once) at most."""
 TURNS = 8
 """Requests of one run over those that are under way at once: batches must turn over several times."""
-TOLERANCE = 1.03
-"""The largest rate that meets the targets is known when one so much larger does not."""
 BELOW = 0.96
 """What a fleet serves while requests wait is believed if so much of it holds."""
 MOST_RUNS = 9
@@ -43,8 +43,6 @@ MOST_REPLICAS = 4
 """Larger fleets of one pool are run as one of this size with the same load on each replica."""
 MORE_RUNS = 8
 """Runs that look for the fewest replicas, of both pools at once."""
-REFUSED = 0.01
-"""A mean says nothing of requests that were refused: no more than so many may have been."""
 HELPS = 1.1
 """A setting is tried with more replicas that is so much better than the one asked for."""
 WHOLE_RUNS, WIDER = 3, 1.1
@@ -69,6 +67,8 @@ class Trial:
     load: Backlog | None
     holds: bool
     missed: dict[str, float]
+    worst: float = math.inf
+    """The statistic nearest to its target or furthest above it, over the target; infinite where the queue grows."""
 
     @property
     def good(self) -> bool:
@@ -90,21 +90,6 @@ class FleetCapacity:
     runs: int
     requests: int
     change: dict[str, Any] = field(default_factory=dict)
-
-
-def missed_targets(result: SimulationResult, targets: dict[str, LatencyTarget]) -> dict[str, float]:
-    """Latencies whose mean is above its target, or whose target fewer requests meet than its percentile asks for, with
-    that statistic over the target; the worst first. Requests are counted: percentiles are right to half a percent only,
-    and many may lie that near to a target."""
-    if not result.latency["e2e_s"].count:
-        return {}
-    ratios: dict[str, float] = {}
-    for name, (seconds, statistic) in targets.items():
-        value, share = getattr(result.latency[name], statistic).value, targets[name].share
-        refused = sum(result.outcome.refused.values()) > REFUSED * result.outcome.arrived
-        if value > seconds or refused if share is None else result.met[name] < share:
-            ratios[name] = max(value / seconds, 1.0)
-    return dict(sorted(ratios.items(), key=lambda item: -item[1]))
 
 
 class Trials:
@@ -165,14 +150,17 @@ class Trials:
         if self.progress is not None:
             self.progress(min(self.runs, MOST_RUNS), MOST_RUNS)
         load = load_of(result, fleet.pool.autoscale is not None)
-        missed = missed_targets(result, self.asked.targets)
-        return Trial(rate, result, load, load is not None and not load.grows, missed)
+        missed = missed_targets(result, self.asked.targets, self.asked.class_targets)
+        holds = load is not None and not load.grows
+        return Trial(rate, result, load, holds, missed, worst_ratio(self.asked, result) if holds else math.inf)
 
 
 def faster(source: TrafficSource, factor: float, requests: int) -> TrafficSource:
     """The same requests so many times as fast, and so many of them."""
     if isinstance(source, Replay):
         return replace(source.first(requests), speed=source.speed * factor)
+    if isinstance(source, Mixed):
+        return source.faster(factor, requests)
     assert isinstance(source, OpenLoop)
     arrivals = source.arrivals
     return replace(source, arrivals=replace(arrivals, rate=arrivals.rate * factor), requests=requests)  # pyright: ignore
@@ -184,7 +172,7 @@ def find_capacity(
     """The largest rate that this fleet holds, and what holds the asked one: the first change whose command holds when
     it is run as it is printed."""
     trials = Trials(asked, result.mean_running, progress)
-    missed = missed_targets(result, asked.targets)
+    missed = missed_targets(result, asked.targets, asked.class_targets)
     failed = load.grows or bool(missed)
     best, above = _most(trials, result, load, failed)
     if best is None:
@@ -222,16 +210,16 @@ def _what_holds(
         tried.append((_gain(one, load, missed), change, own, one))
     for gain, change, own, one in sorted(tried, key=lambda row: -row[0])[:1]:
         most = _most(own, one.result, one.load, True)[0] if gain > HELPS and one.load is not None else None
-        found = _confirmed(own, change, *_fewest(own, most, short)) if most and most.rate > best.rate else NOTHING
+        found = confirmed_sizes(own, change, *_fewest(own, most, short)) if most and most.rate > best.rate else NOTHING
         trials.runs += own.runs - 1
         if found[0] is not None:
             return found
-    return _confirmed(trials, {}, *_fewest(trials, best, short))
+    return confirmed_sizes(trials, {}, *_fewest(trials, best, short))
 
 
 def _most(trials: Trials, result: SimulationResult, load: Backlog, failed: bool) -> tuple[Trial | None, Trial | None]:
     """The largest rate that holds, and a larger one that does not."""
-    if not trials.asked.targets:
+    if not trials.asked.has_targets:
         return _most_served(trials, result, load)
     return _largest(trials, result, load, failed)
 
@@ -245,7 +233,9 @@ def _gain(one: Trial, load: Backlog, missed: dict[str, float]) -> float:
     return missed[name] / one.missed.get(name, 1.0)
 
 
-def _confirmed(trials: Trials, setting: dict[str, Any], sizes: tuple[int, int] | None, found: Trial | None) -> Change:
+def confirmed_sizes(
+    trials: Trials, setting: dict[str, Any], sizes: tuple[int, int] | None, found: Trial | None
+) -> Change:
     """Pools whose command holds when it is run whole: those that were found by shorter runs, or a little larger."""
     if found is None or sizes is None:  # nothing was run: the fleet as it was asked for, or none
         return sizes, None, size_flags(trials.asked, *sizes) if sizes else {}
@@ -332,10 +322,7 @@ def _largest(
     trials: Trials, result: SimulationResult, load: Backlog, failed: bool
 ) -> tuple[Trial | None, Trial | None]:
     """The run at the largest rate that meets the targets, and one at a larger rate that does not."""
-    asked = trials.rate
-    low: Trial | None = None
-    high: Trial | None = None
-    times = result.latency
+    asked, times = trials.rate, result.latency
     service = max(times["e2e_s"].mean.value - times["queue_s"].mean.value, 1e-9)
     lone = trials.run(min(SMALLEST * asked, ALONE / service), FEW)
     if lone.missed:  # what requests miss that are nearly alone, they miss at any rate
@@ -344,22 +331,14 @@ def _largest(
     # a short run may have served nothing within its window, and a rate of zero is none
     part = max(load.served_per_s / load.arrived_per_s, SLOWEST)
     rate = asked * (2.0 if not failed else 0.6 * part if trials.same else 1.0)
-    while trials.runs < MOST_RUNS - 2:
-        one = trials.run(rate)
-        if one.good:
-            low = one
-        else:
-            high, top = one, rate
-        if low is not None and top / low.rate <= TOLERANCE:
-            break
-        rate = top / 3 if low is None else 2 * low.rate if math.isinf(top) else math.sqrt(low.rate * top)
+    low, high = largest_rate(trials.run, rate, MOST_RUNS - 2 - trials.runs, top)
     return low or lone, high
 
 
 def _fewest(trials: Trials, best: Trial, short: set[int] | None) -> tuple[tuple[int, int] | None, Trial | None]:
     """The fewest replicas of each pool that hold the asked rate, and their run. Pools are searched at once: each run
     tells of both whether they are short. `short` are those that were in the run as asked; None if it holds."""
-    targets = bool(trials.asked.targets)
+    targets = trials.asked.has_targets
     load = trials.rate / best.rate / (1.0 if targets else HEADROOM)  # over what each replica is good for
     have = [trials.asked.fleet.pool.replicas, trials.prefills]
     enough = [max(math.ceil(count * load - 1e-9), 1) for count in (trials.replicas, trials.prefills)]
