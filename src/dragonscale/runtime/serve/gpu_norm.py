@@ -61,7 +61,7 @@ def _kernel(residual: Any, parts: Any, weight: Any, total: Any, normed: Any, *, 
     lanes = jnp.arange(pl.next_power_of_2(width))
     real = {} if lanes.size == width else {"mask": lanes < width, "other": 0}
     mask = {} if lanes.size == width else {"mask": lanes < width}
-    more = sum(gpu.load(parts.at[at, token, lanes], **real).astype(jnp.float32) for at in range(parts.shape[0]))
+    more: Any = sum(gpu.load(parts.at[at, token, lanes], **real).astype(jnp.float32) for at in range(parts.shape[0]))
     new = gpu.load(residual.at[token, lanes], **real) + more.astype(dtype)
     gpu.store(total.at[token, lanes], new, **mask)
     wide = new.astype(jnp.float32)
