@@ -1,6 +1,7 @@
 # Every target does the set-up it needs. Only python3.11 (or newer), git and make are assumed.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+CORE := .venv/core
 READY := .venv/ready
 BROWSER := .venv/browser
 SITE := .venv/site
@@ -12,22 +13,31 @@ export PYTHONDONTWRITEBYTECODE :=
 setup: $(READY)
 
 # The versions of uv.lock: by uv where it is there, by pip and the same versions as constraints where it is not.
-$(READY): pyproject.toml uv.lock constraints.txt
+# $(1): what uv installs of the extras, $(2): the package as pip names it.
+define install
 	if command -v uv >/dev/null; then \
-	  uv venv --quiet --allow-existing --seed --python $(PYTHON) .venv && uv sync --quiet --frozen --inexact --extra dev; \
+	  uv venv --quiet --allow-existing --seed --python $(PYTHON) .venv && uv sync --quiet --frozen --inexact $(1); \
 	else \
 	  $(PYTHON) -m venv .venv && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '$(2)'; \
 	fi
 	touch $@
+endef
+
+# The planner alone: NumPy, SymPy, msgspec, PyYAML.
+$(CORE): pyproject.toml uv.lock constraints.txt
+	$(call install,--no-dev,.)
+
+# And all that tests, docs and the JAX program need.
+$(READY): $(CORE)
+	$(call install,--extra dev,.[dev])
 
 # After a change of the dependencies in pyproject.toml.
 lock:
 	uv lock
 	uv export --quiet --frozen --extra dev --no-hashes --no-emit-project --no-annotate --no-header > constraints.txt
 
-demo: $(READY)
+demo: $(CORE)
 	$(BIN)/python examples/demo.py
 
 # A Chromium for the tests of the page, tried once; they are skipped with the reason where none can be had.

@@ -51,7 +51,7 @@ def test_a_roofline_names_its_samples_and_its_ridge() -> None:
     text = said(pictures.draw_roofline(roofline_report(MATMUL, chip), "roofline"))
     assert "B=64" in text
     assert "compute binds from 240 FLOPs per byte" in text
-    one = said(pictures.draw_roofline(roofline_report(MATMUL, chip, {"B": 64}), "roofline"))
+    one = said(pictures.draw_roofline(roofline_report(MATMUL, chip, {"B": [64]}), "roofline"))
     assert "TFLOP/s at 63.4 FLOPs/byte" in one
     with pytest.raises(InputError, match="nothing to draw"):
         pictures.draw_roofline(roofline_report(MATMUL, None), "roofline")

@@ -85,7 +85,7 @@ def test_text_tells_the_whole_story() -> None:
         "per million output tokens",
         "largest batch",
         "\nbound by ",
-        "\nto change ",
+        "\nwould help ",
         "memory  |",
         "decode  |",
         "prefill |",

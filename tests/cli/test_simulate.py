@@ -239,7 +239,7 @@ def test_the_verdict_comes_first_and_the_next_command_last(capsys: pytest.Captur
         "does not hold: mean TTFT",
         "\ngoodput ",
         "\nbound by ",
-        "\nto change ",
+        "\nwould help ",
         "\npercentiles\n",
         "first token (TTFT)",
         "\nfleet\n",

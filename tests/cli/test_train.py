@@ -118,8 +118,8 @@ def test_nothing_feasible_is_a_result(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_plan_that_does_not_fit_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed([*ASKED, "--plan", "data=16,zero=0"], capsys, code=3)
-    assert "cannot run   it needs" in text
-    assert "This plan cannot run" in text
+    assert "cannot run  it needs" in text
+    assert "the given plan cannot run" in " ".join(text.split())
     text = printed([*ASKED, "--plan", "fsdp=3"], capsys, code=3)
     assert "the plan is for 3 chips" in text
 
@@ -186,7 +186,7 @@ def test_a_given_plan_is_judged_against_the_best(capsys: pytest.CaptureFixture[s
     assert first["setting"] == "tensor"
     assert first["gain"] == pytest.approx(given["step_s"] / first["step_s"] - 1)
     text = printed([*ASKED, *QUICK, "--plan", "tp8 fsdp2 block"], capsys)
-    assert "is there" in text
+    assert re.search(r"best plan +\S.*MFU \(\+", text)
     assert f"by tensor={first['to']} alone" in " ".join(text.split())
     alone = json.loads(printed([*ASKED, "--plan", "tp8 fsdp2 block", "--alone", "--json"], capsys))
     assert alone["best"] is None
@@ -229,7 +229,10 @@ def test_a_narrow_format_has_its_mfu_of_its_own_peak_first(capsys: pytest.Captur
 def test_a_plan_that_does_not_fit_is_not_accepted_by_run(capsys: pytest.CaptureFixture[str]) -> None:
     full = ["train", "llama3-70b", "--on", "h100:8", "--batch", "64seq", "--seq", "8192", "--plan", "fsdp=8", "--alone"]
     assert not json.loads(printed([*full, "--json"], capsys, code=3))["plans"][0]["runnable"]
-    assert "`dscale run`" not in printed(full, capsys, code=3).split("accepted by")[1].split("nor")[0].splitlines()[0]
+    assert (
+        "`dscale run`"
+        not in printed([*full, "--explain"], capsys, code=3).split("accepted by")[1].split("nor")[0].splitlines()[0]
+    )
 
 
 def test_chunks_and_interleaving_are_one_change() -> None:
@@ -406,10 +409,10 @@ def test_a_plan_is_told_in_words_and_judged_only_on_its_own_chips(capsys: pytest
     assert main([*asked, "fsdp4 z3"]) == 3
     other = json.loads(capsys.readouterr().out)
     assert other["changes"] == []
-    assert "This plan cannot run" in other["comparison"]
+    assert "the given plan cannot run" in other["comparison"]
     assert main(asked[:-1]) == 0
     best = short_plan(Plan(**json.loads(capsys.readouterr().out)["plans"][0]["plan"]))
-    assert "it is the best of" in " ".join(printed([*asked[:-2], "--plan", best], capsys).split())
+    assert "the best of" in " ".join(printed([*asked[:-2], "--plan", best], capsys).split())
     words = {stage: split_text(parse_plan(f"fsdp8 z{stage} block")) for stage in (1, 2, 3)}
     assert words[1].startswith("optimizer sharded over 8")
     assert words[2].startswith("optimizer and gradients sharded over 8")
@@ -442,7 +445,7 @@ def test_a_plan_without_room_is_marked_and_not_recommended(capsys: pytest.Captur
     assert "not recommended: it fills 100% of memory; 9% is left free: 19 of 20 of the 30 measured" in text
     full = [*asks, *fixed[:2], "--fix", "optimizer=adam-bf16,fsdp=4,zero=2,remat=block"]
     told = " ".join(printed(full, capsys).split())
-    assert "on the fullest chip, tight" in told
+    assert re.search(r"on the fullest chip, [\d.]+GB left, tight", told)
     assert re.search(
         r"fills (?:9\d|100)% of memory: it is the least full that was found. Otherwise 9% is left free", told
     )
@@ -471,9 +474,8 @@ def test_of_two_reasons_against_a_faster_plan_the_right_one_is_told(
 def test_plans_beyond_a_limit_are_counted_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
     asks = ["train", "llama3-70b", "--on", "h100:8", "--batch", "64seq", "--seq", "8192", "--remat", "block"]
     text = " ".join(printed([*asks, "--stack", "megatron-core"], capsys, 3).split())
-    counted = r"feasible; beyond limits: ([\d,]+ ruled out by the stack, [\d,]+ memory)"
-    first, second = re.findall(counted, text)
-    assert first == second
+    counted = r"None of [\d,]+ plans is feasible: ([\d,]+ not supported by the stack, [\d,]+ memory)"
+    assert re.search(counted, text)
 
 
 def test_the_largest_batch_says_that_it_leaves_room(capsys: pytest.CaptureFixture[str]) -> None:
@@ -489,7 +491,10 @@ def test_small_runs_have_their_cents_and_adapters_are_counted_apart(capsys: pyte
     assert "llama3-8b (8.03B parameters +41.9M in adapters) on h100:1" in text
     assert re.search(r"[1-9]\.\d minutes with failures", text)
     assert re.search(r"\$0\.[1-9]\d \(p90 \$0\.\d\d\)", text)
+    text = " ".join(printed([*asked, "--plan", "mb4 z0 none", "--alone", "--explain"], capsys).split())
     assert re.search(r"0\.0\d+ kWh of chips", text)
     assert "it is shorter than spot chips last, 3.06h" in text
-    long = " ".join(printed([*asked[:7], "3G", *asked[8:], "--plan", "z0 none", "--alone"], capsys).split())
+    long = " ".join(
+        printed([*asked[:7], "3G", *asked[8:], "--plan", "z0 none", "--alone", "--explain"], capsys).split()
+    )
     assert "spot chips are there 62% of the time" in long

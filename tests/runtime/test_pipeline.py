@@ -11,12 +11,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec  # noqa: E
 
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
-from dragonscale.runtime.pipeline import (  # noqa: E402
-    Pipeline,
-    into_chunks,
-    pipelined_loss,
-    table_of,
-)
+from dragonscale.runtime.pipeline import Pipeline, into_chunks, pipelined_loss  # noqa: E402
+from dragonscale.runtime.tick_table import table_of  # noqa: E402
 from dragonscale.training.pipeline_order import held, timeline  # noqa: E402
 from dragonscale.training.stages import bubble, held_microbatches  # noqa: E402
 

@@ -52,6 +52,38 @@ def test_plain_attention_is_the_softmax_of_what_is_seen(kind: str) -> None:
     numpy.testing.assert_allclose(found, wanted, atol=2e-6)
 
 
+def test_documents_of_a_sequence_do_not_see_each_other(eight: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores of pairs of two documents are left out: in blocks of queries, and in a ring of chips."""
+    query, key, value, target = inputs()
+    number = numpy.array([[0] * 11 + [1] * 2 + [2] * 19, [0] * 20 + [1] * 12])
+    begins = jnp.asarray([[row.tolist().index(one) for one in row] for row in number])
+    places = jnp.broadcast_to(jnp.arange(T), (B, T))
+    queries, how = jnp.stack([places, begins], -1), Scoring(Reach(), SCALE)
+    seen = (number[:, :, None] == number[:, None]) & (numpy.arange(T)[:, None] >= numpy.arange(T))
+    mesh = jax.make_mesh((4,), ("context",), axis_types=(AxisType.Auto,), devices=eight[:4])
+    split = PartitionSpec(None, "context")
+    monkeypatch.setattr(attention, "ATTENTION_BLOCK", 8)
+    ring = jax.shard_map(
+        lambda *given: ring_attend(*given, how), mesh=mesh, in_specs=(split,) * 4, out_specs=split, check_vma=False
+    )
+
+    def dense(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        wide, own = (jnp.repeat(each, N // K, axis=2) for each in (key, value))
+        scores = jnp.where(seen[:, None], jnp.einsum("btnh,bsnh->bnts", query, wide) * SCALE, -jnp.inf)
+        return jnp.einsum("bnts,bsnv->btnv", jax.nn.softmax(scores, -1), own)
+
+    ways = (dense, lambda *qkv: attend_causally(*qkv, queries, places, how), lambda *qkv: ring(*qkv, queries))
+    found = jax.jit(
+        lambda *qkv: [
+            jax.value_and_grad(lambda *given, way=way: (way(*given) * target).sum(), argnums=(0, 1, 2))(*qkv)
+            for way in ways
+        ]
+    )(query, key, value)
+    for other in found[1:]:
+        for got, wanted in zip(jax.tree.leaves(other), jax.tree.leaves(found[0]), strict=True):
+            assert jnp.abs(got - wanted).max() < 2e-4
+
+
 @pytest.mark.parametrize(
     "kind",
     ["causal", *(pytest.param(k, marks=pytest.mark.slow) for k in ("cap and sinks", "blocks", "window", "chunk"))],

@@ -45,6 +45,7 @@ MANY = {
         "microbatch=1",
         "microbatch=2,remat=selective",
         "fsdp=2,optimizer=adam-bf16",
+        "fsdp=4,optimizer=adam8",
         "microbatch=8,optimizer=muon",
         "fsdp=2,tensor=2,optimizer=muon",
         "microbatch=8,optimizer=adafactor",
@@ -94,7 +95,9 @@ def check(folder: Path, kind: str, plans: tuple[str, ...], near: float = 5e-5) -
     found = curves(folder, kind, [*dict.fromkeys(alone.values()), *plans])
     for plan in plans:
         for step, (got, wanted) in enumerate(zip(found[plan], found[alone[plan]], strict=True)):
-            assert got == pytest.approx(wanted, rel=near), (kind, plan, step, found[plan], found[alone[plan]])
+            # Moments in 8 bits lie in blocks of whole numbers of a chip, other ones on another mesh.
+            rel = 2e-3 if "adam8" in plan else near
+            assert got == pytest.approx(wanted, rel=rel), (kind, plan, step, found[plan], found[alone[plan]])
     first = found[ALONE] if ALONE in found else next(iter(found.values()))
     assert first[-1] < first[0]
 

@@ -24,14 +24,14 @@ from dragonscale.runtime.forward import forward, losses
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.safetensors import SafeTensors
-from dragonscale.runtime.train.documents import conversation_tokens, kept_tokens, packed, tokenizer_for
-from dragonscale.runtime.train.feeding import feed
+from dragonscale.runtime.train.documents import BEGINS, conversation_tokens, kept_tokens, packed, tokenizer_for
+from dragonscale.runtime.train.feeding import feed, open_data
 from dragonscale.runtime.train.loop import _checked, _mesh, train
 from dragonscale.runtime.train.loss_watch import LossWatch
 from dragonscale.runtime.train.metrics import Board, Metrics, read_metrics
 from dragonscale.runtime.train.settings import Order, read_order
 from dragonscale.runtime.train.step import make_trainer
-from dragonscale.runtime.train.tokens import open_tokens
+from dragonscale.runtime.train.tokens import document_begins, open_tokens, plain_tokens
 from tests.runtime.tiny import CONFIGS
 
 VOCAB = 256
@@ -65,16 +65,19 @@ def test_texts_follow_each_other_with_an_end_between(tmp_path: Path, text: Any) 
     text.ends = [7]
     (tmp_path / "a.jsonl").write_text('{"text": "ab"}\n\n{"content": "c"}\n')
     (tmp_path / "b.txt").write_text("déf")
-    assert tokens_of(tmp_path / "a.jsonl", text) == [*b"ab", 7, *b"c", 7]
-    assert tokens_of(tmp_path / "b.txt", text) == [*"déf".encode(), 7]
+    found = tokens_of(tmp_path / "a.jsonl", text)
+    assert plain_tokens(numpy.array(found)).tolist() == [*b"ab", 7, *b"c", 7]
+    assert document_begins(numpy.array(found)).tolist() == [0, 0, 0, 3, 3]
+    assert tokens_of(tmp_path / "b.txt", text) == [b"d"[0] | BEGINS, *"éf".encode(), 7]
     (tmp_path / "b.txt").write_text("another")  # is not what was kept
-    assert tokens_of(tmp_path / "b.txt", text) == [*b"another", 7]
+    assert tokens_of(tmp_path / "b.txt", text)[1:] == [*b"nother", 7]
 
 
 def test_only_what_the_assistant_says_is_learnt(text: Any) -> None:
     ids = conversation_tokens(TURNS, text)
     whole = "".join(f"{one['role']}: {one['content']}\n" for one in TURNS)
-    assert bytes(one if one >= 0 else ~one for one in ids).decode() == whole
+    assert bytes(plain_tokens(numpy.array(ids)).tolist()).decode() == whole
+    assert document_begins(numpy.array([5, *ids, *ids])).max() == len(ids) + 1
     assert letters(ids) == "I.\nYou.\n"
     # a template that writes earlier answers otherwise: only the last is learnt
     short = "m.content if loop.last or m.role == 'user' else m.content[:1]"
@@ -204,6 +207,45 @@ def test_the_loss_is_the_mean_over_what_is_learnt(plan: str, tmp_path: Path, tex
     assert float(trainer.step(state, given, targets, 0.0, flags)[1]["loss"]) == pytest.approx(mean, rel=1e-5)
 
 
+@pytest.mark.usefixtures("eight")
+def test_documents_that_are_kept_apart_have_the_losses_that_they_have_alone(tmp_path: Path, text: Any) -> None:
+    order = order_in(tmp_path, "context=2,ring=true", mask_documents=True, batch=2, seq=96)
+    program, numerics = load_model(order.model).program(), numerics_of(order.model)
+    tokens = open_tokens(order.run.data, "", 96, VOCAB, 0, lambda: text)
+    trainer = make_trainer(order, program, numerics, _mesh(order), masked=True)
+    state = trainer.start(0)
+    whole = jax.tree.map(numpy.asarray, state["params"])
+    given, targets = feed(trainer, tokens, order, 0)
+    flat, wanted = numpy.asarray(given).reshape(2, 96, 2), numpy.asarray(targets).reshape(2, 96)
+    alone = []
+    for row, learnt in zip(flat, wanted, strict=True):
+        for begin in sorted(set(row[:, 1].tolist())):
+            own = numpy.where(row[:, 1] == begin)[0]
+            ids, marks = numpy.zeros((2, 96), numpy.int32)  # as long each time: compiled once
+            ids[: len(own)], marks[:] = row[own, 0], -1
+            marks[: len(own)] = learnt[own]
+            alone.append((ids, marks))
+    assert len(alone) > 4
+    each = losses(
+        forward(whole, program, jnp.asarray([one for one, _ in alone]), PassSetting(numerics)),
+        jnp.asarray([one for _, one in alone]),
+    )
+    mean = float(each.sum() / (wanted >= 0).sum())
+    assert float(trainer.evaluate(state, given, targets)) == pytest.approx(mean, rel=1e-5)
+    with pytest.raises(InputError, match="plans without pipeline stages"):
+        order_in(tmp_path, "pipe=2", mask_documents=True)
+
+
+def test_where_documents_begin_must_be_known(tmp_path: Path) -> None:
+    order = order_in(tmp_path, mask_documents=True)
+    program = load_model(order.model).program()
+    numpy.arange(200, dtype="<u2").tofile(tmp_path / "a.bin")
+    with pytest.raises(InputError, match="where it is known where they begin"):
+        open_data(order, program, (str(tmp_path / "a.bin"),))
+    with pytest.raises(InputError, match="write true or false"):
+        order_in(tmp_path, mask_documents="yes")
+
+
 def test_a_run_evaluates_and_writes_a_model_folder(tmp_path: Path) -> None:
     out = tmp_path / "out"
     (tmp_path / "held.txt").write_text("assistant: 7!\n" * 30)
@@ -221,9 +263,8 @@ def test_a_run_evaluates_and_writes_a_model_folder(tmp_path: Path) -> None:
     assert lines[-1]["eval_loss"] == result.eval_loss
     program = load_model(out).program()
     params = load_weights(SafeTensors(out), program, numpy.float32)
-    rows = open_tokens(order.run.eval_data, "", 32, VOCAB, 0, lambda: tokenizer_for("", "bytes", "", VOCAB)).rows(
-        range(4)
-    )
+    held = open_tokens(order.run.eval_data, "", 32, VOCAB, 0, lambda: tokenizer_for("", "bytes", "", VOCAB))
+    rows = plain_tokens(held.rows(range(4)))
     each = losses(
         forward(params, program, jnp.asarray(rows[:, :-1]), PassSetting(numerics_of(str(out)))),
         jnp.asarray(rows[:, 1:]),

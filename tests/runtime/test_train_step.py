@@ -51,6 +51,7 @@ def held_bytes(shape: Any) -> int:
         ("llama3-8b", "data=4,tensor=2,zero=0"),
         ("llama3-8b", "fsdp=4,context=2"),
         ("llama3-8b", "fsdp=8,optimizer=adam-bf16"),
+        ("llama3-8b", "fsdp=8,optimizer=adam8"),
         ("llama3-8b", "fsdp=8,optimizer=sgd"),
         ("qwen2.5-7b", "fsdp=4,tensor=2"),
         ("mixtral-8x7b", "expert=8"),

@@ -260,7 +260,7 @@ WIDTHS = {
     ("vllm-tpu", "v6e:2x4", "deepseek-v2-lite", "tensor=8"): ("latent attention", "take data=8,tensor=1,expert=8"),
     ("vllm", "h100:8", "llama3-70b", "tensor=8,kv=int4"): ("no KV cache in int4", "take --kv-dtype fp8"),
     ("vllm", "mi355x:8", "llama3-70b", "tensor=8,weights=nvfp4,compute=nvfp4"): (
-        "does not multiply nvfp4",
+        "has no nvfp4 matmul",
         "--weights nvfp4 --compute bf16",
     ),
     ("generic", "v100:8", "llama3-70b", "tensor=8"): ("stores bf16", "take --dtype fp16"),

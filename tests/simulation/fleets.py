@@ -10,8 +10,10 @@ from dragonscale.simulation import (
     Autoscale,
     ClosedLoop,
     Failure,
+    Fixed,
     Fleet,
     LinearTimes,
+    Poisson,
     Pool,
     Prefixes,
     Replay,
@@ -21,6 +23,7 @@ from dragonscale.simulation import (
     Uniform,
 )
 from dragonscale.simulation.loop import Simulation
+from dragonscale.simulation.sessions import Mixed, TrafficClass
 
 EXACT = LinearTimes(2.0**-6, 2.0**-12, 2.0**-18, 2.0**-11, 2.0**-9, 2.0**-10)
 
@@ -129,3 +132,18 @@ closed_traffic = st.builds(
     ramp_s=st.sampled_from([0.0, 1.0]),
     prefixes=st.none() | st.just(Prefixes(3, 40, 0.7)),
 )
+kinds = st.builds(
+    TrafficClass,
+    arrivals=st.just(Poisson(4.0)),
+    prompt=st.just(Uniform(1, 60)),
+    output=st.just(Uniform(1, 20)),
+    turns=st.sampled_from([1.0, 3.0]),
+    think_s=st.sampled_from([0.0, 0.5]),
+    calls=st.sampled_from([1.0, 2.0]),
+    pause_s=st.just(0.25),
+    result=st.just(Fixed(30)),
+    prefixes=st.none() | st.just(Prefixes(3, 70, 0.7)),
+    priority=st.integers(0, 2),
+    most=st.just(200),
+)
+mixed_traffic = st.builds(Mixed, st.tuples(kinds, kinds), st.integers(0, 40))

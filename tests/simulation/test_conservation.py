@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 
 from dragonscale.simulation import ClosedLoop, Failure, Fleet, Pool, Prefixes, Scheduler, SimulationOptions, Uniform
 from dragonscale.simulation.loop import NO_REPLICA, Simulation
-from tests.simulation.fleets import EXACT, closed_traffic, finished_run, fleets, open_traffic, speculating
+from tests.simulation.fleets import (
+    EXACT,
+    closed_traffic,
+    finished_run,
+    fleets,
+    mixed_traffic,
+    open_traffic,
+    speculating,
+)
 
-traffics = open_traffic() | closed_traffic
+traffics = open_traffic() | closed_traffic | mixed_traffic
 
 
 def check_books(run: Simulation) -> None:

@@ -231,7 +231,7 @@ def test_fewer_replicas_are_found_where_fewer_hold() -> None:
     assert report.capacity is not None
     assert report.capacity.replicas is not None
     assert report.capacity.replicas < 4
-    assert "to change" not in [row.label for row in summary(report).rows]
+    assert "would help" not in [row.label for row in summary(report).rows]
 
 
 def holds(report: SimulateReport) -> bool:

@@ -83,12 +83,12 @@ def test_replicas_that_a_short_run_found_are_run_whole_and_grow_where_that_misse
         return run(change["replicas"] >= 4, {"itl_s": 1.1} if change["replicas"] < 4 else {})
 
     trials: Any = SimpleNamespace(asked=one_pool(2), confirm=confirm)
-    sizes, confirmed, change = capacity._confirmed(trials, {"token_budget": 512}, (3, 0), run(True))
+    sizes, confirmed, change = capacity.confirmed_sizes(trials, {"token_budget": 512}, (3, 0), run(True))
     assert (sizes, change, tried) == ((4, 0), {"token_budget": 512, "replicas": 4}, [3, 4])
     assert confirmed is not None
     assert confirmed.good
     trials.confirm = lambda _: run(False, {"itl_s": 1.1})
-    assert capacity._confirmed(trials, {}, (3, 0), run(True)) == (None, None, {})
+    assert capacity.confirmed_sizes(trials, {}, (3, 0), run(True)) == (None, None, {})
 
 
 def test_the_command_of_a_change_is_run_as_it_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,7 +197,7 @@ def test_documents_are_read_at_the_edge():
     assert read_question(replace(asked, documents="8192")).job().documents is None
     with pytest.raises(InputError, match="at least one token"):
         read_question(replace(asked, documents="0"))
-    with pytest.raises(InputError, match="masks no documents yet"):
+    with pytest.raises(InputError, match="is not timed with masked documents yet"):
         read_question(replace(asked, stack="dragonscale"))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from dragonscale.app import chips_report as reports
 from dragonscale.app.charts.pictures import draw_chips
+from dragonscale.app.chips_layout import LayoutReport, layout_report
 from dragonscale.app.given import maybe_target
 from dragonscale.app.grids import grid, summary
 from dragonscale.app.questions.facts import ChipsQuestion
@@ -14,11 +15,10 @@ from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.chip_file import TEMPLATE
 from dragonscale.physics.hardware.price_book import Offer
+from dragonscale.physics.units import render
 from dragonscale.sheets.sheet import Column, NextStep, Prose, Sheet, Title, Verbatim, amount, facts, sheet, table
 
-ChipsAnswer = (
-    reports.ChipsReport | reports.ChipReport | reports.SliceReport | reports.LayoutReport | reports.TemplateReport
-)
+ChipsAnswer = reports.ChipsReport | reports.ChipReport | reports.SliceReport | LayoutReport | reports.TemplateReport
 
 
 def ask(question: ChipsQuestion, listener: Listener) -> ChipsAnswer:
@@ -29,13 +29,13 @@ def ask(question: ChipsQuestion, listener: Listener) -> ChipsAnswer:
 def _answer(question: ChipsQuestion, listener: Listener) -> ChipsAnswer:
     if question.template:
         return reports.TemplateReport(TEMPLATE.read_text(encoding="utf-8"))
-    if question.source and (question.layout or not question.name):
-        raise InputError("--source takes the numbers of one chip from one source; name the chip, such as h100.")
+    if question.source and question.layout:
+        raise InputError("--source takes the numbers of chips from one source; a layout has none.")
     if question.layout:
-        return reports.layout_report(question.layout)
+        return layout_report(question.layout)
     chip, piece = maybe_target(question.name, listener)
     if chip is None:
-        return reports.chips_report()
+        return reports.chips_report(question.source)
     if question.source:
         chip = chip.reading(question.source)
     return reports.chip_report(chip) if piece is None else reports.slice_report(replace(piece, chip=chip))
@@ -61,7 +61,7 @@ def chips_sheet(report: reports.ChipsReport, _detail: bool) -> Sheet:
 
 
 def _value(value: float | list[float], unit: str) -> str:
-    return "x".join(f"{item:g}" for item in value) if isinstance(value, list) else amount(value, unit)
+    return "x".join(f"{item:g}" for item in value) if isinstance(value, list) else render(value, unit, 4)
 
 
 def _dollars(offer: Offer) -> str:
@@ -102,7 +102,15 @@ def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
         table(columns, rows, foot="Of one chip where nothing else is said."),
         table(sources, others, "As other sources give it") if others else None,
         grid("price-book", report.book, own={"$": _dollars}) if report.book else None,
-        facts(("parts", ", ".join(counts)), whole, ("an hour", hour)),
+        facts(
+            ("parts", ", ".join(counts)),
+            ("ICI", report.wires) if report.wires else None,
+            *(("switches", line) for line in report.wiring),
+            ("a host", report.host),
+            whole,
+            ("achievable", report.achievable) if report.achievable else None,
+            ("an hour", hour),
+        ),
         facts(*report.sources.items()),
         Prose(report.assumed or promised) if report.assumed or promised else None,
         Prose(f"Compute binds above {critical} FLOPs per byte of HBM.", "key"),
@@ -124,7 +132,9 @@ def slice_sheet(report: reports.SliceReport, _detail: bool) -> Sheet:
     below = ["", *(f"{row.tier} to " for row in report.tiers)]
     cables = [f"{row.cables:,} {ends}{row.tier}" for ends, row in zip(below, report.tiers, strict=False) if row.cables]
     joined = ", ".join(cables).replace(" node,", " in nodes,", 1) if cables[1:] else None
-    shown = summary("slice-facts", report, far=report.farthest_hops or None, cables=joined)
+    shown = summary(
+        "slice-facts", report, far=report.farthest_hops or None, cables=joined, wiring="; ".join(report.wiring) or None
+    )
     return sheet(title, axes, tiers, shown, Prose(_weakest(report), "key"))
 
 
@@ -144,7 +154,7 @@ def _weakest(report: reports.SliceReport) -> str:
     return f"Without wraparound, {named} {give} collectives half the bandwidth of a ring."
 
 
-def layout_sheet(report: reports.LayoutReport, _detail: bool) -> Sheet:
+def layout_sheet(report: LayoutReport, _detail: bool) -> Sheet:
     """The position of each element in memory, as the array is written."""
     width = len(report.places[0]) if report.places else 0
     places = table([Column(f"[{place}]", right=True) for place in range(width)], report.places) if width else None
@@ -159,5 +169,5 @@ def layout_sheet(report: reports.LayoutReport, _detail: bool) -> Sheet:
 bind(reports.ChipsReport, Face(chips_sheet, draw_chips))
 bind(reports.ChipReport, Face(chip_sheet, draw_chips))
 bind(reports.SliceReport, Face(slice_sheet))
-bind(reports.LayoutReport, Face(layout_sheet))
+bind(LayoutReport, Face(layout_sheet))
 bind(reports.TemplateReport, Face(lambda report, _detail: Sheet((Verbatim(report.text.rstrip()),))))

@@ -1,28 +1,16 @@
 """What is known of each chip, and from where.
 
 What a slice is: chips, hosts, the rings or tiers that join them, and what all of it adds up to.
-
-Where each element of a tiled array lies in memory: `f32[3,5]{1,0:T(2,2)}`.
-
-A TPU keeps arrays in tiles: the minor dims are rounded up to whole tiles, tiles follow each other row by row, and so do
-the elements inside a tile. What is rounded up is padding, which takes memory and bandwidth like the rest.
-
->>> report = layout_report("f32[3,5]{1,0:T(2,2)}")
->>> report.places
-[[0, 1, 4, 5, 8], [2, 3, 6, 7, 10], [12, 13, 16, 17, 20]]
->>> report.elements, report.padded_elements
-(15, 24)
 """
 
-import itertools
 import math
 from typing import Any, ClassVar
 
 import msgspec
 
+from dragonscale.app.chips_wiring import achievable, host_text, node_switches, switch_text, wires_text
 from dragonscale.app.record import Record, shared
-from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.xla.layouts import read_arrays
+from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip, Slice, Torus, Tree, axis_diameter, chip_names, eccentricity, load_chip
 from dragonscale.physics.hardware.fat_tree import FatTree, fat_tree, node_tier, switch_for
 from dragonscale.physics.hardware.parts import PARTS, alus, cores, matrix_units, structural_peak
@@ -97,6 +85,11 @@ class ChipReport(Record):
     book: list[Offer] = []
     """What an hour costs by kind, provider and date; of kind `buy`, what a chip costs."""
     announced: bool = False
+    wires: str = ""
+    wiring: list[str] = []
+    host: str = ""
+    achievable: str = ""
+    """Links counted one way and both, the switches of a node, a host, and what a large matmul reaches, in words."""
     assumed: str = ""
     """What the file of a chip of one's own leaves out, and what was taken instead."""
 
@@ -186,13 +179,21 @@ def chip_report(chip: Chip) -> ChipReport:
         parts=_parts(chip),
         pod=_pod(chip),
         book=price_book(chip),
+        wires=wires_text(chip),
+        wiring=node_switches(chip),
+        host=host_text(chip),
+        achievable=achievable(chip),
     )
 
 
-def chips_report() -> ChipsReport:
-    """Every built-in chip: TPUs first, each family in order of release; `--json` prints the rows alone."""
+def chips_report(source: str = "") -> ChipsReport:
+    """Every built-in chip: TPUs first, each family in order of release; `--json` prints the rows alone. With a source,
+    those that it gives numbers of, read by it."""
     chips = sorted(map(load_chip, chip_names()), key=lambda chip: (chip.kind != "tpu", chip.released, chip.name))
-    return ChipsReport([chip_report(chip) for chip in chips])
+    read = [chip.reading(source) for chip in chips if source in chip.sources] if source else chips
+    if not read:
+        raise unknown("source of chips called", source, {name for chip in chips for name in chip.sources})
+    return ChipsReport([chip_report(chip) for chip in read])
 
 
 class AxisRow(msgspec.Struct):
@@ -218,6 +219,9 @@ class TierRow(msgspec.Struct):
     chip_bytes_per_s: float
     bisection_bytes_per_s: float
     switches: int | None
+    group_bytes_per_s: float = 0.0
+    """What all children of a group send into it at once, one way."""
+    node_bytes_per_s: float = 0.0
     cables: int | None = None
     """Cables between the tier's switches and what hangs under them, in the whole slice."""
 
@@ -247,6 +251,9 @@ class SliceReport(Record):
     power_w: float | None
     farthest_hops: int | None = None
     """Links between the two chips of a torus that are farthest apart."""
+
+    wiring: list[str] = []
+    """The switches of each tier, their ports and what they carry."""
 
     def headline(self) -> str:
         return f"{self.slice}: {self.chips:,} chips, {render(self.bf16_flops_per_s, 'FLOP/s')} in bf16"
@@ -279,6 +286,7 @@ def slice_report(piece: Slice) -> SliceReport:
         price_usd_per_h=chip.price * count if chip.price else None,
         power_w=chip.power * count if chip.power else None,
         farthest_hops=eccentricity(piece) if isinstance(chip.network, Torus) else None,
+        wiring=[*node_switches(chip), *(switch_text(switch_for(chip), "above the nodes") if tree else ())],
     )
 
 
@@ -311,7 +319,8 @@ def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
         for tier in tree.tiers if tree else (node_tier(chip),):
             cables = int(tier.groups * tier.children * tier.child_links)
             rates = float(tier.child_bandwidth), float(tier.per_chip), float(tier.bisection(both_ways=False))
-            rows.append(TierRow(tier.name, int(tier.groups), int(tier.children), *rates, int(tier.total), cables))
+            more = float(tier.bandwidth), float(tier.per_chip * node.degree), cables
+            rows.append(TierRow(tier.name, int(tier.groups), int(tier.children), *rates, int(tier.total), *more))
         # Above one scalable unit every tier is a single group; a top tier with one child joins nothing.
         return [row for row in rows if row.children > 1], tree
     rows, below = [], 1
@@ -320,7 +329,19 @@ def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
             break
         children = math.ceil(min(piece.chips, below * (level.degree or piece.chips)) / below)
         groups, rate = math.ceil(piece.chips / (below * children)), level.bandwidth
-        rows.append(TierRow(level.name, groups, children, rate, rate / below, children * rate / 2, None))
+        rows.append(
+            TierRow(
+                level.name,
+                groups,
+                children,
+                rate,
+                rate / below,
+                children * rate / 2,
+                None,
+                children * rate,
+                rate / below * node.degree,
+            )
+        )
         below *= children
     return rows, None
 
@@ -332,38 +353,3 @@ class TemplateReport(Record):
 
     def headline(self) -> str:
         return "a chip file"
-
-
-MOST = 4096
-
-
-class LayoutReport(Record):
-    """`places[i][j]` is the position in memory of the element (i, j), all major dims flattened into rows."""
-
-    layout: str
-    elements: int
-    padded_elements: int
-    bytes: int
-    padded_bytes: int
-    places: list[list[int]]
-
-    def headline(self) -> str:
-        return f"{self.layout}: {self.elements} elements in {self.padded_elements} places"
-
-
-def layout_report(text: str) -> LayoutReport:
-    """The order of the elements of one array."""
-    arrays = read_arrays(text)
-    if len(arrays) != 1 or not text.strip().endswith(("}", "]")):
-        raise InputError(f"{shorten(text)} is not one array with its layout; write e.g. 'f32[3,5]{{1,0:T(2,2)}}'.")
-    [array] = arrays
-    dims = array.shape.dims
-    elements = math.prod(dims)
-    if elements > MOST:
-        raise InputError(f"{shorten(text)} has {elements:,} elements; up to {MOST:,} are listed.")
-    places = [array.offset(index) for index in itertools.product(*map(range, dims))]
-    width = dims[-1] if dims else 1
-    size = elements * array.bits // 8
-    padded = array.padded_bytes
-    rows = [places[start : start + width] for start in range(0, elements, width)] if elements else []
-    return LayoutReport(text.strip(), elements, padded * 8 // array.bits, size, padded, rows)

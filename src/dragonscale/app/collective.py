@@ -1,5 +1,6 @@
 """`dscale collective`: a question about a collective read, answered and laid out."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -33,18 +34,20 @@ class CollectiveAsked:
 
 
 def read_question(question: CollectiveQuestion | ExplainCollectiveQuestion, listener: Listener) -> CollectiveAsked:
-    """The collective, over which wires, and how it is done."""
+    """The collective, over which wires, and how it is done: without --axis over all that split the array, if any do."""
     chip, piece = target_of(with_changes(question.on, question.set), listener)
     kind, mesh = reports.find_kind(question.kind), reports.collective_mesh(chip, piece, axes_of(question.mesh))
-    axes = read_axes(question.axis, mesh.axes)
+    array = parse_array(question.size) if "[" in str(question.size) else None
+    split = () if array is None else array.partial or array.axes
+    axes = read_axes(question.axis or ",".join(split), mesh.axes)
     ways = question.one_way, question.in_network, question.filled, question.picks
     return CollectiveAsked(kind, mesh, axes, reports.read_options(mesh.size(*axes), *ways))
 
 
 def ask(question: CollectiveQuestion, listener: Listener) -> reports.CollectiveReport | reports.TransferReport:
     """The time of a collective, or of one message between chips."""
-    volume = read_volume(question.size)
     if question.kind in ("send", "gather"):
+        volume = read_volume(question.size)
         sent = reports.transfer_report(
             question.kind,
             volume,
@@ -56,17 +59,19 @@ def ask(question: CollectiveQuestion, listener: Listener) -> reports.CollectiveR
     asked = read_question(question, listener)
     report = reports.collective_report(
         asked.kind,
-        volume,
+        read_volume(question.size, asked),
         asked.axes,
         asked.mesh,
         asked.options,
         written_target(with_changes(question.on, question.set)),
     )
+    report.array = question.size if "[" in str(question.size) else ""
     return report.came_from(asked, listener.notes)
 
 
-def read_volume(text: str) -> float:
-    """Bytes with their unit, or of an array as one group of chips sees it.
+def read_volume(text: str, asked: CollectiveAsked | None = None) -> float:
+    """V: bytes with their unit, or of an array as one group of chips has it together: what mesh axes outside the group
+    split is not in it.
 
     >>> read_volume("34MB"), read_volume("bf16[4096, 65536]")
     (34000000.0, 536870912.0)
@@ -75,10 +80,16 @@ def read_volume(text: str) -> float:
         return parse(text, "bytes", "the size")
     array = parse_array(text)
     sizes = [dim.size for dim in array.dims]
-    if not array.dtype or array.axes or not all(isinstance(size, int) for size in sizes):
-        need = "write its dtype and its dims as one group of chips sees them, such as 'bf16[4096, 65536]'"
+    if not array.dtype or (array.axes and asked is None) or not all(isinstance(size, int) for size in sizes):
+        need = "write its dtype and the sizes of its dims, such as 'bf16[4096, 65536]' or 'bf16[8192_X, 32768_Y]'"
         raise InputError(f"The size is {shorten(text)}; {need}, or a size in bytes such as '16GiB'.")
-    return float(product(sizes) * dtype_bytes(array.dtype))
+    whole = float(product(sizes) * dtype_bytes(array.dtype))
+    if asked is None:
+        return whole
+    for axis in array.axes:
+        if axis not in asked.mesh.axes:
+            raise unknown("mesh axis", axis, asked.mesh.axes)
+    return whole / float(asked.mesh.size(*(axis for axis in array.axes if axis not in asked.axes)))
 
 
 def read_axes(text: str, known: Mapping[str, object]) -> tuple[str, ...]:
@@ -115,7 +126,7 @@ def _terms(report: reports.CollectiveReport) -> Grid:
         "bandwidth": (report.bandwidth_s, "exact bytes over links"),
         "latency": (report.latency_s, "hops"),
         "lower bound": (report.lower_s, "the larger of the two: at best"),
-        "book": (report.book_s, f"to first order, {report.book_drops}"),
+        "book": (report.book_s, f"the same to first order, {report.book_drops}"),
         "expected": (report.expected_s, "through the measured efficiency profile"),
     }
     rows = [[name, amount(time, "s"), about] for name, (time, about) in terms.items() if time is not None]
@@ -133,6 +144,12 @@ def _inside(report: reports.CollectiveReport) -> Facts:
         report,
         filled=report.filled if report.filled < 1 else None,
         added="; the switches add, so its array goes up once and the sum comes down once" if report.in_network else "",
+        gain=report.lower_s and report.ring_s and report.ring_s / report.lower_s,
+        whose="what each chip sends"
+        if report.collective == "permute"
+        else f"the array as one group of {report.chips} chips sees it",
+        groups=math.prod(report.mesh.values()) // report.chips,
+        array=f"; {report.array} over {', '.join(report.axes)}" if report.array else "",
         ring=told if ring and ring.wraps else None,
         line=told if ring and not ring.wraps else None,
         link=ring and ring.link_bytes,
@@ -153,6 +170,9 @@ def _ring(report: reports.CollectiveReport, ring: reports.RingFacts) -> str:
     # the two ways round an even ring meet in the chip opposite, whose piece comes half from either side
     halves = (2 if report.collective == "all_reduce" else 1) * (report.chips % 2 == 0)
     whole, piece = round(ring.hops) - halves, amount(ring.hop_bytes / 2, "bytes")
+    if not whole:
+        size, least = amount(ring.hop_bytes / 4, "bytes"), amount(ring.hop_s / 2, "s")
+        return f"both ways at once: {halves} hop{'s' * (halves != 1)} of {size} each way, each at least {least}"
     full = f"{whole} hop{'s' * (whole != 1)} of {piece} each way, {each}"
     half = f"{halves} of {amount(ring.hop_bytes / 4, 'bytes')}" if halves else ""
     return f"both ways round at once: {full}{', and ' if half else ''}{half}"

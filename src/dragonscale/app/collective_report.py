@@ -95,11 +95,16 @@ class CollectiveReport(Record):
     ring: RingFacts | None
     tiers: list[TierFacts]
     advice: str
+    expected_bus_bandwidth_bytes_per_s: float = 0.0
+    ring_s: float | None = None
+    """With `in_network`, the lower bound where the chips add and not the switches."""
+    array: str = ""
+    """The sharded array that the bytes are of, as it was written."""
 
     @property
     def book_drops(self) -> str:
         """What the book's time leaves out: on a ring or a tier the (N-1)/N, on a line or where hops bind nothing."""
-        return "the same here" if math.isclose(self.book_s, self.lower_s, rel_tol=1e-9) else "without the (N-1)/N"
+        return "equal here" if math.isclose(self.book_s, self.lower_s, rel_tol=1e-9) else "without the (N-1)/N"
 
     def headline(self) -> str:
         size, axes = render(self.bytes, "bytes"), ", ".join(self.axes)
@@ -158,6 +163,7 @@ def collective_report(
     group, size = mesh.group(axes), mesh.size(*axes)
     true = collective_time(kind, volume, group, replace(options, exact=True))
     lower, tiers = float(true.lower), _tier_facts(kind, volume, group, options)
+    expected = float(expected_time(kind, volume, group, profile_for(mesh.chip), options))
     report = CollectiveReport(
         collective=kind,
         on=on,
@@ -179,10 +185,14 @@ def collective_report(
         bus_bandwidth_bytes_per_s=float(bus_bandwidth(kind, volume, size, lower)) if lower else 0.0,
         # The bandwidth term grows with the bytes and the latency does not: here both are equal.
         latency_bound_below_bytes=float(true.latency * volume / true.bandwidth) if true.bandwidth else 0.0,
-        expected_s=float(expected_time(kind, volume, group, profile_for(mesh.chip), options)),
+        expected_s=expected,
         ring=_ring_facts(kind, volume, group, true, options),
         tiers=tiers,
         advice="",
+        expected_bus_bandwidth_bytes_per_s=float(bus_bandwidth(kind, volume, size, expected)) if expected else 0.0,
+        ring_s=float(collective_time(kind, volume, group, replace(options, in_network=False)).lower)
+        if options.in_network
+        else None,
     )
     report.advice = _advice(report)
     return report
@@ -237,10 +247,11 @@ def _advice(report: CollectiveReport) -> str:
         return ONE_CHIP
     if report.regime == "latency":
         latency = render(report.latency_s, "s")
-        return f"Bound by the latency of {latency}; messages above {threshold} are bound by bandwidth."
+        return f"Bound by the latency of {latency} at best; messages above {threshold} are bound by bandwidth."
     binding = max(report.tiers, key=lambda tier: tier.seconds, default=None)
     where = f"the {binding.tier} tier" if binding else ", ".join(report.axes)
-    return f"Bound by the bandwidth of {where}; messages below {threshold} would be bound by latency."
+    time = render(report.lower_s, "s")
+    return f"Bound by the bandwidth of {where}: {time} at best; messages below {threshold} would be bound by latency."
 
 
 def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -> dict[str, list[tuple[float, float]]]:

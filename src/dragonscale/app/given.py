@@ -60,21 +60,36 @@ def mesh_of(mesh: Any, chip: Chip | None, piece: Slice | None) -> Mesh:
 
 def sizes_of(sizes: Any) -> dict[str, int]:
     """`B=1024,D=8k` or a dict as the sizes of dims."""
+    found = size_lists(sizes)
+    several = next((name for name, values in found.items() if len(values) > 1), "")
+    if several:
+        raise InputError(f"--sizes gives {several} several values, which `dscale roofline` takes; give one here.")
+    return {name: values[0] for name, values in found.items()}
+
+
+def size_lists(sizes: Any) -> dict[str, list[int]]:
+    """The same where a dim may have several sizes, in brackets or not.
+
+    >>> size_lists("B=[1,8],D=8k"), size_lists("B=1,8,D=4")
+    ({'B': [1, 8], 'D': [8000]}, {'B': [1, 8], 'D': [4]})
+    """
     if isinstance(sizes, Mapping):
         sizes = ",".join(f"{name}={size}" for name, size in sizes.items())
     if not isinstance(sizes, str):
         raise InputError(f"--sizes is {shorten(sizes)}; it takes sizes such as 'B=1024,D=8192'.")
-    found: dict[str, int] = {}
+    found: dict[str, list[int]] = {}
+    name, at = "", f"In --sizes {shorten(sizes)} the"
     for part in sizes.split(",") if sizes.strip() else []:
-        name, equals, size = part.partition("=")
-        at = f"In --sizes {shorten(sizes)} the"
-        if not equals or not name.strip():
+        before, equals, size = part.rpartition("=")
+        if (not equals and not found) or (equals and not before.strip()):
             raise InputError(f"{at} part {shorten(part)} is not a size; write it as 'B=1024'.")
-        if name.strip() in found:
-            raise InputError(f"{at} dim {name.strip()} is given twice.")
-        found[name.strip()] = parse_count(size.strip(), f"the size of {name.strip()}")
-        if found[name.strip()] < 1:
-            raise InputError(f"{at} dim {name.strip()} has size 0; a dim has at least one element.")
+        name = before.strip() if equals else name
+        if equals and name in found:
+            raise InputError(f"{at} dim {name} is given twice.")
+        value = parse_count(size.strip().strip("[]() "), f"the size of {name}")
+        if value < 1:
+            raise InputError(f"{at} dim {name} has size 0; a dim has at least one element.")
+        found.setdefault(name, []).append(value)
     return found
 
 

@@ -1,7 +1,7 @@
 """`dscale roofline`: the time of each resource, the bounds, and where another takes over."""
 
 from dragonscale.app.charts.pictures import draw_roofline
-from dragonscale.app.given import maybe_target, sizes_of
+from dragonscale.app.given import maybe_target, size_lists
 from dragonscale.app.grids import grid
 from dragonscale.app.questions.operations import RooflineQuestion
 from dragonscale.app.record import Face, bind
@@ -24,7 +24,7 @@ def ask(question: RooflineQuestion, listener: Listener, solve: bool = True) -> R
     report = roofline_report(
         question.expression,
         chip,
-        sizes_of(question.sizes),
+        size_lists(question.sizes),
         question.memory,
         solve,
         weights_only=question.weights_only,
@@ -44,6 +44,7 @@ def roofline_sheet(report: RooflineReport, _detail: bool) -> Sheet:
         _title(report),
         _resources(report) if report.chip is not None and report.resources else None,
         _summary(report),
+        grid("roofline-limits", report.limits) if report.limits else None,
         _curve(report) if report.samples else None,
         _crossovers(report) if report.crossovers else None,
         Prose(report.advice, "key"),
@@ -84,7 +85,7 @@ def _summary(report: RooflineReport) -> Facts:
         return facts(
             ("FLOPs", report.flops_formula) if alone else None,
             ("bytes", report.bytes_formula) if alone else None,
-            ("intensity", f"{beside.removeprefix('; ')} FLOPs/byte" if beside else ""),
+            ("intensity", f"{report.intensity_formula} FLOPs/byte{beside}") if report.intensity_formula else None,
         )
     intensity = report.intensity_flops_per_byte
     return facts(
@@ -113,13 +114,14 @@ def _crossovers(report: RooflineReport) -> Grid:
 def _curve(report: RooflineReport) -> Grid:
     """The samples over the free dim."""
     columns = {
-        report.free[0]: lambda sample: int(sample.value),
+        **{name: lambda sample, name=name: sample.sizes[name] for name in report.samples[0].sizes},
+        "FLOPs/byte": (lambda sample: f"{sample.intensity_flops_per_byte:,.4g}", ""),
         "at best": ("lower_s", "s"),
         "no overlap": ("upper_s", "s"),
         "reaches": ("attainable_flops_per_s", "FLOP/s"),
         "bound by": lambda sample: spelled(sample.bound_by),
     }
-    return records(report.samples, columns)
+    return records(report.samples, columns, how={"FLOPs/byte": {"keep": 2}})
 
 
 bind(RooflineReport, Face(roofline_sheet, draw_roofline))

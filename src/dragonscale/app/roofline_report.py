@@ -1,6 +1,6 @@
 """How long an operation takes at best, what bounds it, and where that changes; or, without a chip, what it counts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -10,7 +10,7 @@ from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.notation import Einsum, parse_einsum
 from dragonscale.physics.numbers import Number
-from dragonscale.physics.rooflines import Cost, Roofline, crossovers, rates_of, roofline, symbol
+from dragonscale.physics.rooflines import Cost, Roofline, crossovers, rates_of, roofline, solve_equal, symbol
 from dragonscale.physics.rooflines.counts import GivenCounts
 from dragonscale.physics.rooflines.expression import Operation, parse_operation
 from dragonscale.physics.units import render
@@ -43,8 +43,16 @@ class CrossoverRow(msgspec.Struct):
     above: str
 
 
+class IntensityLimit(msgspec.Struct):
+    """What the intensity comes to as every open dim but one grows, and where compute takes over then."""
+
+    large: str
+    intensity: str
+    crossover: str = ""
+
+
 class Sample(msgspec.Struct):
-    """The roofline at one value of the free dim."""
+    """The roofline at one value of the free dim, or at one value of each that was given several."""
 
     value: float
     lower_s: float
@@ -52,6 +60,7 @@ class Sample(msgspec.Struct):
     bound_by: str
     attainable_flops_per_s: float
     intensity_flops_per_byte: float
+    sizes: dict[str, int] = {}
 
 
 class RooflineReport(Record):
@@ -80,6 +89,8 @@ class RooflineReport(Record):
     upper_s: float | None = None
     bound_by: str | None = None
     attainable_flops_per_s: float | None = None
+    intensity_formula: str = ""
+    limits: list[IntensityLimit] = []
     crossovers: list[CrossoverRow] = []
     samples: list[Sample] = []
     advice: str = ""
@@ -116,12 +127,13 @@ def open_sizes(asked: Operation | GivenCounts, sizes: dict[str, int]) -> tuple[d
 def roofline_report(
     expression: str,
     chip: Chip | None,
-    sizes: dict[str, int] | None = None,
+    sizes: dict[str, list[int]] | None = None,
     level: str = "hbm",
     solve: bool = True,
     **counting: Any,
 ) -> RooflineReport:
-    """The roofline of an operation such as `bf16[B,8192] @ bf16[8192,28672]` on one chip.
+    """The roofline of an operation such as `bf16[B,8192] @ bf16[8192,28672]` on one chip. Dims with several sizes go
+    row by row.
 
     `level` is the memory (or `pcie`, `dcn`) the operands come from; `counting` is what `Operation.cost` takes:
     `weights_only` for the bytes of the last operand alone, the book's approximation for small batches, and
@@ -129,12 +141,16 @@ def roofline_report(
     time; `solve=False` leaves them out.
     """
     asked = _unsharded(expression)
-    all_sizes, free = open_sizes(asked, sizes or {})
+    rows = _rows(sizes or {})
+    open_sizes(asked, dict.fromkeys(rows, 1))
+    all_sizes, free = open_sizes(asked, {name: one[0] for name, one in (sizes or {}).items() if name not in rows})
 
     def count(changed: dict[str, Number]) -> Cost:
         return asked.cost(all_sizes | changed, level, **counting)
 
     report = _counted(asked, count, all_sizes, free, level)
+    critical = chip.intensity(report.compute_dtype, report.unit, level) if chip else None
+    report.limits = [] if rows else _limits(count({}), free, level, critical)
     if chip is None:
         report.advice = "Add --on CHIP for times and what bounds them."
         return report
@@ -144,7 +160,8 @@ def roofline_report(
 
     _timed(report, at({}), chip)
     report.crossovers = _crossovers(at, free or asked.varied) if solve and len(free) < 2 else []
-    report.samples = _samples(at, free[0], level, [4.0**power for power in range(10)]) if len(free) == 1 else []
+    over = rows or ({free[0]: [4.0**power for power in range(10)]} if len(free) == 1 else {})
+    report.samples = _samples(at, over, level) if len(over) == len(free) > 0 else []
     report.advice = advice(report) if solve else ""
     return report
 
@@ -175,7 +192,16 @@ def roofline_curve(
     def at(changed: dict[str, Number]) -> Roofline:
         return roofline(asked.cost(known | changed, level, **counting), rates_of(chip))
 
-    return _samples(at, dim, level, values)
+    return _samples(at, {dim: values}, level)
+
+
+def _rows(sizes: dict[str, list[int]]) -> dict[str, list[float]]:
+    """The dims that were given several sizes, each as often as the others."""
+    several = {name: [float(one) for one in values] for name, values in sizes.items() if len(values) > 1}
+    if len({len(values) for values in several.values()}) > 1:
+        counts = ", ".join(f"{len(values)} of {name}" for name, values in several.items())
+        raise InputError(f"--sizes gives {counts}; sizes go row by row, so give every such dim equally many.")
+    return several
 
 
 def _unsharded(expression: str) -> Operation | GivenCounts:
@@ -206,6 +232,7 @@ def _counted(
         free=free,
         flops_formula=_formula(letters.total_flops),
         bytes_formula=_formula(letters.bytes.get(level, 0)),
+        intensity_formula=_formula(letters.total_flops / letters.bytes[level]) if letters.bytes.get(level) else "",
         flops=float(cost.total_flops) if whole else None,
         bytes=float(moved) if whole else None,
         intensity_flops_per_byte=float(cost.total_flops / moved) if whole and moved else None,
@@ -215,7 +242,47 @@ def _counted(
 def _formula(amount: Number) -> str:
     import sympy
 
-    return str(sympy.factor_terms(sympy.nsimplify(sympy.expand(amount), rational=True)))
+    return str(sympy.factor_terms(sympy.nsimplify(sympy.factor(sympy.expand(amount)), rational=True)))
+
+
+def large_limits(cost: Cost, free: Sequence[str], level: str) -> dict[str, tuple[list[str], Any]]:
+    """For each open dim, those that stay in the intensity beside it, and what the intensity comes to as they grow
+    together; only what it comes to as all of them grow, under an empty name, where that has an end."""
+    import sympy
+
+    found: dict[str, tuple[list[str], Any]] = {}
+    grown: Any = sympy.Symbol("grown", positive=True)
+    moved: Any = sympy.sympify(cost.bytes.get(level, 0))
+    intensity: Any = sympy.factor(cost.total_flops / moved) if moved != 0 else moved
+    inside = [name for name in free if symbol(name) in intensity.free_symbols]
+    for name in ("", *inside):
+        others = [other for other in inside if other != name]
+        scaled = intensity.subs({symbol(other): grown * symbol(other) for other in others}, simultaneous=True)
+        limit = sympy.nsimplify(sympy.factor(sympy.limit(scaled, grown, sympy.oo)), rational=True)
+        if not name and others and limit.is_finite:
+            return {"": (others, limit)}
+        if name and symbol(name) in limit.free_symbols:
+            found[name] = others, limit
+    return found
+
+
+def _limits(cost: Cost, free: Sequence[str], level: str, critical: float | None) -> list[IntensityLimit]:
+    rows: list[IntensityLimit] = []
+    for name, (others, limit) in large_limits(cost, free, level).items() if len(free) > 1 else ():
+        large = f"large {', '.join(others)}" if others else "always"
+        rows.append(IntensityLimit(large, str(limit), _takes_over(name, limit, level, critical)))
+    return rows
+
+
+def _takes_over(name: str, limit: Any, level: str, critical: float | None) -> str:
+    """From where on compute binds, in the one letter of a limit where it has one."""
+    if critical is None:
+        return ""
+    if limit.is_number:
+        return "compute binds" if limit > critical else f"{spelled(level)} binds whatever they are"
+    points = solve_equal(limit, critical, symbol(name)) if limit.free_symbols == {symbol(name)} else []
+    side, value = (name, float(points[0])) if points else (limit, critical)
+    return f"compute binds above {side} = {value:,.4g}"
 
 
 def _timed(report: RooflineReport, result: Roofline, chip: Chip) -> None:
@@ -249,16 +316,22 @@ def _crossovers(at: Callable[..., Roofline], names: Sequence[str]) -> list[Cross
     return rows
 
 
-def _samples(at: Callable[..., Roofline], free: str, level: str, over: Sequence[float]) -> list[Sample]:
-    """The free dim at these values, all in one call."""
+def _samples(at: Callable[..., Roofline], over: Mapping[str, Sequence[float]], level: str) -> list[Sample]:
+    """Open dims at these values, row by row, all in one call."""
     import numpy
 
-    values = numpy.array(over, dtype=float)
-    result = at({free: values})
+    columns = {name: numpy.array(one, dtype=float) for name, one in over.items()}
+    values = next(iter(columns.values()))
+    result = at(columns)
     names = [NAMES.get(name, name) for name in result.seconds]
     times = result.lower, result.upper, result.binding(), result.flops_per_second, result.cost.intensity(level)
-    rows = zip(values.tolist(), *(numpy.broadcast_to(one, values.shape).tolist() for one in times), strict=True)
-    return [Sample(value, low, high, names[binding], *rest) for value, low, high, binding, *rest in rows]
+    rows = zip(*columns.values(), *(numpy.broadcast_to(one, values.shape).tolist() for one in times), strict=True)
+    found: list[Sample] = []
+    for row in rows:
+        sizes = dict(zip(columns, map(int, row), strict=False))
+        low, high, binding, *rest = row[len(sizes) :]
+        found.append(Sample(float(row[0]), low, high, names[binding], *rest, sizes=sizes))
+    return found
 
 
 def advice(report: RooflineReport) -> str:
@@ -275,10 +348,18 @@ def advice(report: RooflineReport) -> str:
         return f"Bound by {spelled(report.bound_by)}; {change or _unchanged(report)}."
     if change:
         return f"{change}."
-    if len(report.free) > 1:
-        critical = f"{report.critical_intensity_flops_per_byte:,.4g}"
-        return f"Give sizes (--sizes {report.free[0]}=…) for times; compute binds above {critical} FLOPs per byte."
-    return f"Always bound by {spelled(report.samples[-1].bound_by)}, whatever {report.free[0]} is{_fuse(report)}."
+    if len(report.free) > 1 and not report.samples:
+        first = report.limits[0] if report.limits else None
+        large = f"with {first.large} {first.crossover}" if first and first.large != "always" else ""
+        critical = f"compute binds above {report.critical_intensity_flops_per_byte:,.4g} FLOPs per byte"
+        told = large or (first and first.crossover) or critical
+        return f"Give sizes (--sizes {report.free[0]}=…) for times; {told}."
+    bound = {row.bound_by for row in report.samples}
+    if len(bound) > 1:
+        rest = sum(row.bound_by == "compute" for row in report.samples)
+        return f"Bound by compute in {rest} of the {len(report.samples)} rows."
+    where = "in every row" if len(report.free) > 1 else f"whatever {report.free[0]} is"
+    return f"Always bound by {spelled(bound.pop())}, {where}{_fuse(report)}."
 
 
 def _unchanged(report: RooflineReport) -> str:

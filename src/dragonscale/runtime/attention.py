@@ -21,9 +21,10 @@ class Reach:
     chunk: int | None = None
 
     def mask(self, queries: jax.Array, keys: jax.Array) -> jax.Array:
-        """[b, t, s] from positions [b, t] and [b, s]; keys at negative positions are never seen."""
-        at, of = queries[:, :, None], keys[:, None, :]
-        return self.sees(at, of) & (of >= 0)
+        """[b, t, s] from positions [b, t] and [b, s]; keys at negative positions are never seen. Queries [b, t, 2] also
+        have the position where their document begins, before which they see nothing."""
+        at, of = places_of(queries)[:, :, None], keys[:, None, :]
+        return self.sees(at, of) & (of >= (queries[..., 1:] if queries.ndim > 2 else 0))
 
     def sees(self, at: jax.Array, of: jax.Array) -> jax.Array:
         """Whether queries `at` some positions see keys `of` others, all of them real."""
@@ -33,6 +34,11 @@ class Reach:
         if self.chunk is not None:
             seen &= of // self.chunk == at // self.chunk
         return seen
+
+
+def places_of(queries: jax.Array) -> jax.Array:
+    """The positions [b, t] of queries that may also have where their documents begin [b, t, 2]."""
+    return queries[..., 0] if queries.ndim > 2 else queries
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ def attend(
 
     if t > ATTENTION_BLOCK and t % ATTENTION_BLOCK == 0:
         parts = own.reshape(b, t // ATTENTION_BLOCK, ATTENTION_BLOCK, *own.shape[2:]).swapaxes(0, 1)
-        places = queries.reshape(b, t // ATTENTION_BLOCK, ATTENTION_BLOCK).swapaxes(0, 1)
+        places = queries.reshape(b, t // ATTENTION_BLOCK, ATTENTION_BLOCK, *queries.shape[2:]).swapaxes(0, 1)
         found = jax.lax.map(lambda pair: jax.checkpoint(block)(*pair), (parts, places))
         result = found.swapaxes(0, 1).reshape(b, t, *found.shape[3:])
     else:
@@ -112,7 +118,7 @@ def attend_causally(
     query: jax.Array, key: jax.Array, value: jax.Array, queries: jax.Array, keys: jax.Array, how: Scoring
 ) -> jax.Array:
     """Whole sequences against themselves, as in training and prefill; or a part of the queries against all keys."""
-    if query.shape[1] == key.shape[1] and flash_possible(query, value, how):
+    if query.shape[1] == key.shape[1] and queries.ndim == 2 and flash_possible(query, value, how):
         window = None if how.reach.window is None else (how.reach.window - 1, 0)
         size = value.shape[-1]  # filled up with zeros: JAX wants values as wide as keys
         value = jnp.pad(value, ((0, 0), (0, 0), (0, 0), (0, max(0, key.shape[-1] - size))))

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from dragonscale.models.program import Op
+from dragonscale.physics.notation import Array
 from dragonscale.runtime.attention import Reach, Scoring, attend_causally, matching_heads
 from dragonscale.runtime.numerics import Rope
 from dragonscale.runtime.one_pass import SectionPass
@@ -106,10 +107,16 @@ def attend(op: Op, run: SectionPass) -> None:
     if run.stored is not None:
         made = run.stored.attend(query, key, value, how)
     elif key.shape[1] < run.positions.shape[1]:
-        made = ring_attend(query, key, value, _of_batch(at, query), how)
+        made = ring_attend(query, key, value, _queries(run, held, query), how)
     else:
-        made = attend_causally(query, key, value, _of_batch(at, query), _of_batch(run.positions, query), how)
+        made = attend_causally(query, key, value, _queries(run, held, query), _of_batch(run.positions, query), how)
     return run.put(op, made)
+
+
+def _queries(run: SectionPass, held: Array, query: jax.Array) -> jax.Array:
+    """Positions of queries, with where their documents begin if those are kept apart."""
+    at = _of_batch(run.positions_of(held), query)
+    return at if run.setting.begins is None else jnp.stack([at, run.begins_of(held)], -1)
 
 
 def _of_batch(positions: jax.Array, query: jax.Array) -> jax.Array:

@@ -213,8 +213,9 @@ def _add(op: Op, run: SectionPass) -> None:
     total = run.operand(op.inputs[0], op)
     for array in op.inputs[1:]:
         total = total + run.operand(array, op)
-    for array in op.weights:  # learnt positions
-        total = total + run.weight(array, op, total.dtype)[run.positions_of(run.held(op.inputs[0]))]
+    for array in op.weights:  # learnt positions, counted from the beginning of each document
+        held = run.held(op.inputs[0])
+        total = total + run.weight(array, op, total.dtype)[run.positions_of(held) - run.begins_of(held)]
     return run.put(op, total, run.wanted(op.inputs[0], op))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 
 from dragonscale.models.program import Op, Section
 from dragonscale.physics.notation import Array
@@ -29,8 +30,9 @@ Note = Callable[[jax.Array, str], jax.Array]
 class PassSetting:
     """What all passes of a model share: its arithmetic, what it computes in (None: in the weights' own type), where
     things lie, how tokens reach experts, a function that marks each tensor of the program by its name (which remat
-    policies go by), one that computes some einsums of an input and a weight better than XLA (None of the others), and
-    what adapters add is multiplied by."""
+    policies go by), one that computes some einsums of an input and a weight better than XLA (None of the others), what
+    adapters add is multiplied by, and, where documents are kept apart, the position at which that of each token of this
+    chip begins [b, t]."""
 
     numerics: Numerics
     dtype: Any = None
@@ -39,6 +41,7 @@ class PassSetting:
     note: Note = lambda value, _: value
     multiply: Callable[[str, jax.Array, jax.Array], jax.Array | None] = lambda *_: None
     adapters: float = 1.0
+    begins: jax.Array | None = None
 
 
 class LayerCache(Protocol):
@@ -167,3 +170,12 @@ class SectionPass:
     def positions_of(self, array: Array) -> jax.Array:
         """Of the tokens that this chip has of a tensor [b, t, …]."""
         return self.place.part(self.positions, 1, array.dims[1].axes)
+
+    def begins_of(self, array: Array) -> jax.Array:
+        """Where the documents of the same tokens begin; 0 where they are not kept apart."""
+        rest = tuple(axis for axis in array.dims[1].axes if axis != "context")
+        return (
+            jnp.zeros((1, 1), jnp.int32)
+            if self.setting.begins is None
+            else self.place.part(self.setting.begins, 1, rest)
+        )

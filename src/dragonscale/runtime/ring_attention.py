@@ -24,7 +24,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from dragonscale.errors import InputError
 from dragonscale.runtime import attention
-from dragonscale.runtime.attention import UNSEEN, Reach, Scoring, grouped, masked_scores
+from dragonscale.runtime.attention import UNSEEN, Reach, Scoring, grouped, masked_scores, places_of
 from dragonscale.runtime.rings import shift
 
 
@@ -72,7 +72,7 @@ def _forward(
 
         return _each_block(block, None, (*mine, *state))[1]
 
-    state, travelling = (most, total, output), (key, value, positions)
+    state, travelling = (most, total, output), (key, value, places_of(positions))
     for step in range(jax.lax.axis_size(ring.axis)):
         coming = ring.passed(travelling) if step + 1 < jax.lax.axis_size(ring.axis) else travelling
         seen = ring.how.reach.mask(positions, travelling[2]).any()
@@ -145,7 +145,7 @@ def _backward(
         return tuple(jnp.zeros(each.shape, jnp.float32) for each in (query, key, value))
 
     to_query, *homeward = nothing()
-    travelling = (key, value, positions)
+    travelling = (key, value, places_of(positions))
     size = jax.lax.axis_size(ring.axis)
     for step in range(size):
         coming = ring.passed(travelling) if step + 1 < size else travelling

@@ -125,7 +125,7 @@ def _no_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute:
         why = f"{chip.title} neither multiplies nor stores {weights}"
     elif chip.format(product) != "native":
         stores = "stores it and multiplies something wider" if chip.format(product) else "has none"
-        why = f"{chip.title} does not multiply {product}: it {stores}"
+        why = f"{chip.title} has no {product} matmul: it {stores}"
     else:
         why = f"{engine} has no kernels for {pair_word(weights, compute)} on {chip.title}"
     listed = ", ".join(pair_word(*one) for one in here)

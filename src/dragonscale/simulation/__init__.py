@@ -22,12 +22,13 @@ from dragonscale.simulation.result import (
     SimulationResult,
     Throughput,
 )
+from dragonscale.simulation.sessions import Mixed, Pairs, TrafficClass
 from dragonscale.simulation.simulate import simulate
 from dragonscale.simulation.trace_files import read_trace, trace_format, trace_lengths
 from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, Replay, TrafficSource
 
 __all__ = ["AtOnce", "Autoscale", "ClosedLoop", "Diurnal", "Empirical", "Estimate", "Failure", "Fixed", "Fleet"]
-__all__ += ["Gamma", "Histogram", "LinearTimes", "Lognormal", "OpenLoop", "Outcome", "Poisson", "Pool", "Prefixes"]
-__all__ += ["Replay", "ReplicaUse", "Scheduler", "ServedRequest", "SimulatedRequest", "SimulationOptions"]
-__all__ += ["SimulationResult", "Summary", "Throughput", "TrafficSource", "Uniform", "read_trace", "save_trace"]
-__all__ += ["simulate", "trace_format", "trace_lengths"]
+__all__ += ["Gamma", "Histogram", "LinearTimes", "Lognormal", "Mixed", "OpenLoop", "Outcome", "Pairs", "Poisson"]
+__all__ += ["Pool", "Prefixes", "Replay", "ReplicaUse", "Scheduler", "ServedRequest", "SimulatedRequest"]
+__all__ += ["SimulationOptions", "SimulationResult", "Summary", "Throughput", "TrafficClass", "TrafficSource"]
+__all__ += ["Uniform", "read_trace", "save_trace", "simulate", "trace_format", "trace_lengths"]

@@ -103,6 +103,7 @@ class Simulation:
         last = total - int(options.cooldown * total) if options.cooldown else inf
         self.fleet, self.options = fleet, options
         self.tally = Tally(options.limits, first, last, options.keep)
+        self.kinds = [Tally(limits, first, last, False) for limits in options.classes]
         self.series = Series(SERIES)
         self.shared = Shared(self.tally, self.series, options.seed, options.leap, self._finished, self._send)
         if options.events:
@@ -204,6 +205,8 @@ class Simulation:
         if streamed:
             self._pull()
         tally = self.tally
+        if self.kinds:
+            self.kinds[request.kind].arrive(request)
         if tally.arrive(request):
             self.marks[request.number] = self.mark()
         if tally.arrived >= self.next_arrived:
@@ -239,6 +242,8 @@ class Simulation:
 
     def _refuse(self, request: SimulatedRequest, reason: str, now: float) -> None:
         self.tally.refuse(request, reason)
+        if self.kinds:
+            self.kinds[request.kind].refuse(request, reason)
         self._follow(request, now)
 
     def _follow(self, request: SimulatedRequest, now: float) -> None:
@@ -249,6 +254,8 @@ class Simulation:
 
     def _finished(self, sequence: Sequence, replica: Replica, now: float) -> None:
         self.tally.finish(sequence, now, replica.index)
+        if self.kinds:
+            self.kinds[sequence.request.kind].finish(sequence, now, replica.index)
         if len(self.series.busy) > FRESH:
             self.series.settle()
         if self.tally.finished >= self.next_finished:

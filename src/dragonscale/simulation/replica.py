@@ -44,7 +44,7 @@ class Replica(ReplicaState):
     def submit(self, sequence: Sequence, now: float) -> None:
         """A request is routed here."""
         self.count_queue(now)
-        self.waiting.append(sequence)
+        first = self.enqueue(sequence)
         self.load += 1
         self.unprefilled += sequence.unprefilled
         sequence.seen = 0.0
@@ -52,7 +52,7 @@ class Replica(ReplicaState):
             self.wake(now)
             return
         scheduler = self.scheduler
-        if self.steps > 1 and len(self.waiting) == 1 and can_admit(self, sequence):
+        if self.steps > 1 and first and can_admit(self, sequence):
             sequence.seen = self._first_look(now)
             self._cut(int(sequence.seen - self.iterations))
         elif scheduler.ahead or scheduler.poll > 1:

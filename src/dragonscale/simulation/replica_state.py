@@ -83,6 +83,15 @@ class ReplicaState:
             self.woken = now
             heapq.heappush(self.shared.heap, (now, WAKE, self.index, self.version))
 
+    def enqueue(self, sequence: Sequence) -> bool:
+        """Put a request behind all of its priority and before those of a later one; whether it is the first."""
+        waiting, priority = self.waiting, sequence.request.priority
+        place = len(waiting)
+        while place and waiting[place - 1].request.priority > priority:
+            place -= 1
+        waiting.insert(place, sequence)
+        return place == 0
+
     def count_queue(self, now: float) -> None:
         """The queue is about to change: record its length until now."""
         if self.waiting:

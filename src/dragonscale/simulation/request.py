@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 
 class SimulatedRequest(NamedTuple):
-    """One call of the service. Times are seconds since the start of the run."""
+    """One call of the service. Times are seconds since the start of the run; `kind` is the number of its class of
+    traffic, and of those that wait in a replica the one of the smallest `priority` goes first."""
 
     number: int
     arrival_s: float
@@ -20,6 +21,8 @@ class SimulatedRequest(NamedTuple):
     output_tokens: int
     blocks: tuple[int, ...] = ()
     block_tokens: int = 0
+    kind: int = 0
+    priority: int = 0
 
 
 class Sequence:

@@ -37,6 +37,8 @@ class SimulationOptions:
     events_from_s: float = 0.0
     leap: bool = True
     watch: int = 0
+    classes: tuple[dict[str, float], ...] = ()
+    """Targets of each class of traffic, where it has classes."""
 
     def __post_init__(self) -> None:
         if not (self.warmup >= 0 and self.cooldown >= 0 and self.warmup + self.cooldown < 1):
@@ -243,6 +245,29 @@ class Checkpoint(NamedTuple):
 
 
 @dataclass(frozen=True)
+class ClassResult:
+    """One class of traffic over the measured part of a run; `latency` and `met` as those of a run, without the gaps
+    between tokens, which nobody counts by class."""
+
+    arrived: int
+    finished: int
+    refused: int
+    measured: int
+    good_share: float
+    input_tokens: int
+    output_tokens: int
+    latency: dict[str, Summary]
+    met: dict[str, float]
+    in_system_s: float
+    """Of all requests, from arrival to end."""
+
+    @property
+    def served_s(self) -> float:
+        """Seconds that requests which were measured spent in replicas, summed."""
+        return self.measured * (self.latency["e2e_s"].mean.value - self.latency["queue_s"].mean.value)
+
+
+@dataclass(frozen=True)
 class SimulationResult:
     """A run. Latencies are summaries of `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` with percentiles right to
     half a percent and 95% intervals (gaps between tokens within a run of equal steps count at the run's mean); `curves`
@@ -274,6 +299,7 @@ class SimulationResult:
     met: dict[str, float] = field(default_factory=dict)
     watched: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)
+    classes: tuple[ClassResult, ...] = ()
 
     def busy(self, one: ReplicaUse) -> float:
         """The part of the time that a replica is busy, until its pool has nothing more to do: one that prefills rests

@@ -7,6 +7,8 @@ from dragonscale.simulation.fleet import Fleet
 from dragonscale.simulation.loop import Simulation
 from dragonscale.simulation.replica import Replica
 from dragonscale.simulation.result import (
+    BY_REQUEST,
+    ClassResult,
     Outcome,
     PoolUse,
     ReplicaUse,
@@ -43,6 +45,8 @@ def _over(value: float, by: float) -> float:
 def _throughput(run: Simulation) -> Throughput:
     """Rates from the first measured arrival to the first that is not measured any more, or to the end."""
     tally = run.tally
+    if run.kinds:  # each by its own targets
+        tally.good = sum(one.good for one in run.kinds)
     start = run.marks.get(tally.first, (0.0, 0.0, 0.0, 0.0))
     end = run.marks.get(tally.last, run.mark())
     seconds, finished, prompts, outputs = (late - early for early, late in zip(start, end, strict=True))
@@ -82,6 +86,22 @@ def _met(tally: Tally) -> dict[str, float]:
     counts = {name: (count, tally.measured + tally.turned_away) for name, count in tally.met.items()}
     counts |= {"itl_s": (tally.short_gaps, tally.gaps.count)} if "itl_s" in counts else {}
     return {name: _over(count, of) for name, (count, of) in counts.items()}
+
+
+def _class(tally: Tally) -> ClassResult:
+    times, of = tally.times, tally.measured + tally.turned_away
+    return ClassResult(
+        tally.arrived,
+        tally.finished,
+        sum(tally.refused.values()),
+        tally.measured,
+        _over(tally.good, of),
+        tally.input_tokens,
+        tally.output_tokens,
+        {name: times[name].summary() for name in BY_REQUEST},
+        {name: _over(count, of) for name, count in tally.met.items()},
+        tally.all_e2e_s,
+    )
 
 
 def _pool_use(replicas: list[Replica]) -> PoolUse:
@@ -132,4 +152,5 @@ def report(run: Simulation) -> SimulationResult:
         met=_met(tally),
         watched=run.shared.watch.tracks(end) if run.shared.watch is not None else {},
         trace=run.shared.recorder.trace() if run.shared.recorder is not None else {},
+        classes=tuple(map(_class, run.kinds)),
     )

@@ -80,7 +80,7 @@ def _formats(chip: Chip, name: str, row: Legality, dtype: str) -> list[str]:
     if not native(chip, dtype):
         has = [one for one in _FORMATS if native(chip, one)]
         near = next(iter(trains_in(chip, row)), has[0] if has else "bf16")
-        return [f"{chip.title} does not multiply {dtype}, only {', '.join(has)}; take dtype={near}"]
+        return [f"{chip.title} has no {dtype} matmul, only {', '.join(has)}; take dtype={near}"]
     here = trains_in(chip, row)
     if dtype in here:
         return []

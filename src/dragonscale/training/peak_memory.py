@@ -51,7 +51,7 @@ _TENSORS = {
     "reducing": ("gradients on their way", "backward", "backward"),
     "update": ("made by the optimizer", "update", "update"),
     "whole": ("the model as it is loaded", "load", "load"),
-    "placeholders": ("empty gradients for autograd", "always", "always"),
+    "placeholders": ("zero-filled gradient buffers", "always", "always"),
 }
 """By part what it is, of a section, and from when to when it is there."""
 _THERE = {

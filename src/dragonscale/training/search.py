@@ -48,7 +48,7 @@ OFFLOADS_FROM = 200e9
 do (Megatron-Bridge: Llama 3 70B on GB200, fsdp=64 with 20 layers); over PCIe no run is published."""
 FINALISTS, OFFLOAD_GAIN = 5, 0.03
 """Plans of which that is tried, and what it must gain to be recommended: it needs pinned host memory and is rare."""
-NOT_OFFERED = "ruled out by the stack"
+NOT_OFFERED = "not supported by the stack"
 """Plans that the stack cannot run, or that a search tries only when asked."""
 Progress = Callable[[int, int], None]
 

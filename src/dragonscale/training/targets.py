@@ -89,7 +89,7 @@ def compare(
         floor = floors[place]
         known = [one.usd_per_mtok for one in found if one.usd_per_mtok is not None]
         if rank == "cost" and piece is None and floor is not None and known and floor > LOST * min(known):
-            why = f"even at its peak ${floor:.4f} for a million tokens"
+            why = f"skipped: ${floor:.4f}/Mtok even at 100% MFU"
             found.append(Tried(jobs[place], None, floor, why, searched=False))
             continue
         pieces = [piece] if piece is not None else []

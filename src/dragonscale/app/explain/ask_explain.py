@@ -76,7 +76,7 @@ def ask_roofline(question: questions.ExplainRooflineQuestion, listener: Listener
 
 def ask_collective(question: questions.ExplainCollectiveQuestion, listener: Listener) -> Explanation:
     asked = read_collective(question, listener)
-    volume = read_volume(question.size) if question.size else None
+    volume = read_volume(question.size, asked) if question.size else None
     found = physics.explain_collective(asked.kind, volume, asked.mesh, asked.axes, asked.options)
     return found.came_from(asked, listener.notes)
 

@@ -7,7 +7,7 @@ import sympy
 
 from dragonscale.app.collective_report import ONE_CHIP, check_options
 from dragonscale.app.explain.formulas import Explanation, FormulaLine, formula_line, tidy, told, value_of
-from dragonscale.app.roofline_report import open_sizes, prepare
+from dragonscale.app.roofline_report import large_limits, open_sizes, prepare
 from dragonscale.models.count import parameters
 from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.program import Section
@@ -55,6 +55,14 @@ def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: 
     ]
     varied = {name: letters[name] for name in asked.varied}
     found = _crossings(f"compute = {level}", flops / peak, moved / width, varied, values)
+    open_dims = [name for name, size in known.items() if not isinstance(size, int)]
+    for name, (others, limit) in large_limits(asked.cost(known, level), open_dims, level).items():
+        if others:
+            lines.append(formula_line(f"intensity, {', '.join(others)} large", limit, values, "count"))
+        for solution in solve_equal(limit, peak / width, letters[name]) if name else ():
+            grown = f"{', '.join(others)} large: " if others else ""
+            what = f"{grown}compute = {level} at {name}"
+            found.append(formula_line(what, tidy(solution), values, "count"))
     rates = [render(chip.peak(dtype, unit), "FLOP/s"), render(chip.bandwidth(level), "bytes/s")]
     note = f"{peak} = {rates[0]} ({dtype}, {unit} unit), {width} = {rates[1]} ({level}) of {chip.title}"
     return Explanation(str(asked), lines, [told(line) for line in found], [note], found)

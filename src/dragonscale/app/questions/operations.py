@@ -25,6 +25,8 @@ class OneOperation(Question):
 class RooflineQuestion(OneOperation):
     """One operation on one chip; sizes that are left open are letters."""
 
+    sizes: Thing = SIZES.but()
+    """Sizes of named dims, such as B=1024,D=8192; several go row by row: B=[1,8,64]."""
     weights_only: Switch = Switch()
     """Count only the last operand's bytes, as rules of thumb do."""
     per_element: Real = Real(None, "FLOPS")

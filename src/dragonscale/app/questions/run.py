@@ -13,6 +13,8 @@ class RunTrainQuestion(Question):
     data: Several = Several("", "FILES", offers="files")
     """Token files (.bin of uint16 or uint32, .npy), documents (.txt, .jsonl, .parquet), a folder or a dataset of the
     Hugging Face Hub (org/name), several with commas; * works. Or synthetic."""
+    mask_documents: Switch = Switch()
+    """Keep the documents of a sequence apart: attention does not cross from one into the next."""
     tokenizer: Text = Text("", "FOLDER", offers="files")
     """The folder of tokenizer.json for documents, where it is not with the weights or the model; bytes: none."""
     eval_data: Several = Several("", "FILES", offers="files")
@@ -145,3 +147,49 @@ class RunServeQuestion(Question):
     record: Text = Text("", "FILE", flag.FILES, offers="files")
     """Write what happened, a line a request: what `dscale simulate --trace` replays and `dscale validate serving`
     scores."""
+
+
+class RunRlQuestion(Question):
+    """A run of GRPO in one process: the model, prompts and answers of a step, the rule that rewards them."""
+
+    model: Thing = shared.MODEL
+    plan: Text = Text("microbatch=1", "PLAN", flag.PLAN)
+    """How the trainer is split and its microbatch (fsdp=8,microbatch=8)."""
+    rollout: Text = Text("tp1", "PLAN", flag.PLAN)
+    """How the engine is split (tp1, tp2, dp4)."""
+    reward: Text = Text("low", "RULE", offers=("low", "sorted", "short"))
+    """The rule: low (tokens of the lower half of the vocabulary), sorted (no smaller than the one before) or short."""
+    prompts: Whole = Whole(16, "N", limits=(1, 1_000_000))
+    """Prompts of a step, of random tokens."""
+    samples: Whole = Whole(16, "N", limits=(2, 100_000))
+    """Answers to each prompt."""
+    prompt: Length = Length("64", "TOKENS")
+    """Tokens of a prompt."""
+    output: Length = Length("128", "TOKENS")
+    """Tokens at which an answer is cut off."""
+    steps: Whole = Whole(20, "N", limits=(1, 1_000_000))
+    """Steps of the run."""
+    updates: Whole = Whole(1, "N", limits=(1, 10_000))
+    """Updates of the weights in a step, each on its part of the answers."""
+    learning_rate: Real = Real(1e-4, "RATE")
+    """Learning rate at its peak."""
+    clip: Real = Real(0.2, "PART", limits=(0.0, 10.0))
+    """How far the ratio of probabilities may be from one."""
+    kl: Real = Real(0.01, "WEIGHT", limits=(0.0, 100.0))
+    """Weight of the KL divergence to the first weights; 0: without a reference."""
+    max_seqs: Whole = Whole(256, "N", limits=(1, 65_536))
+    """Answers that the engine has under way at once, at most."""
+    seed: Whole = Whole(0, "N", limits=(0, 2**31))
+    """Seed of the weights, the prompts and the answers."""
+    on: Thing = shared.ON.but(default="")
+    """The slice whose planned phases to show beside the run."""
+    cpu: Whole = Whole(0, "N", flag.WHERE)
+    """Run on so many virtual devices of this machine's CPU."""
+    dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32"))
+    """What matrices are multiplied in: bf16, or fp32 (on a CPU without a word)."""
+    assume: Several = shared.ASSUME
+    family: Text = shared.FAMILY
+    log: Whole = Whole(1, "N", flag.SHOW)
+    """Steps between lines on stderr; 0: none."""
+    weights: Text = Text("", "FOLDER", flag.FILES, offers="files")
+    """A folder of Hugging Face .safetensors files to begin from; random weights without one."""

@@ -22,6 +22,9 @@ class ServeQuestion(Question):
     e2e: Text = shared.E2E
     rate: Text = shared.RATE.but()
     """Requests to serve (20/s): how many replicas, and what the fleet costs."""
+    max_rate: Switch = Switch(group=SHOW)
+    """Find by running the largest rate that a replica of each of the best configurations holds under the targets; with
+    --rate the replicas, their headroom and their dollars."""
     engine: Text = shared.ENGINE
     weights: Text = shared.WEIGHTS
     compute: Text = shared.COMPUTE

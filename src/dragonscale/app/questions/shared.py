@@ -82,9 +82,9 @@ COMPUTE = Text("", "DTYPE", flag.SOFTWARE, offers="dtypes")
 KV_DTYPE = Text("", "DTYPE", flag.SOFTWARE, also=("--kv",), offers="dtypes")
 """Format of the KV cache."""
 MAX_SEQS = Whole(None, "N", flag.SOFTWARE, limits=(1, 1_000_000))
-"""Sequences that a data rank decodes at once, at most; the engine's own limit without it."""
+"""Max sequences per DP rank (max_num_seqs); the engine's own limit without it."""
 TOKEN_BUDGET = Whole(None, "TOKENS", flag.SOFTWARE, limits=(1, 10_000_000))
-"""Tokens of one iteration, at most (chunked prefill); the engine's own without it."""
+"""Max tokens per iteration (max_num_batched_tokens, chunked prefill); the engine's own without it."""
 MEMORY_FRACTION = Real(None, "PART", flag.SOFTWARE, limits=(0.01, 1.0))
 """The part of HBM that the engine may use; its own without it."""
 

@@ -79,7 +79,7 @@ class SimulateQuestion(Question):
     """Speculate: tokens drafted at a time."""
     draft: Thing = shared.DRAFT
     force: Switch = shared.FORCE
-    capacity: Switch = Switch(default=None, group=SHOW)
+    capacity: Switch = Switch(default=None, group=SHOW, also=("--max-rate",))
     """Find by running the largest rate that holds and the replicas for the asked one; without it, where this run
     does not hold."""
     warmup: Real = Real(0.1, "PART", limits=(0.0, 0.9))

@@ -31,7 +31,7 @@ class TrainQuestion(Question):
     skew: Real = Real(1.0)
     """Tokens of the busiest expert over the mean: 1 is balanced routing."""
     capacity: Real = Real(0.0)
-    """Room of an expert over its even share of tokens, beyond which they are dropped (0: none are)."""
+    """Expert capacity factor: tokens beyond it are dropped (0: dropless)."""
     set: Several = shared.SET
     profile: Text = shared.PROFILE
     price: Text = shared.PRICE

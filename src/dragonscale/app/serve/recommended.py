@@ -112,8 +112,7 @@ def piece_of(asked: ServeAsked, name: str) -> Slice:
 
 def short_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion:
     """The same question about a short run of fewer replicas: one of those that clients keep full, since they take
-    nothing from each other, at most so many of those that share a rate, and as few of two pools as have their ratio.
-    With the very model and chips that were asked about."""
+    nothing from each other, at most so many of those that share a rate, and as few of two pools as have their ratio."""
     question = simulate_question(asked, best)
     replicas = question.replicas or 1
     each = parse(question.rate, "count/s", "--rate") / replicas if question.rate else 0.0
@@ -121,12 +120,21 @@ def short_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion:
     kept = min(replicas, max(MOST_REPLICAS, int(enough))) if each else 1
     if best.prefill:
         kept = replicas // math.gcd(replicas, best.prefill.replicas)
-    rate, under_way = each * kept, each * kept * best.latency_s or best.batch
+    under_way = each * kept * best.latency_s or best.batch
+    requests = max(math.ceil(TURNS * under_way), FEWEST)
+    prefills = best.prefill.replicas * kept // replicas if best.prefill else 0
+    return fleet_question(asked, best, each * kept, kept, prefills, requests)
+
+
+def fleet_question(
+    asked: ServeAsked, best: ConfigReport, rate: float, replicas: int, prefills: int, requests: int
+) -> SimulateQuestion:
+    """So many replicas of a configuration at a rate, or with clients that fill its batch where that is 0; with the very
+    model and chips that were asked about."""
+    question = simulate_question(asked, best)
     words: dict[str, Any] = {"model": asked.model, "on": piece_of(asked, best.copy_slice)}
     words |= {"draft": asked.question.draft} if question.draft else {}
     if best.prefill:
-        words["prefill_on"] = piece_of(asked, best.prefill.slice)
-        words["prefill_replicas"] = best.prefill.replicas * kept // replicas
-    words |= {"rate": f"{rate}/s"} if rate else {"clients": best.batch}
-    words["requests"] = str(max(math.ceil(TURNS * under_way), FEWEST))
-    return replace(question, **words, replicas=kept, set="", assume="", family="")
+        words |= {"prefill_on": piece_of(asked, best.prefill.slice), "prefill_replicas": prefills}
+    words |= {"rate": f"{rate}/s", "clients": None} if rate else {"clients": best.batch}
+    return replace(question, **words, replicas=replicas, requests=str(requests), set="", assume="", family="")

@@ -56,7 +56,7 @@ def frontier_chart(report: ServeReport) -> Chart:
     y = log_axis("output tokens/s per chip", "number", [one[1] for one in points])
     tpot = report.workload.tpot_s
     rules = [RuleLine(1 / tpot, f"TPOT {amount(tpot, 's')}")] if tpot and x.low < 1 / tpot < x.high else []
-    title = f"{report.model}: speed of a user against throughput of a chip"
+    title = f"{report.model}: tokens/s per user vs per chip"
     return charts.line_chart(series, x, y, title, _requests(report), rules, numbered=best)
 
 

@@ -6,7 +6,14 @@ import msgspec
 
 from dragonscale.app.prices import PriceRow
 from dragonscale.app.record import Record
-from dragonscale.app.serve.variant_records import ExpectedError, FrontierPoint, LimitRow, PrefixCache, Speculation
+from dragonscale.app.serve.variant_records import (
+    ExpectedError,
+    FrontierPoint,
+    LimitRow,
+    MaxRate,
+    PrefixCache,
+    Speculation,
+)
 from dragonscale.app.simulate.simulate_records import Latency
 from dragonscale.errors import INFEASIBLE, MISSED, Infeasible
 from dragonscale.physics.units import render
@@ -322,6 +329,8 @@ class ServeReport(Record):
     comparison: str = ""
     simulated: SimulatedRun | None = None
     """The headline as it was run; null in brief and where nothing meets the targets."""
+    max_rates: list[MaxRate] = []
+    """What `--max-rate` found, the cheapest first."""
 
     @property
     def limits(self) -> list[LimitRow]:

@@ -8,6 +8,12 @@ from typing import Any
 
 from dragonscale.app import grids
 from dragonscale.app.serve import serve_records as records
+from dragonscale.app.serve.variant_sheet import (
+    disaggregation_blocks,
+    limits_table,
+    max_rates_table,
+    speculation_blocks,
+)
 from dragonscale.serving.ranking import CLOSE
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.sheets import sheet as laid
@@ -94,46 +100,6 @@ def frontier_table(frontier: Sequence[records.ConfigReport]) -> laid.Grid:
     return grids.grid("serve-frontier", shown, title, own=columns)
 
 
-def limits_table(limits: Sequence[records.LimitRow]) -> laid.Grid:
-    """Limits, solved at datasheet rates."""
-    value = (lambda row: f"{row.value:,.4g}" if row.value < 1e4 else amount(row.value, "count"), "")
-    return grids.grid("serve-limits", limits, own={"": value})
-
-
-# Other ways to serve, laid out: drafting, disaggregated prefill and decode, prefix caching.
-
-
-def speculation_blocks(found: records.Speculation) -> list[laid.Block]:
-    """Drafts against time per token."""
-    if found.hurts_from_batch is None:
-        until = f"Drafting helps at every batch that fits (up to {found.most_batch:,})."
-    elif found.hurts_from_batch == 1:
-        until = "Drafting is not worth it at any batch."
-    else:
-        until = f"From a batch of {found.hurts_from_batch:,} on drafting only hurts."
-    accepted = ", ".join(f"{chance:.0%}" for chance in found.acceptance)
-    title = f"speculation: drafts by {found.drafter}, {accepted} accepted, batch {found.batch:,}, decoding alone"
-    best = {"faster": lambda row: f"{row.speedup:.2f}x" + (" best" if row.drafts == found.best_drafts else "")}
-    return [grids.grid("serve-drafts", found.rows, title, until, best)]
-
-
-def disaggregation_blocks(found: records.Disaggregation, rate: float | None = None) -> list[laid.Block]:
-    """Prefill and decode apart, for the asked rate where there is one, and whether that is worth it."""
-    told = f", for {amount(rate, 'count')} requests/s" if rate else ""
-    title = f"disaggregation: prefill and decode on replicas of their own{told}"
-    if not found.pools:
-        return [laid.Prose(f"{title}. {found.advice}")]
-    columns = {
-        "prefill": lambda pair: f"{pair.prefills} x {pair.prefill.copy_slice} {records.degrees_text(pair.prefill)}",
-        "decode": lambda pair: f"{pair.decodes} x {pair.decode.copy_slice} {records.degrees_text(pair.decode)}",
-        "batch": (lambda pair: f"{pair.decode.batch:,}", ""),
-    }
-    details = grids.summary("serve-disaggregation", found.pools[0], advice=found.advice)
-    # pools that are recommended stand among the configurations
-    table = grids.grid("serve-pools", found.pools, title, own=columns, without=("$/Mtok" if rate else "$/h",))
-    return [details] if found.pays else [table, details]
-
-
 SEEN = 0.01
 """Terms of a smaller share of a step are left to `--explain`."""
 REST, LEFT = "the rest", 1e-3
@@ -157,6 +123,7 @@ def serve_sheet(report: records.ServeReport, detail: bool) -> laid.Sheet:
         title = "every term of a prompt that runs alone, of one chip"
         blocks.append(grids.grid("serve-terms", first.prefill_terms, title))
     blocks += configurations(report)
+    blocks += [max_rates_table(report)] if report.max_rates else []
     blocks += [frontier_table(report.frontier)] if len(report.frontier) > 1 and work.output > 1 else []
     blocks += speculation_blocks(report.speculation) if report.speculation else []
     blocks += disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
@@ -219,7 +186,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("cost", cost_text(report, first)),
         ("memory", memory_text(first, work.prompt + work.output)),
         ("bound by", bound),
-        ("to change", change),
+        ("would help", change),
         ("better", report.comparison, "key"),
         ("at best", bounds_text(first) if work.output > 1 else ""),
         ("prefill", prefill_text(report, first)),

@@ -87,3 +87,32 @@ class ExpectedError(msgspec.Struct):
     tpot: float | None
     ttft: float | None
     source: str
+
+
+class MaxRate(msgspec.Struct):
+    """The largest rate that one replica of a configuration holds under the targets, found by running it
+    (`requests_per_s`, null where none does; of pools that of a decode replica, and apart from it that of a prefill
+    replica), with what stops larger ones; what it makes there (`good` tokens are those of requests that meet every
+    target), and what that costs. `on_frontier`: no other of those that were run gives more good tokens per chip at a
+    lower TPOT. With a rate that was asked for, the replicas that hold it, confirmed by running them, the part of
+    what they could hold that is left over (`headroom`), and their dollars."""
+
+    slice: str
+    plan: str
+    requests_per_s: float | None
+    limited_by: str
+    prefill_requests_per_s: float | None = None
+    good_share: float = 0.0
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    output_tokens_per_s_per_chip: float = 0.0
+    good_tokens_per_s_per_chip: float = 0.0
+    usd_per_mtok: float | None = None
+    on_frontier: bool = False
+    replicas: int | None = None
+    prefill_replicas: int = 0
+    headroom: float | None = None
+    chips: int | None = None
+    usd_per_h: float | None = None
+    fleet_usd_per_mtok: float | None = None
+    runs: int = 0

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.simulate.rate_search import TOLERANCE, largest_rate
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.serving.targets import LatencyTarget
 from dragonscale.simulation import (
@@ -27,8 +28,6 @@ FEWEST, MOST = 3_000, 20_000
 """Requests of one run, at least and (unless more are under way at once) at most."""
 TURNS = 8
 """Requests of one run over those that are under way at once: batches must turn over several times."""
-TOLERANCE = 1.03
-"""The largest rate that meets the targets is known when one so much larger does not."""
 BELOW = 0.96
 """What a fleet serves while requests wait is believed if so much of it holds."""
 MOST_RUNS = 9
@@ -69,6 +68,8 @@ class Trial:
     load: Backlog | None
     holds: bool
     missed: dict[str, float]
+    worst: float = math.inf
+    """The statistic nearest to its target or furthest above it, over the target; infinite where the queue grows."""
 
     @property
     def good(self) -> bool:
@@ -165,8 +166,9 @@ class Trials:
         if self.progress is not None:
             self.progress(min(self.runs, MOST_RUNS), MOST_RUNS)
         load = load_of(result, fleet.pool.autoscale is not None)
-        missed = missed_targets(result, self.asked.targets)
-        return Trial(rate, result, load, load is not None and not load.grows, missed)
+        missed, holds = missed_targets(result, self.asked.targets), load is not None and not load.grows
+        ratios = [self.asked.reached(result, name) / target.seconds for name, target in self.asked.targets.items()]
+        return Trial(rate, result, load, holds, missed, max(ratios, default=1.0) if holds else math.inf)
 
 
 def faster(source: TrafficSource, factor: float, requests: int) -> TrafficSource:
@@ -222,11 +224,11 @@ def _what_holds(
         tried.append((_gain(one, load, missed), change, own, one))
     for gain, change, own, one in sorted(tried, key=lambda row: -row[0])[:1]:
         most = _most(own, one.result, one.load, True)[0] if gain > HELPS and one.load is not None else None
-        found = _confirmed(own, change, *_fewest(own, most, short)) if most and most.rate > best.rate else NOTHING
+        found = confirmed_sizes(own, change, *_fewest(own, most, short)) if most and most.rate > best.rate else NOTHING
         trials.runs += own.runs - 1
         if found[0] is not None:
             return found
-    return _confirmed(trials, {}, *_fewest(trials, best, short))
+    return confirmed_sizes(trials, {}, *_fewest(trials, best, short))
 
 
 def _most(trials: Trials, result: SimulationResult, load: Backlog, failed: bool) -> tuple[Trial | None, Trial | None]:
@@ -245,7 +247,9 @@ def _gain(one: Trial, load: Backlog, missed: dict[str, float]) -> float:
     return missed[name] / one.missed.get(name, 1.0)
 
 
-def _confirmed(trials: Trials, setting: dict[str, Any], sizes: tuple[int, int] | None, found: Trial | None) -> Change:
+def confirmed_sizes(
+    trials: Trials, setting: dict[str, Any], sizes: tuple[int, int] | None, found: Trial | None
+) -> Change:
     """Pools whose command holds when it is run whole: those that were found by shorter runs, or a little larger."""
     if found is None or sizes is None:  # nothing was run: the fleet as it was asked for, or none
         return sizes, None, size_flags(trials.asked, *sizes) if sizes else {}
@@ -332,10 +336,7 @@ def _largest(
     trials: Trials, result: SimulationResult, load: Backlog, failed: bool
 ) -> tuple[Trial | None, Trial | None]:
     """The run at the largest rate that meets the targets, and one at a larger rate that does not."""
-    asked = trials.rate
-    low: Trial | None = None
-    high: Trial | None = None
-    times = result.latency
+    asked, times = trials.rate, result.latency
     service = max(times["e2e_s"].mean.value - times["queue_s"].mean.value, 1e-9)
     lone = trials.run(min(SMALLEST * asked, ALONE / service), FEW)
     if lone.missed:  # what requests miss that are nearly alone, they miss at any rate
@@ -344,15 +345,7 @@ def _largest(
     # a short run may have served nothing within its window, and a rate of zero is none
     part = max(load.served_per_s / load.arrived_per_s, SLOWEST)
     rate = asked * (2.0 if not failed else 0.6 * part if trials.same else 1.0)
-    while trials.runs < MOST_RUNS - 2:
-        one = trials.run(rate)
-        if one.good:
-            low = one
-        else:
-            high, top = one, rate
-        if low is not None and top / low.rate <= TOLERANCE:
-            break
-        rate = top / 3 if low is None else 2 * low.rate if math.isinf(top) else math.sqrt(low.rate * top)
+    low, high = largest_rate(trials.run, rate, MOST_RUNS - 2 - trials.runs, top)
     return low or lone, high
 
 

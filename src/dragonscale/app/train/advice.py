@@ -59,8 +59,8 @@ def bound_text(job: Job, plan: Plan, terms: list[TermRow], ledger: Ledger) -> st
         return start
     share = f"{lost.exposed_s / total:.0%}"
     if lost.name in WIRES and _contended(job, plan, lost):
-        return f"{start}; {share} is contention: {lost.name} that hide slow the kernels above them"
-    return f"{start}; {share} is {lost.name}{' that nothing hides' if lost.name in WIRES else ''}"
+        return f"{start}; {share} is contention: overlapped {lost.name} slow the kernels beside them"
+    return f"{start}; {share} is {'exposed ' if lost.name in WIRES else ''}{lost.name}"
 
 
 def _contended(job: Job, plan: Plan, row: TermRow) -> bool:

@@ -84,19 +84,19 @@ def against_best(asked: TrainAsked, job: Job, plan: Plan, report: TrainReport, p
 def comparison(given: PlanReport, best: PlanReport, changes: list[SettingChange], found: Found) -> str:
     """How far a plan is from the recommended one, and what brings most of it."""
     if not given.feasible:
-        start = f"This plan cannot run; {best.mfu_text} is there"
+        start = f"{short_plan(best.plan)}: {best.mfu_text}; the given plan cannot run."
         fits = [one for one in changes if one.gain > -1]
         one = f" It runs with {fits[0].setting}={fits[0].new} ({render(fits[0].step_s, 's')})." if fits else ""
-        return f"{start}, with {short_plan(best.plan)}.{one}"
+        return f"{start}{one}"
     gain = given.step_s / best.step_s - 1
     if given.plan == best.plan:
-        return f"{given.mfu_text}: it is the best of {found.searched:,} plans."
+        return f"the given one, {given.mfu_text}: the best of {found.searched:,} plans."
     if gain <= 0.005:
         return (
-            f"{given.mfu_text}, and nothing better among {found.searched:,} plans: {short_plan(best.plan)} has "
-            f"{best.own_mfu:.1%}."
+            f"the given one: {given.mfu_text}, and nothing better among {found.searched:,} plans "
+            f"({short_plan(best.plan)} has {best.own_mfu:.1%})."
         )
-    text = f"{given.mfu_text}; {best.own_mfu:.1%} is there ({gain:+.1%} tokens/s), with {short_plan(best.plan)}"
+    text = f"{short_plan(best.plan)}: {best.own_mfu:.1%} MFU ({gain:+.1%} tokens/s), not {given.mfu_text}"
     first = next((one for one in changes if one.gain > 0.005), None)
     if first is None:
         return f"{text}; no single change brings any of it."

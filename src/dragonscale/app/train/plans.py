@@ -36,7 +36,7 @@ from dragonscale.training.tuning import RANK, unplanned_run
 
 HELD = {
     "reducing": "gradients in flight",
-    "placeholders": "autograd's empty gradients",
+    "placeholders": "zero-filled gradient buffers",
     "update": "optimizer workspace",
 }
 """Parts of memory whose names in the ledger are short for what engineers call them."""
@@ -253,7 +253,7 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
             "--batch, --seq, --fix or the number of chips."
         )
     counts = ", ".join(f"{number:,} {reason}" for reason, number in found.misses.items() if number)
-    text = f"None of {found.searched:,} plans is feasible; beyond limits: {counts}."
+    text = f"None of {found.searched:,} plans is feasible: {counts}."
     if nearest is None:
         return text
     missed = beyond(nearest.hbm_bytes, job.slice.chip.visible)

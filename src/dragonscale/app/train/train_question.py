@@ -284,7 +284,7 @@ def _documents(question: TrainQuestion, sequence: int) -> tuple[int | None, str]
         return None, ""
     length, note = parse_length(question.documents, "--documents")
     if question.stack != AUTO and load_stack(question.stack).kernels.masked_square:
-        own = f"the program of stack {question.stack} masks no documents yet"
+        own = f"the program of stack {question.stack} is not timed with masked documents yet"
         raise InputError(
             f"--documents is {shorten(question.documents)}, and {own}; leave it out or take another --stack."
         )

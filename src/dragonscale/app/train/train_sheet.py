@@ -37,16 +37,19 @@ def train_sheet(report: TrainReport, detail: bool) -> laid.Sheet:
     first = report.plans[0]
     if first.job is not None and first.job.slice.chips != first.plan.chips:
         # what a plan for other chips would take is no answer to anything
-        told = facts(("given", short_plan(first.plan)), *_problems(first), ("judged", report.comparison, "warn"))
+        told = facts(("given", short_plan(first.plan)), *_problems(first), ("best plan", report.comparison, "warn"))
         return laid.Sheet((*blocks, told, *_after(report)))
-    blocks += [summary(report, first), time_stack(first, detail), memory_stack(first, detail)]
+    blocks += [summary(report, first), time_stack(first, detail)]
+    blocks += [memory_stack(first, detail)] if detail or first.tight or not first.feasible else []
     if report.measured is not None:
         blocks += [laid.Prose(report.measured.text)]
         blocks += [grids.grid("train-suspects", report.measured.suspects)] if report.measured.suspects else []
     blocks += [laid.Verbatim(mesh_drawing(first.plan)), grids.grid("train-terms", first.terms)] if detail else []
+    blocks += [details(report, first)] if detail else []
     blocks += [goodput_facts(report.goodput)] if detail and report.goodput else []
     blocks += [plans_table(report)] if len(report.plans) > 1 else []
-    return laid.Sheet((*blocks, *_after(report, detail)))
+    more = [] if detail else [laid.Prose("--explain: bounds, memory by part, every term, what was searched.", "dim")]
+    return laid.Sheet((*blocks, *more, *_after(report, detail)))
 
 
 def _after(report: TrainReport, detail: bool = False) -> list[laid.Block]:
@@ -74,17 +77,22 @@ def _title(report: TrainReport) -> laid.Title:
     stack = f"stack {work.stack}{f' (auto: {work.stack_why})' if work.stack_why else ''}"
     method = "" if work.method in ("", "full") else f"{work.method}, "
     asides = [f"{method}{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}, {stack}"]
-    if report.searched > 1 and report.better is None:
-        asides.append(f"{report.feasible:,} of {report.searched:,} plans are feasible" + _beyond(report))
     size = f"{amount(work.parameters - work.adapter_parameters, 'count')} parameters"
     size += f" +{amount(work.adapter_parameters, 'count')} in adapters" if work.adapter_parameters else ""
     return laid.Title(f"{report.model} ({size}) on {report.slice}", "\n".join(asides))
 
 
-def _beyond(report: TrainReport) -> str:
-    if not report.infeasible:
-        return ""
-    return "; beyond limits: " + ", ".join(f"{many:,} {reason}" for reason, many in report.infeasible.items())
+def details(report: TrainReport, first: PlanReport) -> laid.Facts:
+    """What stands behind the summary: bounds, formats of gradients, what was searched and who takes the plan."""
+    out = ", ".join(f"{many:,} {reason}" for reason, many in report.infeasible.items())
+    searched = f"{report.feasible:,} of {report.searched:,} plans are feasible{f'; infeasible: {out}' if out else ''}"
+    return grids.summary(
+        "train-details",
+        first,
+        steps=run_text(report, first) if first.days is not None else None,
+        searched=searched if report.searched > 1 and report.better is None else None,
+        taken=taken_text(report, first),
+    )
 
 
 def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
@@ -98,13 +106,11 @@ def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
         split=split_text(first.plan),
         memory=memory,
         tone=tone,
-        run=run_text(report, first) if first.days is not None else None,
-        goodput=goodput_text(report, report.goodput) if report.goodput else None,
+        run=_run(report, first),
         bound=first.bound.removeprefix("bound by "),
         change=help_text(first.helps),
         stacks=stacks_text(report.stacks),
         judged=report.comparison,
-        taken=taken_text(report, first),
     )
     return laid.Facts((*head.rows, *rest.rows))
 
@@ -154,7 +160,14 @@ def _memory(first: PlanReport) -> tuple[str, str, str]:
     share = first.hbm_bytes / first.hbm_limit_bytes
     used = f"{first.hbm_bytes / 1e9:.1f} of {first.hbm_limit_bytes / 1e9:.1f}GB"
     word, tone = (", does not fit", "bad") if share > 1 else (", tight", "warn") if first.tight else ("", "")
-    return used, f"{used} on the fullest chip{word}", tone
+    left = f", {(first.hbm_limit_bytes - first.hbm_bytes) / 1e9:.1f}GB left" if share <= 1 else ""
+    return used, f"{used} on the fullest chip{left}{word}", tone
+
+
+def _run(report: TrainReport, first: PlanReport) -> str | None:
+    if report.goodput:
+        return goodput_text(report, report.goodput)
+    return run_text(report, first) if first.days is not None else None
 
 
 def run_text(report: TrainReport, first: PlanReport) -> str:
@@ -195,7 +208,7 @@ def goodput_text(report: TrainReport, run: GoodputReport) -> str:
         chip = report.slice.rpartition(":")[0]
         at = "".join(f" at {row.text}" for row in report.prices if row.chip == chip)
         ends += f", {_money(run.cost_usd)} (p90 {_money(run.cost_usd_p90)}){at}"
-    return f"{ends}; {run.text}"
+    return f"{amount(report.workload.tokens, 'count')} tokens: {ends}"
 
 
 def goodput_facts(run: GoodputReport) -> laid.Facts:
@@ -238,7 +251,8 @@ def time_stack(first: PlanReport, detail: bool) -> laid.StackedBar:
         hidden = row.expected_s - row.exposed_s
         note = f"+{amount(hidden, 's')} overlapped" if hidden > SEEN * total else ""
         parts.append(laid.BarPart(row.name, row.exposed_s, amount(row.exposed_s, "s"), note))
-    return laid.StackedBar("time", folded(parts, "s"), total, amount(first.step_s, "s"))
+    legend = "list" if detail else "line"
+    return laid.StackedBar("time", folded(parts, "s"), total, amount(first.step_s, "s"), legend)
 
 
 def memory_stack(first: PlanReport, detail: bool) -> laid.StackedBar:

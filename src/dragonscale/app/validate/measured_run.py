@@ -295,7 +295,7 @@ def _text(rows: list[MeasureRow]) -> str:
     """Which numbers lie in their band, and by how much others miss it."""
     out = [row for row in rows if row.inside is False]
     if not out:
-        return "Every number with a band lies in it: nothing has to be explained."
+        return "Every number with a band lies in it: no gap to explain."
     ends = [row.shown(row.high if row.ratio > 1 else row.low) for row in out]
     misses = [
         f"{row.name} is {row.ratio:.2f}x what is expected, and the band ends at {end}"

@@ -210,7 +210,7 @@ def _options(several: str) -> dict[str, str]:
 def training_question(asked: Any, report: Any) -> VerifyAsked:
     """A training step of the first plan of a `TrainReport`."""
     if asked.documents:
-        raise InputError("--verify compiles our own program, which masks no documents yet; leave out --documents.")
+        raise InputError("--verify compiles our own program, in which documents see each other; leave out --documents.")
     if asked.question.largest == "model":
         raise InputError("--verify compiles a model that exists; leave out --largest model.")
     check_named(asked.question.model, asked.question.on)

@@ -24,11 +24,18 @@ def cables_per_pair(tree: FatTree) -> Number:
 
 
 def ports_used(tree: FatTree, name: str) -> Number:
-    """Ports in use on each switch of a tier, down and up."""
+    """Ports in use on each switch of a tier, down and up. A node's cables to its leaves hang on its NICs and not on its
+    NVSwitches, which have none up.
+
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> tree = fat_tree(load_chip("h100"), _fabric(load_chip("h100")), 1024)
+    >>> [ports_used(tree, tier) for tier in ("node", "leaf", "spine")]
+    [36.0, 64.0, 64.0]
+    """
     tier, place = tree.tier(name), [tier.name for tier in tree.tiers].index(name)
     above = tree.tiers[place + 1] if place + 1 < len(tree.tiers) else None
     cables = minimum(tier.children * tier.child_links, tier.switches * tier.down) / tier.switches
-    return cables + (above.child_links / tier.switches if above else 0)
+    return cables + (above.child_links / tier.switches if above and place else 0)
 
 
 def tree_switches(chip: Chip, gpus: int, tier: str = "spine") -> Number:

@@ -26,8 +26,8 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.decode import serving_mesh, serving_step
 from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.numerics import numerics_of
-from dragonscale.runtime.pipeline import BACKWARD, COLUMNS, FORWARD, LAST, SCOPES, table_of
 from dragonscale.runtime.place import exchanges, mesh_of, serving_sizes
+from dragonscale.runtime.tick_table import BACKWARD, COLUMNS, FORWARD, LAST, SCOPES, table_of
 from dragonscale.runtime.train.settings import Order, RunSettings, check
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.serving.plan import parse_serving_plan

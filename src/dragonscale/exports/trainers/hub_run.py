@@ -103,7 +103,7 @@ def file_of(source: Source, given: Given, run: HubRun, own: Mapping[str, str] | 
     plan = _precision(run, _mesh(source, run, chips, hosts))
     if plan.dtype == "bf16" and piece is not None and not native(piece.chip, "bf16") and native(piece.chip, "fp16"):
         plan = replace(plan, dtype="fp16")
-        run.notes.append(f"{piece.chip.title} does not multiply bf16: it is read as a run in fp16.")
+        run.notes.append(f"{piece.chip.title} has no bf16 matmul: it is read as a run in fp16.")
     if away := _hosted(source, run, plan.zero):
         run.unplanned.append(away)
         run.notes.append(TERMS.say("hosted"))

@@ -89,9 +89,9 @@ def docs_page(name: str) -> str:
 def _told(field: Field[Any, Any]) -> str:
     about = field.about
     if field.required or field.needed:
-        return f"{about} (needed)"
+        return f"{about} (required)"
     if field.switch or field.default in ("", None) or field.default == ():
-        return f"{about} (--no-{field.name.replace('_', '-')} for not)" if field.default is True else about
+        return f"{about} (--no-{field.name.replace('_', '-')} to disable)" if field.default is True else about
     return f"{about} [{field.default}]"
 
 

@@ -33,7 +33,7 @@ def mcp():
 
 @command(CompletionQuestion, FACTS, "terminal", tool=False)
 def completion():
-    """A static script that completes commands, flags and names in your shell; make it anew after an update.
+    """A static script that completes commands, flags and names in your shell; regenerate it after an update.
 
     dscale completion bash
     dscale completion zsh

@@ -27,7 +27,7 @@
 """
 
 from dragonscale.app.questions.export import ExportQuestion, ImportQuestion
-from dragonscale.app.questions.run import RunServeQuestion, RunTrainQuestion
+from dragonscale.app.questions.run import RunRlQuestion, RunServeQuestion, RunTrainQuestion
 from dragonscale.app.questions.validate import (
     ScoreQuestion,
     ServingScoreQuestion,
@@ -229,6 +229,18 @@ def run_serve():
     from dragonscale.app.run.run_serve import ask_serve
 
     return ask_serve
+
+
+@command(RunRlQuestion, PROOF, "run", ("explain",), tool=False)
+def run_rl():
+    """Reinforcement learning: GRPO with a rule's rewards, trainer and engine in one process, beside what was planned.
+
+    dscale run rl qwen2.5-0.5b --prompts 16 --samples 16 --prompt 64 --output 128 --steps 20 --plan microbatch=16
+    dscale run rl config.json --cpu 1 --prompts 4 --samples 8 --prompt 4 --output 12 --reward sorted --updates 2
+    """
+    from dragonscale.app.run.run_rl import ask_rl
+
+    return ask_rl
 
 
 @command(ExportQuestion, PROOF, "exports")

@@ -38,6 +38,7 @@ class SwitchFile(Strict, frozen=True):
     title: str
     ports: Written
     link: Written
+    chips: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class TreeSwitch:
     title: str
     ports: int
     link: float
+    chips: tuple[str, ...] = ()
+    """Chips whose node or rack it joins."""
 
     @property
     def bandwidth(self) -> float:
@@ -61,7 +64,7 @@ def _switches() -> dict[str, TreeSwitch]:
     for name, file in msgspec.convert(beside(__file__, "switches.toml")["switches"], dict[str, SwitchFile]).items():
         ports = read_quantity(file.ports, "count", f"{name}.ports", "switches.toml").value
         link = read_quantity(file.link, "bytes/s", f"{name}.link", "switches.toml").value
-        switches[name] = TreeSwitch(name, file.title, int(ports), link)
+        switches[name] = TreeSwitch(name, file.title, int(ports), link, file.chips)
     return switches
 
 
@@ -184,6 +187,15 @@ def node_tier(chip: Chip, switch: TreeSwitch | None = None, groups: int = 1) -> 
     switches = int(chip.structure.get("nvswitches", 1))
     ports = switch.ports if switch else math.ceil(level.degree * links / switches)
     return SwitchTier("node", level.degree, links, level.bandwidth / links, switches, ports, 0, groups, level.degree)
+
+
+def node_switch(chip: Chip) -> TreeSwitch | None:
+    """The NVSwitch that joins the chips of a node.
+
+    >>> node_switch(load_chip("h200")).ports, node_switch(load_chip("v5e"))
+    (64, None)
+    """
+    return next((one for one in _switches().values() if chip.kin in one.chips), None)
 
 
 def switch_for(chip: Chip) -> TreeSwitch | None:

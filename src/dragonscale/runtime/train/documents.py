@@ -7,7 +7,7 @@ tokens and the one that ends a text; texts follow each other, and windows cut th
 A conversation (`messages`, or a prompt with its answer) is written by the model's chat template, and only what the
 assistant says is learnt. A token that is not is kept as its complement, a negative number, so that the inputs and their
 loss mask are one row of numbers. Conversations stay whole: each goes into the fullest open window that has room for it,
-and what is left of a window is padding.
+and what is left of a window is padding. The first token of every document is marked by a bit above all tokens.
 """
 
 import fcntl
@@ -35,6 +35,8 @@ PAIRS = (("prompt", "completion"), ("instruction", "output"), ("question", "answ
 """Fields of a prompt and of its answer: TRL's, Alpaca's, GSM8K's."""
 BYTES = "bytes"
 TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "generation_config.json", "chat_template*")
+BEGINS = 1 << 30
+"""The bit of a token that begins a document."""
 OPEN = 64
 """Windows that are open at once while conversations are packed."""
 _AT_ONCE = 256
@@ -83,7 +85,7 @@ def kept_tokens(source: Path, text: "ModelText", seq: int) -> Path:
     """A file's documents as a file of tokens (int32), made where it is not there yet."""
     first = next(_documents(source), "")
     seen = source.stat()
-    about = [source.absolute(), seen.st_size, seen.st_mtime_ns, text.ends, text.tokenizer.to_str()]
+    about = [BEGINS, source.absolute(), seen.st_size, seen.st_mtime_ns, text.ends, text.tokenizer.to_str()]
     about += [] if isinstance(first, str) else [seq, text.templates]
     key = hashlib.sha256(repr(about).encode()).hexdigest()[:20]
     target = user_cache("tokens") / key / f"{source.name}.bin"
@@ -110,7 +112,8 @@ def _tokenised(source: Path, text: "ModelText", seq: int, plain: bool) -> Iterat
     if plain:
         while some := list(itertools.islice(documents, _AT_ONCE)):
             for one in text.tokenizer.encode_batch(some):
-                yield [*one.ids, *(text.ends[:1] if one.ids[-1:] != text.ends[:1] else [])]
+                whole = [*one.ids, *(text.ends[:1] if one.ids[-1:] != text.ends[:1] else [])]
+                yield [at | BEGINS if not place else at for place, at in enumerate(whole)]
         return
     learnt = (conversation_tokens(turns, text) for turns in documents)
     yield from packed(learnt, seq)
@@ -128,7 +131,8 @@ def conversation_tokens(turns: Any, text: "ModelText") -> list[int]:
                 spans.append(range(len(before), len(after)))
     found = text.tokenizer.encode(whole, add_special_tokens=False)
     said = [any(begin in span for span in spans) for begin, _ in found.offsets]
-    return [id if mine and at else ~id for at, (id, mine) in enumerate(zip(found.ids, said, strict=True))]
+    ids = [id if mine and at else ~id for at, (id, mine) in enumerate(zip(found.ids, said, strict=True))]
+    return [~(~ids[0] | BEGINS), *ids[1:]] if ids else ids
 
 
 def packed(documents: Iterable[list[int]], seq: int) -> Iterator[list[int]]:

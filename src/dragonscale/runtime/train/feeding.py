@@ -7,17 +7,24 @@ from typing import Any
 import jax
 import numpy
 
+from dragonscale.errors import InputError
 from dragonscale.models.program import Program
 from dragonscale.runtime.train.documents import tokenizer_for
 from dragonscale.runtime.train.settings import Order
 from dragonscale.runtime.train.step import State, Trainer
-from dragonscale.runtime.train.tokens import TokenSource, open_tokens
+from dragonscale.runtime.train.tokens import TokenSource, document_begins, open_tokens, plain_tokens
 
 
 def open_data(order: Order, program: Program, data: tuple[str, ...]) -> TokenSource:
     run, vocab = order.run, program.sections[0].dims["v"]
     tokenizer = partial(tokenizer_for, order.model, run.tokenizer, run.weights, vocab)
-    return open_tokens(data, run.tokens, run.seq, vocab, run.seed, tokenizer)
+    found = open_tokens(data, run.tokens, run.seq, vocab, run.seed, tokenizer)
+    if run.mask_documents and not found.marked:
+        raise InputError(
+            "Documents are kept apart where it is known where they begin: in .txt, .jsonl, .parquet and .arrow files, "
+            "not in token files; leave out mask_documents."
+        )
+    return found
 
 
 class Exam:
@@ -40,8 +47,9 @@ class Exam:
 
 def feed(trainer: Trainer, tokens: TokenSource, order: Order, step: int) -> tuple[jax.Array, jax.Array]:
     """Tokens and targets [passes, b, t] of a step; each host reads the sequences of its own devices. Of tokens that are
-    not learnt the input is their complement, the target -1."""
-    passes, seq = order.passes, order.run.seq
+    not learnt the input is their complement, the target -1. Where documents are kept apart, beside each token stands
+    the place where its document begins."""
+    passes, seq, apart = order.passes, order.run.seq, order.run.mask_documents
     shape = (passes, order.run.batch // passes, seq)
     numbers = (step * order.run.batch + numpy.arange(order.run.batch)).reshape(shape[:2])
     read: dict[int, Any] = {}
@@ -51,10 +59,15 @@ def feed(trainer: Trainer, tokens: TokenSource, order: Order, step: int) -> tupl
         new = [number for number in wanted.ravel().tolist() if number not in read]
         read.update(zip(new, tokens.rows(new), strict=True))
         whole = numpy.stack([read[number][shift : seq + shift] for number in wanted.ravel().tolist()])
-        whole = numpy.maximum(whole, -1) if shift else numpy.where(whole < 0, ~whole, whole)
-        return whole.reshape(*wanted.shape, seq)[:, :, index[2]]
+        if shift:
+            own = numpy.where(whole < 0, -1, plain_tokens(whole))
+        else:
+            own = numpy.stack([plain_tokens(whole), document_begins(whole)], -1) if apart else plain_tokens(whole)
+        return own.reshape(*wanted.shape, *own.shape[1:])[:, :, index[2]]
 
     return tuple(
-        jax.make_array_from_callback(shape, trainer.batch, lambda index, shift=shift: part(index, shift))
+        jax.make_array_from_callback(
+            (*shape, 2) if apart and not shift else shape, trainer.batch, lambda index, shift=shift: part(index, shift)
+        )
         for shift in (0, 1)
     )  # pyright: ignore[reportReturnType]  two of them

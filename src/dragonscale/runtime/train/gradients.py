@@ -41,6 +41,7 @@ from dragonscale.runtime.parameters import Weight, merged, parted, weights_of
 from dragonscale.runtime.pipeline import Pipeline, arranged, pipelined_layers, pipelined_sum
 from dragonscale.runtime.place import BATCH, Place, place_of
 from dragonscale.runtime.scopes import weight_scope
+from dragonscale.runtime.train.rewarded import Rewarded, goals
 from dragonscale.runtime.train.settings import Order
 from dragonscale.training.plan import layer_policies, layers_of
 
@@ -87,12 +88,12 @@ class Leaf:
 def step_gradients(
     order: Order, program: Program, numerics: Numerics, mesh: Mesh, mixing: Mixing | None = None
 ) -> Callable[..., tuple[jax.Array, Any]]:
-    """The mean loss and its gradients: of (params, tokens [passes, b, t], targets)."""
+    """The mean loss and its gradients: of (params, tokens [passes, b, t], targets). Tokens [passes, b, t, 2] have
+    beside each the position where its document begins, before which it sees nothing."""
     place = place_of(order.plan, program)
     plan = order.plan
     pipeline = Pipeline(mesh, plan.schedule, plan.virtual, plan.layout) if plan.pipe > 1 else None
-    leaves = _leaves(program, place, pipeline)
-    specs = jax.tree.map(lambda leaf: to_partition_spec(leaf.state), leaves, is_leaf=_is_leaf)
+    leaves, specs = layouts(program, place, pipeline)
     share = mixing or Mixing(order.run.capacity or None)
     setting = PassSetting(
         numerics, DTYPES[order.run.dtype], place, share, checkpoint_name, adapters=order.adapter_scale
@@ -115,6 +116,24 @@ def step_gradients(
 
 def _is_leaf(value: Any) -> bool:
     return isinstance(value, Leaf)
+
+
+def layouts(program: Program, place: Place, pipeline: Pipeline | None) -> tuple[Any, Any]:
+    """The layouts of every weight, and how its state is split over the mesh."""
+    leaves = _leaves(program, place, pipeline)
+    return leaves, jax.tree.map(lambda leaf: to_partition_spec(leaf.state), leaves, is_leaf=_is_leaf)
+
+
+def at_rest(order: Order, place: Place, leaves: Any, tree: Any) -> Any:
+    """Weights as they lie between uses: under ZeRO-3 as the state does, else in the compute type, brought together."""
+
+    def ready(leaf: Leaf, value: Any) -> Any:
+        with jax.named_scope(leaf.scope):
+            if order.plan.zero == 3 or isinstance(value, Packed):
+                return value
+            return place.bring(value.astype(DTYPES[order.run.dtype]), leaf.state, leaf.rest)
+
+    return jax.tree.map(ready, leaves, tree, is_leaf=_is_leaf)
 
 
 def _leaves(program: Program, place: Place, pipeline: Pipeline | None) -> Any:
@@ -170,10 +189,11 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
     remats = remats_of(program, order.plan.remat)
 
     def cost(weights: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
-        logits = forward(weights, program, tokens, setting, run.seq, remats)
-        found = losses(logits, targets, place, split)
+        apart = replace(setting, begins=tokens[..., 1]) if tokens.ndim > 2 else setting
+        logits = forward(weights, program, tokens[..., 0] if tokens.ndim > 2 else tokens, apart, run.seq, remats)
+        found = losses(logits, goals(targets), place, split)
         with jax.named_scope("loss"):
-            return found.sum() / share
+            return (targets.objective(found) if isinstance(targets, Rewarded) else found).sum() / share
 
     return cost
 
@@ -183,15 +203,9 @@ def _summed(
 ) -> Callable[..., tuple[jax.Array, Any]]:
     """The mean over passes, of (params, tokens, targets), with gradients of the trained ones (the first `part` of a
     tree) in the layout of the state."""
-    dtype = DTYPES[order.run.dtype]
     sharded, early = order.plan.zero == 3, order.plan.zero >= 2
 
     trained = part(leaves)[0]
-
-    def ready(leaf: Leaf, value: Any) -> Any:
-        with jax.named_scope(leaf.scope):
-            frozen = isinstance(value, Packed)
-            return value if sharded or frozen else place.bring(value.astype(dtype), leaf.state, leaf.rest)
 
     def reduced(leaf: Leaf, slope: jax.Array) -> jax.Array:
         with jax.named_scope(f"{leaf.scope}/gradient"):
@@ -205,8 +219,8 @@ def _summed(
         with jax.named_scope(f"{leaf.scope}/gradient"):
             return jnp.add(total, more)
 
-    def over(function: Any, *trees: Any, leaves: Any = trained) -> Any:
-        return jax.tree.map(function, leaves, *trees, is_leaf=_is_leaf)
+    def over(function: Any, *trees: Any) -> Any:
+        return jax.tree.map(function, trained, *trees, is_leaf=_is_leaf)
 
     def gradients(weights: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
         own, rest = part(weights)
@@ -215,16 +229,17 @@ def _summed(
         return found, over(reduced, slopes) if early and not sharded else slopes
 
     def summed(tree: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
-        weights = over(ready, tree, leaves=leaves)
+        weights = at_rest(order, place, leaves, tree)
 
         def more(total: Any, pair: Any) -> tuple[Any, None]:
             found, slopes = gradients(weights, *pair)
             return (jnp.add(total[0], found), over(added, total[1], slopes)), None
 
+        first = jax.tree.map(lambda one: one[0], (tokens, targets))
         if len(tokens) == 1:
-            found, slopes = gradients(weights, tokens[0], targets[0])
+            found, slopes = gradients(weights, *first)
         else:
-            shapes = jax.eval_shape(gradients, weights, tokens[0], targets[0])
+            shapes = jax.eval_shape(gradients, weights, *first)
             zeros = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
             total, _ = jax.lax.scan(more, zeros, (tokens, targets))
             with jax.named_scope("optimizer/gradient"):

@@ -37,6 +37,7 @@ from dragonscale.runtime.experts import expands
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.place import mesh_of
 from dragonscale.runtime.safetensors import SafeTensors
+from dragonscale.runtime.train.adam8 import block_sizes
 from dragonscale.runtime.train.documents import TOKENIZER_FILES, tokenizer_folder
 from dragonscale.runtime.train.feeding import Exam, feed, open_data
 from dragonscale.runtime.train.gradients import DTYPES
@@ -178,7 +179,7 @@ def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | Non
     order = settle_capacity(order, expands(program))
     tokens = open_data(order, program, order.run.data)
     trainer = make_trainer(order, program, numerics, _mesh(order), masked=tokens.masked)
-    kept = _checkpoints(order, tokens, str(program))
+    kept = _checkpoints(order, tokens, str(program), trainer)
     try:
         with Stop().listening() as stop, memory_errors(order, model, trainer.mesh.local_devices[0]):
             exam = Exam(order, program, trainer)
@@ -201,7 +202,7 @@ def _mesh(order: Order) -> Mesh:
     return mesh
 
 
-def _checkpoints(order: Order, tokens: TokenSource, program: str) -> "Checkpoints | None":
+def _checkpoints(order: Order, tokens: TokenSource, program: str, trainer: Trainer) -> "Checkpoints | None":
     if not order.run.checkpoints:
         return None
     from dragonscale.runtime.train.checkpoints import Checkpoints  # with Orbax, which a run without them does not need
@@ -209,6 +210,7 @@ def _checkpoints(order: Order, tokens: TokenSource, program: str) -> "Checkpoint
     facts = {
         "model": hashlib.sha256(program.encode()).hexdigest()[:16],
         "optimizer": order.plan.optimizer,
+        **({"blocks": block_sizes(trainer.shape["optimizer"])} if order.plan.optimizer == "adam8" else {}),
         **({"alpha": order.adapter_scale, "frozen": order.tuning.frozen} if order.tuning.rank else {}),
         "data": tokens.fingerprint,
         **{name: getattr(order.run, name) for name in ("seed", "batch", "seq")},
@@ -234,7 +236,7 @@ def _run(
             f"--profile {profiler.steps} records after {WARM} steps that warm up, and the run has "
             f"{order.run.steps - done} left; give --steps {done + WARM + profiler.steps} or more."
         )
-    state = _first_state(order, trainer) if begun is None or order.tuning.rank else {}
+    state = first_state(order, trainer) if begun is None or order.tuning.rank else {}
     if begun is not None and kept is not None:
         state |= kept.restore(_saved(trainer.shape))
     clock = Clock(order, model, trainer)
@@ -278,7 +280,7 @@ def _saved(state: State) -> State:
     return {name: value for name, value in state.items() if name != "frozen"}
 
 
-def _first_state(order: Order, trainer: Trainer) -> State:
+def first_state(order: Order, trainer: Trainer) -> State:
     """Random weights, or those of a Hugging Face checkpoint; adapters are random."""
     run = order.run
     if not run.weights:

@@ -1,9 +1,9 @@
 """The plan's optimizer, out of optax, and where each part of its state lies.
 
-`adam` is AdamW with fp32 moments (8 bytes a parameter), `adam-bf16` keeps both moments in bf16 (4), `adafactor` sums of
-rows and columns, `muon` one momentum for the matrices of layers (AdamW for the rest), `sgd` nothing: what the planner's
-memory counts. Norms and biases are never decayed. A state leaf that has its weight's shape lies as the plan puts that
-weight's state; everything else is small and copied.
+`adam` is AdamW with fp32 moments (8 bytes a parameter), `adam-bf16` keeps both moments in bf16 (4), `adam8` in 8 bits
+(`train.adam8`: 2), `adafactor` sums of rows and columns, `muon` one momentum for the matrices of layers (AdamW for the
+rest), `sgd` nothing: what the planner's memory counts. Norms and biases are never decayed. A state leaf that has its
+weight's shape, or scales of it, lies as the plan puts that weight's state; everything else is small and copied.
 
 Under Muon every matrix is made whole on one of the chips that hold its pieces, and orthogonalized there. The momentum
 of a stack of layers (and experts) lies split as the plan splits its weights' state. The chips of a group share the
@@ -24,6 +24,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.models.program import Program
 from dragonscale.runtime.parameters import Shardings, Tree, weights_of
+from dragonscale.runtime.train.adam8 import in_eight_bits
 from dragonscale.runtime.train.settings import RunSettings
 from dragonscale.training.muon import ITERATIONS
 from dragonscale.training.optimizers import matrices
@@ -212,9 +213,10 @@ def optimizer(kind: str, run: RunSettings, program: Program, states: Shardings) 
     first, second = BETAS
     if kind == "adam":
         main = optax.adamw(1.0, first, second, weight_decay=run.weight_decay, mask=decayed)
-    elif kind == "adam-bf16":
+    elif kind in ("adam-bf16", "adam8"):
+        whole = optax.scale_by_adam(first, second)
         main = optax.chain(
-            _narrow(optax.scale_by_adam(first, second)),
+            _narrow(whole) if kind == "adam-bf16" else in_eight_bits(whole, states),
             optax.add_decayed_weights(run.weight_decay, decayed),
             optax.scale(-1.0),
         )
@@ -245,14 +247,20 @@ def _narrow(inner: optax.GradientTransformation) -> optax.GradientTransformation
     return optax.GradientTransformation(init, update)
 
 
+def _is_scale(path: tuple[Any, ...]) -> bool:
+    """Whether a leaf is the scales of a moment in 8 bits, whose blocks lie as the weight's numbers do."""
+    return isinstance(path[-1], jax.tree_util.GetAttrKey) and path[-1].name == "scale"
+
+
 def placed(state: Any, params: Tree, shardings: Shardings) -> Any:
     """A sharding for every leaf of an optimizer's (abstract) state."""
     whole = NamedSharding(jax.tree.leaves(shardings)[0].mesh, PartitionSpec())
 
     def of(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
         keys = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
-        if len(keys) < 2 or params.get(keys[-2], {}).get(keys[-1]) is None:
+        weight = params.get(keys[-2], {}).get(keys[-1]) if len(keys) > 1 else None
+        if weight is None or (leaf.shape != weight.shape and not _is_scale(path)):
             return whole
-        return shardings[keys[-2]][keys[-1]] if leaf.shape == params[keys[-2]][keys[-1]].shape else whole
+        return shardings[keys[-2]][keys[-1]]
 
     return jax.tree_util.tree_map_with_path(of, state)

@@ -51,7 +51,8 @@ class RunSettings:
     (none: random weights), `save_weights` one to write the result to. `tokenizer` is the folder of what makes tokens of
     documents. `eval_data` is held out: the loss on `eval_batches` of it is taken every `eval_every` steps (0: at the
     end). What adapters add is multiplied by `lora_alpha` over their rank (0: by two). `tensorboard` is a folder,
-    `wandb` a project, whose runs stay on this machine."""
+    `wandb` a project, whose runs stay on this machine. With `mask_documents` the documents of a sequence do not see
+    each other."""
 
     data: tuple[str, ...] = ()
     steps: int = 0
@@ -79,6 +80,7 @@ class RunSettings:
     lora_alpha: float = 0.0
     tensorboard: str = ""
     wandb: str = ""
+    mask_documents: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,10 @@ def _read(name: str, value: Any) -> Any:
         if not isinstance(files, list | tuple) or not all(isinstance(one, str) and one for one in files):
             raise InputError(f"In [run] {name} is {shorten(value)}; write a file of tokens, or a list of them.")
         return tuple(files)
+    if kinds[name] is bool:
+        if not isinstance(value, bool):
+            raise InputError(f"In [run] {name} is {shorten(value)}; write true or false.")
+        return value
     if kinds[name] is str:
         if not isinstance(value, str) or "\0" in value:
             raise InputError(f"In [run] {name} is {shorten(value)}; write text.")
@@ -221,6 +227,10 @@ def check(order: Order) -> Order:
     if why := unrunnable(replace(plan, dtype=run.dtype), load_model(order.model)):
         raise InputError(f"Our own program cannot run the plan: {why}.")
     _check_tuning(order)
+    if run.mask_documents and plan.pipe > 1:
+        raise InputError(
+            f"Our own program keeps documents apart in plans without pipeline stages, and pipe is {plan.pipe}."
+        )
     if plan.pipe > 1:
         check_schedule(plan.schedule, plan.pipe, plan.virtual, order.microbatches)
     if run.tokens not in ("", "uint16", "uint32"):

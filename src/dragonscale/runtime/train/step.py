@@ -31,6 +31,7 @@ from dragonscale.runtime.parameters import (
 from dragonscale.runtime.place import BATCH, rules_of
 from dragonscale.runtime.train.gradients import step_gradients
 from dragonscale.runtime.train.optimizers import optimizer, placed
+from dragonscale.runtime.train.rewarded import goals
 from dragonscale.runtime.train.settings import Order
 
 State = dict[str, Any]
@@ -122,7 +123,7 @@ def _over_learnt(gradients: Callable[..., tuple[jax.Array, Any]]) -> Callable[..
     """Of a mean over all tokens, whose losses are 0 where they are not learnt, that over those that are."""
 
     def scaled(params: Tree, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
-        share = targets.size / jnp.maximum((targets >= 0).sum(), 1)
+        share = tokens.size / jnp.maximum((goals(targets) >= 0).sum(), 1)
         return jax.tree.map(lambda one: one * share, gradients(params, tokens, targets))
 
     return scaled

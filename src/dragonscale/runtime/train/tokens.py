@@ -5,7 +5,8 @@ memory, never loaded. Every file is cut into windows of `seq` tokens (and the on
 of all files are numbered, and every epoch visits them once in an order of its own. Nothing is remembered between steps:
 the windows of step 10,000 are computed from the number 10,000, so a restart needs no position but the step, and a host
 reads only the rows that its devices hold. Files of documents are made into token files first (`train.documents`);
-of tokens of theirs that are not learnt, the complement is kept. `synthetic` data needs no file.
+of tokens of theirs that are not learnt, the complement is kept, and the first of each document is marked. `synthetic`
+data needs no file.
 
 >>> [int(shuffled(place, 5, seed=0, epoch=0)) for place in range(5)]
 [3, 2, 0, 4, 1]
@@ -22,7 +23,7 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.runtime.train.documents import ENDINGS, dataset_files, kept_tokens
+from dragonscale.runtime.train.documents import BEGINS, ENDINGS, dataset_files, kept_tokens
 
 ROUNDS = 6
 """Of the Feistel network; four already make a permutation that cannot be told from a random one (Luby and Rackoff,
@@ -67,13 +68,29 @@ def shuffled(place: Any, count: int, seed: int, epoch: int) -> Any:
 @dataclass(frozen=True)
 class File:
     """One mapped file, its size in bytes when it was opened, and the number of its first window; whether some of its
-    tokens are not learnt."""
+    tokens are not learnt, and whether it was made of documents, whose beginnings are marked."""
 
     path: Path
     tokens: Any
     size: int
     first: int
     masked: bool = False
+    made: bool = False
+
+
+def plain_tokens(row: Any) -> Any:
+    """Of tokens that are not learnt (complements) or begin a document (marked), the tokens themselves."""
+    return numpy.where(row < 0, ~row, row) & ~BEGINS
+
+
+def document_begins(row: Any) -> Any:
+    """The place in a window at which the document of each of its tokens begins.
+
+    >>> document_begins(numpy.array([5, 7 | BEGINS, 8, ~(9 | BEGINS), ~1])).tolist()
+    [0, 1, 1, 3, 3]
+    """
+    marked = (numpy.where(row < 0, ~row, row) & BEGINS) > 0
+    return numpy.maximum.accumulate(numpy.where(marked, numpy.arange(row.shape[-1]), 0), -1)
 
 
 @dataclass(frozen=True)
@@ -91,6 +108,11 @@ class Tokens:
         """Whether some tokens are not learnt."""
         return any(file.masked for file in self.files)
 
+    @property
+    def marked(self) -> bool:
+        """Whether it is known where documents begin."""
+        return all(file.made for file in self.files)
+
     def rows(self, sequences: Any) -> Any:
         """Windows of `seq + 1` tokens for the sequences of these numbers, counted from the beginning of the run."""
         numbers = numpy.asarray(sequences, numpy.int64)
@@ -107,7 +129,7 @@ class Tokens:
 
     def _window(self, file: File, start: int) -> Any:
         found = numpy.asarray(file.tokens[start : start + self.seq + 1])
-        known = numpy.where(found < 0, ~found, found) if file.masked else found
+        known = plain_tokens(found) if file.made else found
         if known.min() < 0 or known.max() >= self.vocab:
             wrong = int(numpy.nonzero((known < 0) | (known >= self.vocab))[0][0])
             raise InputError(
@@ -151,7 +173,7 @@ class SyntheticTokens:
     seq: int
     vocab: int
     seed: int
-    masked, fingerprint = False, SYNTHETIC
+    masked, marked, fingerprint = False, False, SYNTHETIC
 
     def rows(self, sequences: Any) -> Any:
         each = [numpy.random.default_rng((self.seed, one)).random((self.seq + 1, 2)) for one in sequences]
@@ -179,7 +201,7 @@ def open_tokens(
             text = text or tokenizer()
             path = kept_tokens(path, text, seq)
             tokens, size = _mapped(path, "int32")
-            files.append(File(path, tokens, size, windows, masked=bool(len(tokens) and tokens[0] < 0)))
+            files.append(File(path, tokens, size, windows, bool(len(tokens) and tokens[0] < 0), made=True))
         else:
             tokens, size = _mapped(path, kind or ("uint16" if vocab <= 65536 else "uint32"))
             files.append(File(path, tokens, size, windows))

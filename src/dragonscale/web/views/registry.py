@@ -7,7 +7,7 @@ Any answer as it is: the blocks of its sheet, and the record that `--json` print
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from dragonscale.sheets.sheet import Block, Grid, Sheet, cell_text
@@ -50,6 +50,15 @@ def _told(block: Block) -> dict[str, Any]:
     rows = [[value if bar else cell_text(value) for value, bar in zip(row, bars, strict=True)] for row in block.rows]
     columns = [asdict(column) for column in block.columns]
     return {"columns": columns, "rows": rows, "title": block.title, "foot": block.foot}
+
+
+def refitted(asked: PageRequest) -> PageRequest:
+    """The request, where it says `near`, about a plan next to the given one that runs at its sizes."""
+    if asked.view != "train" or asked.more.get("near") is not True:
+        return asked
+    from dragonscale.web.views.train_near import near_fields
+
+    return replace(asked, fields=near_fields(asked))
 
 
 def panels_of(view: str) -> dict[str, Callable[[Any], Any]]:
