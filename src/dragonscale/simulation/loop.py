@@ -206,6 +206,7 @@ class Simulation:
             self._pull()
         tally = self.tally
         if self.kinds:
+            request = request._replace(number=tally.arrived)  # calls of sessions are made in another order
             self.kinds[request.kind].arrive(request)
         if tally.arrive(request):
             self.marks[request.number] = self.mark()

@@ -1,14 +1,26 @@
 """What `dscale rl` and `ds.rl` can be asked."""
 
 from dragonscale.app.questions import flag, shared
-from dragonscale.app.questions.flag import PLAN, SHOW, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import (
+    FILES,
+    PLAN,
+    SHOW,
+    SOFTWARE,
+    Question,
+    Real,
+    Several,
+    Switch,
+    Text,
+    Thing,
+    Whole,
+)
 
 
 class RlQuestion(Question):
     """A step of reinforcement learning: the model, the chips, the prompts and the answers to each."""
 
-    model: Thing = shared.MODEL
-    on: Thing = shared.ON
+    model: Thing = shared.MODEL.but(default="", needed=True)
+    on: Thing = shared.ON.but(default="", needed=True)
     algorithm: Text = Text("grpo", "NAME", offers=("grpo", "dapo", "ppo", "rloo", "reinforce"))
     """grpo, dapo (no reference), ppo (with a critic), rloo or reinforce."""
     prompts: Whole = Whole(64, "N", limits=(1, 1_000_000))
@@ -41,6 +53,8 @@ class RlQuestion(Question):
     """The framework: nemo-rl, verl, openrlhf, slime, areal, trl, skyrl, generic; auto: the best of nemo-rl and verl."""
     rollout_dtype: Text = Text("bf16", "DTYPE", SOFTWARE, offers=("bf16", "fp8"))
     """Format of the engine's weights and matmuls: bf16 or fp8."""
+    plan: Thing = Thing("", "CONFIG", PLAN, offers="files")
+    """The command or config of verl, NeMo-RL, OpenRLHF, slime or TRL (GRPO), judged as it is; flags come before it."""
     mode: Text = Text("", "MODE", PLAN, offers=("colocated", "one-step-off", "async"))
     """Only this: colocated (trainer and engine on the same chips in turns), one-step-off or async (two pools)."""
     staleness: Real = Real(None, "STEPS", PLAN, limits=(0.0, 16.0))
@@ -59,6 +73,10 @@ class RlQuestion(Question):
     """Replicas of the engine from a step of the simulated run on (50:12,100:8)."""
     top: Whole = Whole(5, "N", SHOW, limits=(1, 100))
     """How many of the best ways to show."""
+    to: Text = Text("", "NAME", FILES, offers=("verl", "nemo-rl", "openrlhf", "slime", "trl"))
+    """Write the best way as the command of a framework: verl, nemo-rl, openrlhf, slime or trl."""
+    export: Text = Text("", "FOLDER", FILES, offers="files")
+    """The folder that --to writes to."""
     price: Text = shared.PRICE
     pricing: Text = shared.PRICING
     owned: Text = shared.OWNED

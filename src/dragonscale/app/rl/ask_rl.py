@@ -7,6 +7,7 @@ from dragonscale.app.given import target_of
 from dragonscale.app.questions.flag import check_limits, written
 from dragonscale.app.questions.rl import RlQuestion
 from dragonscale.app.record import Face, bind, shared
+from dragonscale.app.rl.rl_export import checked_target, exported, plan_of, with_config
 from dragonscale.app.rl.rl_records import RlChange, RlReport, plan_row, run_row
 from dragonscale.app.rl.rl_sheet import rl_sheet
 from dragonscale.app.train.lengths import read_lengths
@@ -52,6 +53,11 @@ class RlAsked:
 def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     check_limits(question)
+    for name, example in (("model", "llama3-8b"), ("on", "--on h100:64")):
+        if not written(getattr(question, name)).strip():
+            raise InputError(
+                f"Say which {'chips' if name == 'on' else name}, such as {example}; or give --plan CONFIG."
+            )
     model = load_model(with_assumed(question.model, question.assume, question.family))
     piece = _slice(question, question.on, "--on", listener)
     counts, prompt = (question.prompts, question.samples), question.prompt.tokens(listener)
@@ -119,6 +125,7 @@ def _passes(model: Transformer, reward: object) -> float:
 
 def _frameworks(question: RlQuestion, piece: Slice, listener: Listener) -> list[Framework]:
     name = question.stack.strip().lower()
+    name = checked_target(question) or name if name == "auto" else name
     if name != "auto":
         return [framework(name)]
     if isinstance(piece.chip.network, Torus):
@@ -140,18 +147,22 @@ def _choices(question: RlQuestion) -> Choices:
 
 def ask(question: RlQuestion, listener: Listener) -> RlReport:
     """Ways to run a step, the best first."""
+    question, file = with_config(question, listener)
     asked = read_question(question, listener)
     work = asked.work
     refused = [one.name for one in asked.frameworks if not {*one.modes} & {*(asked.choices.modes or one.modes)}]
     if len(refused) == len(asked.frameworks):
         able = ", ".join(asked.frameworks[0].modes)
         raise InputError(f"--stack {refused[0]} does not run --mode {question.mode}; it runs {able}.")
-    found = search_steps(work, asked.piece, asked.frameworks, asked.choices)
+    given = None if file is None else [judge_step(work, plan_of(file, work))]
+    found = given or search_steps(work, asked.piece, asked.frameworks, asked.choices)
     shown = _shown(found, question.top)
     fitting = bool(shown) and shown[0].fits
     what = {"model": work.model.name, "slice": str(asked.piece), "output": work.lengths.cap}
     what |= {"mean_output": work.lengths.mean, "searched": len(found), "plans": [plan_row(step) for step in shown]}
     why = {"bound_by": _bound(shown[0]), "changes": _changes(found, shown[0])} if fitting else {}
+    if fitting and (question.to.strip() or question.export.strip()):
+        what["files"] = exported(question, shown[0], written(question.model), str(asked.piece))
     run = run_row(shown[0], asked.terms) if fitting and asked.terms else None
     report = RlReport(**shared(RlReport, work, **what, **why, run=run))
     return report.came_from(replace(asked, best=shown[0] if fitting else None), listener.notes)

@@ -106,6 +106,8 @@ class RlReport(Record):
     bound_by: str = "memory"
     changes: list[RlChange] = []
     run: RlRunRow | None = None
+    files: dict[str, str] = {}
+    """The command of the best way, by its file's name, with `to`."""
     notes: list[str] = []
 
     @property

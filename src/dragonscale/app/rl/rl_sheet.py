@@ -4,7 +4,7 @@ import shlex
 
 from dragonscale.app.questions.flag import written
 from dragonscale.app.rl.rl_records import RlPlanRow, RlReport, RlRunRow
-from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
+from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, Verbatim, amount, facts, table
 from dragonscale.simulation.rl.frameworks import tables
 
 FEW = 3
@@ -25,6 +25,7 @@ def rl_sheet(report: RlReport, detail: bool) -> Sheet:
         blocks.append(_phases(best))
     if len(others) > 1:
         blocks.append(_others(others))
+    blocks += [Verbatim(text.rstrip("\n")) for text in report.files.values()]
     return Sheet((*blocks, *_next(report, best)))
 
 
