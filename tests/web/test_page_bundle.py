@@ -66,3 +66,7 @@ def test_the_first_answers_are_those_of_the_planner():
     assert all(set(found[name]) <= set(first["panels"][name]) for name in found)
     steps = [panels["time"]["total"]["value"] for panels in (found, first["panels"])]
     assert steps[0] == pytest.approx(steps[1], rel=0.05), "python -m tools.static_edition.first_answers"
+
+
+def test_there_is_one_logo():
+    assert (PAGE / "icon.svg").read_text() == (PAGE.parents[3] / "docs" / "assets" / "logo.svg").read_text()

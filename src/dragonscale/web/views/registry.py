@@ -76,6 +76,8 @@ def _own_panels(view: str) -> Mapping[str, Callable[[Any], Any]]:
             from dragonscale.web.views import serve as module
         case "simulate":
             from dragonscale.web.views import simulate as module
+        case "rl":
+            from dragonscale.web.views import rl as module
         case "roofline":
             from dragonscale.web.views import roofline as module
         case "shard":

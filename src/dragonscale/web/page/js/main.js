@@ -9,13 +9,14 @@ import { useTheme } from "./theme.js";
 import { TrainTab } from "./tabs/train.js";
 import { ServeTab } from "./tabs/serve.js";
 import { SimulateTab } from "./tabs/simulate.js";
+import { RlTab } from "./tabs/rl.js";
 import { OperationsTab } from "./tabs/operations.js";
 import { ChipsTab } from "./tabs/chips.js";
 import { ModelsTab } from "./tabs/models.js";
 import { LearnTab } from "./tabs/learn.js";
 
 const BODIES = {
-  train: TrainTab, serve: ServeTab, simulate: SimulateTab, operations: OperationsTab, chips: ChipsTab, models: ModelsTab,
+  train: TrainTab, serve: ServeTab, simulate: SimulateTab, rl: RlTab, operations: OperationsTab, chips: ChipsTab, models: ModelsTab,
   learn: LearnTab,
 };
 

@@ -6,6 +6,7 @@ import { useEffect, useState } from "./html.js";
 
 export const TABS = [
   { name: "train", title: "Train" }, { name: "serve", title: "Serve" }, { name: "simulate", title: "Simulate" },
+  { name: "rl", title: "RL" },
   { name: "operations", title: "Roofline and sharding" }, { name: "chips", title: "Chips" }, { name: "models", title: "Models" },
   { name: "learn", title: "Learn" },
 ];
@@ -16,6 +17,7 @@ export const START = {
   simulate: {
     model: "llama3-70b", on: "h100:8", replicas: "4", prompt: "2048", output: "256", rate: "24/s", requests: "2000", ttft: "500ms", tpot: "40ms",
   },
+  rl: { model: "llama3-8b", on: "h100:16", algorithm: "grpo", prompts: "64", samples: "16", prompt: "512", output: "4096" },
   operations: {}, chips: {}, models: {}, learn: {},
 };
 const SHARED = ["model", "on"];
@@ -117,7 +119,7 @@ export function setView(changes, replace = true) {
 }
 
 /** A fleet's replicas are small; the chips of a training run are not what one takes for them. */
-const replicaOnly = (from, to, name) => name === "on" && from === "train" && to === "simulate";
+const replicaOnly = (from, to, name) => name === "on" && from === "train" && (to === "simulate" || to === "rl");
 
 /** Go to a tab; the model and the chips go along where both tabs have them. */
 export function openTab(tab) {

@@ -3,7 +3,8 @@
 import { Catalogue } from "../catalogue.js";
 import { Combobox } from "../combobox.js";
 import { ModelField } from "../config.js";
-import { ChoiceField, Form, Group, SliderField, SwitchField, TextField } from "../form.js";
+import { AnyField } from "../fields.js";
+import { ChoiceField, Form, Group, SliderField, TextField } from "../form.js";
 import { html, useContext, useMemo, useState } from "../html.js";
 import { WhatIf } from "../whatif.js";
 import { PlanEditor } from "./train_plan.js";
@@ -11,24 +12,6 @@ import { PlanEditor } from "./train_plan.js";
 const PLACED = ["model", "on", "batch", "seq", "tokens", "method", "stack", "numerics", "dtype", "plan", "fix", "remat", "price", "set"];
 const ELSEWHERE = ["alone", "profile", "scaling"];
 const DTYPES = ["", "bf16", "fp8", "fp16", "fp32", "mxfp8", "nvfp4", "mxfp4", "int8"];
-const HINT = 90;
-
-const short = (text) => (text.length > HINT ? `${text.slice(0, text.lastIndexOf(" ", HINT))} …` : text);
-
-/** A field of the command as the catalogue describes it. */
-function AnyField({ field, value, onChange }) {
-  const label = field.flag.replace(/^--/, "");
-  const about = short(field.description);
-  if (field.switch) return html`<${SwitchField} label=${label} name=${field.name} value=${value} about=${about} onChange=${(on) => onChange(on || "")} />`;
-  const usual = field.default != null && field.default !== 0 ? String(field.default) : "";
-  if (field.examples && field.examples.length <= 5) {
-    const choices = [...new Set(["", ...field.examples])].filter((one) => one !== usual || one === "");
-    return html`<${ChoiceField} label=${label} name=${field.name} value=${value || ""} about=${about} onChange=${onChange}
-      choices=${choices.map((one) => ({ value: one, text: one || usual || "–" }))} />`;
-  }
-  return html`<${TextField} label=${label} name=${field.name} value=${value || ""} placeholder=${usual || field.value} about=${about} onChange=${onChange} />`;
-}
-
 const textAt = (stops, value) => (stops.find((one) => one.value === value) || {}).text;
 
 /** A slider over the planner's stops, each with its text; `typed` is what the field holds as written. */
