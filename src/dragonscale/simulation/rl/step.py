@@ -213,7 +213,7 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     job, chip = stage_job(work, plan), plan.job.slice.chip
     verdict = judge_one(job, plan.train)
     more = judge_one(replace(job, tuning=Tuning(passes=1.0)), plan.train)
-    slower = work.updates * tables()["trainer"]["slower"]
+    slower = work.updates * (tables()["trainer"]["slower"] if plan.framework.host_bound else 1.0)
     update = slower * first(verdict.seconds)
     forward = slower * (first(more.seconds) - first(verdict.seconds))
     deployment = deployed(plan)
