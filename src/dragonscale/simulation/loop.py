@@ -190,13 +190,13 @@ class Simulation:
             elif kind == WAKE:
                 what.look(now)
             elif kind == DELIVER:
-                self._deliver(*what, now)
+                self._deliver(now, *what)
             elif kind == FAIL:
-                self._fail(index, key, *what, now)
+                self._fail(now, index, key, *what)
             elif kind == CHANCE:
                 self.ticks -= 1
                 if len(heap) > self.ticks + self.returns:  # requests are served, or still to come
-                    self._fail(index, key, *what, now)
+                    self._fail(now, index, key, *what)
             elif kind == RETURN:
                 group, replica = self.places[index]
                 self.returns -= 1
@@ -290,7 +290,7 @@ class Simulation:
         self.front.link_free_s[replica.index] = arrives
         self._push(arrives, DELIVER, replica.index, sequence.order, (sequence, replica, replica.epoch))
 
-    def _deliver(self, sequence: Sequence, source: Replica, epoch: int, now: float) -> None:
+    def _deliver(self, now: float, sequence: Sequence, source: Replica, epoch: int) -> None:
         """A cache has arrived; the token that came out of its prefill comes with it."""
         if source.epoch != epoch:
             return  # the sender died on the way, and the request began again
@@ -299,7 +299,7 @@ class Simulation:
         sequence.ready = True
         self.serve.route(sequence, now)
 
-    def _fail(self, index: int, for_s: float, notice_s: float, since: float, now: float) -> None:
+    def _fail(self, now: float, index: int, for_s: float, notice_s: float, since: float) -> None:
         """A replica dies, or is told that it will; not one that has come back `since` that was decided."""
         group, replica = self.places[index]
         if not replica.alive or since not in (-1.0, replica.since):
