@@ -8,6 +8,8 @@ import re
 import unicodedata
 from pathlib import Path
 
+BUILT = "app/index.html"
+"""The static edition of the page, which `make docs` puts beside the built docs."""
 _FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
 _LINK = re.compile(r"(?<!\\)\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
@@ -60,6 +62,8 @@ def broken_links(page: Path) -> list[str]:
     for link in filter(is_local, links(page.read_text(encoding="utf-8"))):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
+        if path == BUILT:
+            continue
         named = anchor and target.suffix == ".md"
         if not target.exists() or (named and anchor not in anchors(target.read_text(encoding="utf-8"))):
             found.append(link)

@@ -33,7 +33,8 @@ SLOW = ("verify", "scaling", "codesign", "search", "capacity", "cpu")
 """Flags that ask for minutes of work, or for a compiler."""
 STOPS = {
     "dragonscale.evidence.verify.comparing": "verify",
-    "dragonscale.app.run.run_train": "_prepare",
+    "dragonscale.app.run.run_train": "prepare_jax",
+    "dragonscale.app.run.run_rl": "prepare_jax",
     "dragonscale.app.run.run_serve": "_serve",
     "dragonscale.app.calibrate.ask_calibrate": "bench_with",
     "dragonscale.app.sweep.ask_sweep": "sweep",

@@ -494,5 +494,7 @@ def test_small_runs_have_their_cents_and_adapters_are_counted_apart(capsys: pyte
     text = " ".join(printed([*asked, "--plan", "mb4 z0 none", "--alone", "--explain"], capsys).split())
     assert re.search(r"0\.0\d+ kWh of chips", text)
     assert "it is shorter than spot chips last, 3.06h" in text
-    long = " ".join(printed([*asked[:7], "3G", *asked[8:], "--plan", "z0 none", "--alone", "--explain"], capsys).split())
+    long = " ".join(
+        printed([*asked[:7], "3G", *asked[8:], "--plan", "z0 none", "--alone", "--explain"], capsys).split()
+    )
     assert "spot chips are there 62% of the time" in long

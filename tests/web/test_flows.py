@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -88,7 +89,8 @@ def rest(page: Any, field: str) -> None:
 
 def copied_line(page: Any) -> list[str]:
     """The command line that the page gives."""
-    page.get_by_role("button", name="Copy as CLI").click()
+    page.get_by_role("button", name="Copy as").click()
+    page.get_by_role("menuitem", name="CLI").click()
     text = page.locator("dialog pre, [role=dialog] pre").first
     text.wait_for()
     line = text.inner_text()
@@ -124,7 +126,7 @@ def test_a_training_plan_is_seen_dragged_explained_compared_and_copied(
 ) -> None:
     opened(page, page_address, where)
     sentence = page.locator(".sentence")
-    assert re.search(r"trains llama3-(8b on v5e:4x4|70b on v5p:8x16x16): ", sentence.inner_text())
+    assert re.search(r"a step, .* MFU: llama3-(8b fits on v5e:4x4|70b fits on v5p:8x16x16) ", sentence.inner_text())
     shown = figures(page)
     assert {"step", "MFU", "memory"} <= set(shown)
 
@@ -136,7 +138,7 @@ def test_a_training_plan_is_seen_dragged_explained_compared_and_copied(
 
     # dragged until it is bound by communication, and the crossover marked
     marks = page.locator("[data-panel=batches] svg[data-chart]")
-    assert re.search(r"hide from [\d.]+[kM] tokens", marks.text_content())
+    assert re.search(r"hide from [\d.]+[KM]i tokens", marks.text_content())
     place = int(slider(page, "batch").input_value())
     while page.locator("#answer .region").first.get_attribute("data-bound") != "communication":
         assert place > 0, "no batch is bound by communication"
@@ -174,6 +176,61 @@ def test_a_plan_that_cannot_run_has_no_numbers(page: Any, page_address: str) -> 
     page.evaluate("() => { location.hash = location.hash.replace('8seq', 'banana'); }")
     until(page, "the answer greyed", lambda: page.locator(".answer-stale .stale").count() == 1)
     assert page.evaluate("() => document.querySelector('#answer .toolbar').closest('[inert]') !== null")
+
+
+@pytest.mark.slow
+def test_something_is_shown_before_anything_is_computed(page: Any, page_address: str) -> None:
+    """The opening question has an answer that came with the page; a link brings its own. Few requests do it."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.route("**/api/ask", lambda route: route.continue_() if '"train"' not in route.request.post_data else None)
+    page.goto(page_address)
+    until(page, "the opening answer", lambda: page.locator("#answer .sentence").count() == 1)
+    assert figures(page)["step"] != "–"
+    assert "beforehand" in page.locator(".old-note-on").inner_text()
+    assert len(asked) < 20
+    said = quote(json.dumps({"sentence": "12 s a step <b>here</b>", "figures": [["step", "12s"]]}))
+    page.goto("about:blank")
+    page.goto(f"{page_address}{TRAIN}&view.said={said}")
+    until(page, "the link's answer", lambda: page.locator("#answer .sentence").count() == 1)
+    assert page.locator("#answer .sentence").inner_text() == "12 s a step <b>here</b>"
+    assert figures(page) == {"step": "12s"}
+    page.unroute("**/api/ask")
+
+
+@pytest.mark.slow
+def test_what_went_wrong_has_a_way_on(page: Any, page_address: str) -> None:
+    """A link that is not understood, a planner that cannot be reached, and a command without its lengths."""
+    page.goto(f"{page_address}{GIVEN}&price=5")
+    until(page, "the complaint", lambda: page.locator(".problem-input").count() == 1)
+    assert page.locator("#answer .skeleton, #answer .toolbar").count() == 0
+    page.route("**/api/ask", lambda route: route.abort())
+    page.get_by_role("button", name="Open the usual question").click()
+    until(page, "the way to try again", lambda: page.locator(".problem-network button").count() == 1)
+    page.unroute("**/api/ask")
+    page.evaluate("(hash) => { location.hash = hash; }", GIVEN)
+    until(page, "an answer", lambda: page.locator("#answer .sentence").count() == 1)
+    page.get_by_role("button", name="Judge a command").click()
+    page.locator("dialog textarea").fill("vllm serve meta-llama/Meta-Llama-3-8B --max-num-seqs 64")
+    page.get_by_label("Chips (such as h100:8)").fill("h100:1")
+    page.get_by_label("Prompt tokens").fill("1024")
+    page.locator("dialog").get_by_role("button", name="Judge", exact=True).click()
+    judged = page.locator("dialog h3", has_text="Judged")
+    until(page, "the judgement", lambda: judged.count() == 1)
+    assert "prompts of 1024 and outputs of 512 tokens" in judged.inner_text()
+    page.keyboard.press("Escape")
+
+
+@pytest.mark.slow
+def test_a_drag_of_the_best_plan_never_turns_red(page: Any, page_address: str) -> None:
+    """Every stop has a plan, and says that it is not the best one yet."""
+    opened(page, page_address, TRAIN)
+    for place in range(int(slider(page, "batch").input_value()), -1, -1):
+        drag(page, "batch", place)
+        page.wait_for_timeout(250)
+        assert page.locator(".sentence-not, .problem").count() == 0
+        assert figures(page)["step"] != "–"
+    assert "searched when it rests" in page.locator(".old-note-on").inner_text()
 
 
 @pytest.mark.slow

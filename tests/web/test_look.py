@@ -11,7 +11,7 @@ import pytest
 from tests.web.serving import wait_ready
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text("utf-8")
-TABS = ("train", "serve", "simulate", "operations", "chips", "models", "learn")
+TABS = ("train", "serve", "simulate", "rl", "operations", "chips", "models", "learn")
 GIVEN = "train?model=llama3-8b&on=h100:8&batch=64seq&seq=4096&plan=fsdp8"
 """A plan that is given: nothing is searched for."""
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}

@@ -15,7 +15,7 @@ pytest.importorskip("uvicorn", reason="`dscale web` needs the extra `web`.")
 from dragonscale.web.answers import answer
 from dragonscale.web.kept import key_of
 from dragonscale.web.page_request import KEPT
-from dragonscale.web.server.lanes import QUICK, SLOW
+from dragonscale.web.server.lanes import BEHIND, QUICK, SLOW
 from dragonscale.web.server.pool import PageWorker, WorkerPool
 from dragonscale.web.server.settings import PageSettings
 from dragonscale.web.server.turns import Crowded, FairQueue, Turn
@@ -256,3 +256,32 @@ def test_a_question_that_a_dying_worker_was_just_given_is_asked_again(pool: Work
     other.state = "dead"
     pool.died(other)
     assert turn.over, "once"
+
+
+def test_a_curve_behind_the_page_gives_way_to_its_asker_and_begins_anew(pool: WorkerPool) -> None:
+    curves = [asked(pool, "1", BEHIND), asked(pool, "1", BEHIND)]
+    held = [worker_of(pool, one) for one in curves]
+    assert all(held)  # one of three workers is kept free of slow work
+    other = asked(pool, "9", SLOW, address="b")
+    assert all(one.gave_way_at is None for one in curves), "somebody else's question interrupts nothing"
+    pool.leave(other)
+    search = asked(pool, "1", SLOW)
+    assert worker_of(pool, search) is None
+    assert [one.gave_way_at is not None for one in curves] == [True, False]
+    held[0].heard(b"m" + b'{"panel": "best_batches", "data": {}}')  # too late to be heard
+    assert not curves[0].unread
+    held[0].heard(b"e[]")
+    assert worker_of(pool, search) is not None
+    assert not curves[0].over
+    assert curves[0].gave_way_at is None
+    done(pool, search)
+    assert worker_of(pool, curves[0]) is not None
+    done(pool, curves[0])
+
+
+def test_a_slow_panel_is_behind_unless_all_are_asked() -> None:
+    from dragonscale.web.server.lanes import lane_of
+
+    fields = {"model": "llama3-8b", "on": "h100:8"}
+    assert lane_of({"view": "train", "fields": fields, "panels": ["answer", "best_batches"]}) == BEHIND
+    assert lane_of({"view": "train", "fields": fields}) == SLOW

@@ -165,7 +165,7 @@ def test_crossovers_are_those_of_explain() -> None:
 def test_crossovers_are_marked_and_said() -> None:
     panels, _ = asked(JOBS["torus"], ["batches", "answer"])
     batches = panels["batches"]
-    assert "fsdp collectives hide from 2.18M tokens on" in batches["words"]
+    assert "fsdp collectives hide from 2.08Mi tokens on" in batches["words"]
     assert batches["rules"][0]["text"] == batches["words"][0]
     assert any("context collectives could always hide" in text for text in batches["words"])
     assert panels["answer"]["region"]["bound"] == "compute"

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from dragonscale.errors import InputError
 from dragonscale.web.answers import answer
+from dragonscale.web.page_bundle import bundled
 from tools.static_edition.archives import (
     Files,
     licence_text,
@@ -28,6 +29,7 @@ from tools.static_edition.archives import (
     yaml_files,
     zip_files,
 )
+from tools.static_edition.first_answers import FILE, text
 from tools.static_edition.parts import HERE, fetch, parts
 
 ROOT = HERE.parents[1]
@@ -68,6 +70,14 @@ POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; worker-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'"
 )
+
+
+# What is shown where somebody passes the address on; `make docs` puts the pictures beside it.
+PREVIEW = """
+  <meta property="og:title" content="Dragonscale: plan training and serving of Transformers">
+  <meta property="og:description" content="Times, memory and cost on TPUs and GPUs, every number with its derivation.">
+  <meta property="og:image" content="../pictures/web/train-light-wide.png">
+  <meta name="twitter:card" content="summary_large_image">"""
 
 
 def own_files() -> Files:
@@ -149,8 +159,8 @@ def page_files() -> Files:
     assert server in index, "The page does not say who answers."
     policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n  '
     docs = '\n  <meta name="dragonscale-docs" content="../">'  # `make docs` puts the page beside them
-    files["index.html"] = index.replace(server, policy + server.replace("server", "worker") + docs).encode()
-    return files | {"js/worker.js": (HERE / "worker.js").read_bytes()}
+    files["index.html"] = index.replace(server, policy + server.replace("server", "worker") + docs + PREVIEW).encode()
+    return files | bundled(files) | {"js/worker.js": (HERE / "worker.js").read_bytes()}
 
 
 def licences() -> bytes:
@@ -175,7 +185,7 @@ def licences() -> bytes:
 def build(out: Path) -> None:
     """Write the folder anew."""
     files = page_files() | {f"planner/{name}": data for name, data in planner_files().items()}
-    files["LICENSES.txt"] = licences()
+    files |= {"LICENSES.txt": licences(), FILE: text().encode()}
     shutil.rmtree(out, ignore_errors=True)
     for name, data in files.items():
         path = out / name

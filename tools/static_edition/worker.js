@@ -2,12 +2,13 @@
 // In: {id, request} and {id, cancel: true}. Out: {id, message}, the message as JSON text, as the server would send it.
 
 import { loadPyodide } from "../planner/pyodide.mjs";
+import { rankOf, urgent } from "./schedule.js";
 
 const PLANNER = new URL("../planner/", import.meta.url).href;
 const PACKAGES = "/lib/python3.12/site-packages";
 
 const queue = [];
-let running = null;
+const running = []; // what is being answered: the last began while those before it rested
 let answerInWorker = null;
 let failed = null;
 
@@ -49,33 +50,44 @@ function told(progress, what) {
   self.postMessage({ id: 0, message: JSON.stringify({ loading: progress, what }) });
 }
 
-async function work() {
-  if (running !== null || queue.length === 0 || (answerInWorker === null && failed === null)) return;
-  running = queue.shift();
-  const { id, request } = running;
-  const hear = (text) => { if (!running.cancelled) post(id, text); };
-  const rest = () => new Promise((resolve) => { setTimeout(resolve, 0); });
+/** Answer what waits, the most urgent first; `rank` of what runs meanwhile, which only something more urgent may pass. */
+async function work(rank = Infinity) {
+  if (answerInWorker === null && failed === null) return;
+  for (let at = urgent(queue, rank); at >= 0; at = urgent(queue, rank)) {
+    const [asked] = queue.splice(at, 1);
+    running.push(asked);
+    await answerOne(asked);
+    running.splice(running.indexOf(asked), 1);
+    // Through the event loop, so that what was cancelled in the meantime is dropped and not begun.
+    await rest();
+  }
+}
+
+const rest = () => new Promise((resolve) => { setTimeout(resolve, 0); });
+
+async function answerOne(asked) {
+  const { id, request } = asked;
+  const hear = (text) => { if (!asked.cancelled) post(id, text); };
+  // while this one rests, what is more urgent is answered, and only then does it go on
+  const resting = async () => { await rest(); await work(rankOf(request)); };
   try {
     if (failed) throw failed;
-    await answerInWorker.callPromising(JSON.stringify(request), hear, () => running.cancelled === true, rest);
+    await answerInWorker.callPromising(JSON.stringify(request), hear, () => asked.cancelled === true, resting);
   } catch (error) {
     const last = String(error.message || error).trim().split("\n").pop();
     post(id, { error: { kind: "fault", text: `The planner failed in this browser (${last}).` } });
   }
-  running = null;
-  // Through the event loop, so that what was cancelled in the meantime is dropped and not begun.
-  setTimeout(work, 0);
 }
 
 self.onmessage = ({ data }) => {
   if (data.cancel) {
     const at = queue.findIndex(({ id }) => id === data.id);
     if (at >= 0) queue.splice(at, 1);
-    if (running !== null && running.id === data.id) running.cancelled = true;
+    for (const one of running) if (one.id === data.id) one.cancelled = true;
     return;
   }
   queue.push(data);
-  work();
+  if (!running.length) work();
 };
 
-start().catch((error) => { failed = error; told(1, ""); }).then(work);
+start().catch((error) => { failed = error; told(1, ""); }).then(() => work());

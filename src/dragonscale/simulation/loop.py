@@ -219,6 +219,7 @@ class Simulation:
     def _arrive(self, request: SimulatedRequest, now: float) -> None:
         tally = self.tally
         if self.kinds:
+            request = request._replace(number=tally.arrived)  # calls of sessions are made in another order
             self.kinds[request.kind].arrive(request)
         if tally.arrive(request):
             self.shared.log.settle()

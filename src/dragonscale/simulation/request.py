@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 class SimulatedRequest(NamedTuple):
     """One call of the service. Times are seconds since the start of the run; `kind` is the number of its class of
-    traffic, and of those that wait in a replica the one of the smallest `priority` goes first."""
+    traffic, and of those that wait in a replica the one of the smallest `priority` goes first. Requests of one
+    `session` come one after another; -1 is none."""
 
     number: int
     arrival_s: float
@@ -23,6 +24,7 @@ class SimulatedRequest(NamedTuple):
     block_tokens: int = 0
     kind: int = 0
     priority: int = 0
+    session: int = -1
 
 
 class Sequence:

@@ -94,7 +94,9 @@ class OpenLoop:
         """Requests in order of arrival; none follow."""
         times = self.arrivals.times(numpy.random.default_rng((seed, 0)))
         bodies = _bodies(self.prompt, self.output, self.prefixes, seed)
-        stream = map(SimulatedRequest._make, zip(count(), times, *bodies, repeat(0), repeat(0), strict=False))
+        stream = map(
+            SimulatedRequest._make, zip(count(), times, *bodies, repeat(0), repeat(0), repeat(-1), strict=False)
+        )
         return islice(stream, self.requests), None
 
 

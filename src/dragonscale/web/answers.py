@@ -24,7 +24,7 @@ from typing import Any
 from dragonscale.errors import REFUSED, Infeasible, printable, sentence_of, shorten, unknown
 from dragonscale.faces.cli.mcp.results import plain
 from dragonscale.web.page_request import PageRequest
-from dragonscale.web.views.registry import panels_of
+from dragonscale.web.views.registry import panels_of, refitted
 
 Send = Callable[[dict[str, Any]], None]
 
@@ -38,7 +38,7 @@ def answer(request: Mapping[str, Any], send: Send) -> None:
     """Answer a request by messages; whatever is wrong with it is the last of them. Only `Unwanted` comes out."""
     begun = time.perf_counter()
     try:
-        asked = PageRequest.read(request, send)
+        asked = refitted(PageRequest.read(request, send))
         panels = panels_of(asked.view)
         for name in asked.panels or tuple(panels):
             if name not in panels:

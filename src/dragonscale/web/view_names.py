@@ -1,6 +1,6 @@
 """The names of what the page can ask for, without what answers it."""
 
-OF_FIELDS = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models")
+OF_FIELDS = ("train", "serve", "simulate", "rl", "roofline", "shard", "collective", "chips", "models")
 """Views whose record is the answer of the command of their name to the request's fields."""
 COMMANDS = (*OF_FIELDS, "compare")
 """Views that show the record of the command of their name."""

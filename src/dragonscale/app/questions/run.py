@@ -44,14 +44,16 @@ class RunTrainQuestion(Question):
     frozen: Text = shared.FROZEN
     capacity: Real = Real(None, "FACTOR")
     """Expert capacity factor; tokens beyond it are dropped. Without it none are; on GPUs before Hopper it is 1."""
+    balance: Real = Real(None, "COEFFICIENT")
+    """Coefficient of a loss that balances experts (0.01 and less are usual); none without it."""
     on: Thing = shared.ON.but(default="")
     """The slice whose planned step time to show beside the run."""
     kernels: Text = shared.PROFILE.but()
     """Kernel times of the planned step (--profile of the planner): a file of `dscale calibrate`, own or built-in."""
     cpu: Whole = Whole(0, "N", flag.WHERE)
     """Run on so many virtual devices of this machine's CPU."""
-    dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32"))
-    """What matrices are multiplied in: bf16 or fp32."""
+    dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32", "fp8"))
+    """What matrices are multiplied in: bf16, fp32 or fp8 (those of layers, each tensor with a scale of its own)."""
     assume: Several = shared.ASSUME
     family: Text = shared.FAMILY
     log: Whole = Whole(10, "N", flag.SHOW)
@@ -134,8 +136,8 @@ class RunServeQuestion(Question):
     kv_dtype: Text = shared.KV_DTYPE.but(offers=("bf16", "int8", "fp32"))
     quantize: Text = Text("", "DTYPE", flag.SOFTWARE, offers=("int8",))
     """Weights in a narrower format than the checkpoint's: int8."""
-    dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32"))
-    """What matrices are multiplied in: bf16 or fp32."""
+    dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32", "fp8"))
+    """What matrices are multiplied in: bf16, fp32 or fp8 (those of layers, each tensor with a scale of its own)."""
     lazy: Switch = Switch(group=flag.SOFTWARE)
     """Start sooner: compile ways of sampling when they are first asked for, which then waits."""
     seed: Whole = Whole(0, "N")
@@ -147,3 +149,49 @@ class RunServeQuestion(Question):
     record: Text = Text("", "FILE", flag.FILES, offers="files")
     """Write what happened, a line a request: what `dscale simulate --trace` replays and `dscale validate serving`
     scores."""
+
+
+class RunRlQuestion(Question):
+    """A run of GRPO in one process: the model, prompts and answers of a step, the rule that rewards them."""
+
+    model: Thing = shared.MODEL
+    plan: Text = Text("microbatch=1", "PLAN", flag.PLAN)
+    """How the trainer is split and its microbatch (fsdp=8,microbatch=8)."""
+    rollout: Text = Text("tp1", "PLAN", flag.PLAN)
+    """How the engine is split (tp1, tp2, dp4)."""
+    reward: Text = Text("low", "RULE", offers=("low", "sorted", "short"))
+    """The rule: low (tokens of the lower half of the vocabulary), sorted (no smaller than the one before) or short."""
+    prompts: Whole = Whole(16, "N", limits=(1, 1_000_000))
+    """Prompts of a step, of random tokens."""
+    samples: Whole = Whole(16, "N", limits=(2, 100_000))
+    """Answers to each prompt."""
+    prompt: Length = Length("64", "TOKENS")
+    """Tokens of a prompt."""
+    output: Length = Length("128", "TOKENS")
+    """Tokens at which an answer is cut off."""
+    steps: Whole = Whole(20, "N", limits=(1, 1_000_000))
+    """Steps of the run."""
+    updates: Whole = Whole(1, "N", limits=(1, 10_000))
+    """Updates of the weights in a step, each on its part of the answers."""
+    learning_rate: Real = Real(1e-4, "RATE")
+    """Learning rate at its peak."""
+    clip: Real = Real(0.2, "PART", limits=(0.0, 10.0))
+    """How far the ratio of probabilities may be from one."""
+    kl: Real = Real(0.01, "WEIGHT", limits=(0.0, 100.0))
+    """Weight of the KL divergence to the first weights; 0: without a reference."""
+    max_seqs: Whole = Whole(256, "N", limits=(1, 65_536))
+    """Answers that the engine has under way at once, at most."""
+    seed: Whole = Whole(0, "N", limits=(0, 2**31))
+    """Seed of the weights, the prompts and the answers."""
+    on: Thing = shared.ON.but(default="")
+    """The slice whose planned phases to show beside the run."""
+    cpu: Whole = Whole(0, "N", flag.WHERE)
+    """Run on so many virtual devices of this machine's CPU."""
+    dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32"))
+    """What matrices are multiplied in: bf16, or fp32 (on a CPU without a word)."""
+    assume: Several = shared.ASSUME
+    family: Text = shared.FAMILY
+    log: Whole = Whole(1, "N", flag.SHOW)
+    """Steps between lines on stderr; 0: none."""
+    weights: Text = Text("", "FOLDER", flag.FILES, offers="files")
+    """A folder of Hugging Face .safetensors files to begin from; random weights without one."""

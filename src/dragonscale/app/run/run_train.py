@@ -118,7 +118,7 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     if order.run.checkpoints:
         check_installed((KEEPS,), *EXTRA)
     folder = profile_folder(question, order)
-    first = _prepare(question.cpu)
+    first = prepare_jax(question.cpu)
     from dragonscale.runtime.train.loop import train
     from dragonscale.runtime.train.profiling import StepProfiler
 
@@ -152,7 +152,7 @@ def check_installed(needed: tuple[str, ...], purpose: str, extra: str) -> None:
             raise InputError(f"To {purpose} {name} must be installed: pip install 'dragonscale[{extra}]'.")
 
 
-def _prepare(cpu: int) -> bool:
+def prepare_jax(cpu: int) -> bool:
     """JAX with its devices and, where a scheduler says so, the other processes; whether this process is the one to
     talk."""
     if cpu and not 1 <= cpu <= 4096:

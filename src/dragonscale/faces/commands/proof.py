@@ -27,8 +27,9 @@
 """
 
 from dragonscale.app.questions.export import ExportQuestion, ImportQuestion
-from dragonscale.app.questions.run import RunServeQuestion, RunTrainQuestion
+from dragonscale.app.questions.run import RunRlQuestion, RunServeQuestion, RunTrainQuestion
 from dragonscale.app.questions.validate import (
+    RlScoreQuestion,
     ScoreQuestion,
     ServingScoreQuestion,
     TrainingScoreQuestion,
@@ -180,12 +181,13 @@ def validate_finetune():
     return ask_finetune
 
 
-@command(ScoreQuestion, PROOF, "reinforcement-learning", ("explain", "out"), ("scatter",), tool=False)
+@command(RlScoreQuestion, PROOF, "reinforcement-learning", ("explain", "out"), ("scatter",), tool=False)
 def validate_rl():
-    """Score expected steps and weight transfers of reinforcement learning against measured ones.
+    """Score expected steps and weight transfers of reinforcement learning against measured ones, or your own log.
 
     dscale validate rl measured.csv --out scores.csv
     dscale validate rl measured.csv --plot scatter.svg
+    dscale validate rl verl.log --plan run_qwen3-8b.sh --on h100
     """
     from dragonscale.app.validate.ask_validate import ask_rl
 
@@ -229,6 +231,18 @@ def run_serve():
     from dragonscale.app.run.run_serve import ask_serve
 
     return ask_serve
+
+
+@command(RunRlQuestion, PROOF, "run", ("explain",), tool=False)
+def run_rl():
+    """Reinforcement learning: GRPO with a rule's rewards, trainer and engine in one process, beside what was planned.
+
+    dscale run rl qwen2.5-0.5b --prompts 16 --samples 16 --prompt 64 --output 128 --steps 20 --plan microbatch=16
+    dscale run rl config.json --cpu 1 --prompts 4 --samples 8 --prompt 4 --output 12 --reward sorted --updates 2
+    """
+    from dragonscale.app.run.run_rl import ask_rl
+
+    return ask_rl
 
 
 @command(ExportQuestion, PROOF, "exports")

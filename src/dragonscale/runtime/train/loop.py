@@ -178,7 +178,7 @@ def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | Non
     program, numerics = model.program(), numerics_of(order.model)
     order = settle_capacity(order, expands(program))
     tokens = open_data(order, program, order.run.data)
-    trainer = make_trainer(order, program, numerics, _mesh(order), masked=tokens.masked)
+    trainer = make_trainer(order, program, numerics, _mesh(order), masked=tokens.masked, watched=True)
     kept = _checkpoints(order, tokens, str(program), trainer)
     try:
         with Stop().listening() as stop, memory_errors(order, model, trainer.mesh.local_devices[0]):
@@ -236,7 +236,7 @@ def _run(
             f"--profile {profiler.steps} records after {WARM} steps that warm up, and the run has "
             f"{order.run.steps - done} left; give --steps {done + WARM + profiler.steps} or more."
         )
-    state = _first_state(order, trainer) if begun is None or order.tuning.rank else {}
+    state = first_state(order, trainer) if begun is None or order.tuning.rank else {}
     if begun is not None and kept is not None:
         state |= kept.restore(_saved(trainer.shape))
     clock = Clock(order, model, trainer)
@@ -253,7 +253,7 @@ def _run(
                 state, found = trainer.step(state, *batch, rate, _flags(trainer, stop))
                 done += 1
                 batch = feed(trainer, tokens, order, done) if done < order.run.steps else None
-                values = {name: float(found[name]) for name in ("loss", "grad_norm", "stop")}
+                values = {name: float(value) for name, value in found.items()}
             asked = stop.asked or "SIGTERM" if values.pop("stop") else ""
             values |= {"learning_rate": rate, **clock.tick(time.perf_counter() - start)}
             spike = losses.take(values["loss"])
@@ -280,7 +280,7 @@ def _saved(state: State) -> State:
     return {name: value for name, value in state.items() if name != "frozen"}
 
 
-def _first_state(order: Order, trainer: Trainer) -> State:
+def first_state(order: Order, trainer: Trainer) -> State:
     """Random weights, or those of a Hugging Face checkpoint; adapters are random."""
     run = order.run
     if not run.weights:

@@ -1,4 +1,5 @@
-"""The page's files: read and compressed once, sent with a tag, so that a reload asks but does not load.
+"""The page's files: read and compressed once, sent with a tag, so that a reload asks but does not load. Its modules and
+styles are sent as one file each (`page_bundle`).
 
 A file that changed on the disk is read anew, so that whoever works on the page only has to reload it. Paths are looked
 up in a table of what is there; nothing of a request is ever put together to a path.
@@ -17,6 +18,7 @@ from typing import Any
 from starlette.responses import Response
 
 from dragonscale.prompt_http import WRONG_PATH
+from dragonscale.web.page_bundle import bundled
 from dragonscale.web.server.gate import Refusal
 
 PAGE = Path(__file__).parents[1] / "page"
@@ -69,16 +71,29 @@ class PageFiles:
             self.places |= {
                 f"/docs/{path.relative_to(self.docs).as_posix()}": path for path in sorted(self.docs.rglob("*.md"))
             }
-        if "/index.html" in self.places:
-            self.places["/"] = self.places["/index.html"]
+        self.made = bundled({name[1:]: path.read_bytes() for name, path in self.places.items() if path in set(found)})
+        self.version = self._stat()
         self.scanned = time.monotonic()
-        for name in self.places:
+        for name in (*self.places, *(f"/{one}" for one in self.made)):
             self.file(name)
+
+    def _stat(self) -> tuple[int, int]:
+        """The state of the modules and styles on the disk."""
+        now = [os.stat(path) for name, path in self.places.items() if not name.startswith("/docs/")]
+        return max((one.st_mtime_ns for one in now), default=0), sum(one.st_size for one in now)
 
     def file(self, name: str) -> PageFile | None:
         """The file at a path of the address, read again where it changed."""
-        if name not in self.places and time.monotonic() - self.scanned > RESCAN_S:
+        name = "/index.html" if name == "/" else name
+        made = name[1:] in self.made
+        old = time.monotonic() - self.scanned > RESCAN_S
+        if old and ((made and self._stat() != self.version) or (not made and name not in self.places)):
             self._scan()
+        if made:
+            known = self.files.get(name)
+            if known is None or known.version != self.version:
+                known = self.files[name] = _packed(name, self.made[name[1:]], self.version)
+            return known
         path = self.places.get(name)
         if path is None:
             return None
@@ -120,11 +135,14 @@ def accepts_gzip(headers: dict[bytes, bytes]) -> bool:
 
 
 def _read(path: Path, now: os.stat_result) -> PageFile:
-    body = path.read_bytes()
+    return _packed(path.name, path.read_bytes(), (now.st_mtime_ns, now.st_size))
+
+
+def _packed(name: str, body: bytes, version: tuple[int, int]) -> PageFile:
     packed = gzip.compress(body, 9, mtime=0) if len(body) >= _SMALLEST else b""
     tag = hashlib.sha256(body).hexdigest()[:32]
-    kind = _TYPES.get(path.suffix.lower()) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    kind = _TYPES.get(os.path.splitext(name)[1].lower()) or mimetypes.guess_type(name)[0] or "application/octet-stream"
     headers = {"etag": f'"{tag}"', "cache-control": "no-cache", "vary": "accept-encoding"}
-    headers["last-modified"] = formatdate(now.st_mtime, usegmt=True)
+    headers["last-modified"] = formatdate(version[0] / 1e9, usegmt=True)
     shorter = packed if len(packed) < len(body) else b""
-    return PageFile(body, shorter, kind, headers, (now.st_mtime_ns, now.st_size))
+    return PageFile(body, shorter, kind, headers, version)

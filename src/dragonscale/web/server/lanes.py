@@ -1,8 +1,10 @@
-"""Quick or slow: which questions are answered at once, and which need a search, a simulation or a sweep.
+"""Quick, slow or behind: which questions are answered at once, which need a search, a simulation or a sweep, and which
+search for every point of a curve that the page draws meanwhile.
 
 Quick work must not wait for slow work, or a slider would stand still while a search runs; so a worker is always kept
 free of the slow. A question is quick where it judges what is given; it is slow where it looks for something. Which
-panels of a view take longer than a moment, the table of views says (`SLOW`).
+panels of a view search behind the page, the table of views says (`SLOW`): those wait for what their own asker wants
+now, and are interrupted by it.
 """
 
 from collections.abc import Mapping
@@ -10,7 +12,7 @@ from typing import Any
 
 from dragonscale.web.view_names import SLOW as SLOW_PANELS
 
-QUICK, SLOW = "quick", "slow"
+QUICK, SLOW, BEHIND = "quick", "slow", "behind"
 _FACTS = frozenset({"catalogue", "chips", "models", "roofline", "shard", "collective", "copied", "judge", "learn"})
 """Views that look something up, or work out a formula."""
 _SEARCHED = frozenset({"train", "serve", "why", "export"})
@@ -27,11 +29,13 @@ def lane_of(request: Mapping[str, Any]) -> str:
     ... )
     ('quick', 'slow')
     >>> lane_of({"view": "train", "fields": plan, "panels": ["scaling"]})
-    'slow'
+    'behind'
     """
     view, fields, panels = request.get("view"), request.get("fields"), request.get("panels")
     if not isinstance(view, str) or has_slow_panel(view, panels):
-        return SLOW if isinstance(view, str) else QUICK  # nonsense is refused at once
+        if not isinstance(view, str):
+            return QUICK  # nonsense is refused at once
+        return BEHIND if panels else SLOW  # no list asks for all, the answer too
     if view in _FACTS:
         return QUICK
     given = fields if isinstance(fields, Mapping) else {}

@@ -3,7 +3,7 @@
 A question waits in the fair queue until a worker is free for it. A worker is always kept free of slow work. A tab's
 questions go to the worker that answered it last, where that is free: it remembers the record, and so the next panel
 costs little. Where a worker has the record of a search already, what is asked about it is no search any more and may
-begin at once.
+begin at once. A curve that is searched behind a page gives way to what its asker wants now, and begins anew after it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import msgspec
 
 from dragonscale.web.kept import Remembered
 from dragonscale.web.server import processes
-from dragonscale.web.server.lanes import QUICK, SLOW
+from dragonscale.web.server.lanes import BEHIND, QUICK, SLOW
 from dragonscale.web.server.settings import PageSettings
 from dragonscale.web.server.turns import Crowded, FairQueue, Turn, error_line
 from dragonscale.workers import WAITS, Worker
@@ -103,7 +103,7 @@ class PageWorker(Worker):
     def begin(self, turn: Turn) -> None:
         """Send it a question."""
         self.turn, self.used_at = turn, time.monotonic()
-        self.slow = turn.lane == SLOW and not (turn.remembered and turn.key in self.keys)
+        self.slow = turn.lane != QUICK and not (turn.remembered and turn.key in self.keys)
         self.send(processes.ASKED + turn.body)
 
     def drop(self) -> None:
@@ -171,7 +171,7 @@ class WorkerPool:
             raise Crowded(STOPPING)
         if all(one.hopeless for one in self.workers):
             raise Crowded(HOPELESS, 60)
-        turn.remembered = turn.lane == SLOW and bool(turn.key) and any(turn.key in one.keys for one in self.workers)
+        turn.remembered = turn.lane != QUICK and bool(turn.key) and any(turn.key in one.keys for one in self.workers)
         self.queue.put(turn)
         self.pump()
 
@@ -191,8 +191,19 @@ class WorkerPool:
             room = sum(one.state == "ready" and not one.slow for one in self.workers) >= min(2, len(self.workers))
             turn = self.queue.next(lambda turn: any(_may(turn, one, room) for one in free))  # noqa: B023  used at once
             if turn is None:
-                return
+                break
             self._begin(turn, self._chosen(turn, [one for one in free if _may(turn, one, room)]))
+        self._give_way()
+
+    def _give_way(self) -> None:
+        """Interrupt as many searches behind a page as their asker waits for workers."""
+        behind = [one.turn for one in self.workers if one.turn is not None and one.turn.lane == BEHIND]
+        for turn in behind:
+            ending = sum(one.address == turn.address and one.gave_way_at is not None for one in behind)
+            going = turn.left_at is None and turn.gave_way_at is None and not turn.over
+            if going and self.queue.backlog(turn, QUICK, SLOW) > ending:
+                turn.gave_way_at = time.monotonic()
+                turn.worker.drop()
 
     def _chosen(self, turn: Turn, free: list[PageWorker]) -> PageWorker:
         knows = [one for one in free if turn.key and turn.key in one.keys]
@@ -211,7 +222,7 @@ class WorkerPool:
     def heard(self, worker: PageWorker, line: bytes) -> None:
         """A message of an answer."""
         turn = worker.turn
-        if turn is None or turn.left_at is not None:
+        if turn is None or turn.left_at is not None or turn.gave_way_at is not None:
             return
         if turn.bytes + len(line) > self.settings.answer_bytes:
             self._stop(worker, "limit", TOO_MUCH.format(self.settings.answer_bytes / 1e6))
@@ -224,15 +235,16 @@ class WorkerPool:
         if turn is not None:
             if slow:
                 self.queue.spend(turn, time.monotonic() - turn.begun)
-            self.answered += 1
-            self.queue.ended(turn)
-            turn.end()
+            if not self._again(turn):
+                self.answered += 1
+                self.queue.ended(turn)
+                turn.end()
         self.pump()
 
     def died(self, worker: PageWorker) -> None:
         """A worker is gone; whoever waited for it is told, nobody else loses anything."""
         turn = worker.free()
-        if turn is not None and not self._again(turn):
+        if turn is not None and not self._again(turn, died=True):
             self.queue.ended(turn)
             if not turn.over:
                 turn.hear(error_line("limit", STOPPING if self.closing else DIED))
@@ -240,12 +252,18 @@ class WorkerPool:
         self.changed.set()
         self.pump()
 
-    def _again(self, turn: Turn) -> bool:
-        """Whether a turn is queued once more: one that had only just begun was not what the worker died of."""
-        if self.closing or turn.over or turn.left_at is not None or turn.again or time.monotonic() - turn.begun > JUST:
+    def _again(self, turn: Turn, died: bool = False) -> bool:
+        """Whether a turn is queued once more: one that gave way, or that had only just begun when its worker died."""
+        gave_way, just = turn.gave_way_at is not None, time.monotonic() - turn.begun <= JUST
+        if (
+            self.closing
+            or turn.over
+            or turn.left_at is not None
+            or not (gave_way or (died and just and not turn.again))
+        ):
             return False
         self.queue.ended(turn)
-        turn.again = True
+        turn.again, turn.gave_way_at = turn.again or not gave_way, None
         try:
             self.queue.put(turn)
         except Crowded as error:
@@ -268,16 +286,17 @@ class WorkerPool:
     def _look(self, worker: PageWorker, turn: Turn) -> None:
         """Stop what has passed a limit."""
         limits, now = self.settings, time.monotonic()
-        lane = SLOW if worker.slow else QUICK
+        lanes = (SLOW, BEHIND) if worker.slow else (QUICK,)
         most = limits.slow_s if worker.slow else limits.quick_s
         contested = self._contested(turn) if worker.slow else limits.contested_quick_s
         took = now - turn.begun
-        if turn.left_at is not None:
-            if now - turn.left_at > limits.grace_s:
+        gone = turn.left_at if turn.left_at is not None else turn.gave_way_at
+        if gone is not None:
+            if now - gone > limits.grace_s:
                 worker.kill()
         elif took > most:
             self._stop(worker, "limit", TOO_LONG.format(most))
-        elif took > contested and self.queue.others_wait(turn, lane):
+        elif took > contested and self.queue.others_wait(turn, *lanes):
             self._stop(worker, "limit", CONTESTED.format(round(took)))
         elif worker.resident() > limits.memory_bytes:
             self._stop(worker, "limit", TOO_LARGE.format(limits.memory_bytes / 1e9))
@@ -287,7 +306,7 @@ class WorkerPool:
         """How long a slow question goes on while others wait: the less, the more its address has had lately or still
         wants."""
         limits = self.settings
-        if self.queue.backlog(turn, SLOW) > limits.greedy_waiting:
+        if self.queue.backlog(turn, SLOW, BEHIND) > limits.greedy_waiting:
             return limits.contested_least_s
         return max(limits.contested_slow_s - self.queue.spent(turn), limits.contested_least_s)
 

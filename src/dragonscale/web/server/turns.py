@@ -2,8 +2,8 @@
 
 A client is an address, and behind it the tabs that ask from there. The next turn is that of the address with the least
 work under way, the one that was served longest ago among equals; then the same between its tabs; then what is quick
-before what is slow. Whoever sends a thousand questions so waits for itself alone: everybody else is next after what
-runs now.
+before what is slow, and what is searched behind a page last. Whoever sends a thousand questions so waits for itself
+alone: everybody else is next after what runs now.
 
 >>> queue = FairQueue(PageSettings())
 >>> for name in ("flood 1", "flood 2", "flood 3"):
@@ -16,13 +16,13 @@ runs now.
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.web.server.lanes import QUICK, SLOW
+from dragonscale.web.server.lanes import BEHIND, QUICK, SLOW
 from dragonscale.web.server.settings import PageSettings
 from dragonscale.workers import Mailbox
 
@@ -55,6 +55,8 @@ class Turn(Mailbox[bytes]):
         self.bytes = 0
         self.again = False
         self.left_at: float | None = None
+        self.gave_way_at: float | None = None
+        """When it was interrupted for another question of its asker, until it begins anew."""
         self.worker: Any = None
 
     def hear(self, line: bytes) -> None:
@@ -71,7 +73,7 @@ class Turn(Mailbox[bytes]):
 
 class _Tab:
     def __init__(self) -> None:
-        self.lanes: dict[str, deque[Turn]] = {QUICK: deque(), SLOW: deque()}
+        self.lanes: dict[str, deque[Turn]] = {lane: deque() for lane in (QUICK, SLOW, BEHIND)}
         self.running, self.served = 0, 0
 
     def __len__(self) -> int:
@@ -91,6 +93,10 @@ class _Address:
         self._spent = self._spent * 0.5 ** ((now - self._spent_at) / half_s) + more
         self._spent_at = now
         return self._spent
+
+    def many(self, lanes: Iterable[str]) -> int:
+        """How many wait in some lanes."""
+        return sum(len(tab.lanes[lane]) for tab in self.tabs.values() for lane in lanes)
 
     def idle(self, half_s: float) -> bool:
         """Whether nothing of it is here or remembered against it."""
@@ -164,17 +170,14 @@ class FairQueue:
         """Seconds of slow work that its address has had lately, without this turn."""
         return self.addresses[turn.address].spent(self.settings.spent_half_s)
 
-    def backlog(self, turn: Turn, lane: str) -> int:
+    def backlog(self, turn: Turn, *lanes: str) -> int:
         """How many more of its address wait."""
-        return sum(len(tab.lanes[lane]) for tab in self.addresses[turn.address].tabs.values())
+        return self.addresses[turn.address].many(lanes) if turn.address in self.addresses else 0
 
-    def others_wait(self, turn: Turn, lane: str) -> bool:
+    def others_wait(self, turn: Turn, *lanes: str) -> bool:
         """Whether somebody at another address waits, with nothing under way, for what this turn holds."""
-        return any(
-            name != turn.address and not one.running and any(tab.lanes[lane] for tab in one.tabs.values())
-            for name, one in self.addresses.items()
-            if one.waiting
-        )
+        waiting = ((name, one) for name, one in self.addresses.items() if one.waiting)
+        return any(name != turn.address and not one.running and one.many(lanes) for name, one in waiting)
 
     def all_waiting(self) -> list[Turn]:
         """Every turn that waits."""

@@ -14,10 +14,22 @@ from dragonscale.models.catalogue import preset_lines
 from dragonscale.physics.hardware import chip_names, load_chip
 from dragonscale.physics.units import render
 from dragonscale.sheets.charts.theme import DARK, LIGHT, MEMORY_ROLES, TIME_ROLES, Theme
+from dragonscale.training.stack import load_stack
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.view_names import COMMANDS
 from dragonscale.web.views.cards import fields
 
+FAMILIES = {
+    "megatron": "Megatron",
+    "torchtitan": "torchtitan",
+    "torch": "torchtitan",
+    "maxtext": "JAX",
+    "dragonscale": "JAX",
+    "xla": "JAX",
+    "hf": "Hugging Face",
+    "trl": "Hugging Face",
+    "llm": "LLM Foundry",
+}
 FORMS = (*COMMANDS, "verify", "export")
 """Commands whose fields the page's forms have."""
 
@@ -34,6 +46,7 @@ def _catalogue() -> dict[str, Any]:
         "version": version("dragonscale"),
         "docs": (Path(__file__).parents[4] / "docs" / "web.md").is_file(),
         **{name: list(known[name]) for name in ("models", "stacks", "engines", "dtypes", "slices")},
+        "stack_words": {name: _stack(name) for name in known["stacks"] if name != "auto"},
         "presets": _presets(),
         "chips": [_chip(name) for name in chip_names()],
         "fields": {name: [_field(field) for field in every[name].fields()] for name in FORMS if name in every},
@@ -45,6 +58,12 @@ def _field(field: Field[Any, Any]) -> dict[str, Any]:
     """A field as a form shows it."""
     needed = {"needed": field.required or field.needed}
     return fields(field, "name flag group place switch value") | needed | property_of(field)
+
+
+def _stack(name: str) -> dict[str, str]:
+    """A stack's family and what it is: its own words, the first sentence."""
+    about = load_stack(name).why.partition(". ")[0].rstrip(".")
+    return {"group": FAMILIES.get(name.partition("-")[0], "Others"), "about": f"{about}."}
 
 
 def _presets() -> list[dict[str, str]]:

@@ -7,7 +7,7 @@ Any answer as it is: the blocks of its sheet, and the record that `--json` print
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from dragonscale.sheets.sheet import Block, Grid, Sheet, cell_text
@@ -52,6 +52,15 @@ def _told(block: Block) -> dict[str, Any]:
     return {"columns": columns, "rows": rows, "title": block.title, "foot": block.foot}
 
 
+def refitted(asked: PageRequest) -> PageRequest:
+    """The request, where it says `near`, about a plan next to the given one that runs at its sizes."""
+    if asked.view != "train" or asked.more.get("near") is not True:
+        return asked
+    from dragonscale.web.views.train_near import near_fields
+
+    return replace(asked, fields=near_fields(asked))
+
+
 def panels_of(view: str) -> dict[str, Callable[[Any], Any]]:
     """The panels of a view by name, in the order they are drawn."""
     own = dict(_own_panels(view))
@@ -67,6 +76,8 @@ def _own_panels(view: str) -> Mapping[str, Callable[[Any], Any]]:
             from dragonscale.web.views import serve as module
         case "simulate":
             from dragonscale.web.views import simulate as module
+        case "rl":
+            from dragonscale.web.views import rl as module
         case "roofline":
             from dragonscale.web.views import roofline as module
         case "shard":

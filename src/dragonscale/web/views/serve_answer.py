@@ -28,19 +28,20 @@ def answer_panel(asked: PageRequest) -> Card:
         none: Card = {"feasible": False, "meets": False, "sentence": sentence, "notes": notes, "configs": []}
         return none | {"sizes": _sizes(report, None)}
     one = report.configs[0]
-    bound, change = report.bound_and_change
+    bound, _ = report.bound_and_change
     beside = [text for text in report.notes_beside if text not in report.notes]
     return {
         "feasible": True,
         "meets": one.meets_slo,
         "sentence": _sentence(report, one),
         "plan": plan_text(one),
+        "config": config_text(one),
         "settings": _fields(asked, report, one),
         **fields(one, "slice copy_slice engine violations"),
         "engine_why": report.workload.engine_why,
         "formats": formats_text(one),
         "bound_by": bound or one.bound_by,
-        "advice": change,
+        "advice": report.advice,
         "error": error_text(report, one),
         "fleet": fleet_text(report, one),
         "better": report.comparison,
@@ -57,21 +58,16 @@ def answer_panel(asked: PageRequest) -> Card:
 def _sentence(report: ServeReport, one: ConfigReport) -> str:
     """What to run and what it gives; where nothing meets the targets, what is nearest and by how much
     it misses them."""
-    tokens = f"{one.output_tokens_per_s_per_chip:,.0f}"
-    if one.tokens_low is not None and one.tokens_high is not None:
-        tokens += f" ({one.tokens_low:,.0f} to {one.tokens_high:,.0f})"
-    times = []
-    for name, _, value, low, high in _times(report, one):
-        band = f" ({_band(low, high)})" if low is not None and high is not None else ""
-        times.append(f"{name.upper()} {render(value, 's')}{band}")
-    what = f"{config_text(one)} serves {report.model} on {one.slice}: {', '.join(times)}, {tokens} tokens/s per chip."
+    times = " and ".join(f"{name.upper()} {render(value, 's')}" for name, _, value, *_ in _times(report, one))
+    tokens = f"{one.output_tokens_per_s_per_chip:,.0f} tokens/s per chip"
+    what = f"{tokens} at {times}: {report.model} on {one.slice}."
     goals = report.workload.goals
     targets = " and ".join(f"{name.upper()} within {goal.text}" for name, goal in goals.items())
     if not targets:
         return what
     if one.meets_slo:
         near = near_misses(report.workload, one)
-        how = f"; {' and '.join(name for name, *_ in near)} only at the middle of the band" if near else ""
+        how = f", {' and '.join(name for name, *_ in near)} only just: its band reaches beyond" if near else ""
         return f"{what} It meets {targets}{how}."
     return f"{what} It misses the SLO: {' and '.join(one.violations)}."
 
@@ -140,6 +136,7 @@ def _row(asked: PageRequest, report: ServeReport, one: ConfigReport) -> Card:
     why = partial(elsewhere, there) if one.prefill is None else lambda _: ""
     return {
         "plan": plan_text(one),
+        "config": config_text(one),
         **fields(one, "slice engine bound_by"),
         "formats": formats_text(one),
         "batch": count(one.batch),

@@ -17,6 +17,7 @@ from dragonscale.app.train.train_records import GoodputReport, Neighbour, PlanRe
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import layer_points
+from dragonscale.training.plan import Plan
 from dragonscale.training.step_ledger import step_timeline
 from dragonscale.web.amounts import amount, count, elsewhere, quantities, share
 from dragonscale.web.page_request import PageRequest
@@ -37,6 +38,14 @@ from dragonscale.web.views.train_curves import batches_panel, best_batches_panel
 from dragonscale.web.views.train_plan import STEP, first_plan, job_of, only_too_large, typed_plan, typed_slice
 
 DAY = 86400.0
+AXIS_WORDS = {
+    "pipe": "pipeline",
+    "data": "copies",
+    "fsdp": "FSDP",
+    "expert": "experts",
+    "context": "context",
+    "tensor": "tensor",
+}
 
 
 def answer_panel(asked: PageRequest) -> Card:
@@ -66,6 +75,7 @@ def answer_panel(asked: PageRequest) -> Card:
         **fields(one, "feasible chips stack bound_by advice problems gradients"),
         "sentence": _sentence(report, one, plan),
         "plan": plan,
+        "plan_words": _plan_words(one.plan),
         "settings": vars(one.plan),
         "divides": one.plan.replicas * one.plan.microbatch,
         "band": f"{one.band.rstrip('.')}.",
@@ -79,8 +89,16 @@ def answer_panel(asked: PageRequest) -> Card:
 def _sentence(report: TrainReport, one: PlanReport, plan: str) -> str:
     if not one.feasible:
         return f"{plan} cannot train {report.model} on {report.slice}: {'; '.join(one.problems)}."
-    times = f"{render(one.step_s, 's')} a step ({_band(one)}), {one.mfu_text}"
-    return f"{plan} trains {report.model} on {report.slice}: {times}."
+    times = f"{render(one.step_s, 's')} a step, {one.mfu_text}"
+    spare = render(max(one.hbm_limit_bytes - one.hbm_bytes, 0.0), "bytes")
+    return f"{times}: {report.model} fits on {report.slice} with {spare} of a chip to spare{_tight(one)}."
+
+
+def _plan_words(plan: Plan) -> str:
+    """What the short form of a plan stands for."""
+    ways = [f"{getattr(plan, axis):,}-way {name}" for axis, name in AXIS_WORDS.items() if getattr(plan, axis) > 1]
+    kept = "nothing recomputed" if plan.remat == "none" else f"recompute {plan.remat}"
+    return ", ".join([*(ways or ["one chip"]), f"ZeRO-{plan.zero}", f"microbatch {plan.microbatch:,}", kept])
 
 
 def _band(one: PlanReport) -> str:

@@ -1,8 +1,9 @@
 """Curves of a training job: a plan over sizes of the batch, the best plan over sizes of the batch, the best plan over
 slices.
 
-The last two search once for every point, so they send what they have after each. Where the page knows the best plan
-already, it gives it along, so that the slice is known without another search.
+The last two search once for every point, so they send what they have after each; points are remembered, so that a curve
+that was interrupted goes on where it was, and one about a neighbouring batch has most of them. Where the page knows the
+best plan already, it gives it along, so that the slice is known without another search.
 """
 
 import functools
@@ -25,11 +26,13 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.search import search, shared
 from dragonscale.web.amounts import elsewhere, quantities, share
+from dragonscale.web.kept import Remembered, record_key
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, axis, drawn, line, log_axis, mark, rule
 from dragonscale.web.views.train_plan import STEP, busiest, first_plan, job_of, region_of, typed_plan, typed_slice
 
 TOKENS = log_axis("tokens per step", "count", binary=True)
+POINTS = Remembered[tuple[str, int], list["BatchPoint"]](512)
 REACH = (4, 3)
 """Doublings of the batch below and above that are searched."""
 
@@ -72,7 +75,7 @@ def batches_panel(asked: PageRequest) -> Card:
 
 def crossover_text(cross: BatchCrossover, sequence: int) -> str:
     """A crossover in words."""
-    tokens = f"{render(cross.sequences * sequence, 'count')} tokens"
+    tokens = f"{render(cross.sequences * sequence, 'count', binary=True)} tokens"
     hides = "hide" if cross.term.endswith("s") else "hides"
     return f"{cross.term} {hides} {f'from {tokens} on' if cross.hides == 'above' else f'up to {tokens}'}"
 
@@ -135,12 +138,18 @@ def best_batches_panel(asked: PageRequest) -> Card:
     sizes = nearby(job.batch)
     found: dict[int, BatchPoint] = {}
     missing: list[int] = []
+    named = {name: value for name, value in asked.fields.items() if name not in ("batch", "plan")}
+    question = record_key(job.stack.name, named, asked.dropped)
     for done, size in enumerate(sizes):
-        here = replace(job, batch=size)
-        told = shared(asked.listener.step, done, len(sizes))
-        best = search(here, understood.space, 1, told, understood.slack).best
-        if best:
-            found[size] = BatchPoint(here, plan_report(here, best[0].plan, brief=True))
+        points = POINTS.get((question, size))
+        if points is None:
+            here = replace(job, batch=size)
+            told = shared(asked.listener.step, done, len(sizes))
+            best = search(here, understood.space, 1, told, understood.slack).best
+            points = [BatchPoint(here, plan_report(here, one.plan, brief=True)) for one in best]
+            POINTS.put((question, size), points)
+        if points:
+            found[size] = points[0]
         else:
             missing.append(size)
         if done < len(sizes) - 1:
@@ -179,7 +188,7 @@ def _best_data(found: dict[int, BatchPoint], missing: list[int], whole: int) -> 
         "x": TOKENS,
         "y": axis("MFU", "share", zero=False),
         "series": series,
-        "rules": [rule(at, f"{bound_text} {side} {render(at, 'count')} tokens") for at, side in crossed],
+        "rules": [rule(at, f"{bound_text} {side} {render(at, 'count', binary=True)} tokens") for at, side in crossed],
         "points": rows,
         "missing": [f"{size:,} sequences: no plan is feasible" for size in sorted(missing)],
         "done": len(found) + len(missing),

@@ -3,30 +3,51 @@
 import { html, useLayoutEffect, useRef } from "./html.js";
 import { Skeleton } from "./card.js";
 import { Num } from "./number.js";
+import { change, current, linkedAnswer, START } from "./state.js";
 
-const KINDS = { infeasible: "Does not fit", input: "Not understood", limit: "Too much for here", network: "Not reached", fault: "A fault" };
-
-/** A sentence of what is wrong or why it does not fit. */
-export function ErrorNote({ error }) {
-  if (!error) return null;
-  return html`<div class=${`problem problem-${error.kind}`} role="alert"><strong>${KINDS[error.kind] || "Wrong"}</strong><p>${error.text}</p></div>`;
+/** What the link said of its answer, while nothing else is there; then nothing. */
+export function Linked({ linked }) {
+  return html`<${Sentence} text=${linked.sentence} advice="As the link says it; it is being worked out here." />
+    <${Figures} figures=${linked.figures.map(([label, text]) => ({ label, number: { text } }))} />`;
 }
 
-/** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. `toolbar` is placed under the headline. */
-export function AnswerArea({ answer, label = "Answer", toolbar, children }) {
+const KINDS = {
+  infeasible: "Does not fit", input: "Not understood", limit: "Too much for here", network: "Not reached", fault: "A fault", busy: "Busy", refused: "Refused",
+};
+const PASSING = ["network", "busy", "limit", "fault"];
+
+/** A sentence of what is wrong or why it does not fit, and a way to try again where that may help. */
+export function ErrorNote({ error, retry }) {
+  if (!error) return null;
+  return html`<div class=${`problem problem-${error.kind}`} role="alert"><strong>${KINDS[error.kind] || "Wrong"}</strong><p>${error.text}</p>
+    ${retry && PASSING.includes(error.kind) && html`<p><button type="button" class="button" onClick=${retry}>Try again</button></p>`}</div>`;
+}
+
+/** What stands in place of an answer that there is not: the way back to a question that has one. */
+function Nothing() {
+  const { tab } = current();
+  return html`<div class="nothing"><p>Nothing was worked out. Change the question, or begin from the one that this tab opens with.</p>
+    <p><button type="button" class="button" onClick=${() => change((old) => ({ ...old, view: {}, fields: { ...old.fields, [tab]: { ...START[tab] } } }))}>Open the usual question</button></p></div>`;
+}
+
+/** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. `toolbar` is placed under the headline; `old` says
+ * why what is drawn is not the answer yet, over the area's corner, so that nothing moves; `greyed` draws it so. */
+export function AnswerArea({ answer, label = "Answer", toolbar, old = "", greyed = false, children }) {
   const { busy, progress, error } = answer;
   const ref = useRef(null);
+  const linked = !error && !Object.keys(answer.panels || {}).length && linkedAnswer();
   const stale = Boolean(error) && Object.keys(answer.panels || {}).length > 0;
   // what stands below an error answers another question: it is greyed, and nothing of it can be copied
   useLayoutEffect(() => {
     for (const one of ref.current.children) one.inert = stale && !one.matches(".problem, .progress, .stale");
   });
-  return html`<section id="answer" ref=${ref} tabindex="-1" class=${stale ? "answer answer-stale" : "answer"} aria-busy=${String(Boolean(busy))} aria-label=${label}>
+  return html`<section id="answer" ref=${ref} tabindex="-1" class=${`answer${stale ? " answer-stale" : ""}${greyed && !stale ? " answer-old" : ""}`} aria-busy=${String(Boolean(busy))} aria-label=${label}>
     <div class=${`progress${busy ? " progress-on" : ""}${progress == null ? " progress-open" : ""}`} aria-hidden="true">
       <div style=${{ transform: `scaleX(${progress == null ? 0.3 : Math.max(0.03, progress)})` }}></div></div>
-    <${ErrorNote} error=${error} />
+    <p class=${`old-note${old ? " old-note-on" : ""}`} role="status">${old}</p>
+    <${ErrorNote} error=${error} retry=${answer.retry} />
     ${stale && html`<p class="stale about">Below is the answer to the last question that was understood.</p>`}
-    ${toolbar ? placed(children, toolbar) : children}
+    ${error && !stale ? html`<${Nothing} />` : linked ? html`<${Linked} linked=${linked} />` : toolbar ? placed(children, toolbar) : children}
   </section>`;
 }
 
@@ -38,10 +59,16 @@ function placed(children, toolbar) {
   return [...every.slice(0, at), toolbar, ...every.slice(at)];
 }
 
-/** The answer in a sentence; `feasible` false makes it a warning. `advice` is what bounds it and what to change. */
-export function Sentence({ text, feasible = true, advice }) {
+/** What was chosen, as it is typed, with its name before it and what it means behind it. */
+export function ChosenChip({ label, text, about }) {
+  return html`<p class="chosen-chip"><span class="chosen-label">${label}</span> <code>${text}</code> <span class="muted">${about}</span></p>`;
+}
+
+/** The answer in a sentence; `feasible` false makes it a warning. `chip` is what was chosen ({label, text, about}), `advice` what bounds it and what to change. */
+export function Sentence({ text, feasible = true, chip, advice }) {
   if (!text) return html`<${Skeleton} height=${null} className="skeleton-said" />`;
   return html`<div class="spoken" aria-live="polite"><p class=${`sentence${feasible ? "" : " sentence-not"}`}>${text}</p>
+    ${chip && chip.text && html`<${ChosenChip} ...${chip} />`}
     ${advice && html`<p class="advice">${advice}</p>`}</div>`;
 }
 

@@ -1,6 +1,8 @@
 // Who answers: the server the page came from, or the planner in a worker of this browser (the static edition).
 // Both take the same request and give the same messages: {progress}, {note}, {panel, data}, {done} or {error}.
 
+import { scheduled } from "./schedule.js";
+
 const meta = document.querySelector('meta[name="dragonscale-backend"]');
 /** "server" or "worker". */
 export const kind = meta ? meta.content : "server";
@@ -8,8 +10,11 @@ export const kind = meta ? meta.content : "server";
 /** A name for this tab: the server sends a tab's questions to the process that remembers its last answers. */
 export const tab = Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
-/** Ask; `heard` gets every message. Resolves when the answer is whole, and silently when `signal` aborts it. */
-export async function ask(request, heard, signal) {
+/** Ask; `heard` gets every message. Resolves when the answer is whole, and silently when `signal` aborts it. What searches behind the
+ * page waits for all else of this tab. */
+export const ask = scheduled(send);
+
+async function send(request, heard, signal) {
   try {
     await (kind === "worker" ? askWorker : askServer)(request, heard, signal);
   } catch (error) {

@@ -116,7 +116,7 @@ function Head({ side, place, tab, asked, edit, remove }) {
   </div></th>`;
 }
 
-const SIGNS = { better: "▲", worse: "▼", same: "=" };
+const SIGNS = { better: "✓", worse: "✕", same: "=" };
 
 function Figures({ sides, tab, asked, edit, remove }) {
   return html`<div class="scroll" tabindex="0" role="group" aria-label="Figures side by side"><table class="compare-table">

@@ -4,7 +4,7 @@ import { downloadText } from "./copying.js";
 import { Dialog } from "./dialog.js";
 import { html, useEffect, useState } from "./html.js";
 import { askOnce } from "./live.js";
-import { TextFile } from "./toolbar.js";
+import { TextFile } from "./text_file.js";
 
 /** Choose a target and see its files. */
 export function Exporting({ tab, fields, dropped, onClose }) {

@@ -59,13 +59,16 @@ export function TextField({ label, name, value, onChange, about = "", list, plac
   </div>`;
 }
 
-/** A choice from a list: {value, text}. */
+const optionOf = (one, value) => html`<option key=${one.value} value=${one.value} selected=${one.value === (value || "")}>${one.text}</option>`;
+
+/** A choice from a list: {value, text, group}; those of a group stand together under its name. */
 export function ChoiceField({ label, name, value, choices, onChange, about = "", error = false }) {
   const { id, below, aria } = useField(name, about, error);
   return html`<div class="field" data-field=${name}>
     <label for=${id}>${label}</label>
     <div class="input input-choice"><select id=${id} value=${value || ""} ...${aria} onChange=${(event) => onChange(event.currentTarget.value)}>
-      ${choices.map((one) => html`<option key=${one.value} value=${one.value} selected=${one.value === (value || "")}>${one.text}</option>`)}
+      ${choices.filter((one) => !one.group).map((one) => optionOf(one, value))}
+      ${[...new Set(choices.map((one) => one.group).filter(Boolean))].map((group) => html`<optgroup key=${group} label=${group}>${choices.filter((one) => one.group === group).map((one) => optionOf(one, value))}</optgroup>`)}
     </select></div>${below}
   </div>`;
 }

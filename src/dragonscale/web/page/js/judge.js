@@ -6,7 +6,8 @@ import { askOnce } from "./live.js";
 import { change } from "./state.js";
 
 const TITLES = { train: "Train", serve: "Serve" };
-const ASKS = { model: "Model (the text does not say it)", on: "Chips (such as h100:8)", batch: "Batch (such as 512seq)", seq: "Sequence length" };
+const ASKS = { model: "Model (the text does not say it)", on: "Chips (such as h100:8)", batch: "Batch (such as 512seq)", seq: "Sequence length", prompt: "Prompt tokens (serving; 2048)", output: "Output tokens (serving; 512)" };
+const LENGTHS = { prompt: "2048", output: "512" };
 const EXAMPLE = "vllm serve meta-llama/Meta-Llama-3-70B --tensor-parallel-size 8 --max-num-seqs 256";
 
 /** Paste, read, judge. */
@@ -19,7 +20,9 @@ export function Judging({ onClose, on = "" }) {
     setBusy(true);
     const { panels, error } = await askOnce({ view: "judge", text, model: beside.model || "", on: beside.on || "", panels: ["read"] });
     if (error) { setFound({ error }); setBusy(false); return; }
+    const serves = panels.read.view === "serve";
     const fields = { ...panels.read.fields };
+    for (const name of serves ? Object.keys(LENGTHS) : []) fields[name] = beside[name] || fields[name] || LENGTHS[name];
     for (const name of panels.read.missing) if (beside[name]) fields[name] = beside[name];
     const missing = panels.read.missing.filter((name) => !fields[name]);
     setFound({ read: { ...panels.read, fields, missing } });
@@ -35,7 +38,7 @@ export function Judging({ onClose, on = "" }) {
   };
   const set = (name) => (event) => setBeside({ ...beside, [name]: event.target.value.trim() });
   const { read: said, answer, error } = found;
-  const asks = ["on", ...(said ? said.missing.filter((name) => name !== "on") : [])];
+  const asks = ["on", ...(said ? said.missing.filter((name) => name !== "on") : []), ...(said && said.view === "train" ? [] : Object.keys(LENGTHS))];
   return html`<${Dialog} title="Judge a command or config" onClose=${onClose}>
     <p>Paste what you start vLLM, SGLang, TensorRT-LLM, Megatron, torchtitan, MaxText, DeepSpeed or accelerate with. It is read, never run.</p>
     <label class="judge-label">Command or config
@@ -51,7 +54,7 @@ export function Judging({ onClose, on = "" }) {
         <${Words} title=${`Unknown to ${said.software} ${said.version}`} words=${said.unknown} />
         <${Words} title="Changes nothing that is planned" words=${said.ignored} />
         ${said.missing.length > 0 && html`<p>Still needed: ${said.missing.join(", ")}.</p>`}</section>`}
-      ${said && answer && html`<section><h3>Judged</h3><p class="sentence">${answer.sentence}</p>
+      ${said && answer && html`<section><h3>Judged${answer.sizes ? ` for prompts of ${said.fields.prompt} and outputs of ${said.fields.output} tokens` : ""}</h3><p class="sentence">${answer.sentence}</p>
         <dl class="figures">${(answer.figures || []).map((one) => html`<div key=${one.label}><dt>${one.label}</dt><dd>${one.number.text}</dd></div>`)}</dl>
         ${answer.advice && html`<p>${answer.advice}</p>`}
         <p><button type="button" class="button" onClick=${() => openIn(said.view, said.fields)}>Open in ${TITLES[said.view]}</button></p></section>`}

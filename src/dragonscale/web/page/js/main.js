@@ -9,13 +9,14 @@ import { useTheme } from "./theme.js";
 import { TrainTab } from "./tabs/train.js";
 import { ServeTab } from "./tabs/serve.js";
 import { SimulateTab } from "./tabs/simulate.js";
+import { RlTab } from "./tabs/rl.js";
 import { OperationsTab } from "./tabs/operations.js";
 import { ChipsTab } from "./tabs/chips.js";
 import { ModelsTab } from "./tabs/models.js";
 import { LearnTab } from "./tabs/learn.js";
 
 const BODIES = {
-  train: TrainTab, serve: ServeTab, simulate: SimulateTab, operations: OperationsTab, chips: ChipsTab, models: ModelsTab,
+  train: TrainTab, serve: ServeTab, simulate: SimulateTab, rl: RlTab, operations: OperationsTab, chips: ChipsTab, models: ModelsTab,
   learn: LearnTab,
 };
 
@@ -55,8 +56,8 @@ function Header({ state, theme, toggle }) {
 }
 
 /** The places of the form and the answer, kept while the planner is not there yet. */
-function Waiting({ error }) {
-  if (error) return html`<p class="loading" role="alert">${error.message}</p>`;
+function Waiting({ error, retry }) {
+  if (error) return html`<div class="loading" role="alert"><p>${error.message}</p><p><button type="button" class="button" onClick=${retry}>Try again</button></p></div>`;
   return html`<aside class="form" aria-hidden="true"><div class="opening">${[56, 56, 120, 56, 56].map((height, at) => html`<${Skeleton} key=${at} height=${height} />`)}</div></aside>
     <section class="answer" aria-busy="true" aria-label="Answer"><${Skeleton} height=${64} /><${Skeleton} height=${86} /><div class="cards">
       ${[1, 2, 3, 4].map((at) => html`<${Skeleton} key=${at} height=${320} />`)}</div></section>`;
@@ -65,9 +66,8 @@ function Waiting({ error }) {
 function App() {
   const state = useAppState();
   const [{ catalogue, error }, set] = useState({});
-  useEffect(() => {
-    loadCatalogue().then((found) => set({ catalogue: found }), (problem) => set({ error: problem }));
-  }, []);
+  const load = () => { set({}); loadCatalogue().then((found) => set({ catalogue: found }), (problem) => set({ error: problem })); };
+  useEffect(load, []);
   const [theme, toggle] = useTheme(catalogue ? catalogue.colours : null);
   useEffect(() => { document.title = `${TABS.find((tab) => tab.name === state.tab).title} · Dragonscale`; }, [state.tab]);
   const Body = BODIES[state.tab];
@@ -77,7 +77,7 @@ function App() {
     <${Header} state=${state} theme=${theme} toggle=${toggle} />
     <main class=${`tab tab-${state.tab}`}>${catalogue
       ? html`<${Guarded} key=${state.tab}><${Body} state=${state} /></${Guarded}>`
-      : html`<${Waiting} error=${error} />`}</main>
+      : html`<${Waiting} error=${error} retry=${load} />`}</main>
     <${Edition} />
   </${Catalogue.Provider}>`;
 }

@@ -6,20 +6,25 @@ import { useEffect, useState } from "./html.js";
 
 export const TABS = [
   { name: "train", title: "Train" }, { name: "serve", title: "Serve" }, { name: "simulate", title: "Simulate" },
+  { name: "rl", title: "RL" },
   { name: "operations", title: "Roofline and sharding" }, { name: "chips", title: "Chips" }, { name: "models", title: "Models" },
   { name: "learn", title: "Learn" },
 ];
-const START = {
+/** What the tabs open with; `first.json` has the answers to the first two (tools/static_edition/first_answers.py). */
+export const START = {
   train: { model: "llama3-70b", on: "v5p:8x16x16", batch: "4Mi", seq: "8192" },
   serve: { model: "llama3-70b", on: "h100:8", prompt: "2048", output: "512", ttft: "1s", tpot: "50ms" },
   simulate: {
     model: "llama3-70b", on: "h100:8", replicas: "4", prompt: "2048", output: "256", rate: "24/s", requests: "2000", ttft: "500ms", tpot: "40ms",
   },
+  rl: { model: "llama3-8b", on: "h100:16", algorithm: "grpo", prompts: "64", samples: "16", prompt: "512", output: "4096" },
   operations: {}, chips: {}, models: {}, learn: {},
 };
 const SHARED = ["model", "on"];
 /** Characters of a dropped config that an address still holds (views/models.py says so to the reader). */
 const LONGEST_FILE = 6000;
+const LONGEST_SAID = 1500;
+const SAID = "view.said";
 
 function initial() {
   return { tab: "train", fields: structuredClone(START), view: {}, dropped: {} };
@@ -33,6 +38,7 @@ export function readAddress(hash) {
   const given = new URLSearchParams(query);
   if ([...given].length) state.fields[state.tab] = {};
   for (const [name, value] of given) {
+    if (name === SAID) continue;
     if (name.startsWith("view.")) state.view[name.slice(5)] = value;
     else if (name.startsWith("file.")) state.dropped[name.slice(5)] = quotes(value);
     else state.fields[state.tab][name] = value === "yes" ? true : value;
@@ -66,6 +72,29 @@ function quotes(text) {
 }
 
 let state = readAddress(location.hash);
+
+const opened = { address: writeAddress(state), said: readSaid(location.hash) };
+
+/** What the link that was opened says of its own answer ({sentence, figures: [[label, text]]}); null where it says nothing or another question is open. */
+export const linkedAnswer = () => (writeAddress(state) === opened.address ? opened.said : null);
+
+function readSaid(hash) {
+  const text = new URLSearchParams(decodeHash(hash)[1] || "").get(SAID) || "";
+  try {
+    const { sentence, figures } = JSON.parse(text);
+    const fits = typeof sentence === "string" && Array.isArray(figures) && figures.every((one) => Array.isArray(one) && one.length === 2 && one.every((part) => typeof part === "string"));
+    return fits && text.length < LONGEST_SAID ? { sentence, figures } : null;
+  } catch {
+    return null;
+  }
+}
+
+/** The address with what its answer says inside. */
+export function addressSaying(sentence, figures) {
+  const text = JSON.stringify({ sentence, figures });
+  const address = `${location.href.split("#")[0]}${writeAddress(state)}`;
+  return sentence && text.length < LONGEST_SAID ? `${address}&${new URLSearchParams({ [SAID]: text })}` : address;
+}
 const listeners = new Set();
 
 /** The state as it is now. */
@@ -90,7 +119,7 @@ export function setView(changes, replace = true) {
 }
 
 /** A fleet's replicas are small; the chips of a training run are not what one takes for them. */
-const replicaOnly = (from, to, name) => name === "on" && from === "train" && to === "simulate";
+const replicaOnly = (from, to, name) => name === "on" && from === "train" && (to === "simulate" || to === "rl");
 
 /** Go to a tab; the model and the chips go along where both tabs have them. */
 export function openTab(tab) {

@@ -1,5 +1,6 @@
 // What can be done with a question: copied as a command, a program or a file, linked, compared, exported, judged, verified.
 
+import { Menu } from "./card.js";
 import { CompareWith } from "./compare.js";
 import { copyText, downloadText } from "./copying.js";
 import { Dialog } from "./dialog.js";
@@ -7,17 +8,25 @@ import { Exporting } from "./exporting.js";
 import { html, useEffect, useState } from "./html.js";
 import { Judging } from "./judge.js";
 import { askOnce } from "./live.js";
-import { current } from "./state.js";
+import { addressSaying, current } from "./state.js";
+import { TextFile } from "./text_file.js";
 import { Verifying } from "./verify.js";
 
-const KINDS = [{ name: "cli", title: "CLI" }, { name: "python", title: "Python" }, { name: "toml", title: "TOML" }];
+const KINDS = [{ name: "cli", title: "CLI", hint: "a command" }, { name: "python", title: "Python", hint: "a program" }, { name: "toml", title: "TOML", hint: "a file" }];
 const PLANNED = ["train", "serve"];
+
+/** The sentence and the figures as they are drawn, which a link takes along. */
+function shownAnswer() {
+  const textOf = (one, what) => one.querySelector(what)?.textContent.trim() || "";
+  const figures = [...document.querySelectorAll("#answer > .figures > div")].map((one) => [textOf(one, "dt"), textOf(one, ".num")]);
+  return [textOf(document, "#answer .sentence"), figures];
+}
 
 /** Buttons under the answer of a tab; `tab` is the command, `fields` its question as it is asked. */
 export function Toolbar({ tab, fields, dropped = current().dropped }) {
   const [open, setOpen] = useState("");
   const [said, say] = useState("");
-  const copyLink = async () => say((await copyText(location.href)) ? "Link copied." : "The browser does not let this page copy.");
+  const copyLink = async () => say((await copyText(addressSaying(...shownAnswer()))) ? "Link copied." : "The browser does not let this page copy.");
   const record = async () => {
     const { panels, error } = await askOnce({ view: tab, fields, dropped, panels: ["record"] });
     if (error) say(error.text);
@@ -31,8 +40,7 @@ export function Toolbar({ tab, fields, dropped = current().dropped }) {
       <button type="button" class="button" onClick=${() => setOpen("export")}>Export</button>
       <button type="button" class="button" onClick=${() => setOpen("judge")}>Judge a command</button>
       <button type="button" class="button" onClick=${() => setOpen("verify")}>Verify</button>`}
-    <span class="toolbar-group" role="group" aria-label="Copy as">${KINDS.map((one) => html`<button type="button" class="button" key=${one.name} onClick=${() => setOpen(one.name)}>Copy as ${one.title}</button>`)}</span>
-    <button type="button" class="button" onClick=${copyLink}>Copy link</button>
+    <${Menu} label="Copy as" text="Copy as …" className="menu-button" items=${[...KINDS.map((one) => ({ text: one.title, hint: one.hint, run: () => setOpen(one.name) })), { text: "Link", hint: "with the answer inside", run: copyLink }]} />
     <button type="button" class="button" onClick=${record}>Download JSON</button>
     <span class="said" role="status">${said}</span>
     ${KINDS.some((one) => one.name === open) && html`<${Copying} kind=${open} ...${own} />`}
@@ -66,19 +74,3 @@ function Copying({ kind, tab, fields, dropped, onClose }) {
     ${texts && texts.file && html`<${TextFile} name=${texts.file.name} text=${texts.file.text} title="The config that was dropped: keep it beside the command" own short />`}
   </${Dialog}>`;
 }
-
-/** A text with buttons that copy and download it; `use` is the command that takes the file. */
-export function TextFile({ name, text, use = "", title = "", own = false, short = false }) {
-  const [said, say] = useState("");
-  const copy = async () => say((await copyText(text)) ? "Copied." : "The browser does not let this page copy; select the text instead.");
-  return html`<section class="text-file">
-    ${title && html`<h3>${title}</h3>`}
-    <p class="text-file-head">${own && html`<code>${name}</code>`}
-      <button type="button" class="button" onClick=${copy}>Copy</button>
-      ${own && html`<button type="button" class="button" onClick=${() => downloadText(name, text)}>Download</button>`}
-      <span role="status" class="said">${said}</span></p>
-    <pre tabindex="0" aria-label=${own ? name : "Text"} class=${short ? "short" : ""}><code>${text}</code></pre>
-    ${use && html`<p class="muted">Then: <code>${use}</code></p>`}
-  </section>`;
-}
-

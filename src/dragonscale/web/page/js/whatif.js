@@ -34,7 +34,7 @@ function Knob({ knob, onDrag, onRest }) {
   return html`<div class=${`field field-slider ${place === own && exact && !knob.value ? "" : "changed"}`}>
     <label for=${id}>${knob.title}</label>
     <output for=${id}>${exact ? html`<${Num} of=${knob.now} />` : text} <span class="dim">${factor}</span></output>
-    <input id=${id} type="range" min="0" max=${knob.stops.length - 1} step="1" value=${place} aria-valuetext=${`${text}, ${factor}`}
+    <input id=${id} type="range" min="0" max=${knob.stops.length - 1} step="1" value=${place} aria-valuetext=${`${text}, ${factor}`} style=${{ "--part": `${(100 * place) / Math.max(1, knob.stops.length - 1)}%` }}
       onInput=${(event) => { noteInput(); dragging.current = true; hold(at(event)); onDrag(knob.stops[at(event)].value); }}
       onChange=${(event) => { dragging.current = false; onRest(knob.stops[at(event)].value); }} />
   </div>`;

@@ -32,6 +32,36 @@ function tried(spot, wide) {
 
 const apartFrom = (one, other) => other[2] < one[0] || other[0] > one[2] || other[3] < one[1] || other[1] > one[3];
 
+const CROSSED = 3;
+
+/** A place for each text, {text, size, spots: [[x, y, anchor] …]}, in order: the first of its spots that is inside of `box` and touches neither an area of `taken`
+ * ([left, top, right, bottom]) nor a text before it; else the one that touches least. `lines` are points of lines, which may rather be touched than texts. Gives
+ * {x, y, anchor, area} for each. */
+export function placed(texts, box, taken = [], lines = []) {
+  const areas = [...taken];
+  return texts.map(({ text, size = SIZE, spots }) => {
+    const wide = textWidth(text, size);
+    const cost = ({ area }) => (area[0] < box.left - 1 || area[2] > box.right + 1 || area[1] < box.top || area[3] > box.bottom ? 100 * CROSSED : 0)
+      + areas.filter((other) => !apartFrom(area, other)).length * 10 * CROSSED + Math.min(CROSSED, lines.filter((point) => !apartFrom(area, [...point, ...point])).length);
+    const every = spots.map(([x, y, anchor]) => {
+      const left = anchor === "start" ? x : anchor === "end" ? x - wide : x - wide / 2;
+      return { x, y, anchor, area: [left, y - size + 1, left + wide, y + 3] };
+    });
+    const best = every.reduce((found, one) => (found && cost(found) <= cost(one) ? found : one), null);
+    areas.push(best.area);
+    return best;
+  });
+}
+
+/** Points along a line, near enough to each other that no text lies between two of them. */
+export function along(points, step = 6) {
+  return points.flatMap(([x, y], at) => {
+    const [nx, ny] = points[at + 1] || [x, y];
+    const many = Math.max(1, Math.ceil(Math.hypot(nx - x, ny - y) / step));
+    return Array.from({ length: many }, (_, part) => [x + ((nx - x) * part) / many, y + ((ny - y) * part) / many]);
+  });
+}
+
 /** Names of points beside them, with a thin line where they had to go further; `taken` are areas [left, top, right, bottom] to keep
  * free; those at the places of `first` are bold and get their places before the others. */
 export function PointNames({ names, spots, box, taken = [], first = [] }) {

@@ -2,7 +2,7 @@
 
 import { html, useMemo, useState } from "../html.js";
 import { colourOf } from "../theme.js";
-import { apart, inside } from "./labels.js";
+import { along, apart, inside, placed } from "./labels.js";
 import { Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, Tip, useWidth } from "./svg.js";
 
 const LABEL = 12;
@@ -38,28 +38,40 @@ function laidOut(series, rules, marks, x, y, width, height) {
   };
 }
 
-function Rules({ rules, box, sx, sy, right }) {
-  return rules.map((rule, at) => {
-    const colour = rule.role ? colourOf(rule.role) : "var(--muted)";
-    if (rule.along === "y") {
-      const height = sy.at(rule.at);
-      return html`<g key=${at} class="rule"><line x1=${box.left} x2=${box.right} y1=${height} y2=${height} style=${{ stroke: colour }} />
-        <text class="note" x=${box.right} y=${height - 5} text-anchor="end">${rule.text}</text></g>`;
-    }
-    const place = sx.at(rule.at);
-    if (!(place >= box.left - 1 && place <= box.right + 1)) return null;
+const ROWS = [0, 1, 2, 3, 4, 5, 6, 7];
+
+/** Rules with the places of their texts, which cover neither each other nor, where there is room, a line. */
+function placedRules(rules, box, sx, sy, right, lines) {
+  const inSight = rules.map((rule) => ({ rule, place: rule.along === "y" ? sy.at(rule.at) : sx.at(rule.at) }))
+    .filter(({ rule, place }) => (rule.along === "y" ? place >= box.top - 1 && place <= box.bottom + 1 : place >= box.left - 1 && place <= box.right + 1));
+  const spots = placed(inSight.map(({ rule, place }) => {
     const text = rule.text || "";
-    return html`<g key=${at} class="rule"><line x1=${place} x2=${place} y1=${box.top - 4} y2=${box.bottom} style=${{ stroke: colour }} />
-      <text class="note" x=${inside(place + 5, textWidth(text, 11), 2, right)} y=${box.top + 5 + 14 * (at % 3)}>${text}</text></g>`;
+    const wide = textWidth(text, 11);
+    const rows = ROWS.map((row) => box.top + 6 + 14 * row);
+    return { text, spots: rule.along === "y"
+      ? [[box.right - 2, place - 5, "end"], [box.left + 6, place - 5, "start"], [(box.left + box.right) / 2, place - 5, "middle"], [box.right - 2, place + 13, "end"], [box.left + 6, place + 13, "start"]]
+      : rows.flatMap((row) => [[place + 5, row, "start"], [place - 5, row, "end"], [inside(place + 5, wide, box.left + 2, right), row, "start"]]) };
+  }), { left: 0, right, top: 0, bottom: box.bottom }, [], lines);
+  return inSight.map((one, at) => ({ ...one, spot: spots[at] }));
+}
+
+function Rules({ placements, box }) {
+  return placements.map(({ rule, place, spot }, at) => {
+    const colour = rule.role ? colourOf(rule.role) : "var(--muted)";
+    const ends = rule.along === "y" ? { x1: box.left, x2: box.right, y1: place, y2: place } : { x1: place, x2: place, y1: box.top - 4, y2: box.bottom };
+    return html`<g key=${at} class="rule"><line ...${ends} style=${{ stroke: colour }} /><text class="note" x=${spot.x} y=${spot.y} text-anchor=${spot.anchor}>${rule.text || ""}</text></g>`;
   });
 }
 
-function Marks({ marks, box, sx, sy, right }) {
-  return marks.map((mark, at) => {
-    const [px, py] = [sx.at(mark.x), sy.at(mark.y)];
-    return html`<g key=${at} class="mark"><circle cx=${px} cy=${py} r="5" style=${mark.role ? { fill: colourOf(mark.role) } : null} />
-      ${mark.text && html`<text class="mark-text" x=${inside(px + 9, textWidth(mark.text, 12.6), 2, right)} y=${Math.max(py - 10, box.top + 4)}>${mark.text}</text>`}</g>`;
-  });
+function Marks({ marks, box, sx, sy, right, taken, lines }) {
+  const at = marks.map((mark) => [sx.at(mark.x), sy.at(mark.y)]);
+  const around = ([x, y]) => [x - 5, y - 5, x + 5, y + 5];
+  const spots = placed(marks.map((mark, place) => {
+    const [x, y] = at[place];
+    return { text: mark.text || "", size: 12.6, spots: [12, 26, 40].flatMap((far) => [[x - 8, y - far, "end"], [x + 8, y - far, "start"], [x + 8, y + far + 6, "start"], [x - 8, y + far + 6, "end"]]) };
+  }), { left: 0, right, top: 0, bottom: box.bottom }, [...taken, ...at.map(around)], lines);
+  return marks.map((mark, place) => html`<g key=${place} class="mark"><circle cx=${at[place][0]} cy=${at[place][1]} r="5" style=${mark.role ? { fill: colourOf(mark.role) } : null} />
+    ${mark.text && html`<text class="mark-text" x=${spots[place].x} y=${spots[place].y} text-anchor=${spots[place].anchor}>${mark.text}</text>`}</g>`);
 }
 
 function Names({ series, box, sy }) {
@@ -73,7 +85,7 @@ function spotsOf(series, sx, sy, x, y) {
   const every = [...new Set(series.flatMap((one) => one.points.map((point) => point[0])))].sort((a, b) => a - b);
   return every.map((value) => {
     const values = series.map((one) => ({ one, point: one.points.find((point) => point[0] === value) })).filter(({ point }) => point && Number.isFinite(point[1]));
-    const text = () => `${x.label || "x"} ${tickText(value, x.unit)}: ${values.map(({ one, point }) => `${one.name} ${tickText(point[1], y.unit)}`).join(", ")}`;
+    const text = () => `${x.label || "x"} ${sx.text(value)}: ${values.map(({ one, point }) => `${one.name} ${tickText(point[1], y.unit)}`).join(", ")}`;
     return { value, values, get text() { return text(); }, x: sx.at(value), y: Math.min(...values.map(({ point }) => sy.at(point[1]))) };
   }).filter((spot) => spot.values.length);
 }
@@ -96,13 +108,17 @@ export function Lines({ series = [], x = {}, y = {}, rules = [], marks = [], onP
   const reach = JSON.stringify(marks.filter((mark) => !within(mark, extent)));
   const { box, named, sx, sy } = useMemo(() => laidOut(series, rules, JSON.parse(reach), x, y, width, height), [series, rules, reach, width, height, x.log, y.log, x.unit, y.unit]);
   const spots = useMemo(() => spotsOf(series, sx, sy, x, y), [series, sx, sy]);
+  const right = named ? box.right : width - 2;
+  const lines = useMemo(() => series.flatMap((one) => (one.line === false ? [] : along(one.points.filter((point) => Number.isFinite(point[1])).map(([px, py]) => [sx.at(px), Math.max(box.top, sy.at(py))])))), [series, sx, sy]);
+  const placements = useMemo(() => placedRules(rules, box, sx, sy, right, lines), [rules, box, sx, sy, right, lines]);
+  const taken = useMemo(() => placements.map((one) => one.spot.area), [placements]);
   const drawn = useMemo(() => html`<${Axes} box=${box} sx=${sx} sy=${sy} x=${x} y=${y} />
     ${series.map((one) => one.band && one.band.length > 1 && html`<path key=${`${one.name} band`} class="band" d=${bandOf(one.band, sx, sy, box.top)} style=${{ fill: colourOf(one.role) }} />`)}
-    <${Rules} rules=${rules} box=${box} sx=${sx} sy=${sy} right=${named ? box.right : width - 2} />
+    <${Rules} placements=${placements} box=${box} />
     ${series.map((one) => html`<path key=${one.name} class=${one.dashed ? "line line-dashed" : "line"} d=${pathOf(one.points, sx, sy, box.top)} style=${{ stroke: colourOf(one.role) }} />`)}
     ${series.map((one) => one.dots && one.points.filter((point) => Number.isFinite(point[1])).map(([px, py]) => html`<circle key=${`${one.name} ${px}`} class="dot" cx=${sx.at(px)} cy=${sy.at(py)} r="3"
       style=${{ fill: colourOf(one.role) }} />`))}
-    ${named && html`<${Names} series=${series} box=${box} sy=${sy} />`}`, [series, rules, box, sx, sy, named, width]);
+    ${named && html`<${Names} series=${series} box=${box} sy=${sy} />`}`, [series, placements, box, sx, sy, named, width]);
   const spot = active == null ? null : spots[active];
   const title = label || `${y.label || "Values"} over ${x.label || "x"}`;
   const summary = `${title}. ${series.map((one) => `${one.name}: ${range(one, y)}`).join("; ")}.`;
@@ -110,17 +126,17 @@ export function Lines({ series = [], x = {}, y = {}, rules = [], marks = [], onP
     ${!named && series.length > 1 && html`<${Legend} series=${series} />`}
     <div class="plot" ref=${ref} style=${{ height: `${height}px` }}>
       <svg data-chart width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${summary}>${drawn}
-        <${Marks} marks=${marks} box=${box} sx=${sx} sy=${sy} right=${named ? box.right : width - 2} />
+        <${Marks} marks=${marks} box=${box} sx=${sx} sy=${sy} right=${right} taken=${taken} lines=${lines} />
         ${spot && html`<g class="crosshair"><line x1=${spot.x} x2=${spot.x} y1=${box.top} y2=${box.bottom} />
           ${spot.values.map(({ one, point }) => html`<circle key=${one.name} cx=${spot.x} cy=${sy.at(point[1])} r="4" style=${{ fill: colourOf(one.role) }} />`)}</g>`}
       </svg>
       <${Reader} label=${title} spots=${spots} active=${active} onActive=${setActive} onPick=${onPick && ((at) => onPick(spots[at].value))}
         byX=${true} width=${width} height=${height} />
-      ${spot && html`<${Tip} x=${spot.x} y=${spot.y} width=${width}><strong>${tickText(spot.value, x.unit)} ${x.label || ""}</strong>
+      ${spot && html`<${Tip} x=${spot.x} y=${spot.y} width=${width}><strong>${sx.text(spot.value)} ${x.label || ""}</strong>
         ${spot.values.map(({ one, point }) => html`<span key=${one.name}><i class="swatch" style=${{ background: colourOf(one.role) }}></i>${one.name} <b>${tickText(point[1], y.unit)}</b></span>`)}</${Tip}>`}
     </div>
     <${ChartTable} columns=${[x.label || "x", ...series.map((one) => one.name)]}
-      rows=${() => spots.map((one) => [tickText(one.value, x.unit), ...series.map((line) => { const found = line.points.find((point) => point[0] === one.value); return found && Number.isFinite(found[1]) ? tickText(found[1], y.unit) : "–"; })])} />
+      rows=${() => spots.map((one) => [sx.text(one.value), ...series.map((line) => { const found = line.points.find((point) => point[0] === one.value); return found && Number.isFinite(found[1]) ? tickText(found[1], y.unit) : "–"; })])} />
   </figure>`;
 }
 

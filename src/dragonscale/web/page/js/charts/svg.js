@@ -30,12 +30,20 @@ export function tickText(value, unit = "count") {
   if (unit === "USD") return `$${prefixed(value, "")}`;
   if (unit === "bytes" || unit === "bytes/s") return prefixed(value, unit === "bytes" ? "B" : "B/s");
   if (unit === "count" || !unit) {
-    if (Math.abs(value) >= 1e6 && value % 1048576 === 0) return `${(value / 1048576).toLocaleString("en-US")}Mi`;
     return Number.isInteger(value) && Math.abs(value) < 1e5 ? value.toLocaleString("en-US") : prefixed(value, "");
   }
   if (Math.abs(value) < 1) return `${trimmed(value)} ${unit}`;
   return unit.startsWith("FLOP/s") ? prefixed(value, unit) : `${prefixed(value, "")} ${unit}`;
 }
+
+/** Counts in Ki and Mi: where one of an axis is, all are. */
+export function binaryText(value) {
+  const [size, name] = [[1073741824, "Gi"], [1048576, "Mi"], [1024, "Ki"]].find(([one]) => value >= one) || [1, ""];
+  return `${trimmed(value / size)}${name}`;
+}
+
+/** What `tickText` says on an axis: those that reach a Mi by powers of two are counted so throughout. */
+export const axisText = (axis, high) => (axis.binary && (!axis.unit || axis.unit === "count") && high >= 1048576 ? binaryText : (one) => tickText(one, axis.unit));
 
 // an axis of seconds says all of them in one unit, and its ticks are round in that unit
 function timeUnit(high) {
@@ -86,7 +94,7 @@ export function scaleOf(values, axis, from, upto, many) {
     const ticks = (axis.binary ? binaryTicks : logTicks)(low, high, many);
     const [a, b] = [Math.log(low), Math.log(high)];
     return {
-      low, high, ticks, text: (one) => tickText(one, axis.unit), at: (one) => from + ((Math.log(Math.max(one, low / 1e6)) - a) / (b - a)) * (upto - from),
+      low, high, ticks, text: axisText(axis, high), at: (one) => from + ((Math.log(Math.max(one, low / 1e6)) - a) / (b - a)) * (upto - from),
       back: (pixel) => Math.exp(a + ((pixel - from) / (upto - from)) * (b - a)),
     };
   }

@@ -43,6 +43,18 @@ function Chapters({ chapters, name }) {
   });
 }
 
+/** The course as a map: a row for each chapter, a square for each problem, filled where it is solved. */
+function CourseMap({ chapters, name }) {
+  return html`<section class="course-map" aria-labelledby="course-map"><h2 id="course-map">Map of the course</h2>
+    <ol>${chapters.map((one) => {
+      const done = one.problems.filter((problem) => solved.has(problem.id)).length;
+      return html`<li key=${one.chapter}><div><strong>${one.title}</strong> <span class="muted">${one.about}</span></div>
+        <progress max=${one.problems.length} value=${done} aria-label=${`${one.title}: ${done} of ${one.problems.length} solved`}></progress> <span class="muted">${done} of ${one.problems.length}</span>
+        <div class="squares">${one.problems.map((problem) => html`<a key=${problem.id} href=${`#learn?name=${problem.id}`} title=${problem.title} aria-label=${`${problem.title}${solved.has(problem.id) ? ", solved" : ""}`}
+          class=${solved.has(problem.id) ? "square square-solved" : "square"} aria-current=${problem.id === name ? "true" : null} onClick=${(event) => { event.preventDefault(); go(problem.id); }}></a>`)}</div></li>`;
+    })}</ol></section>`;
+}
+
 function Options({ options, onAnswer }) {
   return html`<div class="options" role="group" aria-label="Options">${options.map((one) => html`<button key=${one} type="button" class="button"
     onClick=${() => onAnswer(one)}>${one}</button>`)}</div>`;
@@ -118,5 +130,6 @@ export function LearnTab({ state }) {
       <${Chapters} chapters=${chapters} name=${name} /></${Form}>
     <${AnswerArea} answer=${name ? answer : course} label="Problem">
       ${problem && html`<${Problem} key=${`${problem.problem} ${problem.seed}`} asked=${problem} following=${following} onSolved=${() => redraw((count) => count + 1)} />`}
+      ${chapters.length > 0 && html`<${CourseMap} chapters=${chapters} name=${name} />`}
     </${AnswerArea}>`;
 }

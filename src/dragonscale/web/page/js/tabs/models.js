@@ -78,6 +78,7 @@ export function ModelsTab({ state }) {
           <${TextField} label="Assume fields of the config" name="assume" value=${fields.assume} placeholder="num_hidden_layers=16" onChange=${(assume) => put({ assume })} />`}</${Group}>
     </${Form}>
     <${AnswerArea} answer=${answer} toolbar=${html`<${Toolbar} tab="models" fields=${fields} dropped=${dropped} />`}>
+      ${!named && html`<${Sentence} text=${table && `${table.rows ? table.rows.length : 0} models by name: their sizes, heads and caches.`} advice="Open one for its counts, FLOPs and program, or drop a config.json on the page." />`}
       ${named ? html`<${One} model=${model} lengths=${lengths} program=${program} />` : html`<${Every} table=${table} onOpen=${(name) => put({ model: name })} />`}
       <${AsSheet} view="models" fields=${fields} dropped=${dropped} />
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;

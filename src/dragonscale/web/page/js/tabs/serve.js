@@ -44,7 +44,7 @@ export function ServeTab({ state }) {
   return html`<${Deriving.Provider} value=${open}>
     <${ServeForm} fields=${fields} said=${rests || said} error=${answer.error} dropped=${state.dropped} drag=${drag} set=${set} />
     <${AnswerArea} answer=${answer} toolbar=${html`<${Toolbar} tab="serve" fields=${fields} dropped=${dropped} />`}>
-      <${Sentence} text=${said?.sentence} feasible=${!said || (said.feasible && said.meets)} advice=${advised(said)} />
+      <${Sentence} text=${said?.sentence} feasible=${!said || (said.feasible && said.meets)} chip=${said && { label: "Configuration", text: said.config, about: `${said.engine}, ${said.formats}` }} advice=${advised(said)} />
       ${(!said || fits) && html`<${Figures} figures=${said?.figures} expect=${6} />`}
       ${said && html`<${Notes} notes=${said.notes} />`}
       ${!said && html`<${Skeleton} height=${36} />`}
@@ -77,7 +77,7 @@ const kept = ({ on, plan, batch, engine }) => ({ on, plan, batch, ...(engine ? {
 
 function advised(said) {
   if (!said || !said.feasible) return "";
-  const parts = [said.advice && `To change: ${said.advice}`, said.better, said.fleet && `Fleet: ${said.fleet}.`];
+  const parts = [said.advice, said.better, said.fleet && `Fleet: ${said.fleet}.`];
   return parts.filter(Boolean).join(" ");
 }
 

@@ -35,20 +35,13 @@ function pinned(fields, said, left) {
   return { ...without(fields, left), ...(open ? { on: said.on } : {}), ...batch, plan: fields.plan || said.plan };
 }
 
-const NEAR = Math.log(1.6);
-
-/** The plan to judge while the batch or the slice is dragged: the best one that is known there or beside it, or the last. */
+/** The plan to begin from while something is dragged: the best one that is known there or nearest to it. The planner refits it where it does not divide. */
 function planNear(changes, said, points, scaling) {
-  if (changes.on) {
-    const row = scaling && scaling.rows.find((one) => one.on === changes.on);
-    return row ? row.plan : "";
-  }
+  const row = changes.on && scaling && scaling.rows.find((one) => one.on === changes.on && one.plan);
   const many = changes.batch ? Number(changes.batch.replace("seq", "")) : 0;
-  const known = points.filter((one) => many && many % one.divides === 0 && Math.abs(Math.log(one.sequences / many)) < NEAR);
-  const near = known.reduce((found, one) => (!found || Math.abs(Math.log(one.sequences / many)) < Math.abs(Math.log(found.sequences / many)) ? one : found), null);
-  if (near || !many || many % said.divides === 0) return near ? near.plan : said.plan;
-  const far = points.filter((one) => many % one.divides === 0).sort((a, b) => Math.abs(Math.log(a.sequences / many)) - Math.abs(Math.log(b.sequences / many)));
-  return far.length ? far[0].plan : said.plan;
+  const far = (one) => Math.abs(Math.log(one.sequences / many));
+  const near = many && points.filter((one) => many % one.divides === 0).sort((one, other) => far(one) - far(other))[0];
+  return (row || near || said).plan;
 }
 
 /** Whether an element has been scrolled into view; it may come and go. */
@@ -60,7 +53,7 @@ function useSeen() {
     observer.current = element && new IntersectionObserver((found) => { if (found.some((one) => one.isIntersecting)) set(true); }, { rootMargin: "120px" });
     if (element) observer.current.observe(element);
   }, []);
-  return [ref, seen, set];
+  return [ref, seen];
 }
 
 /** The answer to a request of its own; nothing is kept from another question. */
@@ -75,19 +68,23 @@ export function TrainTab({ state }) {
   const dropped = useMemo(() => droppedFor(state, fields), [state.dropped, fields.model]);
   const [drag, setDrag] = useState(null);
   const rested = trainRequest(without(fields, ["codesign", "scaling"]), [...CORE, "sliders"], { dropped });
-  const moving = drag && { view: "train", fields: drag.fields, panels: CORE, brief: true, dropped };
+  const moving = drag && { view: "train", fields: drag.fields, panels: CORE, brief: true, near: !fields.plan, dropped };
   const answer = useAnswer(moving || rested);
   const kept = useRef({});
-  const { answer: said, time, memory, mesh, sliders } = answer.panels;
+  // where nothing near runs while it moves, what was drawn last stays, greyed: only an answer may say no
+  const lost = Boolean(drag || answer.busy) && !fields.plan && answer.panels.answer && answer.panels.answer.plan && !answer.panels.answer.feasible && kept.current.runs;
+  const { answer: said, time, memory, mesh } = lost || answer.panels;
+  const { sliders } = answer.panels;
+  if (said && said.feasible) kept.current.runs = { answer: said, time, memory, mesh };
   const settled = !drag && !answer.busy && !answer.error && answer.asked && JSON.stringify(answer.asked) === JSON.stringify(rested) && said && said.plan;
-  if (settled) kept.current = { said, about: JSON.stringify(without(fields, ["batch"])) };
+  if (settled || answer.early) kept.current.said = said;
   const base = kept.current.said;
 
   const judged = settled ? { ...pinned(fields, said, SEARCHING), alone: true } : null;
   const rest = useAnswer(judged && { view: "train", fields: judged, panels: ["batches", "roofline", "timeline"], dropped });
 
   const whole = settled ? pinned(fields, said, WHOLE) : null;
-  const [bestRef, bestSeen, touchBest] = useSeen();
+  const [bestRef, bestSeen] = useSeen();
   const [scaleRef, scaleSeen] = useSeen();
   const [againstRef, againstSeen] = useSeen();
   const [sheetRef, sheetSeen] = useSeen();
@@ -97,7 +94,7 @@ export function TrainTab({ state }) {
     const job = JSON.stringify([without(whole, ["batch", "plan"]), dropped]);
     if (searched.current.job !== job || !inReach(searched.current, said)) searched.current = { job, whole, sequences: said.batch.sequences };
   }
-  const curves = fields.plan ? null : searched.current.whole;
+  const curves = fields.plan || answer.error ? null : searched.current.whole;
   const best = useOwn(bestSeen && curves ? { view: "train", fields: curves, panels: ["best_batches"], dropped } : null, JSON.stringify(curves));
   const points = useRef({ job: "", known: new Map() });
   if (points.current.job !== searched.current.job) points.current = { job: searched.current.job, known: new Map() };
@@ -112,7 +109,6 @@ export function TrainTab({ state }) {
   const dragged = (changes) => {
     if (!base) return;
     const plan = fields.plan || planNear(changes, base, [...points.current.known.values()], scaling.panels.scaling);
-    if (!plan) return;
     setDrag({ fields: { ...pinned({ ...fields, plan }, base, SEARCHING), ...changes, alone: true }, changes });
   };
   const latest = useRef(dragged);
@@ -136,15 +132,23 @@ export function TrainTab({ state }) {
   const scalingCard = useMemo(() => html`<div class="card-seen" ref=${scaleRef}><${ScalingCard} scaling=${scaling} onTake=${set} /></div>`,
     [scaling.panels.scaling, scaling.busy, scaling.progress, scaling.error]);
   return html`<${Deriving.Provider} value=${open}>
-    <div class="touched" onPointerEnter=${() => touchBest(true)} onFocusIn=${() => touchBest(true)}>${form}</div>
-    <${AnswerArea} answer=${answer} label="How it trains" toolbar=${null}>
-      <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} busy=${answer.busy} onTake=${set} />
+    ${form}
+    <${AnswerArea} answer=${answer} label="How it trains" toolbar=${null} old=${oldNote(answer, Boolean(drag), lost, Boolean(fields.plan))} greyed=${Boolean(lost) || (answer.busy && !drag && !answer.early)}>
+      <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} onTake=${set} />
       ${tools}
       <${Compared} state=${state} />
       ${!none && html`<${TimeCard} time=${time} view=${state.view} />${batchesCard}<${MemoryCard} memory=${memory} view=${state.view} />${rooflineCard}
         <${MeshCard} mesh=${mesh} />${timelineCard}${fields.plan ? againstCard : bestCard}${scalingCard}`}
       <div class="card-seen card-wide" ref=${sheetRef}><${SheetCard} fields=${sheetSeen && said && !drag ? asked : null} dropped=${dropped} /></div>
     </${AnswerArea}>${drawer}</${Deriving.Provider}>`;
+}
+
+/** What an answer that is not the one to the form's question says of itself. */
+function oldNote(answer, moving, lost, given) {
+  if (lost && moving) return `No plan next to the last one runs here (${answer.panels.answer.problems[0] || "none fits"}); a search follows when it rests.`;
+  if (moving) return given ? "" : "A plan next to the last one; the best is searched when it rests.";
+  if (answer.early) return "Worked out beforehand; the planner is answering anew.";
+  return answer.busy && answer.panels.answer ? "Searching … Below is the last answer." : "";
 }
 
 const REACH = 4;

@@ -12,13 +12,12 @@ import { askOnce, useAnswer } from "../live.js";
 import { Num } from "../number.js";
 import { SheetView } from "../sheet.js";
 import { setView } from "../state.js";
-import { Region } from "./train_said.js";
 
 const CANNOT = "Nothing to show: the plan cannot run.";
 
 /** Where the time goes: exposed above, hidden below; a part opens its lines. */
 export const TimeCard = memo(({ time, view }) => {
-  const about = time && time.lower && html`Exposed parts add up to the step of <${Num} of=${time.total} />. At datasheet rates: <${Num} of=${time.lower} /> with perfect overlap, <${Num} of=${time.upper} /> with none.`;
+  const about = time && time.lower && html`What the step of <${Num} of=${time.total} /> waits for; below it what is hidden. At datasheet rates: <${Num} of=${time.lower} /> with perfect overlap, <${Num} of=${time.upper} /> with none.`;
   return html`<${Card} title="Where the time goes" name="time" data=${time} about=${about} height=${340}>
     ${() => !time.parts.length ? html`<p class="empty">${CANNOT}</p>` : html`<${StackBar} parts=${time.parts} hidden=${time.hidden} total=${time.total} open=${view.term || null} onOpen=${(term) => setView({ term: term || "" })} label="Time of a step" />`}
   </${Card}>`;
@@ -40,8 +39,7 @@ export const BatchesCard = memo(({ batches, now, said, moving }) => {
   const step = stepOf(said);
   const marks = useMemo(() => (now && step && step.value != null ? [{ x: now.tokens, y: step.value, text: step.text, role: said.region && said.region.bound === "communication" ? "limit" : undefined }] : []), [now && now.tokens, step && step.value, said && said.region && said.region.bound]);
   return html`<${Card} title="Batch: where communication stops hiding" name="batches" data=${batches} about=${batches && batches.about} height=${330}>
-    ${() => html`<${Region} region=${said && said.region} />
-      <${Lines} series=${batches.series} x=${batches.x} y=${batches.y} rules=${batches.rules} marks=${marks} height=${300} label="Time of a step over its tokens" />
+    ${() => html`<${Lines} series=${batches.series} x=${batches.x} y=${batches.y} rules=${batches.rules} marks=${marks} height=${300} label="Time of a step over its tokens" />
       <ul class="words">${batches.words.map((one) => html`<li key=${one}>${one}.</li>`)}</ul>
       ${moving && said && batches.plan !== said.plan && html`<p class="about">The lines are those of ${batches.plan}; the marker is ${said.plan} at the batch that is dragged.</p>`}`}
   </${Card}>`;

@@ -3,7 +3,8 @@
 import { Catalogue } from "../catalogue.js";
 import { Combobox } from "../combobox.js";
 import { ModelField } from "../config.js";
-import { ChoiceField, Form, Group, SliderField, SwitchField, TextField } from "../form.js";
+import { AnyField } from "../fields.js";
+import { ChoiceField, Form, Group, SliderField, TextField } from "../form.js";
 import { html, useContext, useMemo, useState } from "../html.js";
 import { WhatIf } from "../whatif.js";
 import { PlanEditor } from "./train_plan.js";
@@ -11,24 +12,6 @@ import { PlanEditor } from "./train_plan.js";
 const PLACED = ["model", "on", "batch", "seq", "tokens", "method", "stack", "numerics", "dtype", "plan", "fix", "remat", "price", "set"];
 const ELSEWHERE = ["alone", "profile", "scaling"];
 const DTYPES = ["", "bf16", "fp8", "fp16", "fp32", "mxfp8", "nvfp4", "mxfp4", "int8"];
-const HINT = 90;
-
-const short = (text) => (text.length > HINT ? `${text.slice(0, text.lastIndexOf(" ", HINT))} …` : text);
-
-/** A field of the command as the catalogue describes it. */
-function AnyField({ field, value, onChange }) {
-  const label = field.flag.replace(/^--/, "");
-  const about = short(field.description);
-  if (field.switch) return html`<${SwitchField} label=${label} name=${field.name} value=${value} about=${about} onChange=${(on) => onChange(on || "")} />`;
-  const usual = field.default != null && field.default !== 0 ? String(field.default) : "";
-  if (field.examples && field.examples.length <= 5) {
-    const choices = [...new Set(["", ...field.examples])].filter((one) => one !== usual || one === "");
-    return html`<${ChoiceField} label=${label} name=${field.name} value=${value || ""} about=${about} onChange=${onChange}
-      choices=${choices.map((one) => ({ value: one, text: one || usual || "–" }))} />`;
-  }
-  return html`<${TextField} label=${label} name=${field.name} value=${value || ""} placeholder=${usual || field.value} about=${about} onChange=${onChange} />`;
-}
-
 const textAt = (stops, value) => (stops.find((one) => one.value === value) || {}).text;
 
 /** A slider over the planner's stops, each with its text; `typed` is what the field holds as written. */
@@ -75,7 +58,7 @@ export function TrainForm({ fields, said, sliders, error, dropped, drag, set }) 
           onDrag=${(stop) => drag({ seq: String(stop.value) })} onChange=${(stop) => set({ seq: String(stop.value) })} onType=${put("seq")} />`
         : html`<${TextField} label="Batch" name="batch" value=${fields.batch} placeholder="4Mi or 512seq" onChange=${put("batch")} />
           <${TextField} label="Sequence length" name="seq" value=${fields.seq} onChange=${put("seq")} />`}
-      <${TextField} label="Tokens of the run" name="tokens" value=${fields.tokens} placeholder="15T, or chinchilla" onChange=${put("tokens")} />
+      <${TextField} label="Training tokens" name="tokens" value=${fields.tokens} placeholder="15T, or chinchilla" onChange=${put("tokens")} />
     </${Group}>
     <${Group} title="Plan" aside=${fields.plan ? "given" : "best"}>
       <${TextField} label="Plan" name="plan" value=${fields.plan} placeholder="best" onChange=${put("plan")}
@@ -89,14 +72,15 @@ export function TrainForm({ fields, said, sliders, error, dropped, drag, set }) 
       </div>
       ${editing && said && said.settings && sliders && html`<${PlanEditor} settings=${said.settings} chips=${said.chips} slice=${sliders.at.chips} words=${sliders.plan}
         onChange=${(plan) => set({ plan })} />`}
-      ${!fields.plan && html`<${TextField} label="Settings that plans must have" name="fix" value=${fields.fix} placeholder="tp8,zero=1|3" onChange=${put("fix")} />
+      ${!fields.plan && html`<${TextField} label="Fixed settings" name="fix" value=${fields.fix} placeholder="tp8,zero=1|3" onChange=${put("fix")} />
         <${TextField} label="Recompute policies" name="remat" value=${fields.remat} placeholder="any" onChange=${put("remat")} about="none, selective, matmuls, block, offload …" />`}
     </${Group}>
     <${Group} title="Software and price" open=${Boolean(fields.method || fields.stack || fields.numerics || fields.dtype || fields.price)}>
       <${ChoiceField} label="What is trained" name="method" value=${fields.method || ""} onChange=${put("method")}
         choices=${["", "lora", "qlora", "dpo", "orpo", "kto", "reward"].map((one) => ({ value: one, text: one || "every weight" }))} />
       <${ChoiceField} label="Stack" name="stack" value=${fields.stack || "auto"} onChange=${(value) => set({ stack: value === "auto" ? "" : value })}
-        choices=${["auto", ...catalogue.stacks.filter((one) => one !== "auto")].map((one) => ({ value: one, text: one === "auto" && said ? `auto: ${said.stack}` : one }))} />
+        about=${(catalogue.stack_words[fields.stack || (said && said.stack)] || {}).about}
+        choices=${["auto", ...catalogue.stacks.filter((one) => one !== "auto")].map((one) => ({ value: one, text: one === "auto" && said ? `auto: ${said.stack}` : one, group: (catalogue.stack_words[one] || {}).group }))} />
       <${ChoiceField} label="Gradients" name="numerics" value=${fields.numerics || ""} onChange=${put("numerics")}
         choices=${[{ value: "", text: "as in production (the software's default)" }, { value: "benchmark", text: "as in published benchmarks" }]} />
       <${ChoiceField} label="Format of matmuls" name="dtype" value=${fields.dtype || ""} onChange=${put("dtype")}

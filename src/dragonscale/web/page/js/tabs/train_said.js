@@ -37,17 +37,16 @@ function Slices({ slices, onTake }) {
 }
 
 /** The answer in words. `moving`: it is that of a plan at a size that is being dragged. */
-export const TrainSaid = memo(({ said, given, moving, busy, onTake }) => {
+export const TrainSaid = memo(({ said, given, moving, onTake }) => {
   if (!said) return html`<${Sentence} /><${Figures} /><${Skeleton} height=${null} className="skeleton-helps" />`;
   const at = `${said.batch.sequences.toLocaleString("en-US")} sequences of ${said.batch.seq.toLocaleString("en-US")} tokens a step, ${said.dtype}, ${said.stack}${said.stack_why ? ` (${said.stack_why})` : ""}.`;
   return html`<div class="train-said">
-      <${Sentence} text=${said.sentence} feasible=${said.feasible} />
+      <${Sentence} text=${said.sentence} feasible=${said.feasible} chip=${said.plan && { label: given ? "Plan" : "Best plan", text: said.plan, about: said.plan_words }} />
       <${Region} region=${said.region} />
-      <p class="advice">${at} ${said.feasible && said.band} ${said.gradients ? `Gradients are ${said.gradients}.` : ""} ${moving && !given ? "While it moves, the best plan that is known near this size is judged; the search runs when it rests." : said.searched}</p>
-      ${!said.feasible && !given && (moving || busy) && html`<p class="advice" role="status">${moving ? "A plan is searched for when the slider rests." : "Searching for a plan that runs …"}</p>`}
+      <p class="advice">${at} ${said.feasible && said.band} ${said.gradients ? `Gradients are ${said.gradients}.` : ""} ${moving && !given ? "" : said.searched}</p>
     </div>
     <${Figures} figures=${said.figures.length ? said.figures : []} />
-    ${!moving && said.plan && html`<div class="train-helps" aria-busy=${String(busy)}>
+    ${!moving && said.plan && html`<div class="train-helps">
       <${Helps} helps=${said.feasible ? said.helps || [] : []} advice=${said.advice} />
       <${Plans} plans=${given ? [] : said.plans} onTake=${onTake} /></div>`}
     <${Slices} slices=${said.slices || []} onTake=${onTake} />

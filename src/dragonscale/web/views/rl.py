@@ -1,0 +1,70 @@
+"""A step of reinforcement learning as panels: the way to run it in a sentence, its phases as a bar, the other ways."""
+
+from dragonscale.app.rl.rl_records import RlPlanRow, RlReport
+from dragonscale.physics.units import render
+from dragonscale.web.amounts import amount, count, dollars
+from dragonscale.web.page_request import PageRequest
+from dragonscale.web.views.cards import Card, fields, figure
+
+ROLES = {
+    "generation": "compute",
+    "logprob": "compute:1",
+    "reference": "compute:2",
+    "reward": "elementwise",
+    "update": "tensor",
+    "weight transfer": "fsdp",
+}
+"""Colours of phases, those of what they mostly are."""
+
+
+def answer_panel(asked: PageRequest) -> Card:
+    """The recommended way, and the others."""
+    report: RlReport = asked.record
+    one = report.best
+    common = {"notes": list(report.notes), "ways": [_way(row) for row in report.plans], "feasible": one is not None}
+    if one is None:
+        return common | {"sentence": f"{report.headline()}.", "figures": []}
+    rate = count(one.tokens_per_s_per_chip)
+    what = f"{report.algorithm.upper()} of {report.model} on {report.slice}"
+    chips = f"{one.train_chips:,} chips train, {one.rollout_chips:,} generate"
+    figures = [
+        figure("step", amount(one.step_s, "s"), f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}"),
+        figure("tokens/s per chip", rate, chips if one.mode != "colocated" else f"{one.train_chips:,} chips do both"),
+        figure("memory", amount(one.hbm_bytes, "bytes"), f"of {render(one.hbm_limit_bytes, 'bytes')}"),
+        figure("staleness", count(one.staleness), "steps that answers may be old"),
+    ]
+    if one.cost_usd_per_step is not None:
+        figures.append(figure("a step costs", dollars(one.cost_usd_per_step), ""))
+    changes = [f"{change.what}: {change.gain:+.0%} tokens/s" for change in report.changes]
+    return common | {
+        "sentence": f"{render(one.step_s, 's')} a step, {rate['text']} tokens/s per chip: {what}, {one.mode}.",
+        "plan": f"{one.train} + {one.replicas} x {one.rollout}",
+        "about": f"{one.stack}: {one.train_stack} trains, {one.engine} generates, weights by {one.transfer}",
+        "advice": f"Bound by {report.bound_by}. " + (f"Otherwise: {'; '.join(changes)}." if changes else ""),
+        "figures": figures,
+    }
+
+
+def _way(row: RlPlanRow) -> Card:
+    sizes = {"step": amount(row.step_s, "s"), "rate": count(row.tokens_per_s_per_chip)}
+    return fields(row, "mode stack train rollout train_chips rollout_chips feasible") | sizes
+
+
+def phases_panel(asked: PageRequest) -> Card:
+    """What the step waits for, and what of each phase is hidden behind others."""
+    one = asked.record.best
+    if one is None:
+        return {"parts": []}
+    parts = [
+        {
+            "name": phase.name,
+            "role": ROLES.get(phase.name, "muted"),
+            "shown": amount(phase.exposed_s, "s"),
+            "hidden": amount(phase.seconds - phase.exposed_s, "s"),
+        }
+        for phase in one.phases
+    ]
+    return {"total": amount(one.step_s, "s"), "parts": parts}
+
+
+PANELS = {"answer": answer_panel, "phases": phases_panel}
