@@ -97,6 +97,7 @@ def test_experts_that_multiply_all_of_few_tokens_give_what_sorted_rows_give(
 
     whole = made(dispatch(x, chosen, 8))
     assert jnp.allclose(made(slotted(x, chosen, 8)), whole, atol=1e-5)
+    assert jnp.allclose(made(slotted(x, chosen, 8, whole=True)), whole, atol=1e-5)
     halves = [made(slotted(x, chosen, 4, 4 * at), slice(4 * at, 4 * at + 4)) for at in range(2)]
     assert jnp.allclose(sum(halves), whole, atol=1e-5)
 

@@ -117,7 +117,8 @@ def dispatch(op: Op, run: SectionPass) -> None:
         x, chosen = jax.tree.map(lambda e: jax.lax.all_gather(e, gathered, axis=0, tiled=True), (x, chosen))
     if _by_slots(run, chosen):
         count = run.section.dims["e"] // place.ways(place.picked_axes)
-        rows = experts.slotted(x, chosen, count, place.index(place.picked_axes) * count)
+        first = place.index(place.picked_axes) * count
+        rows = experts.slotted(x, chosen, count, first, whole=not place.picked_axes)
         run.routed = Routed(chosen, rows, None)
         return run.put(op, rows)
     height = _tile_height(run, chosen.experts.size)

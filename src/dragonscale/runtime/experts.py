@@ -86,11 +86,13 @@ NOBODY = -(2**30)
 """The owner of a slot that no expert has."""
 
 
-def slotted(x: jax.Array, chosen: ExpertChoice, experts: int, first: jax.Array | int = 0) -> ExpertRows:
-    """All tokens for every expert that one of them chose, of `experts` from the `first` on: the router's weights are
-    zero for the others. Nothing is sorted, no row is moved."""
-    if chosen.weights.size == chosen.weights.shape[-1] and isinstance(first, int):  # one token: its experts are all
-        owner, scale = chosen.experts.reshape(-1) - first, chosen.weights.reshape(-1, 1)
+def slotted(
+    x: jax.Array, chosen: ExpertChoice, experts: int, first: jax.Array | int = 0, whole: bool = False
+) -> ExpertRows:
+    """All tokens for every expert that one of them chose, of `experts` from the `first` on (`whole`: these are all
+    that there are): the router's weights are zero for the others. Nothing is sorted, no row is moved."""
+    if whole and chosen.weights.size == chosen.weights.shape[-1]:  # a single token: its own experts have the slots
+        owner, scale = chosen.experts.reshape(-1), chosen.weights.reshape(-1, 1)
         there = Slots(owner, jnp.full(1, owner.size, jnp.int32))
         return ExpertRows(x.reshape(1, -1), there.count, owner[:, None], owner, scale, slots=there)
     if jax.default_backend() == "gpu":
