@@ -35,7 +35,8 @@ def signature(name: str) -> str:
         if key == "options":
             continue
         if one.default is one.empty:
-            told.append(f"*{shown}" if one.kind is one.VAR_POSITIONAL else shown)
+            stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}
+            told.append(stars.get(one.kind, "") + shown)
         else:
             default = one.default if not isinstance(one.default, tuple) else f"({', '.join(map(str, one.default))})"
             told.append(f"{shown}={'…' if default in (None, '') else default}")

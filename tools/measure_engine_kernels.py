@@ -174,7 +174,7 @@ def matmuls(m: int) -> Iterator[Way]:
             if (not SMALL and (programs < 120 or (programs > 800 and splits > 1))) or k % (splits * rows):
                 continue
             tile = MatmulTile(columns, rows, splits, warps, stages)
-            call = lambda x, w, tile=tile: skinny_matmul(x, w, tile, interpret=SMALL)  # noqa: E731
+            call = lambda x, w, tile=tile: skinny_matmul(x, w, tile, interpret=SMALL).sum(0)  # noqa: E731
             yield Way(f"{name} {m}", str(tile), call, copies, 2 * k * n)
 
 
@@ -272,7 +272,7 @@ def int8() -> Iterator[Way]:
         for (columns, rows, warps, stages), splits in itertools.product(tiles, (1, 2, 4)):
             if 110 <= n // columns * splits <= 500:
                 tile = MatmulTile(columns, rows, splits, warps, stages)
-                call = lambda x, w, tile=tile: skinny_matmul(x, w, tile, interpret=SMALL)  # noqa: E731
+                call = lambda x, w, tile=tile: skinny_matmul(x, w, tile, interpret=SMALL).sum(0)  # noqa: E731
                 yield Way(f"int8 {name} {m}", str(tile), call, copies, k * n)
     n, k, h, length, rows = 32, 8, 128, 1024, 64
     how, pages = Scoring(Reach(), h**-0.5), length // PAGE * rows + 1

@@ -24,6 +24,7 @@ from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.app.shard_report import ShardReport
 from dragonscale.app.simulate.simulate_records import SimulateReport
 from dragonscale.app.sweep.sweep_records import SweepReport
+from dragonscale.app.traffic import TrafficReport
 from dragonscale.app.train.train_records import TrainReport
 from dragonscale.app.validate.validate_records import RunScore
 from dragonscale.evidence.verify.records import VerifyReport as VerifyReport
@@ -50,6 +51,7 @@ RECORDS: dict[str, Any] = {
     "serve": ServeReport,
     "shard": ShardReport,
     "simulate": SimulateReport,
+    "traffic": TrafficReport,
     "sweep": SweepReport,
     "train": TrainReport,
     "validate-run": RunScore,

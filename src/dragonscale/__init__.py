@@ -65,6 +65,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     rl = planning.rl.function
     simulate = planning.simulate.function
     sweep = planning.sweep.function
+    traffic = planning.traffic.function
     collective = physics.collective.function
     estimate = physics.estimate.function
     hlo = physics.hlo.function
@@ -84,7 +85,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
 _NAMES = {
     "dragonscale.faces.commands": (
         "calc calibrate chips collective estimate export hlo import_plan learn model profile rl roofline serve "
-        "shard simulate sweep train validate verify"
+        "shard simulate sweep traffic train validate verify"
     ),
     "dragonscale.faces.library.compare": "compare",
     "dragonscale.faces.library.explain": "explain",

@@ -20,6 +20,8 @@ from dragonscale.faces.cli import main
 from tools.list_calc_words import PAGE, page
 
 VALUES = {
+    "(2^22) FLOP": (2.0**22, "FLOP"),
+    "H=128; K=8; L=80; 4*H*K*L bytes": (327680, "bytes"),
     "1e12 FLOP / v6e.bf16": (1e12 / 9.2e14, "s"),
     "1e12 / v6e.bf16": (1e12 / 9.2e14, "s"),
     "16GiB": (2.0**34, "bytes"),
@@ -90,6 +92,10 @@ def test_value_and_unit(text: str) -> None:
 
 
 REFUSED = {
+    "a100.fp8": "has no fp8 matmul; peak(a100, fp8)",
+    "3GB = 1s": "over a rate they are a time: 3GB / h100.hbm_bandwidth",
+    "factorial(5)": "says where all of them are listed",
+    "goodput": "goodput is a function; write goodput(hosts, rate",
     "3 bytes + 2s": "adds bytes and s",
     "16GB + 3": "say what the number counts",
     "v5e.bf61": "did you mean bf16",
@@ -111,7 +117,6 @@ REFUSED = {
     "2^(3 s)": "no unit",
     "8192 B": "write 8192 bytes",
     "163840B / v5e.hbm_bandwidth": "write 163840 bytes",
-    "(2^22) FLOP": "write * FLOP",
     "decode_times((1, 8), 1GB, llama3-8b, 1, h100)": "write B=[1, 8]",
     "2 3": "operator",
     "(1": "ends where",
@@ -224,6 +229,63 @@ def test_which_case_of_a_formula_was_taken() -> None:
     assert "few nodes" in ds.calc("ep_width(h100, 32, 8)").names[-1].source
     assert "more nodes than picks" in ds.calc("ep_width(h100, ways=256, picks=8)").names[-1].source
     assert "far more nodes" in ds.calc("ep_width(h100)").names[-1].source
+
+
+def test_the_rates_and_the_tier_behind_a_closed_form_are_told() -> None:
+    names = {one.name: one.value for one in ds.calc("fsdp_tokens(v5p)").names}
+    assert (names["v5p.bf16"], names["v5p.ici_axis"]) == (459e12, 180e9)
+    tokens = ds.calc("dp_tokens(h100, 1024)").names
+    assert {"h100.bf16", "h100.nvlink", "h100.leaf_bandwidth"} <= {one.name for one in tokens}
+    assert tokens[-1].source.endswith("The leaf tier binds.")
+    assert ds.calc("all_gather(1GB, h100:64)").names[-1].source.endswith("Bound by the leaf tier.")
+    assert "tier" not in ds.calc("all_gather(1GB, v5e:4x4)").names[-1].source
+    changed = {one.name: one.value for one in ds.calc("critical_batch(h100)", set="hbm=2x").names}
+    assert changed["h100.hbm_bandwidth"] == 6.7e12
+    assert {one.source for one in ds.calc("critical_batch(h100)", source="book").names[:1]} == {"book"}
+
+
+def test_lists_of_one_length_go_row_by_row() -> None:
+    assert [one.value for one in ds.calc("B=[1, 8]; C=[2, 3]; B*C").answers] == [2, 24]
+    every = ds.calc("B=[1, 8]; C=[2, 3, 4]; B*C")
+    assert len(every.answers) == 6
+    assert "every combination" in every.notes_beside[0]
+
+
+def test_one_chip_is_changed() -> None:
+    assert ds.calc("h100.hbm_bandwidth / v5e.hbm_bandwidth", set="h100.hbm=2x").value == pytest.approx(6.7e12 / 820e9)
+    with pytest.raises(InputError, match="does not name"):
+        ds.calc("v5e.hbm", set="h100.hbm=2x")
+
+
+def test_named_forms() -> None:
+    def parts(text: str) -> dict[str, float | str]:
+        return {one.name: one.text if one.value is None else one.value for one in ds.calc(text).answers}
+
+    found = parts("bottleneck(compute=3ms, hbm=5ms)")
+    assert (found["lower"], found["upper"]) == (pytest.approx(0.005), pytest.approx(0.008))
+    assert ds.calc("bottleneck(compute=3ms, hbm=5ms).bottleneck").text == "hbm"
+    assert parts("kv_cache(80, 8, 128, 8192)")["bytes"] == 2 * 2 * 80 * 8 * 128 * 8192
+    plain = "attention_length(model(D=4096, F=16384, L=24, N=32, V=1, gated=false))"
+    assert ds.calc(plain).value == pytest.approx((2 * 16384 + 4 * 4096) * 2 * 4096 / (4 * 4096), rel=1e-3)  # 3F/2 + …
+    lacking = parts("tp_zero3(h100:4096, 4M, 70B, 28672)")
+    assert lacking["tokens_per_chip"] == pytest.approx(4e6 / 4096)
+    assert ds.calc("tp_zero3(h100:4096, 4M, 70B, 28672).enough").text.startswith("no: 976.6 tokens a chip of the 2,474")
+    assert ds.calc("tp_zero3(h100:512, 4M, 70B, 28672).enough").text.startswith("yes")
+    assert "does not fit" in ds.calc("tp_zero3(h100:8, 4M, 70B, 28672).enough").text
+    assert "a tensor degree of 16" in ds.calc("tp_zero3(v5p:8x16x16, 4M, 70B, 28672, tensor=16).enough").text
+    times = parts("ep_times(h100, 4096, 7168, 2048, ways=16, picks=8)")
+    assert times["math"] == pytest.approx(4 * 4096 * 8 * 7168 * 2048 / (16 * 989.5e12))
+    assert times["network"] == pytest.approx(4 * 4096 * 7168 * (16 - 8) / 16 / 400e9)
+    inside = parts("ep_times(h100, 4096, 7168, 2048, ways=8, picks=8)")
+    assert inside["network"] == pytest.approx(2 * 2 * 4096 * 7168 * 7 / 64 / 450e9)
+    assert ds.calc("node_switch(h100).bandwidth").value == 1.6e12
+    assert ds.calc("h100.bf16", to="TMAC/s").text.startswith("494.75 TMAC/s")
+    assert ds.calc("ports_used(fat_tree(h100, switch_for(h100), 1024), node)").value == 36
+
+
+def test_nothing_is_less_than_nothing() -> None:
+    assert [ds.calc(text).text for text in ("-0", "-1*0", "0*-3 s")] == ["0", "0", "0s"]
+    assert math.copysign(1, ds.calc("-1*0").value or 0.0) == 1
 
 
 def answered(text: str) -> tuple[float | None, str]:

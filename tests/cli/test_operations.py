@@ -89,3 +89,16 @@ def test_a_collective_says_what_switches_that_add_gain_and_both_bus_bandwidths(
     assert "Bound by the bandwidth of the leaf tier: 2.5ms at best" in text
     two = told(capsys, "collective", "all_gather", "134MB", "--mesh", "X=2", "--on", "v5p")
     assert "1 hop of 33.5MB each way, each at least 372us" in two
+
+
+def test_shard_names_what_is_no_matmul_and_sends_sums_to_roofline(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--mesh", "X=2", "--no-backward"]
+    assert "elementwise product A[I_X, J]" in told(capsys, "shard", "A[I_X,J] · B[I_X,J] -> C[I_X,J]", *asked)
+    assert "outer product A[I_X]" in told(capsys, "shard", "A[I_X] · B[J] -> C[I_X,J]", *asked)
+    assert "matmul A[I_X, J]" in told(capsys, "shard", "A[I_X,J] · B[J,K] -> C[I_X,K]", *asked)
+    assert "dscale roofline" in told(capsys, "shard", "A[I,J] + B[I,J] -> C[I,J]", *asked, code=2)
+    layer = "In[B_X,D] · W1[D,F] · W2[F,D] -> Out[B_X,D]"
+    sizes = ["--on", "v5p:8x8x8", "--mesh", "X=512", "--sizes", "B=262144,D=8192,F=28672"]
+    assert "Backward needs all_reduce of dW2 over X; all_reduce of dW1 over X; bound by the network, 1.66x" in told(
+        capsys, "shard", layer, *sizes
+    )

@@ -17,7 +17,7 @@ from dragonscale.app.sweep import ask_sweep as sweep_module
 from dragonscale.app.sweep import workers as sweep_pool
 from dragonscale.app.sweep.ask_sweep import read_grid, sweep
 from dragonscale.app.sweep.sweep_records import Answer, Entry, open_answers, read_answers
-from dragonscale.app.sweep.sweep_sheet import BEGIN, END, save_table
+from dragonscale.app.sweep.sweep_sheet import BEGIN, END, flat_rows, save_table
 from dragonscale.app.sweep.workers import answer_entry
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.faces.cli import main
@@ -375,3 +375,17 @@ def test_the_committed_grid_can_be_asked() -> None:
     chips = {request.slice.partition(":")[0] for request in requests}
     assert chips == {"h100", "v5e", "v5p", "v6e", "tpu7x"}
     assert msgspec.json.decode(msgspec.json.encode(requests), type=list) != []
+
+
+def test_fleets_under_traffic_are_swept_by_seed_and_rate() -> None:
+    """Rows of the runs that `dscale simulate` makes; nothing looks for what would hold unless that is asked."""
+    table = {"model": "llama3-8b", "slice": "h100:1", "plan": "tensor=1", "replicas": 2, "requests": "200"}
+    entries = read_grid({"simulate": [{**table, "rate": ["5/s", "80/s"], "seed": [0, 1]}]})
+    answers = [answer_entry(entry) for entry in entries]
+    assert not any(answer.failed or (answer.answer or {})["capacity"] for answer in answers)
+    rows = flat_rows(entries, {answer.key: answer for answer in answers})
+    slow, other, fast, _ = rows
+    assert (slow["rate"], slow["seed"], other["seed"], slow["chips"]) == ("5/s", 0, 1, 2)
+    assert slow["ttft_s"] != other["ttft_s"]
+    assert slow["ttft_s"] < slow["ttft_p99_s"] < fast["ttft_p99_s"]
+    assert slow["requests_per_s"] == pytest.approx(5, rel=0.4)

@@ -89,3 +89,12 @@ def test_every_dependency_has_its_reason() -> None:
     for name in tomllib.loads(text)["project"]["dependencies"]:
         line = next(line for line in text.splitlines() if f'"{name}"' in line)
         assert "#" in line, f"{name} has no reason on its line"
+
+
+def test_tests_called_slow_are_there() -> None:
+    """A test that was renamed would silently be in every run again, or in none."""
+    lines = [line for line in (ROOT / "tests" / "slow.txt").read_text("utf-8").splitlines() if not line.startswith("#")]
+    assert lines == sorted(set(lines))
+    for line in lines:
+        file, test = line.split("::")
+        assert f"def {test.partition('[')[0]}(" in (ROOT / "tests" / file).read_text("utf-8"), line

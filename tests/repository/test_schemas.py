@@ -40,6 +40,7 @@ COMMANDS = {
     "rl": ["rl", "llama3-8b", "--on", "h100:8", "--stack", "nemo-rl", "--mode", "colocated", "--output", "1k"],
     "serve": ["serve", "llama3-8b", "--on", "h100:1", "--plan", "tensor=1", "--batch", "8"],
     "simulate": ["simulate", "llama3-8b", "--on", "h100:1", "--rate", "2/s", "--requests", "20"],
+    "traffic": ["traffic", str(ROOT / "examples" / "traces" / "azure_sample.csv")],
     "shard": ["shard", "A[I_X, J] @ B[J, K] -> C[I_X, K]", "--mesh", "X=4"],
 }
 

@@ -78,7 +78,9 @@ def test_areas_are_kept_however_long_the_run(segments: list[tuple[float, float, 
     one, busy = Series(("load",)), Series(("busy", "running", "pages"))
     for start, length, value in segments:
         one.add("load", start, start + length, value)
-        busy.busy += (start, start + length, value, 2 * value)
+    if segments:
+        start, length, value = numpy.array(segments).T
+        busy.spread(start, start + length, busy=numpy.ones_like(start), running=value, pages=2 * value)
     area = sum(length * value for _, length, value in segments)
     assert one.area("load") == pytest.approx(area, abs=1e-6)
     assert busy.area("busy") == pytest.approx(sum(length for _, length, _ in segments), abs=1e-6)

@@ -81,7 +81,7 @@ def test_sessions_grow_in_order_and_begin_like_what_they_said() -> None:
             session.append(follows)
         sessions.append(session)
     for session in sessions:
-        assert session[0].input_tokens == 257
+        assert session[0].input_tokens == 356
         for before, later in itertools.pairwise(session):
             assert later.number > before.number
             added = later.input_tokens - before.input_tokens - before.output_tokens

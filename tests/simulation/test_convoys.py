@@ -2,7 +2,6 @@
 watched."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +21,10 @@ from dragonscale.simulation import (
     simulate,
 )
 from dragonscale.simulation.replica import Replica
+from dragonscale.simulation.replica_state import Shared
 from dragonscale.simulation.request import Sequence, SimulatedRequest
+from dragonscale.simulation.result import Tally
+from dragonscale.simulation.series import Series
 
 SERVER = LinearTimes(0.0127, 0.0, 0.0, 4.3e-5)
 """About llama3-70b on eight H100: a step, and 88 ms for a prompt of 2,048 tokens."""
@@ -98,7 +100,8 @@ class SlowestRank(LinearTimes):
 def test_a_predicted_first_token_counts_on_every_rank() -> None:
     """What `slo_aware` routes by: the prompts ahead are shared by the ranks, not one piece of all their budgets."""
     scheduler = Scheduler(tokens=8 * 1024, ranks=8)
-    replica = Replica(0, Pool(SlowestRank(0.01, prompt_s=1e-4), 10**6, scheduler), SimpleNamespace(watch=None))  # pyright: ignore[reportArgumentType]
+    pool, tally, series = Pool(SlowestRank(0.01, prompt_s=1e-4), 10**6, scheduler), Tally({}, 0, 1, False), Series(())
+    replica = Replica(0, pool, Shared(tally, series, 0, True, lambda *_: None, lambda *_: None))
     assert replica.predict(8 * 1024, 0.0) == pytest.approx(0.01 + 1e-4 * 1024)
     assert replica.predict(16 * 1024, 0.0) == pytest.approx(2 * (0.01 + 1e-4 * 1024))
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
@@ -15,7 +16,18 @@ from dragonscale.serving.phases import iteration_cost
 from dragonscale.simulation.rl.frameworks import framework, frameworks, switching_seconds, transfer_seconds
 from dragonscale.simulation.rl.generation import generate, room_for, starts
 from dragonscale.simulation.rl.lengths import AnswerLengths, measured_lengths
-from dragonscale.simulation.rl.step import BETWEEN, ROLLOUT, TRAINER, Phase, exposed, judge_step, packed_job, work_of
+from dragonscale.simulation.rl.step import (
+    BETWEEN,
+    ROLLOUT,
+    TRAINER,
+    Phase,
+    exposed,
+    judge_step,
+    packed_count,
+    packed_job,
+    stage_job,
+    work_of,
+)
 from dragonscale.simulation.rl.ways import Choices, pools, search_steps
 
 MODEL = load_model("llama3-8b")
@@ -197,8 +209,37 @@ def test_transfers_keep_their_methods_and_the_wires_pace():
 
 
 def test_moves_to_the_host_go_at_the_frameworks_pace():
-    assert switching_seconds(NEMO, 18e9, 55e9) == pytest.approx(1.8 + 20)
-    assert switching_seconds(framework("generic"), 18e9, 55e9) == pytest.approx(1.8 + 36 / 55)
+    # weights through pinned memory at the link's pace, optimizer state down at its own
+    assert switching_seconds(NEMO, 11e9, 18e9, 55e9) == pytest.approx(1.8 + 22 / 55 + 10 + 18 / 16.1)
+    assert switching_seconds(framework("generic"), 0.0, 18e9, 10e9) == pytest.approx(1.8 + 36 / 10)
+
+
+def test_answers_that_do_not_fit_together_have_sequences_of_their_own():
+    alone, two = AnswerLengths(600, 600), AnswerLengths(400, 1000)
+    assert packed_count(alone, 0, 10) == 10
+    perfect = 64 * 400 / 1000
+    assert perfect <= packed_count(two, 0, 64) < 1.2 * perfect
+    assert packed_count(two, 0, 4096) == pytest.approx(64 * packed_count(two, 0, 64), rel=0.05)
+
+
+def test_stages_of_a_pipeline_get_sequences_of_one_length_where_the_framework_pads(colocated):
+    plan = colocated.plan
+    piped = replace(plan, train=replace(plan.train, pipe=2))
+    assert stage_job(work(), plan) == plan.job
+    assert stage_job(work(), piped).sequence == work().longest > plan.job.sequence
+    assert stage_job(work(), replace(piped, framework=framework("verl"))) == plan.job
+
+
+def test_a_reference_takes_the_policys_place_in_memory(colocated):
+    weights = 2 * 8.03e9 / (colocated.plan.train.tensor * colocated.plan.train.pipe)
+    swap = colocated.phase("reference") - colocated.phase("logprob")
+    assert swap == pytest.approx(3 * weights / colocated.plan.job.slice.chip.host_link, rel=0.05)
+
+
+def test_returned_log_probabilities_take_the_host_a_time_for_each_token(colocated):
+    silent = replace(colocated.plan, framework=replace_struct(NEMO, returned=()))
+    more = colocated.phase("generation") - judge_step(work(), silent).phase("generation")
+    assert more == pytest.approx(3.4e-5 * work().answers * work().lengths.mean / colocated.plan.replicas, rel=0.02)
 
 
 def test_every_framework_names_known_parts():

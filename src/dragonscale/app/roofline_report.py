@@ -268,7 +268,7 @@ def large_limits(cost: Cost, free: Sequence[str], level: str) -> dict[str, tuple
 
 def _limits(cost: Cost, free: Sequence[str], level: str, critical: float | None) -> list[IntensityLimit]:
     rows: list[IntensityLimit] = []
-    for name, (others, limit) in large_limits(cost, free, level).items() if len(free) > 1 else ():
+    for name, (others, limit) in large_limits(cost, free, level).items() if len(free) > 1 or not critical else ():
         large = f"large {', '.join(others)}" if others else "always"
         rows.append(IntensityLimit(large, str(limit), _takes_over(name, limit, level, critical)))
     return rows

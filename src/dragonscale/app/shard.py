@@ -11,7 +11,7 @@ from dragonscale.app.shard_report import LineReport, MoveRow, ShardReport, Strat
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.changes import with_changes
-from dragonscale.physics.notation import parse_array
+from dragonscale.physics.notation import parse_array, parse_einsum
 from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, facts, table
 
 
@@ -89,7 +89,7 @@ def _way(way: StrategyRow, number: int) -> Grid:
             f"{way.flops_per_chip} FLOPs" if isinstance(way.flops_per_chip, str) else amount(way.flops_per_chip, "FLOP")
         )
         work = f"{flops}, {read} read, {written} written"
-        rows.append([f"matmul {way.local}", work, amount(_longer(way), "s") if way.bound_by else ""])
+        rows.append([f"{_work(way.local)} {way.local}", work, amount(_longer(way), "s") if way.bound_by else ""])
     rows += [_move(row) for row in way.collectives if row.when == "after"]
     head = f"{number}. {'cheapest' if number == 1 else 'or'}: {amount(way.wire_bytes_per_chip, 'bytes')} sent per chip"
     if way.bound_by:
@@ -99,6 +99,16 @@ def _way(way: StrategyRow, number: int) -> Grid:
         head += f", {amount(way.lower_s, 's')} at best, bound by {way.bound_by}{told}"
     columns = [Column("step", wrap=True), Column("per chip", wrap=True), Column("at best", right=True)]
     return table(columns if way.bound_by else columns[:2], [row[: 3 if way.bound_by else 2] for row in rows], head)
+
+
+def _work(local: str) -> str:
+    """What an einsum is called: one that sums over nothing multiplies element by element."""
+    line = parse_einsum(local)
+    if len(line.operands) == 1:
+        return "sum"
+    if line.contracted:
+        return "matmul"
+    return "outer product" if not {*line.operands[0].names} & {*line.operands[-1].names} else "elementwise product"
 
 
 def _spread(row: MoveRow) -> str:

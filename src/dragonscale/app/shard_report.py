@@ -19,7 +19,7 @@ import msgspec
 from dragonscale.app.record import Record
 from dragonscale.app.roofline_report import prepare
 from dragonscale.course.closed_forms.spread import spread_gather
-from dragonscale.errors import InputError
+from dragonscale.errors import InputError, shorten
 from dragonscale.physics.collectives import BOOK, EXACT, collective_time, wire_bytes
 from dragonscale.physics.notation import Array, Dim, parse_chain
 from dragonscale.physics.numbers import Number, is_symbolic
@@ -148,6 +148,11 @@ def shard_report(
 ) -> ShardReport:
     """Everything about `A[I_X, J] @ B[J_X, K] -> C[I, K]` on a mesh; the backward pass too where
     `both` are asked for."""
+    if re.search(r"\]\s*\+", expression):
+        told = "a sum is done where its operands lie, if these lie alike"
+        raise InputError(
+            f"{shorten(expression)} adds; {told}: `dscale roofline` times it, a product (·) is sharded here."
+        )
     line, all_sizes, free = prepare(expression, sizes or {})
     missing = next((axis for axis in line.axes if axis not in mesh.axes), None)
     if missing is not None:

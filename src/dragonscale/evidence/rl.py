@@ -43,7 +43,7 @@ class MeasuredStep:
     @property
     def kind(self) -> tuple[str, ...]:
         """What alternatives share."""
-        return tuple(self.row[name] for name in ("source", "model", "chip", "samples_per_step", "max_seq"))
+        return tuple(self.row[name] for name in ("source", "version", "model", "chip", "samples_per_step", "max_seq"))
 
 
 def step_of(row: Row, _place: int = 0) -> MeasuredStep:
@@ -96,20 +96,17 @@ def _split(row: Row, chips: int, trainer: str) -> tuple[Plan, bool]:
     remat = {"none": "none", "full": "block", "selective": "selective"}.get(row["activation_recompute"], "")
     axes = {"fsdp": copies // expert, "tensor": tensor, "context": context, "expert": expert, "pipe": pipe}
     dtype = "fp8" if "fp8" in row["train_dtype"] else "bf16"
-    rest = {"zero": 1 if trainer == "megatron-core" else 3, "virtual": virtual, "dtype": dtype}
+    rest = {"zero": 1 if trainer.startswith("megatron") else 3, "virtual": virtual, "dtype": dtype}
     schedule = "interleaved" if virtual > 1 else "1f1b"
     return Plan(**axes, **rest, remat=remat or "none", schedule=schedule, microbatch=1), bool(remat)
 
 
 def _framework(row: Row, base: Framework, mode: str) -> Framework:
-    """The framework with what the row says of its engine, and how weights travelled at the time."""
+    """The framework with what the row says of its engine."""
     engine = meaning(words("rl")["engines"], row["rollout_engine"]) or base.engine
     engine += ",host.graphs=false" if row["rollout_cuda_graph"] == "no" else ""
     share = number(row["rollout_gpu_mem_util"]) or base.share(mode)
-    refit = meaning(words("rl")["refits"], f"{base.name} {row['version']}") or base.method(mode)
-    return msgspec.structs.replace(
-        base, engine=engine, share_colocated=share, share_split=share, colocated=refit, split=refit
-    )
+    return msgspec.structs.replace(base, engine=engine, share_colocated=share, share_split=share)
 
 
 def judge(case: MeasuredStep) -> RlStep:
@@ -128,6 +125,8 @@ def phase_pairs(case: MeasuredStep, step: RlStep) -> dict[str, tuple[float, floa
         found["reference"] = (reference, step.phase("reference"))
     elif found["logprob"][0]:
         found["logprob"] = (found["logprob"][0], step.phase("logprob") + step.phase("reference"))
+    if case.plan.framework.always_offloads:  # a refit begins with optimizer state on its way to the host
+        found["weight transfer"] = (found["weight transfer"][0], step.phase("weight transfer") + step.phase("offload"))
     return {name: (float(real), guess) for name, (real, guess) in found.items() if real and guess}
 
 

@@ -279,10 +279,11 @@ def _checked(kept: dict[str, Any]) -> dict[str, Any]:
 
 
 _WORDS = ("model", "slice", "stack", "numerics", "engine", "tokens", "price", "documents", *TUNED)
-_KINDS: dict[str, type] = {
+_KINDS: dict[str, Any] = {
     **dict.fromkeys(_WORDS, str),
     **dict.fromkeys(("batch", "replicas", "lora_rank"), int),
     **dict.fromkeys(("skew", "capacity"), float),
+    "rl": dict[str, str | int | float],
 }
 
 

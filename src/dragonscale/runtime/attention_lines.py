@@ -59,7 +59,8 @@ def rotate(x: jax.Array, positions: jax.Array, rope: Rope, first: int = 0) -> ja
     return jnp.concatenate([x[..., :first], turned.astype(x.dtype), x[..., first + size :]], -1)
 
 
-def _rope_of(run: SectionPass) -> Rope:
+def rope_of(run: SectionPass) -> Rope:
+    """The rotary embeddings of a layer: those with a window may have their own."""
     return (run.section.span is not None and run.numerics.near_rope) or run.numerics.rope
 
 
@@ -68,7 +69,7 @@ def cache(op: Op, run: SectionPass) -> None:
     for array in op.inputs:
         value = run.tensors[array.name]
         if array.names[-1] in ("h", "r"):  # keys, whole or their rotary part; values and latents stay
-            value = rotate(value, run.positions_of(run.held(array)), _rope_of(run))
+            value = rotate(value, run.positions_of(run.held(array)), rope_of(run))
         if run.stored is not None:
             value = run.stored.write(array.name, value)
         run.tensors[array.name] = run.kept[array.name] = value
@@ -78,7 +79,7 @@ def _absorbed_inputs(run: SectionPass) -> tuple[jax.Array, jax.Array, jax.Array]
     """Latent attention without expansion: the query's own part went through the key expansion, its rotary part turns,
     and the latents are keys and values of one head that all share."""
     dims = run.section.dims
-    rotary = rotate(run.tensors["Q"], run.positions, _rope_of(run), dims["p"])[..., dims["p"] :]
+    rotary = rotate(run.tensors["Q"], run.positions, rope_of(run), dims["p"])[..., dims["p"] :]
     latent, shared = run.tensors["C"], run.tensors["Kr"]
     query = jnp.concatenate([run.tensors["Qa"], rotary], -1)
     return query, jnp.concatenate([latent, shared], -1)[:, :, None], latent[:, :, None]
@@ -96,7 +97,7 @@ def attend(op: Op, run: SectionPass) -> None:
     first = dims["p"] if "r" in dims and "p" in dims else 0
     held = run.held(op.inputs[0])
     at = run.positions_of(held)
-    query = rotate(query, at, _rope_of(run), first)
+    query = rotate(query, at, rope_of(run), first)
     split, kept = held.dims[2].axes, run.held(op.inputs[1]).dims[2].axes
     if split and not kept and not ("k" in dims and run.place.copied("k", dims)):
         whole = (dims["n"] // key.shape[2], query.shape[2], run.place.index(split))

@@ -67,9 +67,44 @@ def route(op: Op, run: SectionPass) -> None:
     logits = run.operand(op.inputs[0], op)
     correction = next((run.weight(a, op) for a in op.weights if a.name == "w_score"), None)
     served = run.setting.mixing.few > 0
-    chosen = experts.choose(logits, run.section.dims["x"], run.numerics.routing, correction, served)
+    if run.setting.balance or run.setting.watched:
+        logits = _balanced(op, run, logits, correction)
+    parts = _router_parts(op, run, logits) if served else None
+    chosen = experts.choose(logits, run.section.dims["x"], run.numerics.routing, correction, served, parts)
     run.put(op, chosen)
     run.layouts[op.output.name] = run.held(op.inputs[0])
+
+
+def _balanced(op: Op, run: SectionPass, logits: jax.Array, correction: jax.Array | None) -> jax.Array:
+    """A router's logits [b, t, e], to whose gradient that of a balancing loss is added; the load of each expert is
+    noted. Counts are of whole sequences, also of those that are split over chips."""
+    place, setting, (batch, tokens, _) = run.place, run.setting, run.wanted(op.inputs[0], op).dims
+    routing, count, each = run.numerics.routing, run.section.dims["e"], run.section.dims["x"]
+    drawn = experts.choose(jax.lax.stop_gradient(logits), each, routing, correction).experts
+    counts = (drawn[..., None] == jnp.arange(count)).sum((1, 2)).astype(jnp.float32)
+    counts = jax.lax.psum(counts, tokens.axes) if tokens.axes else counts
+    copies = place.ways(tuple(axis for axis in place.sizes if axis not in (*batch.axes, *tokens.axes, "pipe")))
+    ways = place.ways(tokens.axes)
+    run.load = counts.sum(0) / (copies * ways) if setting.watched else None
+    if not setting.balance:
+        return logits
+    length = logits.shape[1] * ways
+    return experts.balanced(logits, counts * (setting.balance * count / (each * length * copies)), routing.score)
+
+
+def _router_parts(op: Op, run: SectionPass, logits: jax.Array) -> jax.Array | None:
+    """A router's logits of few tokens as the parts [S, T, e] that a GPU's matmul leaves to be added up."""
+    from dragonscale.runtime.serve.gpu_matmul import few_parts  # Pallas: others need not load it
+
+    name = op.inputs[0].name
+    lines = [line for line in run.section.ops if line.output is not None and line.output.name == name]
+    router = lines[0]
+    if [line.function for line in lines] != ["einsum", "route"] or run.held(op.inputs[0]).partial:
+        return None
+    x = run.operand(router.inputs[0], router)
+    weight = run.weight(router.weights[0], router, x.dtype)
+    fits = isinstance(weight, jax.Array) and weight.shape == (x.shape[-1], logits.shape[-1])
+    return few_parts(x.reshape(-1, x.shape[-1]), weight) if fits else None
 
 
 def dispatch(op: Op, run: SectionPass) -> None:

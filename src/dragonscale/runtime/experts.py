@@ -89,6 +89,10 @@ NOBODY = -(2**30)
 def slotted(x: jax.Array, chosen: ExpertChoice, experts: int, first: jax.Array | int = 0) -> ExpertRows:
     """All tokens for every expert that one of them chose, of `experts` from the `first` on: the router's weights are
     zero for the others. Nothing is sorted, no row is moved."""
+    if chosen.weights.size == chosen.weights.shape[-1] and isinstance(first, int):  # one token: its experts are all
+        owner, scale = chosen.experts.reshape(-1) - first, chosen.weights.reshape(-1, 1)
+        there = Slots(owner, jnp.full(1, owner.size, jnp.int32))
+        return ExpertRows(x.reshape(1, -1), there.count, owner[:, None], owner, scale, slots=there)
     if jax.default_backend() == "gpu":
         from dragonscale.runtime.serve.gpu_routing import slots_of_few
 
@@ -173,14 +177,19 @@ def tile_height(rows: int, experts: int) -> int:
 
 
 def choose(
-    logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None, served: bool = False
+    logits: jax.Array,
+    count: int,
+    routing: Routing,
+    correction: jax.Array | None = None,
+    served: bool = False,
+    parts: jax.Array | None = None,
 ) -> ExpertChoice:
     """The best `count` experts of each token by its router's logits [b, t, e]; `correction` is added for the choice
-    only. For what is `served` a GPU has a kernel, without gradients."""
+    only. For what is `served` a GPU has a kernel, without gradients; it takes logits as `parts` too."""
     if served and routing.groups == 1 and jax.default_backend() == "gpu":
         from dragonscale.runtime.serve.gpu_routing import choose_few
 
-        return ExpertChoice(*choose_few(logits, count, routing, correction))
+        return ExpertChoice(*choose_few(logits, count, routing, correction, parts))
     logits = logits.astype(jnp.float32)
     scores = jax.nn.sigmoid(logits) if routing.score == "sigmoid" else jax.nn.softmax(logits, -1)
     ranked = logits if routing.score == "after" else scores
@@ -195,6 +204,28 @@ def choose(
     if routing.normalise:
         weights = weights / (weights.sum(-1, keepdims=True) + 1e-20)
     return ExpertChoice(experts, weights * routing.scale)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def balanced(logits: jax.Array, weights: jax.Array, score: str) -> jax.Array:  # noqa: ARG001 (gradient's)
+    """A router's logits [b, t, e] as they are. Their gradient has that of a balancing loss added: of each token's
+    probabilities, times the weights [b, e] of its sequence (how often each expert was chosen there), the sum."""
+    return logits
+
+
+def _balanced_backward(score: str, saved: tuple[jax.Array, jax.Array], slope: jax.Array) -> tuple[jax.Array, jax.Array]:
+    logits, weights = saved
+
+    def weighed(logits: jax.Array) -> jax.Array:
+        wide = logits.astype(jnp.float32)
+        shares = jax.nn.sigmoid(wide) if score == "sigmoid" else jax.nn.softmax(wide, -1)
+        shares = shares / shares.sum(-1, keepdims=True)
+        return (shares * weights[:, None]).sum()
+
+    return (slope + jax.grad(weighed)(logits)).astype(slope.dtype), jnp.zeros_like(weights)
+
+
+balanced.defvjp(lambda logits, weights, _: (logits, (logits, weights)), _balanced_backward)
 
 
 def _best_groups(ranked: jax.Array, routing: Routing) -> jax.Array:

@@ -83,19 +83,22 @@ Remats = tuple[tuple[float, Callable[[Any], Any] | None], ...]
 
 def through(program: Program, stretch: Stretch, setting: PassSetting, positions: jax.Array, remat: Any = None) -> Any:
     """A function of (residual stream, weights of one repeat of a stretch), as scans want it; each layer keeps what
-    `remat` lets it keep."""
+    `remat` lets it keep, and gives the load of its experts where that is watched."""
     sections = {section.name: section for section in program.sections}
 
     def one(name: str) -> Any:
-        def run(carry: jax.Array, own: Tensors) -> jax.Array:
-            return run_section(SectionPass(sections[name], setting, positions, own, tensors={"R": carry}))["R"]
+        def run(carry: jax.Array, own: Tensors) -> tuple[jax.Array, jax.Array | None]:
+            one = SectionPass(sections[name], setting, positions, own, tensors={"R": carry})
+            return run_section(one)["R"], one.load
 
         return run if remat is None else remat(run)
 
-    def layer(carry: jax.Array, weights: list[Tensors]) -> tuple[jax.Array, None]:
+    def layer(carry: jax.Array, weights: list[Tensors]) -> tuple[jax.Array, list[jax.Array | None]]:
+        loads = []
         for name, own in zip(stretch.pattern, weights, strict=True):
-            carry = one(name)(carry, own)
-        return carry, None
+            carry, load = one(name)(carry, own)
+            loads.append(load)
+        return carry, loads
 
     return layer
 
@@ -109,6 +112,19 @@ def forward(
     remats: Remats = (),
 ) -> jax.Array:
     """Logits [b, t, v] of whole sequences of `length` tokens (where chips have parts of them, longer than `tokens`)."""
+    return forward_and_loads(params, program, tokens, setting, length, remats)[0]
+
+
+def forward_and_loads(
+    params: Tree,
+    program: Program,
+    tokens: jax.Array,
+    setting: PassSetting,
+    length: int | None = None,
+    remats: Remats = (),
+) -> tuple[jax.Array, list[jax.Array]]:
+    """The same, and the loads [layers, e] of experts where they are watched."""
+    loads: list[Any] = []
     positions = jnp.arange(length or tokens.shape[1])[None]
     residual = embed(params, program, tokens, positions, setting)
     for stretch in stretches(program.order):
@@ -120,9 +136,10 @@ def forward(
                 own = [{name: value[start:stop] for name, value in each.items()} for each in weights]
             if stop > start:
                 layer = through(program, stretch, setting, positions, remat)
-                residual, _ = over_layers(layer, residual, own, stop - start)
+                residual, found = over_layers(layer, residual, own, stop - start)
+                loads += jax.tree.leaves(found)
             start = stop
-    return head(params, program, residual, setting)
+    return head(params, program, residual, setting), loads
 
 
 @jax.named_scope("loss")

@@ -20,10 +20,12 @@ from dragonscale.physics.sharding.reshard_step import layout_of
 from dragonscale.runtime import experts
 from dragonscale.runtime.attention_lines import attend, cache
 from dragonscale.runtime.expert_lines import combine, dispatch, expert_matmul, route
+from dragonscale.runtime.narrow import narrow_einsum
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.one_pass import PassSetting, SectionPass, Tensors
 from dragonscale.runtime.quantized import Quantized
 from dragonscale.runtime.scopes import scope_of
+from dragonscale.training.setting import NARROW_PARTS
 
 __all__ = ["ACTS", "COMPUTED", "PassSetting", "SectionPass", "Tensors", "run_section", "subscripts"]
 
@@ -80,7 +82,10 @@ def _einsum(op: Op, run: SectionPass) -> None:
     else:
         operands = [run.operand(array, op) for array in op.inputs]
         weights = [run.weight(array, op, operands[0].dtype) for array in op.weights]
-        value = _multiplied(subscripts(op), operands, weights, run.setting, wide=op.part == "head")
+        if run.setting.fp8 and op.part in NARROW_PARTS and len(operands) == len(weights) == 1:
+            value = narrow_einsum(subscripts(op), operands[0], weights[0])
+        else:
+            value = _multiplied(subscripts(op), operands, weights, run.setting, wide=op.part == "head")
     forms = (*(run.wanted(array, op) for array in op.inputs), *(run.used(array, op) for array in op.weights))
     return run.put(op, value, run.place.of_line(op, forms, run.section.dims))
 

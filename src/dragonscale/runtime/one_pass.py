@@ -32,7 +32,8 @@ class PassSetting:
     things lie, how tokens reach experts, a function that marks each tensor of the program by its name (which remat
     policies go by), one that computes some einsums of an input and a weight better than XLA (None of the others), what
     adapters add is multiplied by, and, where documents are kept apart, the position at which that of each token of this
-    chip begins [b, t]."""
+    chip begins [b, t]. `balance` is what a loss that balances experts weighs beside that of one token; where routers
+    are `watched`, passes tell the load of each expert. With `fp8` the matmuls of layers are `runtime.narrow`'s."""
 
     numerics: Numerics
     dtype: Any = None
@@ -42,6 +43,9 @@ class PassSetting:
     multiply: Callable[[str, jax.Array, jax.Array], jax.Array | None] = lambda *_: None
     adapters: float = 1.0
     begins: jax.Array | None = None
+    balance: float = 0.0
+    watched: bool = False
+    fp8: bool = False
 
 
 class LayerCache(Protocol):
@@ -70,7 +74,8 @@ class Routed:
 class SectionPass:
     """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t];
     `stored` is the cache of this layer while decoding; `kept` collects what the layer wants cached. `layouts` says how
-    each tensor lies, `forms` holds those that were brought elsewhere for a line, `products` those of joined weights."""
+    each tensor lies, `forms` holds those that were brought elsewhere for a line, `products` those of joined weights;
+    `load` is how many of this chip's tokens each expert was chosen by, where that is watched."""
 
     section: Section
     setting: PassSetting
@@ -84,6 +89,7 @@ class SectionPass:
     forms: dict[tuple[str, Array], jax.Array] = field(default_factory=dict)
     routed: Routed | None = None
     products: Tensors = field(default_factory=dict)
+    load: jax.Array | None = None
 
     def __post_init__(self) -> None:
         self.numerics, self.place = self.setting.numerics, self.setting.place

@@ -21,7 +21,7 @@ with the embedding; layers after it run with the head. Those are computed on eve
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -305,7 +305,9 @@ def pipelined_sum(
     parts = pipelined_layers(program, pipeline)
     positions = jnp.arange(length)[None]
 
-    def scanned(stretch: Stretch, weights: list[Tensors], residual: jax.Array) -> jax.Array:
+    def scanned(
+        stretch: Stretch, weights: list[Tensors], residual: jax.Array, setting: PassSetting = setting
+    ) -> jax.Array:
         return jax.lax.scan(through(program, stretch, setting, positions, remat), residual, weights)[0]
 
     def last(params: Any, residual: jax.Array, targets: jax.Array) -> jax.Array:
@@ -319,8 +321,8 @@ def pipelined_sum(
 
     def total(tree: dict[str, Any], tokens: jax.Array, targets: jax.Array) -> jax.Array:
         residual = embed(tree, program, tokens, positions, setting)
-        for stretch, weights in zip(parts.before, tree["before"], strict=True):
-            residual = scanned(stretch, weights, residual)
+        for stretch, weights in zip(parts.before, tree["before"], strict=True):  # on all chips of the axis
+            residual = scanned(stretch, weights, residual, replace(setting, balance=setting.balance / pipeline.size))
         ending = {**_head_weights(tree, program), "after": tree["after"]}
         return run(tree["inside"], ending, _cut(residual, microbatches), _cut(targets, microbatches))
 

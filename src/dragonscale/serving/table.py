@@ -166,9 +166,10 @@ class StepTable:
         beyond = Iteration(decodes=(self.largest_graph + 1) * self.stages, keys=16) if sizes else None
         self.floor_eager = float(numpy.ravel(iteration_cost(deployment, beyond).issuing)[0]) if beyond else 0.0
         self.per_token = float(numpy.ravel(cache_per_chip(deployment, 2.0) - cache_per_chip(deployment, 1.0))[0])
+        self.host, self.token_stream_s = deployment.engine.host, deployment.engine.host.token_stream_s
 
     def _host(self, decodes: float, prompts: float, tokens: float) -> float:
-        host = self.deployment.engine.host
+        host = self.host
         own = host.sequence_s * decodes + host.prompt_s * prompts + host.token_s * tokens
         return host.step_s + own / self.ranks
 
@@ -199,7 +200,7 @@ class StepTable:
             seconds = self.prompting(filled, share / filled) + self.gaps_prompt
         seconds += self.head(own * queries + prompts) + self._prompt_attention(pieces) * share / fresh
         issuing = self.floor_mixed if decodes else self.floor_prompt
-        floor = max(issuing, self.deployment.engine.host.token_stream_s * (decodes * queries + count))
+        floor = max(issuing, self.token_stream_s * (decodes * queries + count))
         return max(seconds, floor) + self._host(own, prompts, share)
 
     def _part(self, count: int, fresh: int) -> tuple[float, float]:
@@ -230,16 +231,24 @@ class StepTable:
             return 0.0
         knots, values, slopes, floor = self._steps.get((decodes, queries)) or self._pure(decodes, queries)
         at = cached / decodes
-        place = bisect_right(knots, at, 1, len(slopes)) - 1
-        slope = slopes[place]
-        first = values[place] + slope * (at - knots[place])
-        if first >= floor and at + steps <= knots[place + 1]:  # all between two knots, as nearly always
+        place = bisect_right(knots, at, 1, len(slopes))
+        slope = slopes[place - 1]
+        first = values[place - 1] + slope * (at - knots[place - 1])
+        if first >= floor and at + steps <= knots[place]:  # all between two knots, as nearly always
             return steps * first + slope * steps * (steps - 1) / 2
         return self._advance(decodes, cached, steps, math.inf, queries)[1]
 
     def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
         """The most whole iterations of pure decoding within `seconds`."""
-        return self._advance(decodes, cached, 1 << 60, seconds, queries)[0] if decodes > 0 and seconds > 0 else 0
+        if decodes <= 0 or seconds <= 0:
+            return 0
+        knots, values, slopes, floor = self._steps.get((decodes, queries)) or self._pure(decodes, queries)
+        at = cached / decodes
+        place = bisect_right(knots, at, 1, len(slopes)) - 1
+        first = values[place] + slopes[place] * (at - knots[place])
+        if first >= floor and at + (count := _within(first, slopes[place], seconds)) < knots[place + 1]:
+            return count
+        return self._advance(decodes, cached, 1 << 60, seconds, queries)[0]
 
     def _advance(self, decodes: int, cached: float, most: int, seconds: float, queries: int) -> tuple[int, float]:
         """The steps that are done before either `most` of them or `seconds` are over, and how long they take. Between
@@ -274,7 +283,7 @@ class StepTable:
         host = self._host(own, 0, 0)
         fixed = self.decoding(own * queries) + self.head(own * queries) + host
         issuing = self.floor_decode if own * queries <= self.largest_graph else self.floor_eager
-        floor = max(issuing, self.deployment.engine.host.token_stream_s * decodes * queries) + host
+        floor = max(issuing, self.token_stream_s * decodes * queries) + host
         line = self._line(own, queries)
         pairs = itertools.pairwise(zip(line.knots, line.values, strict=True))
         slopes = [(right - left) / (end - start) for (start, left), (end, right) in pairs]

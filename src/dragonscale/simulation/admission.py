@@ -41,23 +41,23 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
     """The chunks of the next iteration; whoever is admitted has its pages. After a preemption nobody is."""
     if replica.static:
         return _collect(replica, now)
-    scheduler = replica.scheduler
-    budget = scheduler.tokens - (len(replica.batch.members) * replica.queries if replica.beside else 0)
+    scheduler, members, prefilling = replica.scheduler, replica.batch.members, replica.prefilling
+    budget = scheduler.tokens - (len(members) * replica.queries if replica.beside else 0)
     cut = scheduler.kind == "chunked"
     largest = max(budget // scheduler.ranks, 1)  # chunk: a prompt has the budget of one rank
     chunks: list[Chunk] = []
-    for sequence in replica.prefilling:
+    for sequence in prefilling:
         if budget <= 0:
             break
         tokens = min(sequence.todo, budget, largest) if cut else sequence.todo
         chunks.append((sequence, tokens))
         budget -= tokens
-    waiting = replica.waiting
+    waiting, iterations = replica.waiting, replica.iterations
     # What was known a step ago is scheduled already; only where that is nothing do all go that have come since.
-    scheduled = bool(replica.batch.members or replica.prefilling or (waiting and waiting[0].seen <= replica.iterations))
-    while waiting and not preempted and len(replica.batch.members) + len(replica.prefilling) < scheduler.sequences:
+    scheduled = bool(members or prefilling or (waiting and waiting[0].seen <= iterations))
+    while waiting and not preempted and len(members) + len(prefilling) < scheduler.sequences:
         sequence = waiting[0]
-        if scheduled and sequence.seen > replica.iterations:
+        if scheduled and sequence.seen > iterations:
             break
         if sequence.ready:
             if not _enter(replica, sequence, now, need, 0, 0):
@@ -68,7 +68,7 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
         if budget <= 0:
             break
         near, far = replica.pages.hits(sequence.request) if replica.pages.sharing else (0, 0)
-        todo = _todo(replica, sequence, far)
+        todo = _todo(replica, sequence, far) if far else sequence.context
         if not cut and todo > budget and chunks:
             break
         if not _enter(replica, sequence, now, need, near, far, todo):
@@ -94,16 +94,15 @@ def _enter(
         return False
     replica.count_queue(now)
     replica.waiting.popleft()
-    replica.unprefilled += todo - sequence.unprefilled
     pages.admit(sequence, _tokens_of(sequence) if replica.whole else sequence.context, near, far)
-    replica.orders += 1
-    sequence.order = replica.orders
+    replica.orders = sequence.order = replica.orders + 1
     if sequence.ready:
         sequence.ready = False
         return True
+    replica.unprefilled += todo - sequence.context
     sequence.todo = todo
     replica.prefilling.append(sequence)
-    tally, page = replica.shared.tally, replica.scheduler.page_tokens
+    tally, page = replica.tally, pages.page
     if sequence.start_s < 0:
         sequence.start_s = now
     if pages.sharing:

@@ -60,12 +60,12 @@ class EvenGrowth:
 
     def pages(self, step: int, steps: int) -> int:
         """Pages taken in the `steps` steps after `step`."""
+        page, counts = self.page, self.counts
         if steps == 1:  # as nearly always
-            return self.counts[(step + 1) % self.page]
-        rounds, rest = divmod(steps, self.page)
+            return counts[(step + 1) % page]
+        rounds, rest = divmod(steps, page)
         total = rounds * self.members
         if rest:
-            page, counts = self.page, self.counts
             start = (step + 1) % page
             stop = start + rest
             total += sum(counts[start:stop]) if stop <= page else sum(counts[start:]) + sum(counts[: stop - page])
@@ -169,9 +169,9 @@ class Batch:
     def seconds(self, steps: int) -> float:
         """Time of the next steps. With speculation a member grows by more than a token, so the steps are priced at
         their mean cache, which is exact as long as a step's time is linear in it."""
-        decodes = len(self.members)
         if not self.draft:
-            return self.run(decodes, self.offset + self.pace * self.step, steps)
+            return self.run(len(self.members), self.offset + self.pace * self.step, steps)
+        decodes = len(self.members)
         cached = self.cached + self.pace * (steps - 1) / 2
         verify = self.times.step(decodes, cached, (), self.draft + 1)
         return steps * (verify + self.times.draft(decodes, cached, self.draft))
@@ -189,10 +189,10 @@ class Batch:
     def steps_to_end(self, count: int = 1) -> int:
         """Steps until so many members have ended, or all."""
         ends, members = self.ends, self.members
-        while ends[0][1] not in members:
+        while (first := ends[0])[1] not in members:
             heapq.heappop(ends)
         if count == 1:
-            return ends[0][0] - self.step
+            return first[0] - self.step
         return heapq.nsmallest(count, (end for end in ends if end[1] in members))[-1][0] - self.step
 
     def next_pages(self) -> int:
@@ -201,63 +201,56 @@ class Batch:
 
     def join(self, sequence: Sequence, seed: int, tally: Tally) -> None:
         """A sequence whose context is in the cache begins to decode."""
-        scheduler, request = self.scheduler, sequence.request
-        sequence.joined = self.step
-        sequence.base = sequence.context
-        sequence.left = sequence.steps = request.output_tokens - sequence.produced
-        sequence.growth = 1
-        if scheduler.draft:
-            sequence.steps, tokens = verify_steps(
-                sequence.left, scheduler.draft, scheduler.acceptance, seed, request.number
-            )
-            sequence.growth = sequence.left / sequence.steps
-            tally.verify_steps += sequence.steps
+        request, order, step = sequence.request, sequence.order, self.step
+        sequence.joined = step
+        base = sequence.base = sequence.context
+        steps = left = sequence.left = request.output_tokens - sequence.produced
+        growth: float = 1
+        if self.draft:
+            steps, tokens = verify_steps(left, self.draft, self.scheduler.acceptance, seed, request.number)
+            growth = left / steps
+            tally.verify_steps += steps
             tally.verify_tokens += tokens
-        self.offset += sequence.base - sequence.growth * sequence.joined
-        self.pace += sequence.growth
-        self.joiners[sequence.order] = sequence.last_s
-        self.members[sequence.order] = sequence
+        sequence.steps, sequence.growth = steps, growth
+        self.offset += base - growth * step
+        self.pace += growth
+        self.joiners[order] = sequence.last_s
+        self.members[order] = sequence
         if self.grows:
             self.growth.add(sequence)
-        heapq.heappush(self.ends, (self.step + sequence.steps, sequence.order))
+        heapq.heappush(self.ends, (step + steps, order))
 
     def leave(self, sequence: Sequence) -> int:
         """A member leaves; the pages it has taken since it joined."""
-        del self.members[sequence.order]
-        self.joiners.pop(sequence.order, None)
-        if self.members:
-            self.offset -= sequence.base - sequence.growth * sequence.joined
+        members, base = self.members, sequence.base
+        del members[sequence.order]
+        if self.joiners:
+            self.joiners.pop(sequence.order, None)
+        if members:
+            self.offset -= base - sequence.growth * sequence.joined
             self.pace -= sequence.growth
         else:
             self.offset = self.pace = 0
         if not self.grows:
             return 0
         self.growth.remove(sequence)
-        page, base = self.scheduler.page_tokens, sequence.base
+        page = self.growth.page
         return -(-(base + sequence.grown(self.step)) // page) - -(-base // page)
 
-    def advance(self, steps: int, began: float, now: float, live: int, tally: Tally) -> int:
-        """Steps of `live` members have passed from `began` to `now`: count the gaps between tokens and set the clock;
-        the pages they took."""
-        joiners, step = self.joiners, self.step
-        gap, even = (now - began) / steps, steps
-        if joiners or self.last_s != began:
-            even -= 1
-            tally.gap(began - self.last_s + gap, live - len(joiners))
-            for token_s in joiners.values():
-                tally.gap(began - token_s + gap, 1)
-            joiners.clear()
-        if even:
-            tally.gap(gap, live * even)
-        self.step = step + steps
-        self.last_s = now
-        return self.growth.advance(step, steps) if self.grows else 0
+    def first_gaps(self, began: float, gap: float, tally: Tally) -> int:
+        """Count the first gap between tokens of those who joined before steps of `gap` seconds began; how many."""
+        joined = len(self.joiners)
+        for token_s in self.joiners.values():
+            tally.gap(began - token_s + gap, 1)
+        self.joiners.clear()
+        return joined
 
     def ended(self) -> list[Sequence]:
         """Members whose last step is over, still in the batch."""
         found: list[Sequence] = []
-        while self.ends and self.ends[0][0] <= self.step:
-            sequence = self.members.get(heapq.heappop(self.ends)[1])
+        ends, members, step = self.ends, self.members, self.step
+        while ends and ends[0][0] <= step:
+            sequence = members.get(heapq.heappop(ends)[1])
             if sequence is not None:
                 found.append(sequence)
         return found

@@ -3,6 +3,7 @@
 - `Poisson`: independent arrivals at a rate.
 - `Gamma`: the same rate with gaps of another coefficient of variation; above 1 is bursty, below 1 is even.
 - `Diurnal`: Poisson whose rate swings as a sine by `swing` around its mean, once a `period_s` (thinned from the peak).
+- `Profile`: a rate that is given over time, again and again, with gaps of some coefficient of variation in it.
 - `AtOnce`: everything at time 0, as offline work.
 
 Times and lengths are endless streams, drawn in blocks of a few thousand, so that drawing costs next to nothing and
@@ -114,6 +115,30 @@ class Diurnal:
         for times in _summed(lambda: random.exponential(1 / (self.rate * peak), CHUNK)):
             chance = (1 + self.swing * numpy.sin(turn * times)) / peak
             yield from times[random.random(CHUNK) < chance].tolist()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A mean `rate` that is so many times `parts` (their mean is 1), each for `every_s`, over and over; gaps are gamma
+    with a coefficient of variation `cv` in a time that runs as fast as the rate."""
+
+    rate: float
+    parts: tuple[float, ...]
+    every_s: float
+    cv: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+        if not self.parts or min(self.parts) < 0 or sum(self.parts) <= 0 or self.every_s <= 0 or self.cv <= 0:
+            raise InputError("A rate over time needs parts of 0 or more, not all 0, a time and a variation above 0.")
+
+    def times(self, random: Generator) -> Iterator[float]:
+        parts, shape = numpy.array(self.parts) / numpy.mean(self.parts), self.cv**-2
+        ends = numpy.concatenate([[0.0], numpy.cumsum(parts)])
+        around, marks = float(ends[-1]), numpy.arange(len(ends)) * self.every_s
+        for work in _summed(lambda: random.gamma(shape, 1 / (self.rate * self.every_s * shape), CHUNK)):
+            rounds, rest = numpy.divmod(work, around)
+            yield from (rounds * marks[-1] + numpy.interp(rest, ends, marks)).tolist()
 
 
 @dataclass(frozen=True)

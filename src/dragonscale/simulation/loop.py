@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+from dragonscale.simulation.activities import FRESH
 from dragonscale.simulation.fleet import Fleet, Pool
 from dragonscale.simulation.perfetto import RequestRecorder
 from dragonscale.simulation.replica import Replica
@@ -13,7 +14,7 @@ from dragonscale.simulation.replica_state import ARRIVE, DELIVER, END, FAIL, RET
 from dragonscale.simulation.request import Sequence, SimulatedRequest
 from dragonscale.simulation.result import Checkpoint, SimulationOptions, Tally
 from dragonscale.simulation.router import Router
-from dragonscale.simulation.series import FRESH, Series
+from dragonscale.simulation.series import Series
 from dragonscale.simulation.traffic import TrafficSource
 from dragonscale.simulation.watch import ReplicaWatch
 
@@ -31,7 +32,7 @@ class Group:
 
     def __init__(self, pool: Pool, shared: Shared, first_index: int, prefills: bool) -> None:
         self.pool, self.shared, self.prefills = pool, shared, prefills
-        self.router = Router(pool.router)
+        self.router, self.longest = Router(pool.router), pool.longest
         self.parked: list[Sequence] = []
         self.replicas = [Replica(first_index + i, pool, shared, prefills) for i in range(pool.replicas)]
         self.active = list(self.replicas)
@@ -101,7 +102,8 @@ class Simulation:
         total = traffic.requests
         first = int(options.warmup * total)
         last = total - int(options.cooldown * total) if options.cooldown else inf
-        self.fleet, self.options = fleet, options
+        self.fleet, self.options, self.overhead_s = fleet, options, fleet.overhead_s
+        self.context = fleet.context or inf
         self.tally = Tally(options.limits, first, last, options.keep)
         self.kinds = [Tally(limits, first, last, False) for limits in options.classes]
         self.series = Series(SERIES)
@@ -133,8 +135,8 @@ class Simulation:
             if group.pool.autoscale:
                 self._tick(group.pool.autoscale.every_s, place)
 
-    def _push(self, time: float, kind: int, *rest: Any) -> None:
-        heapq.heappush(self.shared.heap, (time, kind, *rest))
+    def _push(self, time: float, kind: int, index: int, key: float = 0, what: Any = None) -> None:
+        heapq.heappush(self.shared.heap, (time, kind, index, key, what))
 
     def _tick(self, time: float, place: int) -> None:
         self.ticks += 1
@@ -142,6 +144,7 @@ class Simulation:
 
     def mark(self) -> tuple[float, float, float, float]:
         """The time, requests finished and their prompts' tokens, output tokens produced, by now."""
+        self.tally.settle()
         emitted = sum(replica.flow(self.now) for _, replica in self.places)
         return self.now, self.tally.finished, self.tally.input_tokens, emitted
 
@@ -152,71 +155,60 @@ class Simulation:
 
     def go(self, progress: Callable[[int], None] | None = None) -> None:
         """Run to the end. `progress` gets the number of finished requests now and then."""
-        heap, until = self.shared.heap, self.options.until_s
-        replicas, pop = self.places, heapq.heappop
+        heap, until, pop = self.shared.heap, self.options.until_s, heapq.heappop
         self.progress = progress
         self._pull()
         while heap:
-            event = pop(heap)
-            now, kind = event[0], event[1]
+            now, kind, index, key, what = pop(heap)
             if now > until:
                 break
             self.now = now
             if kind == END:
-                replica = replicas[event[2]][1]
-                if replica.version == event[3] and replica.busy:
-                    replica.end(now)
+                if what.version == key and what.busy:
+                    what.end(now)
             elif kind == ARRIVE:
-                self._arrive(event[3], event[4], now)
+                if key:
+                    self._pull()
+                self._arrive(what, now)
             elif kind == WAKE:
-                replicas[event[2]][1].look(now)
-            else:
-                self._rare(event, now)
+                what.look(now)
+            elif kind == DELIVER:
+                self._deliver(*what, now)
+            elif kind == FAIL:
+                self._fail(index, key, now)
+            elif kind == RETURN:
+                group, replica = self.places[index]
+                group.starting -= key
+                group.open(replica, now)
+            elif kind == SCALE:
+                self._scale(index, now)
         self.now = (
             until if self.outstanding and until < inf else max(self.tally.last_end_s, self.tally.last_arrival_s, 0.0)
         )
         self._close()
 
-    def _rare(self, event: tuple[Any, ...], now: float) -> None:
-        kind = event[1]
-        if kind == DELIVER:
-            self._deliver(event[4], event[5], event[6], now)
-        elif kind == FAIL:
-            self._fail(event[2], event[3], now)
-        elif kind == RETURN:
-            group, replica = self.places[event[2]]
-            if event[3]:
-                group.starting -= 1
-            group.open(replica, now)
-        elif kind == SCALE:
-            self._scale(event[2], now)
-
     def _pull(self) -> None:
         """Put the next arrival of an open stream into the calendar."""
         request = next(self.arrivals, None)
         if request is not None:
-            self._schedule(request, True)
+            heapq.heappush(self.shared.heap, (request.arrival_s + self.overhead_s, ARRIVE, request.number, 1, request))
 
-    def _schedule(self, request: SimulatedRequest, streamed: bool) -> None:
-        event = (request.arrival_s + self.fleet.overhead_s, ARRIVE, request.number, request, streamed)
-        heapq.heappush(self.shared.heap, event)
-
-    def _arrive(self, request: SimulatedRequest, streamed: bool, now: float) -> None:
-        if streamed:
-            self._pull()
+    def _arrive(self, request: SimulatedRequest, now: float) -> None:
         tally = self.tally
         if self.kinds:
+            request = request._replace(number=tally.arrived)  # calls of sessions are made in another order
             self.kinds[request.kind].arrive(request)
         if tally.arrive(request):
+            self.shared.log.settle()
+            tally.open = request.number == tally.first
             self.marks[request.number] = self.mark()
         if tally.arrived >= self.next_arrived:
             self.next_arrived += self.look_every
             self.checkpoints.append(self._books(now))
-        pool, limit = self.fleet.pool, self.fleet.queue_limit
-        longest = request.input_tokens + request.output_tokens - 1
-        if self.fleet.context is not None and longest >= self.fleet.context:
+        limit, longest = self.fleet.queue_limit, request.input_tokens + request.output_tokens - 1
+        if longest >= self.context:
             self._refuse(request, BEYOND_CONTEXT, now)
-        elif longest > pool.longest:
+        elif longest > self.serve.longest:
             self._refuse(request, TOO_LONG, now)
         elif limit is not None and self._full(limit):
             self._refuse(request, QUEUE_FULL, now)
@@ -235,7 +227,7 @@ class Simulation:
         return waiting >= limit and all(replica.busy or replica.waiting for replica in active)
 
     def _route(self, sequence: Sequence, now: float) -> None:
-        if sequence.context > self.front.pool.longest:
+        if sequence.context > self.front.longest:
             self._refuse(sequence.request, TOO_LONG, now)
         else:
             self.front.route(sequence, now)
@@ -248,31 +240,33 @@ class Simulation:
 
     def _follow(self, request: SimulatedRequest, now: float) -> None:
         """Whoever had this request may send another."""
-        another = self.after(request, now)
+        another = self.after(request, now) if self.after is not None else None
         if another is not None:
-            self._schedule(another, False)
+            self._push(another.arrival_s + self.overhead_s, ARRIVE, another.number, 0, another)
 
     def _finished(self, sequence: Sequence, replica: Replica, now: float) -> None:
-        self.tally.finish(sequence, now, replica.index)
+        tally, shared = self.tally, self.shared
+        tally.finish(sequence, now, replica.index)
         if self.kinds:
             self.kinds[sequence.request.kind].finish(sequence, now, replica.index)
-        if len(self.series.busy) > FRESH:
-            self.series.settle()
-        if self.tally.finished >= self.next_finished:
+        if len(shared.log.rows) > FRESH or len(shared.log.queues) > FRESH:
+            shared.log.settle()
+        if tally.finished >= self.next_finished:
             self.next_finished += self.look_every
             self.departures.append(self._books(now))
             if self.progress is not None:
-                self.progress(self.tally.finished)
-        if self.shared.recorder is not None:
-            self.shared.recorder.request(sequence, replica.index, now)
-        self._follow(sequence.request, now)
+                self.progress(tally.finished)
+        if shared.recorder is not None:
+            shared.recorder.request(sequence, replica.index, now)
+        if self.after is not None:
+            self._follow(sequence.request, now)
 
     def _send(self, sequence: Sequence, replica: Replica, now: float) -> None:
         """A prompt's cache leaves a prefill replica, after those it is sending already."""
         free = max(self.front.link_free_s.get(replica.index, 0.0), now)
         arrives = free + replica.times.transfer(sequence.context)
         self.front.link_free_s[replica.index] = arrives
-        self._push(arrives, DELIVER, replica.index, sequence.order, sequence, replica, replica.epoch)
+        self._push(arrives, DELIVER, replica.index, sequence.order, (sequence, replica, replica.epoch))
 
     def _deliver(self, sequence: Sequence, source: Replica, epoch: int, now: float) -> None:
         """A cache has arrived; the token that came out of its prefill comes with it."""
@@ -322,3 +316,6 @@ class Simulation:
                     self.series.add("up", replica.since, self.now, 1)
                     if replica.busy and replica.began < self.now:
                         replica.settle(self.now)
+        self.shared.log.settle()
+        for tally in (self.tally, *self.kinds):
+            tally.settle()

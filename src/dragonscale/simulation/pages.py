@@ -22,7 +22,7 @@ class Pages:
         self.capacity = capacity
         self.page = page
         self.sharing = sharing
-        self.private = 0  # pages of single sequences
+        self.room = capacity  # pages available: free ones and those of unused blocks
         self.shared = 0  # pages of blocks in use
         self.idle_pages = 0  # pages of blocks kept for later
         self.refs: dict[Hashable, int] = {}
@@ -32,9 +32,9 @@ class Pages:
         self.host_pages = 0
 
     @property
-    def room(self) -> int:
-        """Pages available: free ones and those of unused blocks."""
-        return self.capacity - self.private - self.shared
+    def private(self) -> int:
+        """Pages of single sequences."""
+        return self.capacity - self.room - self.shared
 
     def until(self, request: SimulatedRequest, blocks: int) -> int:
         """Whole pages in so many leading blocks of a prompt."""
@@ -77,15 +77,15 @@ class Pages:
             else:
                 self.host.move_to_end(name)
                 self.refs[name] = 1
-                self.shared += self.host[name]
+                self._share(self.host[name])
         sequence.held = far
         sequence.private = -(-tokens // self.page) - (self.until(request, far) if far else 0)
         self.take(sequence.private)
 
     def take(self, pages: int) -> None:
         """Give pages to a sequence, from unused blocks if need be."""
-        self.private += pages
-        while self.private + self.shared + self.idle_pages > self.capacity:
+        self.room -= pages
+        while self.idle_pages > self.room:
             name, size = self.idle.popitem(last=False)
             del self.refs[name]
             self.idle_pages -= size
@@ -110,31 +110,35 @@ class Pages:
                 self._hold(name)
             else:
                 self.refs[name] = 1
-                self.shared += size
+                self._share(size)
             sequence.private -= size
-            self.private -= size
+            self.room += size
             sequence.held += 1
 
     def release(self, sequence: Sequence, grown: int) -> None:
         """A sequence leaves: its own pages, `grown` of them taken since it was admitted, are free, its
         blocks unused."""
         request = sequence.request
-        self.private -= sequence.private + grown
+        self.room += sequence.private + grown
         for block in range(sequence.held - 1, -1, -1):
             name = self.name(request, block)
             self.refs[name] -= 1
             if self.refs[name] == 0:
                 size = self.until(request, block + 1) - self.until(request, block)
-                self.shared -= size
+                self._share(-size)
                 self.idle[name] = size
                 self.idle_pages += size
         sequence.private = sequence.held = 0
+
+    def _share(self, pages: int) -> None:
+        self.shared += pages
+        self.room -= pages
 
     def _hold(self, name: Hashable) -> None:
         if self.refs[name] == 0:
             size = self.idle.pop(name)
             self.idle_pages -= size
-            self.shared += size
+            self._share(size)
         self.refs[name] += 1
 
     def _keep(self, name: Hashable, size: int) -> None:

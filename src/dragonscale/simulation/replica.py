@@ -9,13 +9,15 @@ Sequences are not touched meanwhile (see `batch.py`).
 from heapq import heappush
 from math import inf, nextafter
 
-from dragonscale.simulation.admission import admit, can_admit
+from dragonscale.simulation.admission import Chunk, admit, can_admit
 from dragonscale.simulation.replica_state import END, ReplicaState
 from dragonscale.simulation.request import Sequence
 
 
 class Replica(ReplicaState):
     """One replica at work."""
+
+    __slots__ = ()
 
     def predict(self, tokens: int, now: float) -> float:
         """Seconds until a new prompt's first token, if nothing else comes: the iteration in progress, then the prompts
@@ -46,77 +48,81 @@ class Replica(ReplicaState):
         self.count_queue(now)
         first = self.enqueue(sequence)
         self.load += 1
-        self.unprefilled += sequence.unprefilled
+        if not sequence.ready:
+            self.unprefilled += sequence.context
         sequence.seen = 0.0
         if not self.busy:
             self.wake(now)
-            return
-        scheduler = self.scheduler
-        if self.steps > 1 and first and can_admit(self, sequence):
+        elif first and self.steps > 1 and can_admit(self, sequence):
             sequence.seen = self._first_look(now)
             self._cut(int(sequence.seen - self.iterations))
-        elif scheduler.ahead or scheduler.poll > 1:
+        elif self.looks_late:
             sequence.seen = self._first_look(now)
 
     def _first_look(self, now: float) -> float:
         """The number of the first iteration that may take a request which comes now."""
-        first = self.iterations + self._passed(now) + 1 + self.scheduler.ahead
-        return -(-first // self.scheduler.poll) * self.scheduler.poll
+        scheduler = self.scheduler
+        first = self.iterations + self._passed(now) + 1 + scheduler.ahead
+        return first if scheduler.poll == 1 else -(-first // scheduler.poll) * scheduler.poll
 
     def plan(self, now: float) -> None:
         """Decide on the next activity and start it."""
         self.busy = False
         need, preempted = 0, False
-        batch, queries = self.batch, self.queries
-        decodes = len(batch.members)
-        if batch.grows and decodes and (self.waiting or decodes * queries > self.pages.room):
+        batch, pages, members = self.batch, self.pages, self.batch.members
+        if batch.grows and members and (self.waiting or len(members) * self.queries > pages.room):
             need = batch.next_pages()
-            while need > self.pages.room:
+            while need > pages.room:
                 self._preempt(now)
                 preempted = True
                 need = batch.next_pages()
         chunks = self.chunks = admit(self, now, need, preempted) if self.waiting or self.prefilling else []
-        decodes = len(batch.members)
         if chunks:
-            parts = [(tokens, sequence.context - sequence.todo) for sequence, tokens in chunks]
-            if self.beside and decodes:
-                self.steps = 1
-                seconds = self.times.step(decodes, batch.cached, parts, queries)
-                if queries > 1:
-                    seconds += self.times.draft(decodes, batch.cached, queries - 1)
-            else:
-                self.steps = 0
-                seconds = self.times.step(0, 0.0, parts)
-            if self.loading:
-                seconds = max(seconds, self.loading / self.pool.host_tokens_per_s)
-                self.loading = 0
-        elif decodes:
-            self.steps = self._stretch(1 if preempted or not self.shared.leap else None)
-            seconds = batch.seconds(self.steps)
+            seconds = self._beside_prompts(chunks)
+        elif members:
+            steps = batch.steps_to_end() if self.leap and not preempted else 1
+            if self.waiting:
+                look = self.waiting[0].seen - self.iterations
+                if 0 < look < steps:  # a request is looked at
+                    steps = int(look)
+            if batch.grows:
+                steps = batch.growth.steps(batch.step, pages.room, steps)
+            self.steps = steps
+            seconds = batch.seconds(steps)
         else:
             return
         self.busy, self.began = True, now
-        self._take(seconds)
+        self._take(now + seconds)
 
-    def _take(self, seconds: float) -> None:
-        """The activity takes so long; an event for an earlier plan of it is out of date."""
-        self.due = due = self.began + seconds
+    def _beside_prompts(self, chunks: list[Chunk]) -> float:
+        """Seconds of an iteration with these chunks of prompts, beside those who decode where the engine does both."""
+        batch, times, queries = self.batch, self.times, self.queries
+        parts = [(tokens, sequence.context - sequence.todo) for sequence, tokens in chunks]
+        decodes = len(batch.members) if self.beside else 0
+        self.steps = 1 if decodes else 0
+        if decodes:
+            cached = batch.offset + batch.pace * batch.step
+            seconds = times.step(decodes, cached, parts, queries)
+            if queries > 1:
+                seconds += times.draft(decodes, cached, queries - 1)
+        else:
+            seconds = times.step(0, 0.0, parts)
+        if self.loading:
+            seconds = max(seconds, self.loading / self.pool.host_tokens_per_s)
+            self.loading = 0
+        return seconds
+
+    def _take(self, due: float) -> None:
+        """The activity ends then; an event for an earlier plan of it is out of date."""
+        self.due = due
         self.version = version = self.version + 1
-        heappush(self.shared.heap, (due, END, self.index, version))
-
-    def _stretch(self, limit: int | None) -> int:
-        """Decode steps until something happens: a sequence ends, pages run out or a request is looked at."""
-        batch, waiting = self.batch, self.waiting
-        steps = batch.steps_to_end() if limit is None else limit
-        if waiting and waiting[0].seen > self.iterations:
-            steps = min(steps, int(waiting[0].seen - self.iterations))
-        return batch.growth.steps(batch.step, self.pages.room, steps) if batch.grows else steps
+        heappush(self.heap, (due, END, self.index, version, self))
 
     def _cut(self, steps: int) -> None:
         """End a run of decode steps after so many of them."""
         if steps < self.steps:
             self.steps = steps
-            self._take(self.batch.seconds(steps))
+            self._take(self.began + self.batch.seconds(steps))
 
     def look(self, now: float) -> None:
         """Wake up."""
@@ -127,46 +133,46 @@ class Replica(ReplicaState):
     def end(self, now: float) -> None:
         """The activity is over: tokens come out, sequences end, prompts begin to decode; then the next one."""
         steps, chunks = self.steps, self.chunks
-        self._pass(steps, now, now)
-        batch, pages = self.batch, self.pages
-        if steps and batch.ends[0][0] <= batch.step:
+        self._pass(steps, now)
+        if steps and self.batch.ends[0][0] <= self.batch.step:
             self._finish_ended(now)
         for sequence, tokens in chunks:
             sequence.todo -= tokens
             self.unprefilled -= tokens
             self.prefilled += tokens
-            if pages.sharing:
-                pages.publish(sequence, sequence.context - sequence.todo)
+            if self.pages.sharing:
+                self.pages.publish(sequence, sequence.context - sequence.todo)
             if sequence.todo == 0:
                 self._prefilled(sequence, now)
         self.plan(now)
         if self.watched and (now >= self.look_s or not self.busy):
             self.look_s = self.shared.watch.look(self, now)
 
-    def _pass(self, steps: int, last_s: float, now: float) -> None:
-        """The activity, with so many decode steps of which the last ended at `last_s`, is over: count it."""
-        batch, pages, shared, began = self.batch, self.pages, self.shared, self.began
-        padding = len(batch.padding)
-        live, seconds, held, taken = len(batch.members) - padding, now - began, pages.private + pages.shared, 0
-        running = live + len(self.prefilling)
-        self.busy_s += seconds
-        if self.chunks:
-            self.prompt_s += seconds
-            self.prompt_iterations += 1
-        self.iterations += max(steps, 1)
-        self.batched += max(steps, 1) * running  # those who wait for prompts that run alone keep their places
+    def _pass(self, steps: int, now: float) -> None:
+        """The activity, with so many decode steps, is over: count it."""
+        batch, pages, began = self.batch, self.pages, self.began
+        room, since, joined, live = pages.room, batch.last_s, 0, len(batch.members)
+        if batch.padding:
+            live -= len(batch.padding)
         if steps:
-            self.emitted += (batch.pace - padding) * steps
-            taken = batch.advance(steps, began, last_s, live, shared.tally)
-            if taken:
+            self.iterations += steps
+            self.emitted += (batch.pace + live - len(batch.members)) * steps
+            if batch.joiners:
+                joined = batch.first_gaps(began, (now - began) / steps, self.tally)
+            step, batch.last_s = batch.step, now
+            batch.step = step + steps
+            if batch.grows and (taken := batch.growth.advance(step, steps)):
                 pages.take(taken)
-        used = (held + taken / 2) / pages.capacity
-        shared.series.busy += (began, now, running, used)
-        if shared.recorder is not None:
-            shared.recorder.activity(self, now, running, used)
+                room -= taken / 2
+        else:
+            self.iterations += 1
+        running, used = live + len(self.prefilling), 1 - room / pages.capacity
+        self.book((self.index, began, now, steps, 1 if self.chunks else 0, live, running, used, since, joined))
+        if self.recorder is not None:
+            self.recorder.activity(self, now, running, used)
 
     def _finish_ended(self, now: float) -> None:
-        batch = self.batch
+        batch, finish = self.batch, self.shared.finish
         for sequence in batch.ended():
             sequence.produced = sequence.request.output_tokens
             self.load -= 1
@@ -174,7 +180,7 @@ class Replica(ReplicaState):
                 batch.padding.append(sequence)
             else:
                 self.pages.release(sequence, batch.leave(sequence))
-            self.shared.finish(sequence, self, now)
+            finish(sequence, self, now)
         if batch.padding and not batch.live:
             for sequence in batch.padding:
                 self.pages.release(sequence, batch.leave(sequence))
@@ -236,8 +242,11 @@ class Replica(ReplicaState):
     def settle(self, now: float) -> None:
         """Break off the activity: what is done by now is done, an iteration in progress is lost."""
         steps = self._passed(now)
-        self._pass(steps, self.began + self.batch.seconds(steps) if steps else now, now)
-        self.iterations += 1 if steps else 0  # the one that is lost
+        if steps:
+            last_s = self.began + self.batch.seconds(steps)
+            self._pass(steps, last_s)
+            self.began = last_s
+        self._pass(0, now)  # the one that is lost
         self.busy = False
 
     def fail(self, now: float) -> list[Sequence]:

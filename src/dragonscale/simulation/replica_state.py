@@ -7,6 +7,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+from dragonscale.simulation.activities import ActivityLog
 from dragonscale.simulation.batch import Batch
 from dragonscale.simulation.fleet import Pool
 from dragonscale.simulation.pages import Pages
@@ -28,7 +29,7 @@ class Shared:
 
     def __init__(self, tally: Tally, series: Series, seed: int, leap: bool, finish: Leave, send: Leave) -> None:
         self.heap: list[tuple[Any, ...]] = []
-        self.tally, self.series = tally, series
+        self.tally, self.series, self.log = tally, series, ActivityLog(tally, series)
         self.seed, self.leap = seed, leap
         self.finish, self.send = finish, send
         self.recorder: Any = None
@@ -38,6 +39,15 @@ class Shared:
 class ReplicaState:
     """The state of one replica. `prefills` marks one of a prefill pool, which sends its sequences on."""
 
+    # With more than thirty attributes Python looks each up by its name unless they have slots.
+    __slots__ = (
+        *("index", "pool", "shared", "prefills", "times", "scheduler", "static", "beside", "queries", "whole"),
+        *("watermark_pages", "heap", "leap", "tally", "recorder", "book", "book_queue", "looks_late", "waiting"),
+        *("queue_from", "version", "orders", "alive", "draining", "since", "iterations", "emitted", "prefilled"),
+        *("epoch", "watched", "look_s", "pages", "batch", "prefilling", "sending", "busy", "woken", "began", "due"),
+        *("steps", "chunks", "loading", "load", "unprefilled"),
+    )
+
     def __init__(self, index: int, pool: Pool, shared: Shared, prefills: bool = False) -> None:
         scheduler = pool.scheduler
         self.index, self.pool, self.shared, self.prefills = index, pool, shared, prefills
@@ -45,13 +55,15 @@ class ReplicaState:
         self.static, self.beside, self.queries = scheduler.kind == "static", scheduler.beside, scheduler.queries
         self.whole = (scheduler.reserve == "whole" or self.static) and not prefills
         self.watermark_pages = int(scheduler.watermark * pool.pages)
+        self.heap, self.leap, self.tally, self.recorder = shared.heap, shared.leap, shared.tally, shared.recorder
+        self.book, self.book_queue = shared.log.rows.extend, shared.log.queues.extend
+        self.looks_late = scheduler.ahead > 0 or scheduler.poll > 1
         self.waiting: deque[Sequence] = deque()
         self.queue_from = 0.0
         self.version = self.orders = 0  # a version outdates the events of those before it
         self.alive, self.draining = True, False
         self.since = 0.0  # up since
-        self.busy_s = self.prompt_s = self.iterations = self.batched = self.emitted = self.prefilled = 0.0
-        self.prompt_iterations = 0
+        self.iterations = self.emitted = self.prefilled = 0.0
         self.epoch = 0  # how often it died
         self.watched, self.look_s = shared.watch is not None, 0.0  # when it is looked at again, where somebody watches
         self.clear()
@@ -81,7 +93,7 @@ class ReplicaState:
         """Look for work once everything that comes at this moment has come."""
         if not self.busy and self.alive and now < self.woken:
             self.woken = now
-            heapq.heappush(self.shared.heap, (now, WAKE, self.index, self.version))
+            heapq.heappush(self.heap, (now, WAKE, self.index, self.version, self))
 
     def enqueue(self, sequence: Sequence) -> bool:
         """Put a request behind all of its priority and before those of a later one; whether it is the first."""
@@ -95,7 +107,7 @@ class ReplicaState:
     def count_queue(self, now: float) -> None:
         """The queue is about to change: record its length until now."""
         if self.waiting:
-            self.shared.series.add("waiting", self.queue_from, now, len(self.waiting))
+            self.book_queue((self.queue_from, now, len(self.waiting)))
         self.queue_from = now
 
     def join(self, sequence: Sequence) -> None:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 class SimulatedRequest(NamedTuple):
     """One call of the service. Times are seconds since the start of the run; `kind` is the number of its class of
-    traffic, and of those that wait in a replica the one of the smallest `priority` goes first."""
+    traffic, and of those that wait in a replica the one of the smallest `priority` goes first. Requests of one
+    `session` come one after another; -1 is none."""
 
     number: int
     arrival_s: float
@@ -23,33 +24,35 @@ class SimulatedRequest(NamedTuple):
     block_tokens: int = 0
     kind: int = 0
     priority: int = 0
+    session: int = -1
 
 
 class Sequence:
     """A request on its way. `context` is what must be in the cache before the next token: the prompt, and after a loss
     of the cache also the tokens produced so far. `todo` of it is still to be prefilled."""
 
-    produced: int = 0
-    todo: int = 0
-    ready: bool = False  # the context's cache arrives from elsewhere: nothing to prefill
-    cached: int = 0  # tokens of the prompt found in the cache when first admitted
-    private: int = 0  # pages of its own, as of joining
-    held: int = 0  # leading blocks it shares
-    order: int = -1  # admission's number, and its key while it is in the engine
-    joined: int = 0  # step at which it began to decode
-    base: int = 0  # tokens in the cache then
-    left: int = 0  # tokens still to produce then
-    steps: int = 0  # steps that takes
-    growth: float = 1.0  # tokens a step: left / steps
-    start_s: float = -1.0  # first scheduled
-    first_s: float = -1.0  # first token
-    last_s: float = -1.0  # latest token before it left a batch
-    preemptions: int = 0
-    retries: int = 0
-    seen: float = 0.0  # number of the first iteration that may take it
+    __slots__ = (
+        *("request", "context", "produced", "todo", "ready", "cached", "private", "held", "order", "joined", "base"),
+        *("left", "steps", "growth", "start_s", "first_s", "last_s", "preemptions", "retries", "seen"),
+    )
 
     def __init__(self, request: SimulatedRequest) -> None:
         self.request, self.context = request, request.input_tokens
+        self.produced = self.todo = 0
+        self.ready = False  # whether the context's cache arrives from elsewhere: nothing to prefill
+        self.cached = 0  # tokens of the prompt found in the cache when first admitted
+        self.private = 0  # pages of its own, as of joining
+        self.held = 0  # leading blocks it shares
+        self.order = -1  # admission's number, and its key while it is in the engine
+        self.joined = 0  # step at which it began to decode
+        self.base = 0  # tokens in the cache then
+        self.left = 0  # tokens still to produce then
+        self.steps = 0  # steps that takes
+        self.growth: float = 1.0  # tokens a step: left / steps
+        self.start_s = self.first_s = -1.0  # first scheduled; first token
+        self.last_s = -1.0  # latest token before it left a batch
+        self.preemptions = self.retries = 0
+        self.seen = 0.0  # number of the first iteration that may take it
 
     @property
     def unprefilled(self) -> int:

@@ -57,7 +57,7 @@ class SimulationOptions:
 
 LATENCIES = ("queue_s", "ttft_s", "tpot_s", "itl_s", "e2e_s")
 BY_REQUEST = ("queue_s", "ttft_s", "e2e_s", "tpot_s")
-"""Latencies that a request has once. One that has none is counted as negative."""
+"""Latencies that a request has once."""
 
 
 class ServedRequest(NamedTuple):
@@ -83,10 +83,10 @@ class Tally:
     def __init__(self, limits: dict[str, float], first: int, last: float, keep: bool) -> None:
         self.limits, self.short_s, self.short_gaps = limits, limits.get("itl_s", 0.0), 0.0
         self.first, self.last = first, last
-        self.open = first == 0
+        self.open = first == 0  # whether the measured part has begun and is not over
         self._times = {name: Histogram() for name in LATENCIES}
         self.gaps = self._times["itl_s"]
-        self._add_gap, self._rows = self.gaps.fresh.extend, list[float]()  # kept until they are counted together
+        self._add_gap, self.rows = self.gaps.fresh.extend, list[float]()  # of ended requests, counted together later
         self.served: list[ServedRequest] | None = [] if keep else None
         self.arrived = self.finished = self.measured = self.turned_away = self.good = 0
         self.met = dict.fromkeys(limits, 0)
@@ -101,17 +101,30 @@ class Tally:
     @property
     def times(self) -> dict[str, Histogram]:
         """The distribution of each latency."""
-        self._settle()
+        self.settle()
         return self._times
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Count what was kept."""
         self.gaps.settle()
-        columns = numpy.array(self._rows).reshape(-1, len(BY_REQUEST)).T
-        self._rows.clear()
-        for name, values in zip(BY_REQUEST, columns, strict=True):
-            known = values[values >= 0]
+        number, arrival, inputs, outputs, start, first, end = numpy.array(self.rows, float).reshape(-1, 7).T
+        self.rows.clear()
+        self.input_tokens += int(inputs.sum())
+        self.output_tokens += int(outputs.sum())
+        self.all_e2e_s += float((end - arrival).sum())
+        own = (number >= self.first) & (number < self.last)
+        tpot = (end - first) / numpy.maximum(outputs - 1, 1)
+        taken = {"queue_s": start - arrival, "ttft_s": first - arrival, "tpot_s": tpot, "e2e_s": end - arrival}
+        for name in BY_REQUEST:
+            known = taken[name][own & (outputs > 1) if name == "tpot_s" else own]
             self._times[name].add_all(known, numpy.ones_like(known))
+        good = own
+        for name, limit in self.limits.items():
+            met = own & (taken[name if name in taken else "tpot_s"] <= limit)
+            self.met[name] += int(met.sum())
+            good = good & met
+        self.measured += int(own.sum())
+        self.good += int(good.sum())
 
     def gap(self, seconds: float, weight: float) -> None:
         """So many times, this long from one token to the next."""
@@ -119,6 +132,12 @@ class Tally:
             self._add_gap((seconds, weight))
             if seconds <= self.short_s:
                 self.short_gaps += weight
+
+    def count_gaps(self, seconds: numpy.ndarray, weights: numpy.ndarray) -> None:
+        """Many gaps between tokens, each so many times."""
+        if self.open:
+            self.gaps.add_all(seconds, weights)
+            self.short_gaps += float(weights[seconds <= self.short_s].sum())
 
     def token(self, sequence: Sequence, now: float) -> None:
         """A sequence's token that no decode step made: the one that comes out of a prefill."""
@@ -132,11 +151,7 @@ class Tally:
         """A request has come; whether the measured part begins or ends with it."""
         self.arrived += 1
         self.last_arrival_s = request.arrival_s
-        number = request.number
-        if number == self.first or number == self.last:
-            self.open = number == self.first
-            return True
-        return False
+        return request.number in (self.first, self.last)
 
     def refuse(self, request: SimulatedRequest, reason: str) -> None:
         """A request cannot be served."""
@@ -146,29 +161,15 @@ class Tally:
     def finish(self, sequence: Sequence, now: float, replica: int) -> None:
         """A request has its last token."""
         request = sequence.request
-        arrival, output = request.arrival_s, request.output_tokens
         self.finished += 1
         self.last_end_s = now
-        self.input_tokens += request.input_tokens
-        self.output_tokens += output
-        self.all_e2e_s += now - arrival
-        if not self.first <= request.number < self.last:
-            return
-        self.measured += 1
-        ttft = sequence.first_s - arrival
-        tpot = (now - sequence.first_s) / (output - 1) if output > 1 else 0.0
-        self._rows += (sequence.start_s - arrival, ttft, now - arrival, tpot if output > 1 else -1.0)
-        if len(self._rows) >= FRESH or len(self.gaps.fresh) >= FRESH:
-            self._settle()
-        met: list[str] = []
-        if self.limits:
-            own = {"ttft_s": ttft, "tpot_s": tpot, "itl_s": tpot, "e2e_s": now - arrival}
-            met = [name for name, limit in self.limits.items() if own[name] <= limit]
-        self.good += len(met) == len(self.limits)
-        for name in met:
-            self.met[name] += 1
-        if self.served is not None:
-            times_s = (sequence.start_s - arrival, ttft, tpot, now - arrival)
+        self.rows += (*request[:4], sequence.start_s, sequence.first_s, now)
+        if len(self.rows) >= FRESH:
+            self.settle()
+        if self.served is not None and self.first <= request.number < self.last:
+            arrival, first = request.arrival_s, sequence.first_s
+            tpot = (now - first) / (request.output_tokens - 1) if request.output_tokens > 1 else 0.0
+            times_s = (sequence.start_s - arrival, first - arrival, tpot, now - arrival)
             tries = (sequence.preemptions, sequence.retries)
             self.served.append(ServedRequest(*request[:4], sequence.cached, *times_s, *tries, replica))
 

@@ -18,7 +18,6 @@ class Series:
     def __init__(self, names: tuple[str, ...]) -> None:
         self.width = FIRST_WIDTH_S
         self.areas = {name: numpy.zeros(BINS) for name in names}
-        self.busy: list[float] = []  # from start to end so many requests and this part of the cache; the next …
         self._fresh: dict[str, list[float]] = {name: [] for name in names}  # start, end, value; start, end, …
 
     def add(self, name: str, start: float, end: float, value: float) -> None:
@@ -31,29 +30,29 @@ class Series:
 
     def settle(self) -> None:
         """Put what was added since the last time into bins."""
-        if self.busy:
-            start, end, running, pages = numpy.array(self.busy).reshape(-1, 4).T
-            self.busy.clear()
-            for name, value in (("busy", numpy.ones_like(start)), ("running", running), ("pages", pages)):
-                self._spread(name, start, end, value)
         for name, fresh in self._fresh.items():
             if fresh:
-                self._spread(name, *numpy.array(fresh).reshape(-1, 3).T)
+                start, end, value = numpy.array(fresh).reshape(-1, 3).T
+                self.spread(start, end, **{name: value})
                 fresh.clear()
 
-    def _spread(self, name: str, start: numpy.ndarray, end: numpy.ndarray, value: numpy.ndarray) -> None:
+    def spread(self, start: numpy.ndarray, end: numpy.ndarray, **values: numpy.ndarray) -> None:
+        """Quantities that held these values from start to end, many at once."""
         while end.max() > self.width * BINS:
             for each, bins in self.areas.items():
                 self.areas[each] = numpy.append(bins.reshape(-1, 2).sum(1), numpy.zeros(BINS // 2))
             self.width *= 2
-        bins, width = self.areas[name], self.width
+        width = self.width
         last = numpy.minimum((end / width).astype(int), BINS - 1)
         first = numpy.minimum((start / width).astype(int), last)
-        bins += numpy.bincount(last, value * (end - numpy.maximum(start, last * width)), BINS)
-        cut = first < last
-        bins += numpy.bincount(first[cut], (value * ((first + 1) * width - start))[cut], BINS)
-        for place in numpy.flatnonzero(last > first + 1):
-            bins[first[place] + 1 : last[place]] += value[place] * width
+        cut, across = first < last, numpy.flatnonzero(last > first + 1)
+        in_first, in_last = ((first + 1) * width - start)[cut], end - numpy.maximum(start, last * width)
+        for name, value in values.items():
+            bins = self.areas[name]
+            bins += numpy.bincount(last, value * in_last, BINS)
+            bins += numpy.bincount(first[cut], value[cut] * in_first, BINS)
+            for place in across:
+                bins[first[place] + 1 : last[place]] += value[place] * width
 
     def area(self, name: str) -> float:
         """Value x seconds over the whole run."""

@@ -39,8 +39,8 @@ class Pairs:
 class TrafficClass:
     """Sessions that come by `arrivals`, each of `turns` turns on average with a pause of `think_s` before the next
     (exponential), each turn of `calls` calls with `pause_s` of tools between them; both numbers are geometric. A turn
-    adds `prompt` tokens (or those of `pairs`, with their outputs), what a tool says `result`. A session ends before its
-    prompt and output exceed `most` tokens."""
+    adds `prompt` tokens (or those of `pairs`, with their outputs; of `later` after the first), what a tool says
+    `result`; the first comes after its prefix. A session ends before its prompt and output exceed `most` tokens."""
 
     arrivals: Arrivals
     prompt: Lengths
@@ -53,6 +53,7 @@ class TrafficClass:
     prefixes: Prefixes | None = None
     priority: int = 0
     pairs: Pairs | None = None
+    later: Pairs | None = None
     most: int = 1_000_000
 
     def __post_init__(self) -> None:
@@ -71,15 +72,17 @@ class _Kind:
         self.times = one.arrivals.times(stream(0))
         self.prompts, self.outputs = one.prompt.draw(stream(1)), one.output.draw(stream(2))
         self.pairs = one.pairs.draw(stream(1)) if one.pairs is not None else None
+        self.later = one.later.draw(stream(6)) if one.later is not None else self.pairs
         self.results = one.result.draw(stream(3))
         self.groups = one.prefixes.draw(stream(4)) if one.prefixes is not None else None
         self.random = stream(5)
         self.shares = one.turns > 1 or one.calls > 1
 
-    def body(self, prompt: bool) -> tuple[int, int]:
+    def body(self, prompt: bool, first: bool) -> tuple[int, int]:
         """New tokens of a call, and its output."""
-        if self.pairs is not None and prompt:
-            return next(self.pairs)
+        pairs = self.pairs if first else self.later
+        if pairs is not None and prompt:
+            return next(pairs)
         return next(self.prompts if prompt else self.results), next(self.outputs)
 
     def begin(self) -> Iterator[tuple[float, int, "_Session"]]:
@@ -106,9 +109,9 @@ class _Session:
     def call(self, numbers: Iterator[int], time: float, prompt: bool) -> SimulatedRequest | None:
         """Its next call; none where it would be too long, or no number is left."""
         kind, prefix = self.kind, self.kind.one.prefixes
-        new, output = kind.body(prompt)
+        new, output = kind.body(prompt, not self.said)
         whole = prefix.tokens // BLOCK * BLOCK if prefix is not None and self.group >= 0 else 0
-        tokens = self.said + new if self.said else max(new, whole + 1)
+        tokens = (self.said or whole) + new
         too_long = tokens + output > kind.one.most and self.said
         if too_long or (number := next(numbers, None)) is None:
             return None
@@ -118,7 +121,7 @@ class _Session:
         own = range(self.base * SPAN + len(common), self.base * SPAN + -(-tokens // BLOCK)) if kind.shares else ()
         blocks = (*common, *own)
         size = BLOCK if blocks else 0
-        return SimulatedRequest(number, time, tokens, output, blocks, size, kind.number, kind.one.priority)
+        return SimulatedRequest(number, time, tokens, output, blocks, size, kind.number, kind.one.priority, self.base)
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ class Mixed:
         def numbered(session: _Session, time: float, prompt: bool) -> SimulatedRequest | None:
             request = session.call(numbers, time, prompt)
             if request is not None and session.kind.shares:
-                under_way[request.number] = session
+                under_way[request.session] = session
             return request
 
         def first() -> Iterator[SimulatedRequest]:
@@ -147,7 +150,7 @@ class Mixed:
                 yield request
 
         def after(request: SimulatedRequest, now: float) -> SimulatedRequest | None:
-            session = under_way.pop(request.number, None)
+            session = under_way.pop(request.session, None)
             prompt, wait = session.kind.pause() if session is not None else (True, -1.0)
             return None if session is None or wait < 0 else numbered(session, now + wait, prompt)
 

@@ -65,17 +65,18 @@ def _throughput(run: Simulation) -> Throughput:
 
 
 def _use(replica: Replica) -> ReplicaUse:
+    busy_s, prompt_s, prompt_iterations, batched = replica.shared.log.of(replica.index)
     return ReplicaUse(
         replica.index,
         "prefill" if replica.prefills else "serve",
-        replica.busy_s,
-        replica.prompt_s,
-        replica.prompt_iterations,
+        busy_s,
+        prompt_s,
+        round(prompt_iterations),
         round(replica.iterations),
-        _over(replica.batched, replica.iterations),
+        _over(batched, replica.iterations),
         round(replica.prefilled),
         round(replica.emitted),
-        replica.pages.private + replica.pages.shared,
+        replica.pages.capacity - replica.pages.room,
         replica.pages.idle_pages,
         replica.due,
     )
@@ -105,13 +106,18 @@ def _class(tally: Tally) -> ClassResult:
 
 
 def _pool_use(replicas: list[Replica]) -> PoolUse:
-    scheduler = replicas[0].scheduler
-    filled = _over(sum(one.prefilled for one in replicas), sum(one.prompt_iterations for one in replicas))
+    scheduler, log = replicas[0].scheduler, replicas[0].shared.log
+    busy_s, prompt_s, prompt_iterations, _ = map(sum, zip(*(log.of(one.index) for one in replicas), strict=True))
+    filled = _over(sum(one.prefilled for one in replicas), prompt_iterations)
     return PoolUse(
-        _over(sum(one.prompt_s for one in replicas), sum(one.busy_s for one in replicas)),
-        _over(sum(one.batched for one in replicas), sum(one.iterations for one in replicas)) / scheduler.sequences,
+        _over(prompt_s, busy_s),
+        _mean_batch(replicas) / scheduler.sequences,
         min(filled / scheduler.tokens, 1.0),
     )
+
+
+def _mean_batch(replicas: list[Replica]) -> float:
+    return _over(sum(one.shared.log.of(one.index)[3] for one in replicas), sum(one.iterations for one in replicas))
 
 
 def report(run: Simulation) -> SimulationResult:
@@ -137,7 +143,7 @@ def report(run: Simulation) -> SimulationResult:
         throughput=_throughput(run),
         utilisation=_over(series.area("busy"), up),
         kv_occupancy=_over(series.area("pages"), up),
-        mean_batch=_over(sum(r.batched for r in decoding), sum(r.iterations for r in decoding)),
+        mean_batch=_mean_batch(decoding),
         mean_running=_over(series.area("running"), end),
         mean_waiting=_over(series.area("waiting"), end),
         cache_hit_rate=_over(tally.cached_tokens, tally.prompt_tokens),

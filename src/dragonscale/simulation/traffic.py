@@ -27,8 +27,8 @@ class TrafficSource(Protocol):
         """How many requests there are in all."""
         ...
 
-    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:
-        """Requests in order of arrival that come by themselves, and the one that follows when another ends."""
+    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After | None]:
+        """Requests in order of arrival that come by themselves, and the one that follows when another ends, if any."""
         ...
 
 
@@ -90,12 +90,14 @@ class OpenLoop:
     def __post_init__(self) -> None:
         _check_count(self.requests)
 
-    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:
+    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], None]:
         """Requests in order of arrival; none follow."""
         times = self.arrivals.times(numpy.random.default_rng((seed, 0)))
         bodies = _bodies(self.prompt, self.output, self.prefixes, seed)
-        stream = map(SimulatedRequest._make, zip(count(), times, *bodies, repeat(0), repeat(0), strict=False))
-        return islice(stream, self.requests), lambda _request, _now: None
+        stream = map(
+            SimulatedRequest._make, zip(count(), times, *bodies, repeat(0), repeat(0), repeat(-1), strict=False)
+        )
+        return islice(stream, self.requests), None
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,9 @@ class Replay:
         if self.speed <= 0:
             raise InputError(f"A trace cannot be replayed at {self.speed} times its speed.")
 
-    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:  # noqa: ARG002
+    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], None]:  # noqa: ARG002
         stream = (request._replace(arrival_s=request.arrival_s / self.speed) for request in self.read())
-        return islice(stream, self.requests), lambda _request, _now: None
+        return islice(stream, self.requests), None
 
     def first(self, requests: int) -> "Replay":
         """No more than so many of them."""

@@ -39,7 +39,7 @@ class ReplicaWatch:
         if replica.index >= self.most:
             return float("inf")
         pages = replica.pages
-        used = (pages.private + pages.shared) / pages.capacity
+        used = 1 - pages.room / pages.capacity
         running = replica.batch.live + len(replica.prefilling)
         looks = self.looks.setdefault(replica.index, [])
         looks.append(ReplicaLook(now, running, len(replica.waiting), used, replica.emitted))

@@ -63,7 +63,7 @@ def illegal_words(job: Job, plan: Plan) -> list[str]:
         return [f"stack {name} does not run on {chip.title}: it runs on {runs}; take --stack auto"]
     if lacking := uncomputed(name, row, job.model):
         return [f"{lacking}; take --stack auto"]
-    found = _formats(chip, name, row, plan.dtype)
+    found = _formats(chip, name, row, plan.dtype) or _experts_in(name, row, job.model, plan.dtype)
     found += [_no_axis(name, row, plan, axis) for axis in AXES if not _has_axis(row, plan, axis)]
     found += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, job.experts > 0)]
     return found
@@ -74,6 +74,13 @@ def uncomputed(name: str, row: Legality, model: Transformer) -> str:
     functions = {op.function for section in model.program().sections for op in section.ops}
     missing = sorted(functions.difference(row.functions)) if row.functions else []
     return f"stack {name} does not compute {' and '.join(missing)} of {model.name} yet" if missing else ""
+
+
+def _experts_in(name: str, row: Legality, model: Transformer, dtype: str) -> list[str]:
+    """That a stack does not multiply a model's experts in a format; empty if it does, or there are none."""
+    if dtype not in row.dense_formats or not any("e" in section.dims for section in model.program().sections):
+        return []
+    return [f"stack {name} does not multiply experts in {dtype} yet; take dtype=bf16"]
 
 
 def _formats(chip: Chip, name: str, row: Legality, dtype: str) -> list[str]:
@@ -191,6 +198,8 @@ def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
             f"stack {name} has equal stages, and {layers} layers do not divide over pipe={plan.pipe}{chunks}; "
             f"take pipe={near}"
         )
+    if row.one_kind and (why := unlike_stages(name, plan, job.model)):
+        found.append(why)
     if layers_of(plan.offload) and plan.remat != "none":
         found.append(f"stack {name} recomputes nothing beside offload={plan.offload}; take remat=none")
     if layers_of(plan.offload) >= layers:
@@ -242,14 +251,21 @@ def unrunnable(plan: Plan, model: Transformer | None = None) -> str:
             return refused("dragonscale", row, plan, word)
     if model is None:
         return ""
+    if dense := _experts_in("dragonscale", row, model, plan.dtype):
+        return dense[0]
+    return unlike_stages("dragonscale", plan, model) or uncomputed("dragonscale", row, model)
+
+
+def unlike_stages(name: str, plan: Plan, model: Transformer) -> str:
+    """That a stack whose stages are all of one kind of layer cannot deal a model's layers; empty if it can."""
     order, chunks = model.program().order, plan.pipe * plan.virtual
     most = longest_run(order)[1].times
     if plan.pipe > 1 and plan.layout != "even" and most < len(order):
-        return f"stack dragonscale has layout={plan.layout} where all layers are alike; take layout=even"
+        return f"stack {name} has layout={plan.layout} where all layers are alike; take layout=even"
     if plan.pipe > 1 and most + 2 * (plan.layout == "ends") < chunks:
         kind = f"stages of one kind of layer, and the longest run of equal ones has {most}, fewer than {chunks}"
-        return f"stack dragonscale has {kind} chunks; take pipe x virtual of at most {most}"
-    return uncomputed("dragonscale", row, model)
+        return f"stack {name} has {kind} chunks; take pipe x virtual of at most {most}"
+    return ""
 
 
 def read_ranks(plan: Plan, given: frozenset[str], stack: str, chips: str) -> tuple[Plan, str]:

@@ -65,6 +65,8 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sets of modules that a search offers in place of selective recomputation, of a stack that goes by modules."""
     functions: tuple[str, ...] = ()
     """The functions of models' programs that it computes; none: it has every model."""
+    dense_formats: tuple[str, ...] = ()
+    """Formats that it does not multiply experts in."""
     one_kind: bool = False
     """Whether all stages are alike: of one kind of layer, or of one pattern of them."""
     slices_experts: bool = True

@@ -1,8 +1,8 @@
 """A server for the chaos test, in a process of its own: the real front over two workers, whose engines check that no
 page and no slot is lost after each step.
 
-    python -m tests.runtime.serve.chaos_server MODEL ROLES SEQUENCES QUEUE UNREAD_BYTES (the server: prints its port)
-    python -m tests.runtime.serve.chaos_server FD                                       (a worker, started by the front)
+    python -m tests.runtime.serve.chaos_server MODEL ROLES SEQUENCES QUEUE UNREAD_BYTES PORT RECORD (prints its port)
+    python -m tests.runtime.serve.chaos_server FD                              (a worker, started by the front)
 
 MODEL is `tiny`, or `hash` for a device that computes no model but where a wrong page, position or slot gives another
 token: the engine around it is the same, and starts in a second.
@@ -66,13 +66,14 @@ def len_of_prompt(request: Any) -> int:
     return len(request.prompt)
 
 
-async def serve(model: str, roles: str, sequences: int, queue: int, unread: int) -> None:
+async def serve(model: str, roles: str, sequences: int, queue: int, unread: int, port: int, record: str) -> None:
+    from dragonscale.app.run.serve_traffic import TrafficRecord
     from dragonscale.runtime.server.front import ServingFront
     from dragonscale.runtime.server.http import build_app, serve_http
     from dragonscale.runtime.server.routes import HttpSettings
     from dragonscale.runtime.server.text import plain_text
 
-    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", port), backlog=1024) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)  # who does not read is soon noticed
         (Path(folder) / "config.json").write_text(json.dumps(CONFIG))
         order = WorkerOrder(
@@ -87,7 +88,8 @@ async def serve(model: str, roles: str, sequences: int, queue: int, unread: int)
             cpu=1,
         )
         orders = [replace(order, role=role) for role in roles.split(",")]
-        front = ServingFront(orders, queue=queue, module="tests.runtime.serve.chaos_server")
+        seen = TrafficRecord(record) if record else None
+        front = ServingFront(orders, queue=queue, record=seen, module="tests.runtime.serve.chaos_server")
         await front.start()
         print(listener.getsockname()[1], flush=True)
         said = HttpSettings("tiny", LENGTH, VOCABULARY, unread_bytes=unread, grace_s=5, log=lambda _: None)
@@ -97,4 +99,6 @@ async def serve(model: str, roles: str, sequences: int, queue: int, unread: int)
 
 if __name__ == "__main__":
     first, *others = sys.argv[1:]
-    sys.exit(asyncio.run(serve(first, others[0], *map(int, others[1:]))) if others else main(int(first), checked))
+    sys.exit(
+        asyncio.run(serve(first, others[0], *map(int, others[1:5]), others[5])) if others else main(int(first), checked)
+    )

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dragonscale.errors import InputError
 from dragonscale.runtime.serve.requests import Emitted, GenerateRequest, TokenLogprob
 from dragonscale.runtime.server.front import Overfull
 from dragonscale.runtime.server.http import build_app, serve_http
@@ -21,6 +22,12 @@ class EchoFront:
     def __init__(self, pace: float = 0.0, most: int = 10_000) -> None:
         self.pace, self.most, self.why = pace, most, ""
         self.open, self.cancelled, self.seen = 0, 0, []
+
+    def check_room(self, count: int) -> None:
+        if count > self.most:
+            raise InputError(f"{count} are more than {self.most}.")
+        if self.open + count > self.most:
+            raise Overfull(2.5)
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[Emitted]:
         if self.open >= self.most:

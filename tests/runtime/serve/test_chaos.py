@@ -36,8 +36,10 @@ KINDS = ("answers", "429", "gone", "stopped waiting", "malformed", "too long")
 
 
 @contextmanager
-def chaos_server(model: str, roles: str, sequences: int, queue: int) -> Iterator[tuple[str, int]]:
-    """The address of a server, and its process."""
+def chaos_server(
+    model: str, roles: str, sequences: int, queue: int, port: int = 0, record: Path | str = ""
+) -> Iterator[tuple[str, int]]:
+    """The address of a server, and its process; one that was killed has ended already."""
     paths = os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])
     command = [
         sys.executable,
@@ -48,16 +50,18 @@ def chaos_server(model: str, roles: str, sequences: int, queue: int) -> Iterator
         str(sequences),
         str(queue),
         "4000",
+        str(port),
+        str(record),
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": paths})
     try:
         assert process.stdout is not None
         assert select.select([process.stdout], [], [], 300)[0], "the server did not start"
-        port = process.stdout.readline().decode().strip()
-        assert port, "the server ended at its start"
-        yield f"http://127.0.0.1:{port}", process.pid
+        listens = process.stdout.readline().decode().strip()
+        assert listens, "the server ended at its start"
+        yield f"http://127.0.0.1:{listens}", process.pid
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) in (0, -signal.SIGTERM)
+        assert process.wait(60) in (0, -signal.SIGTERM, -signal.SIGKILL)
     finally:
         process.kill()
         process.wait()
@@ -234,6 +238,35 @@ def test_rude_clients_and_a_killed_worker(roles: str) -> None:
         asyncio.run(rude.run(16, 0.8, process, kill=True))
         at_rest(client, restarts=1)
         assert all(rude.seen[kind] for kind in KINDS), rude.seen
+
+
+def gone(workers: list[int]) -> bool:
+    """Whether processes end within some seconds."""
+    until = time.monotonic() + 20
+    while (left := any(Path(f"/proc/{one}").exists() for one in workers)) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not left
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_server_killed_at_any_instant_leaves_nothing_behind(kills: int, tmp_path: Path) -> None:
+    """Its workers end, its pages are gone from shared memory, what it recorded is whole lines, and the next one takes
+    the same port and answers."""
+    chance, port, record = random.Random(kills), 0, tmp_path / "seen.jsonl"
+    asked, short = {"prompt": PROMPTS[1], "max_tokens": MOST}, {"prompt": "a", "max_tokens": 2}
+    for _ in range(kills):
+        with chaos_server("hash", "prefill,decode", 3, 2, port, record) as (url, process):
+            workers, port = workers_of(process), int(url.rpartition(":")[2])
+            with httpx.Client(base_url=url, timeout=60) as client:
+                assert (client.get("/ready").status_code, len(workers)) == (200, 2)
+                assert [client.post("/v1/completions", json=short).status_code for _ in range(3)] == [200] * 3
+                with client.stream("POST", "/v1/completions", json=asked | {"stream": True}) as said:
+                    assert said.status_code == 200
+                    time.sleep(chance.random() * 0.1)
+                    os.kill(process, signal.SIGKILL)
+        assert gone(workers)
+        assert not list(Path("/dev/shm").glob(f"dragonscale-{process}-pages-*"))
+        assert len([json.loads(line) for line in record.read_text().splitlines()]) >= 3
 
 
 @pytest.mark.slow

@@ -102,6 +102,8 @@ def test_too_many_are_refused_and_those_who_leave_make_room(wait: Wait, fronts: 
 
     async def run() -> None:
         flights = [front.generate(asked(f"f{i}", length=200)) for i in range(front.most)]
+        with pytest.raises(InputError, match=f"{front.most + 1} prompts times choices"):
+            front.check_room(front.most + 1)
         with pytest.raises(Overfull, match="full") as refused:
             front.generate(asked("more"))
         assert 1 <= refused.value.retry_after <= 60

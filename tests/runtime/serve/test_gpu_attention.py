@@ -137,20 +137,20 @@ def test_chunks_of_prompts(how: Scoring) -> None:
 @pytest.mark.parametrize(("tokens", "splits"), [(1, 2), pytest.param(20, 1, marks=pytest.mark.slow)])
 def test_matmuls_of_few_tokens(tokens: int, splits: int) -> None:
     x, weight = normal(1, tokens, 64), normal(2, 64, 40)
-    found = skinny_matmul(x, weight, MatmulTile(16, 16, splits), interpret=True)
+    found = skinny_matmul(x, weight, MatmulTile(16, 16, splits), interpret=True).sum(0)
     numpy.testing.assert_allclose(found, x @ weight, atol=1e-4)
 
 
 def test_matmuls_with_int8_weights() -> None:
     """Four columns are read as a word, and their results go to their own places."""
     x, weight = normal(1, 3, 64), (40 * normal(2, 64, 128)).astype(jnp.int8)
-    found = skinny_matmul(x, weight, MatmulTile(64, 16, 2), interpret=True)
+    found = skinny_matmul(x, weight, MatmulTile(64, 16, 2), interpret=True).sum(0)
     numpy.testing.assert_allclose(found, x @ weight.astype(jnp.float32), atol=1e-2)
 
 
 def test_which_einsums_are_such_matmuls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only of few tokens, whose weight's leading dims are summed over; anything else is left to XLA."""
-    monkeypatch.setattr("dragonscale.runtime.serve.gpu_matmul.skinny_matmul", lambda x, w, _: x @ w)
+    monkeypatch.setattr("dragonscale.runtime.serve.gpu_matmul.skinny_matmul", lambda x, w, *_: (x @ w)[None])
     x, weight = normal(1, 1, 3, 4, 64).astype(jnp.bfloat16), normal(2, 4, 64, 32).astype(jnp.bfloat16)
     found = few_tokens("abcd,cde->abe", x, weight)
     assert found is not None
@@ -185,6 +185,10 @@ def test_routing_of_few_tokens(routing: Routing, correction: float | None) -> No
     logits, x = normal(1, 1, 5, 6), normal(2, 1, 5, 4)
     added = None if correction is None else correction * jnp.arange(6.0)
     wanted, found = choose(logits, 3, routing, added), choose_few(logits, 3, routing, added, interpret=True)
+    parts = jnp.stack([logits[0] - 0.75, jnp.full((5, 6), 0.75)])  # the logits themselves are not read then
+    again = choose_few(0 * logits, 3, routing, added, parts, interpret=True)
+    assert again[0].tolist() == found[0].tolist()
+    numpy.testing.assert_allclose(again[1], found[1], atol=1e-6)
     assert found[0].tolist() == wanted.experts.tolist()
     numpy.testing.assert_allclose(found[1], wanted.weights, atol=1e-6)
     for experts, first in ((6, 0), (3, 3)):

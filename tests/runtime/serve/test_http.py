@@ -390,3 +390,7 @@ def test_keys_and_hosts():
         )
         assert HTTP.get(url + "/health").status_code == 200
         assert HTTP.get(url + "/health", headers={"host": "evil.example:1"}).status_code == 400
+        for name in ("127.0.0.1.evil.example", "127.0.0.1@evil.example", ""):
+            assert HTTP.get(url + "/health", headers={"host": name}).status_code == 400
+    with served(EchoFront(), settings(hosts=("localhost",))) as url:
+        assert HTTP.get(url + "/health", headers={"host": "LocalHost.:80"}).status_code == 200

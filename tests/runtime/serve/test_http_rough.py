@@ -135,6 +135,29 @@ def test_a_full_queue_says_when_to_come_again():
         assert until(lambda: front.open == 0)
 
 
+@pytest.mark.parametrize(
+    ("path", "many"),
+    [
+        ("completions", lambda count: {"prompt": ["ab"] * count, "max_tokens": 30}),
+        ("completions", lambda count: {"prompt": "ab", "n": count, "max_tokens": 30}),
+        ("embeddings", lambda count: {"input": ["ab"] * count}),
+        ("chat/completions", lambda count: {"messages": [{"role": "user", "content": "a"}], "n": count}),
+    ],
+)
+def test_many_at_once_are_refused_before_one_is_computed(path, many):
+    """What can never fit by 400, what does not fit now by 429."""
+    front = EchoFront(pace=0.01, most=3)
+    with served(front, settings()) as url:
+        assert HTTP.post(f"{url}/v1/{path}", json=many(4)).status_code == 400
+        held = sent(url, ASKED)
+        assert until(lambda: front.open == 1)
+        answer = HTTP.post(f"{url}/v1/{path}", json=many(3))
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
+        assert len(front.seen) == 1
+        held.close()
+        assert until(lambda: front.open == 0)
+
+
 @pytest.mark.parametrize("where", ["header", "body", "server"])
 def test_deadlines(where):
     front = EchoFront(pace=0.02)

@@ -15,7 +15,7 @@ from dragonscale.runtime.server.http import build_app
 from dragonscale.runtime.server.text import plain_text
 from tests.runtime.serve.echo_front import EchoFront, settings
 
-APP = build_app(EchoFront(), plain_text(300), settings(length=64, choices=64))
+APP = build_app(EchoFront(most=64), plain_text(300), settings(length=64))
 SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", APP)
 MUCH = effort(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 

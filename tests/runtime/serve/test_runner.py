@@ -133,6 +133,15 @@ def test_pages_hidden_states_last_tokens_and_what_is_not_compiled() -> None:
         runner.run(run.batch(StepShape(1), [[(0, 1)]], [[]]), run.last)
 
 
+def test_the_last_layer_computes_the_tokens_alone_whose_logits_are_wanted() -> None:
+    run = PackedRun(MODELS["llama"] | ONE)
+    wide = 2 * run.config["intermediate_size"]
+    function, arguments = run.runner.program_of(FRESH)
+    text = function.lower(*arguments).as_text()
+    assert f"tensor<1x8x{wide}x" in text
+    assert f"tensor<1x16x{wide}x" not in text
+
+
 def test_plans_and_limits_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="kv in bf16 or int8; the plan says fp8"):
         PackedRun(MODELS["llama"], "tensor=1,kv=fp8")

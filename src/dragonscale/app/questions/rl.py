@@ -1,14 +1,26 @@
 """What `dscale rl` and `ds.rl` can be asked."""
 
 from dragonscale.app.questions import flag, shared
-from dragonscale.app.questions.flag import PLAN, SHOW, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import (
+    FILES,
+    PLAN,
+    SHOW,
+    SOFTWARE,
+    Question,
+    Real,
+    Several,
+    Switch,
+    Text,
+    Thing,
+    Whole,
+)
 
 
 class RlQuestion(Question):
     """A step of reinforcement learning: the model, the chips, the prompts and the answers to each."""
 
-    model: Thing = shared.MODEL
-    on: Thing = shared.ON
+    model: Thing = shared.MODEL.but(default="", needed=True)
+    on: Thing = shared.ON.but(default="", needed=True)
     algorithm: Text = Text("grpo", "NAME", offers=("grpo", "dapo", "ppo", "rloo", "reinforce"))
     """grpo, dapo (no reference), ppo (with a critic), rloo or reinforce."""
     prompts: Whole = Whole(64, "N", limits=(1, 1_000_000))
@@ -31,20 +43,40 @@ class RlQuestion(Question):
     """A reward model; a rule that takes no time without it."""
     reward_s: flag.Duration = flag.Duration("", "TIME")
     """What rewards take after the last answer (2s): a sandbox, a judge behind an API."""
+    turns: Whole = Whole(1, "N", limits=(1, 1000))
+    """Turns of an answer, with a tool call between them."""
+    tool_s: flag.Duration = flag.Duration("", "TIME")
+    """What a tool call takes on average (2s), while the answer makes no tokens."""
     reference: Switch = Switch(None)
     """Whether a reference's log-probabilities are read for a KL term; by --algorithm without it."""
     stack: Text = Text("auto", "STACK", SOFTWARE)
     """The framework: nemo-rl, verl, openrlhf, slime, areal, trl, skyrl, generic; auto: the best of nemo-rl and verl."""
     rollout_dtype: Text = Text("bf16", "DTYPE", SOFTWARE, offers=("bf16", "fp8"))
     """Format of the engine's weights and matmuls: bf16 or fp8."""
+    plan: Thing = Thing("", "CONFIG", PLAN, offers="files")
+    """The command or config of verl, NeMo-RL, OpenRLHF, slime or TRL (GRPO), judged as it is; flags come before it."""
     mode: Text = Text("", "MODE", PLAN, offers=("colocated", "one-step-off", "async"))
     """Only this: colocated (trainer and engine on the same chips in turns), one-step-off or async (two pools)."""
     staleness: Real = Real(None, "STEPS", PLAN, limits=(0.0, 16.0))
     """Steps that answers may be ahead of the trainer in an asynchronous run (0.3, 1, 4); 1 without it."""
     ratio: Real = Real(None, "PART", PLAN, limits=(0.01, 0.99))
     """The part of the chips that generates, of two pools; without it a quarter, half and three quarters."""
+    rollout_on: Thing = shared.ON.but(default="", group=PLAN)
+    """Generate on other chips than --on, which train (h20:64): two pools."""
+    steps: Whole = Whole(None, "N", limits=(1, 10_000))
+    """Simulate the best way for so many steps, event by event: queue, staleness, failures; --timeline writes it."""
+    seed: Whole = Whole(0, "N", limits=(0, 2**32))
+    """The same seed gives the same run."""
+    mtbf: flag.Duration = flag.Duration("", "TIME")
+    """Time between failures of a replica of the engine in a simulated run; none fails without it."""
+    engines: Text = Text("", "STEP:N,…", PLAN)
+    """Replicas of the engine from a step of the simulated run on (50:12,100:8)."""
     top: Whole = Whole(5, "N", SHOW, limits=(1, 100))
     """How many of the best ways to show."""
+    to: Text = Text("", "NAME", FILES, offers=("verl", "nemo-rl", "openrlhf", "slime", "trl"))
+    """Write the best way as the command of a framework: verl, nemo-rl, openrlhf, slime or trl."""
+    export: Text = Text("", "FOLDER", FILES, offers="files")
+    """The folder that --to writes to."""
     price: Text = shared.PRICE
     pricing: Text = shared.PRICING
     owned: Text = shared.OWNED

@@ -44,14 +44,16 @@ class RunTrainQuestion(Question):
     frozen: Text = shared.FROZEN
     capacity: Real = Real(None, "FACTOR")
     """Expert capacity factor; tokens beyond it are dropped. Without it none are; on GPUs before Hopper it is 1."""
+    balance: Real = Real(None, "COEFFICIENT")
+    """Coefficient of a loss that balances experts (0.01 and less are usual); none without it."""
     on: Thing = shared.ON.but(default="")
     """The slice whose planned step time to show beside the run."""
     kernels: Text = shared.PROFILE.but()
     """Kernel times of the planned step (--profile of the planner): a file of `dscale calibrate`, own or built-in."""
     cpu: Whole = Whole(0, "N", flag.WHERE)
     """Run on so many virtual devices of this machine's CPU."""
-    dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32"))
-    """What matrices are multiplied in: bf16 or fp32."""
+    dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32", "fp8"))
+    """What matrices are multiplied in: bf16, fp32 or fp8 (those of layers, each tensor with a scale of its own)."""
     assume: Several = shared.ASSUME
     family: Text = shared.FAMILY
     log: Whole = Whole(10, "N", flag.SHOW)
@@ -134,8 +136,8 @@ class RunServeQuestion(Question):
     kv_dtype: Text = shared.KV_DTYPE.but(offers=("bf16", "int8", "fp32"))
     quantize: Text = Text("", "DTYPE", flag.SOFTWARE, offers=("int8",))
     """Weights in a narrower format than the checkpoint's: int8."""
-    dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32"))
-    """What matrices are multiplied in: bf16 or fp32."""
+    dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32", "fp8"))
+    """What matrices are multiplied in: bf16, fp32 or fp8 (those of layers, each tensor with a scale of its own)."""
     lazy: Switch = Switch(group=flag.SOFTWARE)
     """Start sooner: compile ways of sampling when they are first asked for, which then waits."""
     seed: Whole = Whole(0, "N")

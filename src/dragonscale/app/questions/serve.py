@@ -22,6 +22,11 @@ class ServeQuestion(Question):
     e2e: Text = shared.E2E
     rate: Text = shared.RATE.but()
     """Requests to serve (20/s): how many replicas, and what the fleet costs."""
+    use_case: Text = Text("", "NAME", offers=("chat", "rag", "code", "agent", "summarise", "batch"))
+    """Lengths, requests of a user, prefixes and targets of a use case, with --users or --rate; other flags change
+    them."""
+    users: Whole = Whole(None, "N", limits=(1, 1_000_000_000))
+    """People who use it, with --use-case."""
     max_rate: Switch = Switch(group=SHOW)
     """Find by running the largest rate that a replica of each of the best configurations holds under the targets; with
     --rate the replicas, their headroom and their dollars."""

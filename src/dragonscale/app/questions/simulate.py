@@ -4,6 +4,13 @@ from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import PLAN, SHOW, Question, Real, Several, Switch, Text, Thing, Whole
 
 
+class TrafficQuestion(Question):
+    """A trace to describe."""
+
+    file: Text = Text(value="FILE", place=True, offers="files")
+    """A trace: Azure CSV, Mooncake JSONL, BurstGPT CSV or arrival_s,input_tokens,output_tokens; .gz too."""
+
+
 class SimulateQuestion(Question):
     """A fleet and its traffic; what is left out is taken from the plan file."""
 
@@ -40,6 +47,16 @@ class SimulateQuestion(Question):
     trace: Text = Text("", "FILE", offers="files")
     """Replay a trace: Azure CSV, Mooncake JSONL, BurstGPT CSV, arrival_s,input_tokens,output_tokens or --record of
     run serve."""
+    traffic: Text = Text("", "FILE", offers="files")
+    """Classes of traffic, each with its lengths, sessions, targets and priority: a file of [[class]] tables, as `dscale
+    traffic` writes it."""
+    classes: Several = Several("", "NAME,KEY=VALUE", dash="--class")
+    """A class in words: chat,rate=8/s,turns=3,ttft=p95:500ms; may be repeated."""
+    use_case: Text = Text("", "NAME", offers=("chat", "rag", "code", "agent", "summarise", "batch"))
+    """Lengths, sessions, requests of a user and targets of a use case, with --users or --rate; other flags change
+    them."""
+    users: Whole = Whole(None, "N", limits=(1, 1_000_000_000))
+    """People who use it, with --use-case."""
     speed: Real = Real(1.0, "X", limits=(1e-6, 1e6))
     """Replay a trace so many times as fast."""
     prefixes: Text = Text("", "GROUPSxTOKENS")

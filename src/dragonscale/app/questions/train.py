@@ -90,11 +90,11 @@ class TrainQuestion(Question):
 
 
 class SweepQuestion(Question):
-    """A grid of questions to verify, train and serve."""
+    """A grid of questions to verify, train, serve and simulate."""
 
     grid: Thing = Thing(value="FILE", place=True, offers="files")
-    """A TOML file of tables [[verify]], [[train]] and [[serve]] whose values may be lists: every combination is
-    asked."""
+    """A TOML file of tables [[verify]], [[train]], [[serve]] and [[simulate]] whose values may be lists: every
+    combination is asked."""
     jobs: Whole = Whole(0, "N")
     """Processes at once; as many as there are cores without it."""
     ray: Text = Text("", "WHERE")

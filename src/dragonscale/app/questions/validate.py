@@ -66,6 +66,18 @@ class ServingScoreQuestion(ScoreQuestion):
     choices: Switch = CHOICES
 
 
+class RlScoreQuestion(ScoreQuestion):
+    """A file of measured steps of reinforcement learning, or the log of a run and the config or command that ran."""
+
+    file: Text = FILE.but()
+    """A CSV of measured steps or weight transfers; or, with --plan, the log of a run of verl, NeMo-RL, OpenRLHF, slime
+    or TRL."""
+    plan: Thing = RUN_PLAN.but()
+    """The config or command that ran (see --plan of rl): FILE is its log."""
+    model: Thing = RUN_MODEL
+    on: Thing = RUN_ON
+
+
 class ValidateQuestion(Question):
     """A file of measured runs and their kind; `stack`, `search`, `jobs`, `batch` and `seq` are of training, `engine`
     and `choices` of serving, `plan`, `model` and `on` of the log of one run of either."""

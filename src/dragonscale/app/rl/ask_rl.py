@@ -7,7 +7,8 @@ from dragonscale.app.given import target_of
 from dragonscale.app.questions.flag import check_limits, written
 from dragonscale.app.questions.rl import RlQuestion
 from dragonscale.app.record import Face, bind, shared
-from dragonscale.app.rl.rl_records import RlChange, RlReport, plan_row
+from dragonscale.app.rl.rl_export import checked_target, exported, plan_of, with_config
+from dragonscale.app.rl.rl_records import RlChange, RlReport, plan_row, run_row
 from dragonscale.app.rl.rl_sheet import rl_sheet
 from dragonscale.app.train.lengths import read_lengths
 from dragonscale.errors import InputError, shorten, unknown
@@ -18,8 +19,10 @@ from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice, Torus
 from dragonscale.physics.hardware.prices import priced_targets
+from dragonscale.simulation.perfetto import save_trace
 from dragonscale.simulation.rl.frameworks import MODES, Framework, framework
 from dragonscale.simulation.rl.lengths import SPREAD, AnswerLengths, measured_lengths
+from dragonscale.simulation.rl.run import RunTerms, run_trace, simulate_run
 from dragonscale.simulation.rl.step import RlStep, RlWork, judge_step, work_of
 from dragonscale.simulation.rl.ways import AHEAD, RATIOS, Choices, search_steps
 
@@ -43,18 +46,20 @@ class RlAsked:
     piece: Slice
     frameworks: list[Framework]
     choices: Choices
+    terms: RunTerms | None = None
+    best: RlStep | None = None
 
 
 def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     check_limits(question)
+    for name, example in (("model", "llama3-8b"), ("on", "--on h100:64")):
+        if not written(getattr(question, name)).strip():
+            raise InputError(
+                f"Say which {'chips' if name == 'on' else name}, such as {example}; or give --plan CONFIG."
+            )
     model = load_model(with_assumed(question.model, question.assume, question.family))
-    target = target_of(asked_chips(question.on, question.set), listener)
-    ((_, piece),), strange = priced_targets(question.price, [target], question.pricing, question.owned)
-    for note in strange:
-        listener.note(note)
-    if piece is None:
-        raise InputError(f"--on is {shorten(written(question.on))}; write how many chips, such as h100:64.")
+    piece = _slice(question, question.on, "--on", listener)
     counts, prompt = (question.prompts, question.samples), question.prompt.tokens(listener)
     work = work_of(model, question.algorithm, *counts, prompt, _lengths(question, listener), question.updates)
     if work.answers > MOST:
@@ -64,7 +69,37 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     reference = work.reference if question.reference is None else question.reference
     reward = _passes(model, question.reward) if written(question.reward).strip() else 0.0
     work = replace(work, reference=reference, reward_s=question.reward_s.read(0.0), reward_passes=reward)
-    return RlAsked(question, work, piece, _frameworks(question, piece, listener), _choices(question))
+    work = replace(work, turns=question.turns, tool_s=question.tool_s.read(0.0))
+    other = written(question.rollout_on).strip()
+    choices = replace(
+        _choices(question), pool=_slice(question, question.rollout_on, "--rollout-on", listener) if other else None
+    )
+    return RlAsked(question, work, piece, _frameworks(question, piece, listener), choices, _terms(question))
+
+
+def _slice(question: RlQuestion, chips: object, flag: str, listener: Listener) -> Slice:
+    target = target_of(asked_chips(chips, question.set), listener)  # pyright: ignore[reportArgumentType]
+    ((_, piece),), strange = priced_targets(question.price, [target], question.pricing, question.owned)
+    for note in strange:
+        listener.note(note)
+    if piece is None:
+        raise InputError(f"{flag} is {shorten(written(chips))}; write how many chips, such as h100:64.")
+    return piece
+
+
+def _terms(question: RlQuestion) -> RunTerms | None:
+    """What is simulated; None without --steps."""
+    if question.steps is None:
+        return None
+    engines: list[tuple[int, int]] = []
+    for part in filter(None, question.engines.strip().split(",")):
+        step, _, count = part.partition(":")
+        if not (step.strip().isdigit() and count.strip().isdigit() and int(count)):
+            raise InputError(
+                f"--engines is {shorten(question.engines)}; write steps and replicas, such as 50:12,100:8."
+            )
+        engines.append((int(step), int(count)))
+    return RunTerms(question.steps, question.seed, question.mtbf.read(0.0), engines=tuple(engines))
 
 
 def _lengths(question: RlQuestion, listener: Listener) -> AnswerLengths:
@@ -90,6 +125,7 @@ def _passes(model: Transformer, reward: object) -> float:
 
 def _frameworks(question: RlQuestion, piece: Slice, listener: Listener) -> list[Framework]:
     name = question.stack.strip().lower()
+    name = checked_target(question) or name if name == "auto" else name
     if name != "auto":
         return [framework(name)]
     if isinstance(piece.chip.network, Torus):
@@ -111,20 +147,34 @@ def _choices(question: RlQuestion) -> Choices:
 
 def ask(question: RlQuestion, listener: Listener) -> RlReport:
     """Ways to run a step, the best first."""
+    question, file = with_config(question, listener)
     asked = read_question(question, listener)
     work = asked.work
     refused = [one.name for one in asked.frameworks if not {*one.modes} & {*(asked.choices.modes or one.modes)}]
     if len(refused) == len(asked.frameworks):
         able = ", ".join(asked.frameworks[0].modes)
         raise InputError(f"--stack {refused[0]} does not run --mode {question.mode}; it runs {able}.")
-    found = search_steps(work, asked.piece, asked.frameworks, asked.choices)
+    given = None if file is None else [judge_step(work, plan_of(file, work))]
+    found = given or search_steps(work, asked.piece, asked.frameworks, asked.choices)
     shown = _shown(found, question.top)
     fitting = bool(shown) and shown[0].fits
     what = {"model": work.model.name, "slice": str(asked.piece), "output": work.lengths.cap}
     what |= {"mean_output": work.lengths.mean, "searched": len(found), "plans": [plan_row(step) for step in shown]}
     why = {"bound_by": _bound(shown[0]), "changes": _changes(found, shown[0])} if fitting else {}
-    report = RlReport(**shared(RlReport, work, **what, **why))
-    return report.came_from(asked, listener.notes)
+    if fitting and (question.to.strip() or question.export.strip()):
+        what["files"] = exported(question, shown[0], written(question.model), str(asked.piece))
+    run = run_row(shown[0], asked.terms) if fitting and asked.terms else None
+    report = RlReport(**shared(RlReport, work, **what, **why, run=run))
+    return report.came_from(replace(asked, best=shown[0] if fitting else None), listener.notes)
+
+
+def save_timeline(report: RlReport, path: str) -> str:
+    """Write the simulated run, of 100 steps where --steps does not say, as a timeline."""
+    asked: RlAsked = report.asked
+    if asked.best is None:
+        raise InputError("There is no timeline of a run that does not fit.")
+    save_trace(run_trace(simulate_run(asked.best, asked.terms or RunTerms())), path)
+    return "; open it at https://ui.perfetto.dev"
 
 
 def _shown(found: list[RlStep], most: int) -> list[RlStep]:
@@ -164,4 +214,4 @@ def _gain(best: RlStep, other: RlStep) -> tuple[float, float]:
     return other.seconds, speed - 1
 
 
-bind(RlReport, Face(rl_sheet))
+bind(RlReport, Face(rl_sheet, timeline=save_timeline))

@@ -6,6 +6,7 @@ import msgspec
 
 from dragonscale.app.record import Record, shared
 from dragonscale.physics.units import render
+from dragonscale.simulation.rl.run import RunTerms, simulate_run
 from dragonscale.simulation.rl.step import RlStep
 
 
@@ -31,6 +32,7 @@ class RlPlanRow(msgspec.Struct):
     rollout: str
     train_chips: int
     rollout_chips: int
+    rollout_chip: str
     replicas: int
     step_s: float
     step_low_s: float
@@ -62,6 +64,29 @@ class RlChange(msgspec.Struct):
     gain: float
 
 
+class RlRunRow(msgspec.Struct):
+    """The best way simulated over many steps: seconds of a step on average and of nine in ten at most, beside the
+    planned ones; the steps that the weights behind an answer were old, on average and at most; answers that waited in
+    the queue; the parts of the time that engine and trainer worked; answers begun again after failures."""
+
+    steps: int
+    seed: int
+    hours: float
+    step_s: float
+    p90_step_s: float
+    planned_s: float
+    staleness_mean: float
+    staleness_max: int
+    queue_mean: float
+    queue_max: int
+    engine_busy: float
+    trainer_busy: float
+    trained: int
+    begun: int
+    again: int
+    failures: int
+
+
 class RlReport(Record):
     """Ways to run a step of reinforcement learning, the best first."""
 
@@ -80,6 +105,9 @@ class RlReport(Record):
     plans: list[RlPlanRow]
     bound_by: str = "memory"
     changes: list[RlChange] = []
+    run: RlRunRow | None = None
+    files: dict[str, str] = {}
+    """The command of the best way, by its file's name, with `to`."""
     notes: list[str] = []
 
     @property
@@ -97,14 +125,33 @@ class RlReport(Record):
         return f"{self.model} on {self.slice}: {self.best.mode}, {render(self.best.step_s, 's')} a step"
 
 
+def _price(step: RlStep) -> float | None:
+    """Dollars of a step; None where the price of some of its chips is not known."""
+    slices = (step.plan.job.slice,) if step.plan.mode == "colocated" else (step.plan.job.slice, step.plan.pool)
+    if any(one.chip.price is None for one in slices):
+        return None
+    return sum(float(one.chip.price or 0.0) * one.chips for one in slices) * step.seconds / 3600
+
+
+def run_row(step: RlStep, terms: RunTerms) -> RlRunRow:
+    """A simulated run as a record."""
+    run = simulate_run(step, terms)
+    took, ages = sorted(run.step_s), run.staleness
+    found = {"hours": sum(took) / 3600, "step_s": sum(took) / len(took), "p90_step_s": took[int(0.9 * (len(took) - 1))]}
+    found |= {"planned_s": step.seconds, "staleness_mean": sum(ages) / len(ages), "staleness_max": max(ages)}
+    found |= {"queue_mean": sum(run.queued) / len(run.queued), "queue_max": max(run.queued)}
+    return RlRunRow(**shared(RlRunRow, terms, run, **found))
+
+
 def plan_row(step: RlStep) -> RlPlanRow:
     """A way that was judged, as a record."""
     plan, (low, high), chip = step.plan, step.band, step.plan.job.slice.chip
-    paid: Any = None if chip.price is None else float(chip.price) * plan.chips * step.seconds / 3600
+    paid: Any = _price(step)
     words = {"stack": plan.framework.name, "engine": plan.framework.engine, "train_stack": plan.job.stack.name}
     words |= {"train": str(plan.train), "rollout": str(plan.rollout), "transfer": plan.framework.method(plan.mode)}
     times = {"step_s": step.seconds, "step_low_s": low, "step_high_s": high, "tokens_per_s_per_chip": step.rate}
     sizes = {"train_chips": plan.job.slice.chips, "rollout_chips": plan.pool.chips, "feasible": step.fits}
+    words |= {"rollout_chip": str(plan.pool).partition(":")[0]}
     held = {"train_hbm_bytes": step.train_bytes, "rollout_hbm_bytes": step.generation.hbm_bytes}
     held |= {"offloaded_bytes": step.moved_bytes, "hbm_limit_bytes": chip.visible}
     phases = [PhaseRow(one.name, one.seconds, one.exposed_s) for one in step.phases]

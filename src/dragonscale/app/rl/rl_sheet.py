@@ -3,8 +3,8 @@
 import shlex
 
 from dragonscale.app.questions.flag import written
-from dragonscale.app.rl.rl_records import RlPlanRow, RlReport
-from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
+from dragonscale.app.rl.rl_records import RlPlanRow, RlReport, RlRunRow
+from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, Verbatim, amount, facts, table
 from dragonscale.simulation.rl.frameworks import tables
 
 FEW = 3
@@ -25,6 +25,7 @@ def rl_sheet(report: RlReport, detail: bool) -> Sheet:
         blocks.append(_phases(best))
     if len(others) > 1:
         blocks.append(_others(others))
+    blocks += [Verbatim(text.rstrip("\n")) for text in report.files.values()]
     return Sheet((*blocks, *_next(report, best)))
 
 
@@ -33,7 +34,7 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
     where = (
         f"on all {best.train_chips:,} chips in turns"
         if shared
-        else f"{best.train_chips:,} + {best.rollout_chips:,} chips"
+        else f"{best.train_chips:,} + {best.rollout_chips:,} chips ({best.rollout_chip} generates)"
     )
     phases = [one for one in best.phases if one.seconds > 0]
     told = ", ".join(f"{one.name} {amount(one.seconds, 's')}{'' if one.exposed_s else ' (hidden)'}" for one in phases)
@@ -62,6 +63,17 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
         None if paid is None else ("cost", f"${paid:,.2f} a step, ${paid * 1000:,.0f} for 1,000"),
         ("bound by", bound, "key"),
         ("change", changes) if changes else None,
+        ("simulated", _simulated(report.run), "key") if report.run else None,
+    )
+
+
+def _simulated(run: RlRunRow) -> str:
+    lost = f", {run.failures:,} failures ({run.again:,} answers begun again)" if run.failures or run.again else ""
+    return (
+        f"{run.steps:,} steps in {run.hours:,.1f} h, {amount(run.step_s, 's')} each (9 of 10 within "
+        f"{amount(run.p90_step_s, 's')}); weights {run.staleness_mean:.1f} steps old on average, {run.staleness_max} "
+        f"at most; {run.queue_mean:,.0f} answers queued; engine works {run.engine_busy:.0%} of the time, trainer "
+        f"{run.trainer_busy:.0%}{lost}"
     )
 
 
@@ -102,6 +114,7 @@ def _next(report: RlReport, best: RlPlanRow) -> list[Block]:
     if question is None:
         return []
     model = shlex.quote(written(question.model))
-    chip = report.slice.partition(":")[0]
-    words = f"dscale serve {model} --on {chip}:{best.rollout_chips // best.replicas} --prompt {report.prompt}"
+    words = (
+        f"dscale serve {model} --on {best.rollout_chip}:{best.rollout_chips // best.replicas} --prompt {report.prompt}"
+    )
     return [NextStep(f"{words} --output {report.mean_output:.0f} --engine {best.engine}", "Next, the engine alone:")]

@@ -120,6 +120,6 @@ def _sort(path: str) -> None:
 
 def _opened(path: str) -> BinaryIO:
     try:
-        return open(path, "wb")
+        return open(path, "wb", buffering=0)  # a line at a time: one that is killed leaves whole ones
     except OSError as error:
         raise InputError(f"The record {path} cannot be written: {error.strerror}.") from None

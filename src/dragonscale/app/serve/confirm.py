@@ -16,7 +16,7 @@ from dragonscale.app.serve.search import at_batches
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, SimulatedRun, config_text
 from dragonscale.app.simulate.ask_simulate import fleet_chips, latency_of
-from dragonscale.app.simulate.capacity import missed_targets
+from dragonscale.app.simulate.missed import missed_targets
 from dragonscale.app.simulate.simulate_question import read_question
 from dragonscale.serving.disaggregation import PooledConfig, as_config
 from dragonscale.serving.frontier import Config

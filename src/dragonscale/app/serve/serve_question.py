@@ -11,7 +11,10 @@ from dragonscale.app.asked_chips import AskedTargets, asked_chips, asked_targets
 from dragonscale.app.foreign import foreign_plan, serving_file_of, told
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve.formats import check_formats, formats_for, is_pinned, planned_formats
+from dragonscale.app.simulate.classes import means_of
+from dragonscale.app.simulate.fleet import read_traffic
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -31,7 +34,7 @@ from dragonscale.serving.narrowing import PACE_S
 from dragonscale.serving.plan import SPREADS
 from dragonscale.serving.plan_file import SavedDrafts, SavedPlan, read_serving_plan
 from dragonscale.serving.speculation import MOST, Draft, head_part, own_draft, read_acceptance
-from dragonscale.serving.targets import LatencyTarget, read_targets
+from dragonscale.serving.targets import LATENCIES, LatencyTarget, read_targets
 
 MOST_CONFIGS = 1000
 MOST_DRAFTS = 32
@@ -182,6 +185,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
 
 def _read(question: ServeQuestion) -> ServeAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
+    question, case = as_used(question)
     if question.better and not written(question.plan):
         raise InputError("--better looks for something better than a plan; give the plan with --plan tp8.")
     foreign = foreign_plan(question.plan, question.model, question.on)
@@ -219,7 +223,24 @@ def _read(question: ServeQuestion) -> ServeAsked:
     better = question.better or foreign is not None
     draft = _draft(question, saved, model, ask.output)
     whole = question, model, where.targets, ask, goals, engine, limits, saved, batch, draft, where.everywhere
-    return ServeAsked(*whole, against_best=better, notes=(*how, *shorter, *where.notes))
+    return ServeAsked(*whole, against_best=better, notes=(*case, *how, *shorter, *where.notes))
+
+
+def as_used(question: ServeQuestion) -> tuple[ServeQuestion, tuple[str, ...]]:
+    """A question with the means of its use case, where it has one, and a note on what they are."""
+    if not question.use_case:
+        if question.users is not None:
+            raise InputError("--users are those of a use case; add --use-case chat.")
+        return question, ()
+    given = {name: getattr(question, name) for name in ("rate", *LATENCIES) if name != "itl"}
+    usual = {"prompt": ServeQuestion.prompt, "output": ServeQuestion.output}
+    given |= {name: getattr(question, name) for name, value in usual.items() if getattr(question, name) != value}
+    traffic = read_traffic(SimulateQuestion("", use_case=question.use_case, users=question.users, **given))
+    one, means = traffic.classes[0], means_of(traffic.source)
+    words = {"prompt": means.prompt, "output": means.output, "cached": question.cached or round(means.repeated, 2)}
+    words |= {"rate": f"{traffic.rate:.6g}/s", "ttft": one.ttft, "tpot": one.tpot, "e2e": one.e2e}
+    note = f"As {one.name}: {one.text}. Prompts are {means.prompt:,} tokens on average, {means.repeated:.0%} cached."
+    return replace(question, **words), (note, *traffic.notes)
 
 
 def _check_words(question: ServeQuestion, model: Transformer, engine: str) -> None:

@@ -13,6 +13,7 @@ from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.record import Face, bind, shared
 from dragonscale.app.simulate import simulate_records as records
 from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets
+from dragonscale.app.simulate.missed import missed_classes
 from dragonscale.app.simulate.simulate_charts import draw
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_sheet import simulate_sheet
@@ -128,7 +129,7 @@ def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bo
         return asked.question.capacity
     if not result.outcome.finished:
         return False
-    return load.grows or bool(missed_targets(result, asked.targets))
+    return load.grows or bool(missed_targets(result, asked.targets, asked.class_targets))
 
 
 def _report(
@@ -136,7 +137,7 @@ def _report(
 ) -> records.SimulateReport:
     replicas = _replicas(asked, result)
     chips, hourly = fleet_chips(asked, *replicas), fleet_usd_per_h(asked, *replicas)
-    missed = missed_targets(result, asked.targets)
+    missed = missed_targets(result, asked.targets, asked.class_targets)
     bound, advice = verdict(asked, result, load, missed, found)
     kinds = [one.chip for one in (asked.deployment, asked.prefill) if one is not None]
     tokens = result.throughput.output_tokens_per_s
@@ -146,10 +147,11 @@ def _report(
         records.ReplicaRow(**shared(records.ReplicaRow, one, busy_share=result.busy(one))) for one in result.replicas
     ]
     latency = {name: latency_of(summary) for name, summary in result.latency.items()}
+    classes = _classes(asked, result, hourly)
     return records.SimulateReport(
-        **shared(records.SimulateReport, result, replicas=rows, latency=latency),
+        **shared(records.SimulateReport, result, replicas=rows, latency=latency, classes=classes),
         model=asked.deployment.model.name,
-        traffic=_described(asked.question),
+        traffic=_described(asked),
         fleet=_pools(asked),
         seed=asked.options.seed,
         simulated_s=result.seconds,
@@ -159,7 +161,7 @@ def _report(
         ),
         slo={name: target.seconds for name, target in asked.targets.items()},
         statistics={name: target.statistic for name, target in asked.targets.items()},
-        meets_slo=not missed if asked.targets else None,
+        meets_slo=not missed if asked.has_targets else None,
         percentile=asked.percentile,
         target_ratios={name: asked.reached(result, name) / target.seconds for name, target in asked.targets.items()},
         analytic=_analytic(asked, result),
@@ -174,9 +176,11 @@ def _report(
     )
 
 
-def _described(question: SimulateQuestion) -> dict[str, Any]:
+def _described(asked: SimulateAsked) -> dict[str, Any]:
     """The traffic in the words of the flags that describe it."""
-    names = ["requests"]
+    if asked.traffic.classes:
+        return {one.name: one.text for one in asked.traffic.classes}
+    names, question = ["requests"], asked.question
     if question.trace:
         return {"trace": question.trace[:], "speed": question.speed}
     names += ["clients"] if question.clients else ["arrivals", *(["rate"] if question.rate else [])]
@@ -256,6 +260,37 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityRep
     )
 
 
+def _classes(asked: SimulateAsked, result: SimulationResult, hourly: float | None) -> list[records.ClassReport]:
+    """Each class of traffic; what the fleet costs is divided by the time that their requests spend in replicas."""
+    seconds, held = result.throughput.seconds or 1.0, sum(own.served_s for own in result.classes) or 1.0
+    found = list[records.ClassReport]()
+    for one, own in zip(asked.traffic.classes, result.classes, strict=False):
+        rate, (queue, ttft, e2e, _) = own.measured / seconds, (times.mean.value for times in own.latency.values())
+        inputs, outputs = (rate * count / max(own.finished, 1) for count in (own.input_tokens, own.output_tokens))
+        share, latency = own.served_s / held, {name: latency_of(times) for name, times in own.latency.items()}
+        usd = None if hourly is None else share * hourly
+        found.append(
+            records.ClassReport(
+                **shared(records.ClassReport, own, latency=latency),
+                name=one.name,
+                priority=one.priority,
+                requests_per_s=rate,
+                slo={name: goal.seconds for name, goal in one.targets.items()},
+                statistics={name: goal.statistic for name, goal in one.targets.items()},
+                meets_slo=not missed_classes([own], [one.targets]) if one.targets else None,
+                goodput_requests_per_s=rate * own.good_share,
+                waited={"queue_s": queue, "prefill_s": ttft - queue, "decode_s": e2e - ttft},
+                input_tokens_per_s=inputs,
+                output_tokens_per_s=outputs,
+                served_share=share,
+                usd_per_h=usd,
+                usd_per_mtok=None if usd is None or not outputs else float(usd_per_million(outputs, 1, usd)),
+                earned_usd_per_h=3600 * (inputs * one.input_price + outputs * one.output_price) / 1e6,
+            )
+        )
+    return found
+
+
 def latency_of(summary: Summary) -> records.Latency:
     """A distribution as a record."""
 
@@ -270,7 +305,8 @@ def latency_of(summary: Summary) -> records.Latency:
 def _analytic(asked: SimulateAsked, result: SimulationResult) -> records.Analytic | None:
     """The planner's steady state at the mean batch; only of requests that are all alike, for which there is one."""
     question = asked.question
-    alike = question.lengths in ("fixed", "varied") and not (question.trace or question.prefixes or question.autoscale)
+    varies = question.trace or question.prefixes or question.autoscale or asked.traffic.classes
+    alike = question.lengths in ("fixed", "varied") and not varies
     if asked.prefill is not None or asked.fleet.pool.scheduler.draft or not alike or not result.outcome.finished:
         return None
     deployment = asked.deployment

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.simulate.missed import missed_targets, worst_ratio
 from dragonscale.app.simulate.rate_search import TOLERANCE, largest_rate
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
-from dragonscale.serving.targets import LatencyTarget
 from dragonscale.simulation import (
     Fleet,
+    Mixed,
     OpenLoop,
     Replay,
     SimulationOptions,
@@ -42,8 +43,6 @@ MOST_REPLICAS = 4
 """Larger fleets of one pool are run as one of this size with the same load on each replica."""
 MORE_RUNS = 8
 """Runs that look for the fewest replicas, of both pools at once."""
-REFUSED = 0.01
-"""A mean says nothing of requests that were refused: no more than so many may have been."""
 HELPS = 1.1
 """A setting is tried with more replicas that is so much better than the one asked for."""
 WHOLE_RUNS, WIDER = 3, 1.1
@@ -91,21 +90,6 @@ class FleetCapacity:
     runs: int
     requests: int
     change: dict[str, Any] = field(default_factory=dict)
-
-
-def missed_targets(result: SimulationResult, targets: dict[str, LatencyTarget]) -> dict[str, float]:
-    """Latencies whose mean is above its target, or whose target fewer requests meet than its percentile asks for, with
-    that statistic over the target; the worst first. Requests are counted: percentiles are right to half a percent only,
-    and many may lie that near to a target."""
-    if not result.latency["e2e_s"].count:
-        return {}
-    ratios: dict[str, float] = {}
-    for name, (seconds, statistic) in targets.items():
-        value, share = getattr(result.latency[name], statistic).value, targets[name].share
-        refused = sum(result.outcome.refused.values()) > REFUSED * result.outcome.arrived
-        if value > seconds or refused if share is None else result.met[name] < share:
-            ratios[name] = max(value / seconds, 1.0)
-    return dict(sorted(ratios.items(), key=lambda item: -item[1]))
 
 
 class Trials:
@@ -166,15 +150,17 @@ class Trials:
         if self.progress is not None:
             self.progress(min(self.runs, MOST_RUNS), MOST_RUNS)
         load = load_of(result, fleet.pool.autoscale is not None)
-        missed, holds = missed_targets(result, self.asked.targets), load is not None and not load.grows
-        ratios = [self.asked.reached(result, name) / target.seconds for name, target in self.asked.targets.items()]
-        return Trial(rate, result, load, holds, missed, max(ratios, default=1.0) if holds else math.inf)
+        missed = missed_targets(result, self.asked.targets, self.asked.class_targets)
+        holds = load is not None and not load.grows
+        return Trial(rate, result, load, holds, missed, worst_ratio(self.asked, result) if holds else math.inf)
 
 
 def faster(source: TrafficSource, factor: float, requests: int) -> TrafficSource:
     """The same requests so many times as fast, and so many of them."""
     if isinstance(source, Replay):
         return replace(source.first(requests), speed=source.speed * factor)
+    if isinstance(source, Mixed):
+        return source.faster(factor, requests)
     assert isinstance(source, OpenLoop)
     arrivals = source.arrivals
     return replace(source, arrivals=replace(arrivals, rate=arrivals.rate * factor), requests=requests)  # pyright: ignore
@@ -186,7 +172,7 @@ def find_capacity(
     """The largest rate that this fleet holds, and what holds the asked one: the first change whose command holds when
     it is run as it is printed."""
     trials = Trials(asked, result.mean_running, progress)
-    missed = missed_targets(result, asked.targets)
+    missed = missed_targets(result, asked.targets, asked.class_targets)
     failed = load.grows or bool(missed)
     best, above = _most(trials, result, load, failed)
     if best is None:
@@ -233,7 +219,7 @@ def _what_holds(
 
 def _most(trials: Trials, result: SimulationResult, load: Backlog, failed: bool) -> tuple[Trial | None, Trial | None]:
     """The largest rate that holds, and a larger one that does not."""
-    if not trials.asked.targets:
+    if not trials.asked.has_targets:
         return _most_served(trials, result, load)
     return _largest(trials, result, load, failed)
 
@@ -352,7 +338,7 @@ def _largest(
 def _fewest(trials: Trials, best: Trial, short: set[int] | None) -> tuple[tuple[int, int] | None, Trial | None]:
     """The fewest replicas of each pool that hold the asked rate, and their run. Pools are searched at once: each run
     tells of both whether they are short. `short` are those that were in the run as asked; None if it holds."""
-    targets = bool(trials.asked.targets)
+    targets = trials.asked.has_targets
     load = trials.rate / best.rate / (1.0 if targets else HEADROOM)  # over what each replica is good for
     have = [trials.asked.fleet.pool.replicas, trials.prefills]
     enough = [max(math.ceil(count * load - 1e-9), 1) for count in (trials.replicas, trials.prefills)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from dragonscale import simulation as sim
 from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.simulate.classes import ClassTable, arrivals_of, has_classes, means_of, read_classes, tokens_of
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.physics.units import parse, parse_count, parse_length
@@ -46,7 +47,7 @@ def read_pool(question: SimulateQuestion, deployment: Deployment, longest: int) 
         draft_part=0.0 if drafter is not None or not drafts else head_part(deployment.model),
         drafter=drafter,
         router=question.router,
-        share_prefixes=bool(question.prefixes or question.trace),
+        share_prefixes=bool(question.prefixes or question.trace or has_classes(question)),
         autoscale=rule,
     )
     host = parse(question.host_cache, "bytes", "--host-cache") if question.host_cache else 0.0
@@ -100,6 +101,8 @@ LENGTHS = {"fixed": 1, "uniform": 2, "varied": 2, "lognormal": 8}
 outputs are all equally long, and came together, end together: clients fall into step and send their next prompts at
 once, and replicas empty at once. Of `varied` outputs they do not."""
 MOST_REQUESTS = 100_000_000
+SESSIONS = 5
+"""Times of the longest session that a run of sessions takes, unless its requests are given."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +117,12 @@ class AskedTraffic:
     notes: tuple[str, ...] = ()
     room: int = 0
     """Tokens of a replica's KV cache when a trace was recorded; 0 where nobody says."""
+    classes: tuple[ClassTable, ...] = ()
+    settle: float = 0.0
+    """The part of the requests that comes in the time of the longest session."""
 
 
-def _lengths(question: SimulateQuestion, tokens: int, spread: int) -> Lengths:
+def _lengths(question: SimulateQuestion | ClassTable, tokens: int, spread: int) -> Lengths:
     """Lengths of so many tokens on average, up to `spread` more and fewer where they are uniform."""
     if question.lengths not in LENGTHS:
         raise unknown("kind of lengths called", question.lengths, LENGTHS)
@@ -128,14 +134,16 @@ def _lengths(question: SimulateQuestion, tokens: int, spread: int) -> Lengths:
 def read_traffic(question: SimulateQuestion, context: int | None = None) -> AskedTraffic:
     """The traffic that is asked for. `varied` outputs vary by half of their mean, and by less where the longest would
     not fit in the model's `context` with its prompt."""
+    requests = parse_count(question.requests, "--requests")
+    if not 0 <= requests <= MOST_REQUESTS:
+        raise InputError(f"--requests is {shorten(question.requests)}; a run has from 0 to {MOST_REQUESTS:,} requests.")
+    if tables := read_classes(question):
+        return _classes(question, tables, requests, context)
     (prompt, one), (output, other) = (
         parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output")
     )
     notes = tuple(dict.fromkeys(text for text in (one, other) if text))
     rate = parse(question.rate, "count/s", "the rate") if question.rate else None
-    requests = parse_count(question.requests, "--requests")
-    if not 0 <= requests <= MOST_REQUESTS:
-        raise InputError(f"--requests is {shorten(question.requests)}; a run has from 0 to {MOST_REQUESTS:,} requests.")
     if question.trace:
         if rate is not None or question.clients:
             raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")
@@ -158,6 +166,42 @@ def read_traffic(question: SimulateQuestion, context: int | None = None) -> Aske
     return AskedTraffic(source, longest, prompt, output, None if question.arrivals == "at-once" else rate, notes)
 
 
+def _classes(question: SimulateQuestion, tables: list[ClassTable], requests: int, context: int | None) -> AskedTraffic:
+    """Several kinds of requests at once."""
+    rates = [one.requests_per_s for one in tables]
+    longest, total = max(one.session_s for one in tables), sum(rates)
+    if question.requests == SimulateQuestion.requests:  # sessions are there in every phase after one of them
+        requests = min(max(requests, round(SESSIONS * longest * total)), MOST_REQUESTS)
+    kinds = [_class(one, rate, context) for one, rate in zip(tables, rates, strict=True)]
+    source = sim.Mixed(tuple(kinds), requests)
+    means = means_of(source)
+    settle = longest * total / max(requests, 1)
+    notes = [f"{one.name}: {one.source} (assumed: {one.assumed})." for one in tables if one.source]
+    words = {"classes": tuple(tables), "settle": settle, "notes": tuple(notes)}
+    most = min(4 * means.longest, context or 4 * means.longest)
+    return AskedTraffic(source, max(most, means.longest), means.prompt, means.output, total, **words)
+
+
+def _class(one: ClassTable, rate: float, context: int | None) -> sim.TrafficClass:
+    prompt, output = tokens_of(one, "prompt"), tokens_of(one, "output")
+    sessions = rate / (one.turns * one.calls)
+    return sim.TrafficClass(
+        arrivals_of(one, sessions) if one.profile else _arrivals(one, sessions),
+        _lengths(one, prompt, prompt // 2 if one.lengths == "uniform" else 0),
+        _lengths(one, output, output // 2),
+        one.turns,
+        parse(one.think, "s", "think"),
+        one.calls,
+        parse(one.pause, "s", "pause"),
+        _lengths(one, tokens_of(one, "result"), 0),
+        read_prefixes(one.prefixes) if one.prefixes else None,
+        one.priority,
+        sim.Pairs(tuple(one.pairs)) if one.pairs else None,
+        sim.Pairs(tuple(one.later)) if one.later else None,
+        context or sim.TrafficClass.most,
+    )
+
+
 def _replayed(question: SimulateQuestion, requests: int) -> AskedTraffic:
     """A trace, all of it unless fewer requests are asked for, with what its requests are like on average."""
     replay = sim.read_trace(question.trace, question.speed)
@@ -177,7 +221,7 @@ def _replayed(question: SimulateQuestion, requests: int) -> AskedTraffic:
     )
 
 
-def _arrivals(question: SimulateQuestion, rate: float | None) -> Arrivals:
+def _arrivals(question: SimulateQuestion | ClassTable, rate: float | None) -> Arrivals:
     if question.arrivals == "at-once":
         return sim.AtOnce()
     if rate is None:

@@ -7,7 +7,7 @@ yet. Where a queue grows there is nothing to read, and the middle is taken.
 
 import math
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any
 
 TOLERANCE = 1.03
 """The largest rate is known when one so much larger is not good."""
@@ -19,28 +19,11 @@ SLOWER, LEAST = 3.0, 1.15
 """A rate over the next where none was good, at most and at least."""
 
 
-class RatedRun(Protocol):
-    """A run at a rate. `worst` is the latency nearest to its target or furthest above it, over the target; infinite
-    where the queue grows."""
-
-    @property
-    def rate(self) -> float: ...
-    @property
-    def good(self) -> bool: ...
-    @property
-    def worst(self) -> float: ...
-
-
-Rated = TypeVar("Rated", bound=RatedRun)
-
-
-def largest_rate(
-    run: Callable[[float], Rated], rate: float, runs: int, top: float = math.inf
-) -> tuple[Rated | None, Rated | None]:
-    """The good run at the largest rate, and the bad one at the smallest, from a first guess; `top` is a rate that is
-    known to be too much."""
-    low: Rated | None = None
-    high: Rated | None = None
+def largest_rate(run: Callable[[float], Any], rate: float, runs: int, top: float = math.inf) -> tuple[Any, Any]:
+    """The good run at the largest rate, and the bad one at the smallest (None where there is none), from a first guess;
+    `top` is a rate that is known to be too much. A run says its `rate`, whether it is `good`, and the `worst` of its
+    latencies over their targets, infinite where the queue grows."""
+    low = high = None
     faster = FASTER
     for _ in range(runs):
         one = run(rate)
@@ -55,7 +38,7 @@ def largest_rate(
     return low, high
 
 
-def _next(low: RatedRun | None, high: RatedRun | None, top: float, above: bool) -> float:
+def _next(low: Any, high: Any, top: float, above: bool) -> float:
     """The rate to try between those seen; `above` what is read off where the last run was below it."""
     if low is None:
         worst = high.worst if high is not None else SLOWER

@@ -12,6 +12,7 @@ from dragonscale.app.questions.flag import check_limits, fields_of, written
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve.formats import planned_formats
+from dragonscale.app.simulate.classes import OF_CLASSES, has_classes
 from dragonscale.app.simulate.fleet import AskedTraffic, read_failure, read_pool, read_traffic
 from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.models import load_model
@@ -57,6 +58,15 @@ class SimulateAsked:
         """The percentile at which latencies without a target are told."""
         return self.question.percentile or PERCENTILE
 
+    @property
+    def class_targets(self) -> list[dict[str, LatencyTarget]]:
+        """Those of each class of traffic."""
+        return [one.targets for one in self.traffic.classes]
+
+    @property
+    def has_targets(self) -> bool:
+        return bool(self.targets) or any(self.class_targets)
+
     def statistic(self, name: str) -> str:
         """What is told of a latency: what its target is for."""
         return self.targets[name].statistic if name in self.targets else f"p{self.percentile}"
@@ -101,9 +111,12 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     )
     traffic, settle = _settled(traffic, fleet, question)
     usual = f"p{question.percentile}" if question.percentile else MEAN
-    targets = {f"{latency}_s": target for latency, target in read_targets(question, usual).items()}
+    goals = read_targets(question, usual).items()
+    targets = {f"{latency}_s": target for latency, target in goals if not traffic.classes or latency == "itl"}
     limits: dict[str, Any] = {latency: target.seconds for latency, target in targets.items()}
+    kinds = tuple({name: goal.seconds for name, goal in one.targets.items()} for one in traffic.classes)
     options = sim.SimulationOptions(
+        classes=kinds,
         seed=question.seed,
         warmup=max(question.warmup, min(2 * settle, 1.5 * MOST_SETTLING)),
         cooldown=min(settle, MOST_SETTLING),
@@ -138,6 +151,8 @@ def _settled(traffic: AskedTraffic, fleet: sim.Fleet, question: SimulateQuestion
     fills and empties it is not one that has been up for long, so the first and the last of them are not measured.
     Clients begin one after another over the time of one request, so that requests are in every phase at any time."""
     source = traffic.source
+    if traffic.classes:
+        return traffic, min(traffic.settle, MOST_SETTLING)
     steady = isinstance(source, sim.OpenLoop | sim.ClosedLoop)
     if not steady or question.ramp or question.arrivals == "at-once":
         return traffic, 0.0
@@ -315,6 +330,8 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     own = bool(pool.slice) and not question.prefill_on
     words |= {"prefill_on": pool.slice, "prefill_plan": pool.plan} if own else {}
     words["prefill_replicas"] = question.prefill_replicas or (pool.replicas if own else 0) or 1
+    if has_classes(question):  # which say what comes, and what it must get
+        words = {name: value for name, value in words.items() if name not in (*OF_CLASSES, "clients", "ramp")}
     return replace(question, **words)
 
 
@@ -365,6 +382,12 @@ def _check_unused(question: SimulateQuestion, prefill: bool) -> None:
     told = [name for name in ("prompt", "output", "lengths", "prefixes", "arrivals") if name in given]
     if question.trace and told:
         raise InputError(f"A trace says what its requests are like; leave {_flag(told[0])} out.")
+    told = [name for name in ("clients", "trace", "arrivals", *OF_CLASSES) if name in given]
+    told = [name for name in told if not question.use_case or name not in OF_CLASSES]
+    if has_classes(question) and told:
+        raise InputError(f"Classes of traffic each say what comes and what it must get; leave {_flag(told[0])} out.")
+    if question.users is not None and not question.use_case:
+        raise InputError("--users are those of a use case; add --use-case chat.")
 
 
 def _flag(name: str) -> str:

@@ -113,6 +113,37 @@ class ReplicaRow(msgspec.Struct):
     output_tokens: int
 
 
+class ClassReport(msgspec.Struct):
+    """One class of traffic: what came and what it got, each latency with its target, and the means of what requests
+    waited for: a place, their prefill, their tokens. `served_share` is its part of the time that requests spend in
+    replicas, by which it pays for the fleet; `earned_usd_per_h` what its tokens bring at its own prices."""
+
+    name: str
+    priority: int
+    requests_per_s: float
+    arrived: int
+    refused: int
+    latency: dict[str, Latency]
+    slo: dict[str, float]
+    statistics: dict[str, str]
+    meets_slo: bool | None
+    good_share: float
+    goodput_requests_per_s: float
+    waited: dict[str, float]
+    input_tokens_per_s: float
+    output_tokens_per_s: float
+    served_share: float
+    usd_per_h: float | None
+    usd_per_mtok: float | None
+    earned_usd_per_h: float
+
+    def told(self, name: str) -> str:
+        """A latency at the statistic of its target, or its p95."""
+        at = self.statistics.get(name, "p95")
+        value = render(getattr(self.latency[name], at), "s")
+        return f"{at} {value}" + (f" of {render(self.slo[name], 's')}" if name in self.slo else "")
+
+
 class SimulateReport(Record):
     """The answer: whether the fleet holds, what requests got, what bounds it and what to change."""
 
@@ -151,6 +182,7 @@ class SimulateReport(Record):
     capacity: CapacityReport | None = None
     chips: float = 0.0
     usd_per_h: float | None = None
+    classes: list[ClassReport] = []
 
     @property
     def exit_code(self) -> int:

@@ -4,7 +4,14 @@ requests."""
 import math
 
 from dragonscale.app import grids
-from dragonscale.app.simulate.simulate_records import NAMES, TITLES, CapacityReport, Latency, SimulateReport
+from dragonscale.app.simulate.simulate_records import (
+    NAMES,
+    TITLES,
+    CapacityReport,
+    ClassReport,
+    Latency,
+    SimulateReport,
+)
 from dragonscale.app.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
 from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, table
@@ -18,6 +25,7 @@ def simulate_sheet(report: SimulateReport, detail: bool) -> Sheet:
     blocks: list[Block] = [_title(report), summary(report)]
     if report.requests.finished:
         blocks.append(percentiles(report))
+    blocks += [classes_table(report)] if report.classes else []
     blocks.append(fleet_table(report))
     blocks += [replicas_table(report)] if detail and report.replicas else []
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
@@ -63,9 +71,15 @@ def verdict_fact(report: SimulateReport) -> tuple[str, str, str]:
         steady = f"keeps up: the queue does not grow{_behind(report)}" if report.load else "done; no targets were given"
         return ("verdict", "overloaded: the queue grows", "bad") if grows else ("verdict", steady, "good")
     text = ", ".join(f"{report.told(name)} of {render(limit, 's')}" for name, limit in report.slo.items())
+    text = "; ".join(filter(None, (text, *(_class_verdict(one) for one in report.classes if one.slo))))
     if report.meets_slo and not grows:
         return "verdict", f"holds: {text}", "good"
     return "verdict", f"does not hold: {'; '.join(filter(None, (text, queue)))}", "bad"
+
+
+def _class_verdict(one: ClassReport) -> str:
+    words = ", ".join(f"{NAMES[name]} {one.told(name)}" for name in one.slo)
+    return f"{one.name} {'meets' if one.meets_slo else 'misses'} {words}"
 
 
 def _behind(report: SimulateReport) -> str:
@@ -87,16 +101,17 @@ def _window(report: SimulateReport) -> str:
 
 def goodput_text(report: SimulateReport) -> str:
     """What met the targets, and each target against p95 and p99."""
-    if not report.slo:
+    if report.meets_slo is None:
         return ""
     parts = []
     for name, limit in report.slo.items():
         shares = ", ".join(f"p{part} {getattr(report.latency[name], f'p{part}') / limit:.2f}x" for part in (95, 99))
         parts.append(f"{NAMES[name]} {shares}")
     both = {1: "the target", 2: "both targets"}.get(len(report.slo), "all targets")
+    both = "the targets of their class" if report.classes else both
     rates = report.rates
     met = f"{rates.goodput_requests_per_s:.3g} requests/s: {rates.good_share:.1%} of requests meet {both}"
-    return f"{met}; of the target: {'; '.join(parts)}"
+    return f"{met}; of the target: {'; '.join(parts)}" if parts else met
 
 
 def cost_text(report: SimulateReport) -> str:
@@ -111,11 +126,11 @@ def cost_text(report: SimulateReport) -> str:
 
 def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
     """What was found by running."""
-    goal = "targets met" if report.slo else "no growing queue"
+    goal = "targets met" if report.meets_slo is not None else "no growing queue"
     most = report.fleet[0].most_replicas  # which are not there from the beginning
     up = f" once all {most} replicas are up" if most else ""
     text = f"{found.requests_per_s:.3g} requests/s at most{up}{_speed(report, found)} ({goal})"
-    text += f", goodput {found.goodput_requests_per_s:.3g}/s" if report.slo else ""
+    text += f", goodput {found.goodput_requests_per_s:.3g}/s" if report.meets_slo is not None else ""
     if found.replicas is not None and found.chips is not None:
         apart = f" and {found.prefill_replicas} for prefill" if found.prefill_replicas else ""
         money = f", ${found.usd_per_h:,.2f}/h" if found.usd_per_h is not None else ""
@@ -169,6 +184,19 @@ def percentiles(report: SimulateReport) -> Grid:
     columns.append(Column("target", right=True, keep=9 if report.slo else 1))
     kept = len(columns) if report.slo else len(columns) - 1
     return table(columns[:kept], [row[:kept] for row in rows], "percentiles", _front(report))
+
+
+def classes_table(report: SimulateReport) -> Grid:
+    """Classes of traffic, each against its own targets."""
+    columns = {
+        "TTFT": lambda row: row.told("ttft_s"),
+        "TPOT": lambda row: row.told("tpot_s"),
+        "meets": lambda row: {True: "yes", False: "no", None: "–"}[row.meets_slo],
+        "queue": lambda row: render(row.waited["queue_s"], "s"),
+        "prefill": lambda row: render(row.waited["prefill_s"], "s"),
+    }
+    without = [] if any(row.earned_usd_per_h for row in report.classes) else ["earns $/h"]
+    return grids.grid("simulate-classes", report.classes, own=columns, without=without)
 
 
 def _front(report: SimulateReport) -> str:

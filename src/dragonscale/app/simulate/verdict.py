@@ -3,6 +3,7 @@
 from typing import Any
 
 from dragonscale.app.simulate.capacity import FULL, FleetCapacity, prefill_queue
+from dragonscale.app.simulate.missed import class_ratio
 from dragonscale.app.simulate.simulate_question import SimulateAsked
 from dragonscale.app.simulate.simulate_records import NAMES
 from dragonscale.physics.units import render
@@ -99,6 +100,8 @@ def _overloaded(load: Backlog, result: SimulationResult) -> str:
 def _missing(asked: SimulateAsked, result: SimulationResult, missed: dict[str, float]) -> str:
     """The target that is missed most, and by how much."""
     name, ratio = next(iter(missed.items()))
+    if name not in asked.targets:
+        return _class_missing(asked, result, name)
     value = render(asked.reached(result, name), "s")
     others = "".join(f"; {NAMES[other]} {times:.3g} times" for other, times in list(missed.items())[1:])
     target, at = render(asked.targets[name].seconds, "s"), asked.targets[name].at
@@ -106,6 +109,18 @@ def _missing(asked: SimulateAsked, result: SimulationResult, missed: dict[str, f
     return (
         f"{NAMES[name]} is {value} {at}, {ratio:.3g} times its target of {target}{others}; "
         f"{result.met[name]:.1%} of {'gaps' if name == 'itl_s' else 'requests'} meet it{away * bool(away[2:])}."
+    )
+
+
+def _class_missing(asked: SimulateAsked, result: SimulationResult, name: str) -> str:
+    """The class that misses a target most, and by how much."""
+    rows = zip(asked.traffic.classes, result.classes, strict=True)
+    late = [(class_ratio(own, name, goal), one, own) for one, own in rows if (goal := one.targets.get(name))]
+    over, one, own = max(late, key=lambda row: row[0])
+    goal = one.targets[name]
+    return (
+        f"{NAMES[name]} of {one.name} is {render(over * goal.seconds, 's')} {goal.at}, {over:.3g} times its target of "
+        f"{render(goal.seconds, 's')}; {own.met[name]:.1%} of its requests meet it."
     )
 
 

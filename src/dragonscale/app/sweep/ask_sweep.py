@@ -16,6 +16,13 @@ A grid is a TOML file: tables of flags whose values may be lists; every combinat
     batch = ["4M", "16M"]
     seq = 8192
 
+    [[simulate]]
+    model = "llama3-8b"
+    slice = "h100:1"
+    replicas = [2, 4]
+    rate = ["10/s", "20/s"]
+    seed = [0, 1, 2]
+
 Names are those of the commands' flags (`slice` may be written for `on`). `option` belongs to all entries of its table.
 """
 
@@ -28,6 +35,7 @@ from typing import Any
 
 from dragonscale.app.questions.flag import fields_of
 from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.questions.train import SweepQuestion, TrainQuestion
 from dragonscale.app.questions.verify import VerifyQuestion
 from dragonscale.app.record import Face, bind
@@ -42,7 +50,12 @@ from dragonscale.tables import read_table
 from dragonscale.training.plan_file import is_plan_path
 
 MOST = 100_000
-QUESTIONS: dict[str, Any] = {"verify": VerifyQuestion, "train": TrainQuestion, "serve": ServeQuestion}
+QUESTIONS: dict[str, Any] = {
+    "verify": VerifyQuestion,
+    "train": TrainQuestion,
+    "serve": ServeQuestion,
+    "simulate": SimulateQuestion,
+}
 NEEDED = ("model", "on", "batch", "seq")
 """What a training run must say, unless a plan file says it."""
 _WRITTEN = {"slice": "on", "option": "options"}
@@ -159,7 +172,8 @@ def ask(question: SweepQuestion, listener: Listener) -> SweepReport:
     report = sweep(
         question.grid, question.out, question.jobs, question.ray, question.retry, question.cache, listener.step
     )
-    if any(str(row.get(name, "")).startswith("p") for row in report.lines for name in LATENCIES):  # p95:1s
+    plans = [row for row in report.lines if row["command"] == "serve"]
+    if any(str(row.get(name, "")).startswith("p") for row in plans for name in LATENCIES):  # p95:1s
         listener.note("Targets for percentiles are judged by means in a sweep; `dscale serve` runs them.")
     return report.came_from(question, listener.notes)
 

@@ -18,13 +18,13 @@ from dragonscale.locks import lock
 
 INTERRUPTED = 130
 
-COMMANDS = ("verify", "train", "serve")
+COMMANDS = ("verify", "train", "serve", "simulate")
 
 
 class Entry(msgspec.Struct, frozen=True):
     """One question of a grid: a command and its flags, by name."""
 
-    command: Literal["verify", "train", "serve"]
+    command: Literal["verify", "train", "serve", "simulate"]
     asks: dict[str, Any]
 
     @property

@@ -42,6 +42,11 @@ def _flat(answer: Answer) -> dict[str, Any]:
             ({**one, "slice": record["slice"], "plan": str(Plan(**one["plan"]))} for one in record["plans"]), None
         )
         row |= {name: best[name] for name in ANSWERED["train"]} if best else {"feasible": False}
+    elif record is not None and answer.command == "simulate":
+        latency = {name: times["mean"] for name, times in record["latency"].items()}
+        latency |= {f"{name[:-2]}_p99_s": times["p99"] for name, times in record["latency"].items()}
+        whole = {**record, **record["rates"], **latency, "grows": bool((record["load"] or {}).get("grows"))}
+        row |= {name: whole[name] for name in ANSWERED["simulate"]}
     elif record is not None:
         best = next(iter(record["configs"]), None)
         row |= {name: best[name] for name in ANSWERED["serve"]} if best else {"meets_slo": False}

@@ -20,10 +20,13 @@ from typing import Any
 import msgspec
 
 from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.questions.verify import VerifyQuestion
 from dragonscale.app.serve import answer as serve
 from dragonscale.app.serve.serve_question import read_question as read_serving
+from dragonscale.app.simulate.ask_simulate import run_simulation
+from dragonscale.app.simulate.simulate_question import read_question as read_simulating
 from dragonscale.app.sweep.sweep_records import Answer, Entry
 from dragonscale.app.train import ask_train as train
 from dragonscale.app.verify.verify_question import read_question as read_verifying
@@ -42,7 +45,8 @@ def answer_entry(entry: Entry, cached: bool = True) -> Answer:
     """What the entry's command would print as JSON, or why it cannot."""
     start, failed, found = time.monotonic(), "", None
     try:
-        found = {"verify": _verify, "train": _train, "serve": _serve}[entry.command](entry.asks, cached)
+        answers = {"verify": _verify, "train": _train, "serve": _serve, "simulate": _simulate}
+        found = answers[entry.command](entry.asks, cached)
     except InputError as error:
         failed = str(error)
     except Exception as error:  # one bad entry must not end a sweep of hundreds
@@ -62,6 +66,11 @@ def _train(asks: dict[str, Any], _: bool) -> Any:
 
 def _serve(asks: dict[str, Any], _: bool) -> Any:
     return serve.answer(read_serving(ServeQuestion(**asks)), confirm=False)
+
+
+def _simulate(asks: dict[str, Any], _: bool) -> Any:
+    """The run itself; what would hold is looked for only where that is asked."""
+    return run_simulation(read_simulating(SimulateQuestion(**{"capacity": False, **asks})))[0]
 
 
 def answer_bytes(task: bytes) -> bytes:

@@ -6,6 +6,7 @@ from dragonscale.app.charts.pictures import draw_scores
 from dragonscale.app.questions import validate
 from dragonscale.app.questions.flag import written
 from dragonscale.app.record import Face, bind
+from dragonscale.app.validate.measured_rl import ask_logged
 from dragonscale.app.validate.measured_run import ask_served, ask_trained
 from dragonscale.app.validate.validate_records import RunScore, Validation, save_measures, save_scores
 from dragonscale.app.validate.validate_sheet import run_sheet, score_sheet
@@ -20,7 +21,7 @@ _LOGGED = ("plan", "model", "on")
 _OWN = {
     **dict.fromkeys(_TRAINING, ("training",)),
     **dict.fromkeys(_SERVING, ("serving",)),
-    **dict.fromkeys(_LOGGED, ("training", "serving")),
+    **dict.fromkeys(_LOGGED, ("training", "serving", "rl")),
 }
 """Fields that only some kinds have."""
 _SCORED = {"inference": inference, "collectives": collectives, "kernels": kernels, "memory": memory}
@@ -41,7 +42,16 @@ def ask(question: validate.ValidateQuestion, listener: Listener) -> Validation |
     if question.kind == "serving":
         words = {name: getattr(question, name) for name in (*_LOGGED, *_SERVING)}
         return ask_serving(validate.ServingScoreQuestion(question.file, **words), listener)
+    if question.kind == "rl":
+        words = {name: getattr(question, name) for name in _LOGGED}
+        return ask_rl(validate.RlScoreQuestion(question.file, **words), listener)
     return _score(question.kind, validate.ScoreQuestion(question.file), listener)
+
+
+def ask_rl(question: validate.RlScoreQuestion, listener: Listener) -> Validation | RunScore:
+    if written(question.plan):
+        return ask_logged(question, listener)
+    return _score("rl", question, listener)
 
 
 def ask_training(question: validate.TrainingScoreQuestion, listener: Listener) -> Validation | RunScore:
@@ -81,8 +91,8 @@ def _score(kind: str, question: validate.ScoreQuestion, listener: Listener) -> V
     return Validation(kind, _SCORED[kind].validate(question.file)).came_from(question, listener.notes)
 
 
-ask_inference, ask_collectives, ask_kernels, ask_memory, ask_finetune, ask_rl = (
-    partial(_score, kind) for kind in _SCORED
+ask_inference, ask_collectives, ask_kernels, ask_memory, ask_finetune = (
+    partial(_score, kind) for kind in _SCORED if kind != "rl"
 )
 bind(Validation, Face(score_sheet, lambda answer, _: draw_scores(answer.scores, answer.kind), rows=save_scores))
 bind(RunScore, Face(run_sheet, rows=save_measures))

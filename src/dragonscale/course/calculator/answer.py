@@ -7,8 +7,9 @@ from typing import Any
 
 from dragonscale.course.calculator.algebra import exact, rounded
 from dragonscale.course.calculator.evaluate import Scope, WorkLimit, evaluate, not_a_number
-from dragonscale.course.calculator.functions import told_parts
+from dragonscale.course.calculator.functions import NAMES, call_text, told_parts
 from dragonscale.course.calculator.measure import Measure, aligned
+from dragonscale.course.calculator.names import load_name, split_targets
 from dragonscale.course.calculator.reading import ListNode, Statement, WordNode, names_in, read_statements
 from dragonscale.course.calculator.solve import AnswerLine, Equation, solve
 from dragonscale.course.calculator.unit_words import read_unit
@@ -48,16 +49,19 @@ def _worked(text: str, source: str, unknown: str, changes: str) -> Worked:
     statements = read_statements(text)
     assigned = {one.name: one.node for one in statements if one.name}
     several = {name: node.items for name, node in assigned.items() if isinstance(node, ListNode) and node.several}
-    if changes and all(is_preset(name) for name in names_in(text)):
-        raise InputError("--set changes chips that are named, and the expression names none.")
+    _check_changes(changes, [name for name in names_in(text) if not is_preset(name)])
     looked: dict[str, tuple[Any, str]] = {}
     notes: dict[str, None] = {}
     asked = [one for one in statements if not one.name] or statements[-1:]
-    if math.prod(len(items) for items in several.values()) > MOST_CASES:
+    alike = len({len(items) for items in several.values()}) == 1
+    if not alike and math.prod(len(items) for items in several.values()) > MOST_CASES:
         raise InputError(f"The lists have more than {MOST_CASES} combinations; make them shorter.")
+    if len(several) > 1:
+        how = "row by row, as they are equally long" if alike else "in every combination, as their lengths differ"
+        notes[f"The lists of {' and '.join(several)} go {how}."] = None
     lines: list[AnswerLine] = []
     clock = WorkLimit()
-    for values in itertools.product(*several.values()):
+    for values in zip(*several.values(), strict=True) if alike else itertools.product(*several.values()):
         cased = assigned | dict(zip(several, values, strict=True))
         scope = Scope(cased, source, changes, looked=looked, notes=notes, clock=clock)
         case = ", ".join(f"{name}={evaluate(node, scope)}" for name, node in zip(several, values, strict=True))
@@ -71,13 +75,26 @@ def _worked(text: str, source: str, unknown: str, changes: str) -> Worked:
     return Worked(tuple(lines), {} if several and len(looked) > MOST_NAMES else looked, tuple(notes))
 
 
+def _check_changes(changes: str, named: list[str]) -> None:
+    """Refuse changes to chips that the expression does not name."""
+    if changes and not named:
+        raise InputError("--set changes chips that are named, and the expression names none.")
+    chips = [thing.chip if isinstance(thing := load_name(name), Slice) else thing for name in named] if changes else []
+    for name, text in split_targets(changes):
+        if name and all(name != chip.kin for chip in chips if isinstance(chip, Chip)):
+            raise InputError(f"--set changes {text} of {name}, which the expression does not name.")
+
+
 def _answered(one: Statement, scope: Scope, unknown: str) -> list[AnswerLine]:
     if one.other is not None:
         holds = _compared(one, scope)
         return [holds] if holds else solve(Equation(one.node, one.other, one.sign, scope), unknown)
     value = evaluate(one.node, scope)
     if isinstance(one.node, WordNode) and isinstance(value, Measure) and value.letters and one.node.text in scope.free:
-        raise InputError(f"Nothing is said of {one.node.text}; it is no chip, model or function, and has no value.")
+        word = one.node.text
+        if word in NAMES:
+            raise InputError(f"{word} is a function; write {call_text(word)}.")
+        raise InputError(f"Nothing is said of {word}; it is no chip, model or function, and has no value.")
     if isinstance(value, Measure):
         return [AnswerLine(one.name, _simpler(value.settled()))]
     if isinstance(value, Chip | Slice | Transformer):

@@ -3,11 +3,13 @@
 Whatever is written, it ends soon (`WorkLimit`).
 """
 
+import contextlib
 import operator
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dragonscale.course import closed_forms
 from dragonscale.course.calculator import functions, reading
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.names import fact_of, load_name, unread
@@ -223,6 +225,10 @@ def _called(node: reading.CallNode, scope: Scope) -> Any:
     value = functions.call(node.function, given, named)
     if isinstance(value, Chip | Slice | Transformer):
         return value
+    for chip, word in functions.behind(node.function, given, named) if node.function in functions.UNITS.behind else ():
+        with contextlib.suppress(InputError):  # a fact that this chip has not
+            fact = fact_of(chip, str(word), scope.source, scope.changes)
+            scope.looked.setdefault(f"{chip}.{word}", (fact.value, fact.source))
     told = f"{functions.meaning(node.function)} {functions.regime(node.function, given, named)}".strip()
     scope.looked[node.text] = value, told
     return value
@@ -230,6 +236,10 @@ def _called(node: reading.CallNode, scope: Scope) -> Any:
 
 def _given(node: reading.Node, scope: Scope, word: bool) -> Any:
     """What a function is given: a word that stands for nothing else is a word (`fsdp`, `gpipe`, `XY`)."""
+    if isinstance(node, reading.Operator) and node.sign == "+":
+        scheme = "+".join(getattr(part, "text", "") for part in (node.first, node.second))
+        if scheme in closed_forms.SCHEMES:
+            return scheme  # fsdp+tp
     if isinstance(node, reading.WordNode) and (word or len(node.text) > 1):
         known = (*scope.assigned, *scope.letters, *_CONSTANTS, *_WORDS)
         if word or (node.text not in known and node.text not in WORDS):

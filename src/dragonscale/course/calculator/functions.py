@@ -16,6 +16,8 @@ from dragonscale.course.calculator.names import model_fact
 from dragonscale.course.calculator.tables import UNITS_OF_FORMS as UNITS
 from dragonscale.errors import InputError, nearest, shorten, unknown
 from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware.chip import Chip
+from dragonscale.physics.hardware.slices import Slice
 
 ARITHMETIC = ("max", "min", "ceil", "floor", "round", "sqrt", "log2", "ln", "log10", "exp", "abs", "sum")
 
@@ -86,6 +88,8 @@ def _whole(name: str, number: Any, digits: int) -> Any:
     return float(round(number, digits) if name == "round" else getattr(math, name)(number))
 
 
+LIKE = 0.72
+"""How like a function's name a word must be to be meant for it."""
 ONE_LINE = UNITS.one_line
 CLOSED = tuple(name for name in closed_forms.__all__ if name not in UNITS.library_only)
 NAMES = (*ARITHMETIC, *ONE_LINE, *CLOSED)
@@ -115,7 +119,7 @@ def check_name(name: str) -> None:
     if name in UNITS.library_only:
         raise InputError(f"{name} does not answer with a number; it is in Python only, as ds.closed_forms.{name}.")
     if name not in NAMES:
-        close = nearest(name, NAMES, 0.6)
+        close = nearest(name, NAMES, LIKE)
         guess = f"; did you mean {close}?" if close else "; `dscale calc --help` says where all of them are listed."
         raise InputError(f"There is no function {shorten(name)}{guess}")
 
@@ -158,16 +162,39 @@ def regime(name: str, given: list[Any], named: dict[str, Any]) -> str:
 
 def _bound(name: str, signature: inspect.Signature, given: list[Any], named: dict[str, Any]) -> inspect.BoundArguments:
     named = {_own(key, signature): value for key, value in named.items()}
+    given = _in_place(signature, given)
     try:
         bound = signature.bind(*given, **named)
     except TypeError:
         raise _wrong_call(name, signature, given, named) from None
+    try:
+        return _taken(name, signature, bound)
+    except InputError as error:
+        raise InputError(f"{str(error).removesuffix('.')}; write {call_text(name)}.") from None
+
+
+def _in_place(signature: inspect.Signature, given: list[Any]) -> list[Any]:
+    """What is given, with a chip and a number that stand in each other's place exchanged: chips_to_hold(140GB, v5e)."""
+    named = [str(one.annotation) for one in signature.parameters.values()][: len(given)]
+    places = [any(kind in text for kind in ("Chip", "Slice", "Rates", "Mesh", "Switches")) for text in named]
+    chips = [isinstance(one, Chip | Slice) for one in given]
+    wrong = [place for place, (takes, has) in enumerate(zip(places, chips, strict=False)) if takes != has]
+    if len(wrong) == 2 and sum(chips) == sum(places) == 1:
+        one, two = wrong
+        given = [*given]
+        given[one], given[two] = given[two], given[one]
+    return given
+
+
+def _taken(name: str, signature: inspect.Signature, bound: inspect.BoundArguments) -> inspect.BoundArguments:
     kinds = signature.parameters
     for key, value in bound.arguments.items():
-        several = kinds[key].kind is inspect.Parameter.VAR_POSITIONAL
-        bound.arguments[key] = (
-            tuple(taken_as(name, kinds[key], one) for one in value) if several else taken_as(name, kinds[key], value)
-        )
+        if kinds[key].kind is inspect.Parameter.VAR_POSITIONAL:
+            bound.arguments[key] = tuple(taken_as(name, kinds[key], one) for one in value)
+        elif kinds[key].kind is inspect.Parameter.VAR_KEYWORD:
+            bound.arguments[key] = {own: taken_as(name, kinds[key], one) for own, one in value.items()}
+        else:
+            bound.arguments[key] = taken_as(name, kinds[key], value)
     return bound
 
 
@@ -195,6 +222,21 @@ def _wrong_call(name: str, signature: inspect.Signature, given: list[Any], named
     lacking = [CALLED.get(key, key) for key in needed[len(given) :] if key not in named]
     what = f"lacks {', '.join(lacking)}" if lacking else f"is given {len(given) + len(named)} values"
     return InputError(f"{name} {what}; it takes {_written(signature)}.")
+
+
+def call_text(name: str) -> str:
+    """A function with what it takes, as it is written."""
+    return f"{name}({_written(inspect.signature(function_of(name))) if name not in ARITHMETIC else '…'})"
+
+
+def behind(name: str, given: list[Any], named: dict[str, Any]) -> list[tuple[str, str]]:
+    """The facts of chips that a function reckons with, as (chip, fact): the C and W of its formula."""
+    chips = [one.chip if isinstance(one, Slice) else one for one in (*given, *named.values())]
+    found: list[tuple[str, str]] = []
+    for chip in (one for one in chips if isinstance(one, Chip)):
+        words = [named.get("dtype", named.get("compute", one)) if one == "bf16" else one for one in UNITS.behind[name]]
+        found += [(chip.kin, word) for word in words]
+    return found
 
 
 def _written(signature: inspect.Signature) -> str:

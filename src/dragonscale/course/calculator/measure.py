@@ -11,7 +11,8 @@ dimension matters.
 >>> BYTE + SECOND
 Traceback (most recent call last):
     ...
-dragonscale.course.calculator.measure.UnlikeUnits: 1B + 1s adds bytes and s, which are not alike.
+dragonscale.course.calculator.measure.UnlikeUnits: 1B + 1s adds bytes and s, which are not alike; over a rate they are a
+time: 1B / h100.hbm_bandwidth.
 """
 
 from collections.abc import Callable
@@ -125,6 +126,9 @@ def aligned(first: Measure, second: Measure, sign: str) -> tuple[Measure, Measur
     if NONE in (one.exponents, two.exponents):
         unit = (one if one.unit else two).unit
         hint = f"; say what the number counts, as in 2 {'s' if unit == 's' else unit.split('/')[0]}"
+    elif "s" in words and (amount := {"bytes": "hbm_bandwidth", "FLOP": "bf16"}.keys() & {*words}):
+        moved, rate = (one if one.unit in amount else two), "hbm_bandwidth" if "bytes" in amount else "bf16"
+        hint = f"; over a rate they are a time: {moved} / h100.{rate}"
     raise UnlikeUnits(
         f"{one} {sign} {two} {_SIGNS.get(sign, 'compares')} {' and '.join(words)}, which are not alike{hint}."
     )
@@ -140,7 +144,7 @@ def checked(number: Any) -> Any:
     if isinstance(number, int | float | complex):
         if isinstance(number, complex) or not abs(number) < LARGEST:
             raise InputError("The result is too large a number, or none.")
-        return number
+        return number + 0  # -0.0 is 0
     if not number.free_symbols:
         if not (number.is_real and number.is_finite):
             raise InputError("The result is no number: it divides by zero, or has no real value.")

@@ -48,7 +48,22 @@ def load_name(name: str, source: str = "", changes: str = "") -> Chip | Slice | 
 
 
 def _read(chip: Chip, source: str, changes: str) -> Chip:
-    return with_changes(chip.reading(source) if source else chip, changes)
+    own = [text for name, text in split_targets(changes) if not name or name == chip.kin]
+    return with_changes(chip.reading(source) if source else chip, ",".join(own))
+
+
+def split_targets(changes: str) -> list[tuple[str, str]]:
+    """Changes with the chip that each is for, empty for all: `h100.hbm=2x` is for the H100 alone.
+
+    >>> split_targets("flops=2x, h100-sxm.hbm=2x, memory.hbm.bandwidth=2TB/s")
+    [('', 'flops=2x'), ('h100', 'hbm=2x'), ('', 'memory.hbm.bandwidth=2TB/s')]
+    """
+    found: list[tuple[str, str]] = []
+    for text in (one.strip() for one in changes.split(",") if one.strip()):
+        name, point, rest = text.partition(".")
+        own = bool(point) and "=" not in name and is_chip(name)
+        found.append((load_chip(name).kin, rest) if own else ("", text))
+    return found
 
 
 def unread(thing: Chip | Slice | Transformer, tail: str, source: str, name: str) -> list[str]:
@@ -124,7 +139,8 @@ def _chip_fact(name: str, chip: Chip, tail: str) -> Meaning:
     if tail in ("intensity", "critical_intensity"):
         return Meaning(Measure(chip.intensity("bf16"), (0, -1, 1, 0, 0)), "bf16 / hbm_bandwidth")
     if tail in DTYPE_BYTES:
-        return Meaning(Measure.of(chip.peak(tail), "FLOP/s"), f"no {tail} of its own; multiplied as something wider")
+        wider = f"peak({name}, {tail}) is what such operands are multiplied at as something wider"
+        raise InputError(f"{chip.title} has no {tail} matmul; {wider}.")
     known = [*words, *_COUNTED, *(TORUS if isinstance(network, Torus) else ()), "intensity"]
     raise _no_fact(name, tail, known, f"dscale chips {name}")
 

@@ -8,11 +8,12 @@ from dragonscale.models.count import cache_bytes
 from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.letters import simple
 from dragonscale.models.transformer import Transformer, count_parameters
-from dragonscale.physics.collectives import Options, collective_time
+from dragonscale.physics.collectives import Group, Options, Switches, collective_time
+from dragonscale.physics.collectives.tiers import tier_seconds
 from dragonscale.physics.hardware.chip import Chip, dtype_bytes
 from dragonscale.physics.hardware.slices import Slice
 from dragonscale.physics.hardware.slices import chips_to_hold as chips_to_hold
-from dragonscale.physics.numbers import Number
+from dragonscale.physics.numbers import Number, is_symbolic
 from dragonscale.physics.rooflines.counts import model_flops
 from dragonscale.physics.sharding.mesh import natural_mesh
 
@@ -30,8 +31,9 @@ def model(
     gated: bool = True,
     tied: bool = False,
 ) -> Transformer:
-    """A model of equal layers from the book's letters: width, MLP width, layers, query heads, vocabulary; KV heads,
-    head size, experts and experts per token. Other functions take it, and a point takes a size: model(…).params."""
+    """A model of equal layers from the book's letters: width, MLP width, layers, query heads, vocabulary; KV heads
+    (K=0: as many as N), head size (H=0: D/N), experts and experts per token. Other functions take it, and a point takes
+    a size: model(…).params."""
     sizes: dict[str, Any] = {"d_model": D, "d_ff": F, "n_layers": L, "n_heads": N, "vocab": V, "n_experts": E}
     sizes |= {"n_kv_heads": K or None, "head_dim": H or None, "experts_per_token": k}
     return simple("model", **sizes, gated=gated, tied=tied)
@@ -114,10 +116,40 @@ def permute(size: Number, on: Slice, axes: str = "", exact: bool = False) -> Num
     return _collective("permute", size, on, axes, exact)
 
 
+def gather_regime(size: Number, on: Slice, axes: str = "", exact: bool = False) -> str:
+    """Which tier binds, in a sentence; nothing on a torus."""
+    return _regime("all_gather", size, on, axes, exact)
+
+
+def scatter_regime(size: Number, on: Slice, axes: str = "", exact: bool = False) -> str:
+    return _regime("reduce_scatter", size, on, axes, exact)
+
+
+def reduce_regime(size: Number, on: Slice, axes: str = "", exact: bool = False) -> str:
+    return _regime("all_reduce", size, on, axes, exact)
+
+
+def exchange_regime(size: Number, on: Slice, axes: str = "", exact: bool = False) -> str:
+    return _regime("all_to_all", size, on, axes, exact)
+
+
+def _regime(kind: str, size: Number, on: Slice, axes: str, exact: bool) -> str:
+    group = _group(on, axes)
+    if not isinstance(group, Switches) or is_symbolic(size) or not size:
+        return ""
+    seconds = tier_seconds(kind, size, group, Options(exact=exact))
+    slowest = max(seconds, key=lambda tier: seconds[tier])
+    return f"Bound by the {slowest} tier." if seconds[slowest] else ""
+
+
 def _collective(kind: str, size: Number, on: Slice, axes: str, exact: bool) -> Number:
+    return collective_time(kind, size, _group(on, axes), Options(exact=exact)).lower
+
+
+def _group(on: Slice, axes: str) -> Group:
     mesh = natural_mesh(on)
     names = tuple(axes.replace(",", "")) if axes and axes not in mesh.axes else (axes,) if axes else tuple(mesh.axes)
     for name in names:
         if name not in mesh.axes:
             raise unknown(f"axis of {on}", name, mesh.axes)
-    return collective_time(kind, size, mesh.group(names), Options(exact=exact)).lower
+    return mesh.group(names)

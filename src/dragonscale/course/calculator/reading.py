@@ -199,7 +199,10 @@ class _Reader:
         return node
 
     def product(self) -> Node:
-        return self.joined("*/", self.signed)
+        node = self.joined("*/", self.signed)
+        if self.here.kind == "word" and self.place and any(getattr(WORDS.get(self.here.text), "exponents", ())):
+            return Operator("*", node, WordNode(self.take().text))  # 4*H*K*L bytes
+        return node
 
     def joined(self, signs: str, part: Callable[[], Node]) -> Node:
         """Parts with one of some signs between them, from the left."""

@@ -17,7 +17,7 @@ def _table() -> dict[str, Measure]:
     counted = {word: 1.0 for one in TABLES.counted for word in (one, f"{one}s")}
     rated = [(kind, word, scale) for kind in ("bytes/s", "FLOP/s") for word, scale in UNITS[kind].items()]
     rows = [(kind, word, scale) for kind in _DIMENSIONS for word, scale in UNITS[kind].items()]
-    rows += [("s", *row) for row in TABLES.seconds.items()]
+    rows += [("s", *row) for row in TABLES.seconds.items()] + [("FLOP", *row) for row in TABLES.macs.items()]
     rows += [row for row in rated if "/" not in row[1]]  # 400Gbps, 197TFLOPS
     rows += [("bytes", word.removesuffix("/s"), scale) for _, word, scale in rated if word.endswith(("b/s", "bit/s"))]
     rows = [*(("", *row) for row in counted.items()), *(("J", *row) for row in TABLES.joules.items()), *rows]

@@ -42,7 +42,8 @@ def core_peak(chip: Chip, unit: str = "matrix") -> float:
 
 
 def vector_flops(chip: Chip, clock: Number | None = None, fused: bool = False) -> Number:
-    """fp32 FLOP/s of the ALUs at a clock (the boost clock if none is given). A `fused` multiply-add counts as two."""
+    """fp32 FLOP/s of the ALUs at a clock (the boost clock if none is given), one operation a cycle as the book counts
+    for TPUs; with fused=True a multiply-add counts as two, as datasheets of GPUs and `roofline` count."""
     rate: Number = chip.structure["clock"] if clock is None else clock
     return alus(chip) * rate * (2 if fused else 1)
 

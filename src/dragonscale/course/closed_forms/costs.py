@@ -1,12 +1,15 @@
 """Costs that the book writes in closed form: elementwise work, tiled matmuls, attention, padding to a tile."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from dragonscale.errors import InputError
+from dragonscale.models.flops import Workload, forward_flops
+from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, dtype_bytes
 from dragonscale.physics.hardware.parts import matrix_tile
-from dragonscale.physics.numbers import Number, ceil_to, product
+from dragonscale.physics.numbers import Number, ceil_to, maximum, product
 from dragonscale.physics.rooflines import Cost
 
 
@@ -49,6 +52,79 @@ def attention_cost(
     flops = 4 * batch * queries * keys * kv_heads * groups * head_dim
     elements = 2 * batch * head_dim * kv_heads * (queries * groups + keys)
     return Cost(flops={("matrix", dtype): flops}, bytes={"hbm": elements * dtype_bytes(dtype)})
+
+
+@dataclass(frozen=True)
+class StageTimes:
+    """Times of several stages or resources of one thing."""
+
+    seconds: dict[str, Number]
+
+    @property
+    def lower(self) -> Number:
+        """All at once: the longest."""
+        return maximum(*self.seconds.values(), 0)
+
+    @property
+    def upper(self) -> Number:
+        """One after the other: their sum."""
+        return sum(self.seconds.values())
+
+    @property
+    def bottleneck(self) -> str:
+        """The longest by its name, for plain numbers."""
+        return max(self.seconds, key=lambda name: self.seconds[name])
+
+
+def bottleneck(*seconds: Number, **stages: Number) -> StageTimes:
+    """Lower bound (all at once), upper bound (one after the other) and bottleneck of several times, by place or by
+    name.
+
+    >>> found = bottleneck(compute=3.0, hbm=5.0, ici=4.0)
+    >>> found.lower, found.upper, found.bottleneck
+    (5.0, 12.0, 'hbm')
+    """
+    named = {f"stage {place}": one for place, one in enumerate(seconds, 1)} | stages
+    if not named:
+        raise InputError("bottleneck takes times, such as bottleneck(compute=3ms, hbm=5ms).")
+    return StageTimes(named)
+
+
+@dataclass(frozen=True)
+class CacheShape:
+    """A KV cache: its bytes, those of one token, and its shape."""
+
+    bytes: Number
+    per_token: Number
+    shape: str
+
+
+def kv_cache(L: Number, K: Number, H: Number, S: Number = 1, batch: Number = 1, dtype: str = "bf16") -> CacheShape:
+    """The KV cache of `batch` sequences of S tokens in L layers of K KV heads of size H: keys and values.
+
+    >>> kv_cache(80, 8, 128, 8192)
+    CacheShape(bytes=2684354560, per_token=327680, shape='[2, L=80, B=1, S=8192, K=8, H=128]')
+    """
+    token = 2 * L * K * H * dtype_bytes(dtype)
+    return CacheShape(token * S * batch, token, f"[2, L={L}, B={batch}, S={S}, K={K}, H={H}]")
+
+
+def attention_length(model: Transformer, causal: bool = False) -> Number:
+    """The sequence length at which attention's dot products take as many FLOPs as all matmuls with weights: 8D for a
+    plain Transformer with F = 4D. With causal=True only the half that a mask leaves is counted.
+
+    >>> from dragonscale.models.catalogue import preset_model
+    >>> round(attention_length(preset_model("llama3-70b")))
+    53026
+    """
+    long = 2**20
+    parts = [
+        forward_flops(model.program().sections, Workload(1, length, length, causal)) for length in (long, long // 2)
+    ]
+    scores, half = (float(part.get("scores", 0)) for part in parts)
+    if not scores or not 3.9 < scores / half < 4.1:
+        raise InputError(f"Attention of {model.name} does not grow with the square of its sequences.")
+    return long * (sum(map(float, parts[0].values())) - scores) / scores
 
 
 class PaddedShape(NamedTuple):

@@ -35,7 +35,7 @@ True
 
 from dragonscale.app.questions.rl import RlQuestion
 from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.questions.simulate import SimulateQuestion, TrafficQuestion
 from dragonscale.app.questions.train import CompareQuestion, SweepQuestion, TrainQuestion
 from dragonscale.faces.command import PLANNING, command
 
@@ -84,7 +84,7 @@ def serve():
     return ask
 
 
-@command(RlQuestion, PLANNING, "reinforcement-learning", ("explain",))
+@command(RlQuestion, PLANNING, "reinforcement-learning", ("explain", "timeline"))
 def rl():
     """How to run reinforcement learning: pools, plans of trainer and engine, phases of a step, what bounds it.
 
@@ -98,6 +98,19 @@ def rl():
     >>> ds.rl("llama3-8b", on="h100:16", mode="colocated", stack="nemo-rl").best.phases  # doctest: +SKIP
     """
     from dragonscale.app.rl.ask_rl import ask
+
+    return ask
+
+
+@command(TrafficQuestion, PLANNING, "simulation", ("save",))
+def traffic():
+    """What a trace of requests is like (lengths, rates, bursts, reuse, sessions), and a generator fitted to it.
+
+    dscale traffic azure.csv --save traffic.toml
+
+    Returns a `TrafficReport`: `.traffic` is the class of traffic that `ds.simulate(traffic=FILE)` reads from a file.
+    """
+    from dragonscale.app.traffic import ask
 
     return ask
 

@@ -29,6 +29,7 @@
 from dragonscale.app.questions.export import ExportQuestion, ImportQuestion
 from dragonscale.app.questions.run import RunRlQuestion, RunServeQuestion, RunTrainQuestion
 from dragonscale.app.questions.validate import (
+    RlScoreQuestion,
     ScoreQuestion,
     ServingScoreQuestion,
     TrainingScoreQuestion,
@@ -180,12 +181,13 @@ def validate_finetune():
     return ask_finetune
 
 
-@command(ScoreQuestion, PROOF, "reinforcement-learning", ("explain", "out"), ("scatter",), tool=False)
+@command(RlScoreQuestion, PROOF, "reinforcement-learning", ("explain", "out"), ("scatter",), tool=False)
 def validate_rl():
-    """Score expected steps and weight transfers of reinforcement learning against measured ones.
+    """Score expected steps and weight transfers of reinforcement learning against measured ones, or your own log.
 
     dscale validate rl measured.csv --out scores.csv
     dscale validate rl measured.csv --plot scatter.svg
+    dscale validate rl verl.log --plan run_qwen3-8b.sh --on h100
     """
     from dragonscale.app.validate.ask_validate import ask_rl
 

@@ -51,11 +51,20 @@ def few_tokens(text: str, x: jax.Array, weight: jax.Array) -> jax.Array | None:
     narrow = weight.dtype == jnp.int8
     if m > MOST and narrow:  # widened while it multiplies, XLA's matmul is far from the tensor cores' rate
         return jnp.einsum(text, x, _widened_ahead(weight, x.dtype))
-    tile = tile_of(m, k, n, narrow)
+    parts = few_parts(x.reshape(m, k), weight.reshape(k, n))
+    if parts is None:
+        return None
+    made = functools.reduce(operator.add, parts).astype(x.dtype)
+    return made.reshape(*x.shape[: len(left) - len(summed)], *weight.shape[len(summed) :])
+
+
+def few_parts(x: jax.Array, weight: jax.Array, interpret: bool = False) -> jax.Array | None:
+    """x [M, K] · weight [K, N] as parts [S, M, N] to be added up, where the kernel takes it; None otherwise."""
+    (m, k), n = x.shape, weight.shape[1]
+    tile = tile_of(m, k, n, weight.dtype == jnp.int8)
     if m > MOST or x.dtype != jnp.bfloat16 or k % (tile.rows * tile.splits) or n % 16:
         return None
-    made = skinny_matmul(x.reshape(m, k), weight.reshape(k, n), tile)
-    return made.reshape(*x.shape[: len(left) - len(summed)], *weight.shape[len(summed) :])
+    return skinny_matmul(x, weight, tile, interpret)
 
 
 def tile_of(m: int, k: int, n: int, narrow: bool = False) -> MatmulTile:
@@ -72,12 +81,12 @@ def tile_of(m: int, k: int, n: int, narrow: bool = False) -> MatmulTile:
 
 
 def skinny_matmul(x: jax.Array, weight: jax.Array, tile: MatmulTile, interpret: bool = False) -> jax.Array:
-    """x [M, K] · weight [K, N] of few rows M; K divides into the tile's parts. For few tokens int8 is read as words of
-    four columns."""
+    """x [M, K] · weight [K, N] of few rows M, in the tile's parts [S, M, N], into which K divides. For few tokens int8
+    is read as words of four columns."""
     m, n = x.shape[0], weight.shape[1]
     split = tile.splits > 1
     four = 4 if weight.dtype == jnp.int8 and m <= WORDS else 1
-    made = pl.pallas_call(
+    return pl.pallas_call(
         functools.partial(_kernel, tile=tile, four=four, interpret=interpret),
         grid=(pl.cdiv(n, tile.columns), tile.splits),
         out_shape=jax.ShapeDtypeStruct((tile.splits, m, n), jnp.float32 if split else x.dtype),
@@ -85,7 +94,6 @@ def skinny_matmul(x: jax.Array, weight: jax.Array, tile: MatmulTile, interpret: 
         interpret=interpret,
         name="skinny_matmul",
     )(x, words(weight) if four > 1 else weight)
-    return functools.reduce(operator.add, made).astype(x.dtype)
 
 
 def words(narrow: jax.Array) -> jax.Array:

@@ -2,6 +2,7 @@
 which in a step of one token is as long as reading the experts."""
 
 import functools
+import operator
 from typing import Any
 
 import jax
@@ -16,12 +17,19 @@ LOWEST, NOBODY = -1e30, -(2**30)
 
 
 def choose_few(
-    logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None, interpret: bool = False
+    logits: jax.Array,
+    count: int,
+    routing: Routing,
+    correction: jax.Array | None = None,
+    parts: jax.Array | None = None,
+    interpret: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """The experts of tokens and their weights, as `experts.choose` has them, of a router without groups."""
+    """The experts of tokens and their weights, as `experts.choose` has them, of a router without groups. Where logits
+    are there as `parts` [S, T, e], these are added up here, and nobody reads the logits."""
     shape, experts = logits.shape[:-1], logits.shape[-1]
     tokens = logits.size // experts
-    given = [logits.reshape(tokens, experts), *([] if correction is None else [correction])]
+    given = [logits.reshape(1, tokens, experts) if parts is None else parts]
+    given += [] if correction is None else [correction]
     chosen, weights = pl.pallas_call(
         functools.partial(_choose, count=count, routing=routing),
         grid=(tokens,),
@@ -35,10 +43,13 @@ def choose_few(
 
 def _choose(logits: Any, *refs: Any, count: int, routing: Routing) -> None:
     *correction, chosen, weights = refs
-    token, experts = pl.program_id(0), logits.shape[1]
+    token, experts = pl.program_id(0), logits.shape[2]
     number = jnp.arange(pl.next_power_of_2(experts), dtype=jnp.int32)
     real = number < experts
-    found = gpu.load(logits.at[token, number], mask=real, other=LOWEST).astype(jnp.float32)
+    parts = [
+        gpu.load(logits.at[at, token, number], mask=real, other=0).astype(jnp.float32) for at in range(logits.shape[0])
+    ]
+    found = jnp.where(real, functools.reduce(operator.add, parts), LOWEST)
     raised = jnp.where(real, jnp.exp(found - jnp.max(found)), 0.0)
     scores = {"sigmoid": lambda: 1 / (1 + jnp.exp(-found)), "after": lambda: raised}.get(
         routing.score, lambda: raised / jnp.sum(raised)

@@ -32,20 +32,50 @@ widened copy of the whole table."""
 @dataclass
 class PagedLayer:
     """A layer's cache during a step: what is new is kept at hand, and goes to its pages when attention
-    wants all of it."""
+    wants all of it. With `reads` only those tokens of the pass go on behind its attention."""
 
     paged: PagedKeys
     rows: StepRows
+    reads: jax.Array | None = None
+    run: SectionPass | None = None
 
     def write(self, name: str, value: jax.Array) -> jax.Array:  # noqa: ARG002 (the protocol's)
         return value
 
     def attend(self, query: jax.Array, key: jax.Array, value: jax.Array, how: Scoring) -> jax.Array:
-        key, value = key[0], value[0]
-        with jax.named_scope("cache"):
-            self.paged = self.paged.written(self.rows.writes, key, value)
+        query, key, value = query[0], key[0], value[0]
+        if (prepared := self._prepared()) is not None:
+            query, self.paged = prepared
+        else:
+            with jax.named_scope("cache"):
+                self.paged = self.paged.written(self.rows.writes, key, value)
         kept = self.paged.as_kept(key, value) if self.rows.shape.fresh else (key, value)
-        return attend_paged(query[0], *kept, self.paged, self.rows, how)[None]
+        made = attend_paged(query, *kept, self.paged, self.rows, how)
+        if self.reads is None or self.run is None:
+            return made[None]
+        _narrow(self.run, self.reads)
+        return made[self.reads][None]
+
+    def _prepared(self) -> tuple[jax.Array, PagedKeys] | None:
+        """Queries and the written cache, where a GPU makes both at once."""
+        if self.rows.platform not in ("gpu", "cuda") or self.run is None:
+            return None
+        from dragonscale.runtime.serve.gpu_heads import prepared_heads  # it needs Pallas, which others need not load
+
+        return prepared_heads(self.run, self.paged, self.rows)
+
+
+def _narrow(run: SectionPass, reads: jax.Array) -> None:
+    """Keep some of a pass's tokens: what follows attention is computed for each of them alone."""
+    count = run.positions.shape[1]
+
+    def some(value: Any) -> Any:
+        return value[:, reads] if isinstance(value, jax.Array) and value.shape[1:2] == (count,) else value
+
+    run.tensors, run.products = (
+        {name: some(value) for name, value in of.items()} for of in (run.tensors, run.products)
+    )
+    run.forms, run.positions = {}, some(run.positions)
 
 
 def attend_paged(
@@ -115,12 +145,15 @@ def run_step(
     # Layers of a kind are traced once: a function that is called for each, which XLA then puts in its place.
     kinds = {name: jax.jit(partial(_layer, section, setting)) for name, section in served(program).items()}
     written: list[PagedKeys] = []
-    for name, own, paged in zip(program.order, weights["layers"], cache, strict=True):
-        residual, paged = kinds[name](residual, own, paged, rows)
+    reads = jnp.resize(rows.reads, (max(shape.read, FEWEST),)) if shape.tokens else None
+    narrows = reads is not None and not setting.place.token_axes
+    for at, (name, own, paged) in enumerate(zip(program.order, weights["layers"], cache, strict=True), 1):
+        last_reads = reads if narrows and at == len(cache) else None
+        residual, paged = kinds[name](residual, own, paged, rows, last_reads)
         written.append(paged)
-    if shape.tokens:
+    if reads is not None and not narrows:
         with jax.named_scope("head/last"):
-            residual = residual[:, jnp.resize(rows.reads, (max(shape.read, FEWEST),))]
+            residual = residual[:, reads]
     logits, hidden = (each[:, : shape.read] for each in head_and_hidden(weights, program, residual, setting))
     if split := setting.place.vocabulary(program):
         logits = jax.lax.all_gather(logits, split, axis=-1, tiled=True)
@@ -128,10 +161,19 @@ def run_step(
 
 
 def _layer(
-    section: Section, setting: PassSetting, residual: jax.Array, weights: Any, paged: PagedKeys, rows: StepRows
+    section: Section,
+    setting: PassSetting,
+    residual: jax.Array,
+    weights: Any,
+    paged: PagedKeys,
+    rows: StepRows,
+    reads: jax.Array | None,
 ) -> tuple[jax.Array, PagedKeys]:
-    layer = PagedLayer(paged, rows)
-    run = SectionPass(section, setting, rows.positions[None], weights, stored=layer, tensors={"R": residual})
+    """The residual stream behind a layer, of the tokens `reads` alone where they are given, and its cache."""
+    layer = PagedLayer(paged, rows, reads)
+    run = layer.run = SectionPass(
+        section, setting, rows.positions[None], weights, stored=layer, tensors={"R": residual}
+    )
     return run_section(run)["R"], layer.paged
 
 

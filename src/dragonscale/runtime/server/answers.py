@@ -46,6 +46,12 @@ _START_AFTER_S = 5.0
 """
 
 
+def overfull(error: Overfull) -> ApiError:
+    """That there is no room, and when to come again."""
+    said = f"No room for the request: {error}; try again after {math.ceil(error.retry_after)} s."
+    return ApiError(429, said, retry_after=error.retry_after)
+
+
 class ChoiceAnswer:
     """One choice: its text that was not sent yet, the rows of its log probabilities, and its end."""
 
@@ -232,8 +238,7 @@ class Generation:
             except ApiError as error:
                 self.fail(error)
             except Overfull as error:
-                said = f"No room for the request: {error}; try again after {math.ceil(error.retry_after)} s."
-                self.fail(ApiError(429, said, retry_after=error.retry_after))
+                self.fail(overfull(error))
             except Exception:
                 traceback.print_exc()
                 self.fail(ApiError(500, "The server failed; its log says more."))

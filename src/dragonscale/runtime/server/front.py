@@ -231,12 +231,21 @@ class ServingFront:
         late = "; ".join(one.how for one in self.workers if one.runs.role not in alive)
         return "it is shutting down" if self.draining else late
 
+    def check_room(self, count: int) -> None:
+        """Refuse so many requests that come at once: those that can never be taken together, or not now."""
+        if count > self.most:
+            raise InputError(
+                f"{count} prompts times choices in a request are more than the {self.most} that this server runs and "
+                "queues at once; send fewer, or start it with a larger --queue-limit."
+            )
+        if len(self.flights) + count > self.most:
+            raise Overfull(self._retry_after())
+
     def generate(self, request: GenerateRequest) -> Flight:
         """Take a request, or refuse it: what comes of it is read from the flight, which must be closed."""
         if self.draining:
             raise Overfull(self._retry_after(), "the server is shutting down")
-        if len(self.flights) >= self.most:
-            raise Overfull(self._retry_after())
+        self.check_room(1)
         named = any(one.kind in ("prefix_affinity", "slo_aware") for one in self.routers.values())
         blocks = block_names(request.prompt, self.block_tokens) if named else ()
         flight = Flight(self, request, str(next(self.numbers)), blocks)

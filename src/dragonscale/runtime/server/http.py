@@ -28,6 +28,8 @@ from starlette.routing import Route
 
 from dragonscale.errors import InputError
 from dragonscale.prompt_http import QUIET, WRONG_PATH, PromptProtocol
+from dragonscale.runtime.server.answers import overfull
+from dragonscale.runtime.server.front import Overfull
 from dragonscale.runtime.server.protocol import ENDPOINTS, ApiError
 from dragonscale.runtime.server.routes import HttpSettings, OpenAIService
 from dragonscale.runtime.server.text import ModelText
@@ -72,7 +74,7 @@ class RequestGate:
 
     def _refused(self, scope: Any, headers: dict[bytes, bytes]) -> ApiError | None:
         hosts, key = self.settings.hosts, self.settings.api_key.encode()
-        if hosts and re.sub(r":\d+$", "", headers.get(b"host", b"").decode("latin-1")) not in hosts:
+        if hosts and _named(headers.get(b"host", b"")) not in hosts:
             return ApiError(400, "The header `host` names none of this server's hosts.")
         if key and scope["path"] not in _OPEN and scope["method"] != "OPTIONS":
             kind, _, offered = headers.get(b"authorization", b"").partition(b" ")
@@ -93,6 +95,11 @@ class RequestGate:
         self.settings.log(line)
 
 
+def _named(host: bytes) -> str:
+    """The name in a `host` header: without its port, and as names are compared."""
+    return re.sub(r":\d+$", "", host.decode("latin-1")).rstrip(".").lower()
+
+
 def error_answer(error: ApiError) -> Response:
     return Response(error.body, error.status, error.headers, media_type="application/json")
 
@@ -105,6 +112,8 @@ async def _told(_: Request, error: Exception) -> Response:
         return answer
     if isinstance(error, InputError):
         error = ApiError(400, str(error))
+    if isinstance(error, Overfull):
+        error = overfull(error)
     return error_answer(error if isinstance(error, ApiError) else ApiError(499, "The client has gone."))
 
 
@@ -113,7 +122,7 @@ def build_app(front: Any, text: ModelText, settings: HttpSettings) -> Starlette:
     service = OpenAIService(front, text, settings)
     routes = [Route(one.path, getattr(service, one.handler), methods=[one.method]) for one in ENDPOINTS]
     layers = [Middleware(RequestGate, service)]
-    known = (ApiError, HTTPException, InputError, ClientDisconnect)
+    known = (ApiError, HTTPException, InputError, Overfull, ClientDisconnect)
     app = Starlette(routes=routes, middleware=layers, exception_handlers=dict.fromkeys(known, _told))
     app.state.service = service
     app.router.redirect_slashes = False

@@ -35,16 +35,14 @@ from dragonscale.runtime.server.tool_calls import CallReader, marks_of
 
 @dataclass(frozen=True)
 class HttpSettings:
-    """What is served, to whom, and the bounds: `length` tokens in a sequence, `vocabulary` token ids, `choices` in a
-    request; bytes of a body and of an answer that is not read; seconds of a request, of its headers and body, of idle
-    connections, of grace."""
+    """What is served, to whom, and the bounds: `length` tokens in a sequence, `vocabulary` token ids; bytes of a body
+    and of an answer that is not read; seconds of a request, of its headers and body, of idle connections, of grace."""
 
     model: str
     length: int
     vocabulary: int
     api_key: str = ""
     hosts: tuple[str, ...] = ()
-    choices: int = 1024
     body_bytes: int = 16 << 20
     unread_bytes: int = 1 << 20
     deadline_s: float = 3600.0
@@ -89,11 +87,9 @@ class OpenAIService:
             said = f"There is no model {shorten(model)} here, only {shorten(self.settings.model)}."
             raise ApiError(404, said, "model", "model_not_found")
 
-    async def prompts(self, given: protocol.Prompt, field: str, special: bool = True, each: int = 1) -> list[list[int]]:
-        """Prompts as tokens that the model knows, neither too long nor too many."""
+    async def prompts(self, given: protocol.Prompt, field: str, special: bool = True) -> list[list[int]]:
+        """Prompts as tokens that the model knows, none too long."""
         prompts = prompts_of(given, field)
-        if len(prompts) * each > self.settings.choices:
-            raise ApiError(400, f"A request may have {self.settings.choices} prompts times choices at most.", field)
 
         def tokens() -> list[list[int]]:
             every = (self.text.encode(one, special) if isinstance(one, str) else one for one in prompts)
@@ -165,7 +161,7 @@ class OpenAIService:
         if asked.best_of is not None and asked.best_of != (asked.n or 1):
             raise ApiError(400, "`best_of` is not offered beyond `n`.", "best_of")
         sampling, made = sampling_of(asked, asked.logprobs, self.text.sampling), []
-        for prompt in await self.prompts(asked.prompt, "prompt", asked.add_special_tokens is not False, asked.n or 1):
+        for prompt in await self.prompts(asked.prompt, "prompt", asked.add_special_tokens is not False):
             most = asked.max_tokens or min(16, self.settings.length - len(prompt))
             made += self.sequences(asked, prompt, sampling, most)
         if asked.echo and asked.logprobs is not None:
@@ -204,6 +200,7 @@ class OpenAIService:
         """The choices as something that runs, within their time, and that is told of when the server stops."""
         if why := self.late():
             raise ApiError(503, f"The server is not ready: {why}.", retry_after=1)
+        self.front.check_room(len(choices))
         seconds = self.seconds(request, timeout)
         for one in choices:
             one.request = replace(one.request, deadline=time.time() + seconds)

@@ -29,6 +29,10 @@ TELL = 0.2
 """Seconds between two looks at the engine's own numbers."""
 
 
+PATIENCE = 0.5
+"""Seconds in which a front that died is seen to be gone."""
+
+
 class WorkerLoop:
     """The engine, what comes over the pipe, and the files of those whose pages are handed over."""
 
@@ -130,9 +134,18 @@ def main(descriptor: int, build: Build | None = None) -> int:
         with contextlib.suppress(OSError):
             tell(wire.WorkerFailed(str(error) or type(error).__name__, wrong))
         return 1
-    if folder and os.getppid() != parent:  # the front fell: nobody else will
+    if folder and _fell(parent):  # nobody else will
         shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def _fell(parent: int) -> bool:
+    """Whether the front died, and did not just close its socket: the sockets of a process close a moment before it is
+    seen to be gone."""
+    until = time.monotonic() + PATIENCE
+    while os.getppid() == parent and time.monotonic() < until:
+        time.sleep(0.01)
+    return os.getppid() != parent
 
 
 if __name__ == "__main__":

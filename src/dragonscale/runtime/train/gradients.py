@@ -33,7 +33,7 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.notation.array import Dim
 from dragonscale.physics.sharding.partition_spec import to_partition_spec
 from dragonscale.runtime.expert_exchange import Mixing
-from dragonscale.runtime.forward import Remats, forward, losses
+from dragonscale.runtime.forward import Remats, forward_and_loads, losses
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.packed import Packed
@@ -70,7 +70,9 @@ def remats_of(program: Program, policy: str) -> Remats:
     return tuple((share, remat_of(program, one)) for share, one in parts)
 
 
-DTYPES = {"bf16": jnp.bfloat16, "fp32": jnp.float32}
+Statistics = dict[str, jax.Array]
+DTYPES = {"bf16": jnp.bfloat16, "fp32": jnp.float32, "fp8": jnp.bfloat16}
+"""What is computed in; of fp8, all but the matmuls of layers."""
 
 
 @dataclass(frozen=True)
@@ -86,17 +88,32 @@ class Leaf:
 
 
 def step_gradients(
-    order: Order, program: Program, numerics: Numerics, mesh: Mesh, mixing: Mixing | None = None
-) -> Callable[..., tuple[jax.Array, Any]]:
-    """The mean loss and its gradients: of (params, tokens [passes, b, t], targets). Tokens [passes, b, t, 2] have
-    beside each the position where its document begins, before which it sees nothing."""
+    order: Order,
+    program: Program,
+    numerics: Numerics,
+    mesh: Mesh,
+    mixing: Mixing | None = None,
+    watched: bool = False,
+) -> Callable[..., tuple[Statistics, Any]]:
+    """The mean `loss` and its gradients: of (params, tokens [passes, b, t], targets). Tokens [passes, b, t, 2] have
+    beside each the position where its document begins, before which it sees nothing. Of experts that are `watched`,
+    what `expert_statistics` says stands beside the loss."""
     place = place_of(order.plan, program)
     plan = order.plan
     pipeline = Pipeline(mesh, plan.schedule, plan.virtual, plan.layout) if plan.pipe > 1 else None
     leaves, specs = layouts(program, place, pipeline)
     share = mixing or Mixing(order.run.capacity or None)
+    one = place.ways(("tensor",)) if pipeline else 1 / (order.run.batch // order.passes * order.run.seq)
     setting = PassSetting(
-        numerics, DTYPES[order.run.dtype], place, share, checkpoint_name, adapters=order.adapter_scale
+        numerics,
+        DTYPES[order.run.dtype],
+        place,
+        share,
+        checkpoint_name,
+        adapters=order.adapter_scale,
+        balance=order.run.balance * one,
+        watched=watched and pipeline is None,
+        fp8=order.run.dtype == "fp8",
     )
     cost = _cost(order, program, setting, pipeline)
     part = (lambda tree: (tree, {})) if pipeline else partial(parted, program=program)
@@ -106,7 +123,7 @@ def step_gradients(
     if pipeline is None:
         return local
 
-    def piped(params: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
+    def piped(params: Any, tokens: jax.Array, targets: jax.Array) -> tuple[Statistics, Any]:
         tree, pull = jax.vjp(lambda params: arranged(params, program, pipeline), params)
         found, slopes = local(tree, tokens, targets)
         return found, pull(slopes)[0]
@@ -168,9 +185,19 @@ def _leaves(program: Program, place: Place, pipeline: Pipeline | None) -> Any:
     }
 
 
-def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeline | None) -> Callable[..., jax.Array]:
+def expert_statistics(loads: list[jax.Array]) -> Statistics:
+    """Of how many tokens chose each expert, [layers, e]: the busiest expert of any layer over an even share, and the
+    part of all experts that none chose."""
+    if not loads:
+        return {}
+    busiest = [(each.max(-1) / each.mean(-1)).max() for each in loads]
+    idle = [(each == 0).mean() for each in loads]
+    return {"busiest_expert": jnp.stack(busiest).max(), "idle_experts": jnp.stack(idle).mean()}
+
+
+def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeline | None) -> Callable[..., Any]:
     """One chip's share of the mean loss of a pass: of (weights, tokens [b, t], targets), such that the sum over all
-    chips is the mean."""
+    chips is the mean; and the loads of experts."""
     place, run = setting.place, order.run
     split = place.vocabulary(program)
     share = run.batch // order.passes * run.seq * place.ways(("tensor",))
@@ -178,29 +205,30 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
         remat = remat_of(program, order.plan.remat)
         total = pipelined_sum(pipeline, program, setting, order.microbatches, run.seq, split, remat)
 
-        def piped(weights: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
+        def piped(weights: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
             own = {**weights, "inside": jax.tree.map(lambda leaf: leaf[:, 0], weights["inside"])}
             found = total(own, tokens, targets)
             with jax.named_scope("loss"):
-                return found / share
+                return found / share, []
 
         return piped
 
     remats = remats_of(program, order.plan.remat)
 
-    def cost(weights: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
+    def cost(weights: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
         apart = replace(setting, begins=tokens[..., 1]) if tokens.ndim > 2 else setting
-        logits = forward(weights, program, tokens[..., 0] if tokens.ndim > 2 else tokens, apart, run.seq, remats)
+        own = tokens[..., 0] if tokens.ndim > 2 else tokens
+        logits, loads = forward_and_loads(weights, program, own, apart, run.seq, remats)
         found = losses(logits, goals(targets), place, split)
         with jax.named_scope("loss"):
-            return (targets.objective(found) if isinstance(targets, Rewarded) else found).sum() / share
+            return (targets.objective(found) if isinstance(targets, Rewarded) else found).sum() / share, loads
 
     return cost
 
 
 def _summed(
-    order: Order, place: Place, leaves: Any, cost: Callable[..., jax.Array], part: Callable[[Any], tuple[Any, Any]]
-) -> Callable[..., tuple[jax.Array, Any]]:
+    order: Order, place: Place, leaves: Any, cost: Callable[..., Any], part: Callable[[Any], tuple[Any, Any]]
+) -> Callable[..., tuple[Statistics, Any]]:
     """The mean over passes, of (params, tokens, targets), with gradients of the trained ones (the first `part` of a
     tree) in the layout of the state."""
     sharded, early = order.plan.zero == 3, order.plan.zero >= 2
@@ -222,18 +250,19 @@ def _summed(
     def over(function: Any, *trees: Any) -> Any:
         return jax.tree.map(function, trained, *trees, is_leaf=_is_leaf)
 
-    def gradients(weights: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
+    def gradients(weights: Any, tokens: jax.Array, targets: jax.Array) -> tuple[Any, Any]:
         own, rest = part(weights)
-        found, slopes = jax.value_and_grad(lambda own: cost(merged(own, rest) if rest else own, tokens, targets))(own)
+        costs = jax.value_and_grad(lambda own: cost(merged(own, rest) if rest else own, tokens, targets), has_aux=True)
+        found, slopes = costs(own)
         slopes = over(wide, slopes)
         return found, over(reduced, slopes) if early and not sharded else slopes
 
-    def summed(tree: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
+    def summed(tree: Any, tokens: jax.Array, targets: jax.Array) -> tuple[Statistics, Any]:
         weights = at_rest(order, place, leaves, tree)
 
         def more(total: Any, pair: Any) -> tuple[Any, None]:
             found, slopes = gradients(weights, *pair)
-            return (jnp.add(total[0], found), over(added, total[1], slopes)), None
+            return (jax.tree.map(jnp.add, total[0], found), over(added, total[1], slopes)), None
 
         first = jax.tree.map(lambda one: one[0], (tokens, targets))
         if len(tokens) == 1:
@@ -246,6 +275,7 @@ def _summed(
                 found, slopes = jax.tree.map(lambda one: one / len(tokens), total)
         slopes = slopes if early and not sharded else over(reduced, slopes)
         axes = tuple(place.sizes)
-        return jax.lax.psum(found, axes) if axes else found, slopes
+        found, loads = jax.lax.psum(found, axes) if axes else found
+        return {"loss": found, **expert_statistics(loads)}, slopes
 
     return summed

@@ -178,7 +178,7 @@ def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | Non
     program, numerics = model.program(), numerics_of(order.model)
     order = settle_capacity(order, expands(program))
     tokens = open_data(order, program, order.run.data)
-    trainer = make_trainer(order, program, numerics, _mesh(order), masked=tokens.masked)
+    trainer = make_trainer(order, program, numerics, _mesh(order), masked=tokens.masked, watched=True)
     kept = _checkpoints(order, tokens, str(program), trainer)
     try:
         with Stop().listening() as stop, memory_errors(order, model, trainer.mesh.local_devices[0]):
@@ -253,7 +253,7 @@ def _run(
                 state, found = trainer.step(state, *batch, rate, _flags(trainer, stop))
                 done += 1
                 batch = feed(trainer, tokens, order, done) if done < order.run.steps else None
-                values = {name: float(found[name]) for name in ("loss", "grad_norm", "stop")}
+                values = {name: float(value) for name, value in found.items()}
             asked = stop.asked or "SIGTERM" if values.pop("stop") else ""
             values |= {"learning_rate": rate, **clock.tick(time.perf_counter() - start)}
             spike = losses.take(values["loss"])

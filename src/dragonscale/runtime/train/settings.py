@@ -35,7 +35,15 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
 from dragonscale.training.tuning import FIELDS, Tuning, read_tuning
 
-_FLOATS = {"learning_rate": 1e3, "weight_decay": 10.0, "clip": 1e6, "final": 1.0, "capacity": 1e3, "lora_alpha": 1e4}
+_FLOATS = {
+    "learning_rate": 1e3,
+    "weight_decay": 10.0,
+    "clip": 1e6,
+    "final": 1.0,
+    "capacity": 1e3,
+    "lora_alpha": 1e4,
+    "balance": 10.0,
+}
 """Settings that are no whole numbers: they go from 0 to so much."""
 _LEAST = {"warmup": 0, "seed": 0, "every": 0, "eval_every": 0}
 _MOST = 2**40
@@ -52,7 +60,7 @@ class RunSettings:
     documents. `eval_data` is held out: the loss on `eval_batches` of it is taken every `eval_every` steps (0: at the
     end). What adapters add is multiplied by `lora_alpha` over their rank (0: by two). `tensorboard` is a folder,
     `wandb` a project, whose runs stay on this machine. With `mask_documents` the documents of a sequence do not see
-    each other."""
+    each other. `balance` is the coefficient of a loss that balances experts."""
 
     data: tuple[str, ...] = ()
     steps: int = 0
@@ -81,6 +89,7 @@ class RunSettings:
     tensorboard: str = ""
     wandb: str = ""
     mask_documents: bool = False
+    balance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -227,6 +236,8 @@ def check(order: Order) -> Order:
     if why := unrunnable(replace(plan, dtype=run.dtype), load_model(order.model)):
         raise InputError(f"Our own program cannot run the plan: {why}.")
     _check_tuning(order)
+    if run.balance and not any("e" in section.dims for section in load_model(order.model).program().sections):
+        raise InputError(f"balance is the weight of a loss that balances experts, and {order.model} has none.")
     if run.mask_documents and plan.pipe > 1:
         raise InputError(
             f"Our own program keeps documents apart in plans without pipeline stages, and pipe is {plan.pipe}."

@@ -29,7 +29,7 @@ from dragonscale.runtime.parameters import (
     weights_of,
 )
 from dragonscale.runtime.place import BATCH, rules_of
-from dragonscale.runtime.train.gradients import step_gradients
+from dragonscale.runtime.train.gradients import Statistics, step_gradients
 from dragonscale.runtime.train.optimizers import optimizer, placed
 from dragonscale.runtime.train.rewarded import goals
 from dragonscale.runtime.train.settings import Order
@@ -58,10 +58,17 @@ class Trainer:
 
 
 def make_trainer(
-    order: Order, program: Program, numerics: Numerics, mesh: Mesh, mixing: Mixing | None = None, masked: bool = False
+    order: Order,
+    program: Program,
+    numerics: Numerics,
+    mesh: Mesh,
+    mixing: Mixing | None = None,
+    masked: bool = False,
+    watched: bool = False,
 ) -> Trainer:
     """Everything that the steps of an order need. `mixing` says how tokens reach experts (the order's capacity by
-    default); where data is `masked`, targets that are negative are not learnt."""
+    default); where data is `masked`, targets that are negative are not learnt; of experts that are `watched` the
+    metrics tell the load."""
     states, frozen = _states(order, program, mesh)
     every = merged(frozen, states)
     transform = optimizer(order.plan.optimizer, order.run, program, states)
@@ -79,7 +86,7 @@ def make_trainer(
     shape = jax.tree.map(lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at), blank, where)
     batch = NamedSharding(mesh, BATCH)
     flags = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-    gradients = step_gradients(order, program, numerics, mesh, mixing)
+    gradients = step_gradients(order, program, numerics, mesh, mixing, watched)
     learnt = _over_learnt(gradients)
     step = jax.jit(
         _step(learnt if masked else gradients, transform),
@@ -95,7 +102,7 @@ def make_trainer(
         lambda params, seed: make(jnp.uint32(seed % 2**32), jax.device_put(params, _alike(every, params))),
         step,
         jax.jit(  # its gradients are never computed: nothing reads them
-            lambda state, *given: learnt(_weights(state), *given)[0],
+            lambda state, *given: learnt(_weights(state), *given)[0]["loss"],
             in_shardings=(where, batch, batch),
             out_shardings=whole,
         ),
@@ -119,18 +126,20 @@ def _quick(mesh: Mesh) -> dict[str, Any] | None:
     return {"xla_backend_optimization_level": 0} if mesh.devices.flat[0].platform == "cpu" else None
 
 
-def _over_learnt(gradients: Callable[..., tuple[jax.Array, Any]]) -> Callable[..., tuple[jax.Array, Any]]:
+def _over_learnt(gradients: Callable[..., tuple[Statistics, Any]]) -> Callable[..., tuple[Statistics, Any]]:
     """Of a mean over all tokens, whose losses are 0 where they are not learnt, that over those that are."""
 
-    def scaled(params: Tree, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
-        share = tokens.size / jnp.maximum((goals(targets) >= 0).sum(), 1)
-        return jax.tree.map(lambda one: one * share, gradients(params, tokens, targets))
+    def scaled(params: Tree, tokens: jax.Array, targets: jax.Array) -> tuple[Statistics, Any]:
+        learnt = goals(targets) >= 0
+        share = learnt.size / jnp.maximum(learnt.sum(), 1)
+        found, slopes = gradients(params, tokens, targets)
+        return found | {"loss": found["loss"] * share}, jax.tree.map(lambda one: one * share, slopes)
 
     return scaled
 
 
 def _step(
-    gradients: Callable[..., tuple[jax.Array, Any]], transform: optax.GradientTransformation
+    gradients: Callable[..., tuple[Statistics, Any]], transform: optax.GradientTransformation
 ) -> Callable[..., tuple[State, dict[str, jax.Array]]]:
     def step(
         state: State, tokens: jax.Array, targets: jax.Array, rate: jax.Array, stop: jax.Array
@@ -140,7 +149,7 @@ def _step(
         with jax.named_scope("optimizer"):
             updates, after = transform.update(slopes, state["optimizer"], params)
             updates = jax.tree.map(lambda one: rate * one, updates)
-            metrics = {"loss": found, "grad_norm": optax.tree.norm(slopes), "stop": stop.max()}
+            metrics = {**found, "grad_norm": optax.tree.norm(slopes), "stop": stop.max()}
             new = {"step": state["step"] + 1, "params": optax.apply_updates(params, updates), "optimizer": after}
         return state | new, metrics
 

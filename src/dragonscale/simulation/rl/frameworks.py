@@ -30,13 +30,16 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str
     offload_rate: float = 0.0
     always_offloads: bool = False
+    pads_stages: bool = False
+    strict_age: bool = False
+    reference_copies: float = 0.0
     returned: tuple[str, ...] = ()
     name: str = ""
     sleeps: bool = True
 
-    def slower(self, mode: str) -> float:
-        """What generation takes over one that returns tokens alone."""
-        return tables()["returned"]["slower"] if mode in self.returned else 1.0
+    def token_s(self, mode: str) -> float:
+        """Seconds of a replica's host for each token with its log-probability."""
+        return tables()["returned"]["token_s"] if mode in self.returned else 0.0
 
     def method(self, mode: str) -> str:
         """How weights travel."""
@@ -105,12 +108,14 @@ def transfer_seconds(method: str, volume: float, card: float, chips: int) -> flo
     return row.start_s + volume / min(row.rate, wires)
 
 
-def switching_seconds(row: Framework, moved: float, host_link: float) -> float:
+def switching_seconds(row: Framework, weights: float, optimizer: float, host_link: float) -> float:
     """Seconds between engine and trainer on the same chips: the engine sleeps and wakes, and so many bytes of a chip's
-    trainer state go to the host and come back, at the framework's pace or the link's.
+    weights and of its optimizer state go to the host and come back: weights through pinned memory, optimizer state at
+    the framework's pace and, back, at that of pageable memory, or at the link's where that is slower.
 
-    >>> round(switching_seconds(framework("nemo-rl"), 18e9, 55e9), 1)
-    21.8
+    >>> round(switching_seconds(framework("nemo-rl"), 9e9, 18e9, 55e9), 1)
+    13.2
     """
     turns = tables()["turns"]
-    return turns["sleep_s"] + turns["wake_s"] + 2 * moved / min(row.offload_rate or host_link, host_link)
+    down, up = (min(rate or host_link, host_link) for rate in (row.offload_rate, turns["pageable"]))
+    return turns["sleep_s"] + turns["wake_s"] + 2 * weights / host_link + optimizer / down + optimizer / up

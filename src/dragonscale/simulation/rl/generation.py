@@ -34,7 +34,7 @@ MOST_AHEAD = 4.0
 @dataclass(frozen=True)
 class Rollout:
     """The answers of a step on one replica: seconds in all, of them for prompts and for the `tail` after all but the
-    last answers have ended; how many are under way at once at most and on average; bytes on a chip."""
+    last answers have ended; how many are under way at once at most and on average; bytes on a chip; output tokens."""
 
     seconds: float
     prefill_s: float
@@ -42,6 +42,7 @@ class Rollout:
     together: int
     mean_batch: float
     hbm_bytes: float
+    tokens: float
 
 
 def room_for(deployment: Deployment, prompt: float, lengths: numpy.ndarray) -> int:
@@ -79,7 +80,7 @@ def generate(
     own = numpy.random.default_rng(0).permutation(own)
     room = room_for(deployment, prompt / group, own)
     if room < 1:
-        return Rollout(math.inf, 0.0, 0.0, 0, 0.0, math.inf)
+        return Rollout(math.inf, 0.0, 0.0, 0, 0.0, math.inf, 0.0)
     start = starts(own, room)
     end = start + own
     over = numpy.sort(end)[needed - 1]
@@ -98,7 +99,8 @@ def generate(
     held = float(numpy.ravel(found.held(most, prompt + float(keys.max())))[0])
     decoding = float(taken.sum()) * share
     mean = float((batch * taken).sum() / taken.sum())
-    return Rollout(first + decoding, first, tail * share, most, mean, min(held, float(numpy.ravel(found.usable)[0])))
+    held = min(held, float(numpy.ravel(found.usable)[0]))
+    return Rollout(first + decoding, first, tail * share, most, mean, held, float(own.mean()) * needed)
 
 
 def starts(lengths: numpy.ndarray, room: int) -> numpy.ndarray:

@@ -6,8 +6,11 @@ such a step. On shared chips the phases follow each other. On two pools answers 
 those of the step before, and the step is the slower of the two and the weights' way from one to the other.
 """
 
+import functools
 import math
 from dataclasses import dataclass, replace
+
+import numpy
 
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice, Torus, dtype_bytes
@@ -25,13 +28,16 @@ from dragonscale.training.tuning import Tuning
 TRAINER, ROLLOUT, BETWEEN = "trainer", "rollout", "between"
 """Where a phase runs: it is added to its pool's others, or both pools wait for it."""
 IDLE = "idle"
+MOST_PACKED = 512
+"""Answers by which it is found how well many of them pack."""
 
 
 @dataclass(frozen=True)
 class RlWork:
     """What a step has to do: `prompts` of `prompt` tokens on average, `samples` answers to each; the trainer reads
     old log-probabilities and a reference's, and updates `updates` times. Rewards take `reward_s` after the last answer
-    and `reward_passes` forward passes of the policy's size; with a `critic` there are values and updates of its own."""
+    and `reward_passes` forward passes of the policy's size; with a `critic` there are values and updates of its own.
+    Between the `turns` of an answer a tool takes `tool_s` on average."""
 
     model: Transformer
     prompts: int
@@ -46,6 +52,8 @@ class RlWork:
     reward_s: float = 0.0
     reward_passes: float = 0.0
     packed: bool = True
+    turns: int = 1
+    tool_s: float = 0.0
 
     @property
     def answers(self) -> int:
@@ -153,7 +161,9 @@ class RlStep:
     @property
     def fits(self) -> bool:
         """Whether each phase fits its chips."""
-        return math.isfinite(self.seconds) and self.hbm_bytes <= self.plan.job.slice.chip.visible
+        chips = (self.plan.job.slice.chip, self.plan.pool.chip)
+        held = zip((self.train_bytes, self.generation.hbm_bytes), chips, strict=True)
+        return math.isfinite(self.seconds) and all(size <= chip.visible for size, chip in held)
 
     def phase(self, name: str) -> float:
         """Seconds of a phase; 0 where there is none."""
@@ -161,12 +171,12 @@ class RlStep:
 
 
 def packed_job(work: RlWork, piece: Slice, trainer: str, ways: int) -> Job:
-    """The training job of one update: answers packed into as few sequences as hold them, no longer than the longest
-    answer may be, the same number on each of `ways` replicas; or padded to that length, one to a sequence."""
+    """The training job of one update: answers packed into sequences no longer than the longest answer may be, as many
+    on each of `ways` replicas as first-fit needs; or padded to that length, one to a sequence."""
     answers = work.answers / work.updates
     if work.packed:
         tokens = answers * work.each
-        batch = ways * math.ceil(tokens / (ways * work.longest))
+        batch = ways * packed_count(work.lengths, work.prompt, math.ceil(answers / ways))
         length = math.ceil(tokens / batch / 64) * 64
         job = make_job(work.model, piece, batch, length, trainer)
         return with_numerics(replace(job, documents=min(round(work.seen), length)), "production")
@@ -174,40 +184,71 @@ def packed_job(work: RlWork, piece: Slice, trainer: str, ways: int) -> Job:
     return with_numerics(job, "production")
 
 
+@functools.lru_cache(256)
+def packed_count(lengths: AnswerLengths, prompt: int, count: int) -> int:
+    """Sequences that so many answers with their prompts fill, each the longest first into the first with room
+    (first-fit decreasing; of many answers, by 512 of them).
+
+    >>> packed_count(AnswerLengths(600, 600), 24, 10), packed_count(AnswerLengths(100, 1000), 0, 64)
+    (10, 7)
+    """
+    some = min(count, MOST_PACKED)
+    room = numpy.full(some, float(prompt + lengths.cap))
+    for one in prompt + lengths.draw(some)[::-1]:
+        room[numpy.argmax(room >= one)] -= one
+    filled = int((room < prompt + lengths.cap).sum())
+    return math.ceil(filled * count / some)
+
+
+def stage_job(work: RlWork, plan: RlPlan) -> Job:
+    """The job as the framework hands it to pipeline stages: packed sequences padded to one length, where it needs
+    that."""
+    if plan.framework.pads_stages and plan.train.pipe > 1 and work.packed:
+        return replace(plan.job, sequence=work.longest)
+    return plan.job
+
+
 def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     """The phases of a step under a plan."""
-    job, chip = plan.job, plan.job.slice.chip
+    job, chip = stage_job(work, plan), plan.job.slice.chip
     verdict = judge_one(job, plan.train)
     more = judge_one(replace(job, tuning=Tuning(passes=1.0)), plan.train)
-    update = work.updates * first(verdict.seconds)
-    forward = work.updates * (first(more.seconds) - first(verdict.seconds))
+    slower = work.updates * tables()["trainer"]["slower"]
+    update = slower * first(verdict.seconds)
+    forward = slower * (first(more.seconds) - first(verdict.seconds))
     deployment = deployed(plan)
-    made = generate(
-        deployment, work.prompt, work.lengths, work.answers, work.samples, plan.replicas, max(plan.ahead, 0.0)
-    )
-    state = state_bytes(verdict)
-    moved = _moved(plan, deployment, state)
+    shape = (deployment, work.prompt, work.lengths, work.answers, work.samples, plan.replicas)
+    made = generate(*shape, max(plan.ahead, 0.0))
+    if plan.ahead > 0 and plan.framework.strict_age:
+        # no answer is under way for longer than its age may be, so the longest has that many steps
+        made = replace(made, seconds=max(made.seconds, generate(*shape).seconds / math.ceil(plan.ahead)))
+    weights, optimizer = (state_bytes(verdict, part) for part in ("weights", "optimizer"))
+    moved = _moved(plan, deployment, weights + optimizer)
+    swap = plan.framework.reference_copies * weights / chip.host_link
     volume = count_parameters(work.model).total * dtype_bytes(plan.rollout.weights)
     sent = transfer_seconds(plan.framework.method(plan.mode), volume, network_card(job.slice), job.slice.chips)
     scored = work.reward_s + work.reward_passes * forward
     phases = [
-        Phase("generation", ROLLOUT, made.seconds * plan.framework.slower(plan.mode), 0.0),
+        Phase("generation", ROLLOUT, made.seconds + made.tokens * plan.framework.token_s(plan.mode), 0.0),
+        # the last answers wait for their tools; where others are begun ahead, those fill the time
+        Phase("tools", ROLLOUT, (work.turns - 1) * work.tool_s if plan.ahead <= 0 else 0.0, 0.0),
         Phase("reward", ROLLOUT, scored, 0.0),
         Phase("logprob", TRAINER, forward if work.old else 0.0, 0.0),
-        Phase("reference", TRAINER, forward if work.reference else 0.0, 0.0),
+        Phase("reference", TRAINER, forward + swap if work.reference else 0.0, 0.0),
         Phase("critic", TRAINER, forward + update if work.critic else 0.0, 0.0),
         Phase("update", TRAINER, update, 0.0),
         Phase("weight transfer", BETWEEN, sent, 0.0),
     ]
     if plan.mode == "colocated" and plan.framework.sleeps:
-        phases.append(Phase("offload", BETWEEN, switching_seconds(plan.framework, moved, chip.host_link), 0.0))
+        sizes = (weights, optimizer) if moved else (0.0, 0.0)
+        phases.append(Phase("offload", BETWEEN, switching_seconds(plan.framework, *sizes, chip.host_link), 0.0))
     shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode != "colocated")
     return RlStep(plan, work, shown, made, trainer_bytes(work, verdict), moved)
 
 
-def state_bytes(verdict: Verdict) -> float:
+def state_bytes(verdict: Verdict, *parts: str) -> float:
     """Bytes of weights and optimizer state on a chip."""
-    return sum(first(line.bytes) for line in verdict.ledger.held if line.part in ("weights", "optimizer"))
+    return sum(first(line.bytes) for line in verdict.ledger.held if line.part in (parts or ("weights", "optimizer")))
 
 
 def trainer_bytes(work: RlWork, verdict: Verdict) -> float:

@@ -34,12 +34,14 @@ Trained = dict[tuple[str, str], tuple[Job, Plan] | None]
 @dataclass(frozen=True)
 class Choices:
     """What a search may choose from: modes by name (all of a framework's without any), how far answers may be ahead,
-    the part of chips that generates, and the format of the engine's weights and matmuls."""
+    the part of chips that generates or a `pool` of its own for that, and the format of the engine's weights and
+    matmuls."""
 
     modes: tuple[str, ...] = ()
     ahead: float = AHEAD
     ratios: tuple[float, ...] = RATIOS
     dtype: str = "bf16"
+    pool: Slice | None = None
 
 
 def search_steps(work: RlWork, piece: Slice, rows: list[Framework], choices: Choices | None = None) -> list[RlStep]:
@@ -55,6 +57,8 @@ def ways(work: RlWork, piece: Slice, row: Framework, asked: Choices, trained: Tr
     modes = [mode for mode in row.modes if not asked.modes or mode in asked.modes]
     for trainer, mode in ((trainer, mode) for trainer in row.trainers for mode in modes):
         pairs = [(piece, piece)] if mode == "colocated" else pools(piece, asked.ratios)
+        if asked.pool is not None:
+            pairs = [] if mode == "colocated" else [(piece, asked.pool)]
         for train_pool, pool in pairs:
             key = (trainer, str(train_pool))
             if key not in trained:

@@ -1,0 +1,56 @@
+"""What replicas did, activity by activity: rows that are kept until many are counted together.
+
+A row costs a replica one call; sums by replica, averages over time and the gaps between tokens are taken of thousands
+of rows at once.
+"""
+
+import numpy
+
+from dragonscale.simulation.result import Tally
+from dragonscale.simulation.series import Series
+
+COLUMNS = 10
+"""Replica, start, end, decode steps, whether prompts ran, sequences that decoded, requests under way, the used part of
+the cache, when the last decode step before ended, and sequences that decoded for the first time."""
+FRESH = 4096 * COLUMNS
+"""Numbers that are kept until they are counted together."""
+
+
+class ActivityLog:
+    """Rows of all replicas of a run. `sums` has by replica: busy seconds, those of iterations with prompts, the number
+    of these, and places taken in all iterations."""
+
+    def __init__(self, tally: Tally, series: Series) -> None:
+        self.tally, self.series = tally, series
+        self.rows: list[float] = []
+        self.queues: list[float] = []  # from when, until when so many waited in a replica; the next …
+        self.sums = numpy.zeros((4, 1))
+
+    def settle(self) -> None:
+        """Count the rows."""
+        if self.queues:
+            start, end, waiting = numpy.array(self.queues, dtype=float).reshape(-1, 3).T
+            self.queues.clear()
+            self.series.spread(start, end, waiting=waiting)
+        if not self.rows:
+            return
+        rows = numpy.array(self.rows, dtype=float).reshape(-1, COLUMNS).T
+        self.rows.clear()
+        index, began, end, steps, prompts, live, running, pages, since, joined = rows
+        seconds = end - began
+        self.series.spread(began, end, busy=numpy.ones_like(began), running=running, pages=pages)
+        replica, known = index.astype(int), self.sums.shape[1]
+        count = max(int(replica.max()) + 1, known)
+        self.sums = numpy.pad(self.sums, ((0, 0), (0, count - known)))
+        # those who wait for prompts that run alone keep their places
+        for place, each in enumerate((seconds, seconds * prompts, prompts, numpy.maximum(steps, 1) * running)):
+            self.sums[place] += numpy.bincount(replica, each, count)
+        gap = seconds / numpy.maximum(steps, 1)
+        first = (steps > 0) & ((joined > 0) | (since != began))  # the first token comes after a pause
+        weights = numpy.stack((first * (live - joined), live * (steps - first))).T.ravel()
+        gaps = numpy.stack((began - since + gap, gap)).T.ravel()
+        self.tally.count_gaps(gaps[weights > 0], weights[weights > 0])
+
+    def of(self, replica: int) -> tuple[float, float, float, float]:
+        """The sums of one replica."""
+        return tuple(self.sums[:, replica].tolist()) if replica < self.sums.shape[1] else (0.0, 0.0, 0.0, 0.0)

@@ -1,0 +1,312 @@
+"""A run of many steps, event by event: answers of drawn lengths on every replica, a queue, a trainer that takes them.
+
+All answers of a replica gain a token in each of its decode steps, so a replica has a clock that counts them: an answer
+ends when the clock has gone by as many as it is long, and what a step takes goes by how many are under way. Answers may
+stop for tools between turns. The trainer takes the oldest answers that have ended, works as long as the planner says of
+so many tokens, and sends new weights, for which every replica stops. How far answers may run ahead is bounded by how
+many are begun; where the framework bounds the age of weights, an answer that would be too old is waited for.
+"""
+
+import heapq
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+
+from dragonscale.serving.iteration import decode
+from dragonscale.serving.phases import iteration_cost
+from dragonscale.simulation.rl.generation import room_for
+from dragonscale.simulation.rl.step import BETWEEN, ROLLOUT, TRAINER, RlStep, deployed
+
+
+@dataclass(frozen=True)
+class RunTerms:
+    """How long a run is, and what happens in it: a replica fails once in `mtbf_s` on average (0: never), begins its
+    answers again, and is back after `restart_s`. From a step on there may be another number of replicas (`engines`:
+    step and how many)."""
+
+    steps: int = 100
+    seed: int = 0
+    mtbf_s: float = 0.0
+    restart_s: float = 120.0
+    engines: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass
+class Answer:
+    """One under way: output tokens of its turns that are left, the version of the weights that it began with."""
+
+    tokens: float
+    left: list[float]
+    version: int
+
+
+@dataclass
+class Engine:
+    """A replica: its clock of decode steps, answers under way by the clock at which their turn ends."""
+
+    number: int
+    clock: float = 0.0
+    since: float = 0.0
+    up: bool = True
+    events: int = 0
+    busy_s: float = 0.0
+    active: list[tuple[float, int, Answer]] = field(default_factory=list[tuple[float, int, Answer]])
+
+
+@dataclass
+class RlRun:
+    """What happened: seconds of each step, how old the weights behind each trained answer were, answers that waited in
+    the queue as each step began, answers begun, trained on and begun again, and spans for a timeline (what, where, from
+    when, how long)."""
+
+    step_s: list[float] = field(default_factory=list[float])
+    staleness: list[int] = field(default_factory=list[int])
+    queued: list[int] = field(default_factory=list[int])
+    begun: int = 0
+    trained: int = 0
+    again: int = 0
+    failures: int = 0
+    in_flight: int = 0
+    waiting: int = 0
+    engine_busy: float = 0.0
+    trainer_busy: float = 0.0
+    spans: list[tuple[str, str, float, float]] = field(default_factory=list[tuple[str, str, float, float]])
+
+
+class RunSimulation:
+    """The state of a run, and the events that change it."""
+
+    def __init__(self, step: RlStep, terms: RunTerms) -> None:
+        plan, work, made = step.plan, step.work, step.generation
+        self.step, self.terms, self.work = step, terms, work
+        self.random = numpy.random.default_rng(terms.seed)
+        self.batch = work.answers
+        self.limit = {"colocated": 0.0, "one-step-off": 1.0}.get(plan.mode, plan.ahead)
+        strict = plan.mode != "async" or plan.framework.strict_age
+        self.oldest = math.ceil(self.limit) if strict else math.inf
+        deployment = deployed(plan)
+        lengths = work.lengths.draw(512)
+        room = room_for(deployment, work.prompt / work.samples, lengths.repeat(math.ceil(made.together / 512) + 1))
+        self.room = max(room, made.together, 1)
+        sizes = numpy.arange(1, self.room + 1)
+        keys = work.prompt + float((lengths**2).sum() / lengths.sum()) / 2
+        step_s = numpy.broadcast_to(iteration_cost(deployment, decode(sizes, keys)).expected, sizes.shape)
+        # prompts, and what the host does with each token, are a time of every token
+        each = made.prefill_s / made.tokens + plan.framework.token_s(plan.mode)
+        self.decode_s = (step_s + each * sizes).tolist()
+        where = {place: [one for one in step.phases if one.place == place] for place in (TRAINER, ROLLOUT, BETWEEN)}
+        self.train_s = sum(one.seconds for one in where[TRAINER] if one.name != "idle")
+        self.between_s = sum(one.seconds for one in where[BETWEEN])
+        self.reward_s = sum(one.seconds for one in where[ROLLOUT] if one.name == "reward")
+        self.engines = [Engine(number) for number in range(plan.replicas)]
+        self.now, self.version, self.training = 0.0, 0, False
+        self.paused = False
+        self.queue: list[Answer] = []
+        self.open: Counter[int] = Counter()
+        self.agenda: list[tuple[float, int, str, Any]] = []
+        self.order, self.told, self.result = 0, 0.0, RlRun()
+
+    def run(self) -> RlRun:
+        """All steps."""
+        for engine in self.engines:
+            self._may_fail(engine)
+        self._fill()
+        while len(self.result.step_s) < self.terms.steps:
+            self.now, _, what, about = heapq.heappop(self.agenda)
+            getattr(self, f"_{what}")(about)
+        out = self.result
+        tools = sum(what == "resume" for _, _, what, _ in self.agenda)
+        out.waiting, out.in_flight = len(self.queue), tools + sum(len(engine.active) for engine in self.engines)
+        for engine in self.engines:
+            self._advance(engine)
+        out.engine_busy = sum(engine.busy_s for engine in self.engines) / (len(self.engines) * self.now)
+        out.trainer_busy /= self.now
+        return out
+
+    def _at(self, seconds: float, what: str, about: Any = None) -> None:
+        self.order += 1
+        heapq.heappush(self.agenda, (self.now + seconds, self.order, what, about))
+
+    def _pace(self, engine: Engine) -> float:
+        return self.decode_s[min(len(engine.active), self.room) - 1]
+
+    def _advance(self, engine: Engine) -> None:
+        """Bring a replica's clock to now."""
+        if engine.active and engine.up and not self.paused:
+            engine.clock += (self.now - engine.since) / self._pace(engine)
+            engine.busy_s += self.now - engine.since
+        engine.since = self.now
+
+    def _schedule(self, engine: Engine) -> None:
+        """The next end of a turn, which later changes of the batch make void."""
+        engine.events += 1
+        if engine.active and engine.up and not self.paused:
+            wait = max(engine.active[0][0] - engine.clock, 0.0) * self._pace(engine)
+            self._at(wait, "turn", (engine, engine.events))
+
+    def _join(self, engine: Engine, answer: Answer) -> None:
+        self._advance(engine)
+        self.order += 1
+        heapq.heappush(engine.active, (engine.clock + answer.left[0], self.order, answer))
+
+    def _fill(self) -> None:
+        """Begin as many answers as staleness allows and replicas have room for, on the emptiest first."""
+        allowed = math.floor((self.version + 1 + self.limit) * self.batch)
+        if math.isinf(self.oldest):  # those that the trainer has begun with make room
+            allowed = self.result.trained + math.floor((1 + self.limit) * self.batch)
+        changed: dict[int, Engine] = {}
+        up = [(len(one.active), one.number) for one in self.engines if one.up]
+        heapq.heapify(up)
+        while up and self.result.begun < allowed and up[0][0] < self.room and not self.paused:
+            engine = self.engines[up[0][1]]
+            tokens = float(self._draw())
+            parts = self.random.dirichlet([4.0] * self.work.turns) if self.work.turns > 1 else [1.0]
+            answer = Answer(tokens, [float(part) * tokens for part in parts], self.version)
+            self.result.begun += 1
+            self.open[self.version] += 1
+            self._join(engine, answer)
+            changed[engine.number] = engine
+            heapq.heapreplace(up, (len(engine.active), engine.number))
+        for engine in changed.values():
+            self._schedule(engine)
+
+    def _draw(self) -> float:
+        lengths = self.work.lengths
+        if lengths.measured:
+            return self.random.choice(lengths.measured)
+        return min(max(lengths.median * math.exp(lengths.spread * self.random.standard_normal()), 1.0), lengths.cap)
+
+    def _turn(self, about: tuple[Engine, int]) -> None:
+        """A turn has ended: the answer goes to a tool, or into the queue."""
+        engine, event = about
+        if event != engine.events:
+            return
+        self._advance(engine)
+        while engine.active and engine.active[0][0] <= engine.clock + 1e-6:
+            answer = heapq.heappop(engine.active)[2]
+            answer.left.pop(0)
+            if answer.left:
+                self._at(float(self.random.exponential(self.work.tool_s)), "resume", answer)
+            else:
+                self.queue.append(answer)
+        self._schedule(engine)
+        self._fill()
+        self._train()
+
+    def _resume(self, answer: Answer) -> None:
+        """A tool has answered; the next turn runs where there is most room."""
+        engine = min((one for one in self.engines if one.up), key=lambda one: len(one.active), default=None)
+        if engine is None:
+            self._at(self.terms.restart_s, "resume", answer)
+            return
+        self._join(engine, answer)
+        self._schedule(engine)
+
+    def _train(self) -> None:
+        """Begin an update with the oldest answers that have ended, once there are enough and none of age is missing."""
+        if self.training or len(self.queue) < self.batch:
+            return
+        self.queue.sort(key=lambda one: one.version)
+        taken = self.queue[: self.batch]
+        left = self.open - Counter(one.version for one in taken)
+        if not self._in_time(left):
+            return
+        self.open, self.queue = left, self.queue[self.batch :]
+        self.training = True
+        self.result.staleness += [self.version - one.version for one in taken]
+        self.result.trained += len(taken)
+        self.result.queued.append(len(self.queue))
+        tokens = sum(one.tokens for one in taken) + self.batch * self.work.prompt
+        seconds = self.reward_s + self.train_s * tokens / self.work.tokens
+        self.result.trainer_busy += seconds
+        self.result.spans.append(("logprob and update", "trainer", self.now, seconds))
+        self._at(seconds, "updated")
+        self._fill()
+
+    def _in_time(self, left: "Counter[int]") -> bool:
+        """Whether all answers that are left, by version, can still be trained on before their weights are too old: one
+        batch of those with a step to go, two of those with two at most, and so on."""
+        if math.isinf(self.oldest):
+            return True
+        first = self.version - int(self.oldest)
+        due = (sum(count for one, count in left.items() if one <= first + step) for step in range(int(self.oldest) + 1))
+        return all(count <= step * self.batch for step, count in enumerate(due))
+
+    def _updated(self, _: None) -> None:
+        """Weights go to the replicas, which stop for it."""
+        self._stop(True)
+        self.result.spans.append(("weight transfer", "both", self.now, self.between_s))
+        self._at(self.between_s, "sent")
+
+    def _stop(self, paused: bool) -> None:
+        for engine in self.engines:
+            self._advance(engine)
+        self.paused = paused
+        for engine in self.engines:
+            self._schedule(engine)
+
+    def _sent(self, _: None) -> None:
+        """A step is over."""
+        self._stop(False)
+        self.version, self.training = self.version + 1, False
+        self.result.step_s.append(self.now - self.told)
+        self.result.spans.append((f"step {self.version}", "steps", self.told, self.now - self.told))
+        self.told = self.now
+        for step, count in self.terms.engines:
+            if step == self.version:
+                self._resize(count)
+        self._fill()
+        self._train()
+
+    def _resize(self, count: int) -> None:
+        """Another number of replicas; answers of those that go begin again elsewhere."""
+        for engine in self.engines[count:]:
+            self._lose(engine)
+        self.engines = self.engines[:count] + [Engine(n, since=self.now) for n in range(len(self.engines), count)]
+
+    def _may_fail(self, engine: Engine) -> None:
+        if self.terms.mtbf_s:
+            self._at(float(self.random.exponential(self.terms.mtbf_s)), "fail", engine)
+
+    def _fail(self, engine: Engine) -> None:
+        if engine not in self.engines:
+            return
+        self._lose(engine)
+        self.result.failures += 1
+        self.result.spans.append(("restart", f"engine {engine.number}", self.now, self.terms.restart_s))
+        self._at(self.terms.restart_s, "recover", engine)
+
+    def _lose(self, engine: Engine) -> None:
+        """A replica goes; its answers begin again, with all their tokens, on others."""
+        self._advance(engine)
+        engine.up = False
+        for _, _, answer in engine.active:
+            answer.left = [answer.tokens]
+            self.result.again += 1
+            self._at(0.0, "resume", answer)
+        engine.active = []
+        self._schedule(engine)
+
+    def _recover(self, engine: Engine) -> None:
+        engine.up, engine.since = True, self.now
+        self._may_fail(engine)
+        self._fill()
+
+
+def simulate_run(step: RlStep, terms: RunTerms) -> RlRun:
+    """A run of a plan that was judged; the same seed gives the same run."""
+    return RunSimulation(step, terms).run()
+
+
+def run_trace(run: RlRun) -> dict[str, Any]:
+    """Its spans as a timeline for ui.perfetto.dev."""
+    tracks = {place: number for number, place in enumerate(dict.fromkeys(span[1] for span in run.spans))}
+    labels = [{"name": "thread_name", "ph": "M", "pid": 1, "tid": n, "args": {"name": p}} for p, n in tracks.items()]
+    spans = [
+        {"name": name, "ph": "X", "ts": start * 1e6, "dur": seconds * 1e6, "pid": 1, "tid": tracks[place]}
+        for name, place, start, seconds in run.spans
+    ]
+    return {"displayTimeUnit": "ms", "traceEvents": labels + spans}

@@ -1,0 +1,134 @@
+"""Commands of frameworks of reinforcement learning: every name is the framework's own, and what is written is read back."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+import dragonscale as ds
+from dragonscale.errors import Infeasible, InputError
+from dragonscale.exports.imported import Given
+from dragonscale.exports.rl.rl_commands import read_rl, settings_of, target_of, targets, write_rl
+from dragonscale.exports.rl.rl_file import RlFile, changed, values_of
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.training.plan import Plan
+
+MEGATRON = Plan(fsdp=2, tensor=4, remat="block:6", zero=1, microbatch=2)
+SIZES = {"prompts": 128, "samples": 8, "prompt": 256, "output": 2048, "mean_output": 900.0, "updates": 4}
+EXPERTS = Plan(fsdp=2, tensor=2, context=2, expert=2, pipe=2, zero=1, fold="context", remat="block")
+
+
+def made(stack, trainer, plan, mode="colocated", train=8, rollout=8, **more):
+    chips = train if mode == "colocated" else train + rollout
+    said = {"model": "llama3-8b", "slice": f"h100:{chips}", "mode": mode, "trainer": trainer, "train": plan}
+    said |= {"train_chips": train, "rollout_chips": rollout, "rollout": ServingPlan(tensor=2), "spread": 0.75}
+    return RlFile(stack, **{**said, **SIZES, **more}).settled
+
+
+RUNS = [
+    made("verl", "megatron-core", MEGATRON),
+    made("verl", "hf-fsdp", Plan(fsdp=8, zero=2, microbatch=2), algorithm="dapo", reference=False),
+    made("verl", "megatron-core", MEGATRON, "one-step-off"),
+    made("verl", "hf-fsdp", Plan(fsdp=8, zero=3), "async", 8, 24, ahead=0.5),
+    made("verl", "megatron-core", EXPERTS, model="qwen3-30b-a3b", train=32, rollout=32),
+    made("nemo-rl", "megatron-core", MEGATRON),
+    made("nemo-rl", "megatron-core", MEGATRON, "async", 8, 24, ahead=2.0),
+    made("nemo-rl", "megatron-core", replace(MEGATRON, fsdp=1), "one-step-off", 4, 4),
+    made("openrlhf", "deepspeed", Plan(fsdp=8, zero=3, microbatch=2, sequence=False)),
+    made("openrlhf", "deepspeed", Plan(fsdp=8, zero=2), "async", 8, 16),
+    made("slime", "megatron-core", MEGATRON, algorithm="ppo"),
+    made("slime", "megatron-core", MEGATRON, "one-step-off"),
+    made("trl", "trl", Plan(data=2, fsdp=4, zero=2, microbatch=2)),
+]
+NAMED = [f"{run.stack} {run.mode} {run.trainer}" for run in RUNS]
+
+
+def script(run):
+    return next(iter(write_rl(run).values()))
+
+
+@pytest.mark.parametrize("run", RUNS, ids=NAMED)
+def test_what_is_written_is_read_back(run):
+    assert read_rl(script(run)).file == run
+
+
+@pytest.mark.parametrize("run", RUNS, ids=NAMED)
+def test_the_command_alone_says_the_run(run):
+    """Without the comment, what a framework has a word for is the same; lengths are taken as half of the cap."""
+    bare = re.sub(r"^# .*$", "", script(run), flags=re.MULTILINE)
+    found = read_rl(bare, Given(slice="h100")).file
+    assert not read_rl(bare, Given(slice="h100")).unknown
+    same = ("model", "slice", "prompts", "samples", "prompt", "output", "updates", "reference", "mode", "trainer")
+    for name in (*same, "algorithm", "train_chips", "rollout_chips", "rollout", "share"):
+        assert getattr(found, name) == getattr(run, name), name
+    for name in ("tensor", "pipe", "context", "expert", "microbatch", "chips"):
+        assert getattr(found.train, name) == getattr(run.train, name), name
+
+
+@pytest.mark.parametrize("name", list(targets()))
+def test_every_name_is_the_frameworks_own(name):
+    target = target_of(name)
+    for section, rows in target.sections.items():
+        for key in rows:
+            assert section == "launch" or target.table().known(key) is not None, key
+
+
+def test_a_flag_that_was_edited_counts():
+    text = script(RUNS[0]).replace("rollout.tensor_model_parallel_size=2", "rollout.tensor_model_parallel_size=4")
+    text = text.replace("data.train_batch_size=128", "data.train_batch_size=256")
+    found = read_rl(text).file
+    assert (found.rollout.tensor, found.prompts, found.updates) == (4, 256, 8)
+    assert found.train == RUNS[0].train
+
+
+def test_what_a_framework_does_not_run_is_refused():
+    with pytest.raises(Infeasible, match="does not run async"):
+        write_rl(replace(RUNS[-1], mode="async", train_chips=4, rollout_chips=4))
+    with pytest.raises(Infeasible, match="not written with algorithm ppo"):
+        write_rl(replace(RUNS[5], algorithm="ppo"))
+    with pytest.raises(InputError, match="neither a command nor a config"):
+        read_rl("vllm serve meta-llama/Meta-Llama-3-8B -tp 8")
+    with pytest.raises(InputError, match="do not divide"):
+        changed(RUNS[0], {"tensor": 3})
+
+
+def test_settings_are_counted_as_each_framework_counts_them():
+    verl, nemo, slime = (settings_of(target_of(run.stack), run) for run in (RUNS[0], RUNS[5], RUNS[10]))
+    assert verl["actor_rollout_ref.actor.ppo_mini_batch_size"] == 32  # prompts
+    assert nemo["policy.train_global_batch_size"] == slime["--global-batch-size"] == 256  # answers
+    assert nemo["policy.max_total_sequence_length"] == 2304
+    assert verl["actor_rollout_ref.actor.ppo_max_token_len_per_gpu"] == 4608
+    assert slime["--recompute-method"] == "block"
+    assert slime["--recompute-num-layers"] == 6
+    assert values_of(RUNS[4])["ep"] == 8
+
+
+PUBLISHED = """
+python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=1024 data.max_prompt_length=512 \\
+    data.max_response_length=1024 actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.use_kl_loss=True \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=256 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32 \\
+    actor_rollout_ref.model.enable_gradient_checkpointing=True actor_rollout_ref.actor.fsdp_config.fsdp_size=-1 \\
+    actor_rollout_ref.rollout.tensor_model_parallel_size=2 actor_rollout_ref.rollout.name=vllm \\
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 actor_rollout_ref.rollout.n=5 \\
+    trainer.n_gpus_per_node=8 trainer.nnodes=1 $@
+"""
+"""As examples/grpo_trainer/run_qwen3-8b.sh of verl has it."""
+
+
+def test_a_published_command_is_judged():
+    found = read_rl(PUBLISHED, Given(slice="h100")).file
+    assert (found.model, found.slice, found.prompts, found.samples, found.updates) == ("qwen3-8b", "h100:8", 1024, 5, 4)
+    assert (str(found.train), found.trainer, found.mode) == ("fsdp=8,remat=block", "hf-fsdp", "colocated")
+    answer = ds.rl(plan=PUBLISHED, on="h100", mean_output=300)
+    assert answer.plans[0].train == "fsdp=8,remat=block"
+    assert (answer.prompts, answer.mean_output) == (1024, 300)
+
+
+def test_a_recommended_way_is_exported_and_judged_alike(tmp_path):
+    asked = {"on": "h100:8", "prompts": 32, "samples": 8, "output": 1024, "mean_output": 400}
+    best = ds.rl("qwen2.5-1.5b", to="slime", export=str(tmp_path), mode="colocated", **asked)
+    again = ds.rl(plan=str(tmp_path / "slime.sh"))
+    assert list(best.files) == ["slime.sh"]
+    assert again.plans[0] == best.plans[0]
+    with pytest.raises(InputError, match="export is written for"):
+        ds.rl("qwen2.5-1.5b", to="axolotl", **asked)

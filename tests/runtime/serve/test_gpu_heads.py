@@ -1,0 +1,98 @@
+"""Queries and the written cache of decoding rows by one kernel, interpreted on the CPU, against the model's lines."""
+
+from typing import Any
+
+import numpy
+import pytest
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+
+from dragonscale.models.huggingface import load_config  # noqa: E402
+from dragonscale.runtime.lines import SectionPass, run_section  # noqa: E402
+from dragonscale.runtime.numerics import read_numerics  # noqa: E402
+from dragonscale.runtime.packed_weights import served  # noqa: E402
+from dragonscale.runtime.parameters import random_reader  # noqa: E402
+from dragonscale.runtime.serve.gpu_heads import prepared_heads  # noqa: E402
+from dragonscale.runtime.serve.paged_attention import PagedKeys, StepRows  # noqa: E402
+from dragonscale.runtime.serve.runner import ModelRunner  # noqa: E402
+from dragonscale.runtime.serve.steps import EngineLimits, StepShape, empty_batch  # noqa: E402
+from dragonscale.serving.plan import parse_serving_plan  # noqa: E402
+from tests.runtime.tiny import CONFIGS  # noqa: E402
+
+LIMITS = EngineLimits(pages=6, page=4, sequences=3, tokens=16, length=16)
+BIASED = {**CONFIGS["qwen2"], "num_hidden_layers": 1}
+MODELS: dict[str, dict[str, Any]] = {
+    "qwen2": BIASED,
+    "qwen3": {**CONFIGS["qwen3"], "num_hidden_layers": 1},
+}
+
+
+class Attending:
+    """A layer's cache that keeps what attention was given, and what the kernel makes of the same."""
+
+    def __init__(self, paged: PagedKeys, rows: StepRows) -> None:
+        self.paged, self.rows = paged, rows
+
+    def write(self, name: str, value: jax.Array) -> jax.Array:  # noqa: ARG002
+        return value
+
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array, how: Any) -> jax.Array:  # noqa: ARG002
+        self.query, self.written = query[0], self.paged.written(self.rows.writes, key[0], value[0])
+        self.made = prepared_heads(self.run, self.paged, self.rows, interpret=True)
+        return jnp.zeros((*query.shape[:-1], value.shape[-1]), query.dtype)
+
+
+def attended(config: dict[str, Any], plan: str = "tensor=1") -> Attending:
+    program, numerics = load_config(config).program(), read_numerics(config)
+    parsed, shape = parse_serving_plan(plan), StepShape(3)
+    read = random_reader(program, seed=1)
+
+    def larger(section: str, name: str, layer: int) -> Any:  # so that biases and norms are not what they begin as
+        value = read(section, name, layer)
+        return value + 0.5 * numpy.random.default_rng(len(name)).normal(size=value.shape).astype(value.dtype)
+
+    runner = ModelRunner(program, numerics, parsed, jax.devices()[:1], larger, LIMITS)
+    batch = empty_batch(shape, 1, LIMITS.width, LIMITS.sequences)
+    batch.positions[0, :3], batch.writes[0, :3] = [9, 0, 5], [21, 4, 9]
+    names = ("tokens", "from_last", "positions", "writes", "tables", "lengths", "slots", "starts", "reads")
+    rows = StepRows(**{name: jnp.asarray(getattr(batch, name)[0]) for name in names}, shape=shape, page=LIMITS.page)
+    paged = jax.tree.map(jnp.zeros_like, runner.cache[0])
+    layer = Attending(paged, rows)
+    residual = jnp.asarray(numpy.random.default_rng(3).normal(size=(1, shape.packed, 64)), jnp.bfloat16)
+    section = served(program)[program.order[0]]
+    run = layer.run = SectionPass(
+        section,
+        runner.setting,
+        rows.positions[None],
+        runner.weights["layers"][0],
+        stored=layer,
+        tensors={"R": residual},
+    )
+    run_section(run)
+    return layer
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_one_kernel_makes_queries_and_writes_the_cache(name: str) -> None:
+    layer = attended(MODELS[name])
+    assert layer.made is not None
+    query, paged = layer.made
+    made, wanted = (query, paged.keys, paged.values), (layer.query, layer.written.keys, layer.written.values)
+    for found, right in zip(made, wanted, strict=True):
+        wide = (numpy.asarray(each, numpy.float32) for each in (found, right))
+        numpy.testing.assert_allclose(*wide, atol=0.03, rtol=0.02)
+    assert float(jnp.abs(paged.keys).sum()) > 1
+
+
+@pytest.mark.parametrize(
+    ("config", "plan"),
+    [
+        (BIASED, "tensor=1,kv=int8"),
+        ({**CONFIGS["llama"], "num_hidden_layers": 1, "partial_rotary_factor": 0.5}, "tensor=1"),
+        ({**CONFIGS["deepseek-v3"], "num_hidden_layers": 1}, "tensor=1"),
+    ],
+    ids=["int8 cache", "half a head turns", "latents"],
+)
+def test_other_layers_are_left_to_the_lines(config: dict[str, Any], plan: str) -> None:
+    assert attended(config, plan).made is None
