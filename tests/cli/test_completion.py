@@ -39,7 +39,7 @@ def completed(script: Path, *lines: str) -> list[list[str]]:
 def test_bash_completes_words_flags_and_values(scripts: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "plan.toml").touch()
     expected = {
-        "dscale tra": ["train"],
+        "dscale tra": ["train", "traffic"],
         "dscale explain sh": ["shard"],
         "dscale train llama3-7": ["llama3-70b"],
         "dscale train --json llama3-7": ["llama3-70b"],  # a switch takes no value

@@ -6,6 +6,9 @@ import pytest
 
 from dragonscale.evidence import rl
 from dragonscale.evidence.rows import Skip, read_table
+from dragonscale.physics.hardware import Slice
+from dragonscale.simulation.rl.frameworks import framework
+from dragonscale.simulation.rl.ways import search_steps
 
 DATA = Path(__file__).parent / "data"
 
@@ -68,3 +71,13 @@ def test_weight_transfers_are_scored_by_their_method():
     assert (found["rows"], found["scored"]) == (5, 4)
     assert set(found["by_method"]) == {"bucketed", "broadcast", "packed", "reshard"}
     assert found["median_ape"] < 0.05
+
+
+@pytest.mark.slow
+def test_the_recommended_way_is_at_least_as_fast_as_the_measured_ones(rows):
+    cases = [rl.step_of(rows[name]) for name in ("nemorl-0.6-07", "nemorl-0.6-08")]
+    measured = [rl.judge(case) for case in cases]
+    piece = Slice(measured[0].plan.job.slice.chip, (32,))
+    found = search_steps(cases[1].work, piece, [framework("nemo-rl")])[0]
+    assert found.fits
+    assert found.seconds <= min(step.seconds for step in measured)

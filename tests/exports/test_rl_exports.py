@@ -26,18 +26,18 @@ def made(stack, trainer, plan, mode="colocated", train=8, rollout=8, **more):
 
 
 RUNS = [
-    made("verl", "megatron-core", MEGATRON),
+    made("verl", "megatron-rl", MEGATRON),
     made("verl", "hf-fsdp", Plan(fsdp=8, zero=2, microbatch=2), algorithm="dapo", reference=False),
-    made("verl", "megatron-core", MEGATRON, "one-step-off"),
+    made("verl", "megatron-rl", MEGATRON, "one-step-off"),
     made("verl", "hf-fsdp", Plan(fsdp=8, zero=3), "async", 8, 24, ahead=0.5),
-    made("verl", "megatron-core", EXPERTS, model="qwen3-30b-a3b", train=32, rollout=32),
-    made("nemo-rl", "megatron-core", MEGATRON),
-    made("nemo-rl", "megatron-core", MEGATRON, "async", 8, 24, ahead=2.0),
-    made("nemo-rl", "megatron-core", replace(MEGATRON, fsdp=1), "one-step-off", 4, 4),
+    made("verl", "megatron-rl", EXPERTS, model="qwen3-30b-a3b", train=32, rollout=32),
+    made("nemo-rl", "megatron-rl", MEGATRON),
+    made("nemo-rl", "megatron-rl", MEGATRON, "async", 8, 24, ahead=2.0),
+    made("nemo-rl", "megatron-rl", replace(MEGATRON, fsdp=1), "one-step-off", 4, 4),
     made("openrlhf", "deepspeed", Plan(fsdp=8, zero=3, microbatch=2, sequence=False)),
     made("openrlhf", "deepspeed", Plan(fsdp=8, zero=2), "async", 8, 16),
-    made("slime", "megatron-core", MEGATRON, algorithm="ppo"),
-    made("slime", "megatron-core", MEGATRON, "one-step-off"),
+    made("slime", "megatron-rl", MEGATRON, algorithm="ppo"),
+    made("slime", "megatron-rl", MEGATRON, "one-step-off"),
     made("trl", "trl", Plan(data=2, fsdp=4, zero=2, microbatch=2)),
 ]
 NAMED = [f"{run.stack} {run.mode} {run.trainer}" for run in RUNS]

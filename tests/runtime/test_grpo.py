@@ -22,7 +22,7 @@ def order(folder: Path):
     path.write_text(json.dumps({**CONFIGS["llama"], "num_hidden_layers": 1}))
     run = RunSettings(steps=8, batch=16, seq=16, learning_rate=0.02, dtype="fp32", weight_decay=0.0, capacity=0.0)
     made = GrpoOrder(
-        Order(str(path), "", Plan(fsdp=2, zero=1, microbatch=8), run),
+        Order(str(path), "", Plan(microbatch=8), run),
         ServingPlan(),
         prompts=4,
         samples=8,
@@ -66,7 +66,7 @@ def test_the_engine_draws_from_the_trainers_weights(run):
     engine.add(GenerateRequest(id="a", prompt=prompt, length=12, sampling=Sampling(logprobs=0)))
     told = [one for _ in range(20) for said in engine.step() for one in said.logprobs]
     tokens, targets = rows_of([prompt], [[one.token for one in told]], 1, 16)
-    tokens, targets = (parts.put(numpy.repeat(one, 32, 0)) for one in (tokens, targets))
+    tokens, targets = (parts.put(numpy.repeat(one, 16, 0)) for one in (tokens, targets))
     read = parts.read(parts.state["params"], tokens, targets)[0, 0, 3:15]
     assert numpy.allclose(read, [one.logprob for one in told], atol=1e-3)
 

@@ -10,6 +10,7 @@ from dragonscale.simulation import (
     Autoscale,
     ClosedLoop,
     Failure,
+    Faults,
     Fixed,
     Fleet,
     LinearTimes,
@@ -75,6 +76,9 @@ def pools(draw, scheduler=engines):
         target=st.sampled_from([1.0, 3.0]),
         startup_s=st.sampled_from([0.0, 0.5]),
         every_s=st.just(0.25),
+        on=st.sampled_from(["requests", "queue", "kv", "ttft"]),
+        hold_s=st.sampled_from([0.0, 0.5]),
+        schedule=st.sampled_from([(), ((0.0, 1), (1.0, 3))]),
     )
     return Pool(
         EXACT,
@@ -103,9 +107,13 @@ def fleets(draw, scheduler=engines):
         count = prefill.replicas if where == "prefill" and prefill else pool.replicas
         at = draw(st.integers(0, 4000)) / 1024
         back = draw(st.sampled_from([0.5, 2.0, float("inf")]))
-        failures.append(Failure(draw(st.integers(0, count - 1)), at, back, where))
+        notice = draw(st.sampled_from([0.0, 0.25]))
+        failures.append(Failure(draw(st.integers(0, count - 1)), at, back, where, notice))
+    faults = draw(
+        st.none() | st.builds(Faults, st.sampled_from([1.0, 4.0]), st.just(0.5), st.sampled_from([0.0, 0.25]))
+    )
     overhead, limit = draw(st.sampled_from([0.0, 2.0**-5])), draw(st.sampled_from([None, None, 4]))
-    return Fleet(pool, prefill, tuple(failures), overhead, limit)
+    return Fleet(pool, prefill, tuple(failures), overhead, limit, faults=faults)
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from dragonscale.simulation import (
     ClosedLoop,
     Diurnal,
     Failure,
+    Faults,
     Fixed,
     Fleet,
     LinearTimes,
@@ -23,11 +25,14 @@ from dragonscale.simulation import (
     Scheduler,
     SimulatedRequest,
     SimulationOptions,
+    SimulationResult,
     Uniform,
     save_trace,
     simulate,
 )
+from dragonscale.simulation.autoscaler import Autoscaler
 from dragonscale.simulation.loop import NO_REPLICA
+from dragonscale.simulation.result import Tally
 from tests.simulation.fleets import finished_run, replay
 from tests.simulation.test_conservation import check_books
 
@@ -223,6 +228,61 @@ def test_scaling_helps() -> None:
     rule = Autoscale(1, 4, target=20.0, startup_s=1.0)
     more = simulate(Fleet(Pool(SERVER, 100_000, autoscale=rule, router="least_loaded")), traffic)
     assert more.latency["e2e_s"].p99.value < one.latency["e2e_s"].p99.value / 2
+
+
+def overloaded_by(signal: str, target: float, **more) -> SimulationResult:
+    """A fleet that grows from one replica under the load of about three."""
+    rule = Autoscale(1, 4, target, startup_s=1.0, every_s=2.0, on=signal, hold_s=30.0, **more)
+    fleet = Fleet(Pool(SERVER, 30_000, Scheduler(sequences=24), autoscale=rule, router="least_loaded"))
+    return simulate(fleet, OpenLoop(Poisson(12.0), 800, Fixed(1000), Fixed(200)))
+
+
+@pytest.mark.parametrize(("signal", "target"), [("requests", 20.0), ("queue", 4.0), ("kv", 0.5), ("ttft", 0.5)])
+def test_every_signal_starts_the_replicas_that_are_short(signal: str, target: float) -> None:
+    result = overloaded_by(signal, target)
+    assert len(result.replicas) > 1
+    assert result.latency["ttft_s"].p99.value < overloaded_by(signal, 1e9).latency["ttft_s"].p99.value / 2
+
+
+def test_a_scaled_pool_that_is_near_its_target_stays_as_it_is() -> None:
+    """Within a tenth nothing changes; otherwise in proportion, and down only after the looks of `hold_s` agree."""
+    rule = Autoscale(1, 16, 10.0, on="queue", hold_s=5.0)
+    scaler = Autoscaler(rule, Tally({}, 0, 1, False))
+    pool = [SimpleNamespace(waiting=[0] * 10) for _ in range(4)]
+    wants = [scaler.wanted(pool, parked, now) for now, parked in ((0.0, 3), (1.0, 20), (2.0, 0), (6.0, 0), (6.5, 0))]
+    assert wants == [4, 6, 6, 6, 4]
+
+
+def test_a_schedule_decides_by_the_clock() -> None:
+    result = overloaded_by("requests", 1.0, schedule=((0.0, 1), (20.0, 3), (40.0, 2)))
+    up = dict(result.series["replicas"])
+    for at, count in ((10.0, 1), (30.0, 3)):
+        assert up[min(up, key=lambda time: abs(time - at))] == pytest.approx(count, abs=0.05)
+
+
+def test_notice_saves_what_can_end_in_time() -> None:
+    """Requests of a second each: told two seconds before, a replica ends them all; without, they begin again."""
+    traffic = OpenLoop(Poisson(8.0), 300, Fixed(100), Fixed(40))
+    runs = [
+        finished_run(
+            Fleet(Pool(SERVER, 100_000, replicas=3), failures=(Failure(0, 10.0 - notice, 5.0, "serve", notice),)),
+            traffic,
+        )
+        for notice in (0.0, 4.0)
+    ]
+    for run in runs:
+        check_books(run)
+    assert runs[0].tally.retried > 0 == runs[1].tally.retried
+    assert runs[1].places[0][1].epoch == 1
+
+
+def test_replicas_that_fail_by_chance_are_away_as_long_as_that_takes() -> None:
+    """Up for the mean time, then down: the part of the time that is served is mtbf / (mtbf + down)."""
+    fleet = Fleet(Pool(SERVER, 100_000, replicas=20, router="least_loaded"), faults=Faults(60.0, 20.0))
+    run = finished_run(fleet, OpenLoop(Poisson(4.0), 2400, Fixed(100), Fixed(20)))
+    check_books(run)
+    assert run.series.area("up") / (20 * run.now) == pytest.approx(0.75, abs=0.04)
+    assert sum(replica.epoch for _, replica in run.places) == pytest.approx(20 * run.now / 80, rel=0.25)
 
 
 def test_goodput_counts_who_met_both_targets() -> None:

@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -72,7 +73,8 @@ def test_a_trace_is_described_as_it_is() -> None:
     assert report.peak > 1.5
     assert (report.sessions, report.turns, report.repeated) == (3000, 1.0, 0.0)
     assert output["mean"] < prompt["mean"]
-    labels = [row.label for row in traffic_sheet(report, False).blocks[1].rows]
+    facts: Any = traffic_sheet(report, False).blocks[1]
+    labels = [row.label for row in facts.rows]
     assert labels == ["requests", "rate", "bursts", "lengths"]
 
 

@@ -27,6 +27,7 @@ def fleet(prefills: int = 0, replicas: int = 2) -> Any:
     return SimpleNamespace(
         fleet=pools,
         targets={"tpot_s": 1.0},
+        has_targets=True,
         deployment=SimpleNamespace(engine=SimpleNamespace(scheduling=scheduling)),
     )
 

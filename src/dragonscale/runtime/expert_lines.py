@@ -69,7 +69,7 @@ def route(op: Op, run: SectionPass) -> None:
     served = run.setting.mixing.few > 0
     if run.setting.balance or run.setting.watched:
         logits = _balanced(op, run, logits, correction)
-    parts = _router_parts(op, run, logits) if served else None
+    parts = _router_parts(op, run, logits) if served and jax.default_backend() == "gpu" else None
     chosen = experts.choose(logits, run.section.dims["x"], run.numerics.routing, correction, served, parts)
     run.put(op, chosen)
     run.layouts[op.output.name] = run.held(op.inputs[0])

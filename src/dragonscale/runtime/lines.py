@@ -149,6 +149,8 @@ _wide_einsum.defvjp(lambda text, *operands: (_wide_einsum(text, *operands), oper
 
 
 def _norm(op: Op, run: SectionPass) -> None:
+    if run.setting.normed(op, run):
+        return
     x = run.operand(op.inputs[0], op)
     names = [array for array in op.weights if not array.name.endswith("_bias")]
     axes = tuple(range(-len(names[0].dims), 0)) if names else (-1,)
@@ -216,6 +218,7 @@ def _add(op: Op, run: SectionPass) -> None:
         parts = [run.tensors[array.name] for array in op.inputs]
         return run.put(op, sum(parts[1:], parts[0]), first)
     total = run.operand(op.inputs[0], op)
+    run.before[op.inputs[0].name] = total
     for array in op.inputs[1:]:
         total = total + run.operand(array, op)
     for array in op.weights:  # learnt positions, counted from the beginning of each document

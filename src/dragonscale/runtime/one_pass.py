@@ -33,7 +33,8 @@ class PassSetting:
     policies go by), one that computes some einsums of an input and a weight better than XLA (None of the others), what
     adapters add is multiplied by, and, where documents are kept apart, the position at which that of each token of this
     chip begins [b, t]. `balance` is what a loss that balances experts weighs beside that of one token; where routers
-    are `watched`, passes tell the load of each expert. With `fp8` the matmuls of layers are `runtime.narrow`'s."""
+    are `watched`, passes tell the load of each expert. With `fp8` the matmuls of layers are `runtime.narrow`'s.
+    `normed` computes some norms of a pass better than XLA, and says whether it did."""
 
     numerics: Numerics
     dtype: Any = None
@@ -46,6 +47,7 @@ class PassSetting:
     balance: float = 0.0
     watched: bool = False
     fp8: bool = False
+    normed: Callable[[Op, Any], bool] = lambda *_: False
 
 
 class LayerCache(Protocol):
@@ -75,7 +77,8 @@ class SectionPass:
     """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t];
     `stored` is the cache of this layer while decoding; `kept` collects what the layer wants cached. `layouts` says how
     each tensor lies, `forms` holds those that were brought elsewhere for a line, `products` those of joined weights;
-    `load` is how many of this chip's tokens each expert was chosen by, where that is watched."""
+    `load` is how many of this chip's tokens each expert was chosen by, where that is watched; `before` what something
+    was last added to."""
 
     section: Section
     setting: PassSetting
@@ -89,6 +92,7 @@ class SectionPass:
     forms: dict[tuple[str, Array], jax.Array] = field(default_factory=dict)
     routed: Routed | None = None
     products: Tensors = field(default_factory=dict)
+    before: Tensors = field(default_factory=dict)
     load: jax.Array | None = None
 
     def __post_init__(self) -> None:

@@ -115,6 +115,17 @@ class WeightPlacement:
         ends = {name: packers[name](raw(name)) for name in ("embed", "head")}
         return {"layers": layers, **ends}
 
+    def packed(self, params: Tree) -> dict[str, Any]:
+        """What `put` gives, of a tree on the same devices: a function that is to be compiled whole."""
+        packers = {name: self._packer(section)[0] for name, section in served(self.program).items()}
+        read, order = reader_of(params), self.program.order
+
+        def one(name: str, at: int = 0) -> Any:
+            return packers[name]({own: read(name, own, at).astype(self.dtype) for own in self._raw(name)[0]})
+
+        layers = [one(name, order[:at].count(name)) for at, name in enumerate(order)]
+        return {"layers": layers, **{name: one(name) for name in ("embed", "head")}}
+
     def abstract(self) -> dict[str, Any]:
         """Shapes and shardings of what `put` gives."""
 

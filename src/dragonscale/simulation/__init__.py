@@ -9,7 +9,7 @@
 """
 
 from dragonscale.simulation.distributions import AtOnce, Diurnal, Empirical, Fixed, Gamma, Lognormal, Poisson, Uniform
-from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool, Scheduler
+from dragonscale.simulation.fleet import Autoscale, Failure, Faults, Fleet, Pool, Scheduler
 from dragonscale.simulation.histogram import Estimate, Histogram, Summary
 from dragonscale.simulation.linear import LinearTimes
 from dragonscale.simulation.perfetto import save_trace
@@ -27,8 +27,19 @@ from dragonscale.simulation.simulate import simulate
 from dragonscale.simulation.trace_files import read_trace, trace_format, trace_lengths
 from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, Replay, TrafficSource
 
-__all__ = ["AtOnce", "Autoscale", "ClosedLoop", "Diurnal", "Empirical", "Estimate", "Failure", "Fixed", "Fleet"]
-__all__ += ["Gamma", "Histogram", "LinearTimes", "Lognormal", "Mixed", "OpenLoop", "Outcome", "Pairs", "Poisson"]
+__all__ = ["AtOnce", "Autoscale", "ClosedLoop", "Diurnal", "Empirical", "Estimate", "Failure", "Faults", "Fixed"]
+__all__ += [
+    "Fleet",
+    "Gamma",
+    "Histogram",
+    "LinearTimes",
+    "Lognormal",
+    "Mixed",
+    "OpenLoop",
+    "Outcome",
+    "Pairs",
+    "Poisson",
+]
 __all__ += ["Pool", "Prefixes", "Replay", "ReplicaUse", "Scheduler", "ServedRequest", "SimulatedRequest"]
 __all__ += ["SimulationOptions", "SimulationResult", "Summary", "Throughput", "TrafficClass", "TrafficSource"]
 __all__ += ["Uniform", "read_trace", "save_trace", "simulate", "trace_format", "trace_lengths"]

@@ -91,18 +91,26 @@ class Scheduler:
 
 ROUTERS = ("round_robin", "least_loaded", "prefix_affinity", "slo_aware")
 POOLS = ("serve", "prefill")
+SIGNALS = ("requests", "queue", "kv", "ttft")
+"""What an autoscaler may look at."""
+DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
 class Autoscale:
-    """Keep the mean number of requests per replica near `target`, between `least` and `most` replicas. A new replica
-    serves `startup_s` after it is asked for; one that is let go finishes what it has."""
+    """Keep what `on` names near `target`, between `least` and `most` replicas: requests on each replica, those that
+    queue there, the used part of its cache, or the mean time to the first token. With a `schedule` of (second of a
+    day, replicas) the clock decides. A new replica serves `startup_s` after it is asked for; one that is let go, which
+    all looks of `hold_s` have to agree to, finishes what it has."""
 
     least: int
     most: int
     target: float
     startup_s: float = 60.0
     every_s: float = 10.0
+    on: str = "requests"
+    hold_s: float = 0.0
+    schedule: tuple[tuple[float, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.least < 1:
@@ -116,6 +124,17 @@ class Autoscale:
             raise InputError(
                 "Autoscaling needs a target load and an interval above 0 and a start-up time of 0 or more."
             )
+        if self.on not in SIGNALS:
+            raise unknown("signal of autoscaling called", self.on, SIGNALS)
+
+    def planned(self, now: float) -> int:
+        """Replicas by the schedule; before its first time of a day those of its last.
+
+        >>> Autoscale(1, 9, 1.0, schedule=((8 * 3600.0, 9), (20 * 3600.0, 2))).planned(3600.0)
+        2
+        """
+        later = [count for at, count in sorted(self.schedule) if at <= now % DAY_S]
+        return later[-1] if later else sorted(self.schedule)[-1][1]
 
 
 @dataclass(frozen=True)
@@ -160,20 +179,36 @@ class Pool:
 @dataclass(frozen=True)
 class Failure:
     """Replica number `replica` of a pool dies at `at_s` and is back `for_s` later (never, if infinite). Its requests go
-    back to the router with the tokens they already have."""
+    back to the router with the tokens they already have. With `notice_s` it is told at `at_s`, takes no more requests
+    and dies so much later: a drain, or a spot machine that is taken back."""
 
     replica: int
     at_s: float
     for_s: float = float("inf")
     pool: str = "serve"
+    notice_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.pool not in POOLS:
             raise unknown("pool", self.pool, POOLS)
-        if not (self.replica >= 0 and self.at_s >= 0 and self.for_s >= 0):
+        if not (self.replica >= 0 and self.at_s >= 0 and self.for_s >= 0 and self.notice_s >= 0):
             raise InputError(
                 "A failure needs a replica's number (from 0), a time and a duration, none of them negative."
             )
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Every replica dies by chance, `mtbf_s` after it came up on average (exponential), told `notice_s` before, and is
+    back `for_s` later."""
+
+    mtbf_s: float
+    for_s: float = 600.0
+    notice_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.mtbf_s > 0 and self.for_s >= 0 and self.notice_s >= 0):
+            raise InputError("Failures by chance need a mean time above 0 seconds, and none of their times negative.")
 
 
 @dataclass(frozen=True)
@@ -188,6 +223,7 @@ class Fleet:
     overhead_s: float = 0.0
     queue_limit: int | None = None
     context: int | None = None
+    faults: Faults | None = None
 
     def __post_init__(self) -> None:
         for failure in self.failures:

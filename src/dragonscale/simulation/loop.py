@@ -1,16 +1,17 @@
 """The event loop: requests arrive, are routed, served, sent on, retried; replicas die, return, come and go."""
 
 import heapq
-import math
+import random
 from collections.abc import Callable
 from math import inf
 from typing import Any
 
 from dragonscale.simulation.activities import FRESH
+from dragonscale.simulation.autoscaler import Autoscaler
 from dragonscale.simulation.fleet import Fleet, Pool
 from dragonscale.simulation.perfetto import RequestRecorder
 from dragonscale.simulation.replica import Replica
-from dragonscale.simulation.replica_state import ARRIVE, DELIVER, END, FAIL, RETURN, SCALE, WAKE, Shared
+from dragonscale.simulation.replica_state import ARRIVE, CHANCE, DELIVER, END, FAIL, RETURN, SCALE, WAKE, Shared
 from dragonscale.simulation.request import Sequence, SimulatedRequest
 from dragonscale.simulation.result import Checkpoint, SimulationOptions, Tally
 from dragonscale.simulation.router import Router
@@ -37,6 +38,7 @@ class Group:
         self.replicas = [Replica(first_index + i, pool, shared, prefills) for i in range(pool.replicas)]
         self.active = list(self.replicas)
         self.starting = 0
+        self.scaler = Autoscaler(pool.autoscale, shared.tally) if pool.autoscale is not None else None
         self.link_free_s: dict[int, float] = {}
 
     def route(self, sequence: Sequence, now: float) -> None:
@@ -61,17 +63,16 @@ class Group:
             self.active.remove(replica)
         self.shared.series.add("up", replica.since, now, 1)
 
-    def scale(self, now: float, index: int) -> Replica | None:
-        """Compare the load with the target: the number of replicas to start now is booked in `starting`, by the caller
-        one at a time (the returned one is dormant until opened); surplus ones are asked to leave, newest first."""
-        rule = self.pool.autoscale
-        assert rule is not None
-        for replica in self.replicas:  # those who were asked to leave and have nothing left to do
+    def let_go(self, now: float) -> None:
+        """Those who were asked to leave and have nothing left to do are gone."""
+        for replica in self.replicas:
             if replica.alive and replica.draining and not replica.busy and not replica.load and not replica.sending:
                 replica.alive = False
                 self.close(replica, now)
-        load = sum(replica.load for replica in self.active) + len(self.parked)
-        wanted = min(max(math.ceil(load / rule.target), rule.least), rule.most)
+
+    def scale(self, wanted: int, index: int) -> Replica | None:
+        """Towards so many replicas: one to start now is booked in `starting` (the returned one is dormant until
+        opened); surplus ones are asked to leave, newest first."""
         there = len(self.active) + self.starting
         if wanted < len(self.active):
             for replica in self.active[wanted:]:
@@ -84,7 +85,7 @@ class Group:
             if replica.alive and replica.draining:  # still there: take it back
                 replica.draining = False
                 self.active.append(replica)
-                return self.scale(now, index)
+                return self.scale(wanted, index)
         self.starting += 1
         dormant = next((r for r in self.replicas if not r.alive and r.draining), None)
         if dormant is None:
@@ -129,8 +130,12 @@ class Simulation:
         self.places: list[tuple[Group, Replica]] = [(g, r) for g in self.groups for r in g.replicas]
         for failure in fleet.failures:
             offset = fleet.pool.replicas if failure.pool == "prefill" else 0
-            self._push(failure.at_s, FAIL, offset + failure.replica, failure.for_s)
-        self.ticks = 0  # looks of autoscalers in the calendar
+            self._push(failure.at_s, FAIL, offset + failure.replica, failure.for_s, (failure.notice_s, -1.0))
+        self.returns = 0  # of replicas, in the calendar
+        self.ticks = 0  # looks of autoscalers and failures by chance in the calendar
+        self.chance = random.Random(options.seed)
+        for _, replica in self.places:
+            self._doom(replica, 0.0)
         for place, group in enumerate(self.groups):
             if group.pool.autoscale:
                 self._tick(group.pool.autoscale.every_s, place)
@@ -141,6 +146,18 @@ class Simulation:
     def _tick(self, time: float, place: int) -> None:
         self.ticks += 1
         self._push(time, SCALE, place)
+
+    def _return(self, time: float, index: int, started: int) -> None:
+        self.returns += 1
+        self._push(time, RETURN, index, started)
+
+    def _doom(self, replica: Replica, now: float) -> None:
+        """Draw when a replica that came up now will fail."""
+        faults = self.fleet.faults
+        if faults is not None:
+            self.ticks += 1
+            at = now + self.chance.expovariate(1 / faults.mtbf_s)
+            self._push(at, CHANCE, replica.index, faults.for_s, (faults.notice_s, now))
 
     def mark(self) -> tuple[float, float, float, float]:
         """The time, requests finished and their prompts' tokens, output tokens produced, by now."""
@@ -173,13 +190,19 @@ class Simulation:
             elif kind == WAKE:
                 what.look(now)
             elif kind == DELIVER:
-                self._deliver(*what, now)
+                self._deliver(now, *what)
             elif kind == FAIL:
-                self._fail(index, key, now)
+                self._fail(now, index, key, *what)
+            elif kind == CHANCE:
+                self.ticks -= 1
+                if len(heap) > self.ticks + self.returns:  # requests are served, or still to come
+                    self._fail(now, index, key, *what)
             elif kind == RETURN:
                 group, replica = self.places[index]
+                self.returns -= 1
                 group.starting -= key
                 group.open(replica, now)
+                self._doom(replica, now)
             elif kind == SCALE:
                 self._scale(index, now)
         self.now = (
@@ -268,7 +291,7 @@ class Simulation:
         self.front.link_free_s[replica.index] = arrives
         self._push(arrives, DELIVER, replica.index, sequence.order, (sequence, replica, replica.epoch))
 
-    def _deliver(self, sequence: Sequence, source: Replica, epoch: int, now: float) -> None:
+    def _deliver(self, now: float, sequence: Sequence, source: Replica, epoch: int) -> None:
         """A cache has arrived; the token that came out of its prefill comes with it."""
         if source.epoch != epoch:
             return  # the sender died on the way, and the request began again
@@ -277,9 +300,14 @@ class Simulation:
         sequence.ready = True
         self.serve.route(sequence, now)
 
-    def _fail(self, index: int, for_s: float, now: float) -> None:
+    def _fail(self, now: float, index: int, for_s: float, notice_s: float, since: float) -> None:
+        """A replica dies, or is told that it will; not one that has come back `since` that was decided."""
         group, replica = self.places[index]
-        if not replica.alive:
+        if not replica.alive or since not in (-1.0, replica.since):
+            return
+        if notice_s and replica in group.active:
+            group.active.remove(replica)
+            self._push(now + notice_s, FAIL, index, for_s, (0.0, replica.since))
             return
         group.close(replica, now)
         self.front.link_free_s.pop(index, None)
@@ -289,16 +317,19 @@ class Simulation:
             self.tally.retried += 1
             self._route(sequence, now)
         if for_s < inf and not replica.draining:
-            self._push(now + for_s, RETURN, index, 0)
+            self._return(now + for_s, index, 0)
 
     def _scale(self, place: int, now: float) -> None:
         group = self.groups[place]
         rule = group.pool.autoscale
         assert rule is not None
-        while (replica := group.scale(now, len(self.places))) is not None:
+        assert group.scaler is not None
+        group.let_go(now)
+        wanted = group.scaler.wanted(group.active, len(group.parked), now)
+        while (replica := group.scale(wanted, len(self.places))) is not None:
             if replica.index == len(self.places):
                 self.places.append((group, replica))
-            self._push(now + rule.startup_s, RETURN, replica.index, 1)
+            self._return(now + rule.startup_s, replica.index, 1)
         self.ticks -= 1
         if len(self.shared.heap) > self.ticks:  # something else is still to happen
             self._tick(now + rule.every_s, place)

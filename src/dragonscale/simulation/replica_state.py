@@ -15,7 +15,7 @@ from dragonscale.simulation.request import Sequence
 from dragonscale.simulation.result import Tally
 from dragonscale.simulation.series import Series
 
-FAIL, RETURN, ARRIVE, DELIVER, END, WAKE, SCALE = range(7)
+FAIL, RETURN, ARRIVE, DELIVER, END, WAKE, SCALE, CHANCE = range(8)
 """Kinds of events, in the order in which those of one moment are handled: what comes from outside before an iteration
 that ends at the same moment decides on its successor, and an idle replica wakes after everything else of the moment, so
 that requests that arrive together are batched together."""

@@ -97,6 +97,7 @@ class Tally:
         self.last_arrival_s = self.last_end_s = -1.0
         self.verify_steps = self.verify_tokens = 0
         self.all_e2e_s = 0.0
+        self.watch_first, self.firsts, self.firsts_s = False, 0, 0.0  # first tokens, where an autoscaler asks
 
     @property
     def times(self) -> dict[str, Histogram]:
@@ -143,6 +144,9 @@ class Tally:
         """A sequence's token that no decode step made: the one that comes out of a prefill."""
         if sequence.first_s < 0:
             sequence.first_s = now
+            if self.watch_first:
+                self.firsts += 1
+                self.firsts_s += now - sequence.request.arrival_s
         else:
             self.gap(now - sequence.last_s, 1)
         sequence.last_s = now

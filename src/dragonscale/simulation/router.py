@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
-LOAD = attrgetter("full", "unprefilled", "load")
-"""What the least loaded has least of."""
+WORK = attrgetter("unprefilled", "load")
+"""What the least loaded of those with a place has least of."""
 MOST_HOMES = 200_000
 """Blocks whose last replica a router remembers."""
 BUSIER, MORE = 1.5, 32
@@ -79,19 +79,28 @@ class Router:
             self.turn += 1
             return replicas[(self.turn - 1) % len(replicas)]
         if self.kind == "least_loaded":
-            return self._best(replicas, [*map(LOAD, replicas)])
+            return self._least(replicas)
         home, known = self._home(replicas, request)
         if self.kind == "slo_aware":
             wanted = [max(tokens - known, 1) if replica is home else tokens for replica in replicas]
             home = self._best(replicas, [one.predict(want, now) for one, want in zip(replicas, wanted, strict=True)])
         elif home is None or home.load > max(BUSIER * (least := min(one.load for one in replicas)), least + MORE):
-            home = self._best(replicas, [*map(LOAD, replicas)])
+            home = self._least(replicas)
         for block in request.blocks:
             self.homes[block] = home.index
             self.homes.move_to_end(block)
         while len(self.homes) > MOST_HOMES:
             self.homes.popitem(last=False)
         return home
+
+    def _least(self, replicas: Sequence[Target]) -> Target:
+        """The least loaded. Nearly always the one with the least work has a place too."""
+        turn, scores = self.turn, [*map(WORK, replicas)]
+        found = self._best(replicas, scores)
+        if found.full:
+            self.turn = turn
+            found = self._best(replicas, [(one.full, *score) for one, score in zip(replicas, scores, strict=True)])
+        return found
 
     def _best(self, replicas: Sequence[Target], scores: Sequence[Any]) -> Target:
         least, turn = min(scores), self.turn % len(replicas)

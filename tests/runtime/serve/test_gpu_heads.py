@@ -1,5 +1,6 @@
 """Queries and the written cache of decoding rows by one kernel, interpreted on the CPU, against the model's lines."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -14,6 +15,7 @@ from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.packed_weights import served  # noqa: E402
 from dragonscale.runtime.parameters import random_reader  # noqa: E402
 from dragonscale.runtime.serve.gpu_heads import prepared_heads  # noqa: E402
+from dragonscale.runtime.serve.gpu_norm import normed_sum  # noqa: E402
 from dragonscale.runtime.serve.paged_attention import PagedKeys, StepRows  # noqa: E402
 from dragonscale.runtime.serve.runner import ModelRunner  # noqa: E402
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape, empty_batch  # noqa: E402
@@ -40,10 +42,10 @@ class Attending:
     def attend(self, query: jax.Array, key: jax.Array, value: jax.Array, how: Any) -> jax.Array:  # noqa: ARG002
         self.query, self.written = query[0], self.paged.written(self.rows.writes, key[0], value[0])
         self.made = prepared_heads(self.run, self.paged, self.rows, interpret=True)
-        return jnp.zeros((*query.shape[:-1], value.shape[-1]), query.dtype)
+        return query[..., : value.shape[-1]]
 
 
-def attended(config: dict[str, Any], plan: str = "tensor=1") -> Attending:
+def attended(config: dict[str, Any], plan: str = "tensor=1", normed: Any = None) -> Attending:
     program, numerics = load_config(config).program(), read_numerics(config)
     parsed, shape = parse_serving_plan(plan), StepShape(3)
     read = random_reader(program, seed=1)
@@ -59,11 +61,14 @@ def attended(config: dict[str, Any], plan: str = "tensor=1") -> Attending:
     rows = StepRows(**{name: jnp.asarray(getattr(batch, name)[0]) for name in names}, shape=shape, page=LIMITS.page)
     paged = jax.tree.map(jnp.zeros_like, runner.cache[0])
     layer = Attending(paged, rows)
-    residual = jnp.asarray(numpy.random.default_rng(3).normal(size=(1, shape.packed, 64)), jnp.bfloat16)
+    residual = jnp.asarray(
+        numpy.random.default_rng(3).normal(size=(1, shape.packed, config["hidden_size"])), jnp.bfloat16
+    )
     section = served(program)[program.order[0]]
+    setting = replace(runner.setting, normed=normed) if normed else runner.setting
     run = layer.run = SectionPass(
         section,
-        runner.setting,
+        setting,
         rows.positions[None],
         runner.weights["layers"][0],
         stored=layer,
@@ -96,3 +101,18 @@ def test_one_kernel_makes_queries_and_writes_the_cache(name: str) -> None:
 )
 def test_other_layers_are_left_to_the_lines(config: dict[str, Any], plan: str) -> None:
     assert attended(config, plan).made is None
+
+
+def test_one_kernel_adds_a_matmul_and_norms_the_sum() -> None:
+    seen = []
+
+    def normed(op: Any, run: SectionPass) -> bool:
+        seen.append(normed_sum(op, run, interpret=True))
+        return seen[-1]
+
+    config = {**BIASED, "hidden_size": 96, "head_dim": 16}
+    found, wanted = attended(config, normed=normed).run.tensors, attended(config).run.tensors
+    assert seen == [False, True]
+    for name in ("X", "R"):  # in bf16, and behind an MLP whose sums are large
+        one, other = (numpy.asarray(tensors[name], numpy.float32) for tensors in (found, wanted))
+        assert numpy.linalg.norm(one - other) < 0.02 * numpy.linalg.norm(other), name

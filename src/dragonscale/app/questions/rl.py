@@ -60,7 +60,7 @@ class RlQuestion(Question):
     staleness: Real = Real(None, "STEPS", PLAN, limits=(0.0, 16.0))
     """Steps that answers may be ahead of the trainer in an asynchronous run (0.3, 1, 4); 1 without it."""
     ratio: Real = Real(None, "PART", PLAN, limits=(0.01, 0.99))
-    """The part of the chips that generates, of two pools; without it a quarter, half and three quarters."""
+    """The part of the chips that generates, of two pools; without it a quarter, a third, half and three quarters."""
     rollout_on: Thing = shared.ON.but(default="", group=PLAN)
     """Generate on other chips than --on, which train (h20:64): two pools."""
     steps: Whole = Whole(None, "N", limits=(1, 10_000))

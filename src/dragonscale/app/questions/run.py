@@ -179,8 +179,8 @@ class RunRlQuestion(Question):
     """How far the ratio of probabilities may be from one."""
     kl: Real = Real(0.01, "WEIGHT", limits=(0.0, 100.0))
     """Weight of the KL divergence to the first weights; 0: without a reference."""
-    max_seqs: Whole = Whole(256, "N", limits=(1, 65_536))
-    """Answers that the engine has under way at once, at most."""
+    max_seqs: Whole = Whole(64, "N", limits=(1, 65_536))
+    """Answers that the engine has under way at once, at most; of many more the host falls behind a small model."""
     seed: Whole = Whole(0, "N", limits=(0, 2**31))
     """Seed of the weights, the prompts and the answers."""
     on: Thing = shared.ON.but(default="")

@@ -80,9 +80,9 @@ class SimulateQuestion(Question):
     """How many of them (1)."""
     router: Text = shared.ROUTER
     autoscale: Text = Text("", "LEAST..MOST,…", PLAN)
-    """Grow and shrink: 2..16,target=24,startup=90s."""
+    """Grow and shrink: 2..16,target=24,startup=90s; by queue=4, kv=0.7, ttft=500ms or schedule=8h:16/20h:4 instead."""
     fail: Text = Text("", "REPLICA@TIME", PLAN)
-    """Replicas that die: 3@100s+60s, several with commas."""
+    """Replicas that die: 3@100s+60s, several with commas; mtbf=4h,down=10min by chance; notice=30s before."""
     queue_limit: Whole = Whole(0, "N", PLAN, limits=(0, 100_000_000))
     """Requests that may queue; others are refused (0: no limit)."""
     host_cache: Text = Text("", "BYTES", PLAN)

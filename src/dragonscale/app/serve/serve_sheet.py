@@ -113,23 +113,28 @@ def serve_sheet(report: records.ServeReport, detail: bool) -> laid.Sheet:
         return laid.Sheet((*blocks, *_trouble([*report.notes, report.advice])))
     first, work = report.configs[0], report.workload
     blocks += [] if first.meets_slo else _trouble(report.notes)
-    blocks += [summary(report, first), memory_stack(first)]
+    blocks += [summary(report, first)]
     if work.output > 1:
-        blocks.append(time_stack("decode", first.terms, detail))
-    blocks.append(time_stack("prefill", first.prefill_terms, detail, "list" if work.output == 1 else "line"))
+        blocks.append(time_stack("decode", first.terms, detail, "list" if detail else "line"))
+    if detail or work.output == 1:
+        blocks.append(time_stack("prefill", first.prefill_terms, detail))
     if detail:
+        blocks += [memory_stack(first), details(report, first)]
         if work.output > 1:
             blocks.append(grids.grid("serve-terms", first.terms, "every term of a decode step, of one chip"))
         title = "every term of a prompt that runs alone, of one chip"
         blocks.append(grids.grid("serve-terms", first.prefill_terms, title))
     blocks += configurations(report)
     blocks += [max_rates_table(report)] if report.max_rates else []
-    blocks += [frontier_table(report.frontier)] if len(report.frontier) > 1 and work.output > 1 else []
+    frontier = len(report.frontier) > 1 and work.output > 1 and (detail or not work.goals)
+    blocks += [frontier_table(report.frontier)] if frontier else []
     blocks += speculation_blocks(report.speculation) if report.speculation else []
     blocks += disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
     if report.prefix:  # what a cached prefix saves, and where it could live
         blocks.append(grids.summary("serve-prefix", report.prefix, room=max(1, int(report.prefix.prefixes_hbm))))
     blocks += [limits_table(report.limits)] if detail and report.limits else []
+    more = "bounds, memory by part, every term, the frontier of latency and throughput"
+    blocks += [] if detail else [laid.Prose(f"--explain: {more}.", "dim")]
     blocks += [laid.Prose("\n".join(report.notes), "dim")] if report.notes and first.meets_slo else []
     return laid.Sheet(tuple(blocks))
 
@@ -152,8 +157,7 @@ def title_of(report: records.ServeReport) -> laid.Title:
     asides = [f"prompts of {work.prompt:,} tokens{cached}, {several(work.output, 'output token')}, {engine}"]
     asked = [f"{LATENCIES[name]} within {goal.text}" for name, goal in work.goals.items()]
     asked += [f"{amount(work.rate_per_s, 'count')} requests/s"] if work.rate_per_s else []
-    searched = several(report.searched, "configuration") + " judged" if report.searched else ""
-    asides += ["; ".join(filter(None, (f"asked for: {', '.join(asked)}" if asked else "", searched)))]
+    asides += [f"asked for: {', '.join(asked)}" if asked else ""]
     size = amount(work.parameters, "count")
     where = f" on {report.configs[0].slice}" if report.configs and len(report.frontier_by_chip) == 1 else ""
     return laid.Title(f"Serving {report.model} ({size} parameters){where}", "\n".join(filter(None, asides)))
@@ -181,15 +185,22 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("TTFT", ttft, "bad" if late else met),
         ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
-        ("error", error_text(report, first)),
         ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
         ("cost", cost_text(report, first)),
         ("memory", memory_text(first, work.prompt + work.output)),
         ("bound by", bound),
         ("would help", change),
         ("better", report.comparison, "key"),
-        ("at best", bounds_text(first) if work.output > 1 else ""),
+        ("error", error_text(report, first)),
+    )
+
+
+def details(report: records.ServeReport, first: records.ConfigReport) -> laid.Facts:
+    """What stands behind the summary: bounds, a prompt alone, how many configurations were judged."""
+    return facts(
+        ("at best", bounds_text(first) if report.workload.output > 1 else ""),
         ("prefill", prefill_text(report, first)),
+        ("searched", several(report.searched, "configuration") + " judged" if report.searched else ""),
     )
 
 

@@ -102,7 +102,7 @@ class Trials:
         pool = asked.fleet.pool
         self.replicas = pool.autoscale.most if pool.autoscale is not None else pool.replicas
         self.prefills = asked.fleet.prefill.replicas if asked.fleet.prefill is not None else 0
-        self.same = pool.autoscale is None and not asked.fleet.failures
+        self.same = pool.autoscale is None and not asked.fleet.failures and asked.fleet.faults is None
         total = asked.traffic.source.requests
         self.each = under_way / self.replicas
         self.requests = int(max(min(max(total / 2, FEWEST), MOST), TURNS * under_way))
@@ -110,7 +110,9 @@ class Trials:
     def run(self, rate: float, requests: int = 0) -> Trial:
         """The same requests at a rate, so many of them (0: as usual), with nothing that fails or scales."""
         fleet = self.asked.fleet
-        fleet = replace(fleet, pool=replace(fleet.pool, replicas=self.replicas, autoscale=None), failures=())
+        fleet = replace(
+            fleet, pool=replace(fleet.pool, replicas=self.replicas, autoscale=None), failures=(), faults=None
+        )
         return self.judge(fleet, rate, requests or self.requests)
 
     def sized(self, replicas: int, prefills: int) -> Trial:

@@ -193,7 +193,7 @@ def means_of(source: sim.TrafficSource, seed: int = 0) -> TrafficMeans:
             known = sum(1 for _ in takewhile(seen.__contains__, request.blocks))
             again += min(known * request.block_tokens, request.input_tokens)
             seen.update(request.blocks)
-            request = after(request, request.arrival_s)
+            request = after(request, request.arrival_s) if after is not None else None
     count = max(count, 1)
     whole = max(round(prompts / count), 1), max(round(outputs / count), 1)
     return TrafficMeans(*whole, longest, again / max(prompts, 1))

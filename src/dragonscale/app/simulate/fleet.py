@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dragonscale import simulation as sim
 from dragonscale.app.questions.simulate import SimulateQuestion
@@ -62,35 +63,84 @@ def read_pool(question: SimulateQuestion, deployment: Deployment, longest: int) 
 _FAILURE = re.compile(r"(?P<replica>\d{1,6})@(?P<at>[^+@]+)(?:\+(?P<down>[^+@]+))?")
 
 
-def read_failure(text: str) -> sim.Failure:
-    """`3@100s+60s`: replica 3 dies at 100 s and is back a minute later.
+def read_failures(text: str) -> tuple[tuple[sim.Failure, ...], sim.Faults | None]:
+    """`3@100s+60s`: replica 3 dies at 100 s and is back a minute later; `mtbf=4h,down=10min`: each by chance. Of
+    either `notice=30s` tells that it comes.
 
-    >>> read_failure("3@100s+1min")
-    Failure(replica=3, at_s=100.0, for_s=60.0, pool='serve')
+    >>> read_failures("3@100s+1min")[0]
+    (Failure(replica=3, at_s=100.0, for_s=60.0, pool='serve', notice_s=0.0),)
+    >>> read_failures("mtbf=4h,down=10min,notice=30s")[1]
+    Faults(mtbf_s=14400.0, for_s=600.0, notice_s=30.0)
     """
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    words = {"mtbf": "the mean time between failures", "down": "the time a replica is away", "notice": "the notice"}
+    named = dict(part.split("=", 1) for part in parts if part.split("=")[0] in words and "=" in part)
+    times = {name: parse(value, "s", words[name]) for name, value in named.items()}
+    if "down" in times and "mtbf" not in times:
+        raise InputError(f"--fail is {shorten(text)}; down belongs to mtbf, as in mtbf=4h,down=10min.")
+    notice = times.get("notice", 0.0)
+    given = [_failure(part) for part in parts if part.split("=")[0] not in named]
+    chance = sim.Faults(times["mtbf"], times.get("down", 600.0), notice) if "mtbf" in times else None
+    return tuple(replace(one, notice_s=notice) for one in given), chance
+
+
+def _failure(text: str) -> sim.Failure:
     match = _FAILURE.fullmatch(text.strip())
     if match is None:
-        raise InputError(f"--fail is {shorten(text)}; write REPLICA@TIME or REPLICA@TIME+DURATION, such as 3@100s+60s.")
+        raise InputError(
+            f"--fail is {shorten(text)}; write REPLICA@TIME or REPLICA@TIME+DURATION, such as 3@100s+60s, or mtbf=4h."
+        )
     down = parse(match["down"], "s", "the time a replica is away") if match["down"] else math.inf
     return sim.Failure(int(match["replica"]), parse(match["at"], "s", "the time of a failure"), down)
 
 
 def read_autoscale(text: str) -> sim.Autoscale:
-    """`2..16,target=24,startup=90s`: replicas from 2 to 16, as many as keep 24 requests on each.
+    """`2..16,target=24,startup=90s`: replicas from 2 to 16, as many as keep 24 requests on each. Instead of `target`:
+    `queue=4` requests that wait on each, `kv=0.7` of its cache, `ttft=500ms`, or `schedule=8h:16/20h:4`.
 
     >>> read_autoscale("2..16,target=24").most
     16
+    >>> read_autoscale("2..16,ttft=500ms").on, read_autoscale("2..16,schedule=8h:16/20h:4").schedule
+    ('ttft', ((28800.0, 16), (72000.0, 4)))
     """
-    kinds = {
+    kinds: dict[str, Callable[[str], Any]] = {
         "target": lambda value: float(parse_count(value, "the target")),
+        "queue": float,
+        "kv": float,
+        "ttft": lambda value: parse(value, "s", "ttft"),
+        "schedule": _schedule,
+        "hold": lambda value: parse(value, "s", "hold"),
         "startup": lambda value: parse(value, "s", "startup"),
         "every": lambda value: parse(value, "s", "every"),
     }
     wanted = "LEAST..MOST,target=REQUESTS, such as 2..16,target=24"
     (least, most), values = read_parts("--autoscale", text, r"(\d{1,6})\.\.(\d{1,6})", wanted, kinds)
-    if "target" not in values:
+    signals = [name for name in ("target", "queue", "kv", "ttft", "schedule") if name in values]
+    if not signals:
         raise InputError(f"--autoscale is {shorten(text)}, without the requests per replica to aim at; add target=24.")
-    return sim.Autoscale(least, most, values["target"], values.get("startup", 60.0), values.get("every", 10.0))
+    if len(signals) > 1:
+        raise InputError(f"--autoscale has both {signals[0]} and {signals[1]}; an autoscaler looks at one of them.")
+    signal = signals[0]
+    return sim.Autoscale(
+        least,
+        most,
+        1.0 if signal == "schedule" else values[signal],
+        values.get("startup", 60.0),
+        values.get("every", 10.0),
+        signal if signal in ("queue", "kv", "ttft") else "requests",
+        values.get("hold", 0.0 if signal in ("target", "schedule") else HOLD_S),
+        values.get("schedule", ()),
+    )
+
+
+HOLD_S = 300.0
+"""How long a signal must ask for fewer replicas: the Horizontal Pod Autoscaler's window for scaling down."""
+
+
+def _schedule(text: str) -> tuple[tuple[float, int], ...]:
+    """`8h:16/20h:4`: sixteen replicas from eight in the morning, four from eight in the evening."""
+    pairs = (part.partition(":") for part in text.split("/"))
+    return tuple((parse(at, "s", "a time of the schedule"), int(count)) for at, _, count in pairs)
 
 
 # The traffic of `dscale simulate`: how requests come and what they are like.
@@ -234,14 +284,14 @@ def _arrivals(question: SimulateQuestion | ClassTable, rate: float | None) -> Ar
 
 
 def read_parts(
-    flag: str, text: str, first: str, wanted: str, kinds: Mapping[str, Callable[[str], float]]
-) -> tuple[list[int], dict[str, float]]:
+    flag: str, text: str, first: str, wanted: str, kinds: Mapping[str, Callable[[str], Any]]
+) -> tuple[list[int], dict[str, Any]]:
     """`16x32,name=value`: the numbers of the first part, and the named values after it."""
     head, *rest = (part.strip() for part in text.split(","))
     match = re.fullmatch(first, head)
     if match is None:
         raise InputError(f"{flag} is {shorten(text)}; write {wanted}.")
-    values: dict[str, float] = {}
+    values: dict[str, Any] = {}
     for part in rest:
         name, _, value = part.partition("=")
         if name not in kinds:

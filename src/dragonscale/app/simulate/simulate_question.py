@@ -13,7 +13,7 @@ from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve.formats import planned_formats
 from dragonscale.app.simulate.classes import OF_CLASSES, has_classes
-from dragonscale.app.simulate.fleet import AskedTraffic, read_failure, read_pool, read_traffic
+from dragonscale.app.simulate.fleet import AskedTraffic, read_failures, read_pool, read_traffic
 from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -100,14 +100,16 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     recorded = ()
     if traffic.room and deployment.engine.name == RECORDS and original.memory_fraction is None:
         pool, recorded = _as_recorded(pool, traffic.room)
+    failures, faults = read_failures(question.fail)
     front = {"router": "least_loaded", "share_prefixes": pool.share_prefixes}
     fleet = sim.Fleet(
         pool,
         prefill and pool_for(prefill, traffic.longest, question.prefill_replicas or 1, **front),
-        tuple(read_failure(part) for part in question.fail.split(",") if part.strip()),
+        failures,
         overhead_s=deployment.engine.host.front_s(traffic.prompt),
         queue_limit=question.queue_limit or None,
         context=context,
+        faults=faults,
     )
     traffic, settle = _settled(traffic, fleet, question)
     usual = f"p{question.percentile}" if question.percentile else MEAN

@@ -1,5 +1,7 @@
 """The log of a run of reinforcement learning against its plan: the step and its phases, measured beside expected."""
 
+from typing import Any
+
 from dragonscale.app.questions.rl import RlQuestion
 from dragonscale.app.questions.validate import RlScoreQuestion
 from dragonscale.app.rl.ask_rl import ask
@@ -13,7 +15,7 @@ from dragonscale.listener import Listener
 def ask_logged(question: RlScoreQuestion, listener: Listener) -> RunScore:
     """Score a log: the config or command that ran is judged with the lengths that answers had."""
     log = read_rl_log(LogText.at(question.file))
-    lengths = {"mean_output": f"{log.length:.0f}"} if log.length >= 1 else {}
+    lengths: dict[str, Any] = {"mean_output": f"{log.length:.0f}"} if log.length >= 1 else {}
     report = ask(RlQuestion(model=question.model, on=question.on, plan=question.plan, **lengths), listener)
     best = report.best
     if best is None:
@@ -25,10 +27,9 @@ def ask_logged(question: RlScoreQuestion, listener: Listener) -> RunScore:
         if name != "step" and expected:
             rows.append(measure(name, "s", seconds, expected))
     inside = rows[0].inside
-    told = {
-        True: "The step is in the band of published ones.",
-        False: "The step is outside the band of published ones.",
-    }
+    told = "The log has no time of a whole step."
+    if inside is not None:
+        told = f"The step is {'in' if inside else 'outside'} the band of published ones."
     work = f"{report.prompts:,} prompts x {report.samples:,} answers of {report.mean_output:,.0f} tokens on average"
     return RunScore(
         kind="rl",
@@ -40,7 +41,7 @@ def ask_logged(question: RlScoreQuestion, listener: Listener) -> RunScore:
         workload=work,
         measures=rows,
         inside=inside,
-        text=told.get(inside, "The log has no time of a whole step."),  # pyright: ignore[reportArgumentType]
+        text=told,
         counted=log.steps,
         skipped=1,
     ).came_from(question, listener.notes)

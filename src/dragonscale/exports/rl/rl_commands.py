@@ -127,7 +127,7 @@ def write_rl(file: RlFile, expected: tuple[str, ...] = (), command: str = "") ->
     lines = [title, *(f"Expected: {text}" for text in expected), *(f"To do: {text}" for text in target.todo)]
     if ":" in file.train.remat and "block" not in settings.values():
         lines.append(f"Differs: recompute ({file.train.remat}) is all or nothing here; every layer is recomputed.")
-    if file.trainer == "megatron-core" and file.train.zero > 1:
+    if file.trainer == "megatron-rl" and file.train.zero > 1:
         lines.append(f"Differs: Megatron shards optimizer state (zero=1), and not as zero={file.train.zero} does.")
     lines += [f"Made by: {command}"] if command else []
     said = {
@@ -236,7 +236,7 @@ def read_rl(text: str, given: Given | None = None) -> ImportedRl:
     told |= {"mode": "one-step-off"} if turns and kept.get("mode", "colocated") == "colocated" else {}
     base = replace(base, **{**kept, **plans, **told}).settled
     if not plans:  # Megatron's optimizer state is sharded, of others all
-        base = replace(base, train=Plan(zero=1 if base.trainer == "megatron-core" else 3))
+        base = replace(base, train=Plan(zero=1 if base.trainer == "megatron-rl" else 3))
     if base.slice and ":" in base.slice:
         chips = parse_slice(base.slice).chips
         base = replace(base, train_chips=chips, rollout_chips=chips)

@@ -237,7 +237,7 @@ def run_serve():
 def run_rl():
     """Reinforcement learning: GRPO with a rule's rewards, trainer and engine in one process, beside what was planned.
 
-    dscale run rl qwen2.5-0.5b --prompts 16 --samples 16 --prompt 64 --output 128 --steps 20 --plan microbatch=16
+    dscale run rl 'qwen2.5-1.5b?vocab_size=1024' --prompts 16 --samples 16 --prompt 64 --output 64 --steps 20
     dscale run rl config.json --cpu 1 --prompts 4 --samples 8 --prompt 4 --output 12 --reward sorted --updates 2
     """
     from dragonscale.app.run.run_rl import ask_rl

@@ -17,7 +17,7 @@ from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
 from dragonscale.serving.plan import ServingPlan
 
-PAGE, BUDGET = 16, 2048
+PAGE, BUDGET = 16, 1024
 """Tokens of a page, and of a step at most."""
 
 
@@ -40,14 +40,18 @@ class Answerer:
         self.limits = EngineLimits(pages, PAGE, each, budget, longest, ranks=plan.data)
         devices = jax.devices()[: plan.chips]
         self.runner = ModelRunner(program, numerics, plan, devices, None, self.limits, dtype)
+        placed = jax.tree.map(lambda one: one.sharding, self.runner.placement.abstract())
+        self.pack = jax.jit(self.runner.placement.packed, out_shardings=placed)
         vocabulary = program.sections[0].dims["v"]
         sampler = Sampler(self.limits, vocabulary, self.runner.mesh, seed)
         self.engine = ServingEngine(self.runner, sampler, self.limits, shapes_for(self.limits))
 
     def take(self, params: Tree) -> None:
         """The weights of a trainer, in the engine's layout and format; what is cached belongs to the old ones."""
-        first = self.runner.weights is None
-        self.runner.weights = jax.block_until_ready(self.runner.placement.put(reader_of(params)))
+        first, self.runner.weights = self.runner.weights is None, None
+        near = {*jax.tree.leaves(params)[0].sharding.device_set} == {*self.runner.mesh.devices.flat}
+        made = self.pack(params) if near else self.runner.placement.put(reader_of(params))
+        self.runner.weights = jax.block_until_ready(made)
         for pool in self.engine.scheduler.pools:
             pool.clear()
         if first:

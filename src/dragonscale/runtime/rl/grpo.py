@@ -47,7 +47,7 @@ class GrpoOrder:
     updates: int = 1
     clip: float = 0.2
     kl: float = 0.0
-    together: int = 256
+    together: int = 64
 
     @property
     def answers(self) -> int:

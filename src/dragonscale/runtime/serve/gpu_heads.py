@@ -110,8 +110,10 @@ def _kernel(
     def made(own: Any, kind: int) -> list[jax.Array]:
         """Both halves of the head, the `own`th of its kind."""
         columns = [head * sizes.h + each for each in lanes]
-        both = [sum(parts[at, token, each].astype(jnp.float32) for at in range(parts.shape[0])) for each in columns]
-        both = [each.astype(dtype) for each in both]
+        sums: Any = [
+            sum(parts[at, token, each].astype(jnp.float32) for at in range(parts.shape[0])) for each in columns
+        ]
+        both = [each.astype(dtype) for each in sums]
         if biases[kind] is not None:
             both = [(each + biases[kind][own, at]).astype(dtype) for each, at in zip(both, lanes, strict=True)]
         if norms[kind] is not None:

@@ -66,6 +66,10 @@ class ModelRunner:
 
             few = MOST if dtype == jnp.bfloat16 else 0  # what the kernels of experts take
             self.setting = replace(self.setting, multiply=few_tokens, mixing=Mixing(few=few))
+            if plan.chips == 1:
+                from dragonscale.runtime.serve.gpu_norm import normed_sum
+
+                self.setting = replace(self.setting, normed=normed_sum)
         self.by_rank = NamedSharding(self.mesh, PartitionSpec("data"))
         self.placement = WeightPlacement(program, place, self.mesh, dtype, plan.weights == "int8")
         if weights is not None and (callable(weights) or "layers" not in weights):

@@ -32,6 +32,7 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     always_offloads: bool = False
     pads_stages: bool = False
     strict_age: bool = False
+    host_bound: bool = True
     reference_copies: float = 0.0
     returned: tuple[str, ...] = ()
     name: str = ""

@@ -213,7 +213,7 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     job, chip = stage_job(work, plan), plan.job.slice.chip
     verdict = judge_one(job, plan.train)
     more = judge_one(replace(job, tuning=Tuning(passes=1.0)), plan.train)
-    slower = work.updates * tables()["trainer"]["slower"]
+    slower = work.updates * (tables()["trainer"]["slower"] if plan.framework.host_bound else 1.0)
     update = slower * first(verdict.seconds)
     forward = slower * (first(more.seconds) - first(verdict.seconds))
     deployment = deployed(plan)
@@ -226,7 +226,8 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     moved = _moved(plan, deployment, weights + optimizer)
     swap = plan.framework.reference_copies * weights / chip.host_link
     volume = count_parameters(work.model).total * dtype_bytes(plan.rollout.weights)
-    sent = transfer_seconds(plan.framework.method(plan.mode), volume, network_card(job.slice), job.slice.chips)
+    card = network_card(job.slice) if plan.framework.sleeps else math.inf
+    sent = transfer_seconds(plan.framework.method(plan.mode), volume, card, job.slice.chips)
     scored = work.reward_s + work.reward_passes * forward
     phases = [
         Phase("generation", ROLLOUT, made.seconds + made.tokens * plan.framework.token_s(plan.mode), 0.0),

@@ -20,7 +20,7 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.search import search
 from dragonscale.training.space import Space
 
-RATIOS = (0.25, 0.5, 0.75)
+RATIOS = (0.25, 1 / 3, 0.5, 0.75)
 """Parts of the chips that generate, of which the nearest pools are tried."""
 AHEAD = 1.0
 """Steps that answers of an asynchronous run may be ahead without a word: up to 2 was safe and 4 began to hurt
@@ -89,7 +89,9 @@ def best_training(work: RlWork, piece: Slice, trainer: str) -> tuple[Job, Plan] 
     others = sorted(found.front, key=lambda one: one.seconds) if work.critic else []
     plans = [one.plan for one in (*found.best, *others)]
     fit = (one for one in plans if trainer_bytes(work, judge_one(job, one)) <= piece.chip.visible)
-    return next(((job, plan) for plan in fit), None)
+    best = next(fit, None)
+    # answers pack better on as few replicas as the plan has
+    return best and (packed_job(work, piece, trainer, best.replicas * best.microbatch), best)
 
 
 def best_engine(work: RlWork, plan: RlPlan, dtype: str) -> RlPlan | None:

@@ -1,0 +1,53 @@
+"""How many replicas an autoscaled pool wants, look by look.
+
+By requests on each replica the number follows directly. The other signals are ratios, as Kubernetes' Horizontal Pod
+Autoscaler takes them: so many times too much of it asks for so many times the replicas, and within a tenth of the
+target nothing changes (its default tolerance).
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from dragonscale.simulation.fleet import Autoscale
+from dragonscale.simulation.result import Tally
+
+TOLERANCE = 0.1
+
+
+class Autoscaler:
+    """One pool's rule, with what it saw before."""
+
+    def __init__(self, rule: Autoscale, tally: Tally) -> None:
+        self.rule, self.tally = rule, tally
+        self.seen = 0, 0.0  # first tokens by the last look, and the seconds they took
+        self.wants: deque[tuple[float, int]] = deque()
+        tally.watch_first = tally.watch_first or rule.on == "ttft"
+
+    def wanted(self, active: Sequence[Any], parked: int, now: float) -> int:
+        """Replicas that should be there; fewer than before only where `hold_s` of looks agree."""
+        rule = self.rule
+        if rule.schedule:
+            count = rule.planned(now)
+        elif rule.on == "requests":
+            count = math.ceil((sum(replica.load for replica in active) + parked) / rule.target)
+        else:
+            ratio = self._measured(active, parked, now) / rule.target
+            count = len(active) if abs(ratio - 1) <= TOLERANCE else math.ceil(len(active) * ratio)
+        self.wants.append((now, count))
+        while self.wants[0][0] < now - rule.hold_s:
+            self.wants.popleft()
+        return min(max(max(count for _, count in self.wants), rule.least), rule.most)
+
+    def _measured(self, active: Sequence[Any], parked: int, now: float) -> float:
+        """The signal: requests that wait for a replica, the used part of caches, or the time to the first token of the
+        requests that got one since the last look (of those that wait, where none did)."""
+        if self.rule.on == "queue":
+            return (sum(len(replica.waiting) for replica in active) + parked) / max(len(active), 1)
+        if self.rule.on == "kv":
+            return sum(1 - one.pages.room / one.pages.capacity for one in active) / max(len(active), 1)
+        (count, seconds), self.seen = self.seen, (self.tally.firsts, self.tally.firsts_s)
+        if self.tally.firsts > count:
+            return (self.tally.firsts_s - seconds) / (self.tally.firsts - count)
+        return max((now - one.waiting[0].request.arrival_s for one in active if one.waiting), default=0.0)
