@@ -48,6 +48,8 @@ def test_a_changed_module_is_sent_anew(tmp_path, monkeypatch):
     with open(tmp_path / "page" / "js" / "main.js", "a") as main:
         main.write("// changed\n")
     after = files.file("/js/page.js")
+    assert before is not None
+    assert after is not None
     assert after.body.endswith(b"// changed\n})();\n")
     assert after.headers["etag"] != before.headers["etag"]
 

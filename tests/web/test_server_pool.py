@@ -260,8 +260,8 @@ def test_a_question_that_a_dying_worker_was_just_given_is_asked_again(pool: Work
 
 def test_a_curve_behind_the_page_gives_way_to_its_asker_and_begins_anew(pool: WorkerPool) -> None:
     curves = [asked(pool, "1", BEHIND), asked(pool, "1", BEHIND)]
-    held = [worker_of(pool, one) for one in curves]
-    assert all(held)  # one of three workers is kept free of slow work
+    held = [one.worker for one in curves]
+    assert [worker_of(pool, one) for one in curves] == held  # one of three workers is kept free of slow work
     other = asked(pool, "9", SLOW, address="b")
     assert all(one.gave_way_at is None for one in curves), "somebody else's question interrupts nothing"
     pool.leave(other)

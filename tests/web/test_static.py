@@ -306,6 +306,33 @@ def test_a_search_that_nobody_waits_for_gives_way(page_browser, site):
     context.close()
 
 
+MEANWHILE = """async ([long, quick]) => {
+  const { ask } = await import("./js/backend.js");
+  const ended = [];
+  const noted = (name) => (message) => { if (message.done) ended.push(name); };
+  const whole = ask(long, noted("search"));
+  await new Promise((resolve) => { setTimeout(resolve, 300); });
+  await ask(quick, noted("slider"));
+  await whole;
+  return ended;
+}"""
+
+
+@pytest.mark.slow
+def test_a_slider_is_answered_while_a_search_runs(page_browser, site):
+    context = page_browser.new_context()
+    page, _ = _open(context, site)
+    fields = {"model": "llama3-70b", "on": "v5p:8x16x16", "batch": "8Mi", "seq": 8192}
+    given = {"view": "train", "fields": fields | {"plan": "fsdp512 tp4", "alone": True}, "panels": ["answer"]}
+    page.evaluate(ASK, given | {"brief": True})  # modules are loaded now
+    moved = given | {"fields": given["fields"] | {"batch": "4Mi"}, "brief": True}
+    assert page.evaluate(MEANWHILE, [{"view": "train", "fields": fields, "panels": ["answer"]}, moved]) == [
+        "slider",
+        "search",
+    ]
+    context.close()
+
+
 def _differences(expected: object, given: object, where: str):
     """Where two records differ, numbers to one part in a thousand million: another NumPy may add up in
     another order."""

@@ -63,3 +63,12 @@ def test_a_place_where_a_plan_runs_is_judged_once(monkeypatch: pytest.MonkeyPatc
     asked = PageRequest.read({"view": "train", "fields": BEST | {"batch": "192seq"}, "brief": True}, lambda _: None)
     assert train_near.near_fields(asked)["plan"] == judged[0]
     assert len(judged) == 1
+
+
+def test_other_software_stands_beside_with_numbers_that_open_there() -> None:
+    from dragonscale.app.train.train_records import StackRow
+    from dragonscale.web.views.train import _stack_row
+
+    row = _stack_row(StackRow(stack="torchtitan", plan="fsdp16", step_s=3.7, mfu=0.46, mostly="attention"))
+    assert (row["stack"], row["step"]["text"], row["mfu"]["text"]) == ("torchtitan", "3.7s", "46.0%")
+    assert row["step"]["why"].startswith("at?stack=torchtitan")

@@ -13,7 +13,7 @@ from dragonscale.app.charts.moves import ORDER, mesh_axes
 from dragonscale.app.charts.roles import memory_parts, term_parts
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
 from dragonscale.app.train.plans import HELD
-from dragonscale.app.train.train_records import GoodputReport, Neighbour, PlanReport, SliceRow, TrainReport
+from dragonscale.app.train.train_records import GoodputReport, Neighbour, PlanReport, SliceRow, StackRow, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import layer_points
@@ -62,6 +62,7 @@ def answer_panel(asked: PageRequest) -> Card:
         "batch": {"tokens": work.batch_tokens, "sequences": work.sequences, "seq": work.seq},
         "searched": f"{feasible} feasible, searched in {render(report.search_s, 's')}." if report.searched > 1 else "",
         "slices": [_slice_row(row) | {"on": typed_slice(asked, row.slice)} for row in report.slices],
+        "stacks": [_stack_row(row) for row in report.stacks] if len(report.stacks) > 1 else [],
         "neighbours": [_neighbour(asked, near) for near in report.neighbours],
         "notes": notes_of(report),
     }
@@ -129,6 +130,11 @@ def _other(other: PlanReport, first: PlanReport) -> Card:
 def _neighbour(asked: PageRequest, near: Neighbour) -> Card:
     there = {"on": typed_slice(asked, near.slice), "batch": f"{near.sequences}seq", "plan": near.plan}
     return there | quantities(near, STEP, partial(elsewhere, there))
+
+
+def _stack_row(row: StackRow) -> Card:
+    there = partial(elsewhere, {"stack": row.stack, "plan": row.plan})
+    return fields(row, "stack plan tight mostly") | quantities(row, STEP, there)
 
 
 def _slice_row(row: SliceRow) -> Card:

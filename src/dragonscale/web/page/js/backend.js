@@ -63,8 +63,12 @@ export function onLoading(hear) {
 }
 
 let last = 0;
-// Begun with the page, so that the planner is being loaded while the form is drawn and filled in.
-const worker = kind === "worker" ? startWorker() : null;
+// Begun when the page has been drawn, which must not wait for it, and before anybody has filled in the form.
+const worker = kind === "worker" ? drawnOnce().then(startWorker) : null;
+
+function drawnOnce() {
+  return new Promise((resolve) => { (window.requestIdleCallback || setTimeout)(resolve, { timeout: 1500 }); });
+}
 
 function startWorker() {
   const made = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
@@ -89,13 +93,15 @@ async function askWorker(request, heard, signal) {
     return;
   }
   const id = ++last;
+  const planner = await worker;
+  if (signal && signal.aborted) return;
   await new Promise((resolve) => {
     const end = () => { waiting.delete(id); resolve(); };
     waiting.set(id, (message) => {
       heard(message);
       if (message.done || message.error) end();
     });
-    if (signal) signal.addEventListener("abort", () => { worker.postMessage({ id, cancel: true }); end(); });
-    worker.postMessage({ id, request });
+    if (signal) signal.addEventListener("abort", () => { planner.postMessage({ id, cancel: true }); end(); });
+    planner.postMessage({ id, request });
   });
 }

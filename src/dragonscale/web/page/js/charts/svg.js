@@ -30,6 +30,7 @@ export function tickText(value, unit = "count") {
   if (unit === "USD") return `$${prefixed(value, "")}`;
   if (unit === "bytes" || unit === "bytes/s") return prefixed(value, unit === "bytes" ? "B" : "B/s");
   if (unit === "count" || !unit) {
+    if (Math.abs(value) >= 1e6 && value % 1048576 === 0) return `${(value / 1048576).toLocaleString("en-US")}Mi`;
     return Number.isInteger(value) && Math.abs(value) < 1e5 ? value.toLocaleString("en-US") : prefixed(value, "");
   }
   if (Math.abs(value) < 1) return `${trimmed(value)} ${unit}`;

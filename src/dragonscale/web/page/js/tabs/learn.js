@@ -130,6 +130,6 @@ export function LearnTab({ state }) {
       <${Chapters} chapters=${chapters} name=${name} /></${Form}>
     <${AnswerArea} answer=${name ? answer : course} label="Problem">
       ${problem && html`<${Problem} key=${`${problem.problem} ${problem.seed}`} asked=${problem} following=${following} onSolved=${() => redraw((count) => count + 1)} />`}
-      ${chapters.length > 0 && html`<${CourseMap} chapters=${chapters} name=${name} />`}
+      ${problem && chapters.length > 0 && html`<${CourseMap} chapters=${chapters} name=${name} />`}
     </${AnswerArea}>`;
 }

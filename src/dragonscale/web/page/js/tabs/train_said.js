@@ -36,6 +36,15 @@ function Slices({ slices, onTake }) {
   </table></div>`;
 }
 
+/** What other software would make of it, side by side. */
+function Stacks({ stacks, onTake }) {
+  if (!stacks || stacks.length < 2) return null;
+  return html`<details class="plans"><summary>Other software</summary><div class="scroll" tabindex="0" role="region" aria-label="Other software"><table>
+    <thead><tr><th scope="col">stack</th><th scope="col">its best plan</th><th scope="col" class="right">step</th><th scope="col" class="right">MFU</th><th scope="col"></th></tr></thead>
+    <tbody>${stacks.map((one) => html`<tr key=${one.stack}><td><button type="button" class="link" onClick=${() => onTake({ stack: one.stack })}>${one.stack}</button></td><td>${one.plan}</td>
+      <td class="right"><${Num} of=${one.step} /></td><td class="right"><${Num} of=${one.mfu} /></td><td>${[one.tight && "tight", one.mostly && `mostly ${one.mostly}`].filter(Boolean).join(", ")}</td></tr>`)}</tbody></table></div></details>`;
+}
+
 /** The answer in words. `moving`: it is that of a plan at a size that is being dragged. */
 export const TrainSaid = memo(({ said, given, moving, onTake }) => {
   if (!said) return html`<${Sentence} /><${Figures} /><${Skeleton} height=${null} className="skeleton-helps" />`;
@@ -48,7 +57,8 @@ export const TrainSaid = memo(({ said, given, moving, onTake }) => {
     <${Figures} figures=${said.figures.length ? said.figures : []} />
     ${!moving && said.plan && html`<div class="train-helps">
       <${Helps} helps=${said.feasible ? said.helps || [] : []} advice=${said.advice} />
-      <${Plans} plans=${given ? [] : said.plans} onTake=${onTake} /></div>`}
+      <${Plans} plans=${given ? [] : said.plans} onTake=${onTake} />
+      <${Stacks} stacks=${given ? [] : said.stacks} onTake=${onTake} /></div>`}
     <${Slices} slices=${said.slices || []} onTake=${onTake} />
     ${(said.neighbours || []).length > 0 && html`<p class="advice">Nearby: ${said.neighbours.map((one) => html`<button type="button" class="link" key=${one.on + one.batch} onClick=${() => onTake({ on: one.on, batch: one.batch })}>${one.batch} on ${one.on} (${one.mfu.text} MFU)</button> `)}</p>`}
     <${Notes} notes=${said.notes} />`;
