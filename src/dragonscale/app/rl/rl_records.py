@@ -49,6 +49,8 @@ class RlPlanRow(msgspec.Struct):
     rollout_hbm_bytes: float
     offloaded_bytes: float
     hbm_limit_bytes: float
+    rollout_limit_bytes: float
+    tight: bool
     cost_usd_per_step: float | None
 
     def phase(self, name: str) -> float:
@@ -154,6 +156,7 @@ def plan_row(step: RlStep) -> RlPlanRow:
     words |= {"rollout_chip": str(plan.pool).partition(":")[0]}
     held = {"train_hbm_bytes": step.train_bytes, "rollout_hbm_bytes": step.generation.hbm_bytes}
     held |= {"offloaded_bytes": step.moved_bytes, "hbm_limit_bytes": chip.visible}
+    held |= {"rollout_limit_bytes": plan.pool.chip.visible}
     phases = [PhaseRow(one.name, one.seconds, one.exposed_s) for one in step.phases]
     given = {**words, **times, **sizes, **held, "phases": phases, "cost_usd_per_step": paid}
     return RlPlanRow(**shared(RlPlanRow, step, plan, step.generation, **given))

@@ -31,18 +31,20 @@ def rl_sheet(report: RlReport, detail: bool) -> Sheet:
 
 def _summary(report: RlReport, best: RlPlanRow) -> Block:
     shared = best.mode == "colocated"
+    own = report.slice.partition(":")[0]
+    other = "" if best.rollout_chip == own else f" {best.rollout_chip}"
     where = (
         f"on all {best.train_chips:,} chips in turns"
         if shared
-        else f"{best.train_chips:,} + {best.rollout_chips:,} chips ({best.rollout_chip} generates)"
+        else f"{best.train_chips:,} chips train, {best.rollout_chips:,}{other} generate"
     )
     phases = [one for one in best.phases if one.seconds > 0]
     told = ", ".join(f"{one.name} {amount(one.seconds, 's')}{'' if one.exposed_s else ' (hidden)'}" for one in phases)
     tail = best.tail_s / max(best.phase("generation"), 1e-9)
     bound = report.bound_by + (f"; the last 2% of answers take {tail:.0%} of generation" if tail >= 0.1 else "")
-    changes = "; ".join(f"{one.what}: {one.gain:+.0%}" for one in report.changes)
+    helps = "; ".join(f"{one.what}: {one.gain:+.0%} tokens/s" for one in report.changes if one.gain > 0)
+    slower = "; ".join(f"{one.what}: {one.gain:.0%} tokens/s" for one in report.changes if one.gain <= 0)
     moved = f", {amount(best.offloaded_bytes, 'bytes')} go to the host in between" if best.offloaded_bytes else ""
-    paid = best.cost_usd_per_step
     band = f"{amount(best.step_low_s, 's')} to {amount(best.step_high_s, 's')}"
     return facts(
         ("plan", f"{best.mode}, {where}, {best.stack} (staleness {best.staleness:g})", "key"),
@@ -57,14 +59,25 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
         ("phases", told),
         (
             "memory",
-            f"trainer {amount(best.train_hbm_bytes, 'bytes')}, engine {amount(best.rollout_hbm_bytes, 'bytes')} "
-            f"of {amount(best.hbm_limit_bytes, 'bytes')}{moved}",
+            f"trainer {amount(best.train_hbm_bytes, 'bytes')} of {amount(best.hbm_limit_bytes, 'bytes')}"
+            f"{', tight' if best.tight else ''}, engine {amount(best.rollout_hbm_bytes, 'bytes')} of "
+            f"{amount(best.rollout_limit_bytes, 'bytes')}{moved}",
+            "warn" if best.tight else "",
         ),
-        None if paid is None else ("cost", f"${paid:,.2f} a step, ${paid * 1000:,.0f} for 1,000"),
+        ("cost", _cost(best, own)),
         ("bound by", bound, "key"),
-        ("change", changes) if changes else None,
+        ("would help", helps) if helps else None,
+        ("others", slower) if slower else None,
         ("simulated", _simulated(report.run), "key") if report.run else None,
     )
+
+
+def _cost(best: RlPlanRow, own: str) -> str:
+    paid = best.cost_usd_per_step
+    if paid is not None:
+        return f"${paid:,.2f} a step, ${paid * 1000:,.0f} for 1,000"
+    both = dict.fromkeys((own, best.rollout_chip))
+    return f"not every chip has a known price: --price {','.join(f'{one}=$2/h' for one in both)} says it"
 
 
 def _simulated(run: RlRunRow) -> str:

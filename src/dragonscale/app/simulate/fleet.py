@@ -234,6 +234,9 @@ def _classes(question: SimulateQuestion, tables: list[ClassTable], requests: int
 
 def _class(one: ClassTable, rate: float, context: int | None) -> sim.TrafficClass:
     prompt, output = tokens_of(one, "prompt"), tokens_of(one, "output")
+    for word in ("turns", "calls"):
+        if (many := getattr(one, word)) < 1:
+            raise InputError(f"{word} of the class {one.name} is {many:g}; a session has at least 1.")
     sessions = rate / (one.turns * one.calls)
     return sim.TrafficClass(
         arrivals_of(one, sessions) if one.profile else _arrivals(one, sessions),

@@ -98,7 +98,7 @@ def _word(name: str) -> str:
 def _dimension(name: str) -> str:
     if name in ("mfu", "efficiency") or name.endswith(("_error", "_share")):
         return "share"
-    if name.endswith("per_s_per_chip"):
+    if name.endswith(("per_s_per_chip", "requests_per_s", "tokens_per_s")):
         return "number"
     ends = {"_bytes": "bytes", "_bytes_per_s": "bytes/s", "_s": "s", "_flops": "FLOP"}
     found = next((dimension for end, dimension in ends.items() if name.endswith(end)), "")

@@ -120,7 +120,7 @@ def shown(name: str, value: Any) -> str:
         return f"{value:+.2%}".replace("-0.00%", "+0.00%")
     if name == "mfu":
         return f"{value:.1%}"
-    if name.endswith("_s"):
+    if name.endswith("_s") and not name.endswith("per_s"):
         return render(value, "s")
     if name.startswith("cost_usd"):
         return render(value, "USD")

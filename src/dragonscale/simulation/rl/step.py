@@ -23,6 +23,7 @@ from dragonscale.simulation.rl.generation import Rollout, generate
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job, with_numerics
 from dragonscale.training.plan import Plan
+from dragonscale.training.room import room_bytes
 from dragonscale.training.tuning import Tuning
 
 TRAINER, ROLLOUT, BETWEEN = "trainer", "rollout", "between"
@@ -165,6 +166,11 @@ class RlStep:
         held = zip((self.train_bytes, self.generation.hbm_bytes), chips, strict=True)
         return math.isfinite(self.seconds) and all(size <= chip.visible for size, chip in held)
 
+    @property
+    def tight(self) -> bool:
+        """Whether the trainer leaves less memory free than measured runs needed beyond what was predicted."""
+        return self.train_bytes > room_bytes(self.plan.job)
+
     def phase(self, name: str) -> float:
         """Seconds of a phase; 0 where there is none."""
         return sum(phase.seconds for phase in self.phases if phase.name == name)
@@ -223,7 +229,8 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
         # no answer is under way for longer than its age may be, so the longest has that many steps
         made = replace(made, seconds=max(made.seconds, generate(*shape).seconds / math.ceil(plan.ahead)))
     weights, optimizer = (state_bytes(verdict, part) for part in ("weights", "optimizer"))
-    moved = _moved(plan, deployment, weights + optimizer)
+    kept = state_bytes(verdict, "gradients") if job.stack.name.startswith("megatron") else 0.0  # buffers that stay
+    moved = _moved(plan, deployment, weights + optimizer + kept)
     swap = plan.framework.reference_copies * weights / chip.host_link
     volume = count_parameters(work.model).total * dtype_bytes(plan.rollout.weights)
     card = network_card(job.slice) if plan.framework.sleeps else math.inf
@@ -244,7 +251,7 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
         sizes = (weights, optimizer) if moved else (0.0, 0.0)
         phases.append(Phase("offload", BETWEEN, switching_seconds(plan.framework, *sizes, chip.host_link), 0.0))
     shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode != "colocated")
-    return RlStep(plan, work, shown, made, trainer_bytes(work, verdict), moved)
+    return RlStep(plan, work, shown, made, trainer_bytes(work, verdict, plan.framework), moved)
 
 
 def state_bytes(verdict: Verdict, *parts: str) -> float:
@@ -252,9 +259,12 @@ def state_bytes(verdict: Verdict, *parts: str) -> float:
     return sum(first(line.bytes) for line in verdict.ledger.held if line.part in (parts or ("weights", "optimizer")))
 
 
-def trainer_bytes(work: RlWork, verdict: Verdict) -> float:
-    """Bytes on the fullest chip of the trainer; a critic's state lies beside the policy's."""
-    return first(verdict.hbm_bytes) + (state_bytes(verdict) if work.critic else 0.0)
+def trainer_bytes(work: RlWork, verdict: Verdict, framework: Framework) -> float:
+    """Bytes on the fullest chip of the trainer; a critic's state lies beside the policy's, and so do a reference's
+    weights where they do not take the policy's place."""
+    critic = state_bytes(verdict) if work.critic else 0.0
+    beside = work.reference and not framework.reference_copies
+    return first(verdict.hbm_bytes) + critic + (state_bytes(verdict, "weights") if beside else 0.0)
 
 
 def exposed(phases: list[Phase], overlapped: bool) -> tuple[Phase, ...]:

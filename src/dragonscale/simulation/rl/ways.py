@@ -17,6 +17,7 @@ from dragonscale.simulation.rl.generation import generate
 from dragonscale.simulation.rl.step import RlPlan, RlStep, RlWork, deployed, judge_step, packed_job, part, trainer_bytes
 from dragonscale.training.evaluation import Job, judge_one
 from dragonscale.training.plan import Plan
+from dragonscale.training.room import room_bytes
 from dragonscale.training.search import search
 from dragonscale.training.space import Space
 
@@ -49,7 +50,7 @@ def search_steps(work: RlWork, piece: Slice, rows: list[Framework], choices: Cho
     asked = choices or Choices()
     trained: Trained = {}
     found = [judge_step(work, plan) for row in rows for plan in ways(work, piece, row, asked, trained)]
-    return sorted(found, key=lambda step: (not step.fits, -step.rate, step.plan.staleness))
+    return sorted(found, key=lambda step: (not step.fits, step.tight, -step.rate, step.plan.staleness))
 
 
 def ways(work: RlWork, piece: Slice, row: Framework, asked: Choices, trained: Trained) -> Iterator[RlPlan]:
@@ -60,9 +61,9 @@ def ways(work: RlWork, piece: Slice, row: Framework, asked: Choices, trained: Tr
         if asked.pool is not None:
             pairs = [] if mode == "colocated" else [(piece, asked.pool)]
         for train_pool, pool in pairs:
-            key = (trainer, str(train_pool))
+            key = (f"{trainer} {row.reference_copies}", str(train_pool))
             if key not in trained:
-                trained[key] = best_training(work, train_pool, trainer)
+                trained[key] = best_training(work, train_pool, trainer, row)
             if (both := trained[key]) is None:
                 continue
             ahead = asked.ahead if mode == "async" else 0.0
@@ -80,16 +81,16 @@ def pools(piece: Slice, ratios: tuple[float, ...]) -> list[tuple[Slice, Slice]]:
     return [(sizes[piece.chips - size], sizes[size]) for size in sorted(near)]
 
 
-def best_training(work: RlWork, piece: Slice, trainer: str) -> tuple[Job, Plan] | None:
+def best_training(work: RlWork, piece: Slice, trainer: str, row: Framework) -> tuple[Job, Plan] | None:
     """The training planner's recommended plan of an update on so many chips; None where nothing fits."""
     most = max(int(work.tokens / work.updates / work.each), 1)
     ways = max(size for size in range(1, min(most, piece.chips) + 1) if piece.chips % size == 0)
     job = packed_job(work, piece, trainer, ways)
     found = search(job, Space(), count=1)
-    others = sorted(found.front, key=lambda one: one.seconds) if work.critic else []
-    plans = [one.plan for one in (*found.best, *others)]
-    fit = (one for one in plans if trainer_bytes(work, judge_one(job, one)) <= piece.chip.visible)
-    best = next(fit, None)
+    plans = [one.plan for one in (*found.best, *sorted(found.front, key=lambda one: one.seconds))]
+    held = ((one, trainer_bytes(work, judge_one(job, one), row)) for one in plans)
+    fit = [(one, size) for one, size in held if size <= piece.chip.visible]
+    best = next((one for one, size in fit if size <= room_bytes(job)), fit[0][0] if fit else None)
     # answers pack better on as few replicas as the plan has
     return best and (packed_job(work, piece, trainer, best.replicas * best.microbatch), best)
 
