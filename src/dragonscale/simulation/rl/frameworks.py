@@ -34,6 +34,7 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strict_age: bool = False
     host_bound: bool = True
     reference_copies: float = 0.0
+    ray: bool = False
     returned: tuple[str, ...] = ()
     name: str = ""
     sleeps: bool = True

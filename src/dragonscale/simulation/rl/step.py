@@ -280,8 +280,14 @@ def exposed(phases: list[Phase], overlapped: bool) -> tuple[Phase, ...]:
 
 
 def deployed(plan: RlPlan) -> Deployment:
-    """One replica of the engine, with the part of memory that the framework gives it."""
+    """One replica of the engine, with the part of memory that the framework gives it and its executor's host; an
+    AllReduce of the engine's own has a number of chips that it goes up to, beyond which it is the library's."""
     engine = adjust(load_engine(plan.framework.engine), memory={"share": plan.framework.share(plan.mode)})
+    chips, executor = plan.rollout.chips, tables()["executor"]
+    if plan.framework.ray and chips > 1:
+        engine = adjust(engine, host={"step_s": executor["step_s"]})
+    if chips > executor["own_all_reduce"] and engine.collectives.library == executor["library"]:
+        engine = adjust(engine, collectives={"library": ""})
     return Deployment(plan.job.model, part(plan.pool, plan.rollout.chips), plan.rollout, engine)
 
 
