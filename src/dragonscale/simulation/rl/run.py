@@ -84,7 +84,7 @@ class RunSimulation:
         self.step, self.terms, self.work = step, terms, work
         self.random = numpy.random.default_rng(terms.seed)
         self.batch = work.answers
-        self.limit = {"colocated": 0.0, "one-step-off": 1.0}.get(plan.mode, plan.ahead)
+        self.limit = plan.staleness
         strict = plan.mode != "async" or plan.framework.strict_age
         self.oldest = math.ceil(self.limit) if strict else math.inf
         deployment = deployed(plan)

@@ -18,7 +18,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust, load_engine
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import parts_of
-from dragonscale.simulation.rl.frameworks import Framework, algorithm, switching_seconds, tables, transfer_seconds
+from dragonscale.simulation.rl.frameworks import AT_ONCE, Framework, algorithm, switching_seconds, tables, transfer_seconds
 from dragonscale.simulation.rl.generation import Rollout, generate
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job, with_numerics
@@ -102,7 +102,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class RlPlan:
-    """A way to run it: the mode, the framework, a plan and a slice for the trainer and a plan and a slice of all
+    """A way to run it: the mode (also `separate`: two pools in turns), the framework, a plan and a slice for the trainer and a plan and a slice of all
     replicas for the engine; with `ahead`, the part of a step's answers that may be under way beyond its own."""
 
     mode: str
@@ -125,7 +125,7 @@ class RlPlan:
     @property
     def staleness(self) -> float:
         """Steps that the oldest weights behind an answer may be old."""
-        return {"colocated": 0.0, "one-step-off": 1.0}.get(self.mode, max(self.ahead, 0.0))
+        return 1.0 if self.mode == "one-step-off" else max(self.ahead, 0.0)
 
 
 @dataclass(frozen=True)
@@ -218,13 +218,12 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     """The phases of a step under a plan."""
     job, chip = stage_job(work, plan), plan.job.slice.chip
     verdict = judge_one(job, plan.train)
-    more = judge_one(replace(job, tuning=Tuning(passes=1.0)), plan.train)
     slower = work.updates * (tables()["trainer"]["slower"] if plan.framework.host_bound else 1.0)
     update = slower * first(verdict.seconds)
-    forward = slower * (first(more.seconds) - first(verdict.seconds))
+    forward = slower * reading_seconds(job, plan)
     deployment = deployed(plan)
     shape = (deployment, work.prompt, work.lengths, work.answers, work.samples, plan.replicas)
-    made = generate(*shape, max(plan.ahead, 0.0))
+    made = generate(*shape, max(plan.ahead, 0.0), plan.framework.prefills_again)
     if plan.ahead > 0 and plan.framework.strict_age:
         # no answer is under way for longer than its age may be, so the longest has that many steps
         made = replace(made, seconds=max(made.seconds, generate(*shape).seconds / math.ceil(plan.ahead)))
@@ -232,7 +231,9 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     kept = state_bytes(verdict, "gradients") if job.stack.name.startswith("megatron") else 0.0  # buffers that stay
     moved = _moved(plan, deployment, weights + optimizer + kept)
     swap = plan.framework.reference_copies * weights / chip.host_link
-    volume = count_parameters(work.model).total * dtype_bytes(plan.rollout.weights)
+    # where the engine casts them as they arrive, weights travel as the trainer has them
+    sent_as = "bf16" if plan.framework.engine_casts else plan.rollout.weights
+    volume = count_parameters(work.model).total * dtype_bytes(sent_as)
     card = network_card(job.slice) if plan.framework.sleeps else math.inf
     sent = transfer_seconds(plan.framework.method(plan.mode), volume, card, job.slice.chips)
     scored = work.reward_s + work.reward_passes * forward
@@ -250,8 +251,17 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     if plan.mode == "colocated" and plan.framework.sleeps:
         sizes = (weights, optimizer) if moved else (0.0, 0.0)
         phases.append(Phase("offload", BETWEEN, switching_seconds(plan.framework, *sizes, chip.host_link), 0.0))
-    shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode != "colocated")
+    shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode in AT_ONCE)
     return RlStep(plan, work, shown, made, trainer_bytes(work, verdict, plan.framework), moved)
+
+
+def reading_seconds(job: Job, plan: RlPlan) -> float:
+    """What a pass that only reads log-probabilities of an update's answers takes: what one more forward pass adds.
+    Where weights are gathered for each microbatch, in microbatches as large as the framework's for such passes."""
+    more = plan.framework.read_batch if plan.train.zero == 3 else 1
+    train = replace(plan.train, microbatch=plan.train.microbatch * more)
+    twice, once = (first(judge_one(replace(job, tuning=one), train).seconds) for one in (Tuning(passes=1.0), job.tuning))
+    return twice - once
 
 
 def state_bytes(verdict: Verdict, *parts: str) -> float:
