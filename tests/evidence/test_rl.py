@@ -48,6 +48,43 @@ def test_rows_that_lack_something_are_left_out_with_a_reason(rows, name, reason)
         rl.step_of(rows[name])
 
 
+def test_a_mean_length_follows_from_the_rate_of_a_step(rows):
+    row = rows["nemorl-0.6-08"] | {"mean_seq": "", "mean_response_len": "", "tokens_per_s_per_chip": "1413"}
+    whole = 1413 * 152 * 32 / 2048
+    assert rl.step_of(row).work.lengths.mean == pytest.approx(whole - rl.PROMPT)
+    with pytest.raises(Skip, match="mean length"):
+        rl.step_of(row | {"tokens_per_s_per_chip": ""})
+
+
+def test_what_a_source_leaves_to_its_frameworks_scripts(rows):
+    dtensor = rl.step_of(rows["nemorl-0.3-7"]).plan.train
+    assert (dtensor.tensor, dtensor.fsdp, dtensor.remat) == (8, 8, "block")
+    assert rl.step_of(rows["nemorl-0.3-7"] | {"model": "llama3-8b"}).plan.train.tensor == 1
+    assert rl.step_of(rows["nemorl-0.6-08"] | {"framework": "verl", "activation_recompute": ""}).plan.train.remat == "block"
+    assert rl.step_of(rows["nemorl-0.6-08"]).plan.train.remat == "none"
+
+
+@pytest.mark.parametrize(
+    ("mode", "read"),
+    [
+        ("colocated async (colocate_async)", ("colocated", 1.0)),
+        ("sync; separate GPUs with vLLM", ("separate", 0.0)),
+        ("separate_async 2+2 nodes", ("async", 1.0)),
+    ],
+)
+def test_modes_by_other_names(rows, mode, read):
+    plan = rl.step_of(rows["nemorl-0.6-08"] | {"mode": mode, "max_staleness_steps": ""}).plan
+    assert (plan.mode, plan.ahead) == read
+
+
+def test_images_are_left_out_and_decoupled_losses_return_log_probabilities(rows):
+    with pytest.raises(Skip, match="images"):
+        rl.step_of(rows["nemorl-0.6-08"] | {"algorithm": "GRPO Geo3K (images)"})
+    row = rows["nemorl-0.6-07"] | {"framework": "verl"}
+    assert rl.step_of(row).plan.framework.token_s("colocated") == 0.0
+    assert rl.step_of(row | {"logprob_recompute": "yes (decoupled PPO)"}).plan.framework.token_s("colocated") > 0.0
+
+
 def test_steps_and_phases_are_scored(report):
     assert (report["rows"], report["scored"]) == (7, 5)
     assert report["median_ape"] < 0.4
