@@ -60,7 +60,10 @@ def test_what_a_source_leaves_to_its_frameworks_scripts(rows):
     dtensor = rl.step_of(rows["nemorl-0.3-7"]).plan.train
     assert (dtensor.tensor, dtensor.fsdp, dtensor.remat) == (8, 8, "block")
     assert rl.step_of(rows["nemorl-0.3-7"] | {"model": "llama3-8b"}).plan.train.tensor == 1
-    assert rl.step_of(rows["nemorl-0.6-08"] | {"framework": "verl", "activation_recompute": ""}).plan.train.remat == "block"
+    assert (
+        rl.step_of(rows["nemorl-0.6-08"] | {"framework": "verl", "activation_recompute": ""}).plan.train.remat
+        == "block"
+    )
     assert rl.step_of(rows["nemorl-0.6-08"]).plan.train.remat == "none"
 
 

@@ -11,6 +11,8 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import framework, tables, transfer_seconds
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.simulation.rl.step import RlPlan, deployed, judge_step, packed_job, reading_seconds, work_of
+from dragonscale.simulation.rl.ways import Choices, search_steps
+from dragonscale.training.evaluation import judge_one
 from dragonscale.training.plan import Plan
 
 WORK = work_of(load_model("llama3-8b"), "grpo", 32, 8, 256, AnswerLengths(800.0, 2048), 1)
@@ -22,6 +24,10 @@ def plan(mode="one-step-off", stack="nemo-rl", tensor=4, dtype="bf16", ahead=0.0
     rollout = ServingPlan(tensor=tensor, weights=dtype, compute=dtype)
     job = packed_job(WORK, HALF, trainer, 8)
     return RlPlan(mode, replace_struct(framework(stack), **changes), job, TRAIN, rollout, HALF, ahead)
+
+
+def read(one):
+    return reading_seconds(one.job, one, judge_one(one.job, one.train))
 
 
 def test_an_engine_of_rays_workers_does_not_schedule_ahead():
@@ -59,12 +65,12 @@ def test_interrupted_answers_are_prefilled_again():
 def test_passes_that_only_read_gather_weights_less_often():
     many = replace(plan(), job=replace(packed_job(WORK, HALF, "hf-fsdp", 8), batch=64))
     once = replace(many, framework=replace_struct(many.framework, read_batch=1))
-    assert reading_seconds(many.job, many) < 0.95 * reading_seconds(once.job, once)
+    assert read(many) < 0.95 * read(once)
     kept = replace(many, train=replace(TRAIN, zero=1))
-    assert reading_seconds(many.job, kept) == reading_seconds(many.job, replace(kept, framework=once.framework))
+    assert read(kept) == read(replace(kept, framework=once.framework))
 
 
-@pytest.mark.parametrize("method", ["broadcast", "bucketed", "packed", "reshard", "delta", "ipc"])
+@pytest.mark.parametrize("method", ["broadcast", "delta"])
 def test_a_smaller_model_takes_less_in_proportion_below_the_smallest_published(method):
     least = tables()["methods"][method]["least"]
     at, half, tenth = (transfer_seconds(method, part * least, 1e12, 64) for part in (1.0, 0.5, 0.1))
@@ -85,3 +91,15 @@ def test_answers_that_go_on_on_shared_chips_have_no_tail():
     assert on.staleness == 1.0
     assert on.chips == both.chips == 8
     assert judge_step(WORK, on).seconds < 0.9 * judge_step(WORK, both).seconds
+
+
+def test_a_search_keeps_to_what_the_frameworks_trainer_can():
+    long = replace(WORK, lengths=AnswerLengths(8000.0, 16384))
+    row = replace_struct(framework("verl"), trainers=("hf-fsdp",))
+    plans = [
+        search_steps(long, HALF, [one], Choices(modes=("colocated",)))[0].plan.train
+        for one in (row, replace_struct(row, limits={}))
+    ]
+    assert (plans[0].tensor, plans[0].zero) == (1, 3)
+    assert plans[0].context == 1 or plans[0].context_by == "ulysses"
+    assert (plans[1].tensor, plans[1].zero, plans[1].context_by) != (1, 3, "ulysses")

@@ -38,6 +38,7 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reference_copies: float = 0.0
     ray: bool = False
     read_batch: int = 1
+    limits: dict[str, str] = {}
     engine_casts: bool = False
     prefills_again: bool = False
     returned: tuple[str, ...] = ()
@@ -110,8 +111,8 @@ def algorithm(name: str) -> Algorithm:
 
 def transfer_seconds(method: str, volume: float, card: float, chips: int) -> float:
     """Seconds for so many bytes of weights to the engine: the method's own pace, or the wires of its senders (`card`
-    bytes a second each, of so many chips) where they are slower. What it takes to begin is a time for each of many
-    messages, so a model smaller than the `least` that the pace was published for takes less in proportion.
+    bytes a second each, of so many chips) where they are slower. Where what it takes to begin is made of a message
+    for each tensor, a model below the `least` that the pace was published for takes less in proportion.
 
     >>> round(transfer_seconds("broadcast", 1.2e9, 25e9, 4), 1)
     0.8

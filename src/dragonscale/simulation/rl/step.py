@@ -18,7 +18,14 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust, load_engine
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import parts_of
-from dragonscale.simulation.rl.frameworks import AT_ONCE, Framework, algorithm, switching_seconds, tables, transfer_seconds
+from dragonscale.simulation.rl.frameworks import (
+    AT_ONCE,
+    Framework,
+    algorithm,
+    switching_seconds,
+    tables,
+    transfer_seconds,
+)
 from dragonscale.simulation.rl.generation import Rollout, generate
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job, with_numerics
@@ -102,8 +109,9 @@ class Phase:
 
 @dataclass(frozen=True)
 class RlPlan:
-    """A way to run it: the mode (also `separate`: two pools in turns), the framework, a plan and a slice for the trainer and a plan and a slice of all
-    replicas for the engine; with `ahead`, the part of a step's answers that may be under way beyond its own."""
+    """A way to run it: the mode (also `separate`: two pools in turns), the framework, a plan and a slice for the
+    trainer and a plan and a slice of all replicas for the engine; with `ahead`, the part of a step's answers that may
+    be under way beyond its own."""
 
     mode: str
     framework: Framework
@@ -117,6 +125,12 @@ class RlPlan:
     def chips(self) -> int:
         shared = self.mode == "colocated"
         return self.job.slice.chips if shared else self.job.slice.chips + self.pool.chips
+
+    @property
+    def engine(self) -> str:
+        """The engine's name, with what its executor's host takes."""
+        late = self.framework.ray and self.rollout.chips > 1
+        return self.framework.engine + (f",host.step_s={tables()['executor']['step_s']:g}" if late else "")
 
     @property
     def replicas(self) -> int:
@@ -220,7 +234,7 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     verdict = judge_one(job, plan.train)
     slower = work.updates * (tables()["trainer"]["slower"] if plan.framework.host_bound else 1.0)
     update = slower * first(verdict.seconds)
-    forward = slower * reading_seconds(job, plan)
+    forward = slower * reading_seconds(job, plan, verdict)
     deployment = deployed(plan)
     shape = (deployment, work.prompt, work.lengths, work.answers, work.samples, plan.replicas)
     made = generate(*shape, max(plan.ahead, 0.0), plan.framework.prefills_again)
@@ -255,13 +269,15 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     return RlStep(plan, work, shown, made, trainer_bytes(work, verdict, plan.framework), moved)
 
 
-def reading_seconds(job: Job, plan: RlPlan) -> float:
-    """What a pass that only reads log-probabilities of an update's answers takes: what one more forward pass adds.
-    Where weights are gathered for each microbatch, in microbatches as large as the framework's for such passes."""
-    more = plan.framework.read_batch if plan.train.zero == 3 else 1
-    train = replace(plan.train, microbatch=plan.train.microbatch * more)
-    twice, once = (first(judge_one(replace(job, tuning=one), train).seconds) for one in (Tuning(passes=1.0), job.tuning))
-    return twice - once
+def reading_seconds(job: Job, plan: RlPlan, verdict: Verdict) -> float:
+    """What a pass that only reads log-probabilities of an update's answers takes: what one more forward pass adds to
+    the verdict of that update. Where weights are gathered for each microbatch, such passes have larger ones."""
+    train, once = plan.train, verdict
+    if train.zero == 3 and plan.framework.read_batch > 1:
+        train = replace(train, microbatch=train.microbatch * plan.framework.read_batch)
+        once = judge_one(job, train)
+    twice = judge_one(replace(job, tuning=Tuning(passes=1.0)), train)
+    return first(twice.seconds) - first(once.seconds)
 
 
 def state_bytes(verdict: Verdict, *parts: str) -> float:
@@ -290,13 +306,11 @@ def exposed(phases: list[Phase], overlapped: bool) -> tuple[Phase, ...]:
 
 
 def deployed(plan: RlPlan) -> Deployment:
-    """One replica of the engine, with the part of memory that the framework gives it and its executor's host; an
-    AllReduce of the engine's own has a number of chips that it goes up to, beyond which it is the library's."""
-    engine = adjust(load_engine(plan.framework.engine), memory={"share": plan.framework.share(plan.mode)})
-    chips, executor = plan.rollout.chips, tables()["executor"]
-    if plan.framework.ray and chips > 1:
-        engine = adjust(engine, host={"step_s": executor["step_s"]})
-    if chips > executor["own_all_reduce"] and engine.collectives.library == executor["library"]:
+    """One replica of the engine, with the part of memory that the framework gives it; an AllReduce of the engine's own
+    goes up to so many chips, beyond which it is the library's."""
+    engine = adjust(load_engine(plan.engine), memory={"share": plan.framework.share(plan.mode)})
+    executor = tables()["executor"]
+    if plan.rollout.chips > executor["own_all_reduce"] and engine.collectives.library == executor["library"]:
         engine = adjust(engine, collectives={"library": ""})
     return Deployment(plan.job.model, part(plan.pool, plan.rollout.chips), plan.rollout, engine)
 

@@ -19,7 +19,7 @@ from dragonscale.training.evaluation import Job, judge_one
 from dragonscale.training.plan import Plan
 from dragonscale.training.room import room_bytes
 from dragonscale.training.search import search
-from dragonscale.training.space import Space
+from dragonscale.training.space import parse_space
 
 RATIOS = (0.25, 1 / 3, 0.5, 0.75)
 """Parts of the chips that generate, of which the nearest pools are tried."""
@@ -61,7 +61,7 @@ def ways(work: RlWork, piece: Slice, row: Framework, asked: Choices, trained: Tr
         if asked.pool is not None:
             pairs = [] if mode == "colocated" else [(piece, asked.pool)]
         for train_pool, pool in pairs:
-            key = (f"{trainer} {row.reference_copies}", str(train_pool))
+            key = (f"{trainer} {row.reference_copies} {row.limits}", str(train_pool))
             if key not in trained:
                 trained[key] = best_training(work, train_pool, trainer, row)
             if (both := trained[key]) is None:
@@ -86,7 +86,7 @@ def best_training(work: RlWork, piece: Slice, trainer: str, row: Framework) -> t
     most = max(int(work.tokens / work.updates / work.each), 1)
     ways = max(size for size in range(1, min(most, piece.chips) + 1) if piece.chips % size == 0)
     job = packed_job(work, piece, trainer, ways)
-    found = search(job, Space(), count=1)
+    found = search(job, parse_space(row.limits.get(trainer, "")), count=1)
     plans = [one.plan for one in (*found.best, *sorted(found.front, key=lambda one: one.seconds))]
     held = ((one, trainer_bytes(work, judge_one(job, one), row)) for one in plans)
     fit = [(one, size) for one, size in held if size <= piece.chip.visible]
