@@ -103,3 +103,8 @@ def test_a_search_keeps_to_what_the_frameworks_trainer_can():
     assert (plans[0].tensor, plans[0].zero) == (1, 3)
     assert plans[0].context == 1 or plans[0].context_by == "ulysses"
     assert (plans[1].tensor, plans[1].zero, plans[1].context_by) != (1, 3, "ulysses")
+
+
+def test_megatron_of_a_framework_has_its_distributed_optimizer():
+    found = search_steps(WORK, HALF, [framework("nemo-rl")], Choices(modes=("colocated",)))
+    assert {step.plan.train.zero for step in found} == {1}
