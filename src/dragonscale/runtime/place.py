@@ -30,6 +30,7 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding import mesh as planned
 from dragonscale.physics.sharding.reshard import reshard
 from dragonscale.physics.sharding.reshard_step import Layout, Step, layout_of
+from dragonscale.physics.sharding.torus_rows import Phase, Torus, scatter_phases, torus_rows
 from dragonscale.plan.rules import SERVING, Axes, Rules, serving_rules, training_rules
 from dragonscale.serving.plan import ServingPlan, mesh_axes
 from dragonscale.training.plan import AXES, Plan
@@ -44,8 +45,6 @@ def steps(before: Array, after: Array, axes: Axes) -> tuple[Step, ...]:
     return reshard(before, after, planned.Mesh(dict(zip(axes, _PRIMES, strict=False))))
 
 
-Phase = tuple[Axes, int, tuple[tuple[int, ...], ...] | None]
-"""A scatter over some axes among so many chips: all along them, or groups of them."""
 Gather = Callable[[int, Axes, jax.Array], jax.Array]
 
 
@@ -68,9 +67,9 @@ def _scatter_major(dim: int, phases: tuple[Phase, ...], value: jax.Array) -> jax
     """Sums scattered along a dim, one phase after the other; along a major dim, or in several phases, written over a
     dim of its own with an entry for each chip: of a plain one XLA's TPU compiler (libtpu 0.0.42) makes an AllReduce and
     a slice, which sends twice as much."""
-    for axes, ways, groups in phases:
-        shape = value.shape
-        settings: dict[str, Any] = {"scatter_dimension": dim, "axis_index_groups": groups, "tiled": True}
+    for phase in phases:
+        shape, axes, ways = value.shape, phase.axes, phase.ways
+        settings: dict[str, Any] = {"scatter_dimension": dim, "axis_index_groups": phase.groups, "tiled": True}
         if math.prod(shape[:dim]) > 1 and len(phases) == 1:
             value = jax.lax.psum_scatter(value, axes, **settings)
         else:
@@ -99,9 +98,7 @@ class Place:
 
     sizes: dict[str, int] = field(default_factory=dict)
     rules: Rules = field(default_factory=training_rules)
-    torus: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """How many chips of a TPU's torus each mesh axis has along each axis of it, slowest first, where sums over all
-    chips are scattered along one after the other (`torus_of`)."""
+    torus: Torus = field(default_factory=dict)
 
     def at_rest(self, array: Array) -> Array:
         """A weight or an activation between the lines that use it."""
@@ -244,19 +241,11 @@ class Place:
         return _scatter_major(dim, self._phases(axes), value)
 
     def _phases(self, axes: Axes) -> tuple[Phase, ...]:
-        """How sums are scattered over some axes: at once, or where they take in a whole torus along each of its axes
-        after the other. As many bytes are sent either way; the TPU compiler (libtpu 0.0.42) has no scatter over a
-        square or a box of three axes, and adds up everything whole there."""
-        if not self.torus or self.ways(axes) < math.prod(self.sizes.values()):
-            return ((axes, self.ways(axes), None),)
-        found: list[Phase] = []
-        for axis in self._there(axes):
-            sides = self.torus[axis]
-            chips = numpy.arange(math.prod(sides)).reshape(sides)
-            for at, side in enumerate(sides):
-                groups = numpy.moveaxis(chips, at, -1).reshape(-1, side)
-                found.append(((axis,), side, tuple(tuple(map(int, group)) for group in groups)))
-        return tuple(found)
+        """How sums are scattered over some axes: at once, or where they take in a whole torus one phase after the
+        other."""
+        whole = self.ways(axes) == math.prod(self.sizes.values())
+        found = scatter_phases(self.torus, self._there(axes)) if whole else ()
+        return found or (Phase(axes, self.ways(axes)),)
 
     def part(self, value: jax.Array, dim: int, axes: Axes) -> jax.Array:
         """This chip's block of a dim that every chip along `axes` has whole."""
@@ -290,37 +279,25 @@ def place_of(plan: Plan, program: Program, mesh: Mesh | None = None) -> Place:
     return Place(sizes, rules_of(plan, program), torus_of(mesh) if mesh else {})
 
 
+def torus_of(mesh: Mesh) -> Torus:
+    """The rows of a TPU's torus along each axis of a mesh, where sums are scattered along one after the other."""
+    if not hasattr(mesh.devices.flat[0], "coords"):
+        return {}
+    places = numpy.array([on_torus(device) for device in mesh.devices.flat])
+    return torus_rows(dict(mesh.shape), places)
+
+
 def on_torus(device: Any) -> tuple[int, ...]:
     """Where a TPU device is: its slice, the coordinates of its chip, the fastest last, and its core."""
     return getattr(device, "slice_index", 0) or 0, *device.coords[::-1], getattr(device, "core_on_chip", 0)
 
 
-def torus_of(mesh: Mesh) -> dict[str, tuple[int, ...]]:
-    """How many chips each axis of a mesh has along each axis of a TPU's torus, slowest first. Nothing where the
-    compiler has a scatter over all of it: in a row of chips, in a rectangle of unequal sides (one ring goes through
-    all of them), and of two-core chips; nor where chips lie otherwise than in rows of the torus."""
-    if not hasattr(mesh.devices.flat[0], "coords"):
-        return {}
-    places = numpy.array([on_torus(device) for device in mesh.devices.flat]).reshape(*mesh.devices.shape, -1)
-    slices, *sides, cores = (len(numpy.unique(places[..., at])) for at in range(places.shape[-1]))
-    sides = [side for side in sides if side > 1]
-    square = len(sides) == 2 and sides[0] == sides[1] > 2
-    if slices > 1 or cores > 1 or not (square or len(sides) > 2):
-        return {}
-    found = {}
-    for at, axis in enumerate(mesh.axis_names):
-        line = numpy.moveaxis(places, at, 0).reshape(mesh.devices.shape[at], -1, places.shape[-1])[:, 0]
-        steps = numpy.stack([numpy.unique(each, return_inverse=True)[1] for each in line.T])
-        along = tuple(int(each) + 1 for each in steps.max(-1))
-        if not numpy.array_equal(steps, numpy.indices(along).reshape(len(along), -1)):
-            return {}
-        found[axis] = tuple(side for side in along if side > 1)
-    return found
-
-
 def mesh_of(plan: Plan, devices: Sequence[Any] | None = None) -> Mesh:
-    """The plan's mesh over the devices there are, slowest axis first."""
+    """The plan's mesh over the devices there are, slowest axis first; TPUs row by row of their torus, as plans have
+    them (JAX lists them host by host)."""
     found = list(jax.devices() if devices is None else devices)
+    if all(hasattr(device, "coords") for device in found):
+        found.sort(key=on_torus)
     if plan.chips > len(found):
         raise InputError(
             f"The plan {plan} needs {plan.chips} devices and there are {len(found)}; make its axes smaller, or on a "
