@@ -54,7 +54,7 @@ class Sent:
 
 def axis_lines(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> tuple[AxisLine, ...]:
     """A line for each set of mesh axes, the busiest first."""
-    piped = any(STAGE in each.op_name for each in exchanges)
+    piped = any("pipe" in move.axes for move in moves)
     sent: dict[Axes, Sent] = defaultdict(lambda: Sent(piped=piped))
     for move in moves:
         one = sent[tuple(sorted(move.axes))]
