@@ -28,6 +28,16 @@ export function useDerivation(view, fields, dropped, extra = {}) {
   return [open, drawer];
 }
 
+/** The same for a question that is not the tab's: what is open is not in the address. */
+export function useOwnDerivation(view, fields) {
+  const [clicked, setClicked] = useState(null);
+  const open = useMemo(() => (why, amount) => setClicked({ why, amount }), []);
+  const drawer = clicked
+    ? html`<${Drawer} view=${view} fields=${fields} extra=${{}} id=${clicked.why} shown=${clicked.amount} open=${open} onClose=${() => setClicked(null)} />`
+    : null;
+  return [open, drawer];
+}
+
 const VIEWS = ["train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "compare"];
 const foreign = (wanted) => VIEWS.some((one) => wanted.startsWith(`${one}/`));
 
