@@ -46,8 +46,8 @@ new MutationObserver((_, watch) => {
   watch.disconnect();
 }).observe(document, { childList: true, subtree: true });
 """
-LOADED = """() => [window.__first, performance.getEntriesByType('resource').filter((one) => one.responseEnd <= window.__first)
-  .reduce((sum, one) => sum + one.transferSize, 0)]"""
+LOADED = """() => [window.__first, performance.getEntriesByType('resource')
+  .filter((one) => one.responseEnd <= window.__first).reduce((sum, one) => sum + one.transferSize, 0)]"""
 MOVE = (
     DRAG.replace("(moves)", "([field, moves])")
     .replace("'[data-field=batch] ", "`[data-field=${field}] ")

@@ -2,8 +2,8 @@
 
 A client is an address, and behind it the tabs that ask from there. The next turn is that of the address with the least
 work under way, the one that was served longest ago among equals; then the same between its tabs; then what is quick
-before what is slow. What is searched behind a page comes after every question of any reader. Whoever sends a thousand questions so waits for itself
-alone: everybody else is next after what runs now.
+before what is slow. What is searched behind a page comes after every question of any reader. Whoever sends a thousand
+questions so waits for itself alone: everybody else is next after what runs now.
 
 >>> queue = FairQueue(PageSettings())
 >>> for name in ("flood 1", "flood 2", "flood 3"):

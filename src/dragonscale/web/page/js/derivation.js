@@ -60,6 +60,7 @@ function useParts(request) {
 function Drawer({ view, fields, dropped, extra, id, shown, open, onClose }) {
   const [trail, setTrail] = useState([]);
   const parts = useParts({ view: "why", of: view, fields, dropped: dropped || {}, number: id, panels: ["facts", "formula", "crossovers"], ...extra });
+  /** @type {import("../../types").Views["why"]} */
   const { facts, formula, crossovers, error } = parts;
   const deeper = (why, amount) => {
     if (why === id) return;
@@ -131,6 +132,7 @@ function Lines({ of }) {
   </table></div>${of.text && html`<p class="muted">${of.text}</p>`}`;
 }
 
+/** @type {HTMLMetaElement | null} */
 const DOCS = document.querySelector('meta[name="dragonscale-docs"]');
 
 /** Where a page of the documentation is: on the site around the static edition, or beside the server's own checkout. */

@@ -10,7 +10,7 @@ export function Dialog({ title, kind = "window", onClose, children }) {
   closed.current = onClose;
   useEffect(() => {
     const one = box.current;
-    const back = document.activeElement;
+    const back = /** @type {HTMLElement | null} */ (document.activeElement);
     one.showModal();
     const end = () => closed.current();
     one.addEventListener("close", end);

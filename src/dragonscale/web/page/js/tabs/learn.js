@@ -26,6 +26,7 @@ function keep(id) {
 function go(name, seed = 0) {
   change((old) => ({ ...old, fields: { ...old.fields, learn: { name, ...(seed ? { seed: String(seed) } : {}) } } }));
   // on a phone the list folds away, so that the problem is there to be seen
+  /** @type {HTMLDetailsElement | null} */
   const list = document.querySelector(".form-fold");
   if (list && matchMedia("(max-width: 860px)").matches) { list.open = false; scrollTo(0, 0); }
 }
@@ -124,7 +125,7 @@ export function LearnTab({ state }) {
   const answer = useAnswer(name ? { view: "learn", fields: { name, ...(seed ? { seed } : {}) }, panels: ["problem"] } : null);
   const { problem } = answer.panels;
   const following = every[every.indexOf(name) + 1];
-  useEffect(() => { if (problem) document.querySelector(".typed input")?.focus({ preventScroll: true }); }, [problem && problem.problem, problem && problem.seed]);
+  useEffect(() => { if (problem) /** @type {HTMLElement | null} */ (document.querySelector(".typed input"))?.focus({ preventScroll: true }); }, [problem && problem.problem, problem && problem.seed]);
   return html`<${Form} label="Chapters" summary=${problem ? problem.title : ""}>
       <p class="hint learnt">${every.length ? `${every.filter((id) => solved.has(id)).length} of ${every.length} problems solved, kept in this browser.` : "…"}</p>
       <${Chapters} chapters=${chapters} name=${name} /></${Form}>
