@@ -422,6 +422,7 @@ class LearnChapter(Shape):
     about: str
     chapter: str
     page: str
+    picture: str
     problems: list[dict[str, str]]
 
 

@@ -106,6 +106,7 @@ export interface LearnChapter {
   about: string;
   chapter: string;
   page: string;
+  picture: string;
   problems: Array<Record<string, string>>;
 }
 export interface Leftover {

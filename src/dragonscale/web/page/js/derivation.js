@@ -141,6 +141,12 @@ export function docsAddress(page, anchor, beside) {
   return beside ? `docs/${page}.md` : null;
 }
 
+/** Where a picture of the documentation is; null where there is none beside the page. */
+export function pictureAddress(name, beside) {
+  if (!name || !(DOCS || beside)) return null;
+  return `${DOCS ? DOCS.content : "docs/"}pictures/${name}.svg`;
+}
+
 function Sources({ sources, docs }) {
   const anchor = docs && docs.anchor ? `#${docs.anchor}` : "";
   const catalogue = useContext(Catalogue);

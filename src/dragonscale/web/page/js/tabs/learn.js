@@ -2,7 +2,7 @@
 
 import { AnswerArea, ErrorNote } from "../answer.js";
 import { Catalogue } from "../catalogue.js";
-import { docsAddress } from "../derivation.js";
+import { docsAddress, pictureAddress } from "../derivation.js";
 import { Form, Group } from "../form.js";
 import { html, useContext, useEffect, useId, useRef, useState } from "../html.js";
 import { askOnce, useAnswer } from "../live.js";
@@ -42,6 +42,17 @@ function Chapters({ chapters, name }) {
           onClick=${(event) => { event.preventDefault(); go(problem.id); }}>${problem.title}</a>
         ${solved.has(problem.id) && html`<span class="solved" role="img" aria-label="solved">✓</span>`}</li>`)}</ol></${Group}>`;
   });
+}
+
+/** What the open chapter is about, in a picture of its page. */
+function ChapterPicture({ chapter }) {
+  const catalogue = useContext(Catalogue);
+  const [lost, setLost] = useState("");
+  const address = chapter && pictureAddress(chapter.picture, catalogue.docs);
+  if (!address || lost === address) return null;
+  const page = docsAddress(chapter.page, "", catalogue.docs);
+  return html`<figure class="chapter-picture"><img src=${address} alt=${`From the chapter ${chapter.title}: ${chapter.about}`} loading="lazy" onError=${() => setLost(address)} />
+    <figcaption>${chapter.title}: ${chapter.about}${page && html` <a href=${page} target="_blank" rel="noopener">Read the chapter</a>`}</figcaption></figure>`;
 }
 
 /** The course as a map: a row for each chapter, a square for each problem, filled where it is solved. */
@@ -131,6 +142,7 @@ export function LearnTab({ state }) {
       <${Chapters} chapters=${chapters} name=${name} /></${Form}>
     <${AnswerArea} answer=${name ? answer : course} label="Problem">
       ${problem && html`<${Problem} key=${`${problem.problem} ${problem.seed}`} asked=${problem} following=${following} onSolved=${() => redraw((count) => count + 1)} />`}
+      ${problem && html`<${ChapterPicture} chapter=${chapters.find((one) => name.startsWith(`${one.chapter}.`))} />`}
       ${problem && chapters.length > 0 && html`<${CourseMap} chapters=${chapters} name=${name} />`}
     </${AnswerArea}>`;
 }
