@@ -168,7 +168,7 @@ def page_files() -> Files:
 def card_files(page: Files) -> Files:
     """The cards that docs and course show: one page for all, the answers at the stops of each, the theme's colours."""
     index = re.sub(
-        r"<(meta property|script|link rel=.icon)[^>]*>(</script>)?|<body>.*</body>",
+        r"<(meta property|script)[^>]*>(</script>)?|<body>.*</body>",
         "",
         page["index.html"].decode(),
         flags=re.DOTALL,
