@@ -118,3 +118,8 @@ def test_what_cannot_be_is_refused_in_a_sentence(words, told):
 def test_tpus_are_planned_without_a_framework():
     found = best(on="v5p:2x2x4", prompts=32, samples=8, output="1k", mode="colocated")
     assert found.stack == "generic"
+
+
+def test_a_config_that_is_not_there_is_said_so():
+    with pytest.raises(InputError, match="There is no file"):
+        ds.rl(plan="nowhere/run.sh", on="h100")

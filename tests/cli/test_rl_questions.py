@@ -57,7 +57,8 @@ def test_is_async_worth_it(all_ways):
 def test_are_fp8_rollouts_worth_it(colocated):
     narrow = best(mode="colocated", rollout_dtype="fp8")
     assert narrow.phase("generation") < colocated.phase("generation")
-    assert narrow.phase("weight transfer") < colocated.phase("weight transfer")
+    # NeMo-RL sends bf16 weights, which its engine casts
+    assert narrow.phase("weight transfer") == colocated.phase("weight transfer")
 
 
 def test_what_do_answers_of_32k_cost(colocated):

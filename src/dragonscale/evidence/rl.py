@@ -4,10 +4,10 @@ A step is scored where its lengths, its pools and both splits are stated; its ph
 What sources leave out is marked as inferred: the tokens of a prompt, and recompute (the least that fits)."""
 
 import math
+import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -16,7 +16,7 @@ from dragonscale.evidence.described import chip_of, meaning, words
 from dragonscale.evidence.rows import Form, Row, attempt, count, needed, number, read_cases, read_table, skip_if, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of
 from dragonscale.models import load_model
-from dragonscale.models.transformer import count_parameters
+from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice, dtype_bytes
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import Framework, framework, transfer_seconds
@@ -52,30 +52,50 @@ def step_of(row: Row, _place: int = 0) -> MeasuredStep:
     skip_if(not number(row["step_s"]), "no step stated")
     mode = meaning(known["modes"], row["mode"])
     skip_if(not mode, f"no plan of the mode {row['mode'][:40]!r}")
-    skip_if(not row["mean_response_len"], "mean length of answers not stated")
+    skip_if(bool(re.search(known["images"], row["algorithm"])), "images are read too")
+    whole = _whole(row)
+    skip_if(not row["mean_response_len"] and not whole, "mean length of answers not stated")
     model, base = load_model(row["model"]), framework(meaning(known["frameworks"], row["framework"]) or "generic")
-    work = _work(row, model)
+    work = _work(row, model, whole)
     chip = chip_of(row["chip"])
     trained, rolled = (Slice(chip, (needed(row, f"{part}_chips"),)) for part in ("train", "rollout"))
     trainer = meaning(known["trainers"], row["train_engine"])
     skip_if(not trainer, f"no stack known for the trainer {row['train_engine'][:30]!r}")
-    plan, recompute = _split(row, trained.chips, trainer)
+    plan, recompute = _split(_as_scripts(row, model), trained.chips, trainer)
     job = packed_job(work, trained, trainer, plan.replicas * plan.microbatch)
     if not recompute:
         fits = (one for one in POLICIES if first(judge_one(job, replace(plan, remat=one)).hbm_bytes) <= chip.visible)
         plan = replace(plan, remat=next(fits, "block"))
     dtype = "fp8" if "fp8" in row["rollout_dtype"] else "bf16"
     rollout = ServingPlan(tensor=needed(row, "rollout_tp"), weights=dtype, compute=dtype)
-    ahead = number(row["max_staleness_steps"]) or (1.0 if mode == "async" else 0.0)
-    named = _framework(row, base, mode)
-    return MeasuredStep(row, work, RlPlan(mode, named, job, plan, rollout, rolled, ahead if mode == "async" else 0.0))
+    ahead = (number(row["max_staleness_steps"]) or 1.0) if mode.endswith("async") else 0.0
+    mode = mode.replace("colocated-async", "colocated")
+    return MeasuredStep(row, work, RlPlan(mode, _framework(row, base, mode), job, plan, rollout, rolled, ahead))
 
 
-def _work(row: Row, model: Any) -> RlWork:
+def _whole(row: Row) -> float:
+    """Tokens of a prompt and its answer, on average: as stated, or as the rate of a step says; 0 where neither does."""
+    rate, seconds = number(row["tokens_per_s_per_chip"]), number(row["step_s"])
+    said = number(row["mean_seq"])
+    if said or not (rate and seconds and row["samples_per_step"] and row["n_chips"]):
+        return float(said or 0.0)
+    return float(rate * seconds * needed(row, "n_chips") / needed(row, "samples_per_step"))
+
+
+def _as_scripts(row: Row, model: Transformer) -> Row:
+    """A row with what its source leaves to the framework's scripts."""
+    known, name = words("rl"), f"{row['framework']} | {row['train_engine']}"
+    found = {"activation_recompute": row["activation_recompute"] or meaning(known["recompute"], name)}
+    if count_parameters(model).total >= known["large"]:
+        found["train_tp"] = row["train_tp"] or meaning(known["tensor"], name)
+    return row | found
+
+
+def _work(row: Row, model: Transformer, whole: float) -> RlWork:
     """The lengths and the passes of a row."""
     answers, group = needed(row, "samples_per_step"), count(row, "samples_per_prompt") or 1
-    mean, whole = float(row["mean_response_len"]), number(row["mean_seq"])
-    prompt = round(whole - mean) if whole and whole > mean else PROMPT
+    mean = float(row["mean_response_len"] or max(whole - PROMPT, 1.0))
+    prompt = round(whole - mean) if row["mean_seq"] and whole > mean else PROMPT
     most = count(row, "response_len_max") or needed(row, "max_seq") - prompt
     name = meaning(words("rl")["algorithms"], row["algorithm"])
     skip_if(not name, f"no passes known of the algorithm {row['algorithm'][:30]!r}")
@@ -104,9 +124,10 @@ def _split(row: Row, chips: int, trainer: str) -> tuple[Plan, bool]:
 def _framework(row: Row, base: Framework, mode: str) -> Framework:
     """The framework with what the row says of its engine."""
     engine = meaning(words("rl")["engines"], row["rollout_engine"]) or base.engine
+    returned = (*base.returned, mode) if "(decoupled PPO)" in row["logprob_recompute"] else base.returned
     engine += ",host.graphs=false" if row["rollout_cuda_graph"] == "no" else ""
     share = number(row["rollout_gpu_mem_util"]) or base.share(mode)
-    return msgspec.structs.replace(base, engine=engine, share_colocated=share, share_split=share)
+    return msgspec.structs.replace(base, engine=engine, share_colocated=share, share_split=share, returned=returned)
 
 
 def judge(case: MeasuredStep) -> RlStep:

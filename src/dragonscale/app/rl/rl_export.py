@@ -25,6 +25,8 @@ def with_config(question: RlQuestion, listener: Listener) -> tuple[RlQuestion, R
     text = written(question.plan).strip()
     if not text:
         return question, None
+    if len(text.split()) == 1 and not Path(text).exists():
+        raise InputError(f"There is no file {shorten(text)}; --plan is a framework's command, script or config.")
     found = read_rl(text, Given(written(question.model), written(question.on)))
     file, usual = found.file, RlQuestion()
     listener.note(f"Read as a run of {found.target.title} {found.target.table().version}.")

@@ -130,4 +130,5 @@ def _next(report: RlReport, best: RlPlanRow) -> list[Block]:
     words = (
         f"dscale serve {model} --on {best.rollout_chip}:{best.rollout_chips // best.replicas} --prompt {report.prompt}"
     )
-    return [NextStep(f"{words} --output {report.mean_output:.0f} --engine {best.engine}", "Next, the engine alone:")]
+    words += f" --output {report.mean_output:.0f} --engine {best.engine} --plan {best.rollout}"
+    return [NextStep(words, "Next, the engine alone:")]

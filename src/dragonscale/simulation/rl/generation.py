@@ -71,9 +71,11 @@ def generate(
     group: int,
     replicas: int,
     ahead: float = 0.0,
+    again: bool = False,
 ) -> Rollout:
     """Generate `samples` answers, `group` to a prompt, on so many replicas of which this is the one with the longest
-    answer; the prompt's cache is shared by its answers."""
+    answer; the prompt's cache is shared by its answers. Those that go on in the next step keep their cache, or have
+    their tokens computed `again` by the new weights."""
     extra = min(ahead, MOST_AHEAD)
     own = lengths.draw(math.ceil(samples * (1 + extra)))[::-1][::replicas]
     needed = math.ceil(len(own) / (1 + extra))
@@ -94,6 +96,9 @@ def generate(
     last = numpy.sort(end)[max(math.ceil(needed * (1 - LAST)) - 1, 0)]
     tail = float(taken[edges[:-1] >= last].sum())
     first = _prefill(deployment, prompt, max(needed / group, 1.0))
+    if again and numpy.any(end > over):
+        held = prompt + (over - start)[(end > over) & (start < over)]
+        first += _prefill(deployment, round(held.mean()), float(len(held))) if len(held) else 0.0
     found = capacity(deployment)
     most = int(min(room, len(own)))
     held = float(numpy.ravel(found.held(most, prompt + float(keys.max())))[0])

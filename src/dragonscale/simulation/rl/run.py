@@ -84,7 +84,7 @@ class RunSimulation:
         self.step, self.terms, self.work = step, terms, work
         self.random = numpy.random.default_rng(terms.seed)
         self.batch = work.answers
-        self.limit = {"colocated": 0.0, "one-step-off": 1.0}.get(plan.mode, plan.ahead)
+        self.limit = plan.staleness
         strict = plan.mode != "async" or plan.framework.strict_age
         self.oldest = math.ceil(self.limit) if strict else math.inf
         deployment = deployed(plan)
@@ -106,6 +106,8 @@ class RunSimulation:
         self.paused = False
         self.queue: list[Answer] = []
         self.open: Counter[int] = Counter()
+        self.running: Counter[int] = Counter()
+        self.drains = plan.mode == "one-step-off"
         self.agenda: list[tuple[float, int, str, Any]] = []
         self.order, self.told, self.result = 0, 0.0, RlRun()
 
@@ -157,6 +159,8 @@ class RunSimulation:
         allowed = math.floor((self.version + 1 + self.limit) * self.batch)
         if math.isinf(self.oldest):  # those that the trainer has begun with make room
             allowed = self.result.trained + math.floor((1 + self.limit) * self.batch)
+        if self.drains and any(self.running[one] for one in self.running if one < self.version):
+            return  # weights arrive once the batch before has ended
         changed: dict[int, Engine] = {}
         up = [(len(one.active), one.number) for one in self.engines if one.up]
         heapq.heapify(up)
@@ -167,6 +171,7 @@ class RunSimulation:
             answer = Answer(tokens, [float(part) * tokens for part in parts], self.version)
             self.result.begun += 1
             self.open[self.version] += 1
+            self.running[self.version] += 1
             self._join(engine, answer)
             changed[engine.number] = engine
             heapq.heapreplace(up, (len(engine.active), engine.number))
@@ -191,6 +196,7 @@ class RunSimulation:
             if answer.left:
                 self._at(float(self.random.exponential(self.work.tool_s)), "resume", answer)
             else:
+                self.running[answer.version] -= 1
                 self.queue.append(answer)
         self._schedule(engine)
         self._fill()

@@ -18,7 +18,14 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust, load_engine
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import parts_of
-from dragonscale.simulation.rl.frameworks import Framework, algorithm, switching_seconds, tables, transfer_seconds
+from dragonscale.simulation.rl.frameworks import (
+    AT_ONCE,
+    Framework,
+    algorithm,
+    switching_seconds,
+    tables,
+    transfer_seconds,
+)
 from dragonscale.simulation.rl.generation import Rollout, generate
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job, with_numerics
@@ -102,8 +109,9 @@ class Phase:
 
 @dataclass(frozen=True)
 class RlPlan:
-    """A way to run it: the mode, the framework, a plan and a slice for the trainer and a plan and a slice of all
-    replicas for the engine; with `ahead`, the part of a step's answers that may be under way beyond its own."""
+    """A way to run it: the mode (also `separate`: two pools in turns), the framework, a plan and a slice for the
+    trainer and a plan and a slice of all replicas for the engine; with `ahead`, the part of a step's answers that may
+    be under way beyond its own."""
 
     mode: str
     framework: Framework
@@ -119,13 +127,19 @@ class RlPlan:
         return self.job.slice.chips if shared else self.job.slice.chips + self.pool.chips
 
     @property
+    def engine(self) -> str:
+        """The engine's name, with what its executor's host takes."""
+        late = self.framework.ray and self.rollout.chips > 1
+        return self.framework.engine + (f",host.step_s={tables()['executor']['step_s']:g}" if late else "")
+
+    @property
     def replicas(self) -> int:
         return max(self.pool.chips // self.rollout.chips, 1)
 
     @property
     def staleness(self) -> float:
         """Steps that the oldest weights behind an answer may be old."""
-        return {"colocated": 0.0, "one-step-off": 1.0}.get(self.mode, max(self.ahead, 0.0))
+        return 1.0 if self.mode == "one-step-off" else max(self.ahead, 0.0)
 
 
 @dataclass(frozen=True)
@@ -218,13 +232,12 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     """The phases of a step under a plan."""
     job, chip = stage_job(work, plan), plan.job.slice.chip
     verdict = judge_one(job, plan.train)
-    more = judge_one(replace(job, tuning=Tuning(passes=1.0)), plan.train)
     slower = work.updates * (tables()["trainer"]["slower"] if plan.framework.host_bound else 1.0)
     update = slower * first(verdict.seconds)
-    forward = slower * (first(more.seconds) - first(verdict.seconds))
+    forward = slower * reading_seconds(job, plan, verdict)
     deployment = deployed(plan)
     shape = (deployment, work.prompt, work.lengths, work.answers, work.samples, plan.replicas)
-    made = generate(*shape, max(plan.ahead, 0.0))
+    made = generate(*shape, max(plan.ahead, 0.0), plan.framework.prefills_again)
     if plan.ahead > 0 and plan.framework.strict_age:
         # no answer is under way for longer than its age may be, so the longest has that many steps
         made = replace(made, seconds=max(made.seconds, generate(*shape).seconds / math.ceil(plan.ahead)))
@@ -232,7 +245,9 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     kept = state_bytes(verdict, "gradients") if job.stack.name.startswith("megatron") else 0.0  # buffers that stay
     moved = _moved(plan, deployment, weights + optimizer + kept)
     swap = plan.framework.reference_copies * weights / chip.host_link
-    volume = count_parameters(work.model).total * dtype_bytes(plan.rollout.weights)
+    # where the engine casts them as they arrive, weights travel as the trainer has them
+    sent_as = "bf16" if plan.framework.engine_casts else plan.rollout.weights
+    volume = count_parameters(work.model).total * dtype_bytes(sent_as)
     card = network_card(job.slice) if plan.framework.sleeps else math.inf
     sent = transfer_seconds(plan.framework.method(plan.mode), volume, card, job.slice.chips)
     scored = work.reward_s + work.reward_passes * forward
@@ -250,8 +265,19 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
     if plan.mode == "colocated" and plan.framework.sleeps:
         sizes = (weights, optimizer) if moved else (0.0, 0.0)
         phases.append(Phase("offload", BETWEEN, switching_seconds(plan.framework, *sizes, chip.host_link), 0.0))
-    shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode != "colocated")
+    shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode in AT_ONCE)
     return RlStep(plan, work, shown, made, trainer_bytes(work, verdict, plan.framework), moved)
+
+
+def reading_seconds(job: Job, plan: RlPlan, verdict: Verdict) -> float:
+    """What a pass that only reads log-probabilities of an update's answers takes: what one more forward pass adds to
+    the verdict of that update. Where weights are gathered for each microbatch, such passes have larger ones."""
+    train, once = plan.train, verdict
+    if train.zero == 3 and plan.framework.read_batch > 1:
+        train = replace(train, microbatch=train.microbatch * plan.framework.read_batch)
+        once = judge_one(job, train)
+    twice = judge_one(replace(job, tuning=Tuning(passes=1.0)), train)
+    return first(twice.seconds) - first(once.seconds)
 
 
 def state_bytes(verdict: Verdict, *parts: str) -> float:
@@ -280,8 +306,12 @@ def exposed(phases: list[Phase], overlapped: bool) -> tuple[Phase, ...]:
 
 
 def deployed(plan: RlPlan) -> Deployment:
-    """One replica of the engine, with the part of memory that the framework gives it."""
-    engine = adjust(load_engine(plan.framework.engine), memory={"share": plan.framework.share(plan.mode)})
+    """One replica of the engine, with the part of memory that the framework gives it; an AllReduce of the engine's own
+    goes up to so many chips, beyond which it is the library's."""
+    engine = adjust(load_engine(plan.engine), memory={"share": plan.framework.share(plan.mode)})
+    executor = tables()["executor"]
+    if plan.rollout.chips > executor["own_all_reduce"] and engine.collectives.library == executor["library"]:
+        engine = adjust(engine, collectives={"library": ""})
     return Deployment(plan.job.model, part(plan.pool, plan.rollout.chips), plan.rollout, engine)
 
 

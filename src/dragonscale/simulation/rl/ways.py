@@ -14,12 +14,22 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import pool_parts, splits
 from dragonscale.simulation.rl.frameworks import Framework
 from dragonscale.simulation.rl.generation import generate
-from dragonscale.simulation.rl.step import RlPlan, RlStep, RlWork, deployed, judge_step, packed_job, part, trainer_bytes
-from dragonscale.training.evaluation import Job, judge_one
+from dragonscale.simulation.rl.step import (
+    RlPlan,
+    RlStep,
+    RlWork,
+    deployed,
+    judge_step,
+    packed_job,
+    part,
+    stage_job,
+    trainer_bytes,
+)
+from dragonscale.training.evaluation import Job, first, judge_one
 from dragonscale.training.plan import Plan
 from dragonscale.training.room import room_bytes
 from dragonscale.training.search import search
-from dragonscale.training.space import Space
+from dragonscale.training.space import parse_space
 
 RATIOS = (0.25, 1 / 3, 0.5, 0.75)
 """Parts of the chips that generate, of which the nearest pools are tried."""
@@ -27,6 +37,9 @@ AHEAD = 1.0
 """Steps that answers of an asynchronous run may be ahead without a word: up to 2 was safe and 4 began to hurt
 (AsyncFlow, arXiv:2507.01663); most of the gain is there by 0.3 (verl docs/advance/fully_async.md)."""
 
+
+TRIED = 4
+"""The planner's best plans of an update, of which the fastest on answers as they are packed is taken."""
 
 Trained = dict[tuple[str, str], tuple[Job, Plan] | None]
 """By trainer and pool."""
@@ -61,7 +74,7 @@ def ways(work: RlWork, piece: Slice, row: Framework, asked: Choices, trained: Tr
         if asked.pool is not None:
             pairs = [] if mode == "colocated" else [(piece, asked.pool)]
         for train_pool, pool in pairs:
-            key = (f"{trainer} {row.reference_copies}", str(train_pool))
+            key = (f"{trainer} of {row.name}", str(train_pool))
             if key not in trained:
                 trained[key] = best_training(work, train_pool, trainer, row)
             if (both := trained[key]) is None:
@@ -86,13 +99,19 @@ def best_training(work: RlWork, piece: Slice, trainer: str, row: Framework) -> t
     most = max(int(work.tokens / work.updates / work.each), 1)
     ways = max(size for size in range(1, min(most, piece.chips) + 1) if piece.chips % size == 0)
     job = packed_job(work, piece, trainer, ways)
-    found = search(job, Space(), count=1)
+    found = search(job, parse_space(row.limits.get(trainer, "")), count=TRIED)
     plans = [one.plan for one in (*found.best, *sorted(found.front, key=lambda one: one.seconds))]
     held = ((one, trainer_bytes(work, judge_one(job, one), row)) for one in plans)
     fit = [(one, size) for one, size in held if size <= piece.chip.visible]
-    best = next((one for one, size in fit if size <= room_bytes(job)), fit[0][0] if fit else None)
-    # answers pack better on as few replicas as the plan has
-    return best and (packed_job(work, piece, trainer, best.replicas * best.microbatch), best)
+    roomy = [one for one, size in fit if size <= room_bytes(job)] or [one for one, _ in fit]
+    # answers pack better on as few replicas as the plan has, and stages may have them padded
+    own = [(one, packed_job(work, piece, trainer, one.replicas * one.microbatch)) for one in roomy[:TRIED]]
+    timed = [
+        (first(judge_one(stage_job(work, RlPlan("", row, job, one, ServingPlan(), piece)), one).seconds), place)
+        for place, (one, job) in enumerate(own)
+    ]
+    best = own[min(timed)[1]] if timed else None
+    return best and (best[1], best[0])
 
 
 def best_engine(work: RlWork, plan: RlPlan, dtype: str) -> RlPlan | None:
