@@ -43,6 +43,12 @@ class Replica(ReplicaState):
             return 0
         return self.batch.steps_within(nextafter(now - self.began, 0.0), self.steps - 1)
 
+    def in_use(self, now: float) -> tuple[int, int]:
+        """Tokens of its cache that requests hold, and all that it has room for."""
+        pages, batch, passed = self.pages, self.batch, self._passed(now)
+        grown = batch.growth.pages(batch.step, passed) if passed and batch.grows else 0
+        return (pages.capacity - pages.room + grown) * pages.page, pages.capacity * pages.page
+
     def submit(self, sequence: Sequence, now: float) -> None:
         """A request is routed here."""
         self.count_queue(now)
@@ -53,7 +59,7 @@ class Replica(ReplicaState):
         sequence.seen = 0.0
         if not self.busy:
             self.wake(now)
-        elif first and self.steps > 1 and can_admit(self, sequence):
+        elif (first or self.extra) and self.steps > 1 and can_admit(self, sequence):
             sequence.seen = self._first_look(now)
             self._cut(int(sequence.seen - self.iterations))
         elif self.looks_late:
@@ -82,7 +88,7 @@ class Replica(ReplicaState):
         elif members:
             steps = batch.steps_to_end() if self.leap and not preempted else 1
             if self.waiting:
-                look = self.waiting[0].seen - self.iterations
+                look = self._look() if self.extra else self.waiting[0].seen - self.iterations
                 if 0 < look < steps:  # a request is looked at
                     steps = int(look)
             if batch.grows:
@@ -93,6 +99,11 @@ class Replica(ReplicaState):
             return
         self.busy, self.began = True, now
         self._take(now + seconds)
+
+    def _look(self) -> float:
+        """Iterations until a request is looked at: not only the first where others may go before it."""
+        looks = (one.seen - self.iterations for one in self.waiting)
+        return next((look for look in looks if look > 0), 0.0)
 
     def _beside_prompts(self, chunks: list[Chunk]) -> float:
         """Seconds of an iteration with these chunks of prompts, beside those who decode where the engine does both."""
@@ -107,9 +118,9 @@ class Replica(ReplicaState):
                 seconds += times.draft(decodes, cached, queries - 1)
         else:
             seconds = times.step(0, 0.0, parts)
-        if self.loading:
-            seconds = max(seconds, self.loading / self.pool.host_tokens_per_s)
-            self.loading = 0
+        if self.loading or self.encoding:
+            seconds = max(seconds, self.loading) + self.encoding
+            self.loading = self.encoding = 0.0
         return seconds
 
     def _take(self, due: float) -> None:
