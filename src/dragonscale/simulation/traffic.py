@@ -160,13 +160,17 @@ class Replay:
     read: Callable[[], Iterator[SimulatedRequest]]
     requests: int
     speed: float = 1.0
+    brought: Brought = PLAIN
 
     def __post_init__(self) -> None:
         if self.speed <= 0:
             raise InputError(f"A trace cannot be replayed at {self.speed} times its speed.")
 
-    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], None]:  # noqa: ARG002
+    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], None]:
         stream = (request._replace(arrival_s=request.arrival_s / self.speed) for request in self.read())
+        if self.brought.adapters is not None:
+            drawn = zip(stream, self.brought.draw(numpy.random.default_rng((seed, 4))), strict=False)
+            stream = (request._replace(adapter=adapter) for request, adapter in drawn)
         return islice(stream, self.requests), None
 
     def first(self, requests: int) -> "Replay":
