@@ -327,14 +327,8 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> records.Analyti
     question = asked.question
     varies = question.trace or question.prefixes or question.autoscale or asked.traffic.classes
     alike = question.lengths in ("fixed", "varied") and not varies
-    if (
-        len(asked.pools) > 1
-        or question.lora
-        or question.images
-        or asked.fleet.pool.scheduler.draft
-        or not alike
-        or not result.outcome.finished
-    ):
+    alike = alike and len(asked.pools) == 1 and not (question.lora or question.images or question.drafts)
+    if not alike or not result.outcome.finished:
         return None
     deployment = asked.deployment
     lot = one_plan(deployment.piece, deployment.plan)

@@ -22,7 +22,7 @@ import numpy
 from dragonscale import simulation as sim
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.simulate.fleet import read_parts
-from dragonscale.errors import InputError, shorten
+from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.lora import adapted_lines, adapter_parameters
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import parse, parse_count, parse_length
@@ -32,8 +32,8 @@ from dragonscale.simulation.adapters import AdapterTimes
 from dragonscale.tables import Strict, checked, read_table
 
 ADAPTER_S = 2e-3 / 224
-"""Seconds that an iteration takes longer for each matmul with adapters: Punica adds 2 ms to a token of LLaMA-2 7B, which
-has 224 of them (arXiv:2310.18547)."""
+"""Seconds that an iteration takes longer for each matmul with adapters: Punica adds 2 ms to a token of LLaMA-2 7B,
+which has 224 of them (arXiv:2310.18547)."""
 SLOTS = 8
 """Adapters in memory at a time, unless it is said."""
 ADAPTER_BYTES = 2
@@ -42,7 +42,8 @@ PATCHES = 4
 """Patches that an encoder sees for each token that the model gets: LLaVA-OneVision's, Qwen2.5-VL's and InternVL's
 projectors merge 2 x 2."""
 ENCODER = 6.3e8
-"""Parameters of the encoder, unless they are said or the model's own are known: ViT-H/14, about that of Qwen2.5-VL (arXiv:2502.13923)."""
+"""Parameters of the encoder, unless they are said or the model's own are known: ViT-H/14, about that of Qwen2.5-VL
+(arXiv:2502.13923)."""
 PROBE = 2048
 """Tokens of the prompt whose pace in the model an encoder has by its own FLOPs."""
 
@@ -96,6 +97,8 @@ def read_pools(text: str) -> list[PoolTable]:
             raise InputError(f"--pool is {shorten(text)}; begin with the slice of a replica: --pool h200:4,replicas=2.")
         elif name in settings:
             found[-1]["plan"] = ",".join(filter(None, (found[-1].get("plan", ""), part)))
+        elif name not in PoolTable.__struct_fields__:
+            raise unknown("part of --pool called", name, PoolTable.__struct_fields__)
         else:
             found[-1][name] = _value(name, value)
     return [checked(table, PoolTable, "pool", "--pool") for table in found]
@@ -134,8 +137,8 @@ def placed(
 
 
 def with_tiers(pool: sim.Pool, text: str, deployment: Deployment) -> sim.Pool:
-    """`500GB,ssd=4TB@7GB/s,remote=20TB@25GB/s`: the host's memory at the pace of its link, a replica's SSDs, and a store
-    of all replicas, which each reads at this pace."""
+    """`500GB,ssd=4TB@7GB/s,remote=20TB@25GB/s`: the host's memory at the pace of its link, a replica's SSDs, and a
+    store of all replicas, which each reads at this pace."""
     if not text:
         return pool
     each = pool.times.per_token  # pyright: ignore[reportAttributeAccessIssue]

@@ -116,18 +116,7 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     prefill = _prefill(question, deployment, saved.engine)
     forced = _refused(question, deployment, prefill, (traffic.prompt, traffic.output))
     pool = _equipped(question, read_pool(question, deployment, traffic.longest), deployment)
-    tables, others = read_pools(question.pool), list[Deployment]()
-    pools = list[sim.Pool]()
-    for table in tables:
-        own = table.over(question)
-        made = _deployment(
-            own.model, own, read_serving_plan(own.plan) if own.plan else SavedPlan(ServingPlan(), whole=False)
-        )
-        _check_chips(made, table.on)
-        forced += _refused(own, made, None, (traffic.prompt, traffic.output))
-        others.append(made)
-        pools.append(_equipped(own, read_pool(own, made, traffic.longest), made))
-    pool, pools = placed(pool, tables, pools, [one.name for one in traffic.classes])
+    pool, pools, others = _others(question, pool, traffic)
     recorded = ()
     if traffic.room and deployment.engine.name == RECORDS and original.memory_fraction is None:
         pool, recorded = _as_recorded(pool, traffic.room)
@@ -163,6 +152,24 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     notes = *deployment.model.notes, *read, *recorded, *chosen, *paid
     words = question, deployment, prefill, fleet, traffic, options, targets, notes, original, tuple(others)
     return SimulateAsked(*words)
+
+
+def _others(
+    question: SimulateQuestion, pool: sim.Pool, traffic: AskedTraffic
+) -> tuple[sim.Pool, list[sim.Pool], list[Deployment]]:
+    """The first pool with what is left to it, the pools beside it, and a replica of each."""
+    tables = read_pools(question.pool)
+    pools, others = list[sim.Pool](), list[Deployment]()
+    for table in tables:
+        own = table.over(question)
+        plan = read_serving_plan(own.plan) if own.plan else SavedPlan(ServingPlan(), whole=False)
+        made = _deployment(own.model, own, plan)
+        _check_chips(made, table.on)
+        _refused(own, made, None, (traffic.prompt, traffic.output))
+        others.append(made)
+        pools.append(_equipped(own, read_pool(own, made, traffic.longest), made))
+    pool, pools = placed(pool, tables, pools, [one.name for one in traffic.classes])
+    return pool, pools, others
 
 
 def _equipped(question: SimulateQuestion, pool: sim.Pool, deployment: Deployment) -> sim.Pool:
