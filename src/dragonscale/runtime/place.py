@@ -44,24 +44,52 @@ def steps(before: Array, after: Array, axes: Axes) -> tuple[Step, ...]:
     return reshard(before, after, planned.Mesh(dict(zip(axes, _PRIMES, strict=False))))
 
 
+Phase = tuple[Axes, int, tuple[tuple[int, ...], ...] | None]
+"""A scatter over some axes among so many chips: all along them, or groups of them."""
+
+
 def _gather_matrix(dim: int, axes: Axes, value: jax.Array) -> jax.Array:
     """Blocks gathered in front and put in order along a dim."""
     blocks = jax.lax.all_gather(value, axes, axis=0, tiled=False)
     return jnp.moveaxis(blocks, 0, dim).reshape(*value.shape[:dim], -1, *value.shape[dim + 1 :])
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _gather_weight(dim: int, axes: Axes, value: jax.Array) -> jax.Array:
-    """The same, whose gradient is scattered along that dim itself. Of what has more than two dims XLA's TPU compiler
-    (libtpu
-    0.0.42) would add up the gradient whole if it were turned round as the gather is; of matrices it is the other way
-    about."""
-    return _gather_matrix(dim, axes, value)
+def _gather_major(dim: int, axes: Axes, value: jax.Array) -> jax.Array:
+    """Blocks gathered along a dim, of a major one written over a dim of its own."""
+    shape = value.shape
+    if math.prod(shape[:dim]) > 1:
+        return jax.lax.all_gather(value, axes, axis=dim, tiled=True)
+    whole = jax.lax.all_gather(value.reshape(*shape[:dim], 1, *shape[dim:]), axes, axis=dim, tiled=True)
+    return whole.reshape(*shape[:dim], -1, *shape[dim + 1 :])
 
 
-_gather_weight.defvjp(
-    lambda dim, axes, value: (_gather_weight(dim, axes, value), None),
-    lambda dim, axes, _, slope: (jax.lax.psum_scatter(slope, axes, scatter_dimension=dim, tiled=True),),
+def _scatter_major(dim: int, phases: tuple[Phase, ...], value: jax.Array) -> jax.Array:
+    """Sums scattered along a dim, one phase after the other; along a major dim, or in several phases, written over a
+    dim of its own with an entry for each chip: of a plain one XLA's TPU compiler (libtpu 0.0.42) makes an AllReduce and
+    a slice, which sends twice as much."""
+    for axes, ways, groups in phases:
+        shape = value.shape
+        settings: dict[str, Any] = {"scatter_dimension": dim, "axis_index_groups": groups, "tiled": True}
+        if math.prod(shape[:dim]) > 1 and len(phases) == 1:
+            value = jax.lax.psum_scatter(value, axes, **settings)
+        else:
+            blocks = value.reshape(*shape[:dim], ways, shape[dim] // ways, *shape[dim + 1 :])
+            mine = jax.lax.psum_scatter(blocks, axes, **settings)
+            value = mine.reshape(*shape[:dim], shape[dim] // ways, *shape[dim + 1 :])
+    return value
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
+def _gather_scattering(gather: Any, dim: int, axes: Axes, phases: tuple[Phase, ...], value: jax.Array) -> jax.Array:
+    """A gather whose gradient is scattered along that dim itself. Of what has more than two dims XLA's TPU compiler
+    (libtpu 0.0.42) would add up the gradient whole if it were turned round as the gather is; of matrices it is the
+    other way about."""
+    return gather(dim, axes, value)
+
+
+_gather_scattering.defvjp(
+    lambda gather, dim, axes, phases, value: (gather(dim, axes, value), None),
+    lambda gather, dim, axes, phases, _, slope: (_scatter_major(dim, phases, slope),),
 )
 
 
@@ -73,6 +101,9 @@ class Place:
 
     sizes: dict[str, int] = field(default_factory=dict)
     rules: Rules = field(default_factory=training_rules)
+    torus: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """How many chips of a TPU's torus each mesh axis has along each axis of it, slowest first, where sums over all
+    chips are scattered along one after the other (`torus_of`)."""
 
     def at_rest(self, array: Array) -> Array:
         """A weight or an activation between the lines that use it."""
@@ -205,24 +236,29 @@ class Place:
         """An all-gather, written as the mirror image of `_scatter`: its gradient is one. A weight is gathered along a
         dim of its own in front and put in order afterwards: GPUs gather along major dims only, and of a whole stack of
         weights that is gathered along another, XLA would keep a transposed copy."""
-        shape = value.shape
-        if weight and math.prod(shape[:dim]) > 1:
-            return _gather_matrix(dim, axes, value) if value.ndim == 2 else _gather_weight(dim, axes, value)
-        if math.prod(shape[:dim]) > 1:
-            return jax.lax.all_gather(value, axes, axis=dim, tiled=True)
-        whole = jax.lax.all_gather(value.reshape(*shape[:dim], 1, *shape[dim:]), axes, axis=dim, tiled=True)
-        return whole.reshape(*shape[:dim], -1, *shape[dim + 1 :])
+        inner, phases = weight and math.prod(value.shape[:dim]) > 1, self._phases(axes)
+        gather = _gather_matrix if inner else _gather_major
+        if len(phases) > 1 or (inner and value.ndim > 2):
+            return _gather_scattering(gather, dim, axes, phases, value)
+        return gather(dim, axes, value)
 
     def _scatter(self, value: jax.Array, dim: int, axes: Axes) -> jax.Array:
-        """A reduce-scatter. Along a major dim it is written over a dim of its own with an entry for each chip: of a
-        plain one XLA's TPU compiler (libtpu 0.0.42) makes an AllReduce and a slice, which sends twice as much."""
-        shape = value.shape
-        if math.prod(shape[:dim]) > 1:
-            return jax.lax.psum_scatter(value, axes, scatter_dimension=dim, tiled=True)
-        ways = self.ways(axes)
-        blocks = value.reshape(*shape[:dim], ways, shape[dim] // ways, *shape[dim + 1 :])
-        mine = jax.lax.psum_scatter(blocks, axes, scatter_dimension=dim, tiled=True)
-        return mine.reshape(*shape[:dim], shape[dim] // ways, *shape[dim + 1 :])
+        return _scatter_major(dim, self._phases(axes), value)
+
+    def _phases(self, axes: Axes) -> tuple[Phase, ...]:
+        """How sums are scattered over some axes: at once, or where they take in a whole torus along each of its axes
+        after the other. As many bytes are sent either way; the TPU compiler (libtpu 0.0.42) has no scatter over a
+        square or a box of three axes, and adds up everything whole there."""
+        if not self.torus or self.ways(axes) < math.prod(self.sizes.values()):
+            return ((axes, self.ways(axes), None),)
+        found: list[Phase] = []
+        for axis in self._there(axes):
+            sides = self.torus[axis]
+            chips = numpy.arange(math.prod(sides)).reshape(sides)
+            for at, side in enumerate(sides):
+                groups = numpy.moveaxis(chips, at, -1).reshape(-1, side)
+                found.append(((axis,), side, tuple(tuple(map(int, group)) for group in groups)))
+        return tuple(found)
 
     def part(self, value: jax.Array, dim: int, axes: Axes) -> jax.Array:
         """This chip's block of a dim that every chip along `axes` has whole."""
@@ -250,10 +286,38 @@ def rules_of(plan: Plan, program: Program) -> Rules:
     return training_rules(plan.sequence, plan.zero, folded, plan.context_by)
 
 
-def place_of(plan: Plan, program: Program) -> Place:
-    """Where a plan's tensors lie while it runs."""
+def place_of(plan: Plan, program: Program, mesh: Mesh | None = None) -> Place:
+    """Where a plan's tensors lie while it runs, on the devices of a mesh."""
     sizes = {axis: getattr(plan, axis) for axis in AXES if getattr(plan, axis) > 1}
-    return Place(sizes, rules_of(plan, program))
+    return Place(sizes, rules_of(plan, program), torus_of(mesh) if mesh else {})
+
+
+def on_torus(device: Any) -> tuple[int, ...]:
+    """Where a TPU device is: its slice, the coordinates of its chip, the fastest last, and its core."""
+    return getattr(device, "slice_index", 0) or 0, *device.coords[::-1], getattr(device, "core_on_chip", 0)
+
+
+def torus_of(mesh: Mesh) -> dict[str, tuple[int, ...]]:
+    """How many chips each axis of a mesh has along each axis of a TPU's torus, slowest first. Nothing where the
+    compiler has a scatter over all of it: in a row of chips, in a rectangle of unequal sides (one ring goes through
+    all of them), and of two-core chips; nor where chips lie otherwise than in rows of the torus."""
+    if not hasattr(mesh.devices.flat[0], "coords"):
+        return {}
+    places = numpy.array([on_torus(device) for device in mesh.devices.flat]).reshape(*mesh.devices.shape, -1)
+    slices, *sides, cores = (len(numpy.unique(places[..., at])) for at in range(places.shape[-1]))
+    sides = [side for side in sides if side > 1]
+    square = len(sides) == 2 and sides[0] == sides[1] > 2
+    if slices > 1 or cores > 1 or not (square or len(sides) > 2):
+        return {}
+    found = {}
+    for at, axis in enumerate(mesh.axis_names):
+        line = numpy.moveaxis(places, at, 0).reshape(mesh.devices.shape[at], -1, places.shape[-1])[:, 0]
+        along = tuple(len(numpy.unique(line[:, side])) for side in range(line.shape[1]))
+        grid = numpy.indices(along).reshape(len(along), -1).T
+        if len(grid) != len(line) or (line - line[0] != grid).any():
+            return {}
+        found[axis] = tuple(side for side in along if side > 1)
+    return found
 
 
 def mesh_of(plan: Plan, devices: Sequence[Any] | None = None) -> Mesh:

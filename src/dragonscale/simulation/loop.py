@@ -187,7 +187,7 @@ class Simulation:
     def go(self, progress: Callable[[int], None] | None = None) -> None:
         """Run to the end. `progress` gets the number of finished requests now and then."""
         heap, until, pop = self.shared.heap, self.options.until_s, heapq.heappop
-        self.progress = progress
+        self.progress, end = progress, Replica.end
         self._pull()
         while heap:
             now, kind, index, key, what = pop(heap)
@@ -196,7 +196,7 @@ class Simulation:
             self.now = now
             if kind == END:
                 if what.version == key and what.busy:
-                    what.end(now)
+                    end(what, now)
             elif kind == ARRIVE:
                 if key:
                     self._pull()

@@ -51,8 +51,13 @@ class Replica(ReplicaState):
 
     def submit(self, sequence: Sequence, now: float) -> None:
         """A request is routed here."""
-        self.count_queue(now)
-        first = self.enqueue(sequence)
+        if self.waiting:
+            self.book_queue((self.queue_from, now, len(self.waiting)))
+            first = self.enqueue(sequence)
+        else:
+            self.waiting.append(sequence)
+            first = True
+        self.queue_from = now
         self.load += 1
         if not sequence.ready:
             self.unprefilled += sequence.context
@@ -86,7 +91,9 @@ class Replica(ReplicaState):
         if chunks:
             seconds = self._beside_prompts(chunks)
         elif members:
-            steps = batch.steps_to_end() if self.leap and not preempted else 1
+            first, order = batch.ends[0]
+            known = first - batch.step if order in members else batch.steps_to_end()
+            steps = known if self.leap and not preempted else 1
             if self.waiting:
                 look = self._look() if self.extra else self.waiting[0].seen - self.iterations
                 if 0 < look < steps:  # a request is looked at
@@ -94,11 +101,16 @@ class Replica(ReplicaState):
             if batch.grows:
                 steps = batch.growth.steps(batch.step, pages.room, steps)
             self.steps = steps
-            seconds = batch.seconds(steps)
+            pure = not batch.draft
+            seconds = (
+                batch.run(len(members), batch.offset + batch.pace * batch.step, steps) if pure else batch.seconds(steps)
+            )
         else:
             return
         self.busy, self.began = True, now
-        self._take(now + seconds)
+        self.due = due = now + seconds
+        self.version = version = self.version + 1
+        heappush(self.heap, (due, END, self.index, version, self))
 
     def _look(self) -> float:
         """Iterations until a request is looked at: not only the first where others may go before it."""
@@ -145,7 +157,8 @@ class Replica(ReplicaState):
         """The activity is over: tokens come out, sequences end, prompts begin to decode; then the next one."""
         steps, chunks = self.steps, self.chunks
         self._pass(steps, now)
-        if steps and self.batch.ends[0][0] <= self.batch.step:
+        batch = self.batch
+        if steps and batch.ends[0][0] <= batch.step:
             self._finish_ended(now)
         for sequence, tokens in chunks:
             sequence.todo -= tokens

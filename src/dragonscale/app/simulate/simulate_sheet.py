@@ -238,7 +238,8 @@ def fleet_table(report: SimulateReport) -> Grid:
         "replicas": lambda row: f"{row.replicas}" + ("" if row.most_replicas is None else f" to {row.most_replicas}"),
         "router": lambda row: row.router.replace("_", " "),
     }
-    return grids.grid("simulate-fleet", report.fleet, own=columns)
+    without = [] if any(row.takes for row in report.fleet) else ["takes"]
+    return grids.grid("simulate-fleet", report.fleet, own=columns, without=without)
 
 
 def replicas_table(report: SimulateReport, most: int = 32) -> Grid:
