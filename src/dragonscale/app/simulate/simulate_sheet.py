@@ -72,10 +72,8 @@ def verdict_fact(report: SimulateReport) -> tuple[str, str, str]:
             return "verdict", "no request finished", "warn"
         steady = f"keeps up: the queue does not grow{_behind(report)}" if report.load else "done; no targets were given"
         return ("verdict", "overloaded: the queue grows", "bad") if grows else ("verdict", steady, "good")
-    last = (
-        report.deadline_s
-        and f"the last ends after {render(report.simulated_s, 's')} of {render(report.deadline_s, 's')}"
-    )
+    ends = f"the last ends after {render(report.simulated_s, 's')}"
+    last = f"{ends} of {render(report.deadline_s, 's')}" if report.deadline_s else ""
     text = ", ".join(f"{report.told(name)} of {render(limit, 's')}" for name, limit in report.slo.items())
     text = "; ".join(filter(None, (last, text, *(_class_verdict(one) for one in report.classes if one.slo))))
     if report.meets_slo and not grows:
