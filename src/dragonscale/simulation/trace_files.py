@@ -183,7 +183,7 @@ def trace_format(path: Source) -> str:
 def _rows(path: Source, kind: str) -> Iterator[SimulatedRequest]:
     """Requests of a file in its order, from time 0."""
     start = before = None
-    number = 0
+    number, ends = 0, dict[int, int]()
     with _opened(path) as file:
         for line, (time, tokens, output, blocks, size) in (
             _mooncake(file) if kind == "mooncake" else _table(file, *TABLES[kind])
@@ -199,10 +199,19 @@ def _rows(path: Source, kind: str) -> Iterator[SimulatedRequest]:
             if not tokens or not output:
                 continue
             start = time if start is None else start
-            yield SimulatedRequest(number, time - start, tokens, output, blocks, size if blocks else 0)
+            session = _session(blocks[: tokens // size], ends, number) if blocks else -1
+            yield SimulatedRequest(number, time - start, tokens, output, blocks, size if blocks else 0, session=session)
             number += 1
     if not number:
         raise InputError(f"The trace {path.name} has no request in it that has a prompt and an output.")
+
+
+def _session(blocks: tuple[int, ...], ends: dict[int, int], number: int) -> int:
+    """The session of a request: that of an earlier prompt which it goes on from, by the last whole block of either."""
+    found = next((ends[block] for block in reversed(blocks) if block in ends), number)
+    if blocks:
+        ends[blocks[-1]] = found
+    return found
 
 
 def read_trace(path: Path | str, speed: float = 1.0) -> Replay:

@@ -31,7 +31,7 @@ class SimulateQuestion(Question):
     prompt: Text = shared.PROMPT.but(default="")
     """Prompt tokens, on average (2048)."""
     output: Text = shared.OUTPUT.but(default="")
-    """Output tokens, on average (256)."""
+    """Output tokens, on average (256); 0: prompts alone, for embeddings and scores."""
     lengths: Text = Text("", "KIND", offers=("fixed", "uniform", "varied", "lognormal"))
     """varied (outputs from half to one and a half; the default), uniform (prompts too), fixed or lognormal."""
     cv: Real = Real(1.0, "X", limits=(0.0, 100.0))
@@ -61,6 +61,10 @@ class SimulateQuestion(Question):
     """Replay a trace so many times as fast."""
     prefixes: Text = Text("", "GROUPSxTOKENS")
     """Prompts that begin alike: 100x1024,share=0.8,skew=1."""
+    images: Text = Text("", "MANYxTOKENS")
+    """Images of each request, and the tokens of one: 2x576,encoder=300M."""
+    deadline: Text = Text("", "TIME")
+    """By when the last of requests that come at once shall have ended: 8h."""
     ttft: Text = shared.TTFT
     tpot: Text = shared.TPOT
     itl: Text = shared.ITL
@@ -78,15 +82,25 @@ class SimulateQuestion(Question):
     """Their sharding and formats."""
     prefill_replicas: Whole = Whole(None, "N", PLAN, limits=(1, 10_000))
     """How many of them (1)."""
-    router: Text = shared.ROUTER
+    pool: Several = Several("", "SLICE,KEY=VALUE|FILE", PLAN)
+    """More replicas, of other chips, plans, engines or models: h200:4,replicas=2,plan=tp4,upto=8k,classes=chat+rag; may
+    be repeated; or a file of [[pool]] tables."""
+    router: Text = shared.ROUTER.but(offers=(*shared.ROUTER.offers, "session_sticky", "cache_aware", "cache_scores"))
+    """round_robin, least_loaded, prefix_affinity, slo_aware, session_sticky, cache_aware (Dynamo) or cache_scores
+    (llm-d)."""
     autoscale: Text = Text("", "LEAST..MOST,…", PLAN)
     """Grow and shrink: 2..16,target=24,startup=90s; by queue=4, kv=0.7, ttft=500ms or schedule=8h:16/20h:4 instead."""
+    prefill_autoscale: Text = Text("", "LEAST..MOST,…", PLAN)
+    """The same of the replicas that prefill."""
     fail: Text = Text("", "REPLICA@TIME", PLAN)
     """Replicas that die: 3@100s+60s, several with commas; mtbf=4h,down=10min by chance; notice=30s before."""
     queue_limit: Whole = Whole(0, "N", PLAN, limits=(0, 100_000_000))
     """Requests that may queue; others are refused (0: no limit)."""
     host_cache: Text = Text("", "BYTES", PLAN)
-    """Host memory of a replica for prefixes, such as 500GB."""
+    """Where prefixes are kept that fall out of HBM: 500GB of a replica's host memory,
+    500GB,ssd=4TB@7GB/s,remote=20TB@25GB/s."""
+    lora: Text = Text("", "MANYxRANK", PLAN)
+    """LoRA adapters that requests have: 100x16,slots=8,skew=1."""
     engine: Text = shared.ENGINE
     max_seqs: Whole = shared.MAX_SEQS
     token_budget: Whole = shared.TOKEN_BUDGET
