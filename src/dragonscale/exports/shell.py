@@ -86,6 +86,10 @@ def read_commands(text: str) -> list[ShellCommand]:
         if {"skipped", "done"} & {*branches}:
             continue
         line = _without_control(line.strip(), names)
+        if line.startswith(": "):  # `: "${TP:=8}"` sets what is not set yet
+            for usual in (one for one in _VARIABLE.finditer(line) if (one[2] or "").endswith("=")):
+                names[usual[1]] = names.get(usual[1]) or _filled(usual[3], names)
+            continue
         assigned = _ASSIGN.fullmatch(line)
         if assigned and _REQUIRED.fullmatch(assigned[3].strip()):
             continue  # `RANK=${RANK:?its number}`: set by whoever starts the script
