@@ -123,12 +123,14 @@ _MAY_BE_NONE = ("--num-experts", "--moe-router-topk", "--moe-ffn-hidden-size", "
 _SAID = TERMS.lists["model_flags"]
 
 
-def model_read(read: ReadFlags, kept: str) -> str:
-    """The model that flags say: that of an export's header where they agree with it, or the preset of those sizes.
-    The flags are taken from the list; empty where they say no sizes."""
+def model_read(read: ReadFlags, kept: str, given: str = "") -> str:
+    """The model that flags say: that which the user gives, that of an export's header where they agree with it, or the
+    preset of those sizes. The flags are taken from the list; empty where they say no sizes."""
     said = {name: read.take(name) for name in (*_SIZES, *_SAID) if name in read.values}
     if "--num-layers" not in said or "--hidden-size" not in said:
         return ""
+    if given:
+        return given
     if kept and _agrees(kept, said):
         return kept
     return _preset_of(said) or _nearest(said)
@@ -192,6 +194,8 @@ def _nearest(said: Mapping[str, Any]) -> str:
 def _gpt(sizes: Mapping[str, Any]) -> str:
     """A GPT of these sizes, as GPT-2's config names them."""
     own = TERMS.tables["gpt2_sizes"]
+    if int(sizes.get("num_experts") or 1) > 1:
+        raise TERMS.wrong("gpt_of_experts", experts=sizes["num_experts"])
     said = [f"{name}={sizes[field]}" for name, field in own.items() if field in sizes]
     if sizes["intermediate_size"] != 4 * sizes["hidden_size"]:
         said.append(f"n_inner={sizes['intermediate_size']}")

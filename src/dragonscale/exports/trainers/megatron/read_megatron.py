@@ -277,7 +277,7 @@ def read_run(
     other = processes and processes != piece.chips
     told = [f"It starts {processes} processes; it is read for {piece}."] if other else []
     vocabulary = "--vocab-size" not in read.values  # that of a tokenizer
-    model = model_read(read, source.kept_word("model")) or named
+    model = model_read(read, source.kept_word("model"), given.model) or named
     if not (name := given.model or model or source.kept_word("model")):
         raise source.needs("the model's sizes", "--model")
     built = load_model(name)
