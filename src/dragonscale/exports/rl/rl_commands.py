@@ -56,6 +56,8 @@ class RlTarget(msgspec.Struct, frozen=True):
     keys: str = ""
     apart: str = ""
     usual: dict[str, Any] = {}
+    dynamic: str = ""
+    adapters: str = ""
 
     def table(self) -> KeyTable:
         """Its names; of a dataclass the flags that a parser makes of them, with what launches it."""
@@ -81,7 +83,7 @@ def _program(start: str) -> list[str]:
 @functools.cache
 def targets() -> dict[str, RlTarget]:
     """The frameworks that are written and read, by name."""
-    own = ("title", "style", "starts", "marks", "todo", "keys", "apart", "usual")
+    own = ("title", "style", "starts", "marks", "todo", "keys", "apart", "usual", "dynamic", "adapters")
     found: dict[str, RlTarget] = {}
     for name, row in shipped_table("exports.rl", "rl_words.toml").items():
         sections = {key: value for key, value in row.items() if key not in own}
@@ -299,6 +301,12 @@ def read_rl(text: str, given: Given | None = None) -> ImportedRl:
         pair = None if str(settings[name]) == "null" else _value(rows[name], settings[name], words)
         if pair is not None and (pair[1] != words[pair[0]] or pair[0] not in said):
             said[pair[0]] = pair[1]
+    if target.dynamic and not kept:  # tokens of a chip, or sequences
+        said.pop("microbatch" if str(settings.get(target.dynamic)).lower() == "true" else "tokens_per_gpu", None)
+    if str(settings.get(target.adapters, 0)).lower() not in ("0", "none", "null", "false"):
+        notes.append(
+            f"{target.adapters} trains adapters alone: the update is planned of every weight, which takes more."
+        )
     kept_ones = {name for name in FINER if kept and said.get(name) == words[name]}
     said = {name: value for name, value in said.items() if name not in kept_ones and name != "engine"}
     said["model"] = beside.model or base.model or preset_named(str(said.get("model", "")))
