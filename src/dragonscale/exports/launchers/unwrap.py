@@ -271,7 +271,8 @@ def _pods(source: Source, one: Contained) -> dict[str, Any]:
     launch = labelled(source, one.labels, one.chips * one.pods * jobs, jobs)
     if one.kind in ("Deployment", "StatefulSet", "LeaderWorkerSet"):
         launch["replicas"] = one.copies
-    if one.pods > 1 and one.kind == "LeaderWorkerSet":
+    tpus = "cloud.google.com/gke-tpu-accelerator" in one.labels
+    if one.pods > 1 and one.kind == "LeaderWorkerSet" and 0 < one.chips < 8 and not tpus:
         launch["pods"] = (one.pods, one.chips)
     if launch.get("replicas", 2) <= 1 and not source.kept.get("replicas"):
         del launch["replicas"]

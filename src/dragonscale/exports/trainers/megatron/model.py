@@ -130,6 +130,7 @@ def model_read(read: ReadFlags, kept: str, given: str = "") -> str:
     if "--num-layers" not in said or "--hidden-size" not in said:
         return ""
     if given:
+        _fields(said)  # numbers that are none are refused
         return given
     if kept and _agrees(kept, said):
         return kept
