@@ -30,6 +30,8 @@ def with_config(question: RlQuestion, listener: Listener) -> tuple[RlQuestion, R
     found = read_rl(text, Given(written(question.model), written(question.on)))
     file, usual = found.file, RlQuestion()
     listener.note(f"Read as a run of {found.target.title} {found.target.table().version}.")
+    for note in found.notes:
+        listener.note(note)
     if found.unknown:
         listener.note(f"Unknown to {found.target.title}: {', '.join(found.unknown)}.")
     asked = {name: getattr(file, name) for name in SAID}

@@ -1,5 +1,6 @@
 """The answer to `dscale rl` laid out: the best way in a few lines, its phases, the other ways."""
 
+import math
 import shlex
 
 from dragonscale.app.questions.flag import written
@@ -115,7 +116,7 @@ def _others(plans: list[RlPlanRow]) -> Grid:
 
 
 def _nothing(report: RlReport) -> str:
-    if not report.plans:
+    if not report.plans or math.isinf(report.plans[0].hbm_bytes):
         return f"Nothing fits {report.slice}: no plan of the trainer or the engine leaves room; take more chips."
     row = report.plans[0]
     need, limit = amount(row.hbm_bytes, "bytes"), amount(row.hbm_limit_bytes, "bytes")
