@@ -295,6 +295,12 @@ def _templates(folder: Path, about: Mapping[str, Any]) -> dict[str, str]:
     """A template lies in the tokenizer's config, alone or under several names, or in a file beside it."""
     given = about.get("chat_template") or _json(folder / "chat_template.json").get("chat_template")
     named = given if isinstance(given, list) else [{"name": "default", "template": given}] if given else []
-    found = {one["name"]: one["template"] for one in named}
-    beside = folder / "chat_template.jinja"
-    return found | ({"default": beside.read_text(encoding="utf-8")} if beside.is_file() else {})
+    try:
+        found = {str(one["name"]): one["template"] for one in named}
+        beside = folder / "chat_template.jinja"
+        found |= {"default": beside.read_text(encoding="utf-8")} if beside.is_file() else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        found = {"": None}
+    if not all(isinstance(one, str) for one in found.values()):
+        raise InputError(f"The chat templates of {shorten(str(folder))} are no texts with their names.")
+    return found
