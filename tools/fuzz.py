@@ -1,5 +1,5 @@
 """`python -m tools.fuzz --lines N --files N --calls N`: so many command lines, spoilt files and calls of tools at random, in
-this process; what breaks is printed as it can be repeated, and at the end how all of them ended.
+this process; what breaks is printed as it can be repeated (files are in out/fuzz), and at the end how all of them ended.
 
 Every kind has the same time, so quick commands and readers get many more inputs. The exit code is 1 where anything broke.
 """
@@ -19,6 +19,8 @@ from tests.fuzz.judging import report
 
 SHOWN = 1000
 """Inputs between two lines on how far it is."""
+BROKEN = Path("out/fuzz")
+"""Where files that broke a reader are kept."""
 MEMORY = 12 << 30
 """Bytes of address space that the process may have."""
 
@@ -28,6 +30,9 @@ def run(kind: str, count: int, seed: int, end: float) -> int:
     began, done, broken, by = time.monotonic(), 0, 0, Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         fuzzer = (FileFuzzer if kind == "files" else Fuzzer)(Path(folder), seed, even=True)
+        if isinstance(fuzzer, FileFuzzer):
+            BROKEN.mkdir(parents=True, exist_ok=True)
+            fuzzer.broken = BROKEN
         cases = fuzzer.calls if kind == "calls" and isinstance(fuzzer, Fuzzer) else fuzzer.cases
         for line, problem in cases(count):
             done, broken = done + 1, broken + bool(problem)

@@ -155,7 +155,7 @@ class Fuzzer:
                 given.pop(self.dice.choice(list(given)))
             name = "_".join(path) if self.dice.random() < 0.99 else self.dice.choice(["trian", "", "run_train", "\x00"])
             began = time.monotonic()
-            problem = self.judge.calling(lambda name=name, given=given: self._call(name, given))
+            problem = self.judge.calling(lambda name=name, given=given: self.call(name, given))
             self.spent[path][0] += 1
             self.spent[path][1] += time.monotonic() - began
             yield ["mcp", name, json.dumps(given, default=repr)], problem
@@ -171,7 +171,7 @@ class Fuzzer:
                 return value
         return value
 
-    def _call(self, name: str, given: dict[str, Any]) -> str:
+    def call(self, name: str, given: dict[str, Any]) -> str:
         """What is wrong with the reply to a call; nothing, where all is well."""
         reply = answered(self.tools, name, given, Listener())
         self.judge.ends["2" if reply.failed else "0"] += 1

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.app.train.lengths import read_lengths
+from dragonscale.app.sweep.sweep_records import read_answers
 from dragonscale.evidence.calibrate.cases import read_measurements
+from dragonscale.evidence.calibrate.stack_fit import timed_keys, unknown_rows
 from dragonscale.evidence.logs.reading import read_load_test, read_training_log
 from dragonscale.evidence.logs.rl_log import read_rl_log
 from dragonscale.evidence.logs.text import LogText
@@ -199,6 +201,10 @@ FORMATS: tuple[FileFormat, ...] = (
     *(FileFormat(f"{software.lower()}-rl.log", _text(text), (_log(read_rl_log),)) for software, (text, _, _) in LOGS.items()),
     FileFormat("learn.json", _text('{"version": 1, "problems": {"rooflines.time-of-flops": {"right": 2, "wrong": 1, "last": "2026-11-17", "seeds": [0, 7]}}}'),
                ("learn --list --progress {}",), JSON),
+    FileFormat("answers.jsonl", _text('{"key": "a", "command": "train", "asks": {}, "seconds": 1.0}\n' * 2),
+               (lambda path: read_answers(str(path)),), (spoil_jsonl, spoil)),
+    FileFormat("steps.jsonl", _text('{"key": "device", "device": "NVIDIA H200", "software": {"jax": "0.11"}}\n{"key": "a", "s": 0.5}\n'),
+               (unknown_rows, timed_keys), (spoil_jsonl, spoil)),
     FileFormat("measured.jsonl", lambda _: b"".join((PROFILES.parent / "calibrate" / "h200_jax.jsonl").read_bytes().splitlines(keepends=True)[:12]),
                ("calibrate --on h200 --minutes 0 --records {} --out p.toml", read_measurements), (spoil_jsonl, spoil)),
     *IMPORTS,
@@ -206,10 +212,12 @@ FORMATS: tuple[FileFormat, ...] = (
 
 
 class FileFuzzer:
-    """Spoils good files of each format and lets their readers read them, each format in a folder of its own."""
+    """Spoils good files of each format and lets their readers read them, each format in a folder of its own. Files that
+    break a reader are kept in `broken`, where it is a folder."""
 
     def __init__(self, folder: Path, seed: int, limit: float = 60.0, even: bool = False) -> None:
         self.dice, self.even = random.Random(seed), even
+        self.broken: Path | None = None
         self.spent = {(one, reader): [1, 0.01] for one in FORMATS for reader in one.readers}
         self.judges: dict[str, Judge] = {}
         self.originals: dict[str, bytes] = {}
@@ -234,14 +242,18 @@ class FileFuzzer:
             one, reader = self.dice.choices(every, weights)[0] if self.even else every[place % len(every)]
             content = self.originals[one.name]
             for _ in range(self.dice.choice([1, 1, 1, 2, 4])):
-                with contextlib.suppress(ValueError, OSError, EOFError, zlib.error, sqlite3.Error):  # it is no such file any more
+                with contextlib.suppress(
+                    ValueError, OSError, EOFError, zlib.error, sqlite3.Error
+                ):  # it is no such file any more
                     content = self.dice.choice(one.ways)(content, self.dice)
             began = time.monotonic()
             problem = self.read(one, reader, content)
             self.spent[one, reader][0] += 1
             self.spent[one, reader][1] += time.monotonic() - began
             if problem:
-                problem = f"{problem[-1200:]}\nwith the file: {content[:3000]!r}"
+                problem = f"{problem[-1200:]}\nwith the file: {content[:300]!r}"
+                if self.broken is not None:
+                    (self.broken / f"{place}-{one.name}").write_bytes(content)
             yield [one.name, reader if isinstance(reader, str) else reader.__name__], problem
 
     def read(self, one: FileFormat, reader: Reader, content: bytes) -> str:

@@ -42,7 +42,7 @@ STOPS = {
 }
 """What runs compilers, devices, other processes or servers: reached, a command line is well formed."""
 MAY_BE_NEGATIVE = re.compile(
-    r"bias|gain|growth|change|error|delta|difference|better|worse|saved|slope|score|tau|seed|(^|_)low(er)?_ape"
+    r"bias|gain|growth|change|error|delta|difference|better|worse|saved|slope|correlation|score|tau|seed|(^|_)low(er)?_ape"
     r"|^\.(answers\.|names\.)?value$"  # of a calculation
 )
 _STRANGE = re.compile(r"(?<![\w./-])[-+]?(nan|inf)(?![\w./-])|(?<![\w.])inf(s|B|/s|FLOP)", re.IGNORECASE)

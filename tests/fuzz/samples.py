@@ -56,6 +56,8 @@ TEXTS = {
     "load": ("result.json", json.dumps(samples.vllm_result(model_id="gpt2", completed=40), indent=1)),
     "loads": ("results.jsonl", json.dumps(samples.sglang_result(completed=30)) + "\n"),
 }
+
+
 def make_files(folder: Path) -> dict[str, Path]:
     """Good files by name, a pipe that nobody writes to, and devices."""
     found = {name: folder / file for name, (file, _) in TEXTS.items()}
@@ -76,4 +78,3 @@ def make_files(folder: Path) -> dict[str, Path]:
     for name in ("zero.toml", "zero.json"):
         os.symlink("/dev/zero", folder / name)
     return found | {"fifo": folder / "fifo", "zero": folder / "zero"}
-

@@ -106,7 +106,9 @@ def _opened(path: Source) -> Iterator[TextIO]:
         ):
             yield file
     except UnicodeDecodeError:
-        raise InputError(f"The trace {shorten(path.name, 120)} is not text; write it as CSV or JSON lines, gzipped or not.") from None
+        raise InputError(
+            f"The trace {shorten(path.name, 120)} is not text; write it as CSV or JSON lines, gzipped or not."
+        ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise InputError(f"The trace {shorten(path.name, 120)} is a gzip file that breaks off or is damaged.") from None
     except OSError as error:
@@ -192,14 +194,14 @@ def _rows(path: Source, kind: str) -> Iterator[SimulatedRequest]:
                 wrong = f"has a number that is negative, not finite or larger than any request's ({LONGEST:,} tokens)"
                 raise InputError(f"Line {line} of the trace {shorten(path.name, 120)} {wrong}.")
             if before is not None and time < before:
-                raise InputError(
-                    f"Line {line} of the trace {shorten(path.name, 120)} arrives before the line above it; sort the trace by time."
-                )
+                where = f"Line {line} of the trace {shorten(path.name, 120)}"
+                raise InputError(f"{where} arrives before the line above it; sort the trace by time.")
             before = time
             if not tokens or not output:
                 continue
             start = time if start is None else start
-            yield SimulatedRequest(number, time - start, tokens, output, blocks, size if blocks else 0)
+            since = time - start + 0.0  # -0.0 is written as 0
+            yield SimulatedRequest(number, since, tokens, output, blocks, size if blocks else 0)
             number += 1
     if not number:
         raise InputError(f"The trace {shorten(path.name, 120)} has no request in it that has a prompt and an output.")

@@ -254,7 +254,7 @@ def load_text(folder: str | Path) -> ModelText:
         tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     except Exception as error:  # `tokenizers` raises plain exceptions
         raise InputError(
-            f"The folder {shorten(str(folder))} has no tokenizer.json that can be read: {error}."
+            f"The folder {shorten(str(folder))} has no tokenizer.json that can be read: {str(error)[:200]}."
         ) from None
     about = _json(path / "special_tokens_map.json") | _json(path / "tokenizer_config.json")
     said = {name: one.get("content") if isinstance(one, dict) else one for name, one in about.items()}
@@ -282,6 +282,7 @@ def _json(path: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(found, ensure_ascii=False).encode()  # escapes may say what is no text
     except (OSError, ValueError, RecursionError):
         raise InputError(f"The file {shorten(str(path))} is not JSON, or cannot be read.") from None
     return found if isinstance(found, dict) else {}
