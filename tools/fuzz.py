@@ -1,7 +1,8 @@
-"""`python -m tools.fuzz --lines N --files N --calls N`: so many command lines, spoilt files and calls of tools at random, in
-this process; what breaks is printed as it can be repeated (files are in out/fuzz), and at the end how all of them ended.
+"""`python -m tools.fuzz --lines N --files N --calls N`: so many command lines, spoilt files and calls of tools at random.
 
-Every kind has the same time, so quick commands and readers get many more inputs. The exit code is 1 where anything broke.
+All run in this process. What breaks is printed as it can be repeated, with its file in out/fuzz; at the end stands how
+all of them ended. Every command and reader has the same time, so quick ones get many more inputs. The exit code is 1
+where anything broke.
 """
 
 import argparse

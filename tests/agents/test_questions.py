@@ -1,7 +1,6 @@
-"""The set of questions for agents: the call that stands with each gives its answer, and the score tells right from wrong."""
+"""The questions for agents: the call that stands with each gives its answer, and the score tells right from wrong."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ def test_there_are_thirty_over_all_kinds_of_tools() -> None:
     assert {"export", "import", "profile", "hlo", "compare", "estimate", "explain_train"} <= asked
 
 
-def test_an_agent_is_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_is_scored(capsys: pytest.CaptureFixture[str]) -> None:
     answers = {one["id"]: one["answer"] for one in EVERY}
     assert score(json.loads(json.dumps(answers))) == 0
     first, second = EVERY[0]["id"], EVERY[2]["id"]

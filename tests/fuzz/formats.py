@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dragonscale.app.train.lengths import read_lengths
 from dragonscale.app.sweep.sweep_records import read_answers
+from dragonscale.app.train.lengths import read_lengths
 from dragonscale.evidence.calibrate.cases import read_measurements
 from dragonscale.evidence.calibrate.stack_fit import timed_keys, unknown_rows
 from dragonscale.evidence.logs.reading import read_load_test, read_training_log
@@ -130,7 +130,8 @@ def _log(read: Callable[[LogText], object]) -> Callable[[Path], object]:
 def _import(software: str, place: int) -> str:
     """The line that reads it, with what only flags say of it."""
     run = _run(software, place)
-    return " ".join(["import {} --json --on", run["on"], *(["--model", run["model"]] if "model" in run else [])])
+    said = [f"--{name}={run[name]}" for name in ("on", "model") if run.get(name)]
+    return " ".join(["import {} --json", *said])
 
 
 IMPORTS = tuple(

@@ -1,6 +1,6 @@
-"""What is wrong with a run: a traceback, a hang, too much memory, a code that means nothing, `nan`, infinity or less than
-nothing in an answer, a terminal's escapes in what is printed, more than one line on bad input, a record that is no JSON,
-an input file that is not what it was.
+"""What is wrong with a run: a traceback, a hang, too much memory, a code that means nothing, `nan`, infinity or less
+than nothing in an answer, a terminal's escapes in what is printed, more than one line on bad input, a record that is no
+JSON, an input file that is not what it was.
 
 Everything runs in this process, so that hundreds of thousands of inputs are affordable; what would start compilers,
 devices, other processes or servers is stopped where it begins.

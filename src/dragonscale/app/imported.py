@@ -95,7 +95,8 @@ def ask(question: ImportQuestion, listener: Listener) -> ImportReport:
     if not text:
         raise InputError("Say what to import: the path of a config or a script, or a command in quotes.")
     if as_path(text) is None and " " not in text:
-        raise InputError(f"There is no file {shorten(text, 120)}; give the path of a config or a script, or a command in quotes.")
+        shown = shorten(text, 120)
+        raise InputError(f"There is no file {shown}; give the path of a config or a script, or a command in quotes.")
     found = read_plan(text, Given(written(question.model), written(question.on)))
     report = report_of(found)
     vars(report)["judge"] = _judging(question, text, report)

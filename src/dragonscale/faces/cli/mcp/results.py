@@ -1,5 +1,6 @@
-"""Answers as tool results: the text that a terminal shows; where it is asked for the record too, without what would flood
-a conversation; or the one sentence on what is wrong with a call. A fault of the planner ends the call, not the session.
+"""Answers as tool results: the text that a terminal shows; where it is asked for the record too, without what would
+flood a conversation; or the one sentence on what is wrong with a call. A fault of the planner ends the call, not the
+session.
 
 >>> shortened({"plans": [{"step_s": 1.0}] * 9, "notes": ["a"]}, 2)
 {'plans': [{'step_s': 1.0}, {'step_s': 1.0}], 'plans_left_out': 7, 'notes': ['a']}
