@@ -177,8 +177,8 @@ def trace_format(path: Source) -> str:
     if not first:
         raise InputError(f"The trace {shorten(path.name, 120)} is empty.")
     raise InputError(
-        f"The trace {shorten(path.name, 120)} begins with {shorten(first)}; wanted are the columns of an Azure, BurstGPT "
-        "or plain trace (arrival_s,input_tokens,output_tokens) or the JSON lines of a Mooncake trace."
+        f"The trace {shorten(path.name, 120)} begins with {shorten(first)}; wanted are the columns of an Azure, "
+        "BurstGPT or plain trace (arrival_s,input_tokens,output_tokens) or the JSON lines of a Mooncake trace."
     )
 
 

@@ -296,6 +296,7 @@ def _templates(folder: Path, about: Mapping[str, Any]) -> dict[str, str]:
     """A template lies in the tokenizer's config, alone or under several names, or in a file beside it."""
     given = about.get("chat_template") or _json(folder / "chat_template.json").get("chat_template")
     named = given if isinstance(given, list) else [{"name": "default", "template": given}] if given else []
+    found: dict[str, Any]
     try:
         found = {str(one["name"]): one["template"] for one in named}
         beside = folder / "chat_template.jinja"
