@@ -119,7 +119,7 @@ def _plan_table(text: str) -> dict[str, Any]:
             raise unknown(f"entry of the plan file {shorten(text)} called", name, _ENTRIES)
     for name in ("plan", "run"):
         if not isinstance(table.get(name, {}), dict):
-            raise InputError(f"In the plan file {shorten(text)} {name!r} is not a table of settings.")
+            raise InputError(f"In the plan file {shorten(text)} {shorten(name)} is not a table of settings.")
     return table
 
 

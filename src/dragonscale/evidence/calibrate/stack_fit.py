@@ -165,6 +165,11 @@ def read_rows(path: Path, known: Iterable[Case] = ()) -> dict[Case, MeasuredCase
     return found
 
 
+def timed_keys(path: Path) -> set[str]:
+    """The keys of all rows that a file has, if it is there."""
+    return {row.key for row in _lines(path)} if path.exists() else set()
+
+
 def unknown_rows(path: Path) -> list[str]:
     """Keys of timed rows that are of no case there is: of another version's list, or misspelt."""
     known = {DEVICE, *(case.key for case in (*step_cases(), *small_steps()))}

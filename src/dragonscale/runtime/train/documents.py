@@ -191,14 +191,18 @@ def document_of(row: Any) -> str | list[dict[str, Any]] | None:
         elif isinstance(prompt, str) and isinstance(end, str):
             more = f"\n\n{row['input']}" if row.get("input") else ""
             turns = [{"role": "user", "content": prompt + more}, {"role": "assistant", "content": end}]
-    if isinstance(turns, list) and all(isinstance(one, dict) for one in turns):
+    if isinstance(turns, list) and all(isinstance(one, dict) and isinstance(_speaker(one), str) for one in turns):
         return [_turn(one) for one in turns]
     found = row.get("text", row.get("content"))
     return found if isinstance(found, str) else None
 
 
+def _speaker(turn: dict[str, Any]) -> Any:
+    return turn.get("role") or turn.get("from") or ""
+
+
 def _turn(turn: dict[str, Any]) -> dict[str, Any]:
-    who = turn.get("role") or turn.get("from") or ""
+    who = _speaker(turn)
     return {**turn, "role": ROLES.get(who, who), "content": turn.get("content", turn.get("value"))}
 
 
