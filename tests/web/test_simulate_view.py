@@ -136,7 +136,7 @@ def test_a_dropped_trace_is_replayed() -> None:
 
 
 def test_a_command_line_is_fields() -> None:
-    line = "dscale simulate llama3-8b --on h100:1 --rate 4/s --prefixes '1x100' --capacity"
+    line = "dscale simulate llama3-8b --on h100:1 --rate 4/s --prefixes '1x100' --max-rate"
     assert fields_of_command(line) == {
         "model": "llama3-8b",
         "on": "h100:1",

@@ -34,7 +34,8 @@ from dragonscale.listener import Listener
 Params = ParamSpec("Params")
 Answer = TypeVar("Answer")
 
-PLANNING, PHYSICS, PROOF, FACTS = "Plan", "Understand", "Prove and run", "Look up"
+PLANNING, PHYSICS, FACTS, PROOF, SHELLS = KINDS = ("Plan", "Understand", "Look up", "Prove and run", "This machine")
+"""The groups of the overview, in their order."""
 CHARTS = ("plot", "chart", "theme")
 """The flags of `Output` that commands with charts have."""
 

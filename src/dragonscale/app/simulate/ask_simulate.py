@@ -91,7 +91,7 @@ def command_of(question: SimulateQuestion) -> str:
     """The command that asks a question.
 
     >>> command_of(SimulateQuestion("llama3-8b", on="h100:1", rate="4/s", capacity=True))
-    'dscale simulate llama3-8b --on h100:1 --rate 4/s --capacity'
+    'dscale simulate llama3-8b --on h100:1 --rate 4/s --max-rate'
     """
     words = ["dscale simulate"]
     for field in fields_of(SimulateQuestion):
@@ -125,8 +125,8 @@ def run_simulation(
 
 def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bool:
     """Whether to look for what would hold."""
-    if asked.question.capacity is not None:
-        return asked.question.capacity
+    if asked.question.max_rate is not None:
+        return asked.question.max_rate
     if not result.outcome.finished:
         return False
     return load.grows or bool(missed_targets(result, asked.targets, asked.class_targets))
