@@ -29,7 +29,7 @@ from tests.cli.fuzz_files import make_files, spoil
 from tests.cli.fuzz_values import USUAL, any_value, good
 
 CODES = (0, 2, 3, 4)
-SLOW = ("verify", "scaling", "codesign", "search", "capacity", "cpu")
+SLOW = ("verify", "scaling", "codesign", "search", "max_rate", "cpu")
 """Flags that ask for minutes of work, or for a compiler."""
 STOPS = {
     "dragonscale.evidence.verify.comparing": "verify",

@@ -68,7 +68,7 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     question = _as_text(question)
     table = _plan_table(question.plan)
     program = _program(question, table)
-    model = question.passesl or found(_word(table, "model", question.plan), question.plan)
+    model = question.model or found(_word(table, "model", question.plan), question.plan)
     where = question.on or found(_word(table, "slice", question.plan), question.plan)
     if not model:
         raise InputError("The plan does not say its model; give --model llama3-8b, or write it in the plan file.")
@@ -100,8 +100,8 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
 
 def _as_text(question: VerifyQuestion) -> VerifyQuestion:
     """The things of a question by their names: the compiler works in a process of its own, which knows no objects."""
-    check_named(question.passesl, question.on)
-    return replace(question, plan=written(question.plan), model=written(question.passesl), on=written(question.on))
+    check_named(question.model, question.on)
+    return replace(question, plan=written(question.plan), model=written(question.model), on=written(question.on))
 
 
 def _plan_table(text: str) -> dict[str, Any]:
@@ -213,18 +213,18 @@ def training_question(asked: Any, report: Any) -> VerifyAsked:
         raise InputError("--verify compiles our own program, in which documents see each other; leave out --documents.")
     if asked.question.largest == "model":
         raise InputError("--verify compiles a model that exists; leave out --largest model.")
-    check_named(asked.question.passesl, asked.question.on)
+    check_named(asked.question.model, asked.question.on)
     best, work = report.plans[0], report.workload
     plan, batch = str(best.plan), f"{work.sequences}seq"
-    asks = plan, asked.question.passesl, written_slice(asked, report), batch, str(work.seq), "train"
+    asks = plan, asked.question.model, written_slice(asked, report), batch, str(work.seq), "train"
     return read_question(VerifyQuestion(*asks, stack=best.stack))
 
 
 def serving_question(asked: Any, report: Any) -> VerifyAsked:
     """A decode step of the first configuration of a `ServeReport`: one copy of the model, room for
     prompts and answers."""
-    check_named(asked.question.passesl, asked.question.on)
+    check_named(asked.question.model, asked.question.on)
     best, work = report.configs[0], report.workload
-    room, model = work.prompt + work.output, asked.question.passesl
+    room, model = work.prompt + work.output, asked.question.model
     where = asked.written_slice(best.copy_slice)
     return read_question(VerifyQuestion(best.plan, model, where, str(best.batch), str(room), "decode"))

@@ -20,7 +20,7 @@ def web():
     return ask
 
 
-@command(DoctorQuestion, SHELLS, "start/install", ("explain",))
+@command(DoctorQuestion, SHELLS, "start/install", ("explain",), tool=False)
 def doctor():
     """What is installed here: versions, extras, devices, caches, and what is missing for what.
 
