@@ -129,7 +129,7 @@ class StackExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dedup: bool = False
     """Whether a token goes only once to each chip (or node) that has several of its experts."""
     capacity: float = 0.0
-    """The room of an expert over its even share, beyond which tokens are dropped (0: none are)."""
+    """The expert capacity factor, beyond which tokens are dropped (0: none are)."""
     pads: bool = True
     """Whether an expert with a capacity always computes that many rows, in whole rows; otherwise those it has, up to
     that many."""

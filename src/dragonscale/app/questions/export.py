@@ -25,9 +25,9 @@ class ExportQuestion(Question):
     """Training: tokens of a sequence."""
     tokens: Text = shared.TOKENS.but()
     """Training: tokens of the whole run (15T)."""
-    prompt: Length = shared.PROMPT.but(default="")
+    prompt: Length = Length.of(shared.PROMPT, default="")
     """Serving: tokens of a prompt."""
-    output: Length = shared.OUTPUT.but(default="")
+    output: Length = Length.of(shared.OUTPUT, default="")
     """Serving: tokens of an answer."""
     rate: Text = shared.RATE.but()
     """Serving: requests that come (20/s)."""

@@ -42,7 +42,7 @@ class ModelsQuestion(Question):
     model: Thing = shared.MODEL.but(default="", value="NAME")
     """A preset (llama3-70b), org/name of the Hugging Face Hub, a config.json, a folder, a GGUF or TOML file. Without
     one: all presets."""
-    seq: Length = shared.SEQ.but(default="8192")
+    seq: Length = Length.of(shared.SEQ, default="8192")
     """Tokens of a sequence, for FLOPs and caches."""
     full: Switch = Switch()
     """Count the whole attention square, not its causal half."""

@@ -145,6 +145,13 @@ class Field(Generic[Given, Kept]):
         vars(other).update(changed, origin=self, owner=None)
         return other
 
+    @classmethod
+    def of(cls, field: "Field[Any, Any]", **changed: Any) -> Self:
+        """The same field read as this kind, some words changed: a `Length` where another question keeps the text."""
+        other: Any = field.but(**changed)
+        other.__class__ = cls
+        return other
+
     def taken(self, value: Any) -> Kept:
         """A value as the question keeps it; what cannot be one is refused in a sentence."""
         raise NotImplementedError

@@ -25,9 +25,9 @@ class RlQuestion(Question):
     prompts: Whole = shared.PROMPTS
     samples: Whole = Whole(16, "N", limits=(1, 100_000))
     """Answers to each prompt."""
-    prompt: flag.Length = shared.PROMPT.but(default="512")
+    prompt: flag.Length = flag.Length.of(shared.PROMPT, default="512")
     """Tokens of a prompt, on average."""
-    output: flag.Length = shared.OUTPUT.but(default="4k")
+    output: flag.Length = flag.Length.of(shared.OUTPUT, default="4k")
     """Tokens at which an answer is cut off."""
     mean_output: flag.Length = flag.Length("", "TOKENS")
     """Tokens of an answer on average; half of --output without it."""
@@ -64,7 +64,7 @@ class RlQuestion(Question):
     steps: Whole = shared.STEPS.but(limits=(1, 10_000))
     """Simulate the best way for so many steps, event by event: queue, staleness, failures; --timeline writes it."""
     seed: Whole = shared.SEED
-    mtbf: flag.Duration = shared.MTBF.but()
+    mtbf: flag.Duration = flag.Duration.of(shared.MTBF)
     """Time between failures of a replica of the engine in a simulated run; none fails without it."""
     engines: Text = Text("", "STEP:N,…", PLAN)
     """Replicas of the engine from a step of the simulated run on (50:12,100:8)."""

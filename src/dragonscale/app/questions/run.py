@@ -162,9 +162,9 @@ class RunRlQuestion(Question):
     """Prompts of a step, of random tokens."""
     samples: Whole = Whole(16, "N", limits=(2, 100_000))
     """Answers to each prompt."""
-    prompt: Length = shared.PROMPT.but(default="64")
+    prompt: Length = Length.of(shared.PROMPT, default="64")
     """Tokens of a prompt."""
-    output: Length = shared.OUTPUT.but(default="128")
+    output: Length = Length.of(shared.OUTPUT, default="128")
     """Tokens at which an answer is cut off."""
     steps: Whole = shared.STEPS.but(default=20, limits=(1, 1_000_000))
     updates: Whole = Whole(1, "N", limits=(1, 10_000))

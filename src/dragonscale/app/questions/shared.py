@@ -6,7 +6,7 @@ How an answer is given: the flags of all commands. They change what is printed a
 """
 
 from dragonscale.app.questions import flag
-from dragonscale.app.questions.flag import Duration, Length, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import Question, Real, Several, Switch, Text, Thing, Whole
 
 MODEL = Thing(value="MODEL", place=True, offers="models").named("model")
 """A preset (llama3-70b), org/name of the Hugging Face Hub, a config.json, a folder, a GGUF or TOML file."""
@@ -33,7 +33,7 @@ OWNED = Text("", "$/YEARS", flag.WHERE)
 30k/4,0.08/kWh,pue=1.2,busy=0.9."""
 BATCH = Text(value="TOKENS|SEQS")
 """Tokens of a step (4M), or sequences (512seq)."""
-SEQ = Length(value="TOKENS")
+SEQ = Text(value="TOKENS")
 """Tokens of a sequence (8192, 32k)."""
 TOKENS = Text("", "TOKENS")
 """Tokens of the whole run (15T), or 'chinchilla' for 20 a parameter."""
@@ -41,7 +41,7 @@ MEASURED = Text("", "STEP", flag.PLAN)
 """With --plan: what was measured of it, as a time (8.2s), an MFU (38%) or a rate (11k tok/s). Where did the rest go?"""
 LENGTHS = Text("", "FILE", offers="files")
 """How long sequences are: a file of lengths in tokens, one to a line, or how they vary."""
-MTBF = Duration("", "TIME", flag.RUN)
+MTBF = Text("", "TIME", flag.RUN)
 """Time between failures (3h)."""
 CAPACITY = Real(0.0)
 """Expert capacity factor: tokens beyond it are dropped (0: dropless)."""
@@ -90,9 +90,9 @@ FORCE = Switch(group=flag.SOFTWARE)
 
 PLAN = Thing("", "PLAN", flag.PLAN, offers="files")
 """A plan (tp8 pp4 dp16; fsdp=64,tensor=4,remat=block), a file of --save, or the config or command of other software."""
-PROMPT = Length("2048", "TOKENS")
+PROMPT = Text("2048", "TOKENS")
 """Prompt tokens (2048, 32k)."""
-OUTPUT = Length("512", "TOKENS")
+OUTPUT = Text("512", "TOKENS")
 """Output tokens (512)."""
 TTFT = Text("", "TIME")
 """The time to first token that must be met: 500ms on average, p95:1s by 95% of requests (p50, p90, p95, p99)."""

@@ -90,7 +90,7 @@ def lead_text(report: records.ServeReport) -> str:
 
 
 def frontier_table(frontier: Sequence[records.ConfigReport]) -> laid.Grid:
-    """Speed of a user against throughput of a chip: some of the configurations that none beats in both."""
+    """Tokens/s per user against tokens/s per chip: some of the configurations that none beats in both."""
     step = max((len(frontier) - 1) / (MOST_POINTS - 1), 1)
     places = sorted({round(number * step) for number in range(min(MOST_POINTS, len(frontier)))})
     shown = [frontier[min(place, len(frontier) - 1)] for place in places]

@@ -299,7 +299,7 @@ def _dropping(question: TrainQuestion, model: Transformer) -> str:
     if not question.capacity:
         return ""
     if not experts:
-        raise InputError(f"--capacity is the room of an expert, and {model.name} has no experts.")
+        raise InputError(f"--capacity is the experts' capacity factor, and {model.name} has no experts.")
     lost = dropped_share(question.skew, question.capacity)
     return (
         f"With a capacity of {question.capacity:g} and the busiest expert at {question.skew:g} times the mean "
@@ -357,7 +357,7 @@ def _check_words(question: TrainQuestion) -> None:
     if not 1 <= question.skew <= 1000:
         raise InputError(f"--skew is {question.skew}; it is the busiest expert's tokens over the mean, at least 1.")
     if question.capacity and not 0.1 <= question.capacity <= 1000:
-        said = "it is the room of an expert over its even share of tokens, such as 1.25, or 0 for no limit"
+        said = "it is the expert capacity factor, such as 1.25, or 0 for no limit"
         raise InputError(f"--capacity is {question.capacity}; {said}.")
     if question.dtype:
         dtype_bytes(question.dtype)

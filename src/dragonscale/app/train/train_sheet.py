@@ -48,7 +48,13 @@ def train_sheet(report: TrainReport, detail: bool) -> laid.Sheet:
     blocks += [details(report, first)] if detail else []
     blocks += [goodput_facts(report.goodput)] if detail and report.goodput else []
     blocks += [plans_table(report)] if len(report.plans) > 1 else []
-    more = [] if detail else [laid.Prose("--explain: the split in words, bounds, memory by part, every term, what was searched.", "dim")]
+    more = (
+        []
+        if detail
+        else [
+            laid.Prose("--explain: the split in words, bounds, memory by part, every term, what was searched.", "dim")
+        ]
+    )
     return laid.Sheet((*blocks, *more, *_after(report, detail)))
 
 

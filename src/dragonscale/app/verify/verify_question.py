@@ -185,7 +185,7 @@ def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tup
 
 
 def _capacity(table: dict[str, Any]) -> float:
-    """The room of an expert over its even share, where the file's `[run]` table says one."""
+    """The expert capacity factor, where the file's `[run]` table says one."""
     value = table.get("run", {}).get("capacity", 0)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1000:
         raise InputError(f"In [run] capacity is {shorten(value)}; write a number from 0 to 1000.")
