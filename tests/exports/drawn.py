@@ -118,6 +118,7 @@ def training_runs(target: Target, seed: int, tries: int) -> Iterator[TrainingRun
             continue
         words = {word: draw.choice(getattr(row, word)) for word in WORDS}
         words["remat"] = {"modules": "none", "block:N": "block:3"}.get(words["remat"], words["remat"])
+        words["offload"] = words["offload"].replace(":N", ":3")
         words["layout"] = "even" if words["layout"] == "by stage" else words["layout"]
         virtual = draw.choice((2, 4)) if words["schedule"] == "interleaved" and pipe > 1 else 1
         plan = Plan(

@@ -62,7 +62,7 @@ def test_a_plan_file_says_what_is_run(tmp_path: Path) -> None:
         ({"learning_rate": -1}, "In [run] learning_rate is -1; write a number from 0 to 1000."),
         ({"learning_rate": True}, "In [run] learning_rate is True"),
         ({"data": 5}, "In [run] data is 5; write a file of tokens, or a list of them."),
-        ({"dtype": "fp8"}, "does not train in fp8, only in bf16, fp32"),
+        ({"dtype": "fp16"}, "does not train in fp16, only in bf16, fp32, fp8"),
         ({"tokens": "int8"}, "There is no type of tokens 'int8'"),
     ],
 )
@@ -84,7 +84,7 @@ def test_wrong_settings_are_refused(changes: dict[str, Any], words: str, tmp_pat
             "Sequences of 128 tokens do not divide over context=3 and tensor=1; make them a multiple of 3.",
         ),
         ("tensor = 2", 'remat = "offload"', "cannot run remat=offload"),
-        ("tensor = 2", 'dtype = "fp8"', "take dtype=bf16"),
+        ("tensor = 2", 'dtype = "fp16"', "take dtype=bf16"),
     ],
 )
 def test_wrong_plan_files_are_refused(old: str, new: str, words: str, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_every_use_case_is_a_class_with_a_source_and_agents_are_as_long_as_measu
         ({"classes": "chat,rate=8/s", "use_case": "chat"}, "give one of them"),
         ({"use_case": "chatt", "users": 10}, "chat"),
         ({"users": 10, "rate": "4/s"}, "--use-case"),
-        ({"classes": "chat,rate=8/s,turns=0.5"}, "1 turn or more"),
+        ({"classes": "chat,rate=8/s,turns=0.5"}, "turns of the class chat is 0.5; a session has at least 1"),
     ],
 )
 def test_what_cannot_be_is_refused(words: dict, told: str) -> None:

@@ -72,7 +72,7 @@ def test_an_answer_says_which_and_what_the_other_would_change(capsys: pytest.Cap
     assert one["gradients"] == f"{told}, {there}"
     assert "in bf16, as in published benchmarks; --numerics production: in fp32" in other["gradients"]
     assert "% slower" in other["gradients"]
-    assert main(["train", *JOB, *given]) == 0
+    assert main(["train", *JOB, *given, "--explain"]) == 0
     assert "added and reduced in fp32" in capsys.readouterr().out
 
 

@@ -42,6 +42,7 @@ ENTRIES = (*WORDS, "lora_rank", "skew", "plan", "run")
 _STEPS = ("data", "steps", "batch", "seq", "learning_rate", "warmup", "final", "weight_decay", "clip", "seed")
 RUN = (*_STEPS, "checkpoints", "every", "keep", "metrics", "dtype", "tokens", "capacity", "weights")
 RUN += ("tokenizer", "eval_data", "eval_every", "eval_batches", "save_weights", "tensorboard", "wandb", "lora_alpha")
+RUN += ("mask_documents", "balance")
 """The names of a `[run]` table."""
 
 

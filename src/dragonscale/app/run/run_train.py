@@ -170,7 +170,6 @@ def prepare_jax(cpu: int) -> bool:
     talk."""
     if cpu and not 1 <= cpu <= 4096:
         raise InputError(f"--cpu is {cpu}; write a number of virtual devices from 1 to 4096.")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the runtime's own remarks on start-up
     # Of a GPU's memory JAX takes three quarters unless it is told; plans fill up to 92%.
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")
     import jax

@@ -106,7 +106,6 @@ class WorkerLoop:
 
 def main(descriptor: int, build: Build | None = None) -> int:
     """Load, compile, serve; `build` makes the engine of an order, if it is not to be that of a model."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the runtime's own remarks on start-up
     for one in (signal.SIGINT, signal.SIGTERM):  # the front drains when a terminal or a supervisor signals both
         signal.signal(one, signal.SIG_IGN)
     pipe, folder, parent = Connection(descriptor), "", os.getppid()
