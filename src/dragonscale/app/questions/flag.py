@@ -177,8 +177,9 @@ class Text(Field[str | float | None, str]):
             raise self._refused(value, f"text or a number ({self.about})")
         if isinstance(value, float) and math.isfinite(value) and value == int(value):
             value = int(value)
-        base = self.base if not isinstance(value, str | None) else ""
-        return "" if value is None else f"{value}{base}"
+        if isinstance(value, str | None):
+            return str(value or "")
+        return f"{value}{self.base}"
 
 
 class Amount(str):
