@@ -15,12 +15,14 @@ K1, B = 1.2, 0.75
 TITLE, HEADING = 8.0, 3.0
 """How much more a word of the title or of a heading counts; a reference lists every word and counts less."""
 REFERENCE = 0.4
-EMPTY = set("a an the is are of on in to for with and or my i do does how what it that not who when".split())
 
 
 def words(text: str) -> list[str]:
     """Words without endings, as search engines stem them."""
     return [re.sub(r"(ies|ing|ed|es|s)$", "", one) or one for one in re.findall(r"[a-z0-9]+", text.lower())]
+
+
+EMPTY = {*words("a an the is are of on in to for with and or my i do does how what it that not who when")}
 
 
 @cache

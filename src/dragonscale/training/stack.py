@@ -3,7 +3,7 @@
 Programs that compute the same thing (Megatron, MaxText, torchtitan, our own) differ in a few switches. These are the
 only part of an expectation that is not measured on kernels. There is one set for each stack, declared with its reasons
 in `stacks.toml`, and the same for every run of that stack. `dragonscale` is our own JAX program: its ledger is what XLA
-compiles. A stack may also be a file (`mine.toml`, as `dscale calibrate --whole-steps` writes it): a table `[stack]` with the
+compiles. A stack may also be a file (`mine.toml`, by `dscale calibrate --whole-steps`): a table `[stack]` with the
 `base` that it starts from and the switches that differ.
 """
 

@@ -1,5 +1,5 @@
-"""The answer to `dscale calibrate --whole-steps`: whole steps of our own program timed, the constants of its stack and engine
-settled.
+"""The answer to `dscale calibrate --whole-steps`: whole steps of our program timed, its stack and engine settled
+from them.
 
 The answer to `dscale calibrate`: measure, fit, write; or check; or only list what would be measured.
 """

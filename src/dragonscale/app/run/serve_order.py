@@ -209,7 +209,7 @@ def _weights(question: RunServeQuestion, named: str) -> str:
     folder = question.load_weights or own
     if not folder:
         raise InputError(
-            f"Say where the weights of {shorten(named)} are: --load-weights FOLDER of its .safetensors files; or --random."
+            f"Say where the weights of {shorten(named)} are: --load-weights FOLDER of .safetensors files; or --random."
         )
     trained = glob.glob(os.path.join(glob.escape(folder), "[0-9]*", "state"))  # checkpoints of `dscale run train`
     if not trained and not _own_weights(folder):

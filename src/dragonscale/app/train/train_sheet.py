@@ -49,11 +49,7 @@ def train_sheet(report: TrainReport, detail: bool) -> laid.Sheet:
     blocks += [goodput_facts(report.goodput)] if detail and report.goodput else []
     blocks += [plans_table(report)] if len(report.plans) > 1 else []
     more = (
-        []
-        if detail
-        else [
-            laid.Prose("--explain: the split in words, bounds, memory by part, every term, what was searched.", "dim")
-        ]
+        [] if detail else [laid.Prose("--explain: the split in words, bounds, memory, every term, the search.", "dim")]
     )
     return laid.Sheet((*blocks, *more, *_after(report, detail)))
 
@@ -259,7 +255,7 @@ def time_stack(first: PlanReport, detail: bool) -> laid.StackedBar:
         note = f"+{amount(hidden, 's')} overlapped" if hidden > SEEN * total else ""
         parts.append(laid.BarPart(row.name, row.exposed_s, amount(row.exposed_s, "s"), note))
     legend = "list" if detail else "line"
-    return laid.StackedBar("time", folded(parts, "s", 8 if detail else 5), total, amount(first.step_s, "s"), legend)
+    return laid.StackedBar("time", folded(parts, "s"), total, amount(first.step_s, "s"), legend)
 
 
 def memory_stack(first: PlanReport, detail: bool) -> laid.StackedBar:
