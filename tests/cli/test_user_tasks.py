@@ -20,7 +20,10 @@ def lacks(task: dict[str, Any], code: int, text: str) -> str:
     return "; ".join(f"no {word!r}" for word in task["words"] if not re.search(word, text))
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task["asked"])
+@pytest.mark.parametrize(
+    "task",
+    [pytest.param(one, id=one["asked"], marks=[pytest.mark.slow] * one.get("slow", False)) for one in TASKS],
+)
 def test_the_first_command_answers(task: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     code = main(shlex.split(task["command"]))
     shown = capsys.readouterr()

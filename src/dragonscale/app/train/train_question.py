@@ -71,6 +71,8 @@ def filled(question: Any) -> tuple[Any, list[str]]:
     question, packed = with_lengths(question)
     question, usual = usual_step(question)
     notes += [*packed, *usual]
+    if question.largest == "batch" and not written(question.batch):
+        question = replace(question, batch="1seq")  # the search begins there
     for name, what in _ASK.items():
         if not written(getattr(question, name)):
             raise InputError(f"The question lacks {what}; give it, or a --plan file that says it.")
