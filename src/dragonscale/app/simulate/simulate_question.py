@@ -88,7 +88,7 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     named_on = question.on or saved.slice
     if len(parts := written(named_on).split(",")) > 1:
         raise InputError(
-            f"--on is {shorten(named_on)}, which is several slices; a simulated fleet is of one slice, so ask for each: "
+            f"--on is {shorten(named_on)}, several slices; a simulated fleet is of one slice, so ask for each: "
             f"--on {parts[0].strip()}."
         )
     on = asked_chips(named_on, *changes)
