@@ -1,7 +1,7 @@
 """What `dscale simulate` and `ds.simulate` can be asked."""
 
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import PLAN, SHOW, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import PLAN, Question, Real, Several, Switch, Text, Thing, Whole
 
 
 class TrafficQuestion(Question):
@@ -19,7 +19,7 @@ class SimulateQuestion(Question):
     plan that `dscale serve --save` wrote."""
     on: Thing = shared.ON.but(default="", needed=True)
     """The slice of one replica (h100:8, v5e:4x4)."""
-    replicas: Whole = Whole(None, "N", PLAN, limits=(0, 10_000))
+    replicas: Whole = shared.REPLICAS.but(limits=(0, 10_000))
     """How many of them (1)."""
     rate: Text = shared.RATE
     clients: Whole = Whole(None, "N", limits=(1, 1_000_000))
@@ -31,8 +31,13 @@ class SimulateQuestion(Question):
     prompt: Text = shared.PROMPT.but(default="")
     """Prompt tokens, on average (2048)."""
     output: Text = shared.OUTPUT.but(default="")
+<<<<<<< HEAD
     """Output tokens, on average (256); 0: prompts alone, for embeddings and scores."""
     lengths: Text = Text("", "KIND", offers=("fixed", "uniform", "varied", "lognormal"))
+=======
+    """Output tokens, on average (256)."""
+    lengths: Text = shared.LENGTHS.but(value="KIND", offers=("fixed", "uniform", "varied", "lognormal"))
+>>>>>>> wt2-words
     """varied (outputs from half to one and a half; the default), uniform (prompts too), fixed or lognormal."""
     cv: Real = Real(1.0, "X", limits=(0.0, 100.0))
     """Coefficient of variation of lognormal lengths."""
@@ -52,7 +57,7 @@ class SimulateQuestion(Question):
     traffic` writes it."""
     classes: Several = Several("", "NAME,KEY=VALUE", dash="--class")
     """A class in words: chat,rate=8/s,turns=3,ttft=p95:500ms; may be repeated."""
-    use_case: Text = Text("", "NAME", offers=("chat", "rag", "code", "agent", "summarise", "batch"))
+    use_case: Text = shared.USE_CASE.but()
     """Lengths, sessions, requests of a user and targets of a use case, with --users or --rate; other flags change
     them."""
     users: Whole = Whole(None, "N", limits=(1, 1_000_000_000))
@@ -80,7 +85,7 @@ class SimulateQuestion(Question):
     """Disaggregate: prefill on replicas of their own, of this slice."""
     prefill_plan: Thing = shared.SERVE_PLAN.but()
     """Their sharding and formats."""
-    prefill_replicas: Whole = Whole(None, "N", PLAN, limits=(1, 10_000))
+    prefill_replicas: Whole = shared.PREFILL_REPLICAS.but(limits=(1, 10_000))
     """How many of them (1)."""
     pool: Several = Several("", "SLICE,KEY=VALUE|FILE", PLAN)
     """More replicas, of other chips, plans, engines or models: h200:4,replicas=2,plan=tp4,upto=8k,classes=chat+rag; may
@@ -94,7 +99,7 @@ class SimulateQuestion(Question):
     """The same of the replicas that prefill."""
     fail: Text = Text("", "REPLICA@TIME", PLAN)
     """Replicas that die: 3@100s+60s, several with commas; mtbf=4h,down=10min by chance; notice=30s before."""
-    queue_limit: Whole = Whole(0, "N", PLAN, limits=(0, 100_000_000))
+    queue_limit: Whole = shared.QUEUE_LIMIT.but(limits=(0, 100_000_000))
     """Requests that may queue; others are refused (0: no limit)."""
     host_cache: Text = Text("", "BYTES", PLAN)
     """Where prefixes are kept that fall out of HBM: 500GB of a replica's host memory,
@@ -110,13 +115,12 @@ class SimulateQuestion(Question):
     """Speculate: tokens drafted at a time."""
     draft: Thing = shared.DRAFT
     force: Switch = shared.FORCE
-    capacity: Switch = Switch(default=None, group=SHOW, also=("--max-rate",))
+    max_rate: Switch = shared.MAX_RATE.but(default=None)
     """Find by running the largest rate that holds and the replicas for the asked one; without it, where this run
     does not hold."""
     warmup: Real = Real(0.1, "PART", limits=(0.0, 0.9))
     """The share of requests at the start that is not measured, or more of them while the fleet fills."""
-    seed: Whole = Whole(0, "N", limits=(0, 2**32))
-    """The same seed gives the same run."""
+    seed: Whole = shared.SEED
     set: Several = shared.SET
     profile: Text = shared.PROFILE
     assume: Several = shared.ASSUME

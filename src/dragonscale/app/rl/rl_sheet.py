@@ -56,8 +56,6 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
             f"{amount(best.step_s, 's')} expected ({band}), {best.tokens_per_s_per_chip:,.0f} tokens/s/chip",
             "key",
         ),
-        ("error", _error()),
-        ("phases", told),
         (
             "memory",
             f"trainer {amount(best.train_hbm_bytes, 'bytes')} of {amount(best.hbm_limit_bytes, 'bytes')}"
@@ -69,7 +67,9 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
         ("bound by", bound, "key"),
         ("would help", helps) if helps else None,
         ("others", slower) if slower else None,
+        ("phases", told),
         ("simulated", _simulated(report.run), "key") if report.run else None,
+        ("error", _error()),
     )
 
 

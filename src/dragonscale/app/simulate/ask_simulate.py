@@ -78,21 +78,21 @@ def next_command(report: records.SimulateReport) -> tuple[str, str]:
             have = [pool.replicas for pool in report.fleet]
             fewer = found.replicas is not None and found.replicas + found.prefill_replicas < sum(have)
             return (_changed(question, found), "Next, the smaller fleet:") if fewer else ("", "")
-        return command_of(replace(question, capacity=True)), "Next, the largest rate that it holds:"
+        return command_of(replace(question, max_rate=True)), "Next, the largest rate that it holds:"
     if found is None or not found.change or question.trace:
         return "", ""
     return _changed(question, found), "Next, the fleet that would hold:"
 
 
 def _changed(question: SimulateQuestion, found: records.CapacityReport) -> str:
-    return command_of(replace(question, capacity=None, **found.change))
+    return command_of(replace(question, max_rate=None, **found.change))
 
 
 def command_of(question: SimulateQuestion) -> str:
     """The command that asks a question.
 
-    >>> command_of(SimulateQuestion("llama3-8b", on="h100:1", rate="4/s", capacity=True))
-    'dscale simulate llama3-8b --on h100:1 --rate 4/s --capacity'
+    >>> command_of(SimulateQuestion("llama3-8b", on="h100:1", rate="4/s", max_rate=True))
+    'dscale simulate llama3-8b --on h100:1 --rate 4/s --max-rate'
     """
     words = ["dscale simulate"]
     for field in fields_of(SimulateQuestion):
@@ -128,8 +128,8 @@ def run_simulation(
 
 def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bool:
     """Whether to look for what would hold."""
-    if asked.question.capacity is not None:
-        return asked.question.capacity
+    if asked.question.max_rate is not None:
+        return asked.question.max_rate
     if not result.outcome.finished:
         return False
     return load.grows or bool(missed_targets(result, asked.targets, asked.class_targets))

@@ -138,7 +138,7 @@ class Trials:
 
     def confirm(self, change: dict[str, Any]) -> Trial:
         """The command with a change, run exactly as it is printed."""
-        asked = read_question(replace(_original(self.asked), capacity=None, **change))
+        asked = read_question(replace(_original(self.asked), max_rate=None, **change))
         return self._judge(asked.fleet, self.rate, asked.traffic.source, asked.options)
 
     def judge(self, fleet: Fleet, rate: float, requests: int) -> Trial:

@@ -363,7 +363,7 @@ def stack_text(
 ) -> str:
     """The file. `where` says what it was measured with; `tpu` are the base's switches for TPUs, by table, where the
     chip is one."""
-    head = f"# Written by `dscale calibrate --stack` on {date}, {where}. Take it with --stack FILE and --engine FILE."
+    head = f"# Written by `dscale calibrate --whole-steps` on {date}, {where}. Take it by --stack FILE, --engine FILE."
     why = f"Our own JAX program, its constants settled on whole steps: {where}, {date}."
     parts = [head]
     for table, base, record, free, whats in (
