@@ -200,13 +200,9 @@ def _rows(path: Source, kind: str) -> Iterator[SimulatedRequest]:
             if not tokens or not output:
                 continue
             start = time if start is None else start
-<<<<<<< HEAD
             session = _session(blocks[: tokens // size], ends, number) if blocks else -1
-            yield SimulatedRequest(number, time - start, tokens, output, blocks, size if blocks else 0, session=session)
-=======
             since = time - start + 0.0  # -0.0 is written as 0
-            yield SimulatedRequest(number, since, tokens, output, blocks, size if blocks else 0)
->>>>>>> wt2-robust
+            yield SimulatedRequest(number, since, tokens, output, blocks, size if blocks else 0, session=session)
             number += 1
     if not number:
         raise InputError(f"The trace {shorten(path.name, 120)} has no request in it that has a prompt and an output.")

@@ -31,13 +31,8 @@ class SimulateQuestion(Question):
     prompt: Text = shared.PROMPT.but(default="")
     """Prompt tokens, on average (2048)."""
     output: Text = shared.OUTPUT.but(default="")
-<<<<<<< HEAD
     """Output tokens, on average (256); 0: prompts alone, for embeddings and scores."""
-    lengths: Text = Text("", "KIND", offers=("fixed", "uniform", "varied", "lognormal"))
-=======
-    """Output tokens, on average (256)."""
     lengths: Text = shared.LENGTHS.but(value="KIND", offers=("fixed", "uniform", "varied", "lognormal"))
->>>>>>> wt2-words
     """varied (outputs from half to one and a half; the default), uniform (prompts too), fixed or lognormal."""
     cv: Real = Real(1.0, "X", limits=(0.0, 100.0))
     """Coefficient of variation of lognormal lengths."""
