@@ -121,7 +121,7 @@ def run_simulation(
     found = None
     if load is not None and _wanted(asked, result, load):
         found = find_capacity(asked, result, load, searching)
-    elif asked.deadline_s and asked.question.capacity is not False:
+    elif asked.deadline_s and asked.question.max_rate is not False:
         found = find_by_deadline(asked, result)
     return _report(asked, result, load, found).came_of(result), result
 
