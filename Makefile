@@ -104,6 +104,7 @@ refits: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/basedpyright && $(BIN)/lint-imports
+	$(BIN)/python -m tools.lint_page
 
 format: $(READY)
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .

@@ -2,20 +2,25 @@
 
 The SimPy model drives the same step times with the same scheduler, one process per replica and one event per iteration,
 as a careful person would write it in an afternoon; that its latencies agree with ours is checked before its time
-counts. `python -m benchmarks.simulation` or `python benchmarks/simulation.py`.
+counts. `python -m benchmarks.simulation` or `python benchmarks/simulation.py`; with `--day` a day of a million requests
+over a hundred replicas.
 """
 
 import resource
+import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.table import StepTimes
 from dragonscale.simulation import (
+    Diurnal,
     Fixed,
     Fleet,
     LinearTimes,
+    Lognormal,
     OpenLoop,
     Poisson,
     Pool,
@@ -26,6 +31,7 @@ from dragonscale.simulation import (
     simulate,
 )
 from dragonscale.simulation.deployed import pool_for
+from dragonscale.simulation.fleet import DAY_S
 
 LINEAR = LinearTimes(0.018, 2e-5, 1.2e-8, 6e-5)
 """About a 70B model on eight chips: 18 ms for the weights, 16k prompt tokens a second."""
@@ -137,7 +143,33 @@ def against_simpy(rate: float, output: int, requests: int = 2000) -> None:
     )
 
 
+def day(requests: int = 1_000_000, replicas: int = 100) -> None:
+    """A day's traffic, with its swing, over a large fleet, by every router that looks at replicas."""
+    pool = pool_for(deploy("llama3-8b", "h100:1", "tensor=1", "vllm"), 16_384, replicas)
+    rate = Diurnal(requests / DAY_S, 0.5, DAY_S)
+    load = OpenLoop(rate, requests, Lognormal(1500, 1.0, 30_000), Lognormal(200, 1.0, 4000))
+    print(f"a day of {requests:,} requests over {replicas} replicas; one core", flush=True)
+    for router in ("round_robin", "least_loaded", "session_sticky"):
+        start = time.process_time()
+        result = simulate(Fleet(replace(pool, router=router)), load, PLAIN, _progress(requests))
+        seconds = time.process_time() - start
+        done = result.outcome.finished
+        print(f"  {router:<14} {seconds:5.0f} CPU-s, {done:,} finished, peak memory {megabytes():.0f} MB", flush=True)
+
+
+def _progress(requests: int) -> Callable[[int], None]:
+    """A bar on the terminal."""
+
+    def told(done: int) -> None:
+        print(f"\r  {done / requests:4.0%}\r", end="", file=sys.stderr, flush=True)
+
+    return told
+
+
 def main() -> None:
+    if "--day" in sys.argv:
+        day()
+        return
     timed(fleet(1), traffic(2.0, 500))
     print(f"requests of {PROMPT} + {OUTPUT} tokens; linear step times unless said; one core")
     pool = pool_for(

@@ -35,7 +35,7 @@ from tools.release_contents import (
 from tools.software import python_for
 
 ROOT = Path(__file__).parents[1]
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 JOBS = (
     "dscale train llama3-70b --on h100:512 --batch 4Mi --seq 8192 --tokens 15T --top 1",
     "dscale serve llama3-70b --on h100:8 --ttft 2s --tpot 40ms",

@@ -3,8 +3,9 @@
     python -m tools.finish_site site
 
 A chart's colours are meanings, so its dark twin is the same picture with each light colour exchanged for the dark one
-of its meaning. Twins are made for the site alone; the repository keeps the light ones. Notebooks and the like, which
-lie beside docs/, are copied to where the pages' links lead.
+of its meaning. Twins are made for the site alone; the repository keeps the light ones. Some pictures become cards whose
+slider moves (`tools/static_edition/cards.toml`). Notebooks and the like, which lie beside docs/, are copied to where
+the pages' links lead.
 """
 
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from dragonscale.sheets.charts.theme import DARK, LIGHT, TINTS
 from tools.check_site import SitePage, target_of
+from tools.static_edition.cards import finished
 
 ROOT = Path(__file__).parents[1]
 
@@ -85,7 +87,9 @@ def main(folder: str) -> None:
     for page in _pages(site):
         text = page.read_text(encoding="utf-8")
         if "#only-light" not in text:
-            page.write_text(both(text), encoding="utf-8")
+            inside = page.parent.relative_to(site)
+            source = "index.md" if page.parent == site else f"{inside.as_posix()}.md"
+            page.write_text(finished(both(text), source, "../" * len(inside.parts)), encoding="utf-8")
     copy_linked(site)
 
 

@@ -151,7 +151,7 @@ def _start(asked: argparse.Namespace, out: Path) -> tuple[subprocess.Popen[bytes
         "--record",
         str(out / "record.jsonl"),
     ]
-    command += ["--log", "5s", *(["--on", asked.on] if asked.on else []), *asked.more.split()]
+    command += ["--log-every", "5s", *(["--on", asked.on] if asked.on else []), *asked.more.split()]
     log, answer = (out / "server.log").open("wb"), (out / "server.json").open("wb")
     server = subprocess.Popen(command, stdout=answer, stderr=log)
     until = time.monotonic() + asked.start

@@ -6,7 +6,7 @@ from dragonscale.app.questions.flag import GROUPS, Field, Several
 from dragonscale.app.questions.shared import ALWAYS
 from dragonscale.faces.cli.help import ENDING
 from dragonscale.faces.cli.table import COMMANDS
-from dragonscale.faces.command import FACTS, PHYSICS, PLANNING, PROOF, Command
+from dragonscale.faces.command import KINDS, Command
 from dragonscale.faces.commands import FAMILIES
 
 HEAD = """# The commands
@@ -26,7 +26,7 @@ NEXT = """## Next
 def cli_reference() -> str:
     """The page: a list of the commands by what they are for, then each of them."""
     parts, listed = [HEAD], []
-    for group in (PLANNING, PHYSICS, FACTS, PROOF):
+    for group in KINDS:
         rows = [command for command in COMMANDS.values() if command.group == group]
         listed += rows
         if rows:

@@ -68,7 +68,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     traffic = planning.traffic.function
     collective = physics.collective.function
     estimate = physics.estimate.function
-    hlo = physics.hlo.function
+    hlo = proof.hlo.function
     learn = physics.learn.function
     roofline = physics.roofline.function
     shard = physics.shard.function

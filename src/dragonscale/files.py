@@ -144,7 +144,7 @@ def _replace(target: str, content: bytes, before: os.stat_result | None) -> None
     # Made with the usual permissions, less those that the user's umask takes away.
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        if before is not None:
+        if before is not None and hasattr(os, "fchmod"):  # not on Windows before Python 3.13
             os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
             with contextlib.suppress(OSError):  # only root may give a file away
                 os.fchown(descriptor, before.st_uid, before.st_gid)

@@ -1,15 +1,19 @@
 """Files and folders that belong to one process at a time.
 
 A lock is the kernel's (`flock`), so it goes with its process however that ends: nothing stale is left behind by a
-kill or a power cut. Where a file system has no locks, nothing is locked and nobody is refused.
+kill or a power cut. Where a file system or a system has no such locks, nothing is locked and nobody is refused.
 """
 
 import contextlib
 import errno
-import fcntl
 import os
 import platform
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 NAME = ".dscale.lock"
 """The file in a folder that stands for all of it; it stays there, and only its lock says anything."""
@@ -23,11 +27,19 @@ class HeldError(Exception):
 
 def lock(descriptor: int) -> bool:
     """Take an open file until it is closed; False if another has it."""
+    if fcntl is None:
+        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno in _WITHOUT
     return True
+
+
+def wait_for(descriptor: int) -> None:
+    """Take an open file until it is closed, waiting while another has it."""
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def lock_folder(folder: Path) -> int:

@@ -13,7 +13,7 @@ from dragonscale.app.questions.flag import FILES, fields_of
 from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
 from dragonscale.faces.cli.mcp.results import LARGEST, shortened, structured_result
-from dragonscale.faces.cli.mcp.tools import COMMON, known_lists, tools
+from dragonscale.faces.cli.mcp.tools import COMMON, RECORD, known_lists, tools
 from dragonscale.faces.cli.table import COMMANDS
 
 SRC = str(Path(ds.__file__).parents[1])
@@ -45,8 +45,8 @@ def test_a_schema_says_what_the_question_takes(name: str) -> None:
     tool = tools()[name]
     schema = tool.schema()
     own = {field.name: field for field in fields_of(tool.command.question)}
-    assert set(schema["properties"]) == {one for one in own if own[one].group != FILES} | {"explain", "whole"}
-    assert not {"explain", "whole"} & set(own), "a field would be hidden by a parameter of every tool"
+    assert set(schema["properties"]) == {one for one in own if own[one].group != FILES} | {"explain", "record", "whole"}
+    assert not {"explain", "record", "whole"} & set(own), "a field would be hidden by a parameter of every tool"
     assert schema.get("required", []) == [one for one, field in own.items() if field.required]
     assert all(part["description"] for part in schema["properties"].values())
     json.dumps(schema)
@@ -89,8 +89,9 @@ def session() -> dict[str, Any]:
             found["initialize"] = await client.initialize()
             found["tools"] = (await client.list_tools()).tools
             for name, tool, given in (
-                ("train", "train", TRAIN),
-                ("serve", "serve", SERVE),
+                ("train", "train", TRAIN | {RECORD: True}),
+                ("short", "train", TRAIN),
+                ("serve", "serve", SERVE | {RECORD: True}),
                 ("export", "export", EXPORT),
                 ("wrong chip", "train", {**TRAIN, "on": "h10:8"}),
                 ("wrong name", "train", {**TRAIN, "bach": 4}),
@@ -126,9 +127,17 @@ def test_a_call_answers_as_the_library_does(session: dict[str, Any]) -> None:
     assert session["serve"].structured_content["configs"][0]["tpot_s"] > 0
 
 
+def test_a_text_is_enough_unless_the_record_is_asked_for(session: dict[str, Any]) -> None:
+    assert session["short"].structured_content is None
+    assert session["short"].content[0].text == session["train"].content[0].text
+    assert len(session["short"].content[0].text) < 4000
+    assert "exit_code" not in session["short"].content[0].text
+
+
 def test_an_export_gives_its_files_as_text(session: dict[str, Any]) -> None:
-    files = session["export"].structured_content["files"]
-    assert "--tensor-parallel-size 2" in files["vllm.sh"].replace("=", " ")
+    text = session["export"].content[0].text
+    assert text.startswith("#!/usr/bin/env bash")
+    assert "--tensor-parallel-size 2" in text
     assert not Path("vllm.sh").exists()
 
 
@@ -152,7 +161,7 @@ def test_what_is_wrong_is_a_sentence(session: dict[str, Any], name: str, sentenc
 
 def test_what_does_not_fit_is_an_answer(session: dict[str, Any]) -> None:
     assert not session["infeasible"].is_error
-    assert session["infeasible"].structured_content["exit_code"] == 3
+    assert session["infeasible"].content[0].text.rstrip().endswith("exit_code 3: infeasible.")
     assert not session["last"].is_error
 
 

@@ -49,12 +49,12 @@ def test_a_question_is_a_frozen_value() -> None:
 
 def test_amounts_are_read_by_their_field_and_refused_in_its_name() -> None:
     listener = Listener()
-    order = RunServeQuestion("tp1", length="32k", grace="2min", log="")
+    order = RunServeQuestion("tp1", length="32k", grace="2min", log_every="")
     assert (order.length.tokens(listener), order.grace.read()) == (32768, 120.0)
     assert listener.notes == ["32k is read as 32,768 tokens."]
-    assert order.log.read(math.inf) == math.inf
-    with pytest.raises(InputError, match="--log"):
-        order.log.read()
+    assert order.log_every.read(math.inf) == math.inf
+    with pytest.raises(InputError, match="--log-every"):
+        order.log_every.read()
     with pytest.raises(InputError, match="--grace"):
         RunServeQuestion("tp1", grace="soon").grace.read()
 

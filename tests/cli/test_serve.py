@@ -252,7 +252,7 @@ WRONG = {
     "unknown engine": ([*ASKED, "--engine", "vlm"], "did you mean 'vllm'"),
     "unknown dtype": ([*ASKED, "--dtype", "fp9"], "There is no dtype"),
     "no kernels": ([*ASKED, "--weights", "bf16", "--compute", "fp8"], "no kernels known"),
-    "unknown spread": ([*ASKED, "--spread", "thin"], "There is no spread"),
+    "unknown spread": ([*ASKED, "--kv-split", "thin"], "way to split the KV cache"),
     "empty batch": ([*ASKED, "--batch", "0"], "at least one sequence"),
     "all cached": ([*ASKED, "--cached", "1"], "below 1"),
     "certain": ([*ASKED, "--speculate", "1.5"], "probability"),

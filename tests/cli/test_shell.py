@@ -12,6 +12,7 @@ from dragonscale.app.questions.flag import GROUPS, Thing
 from dragonscale.faces.cli import main
 from dragonscale.faces.cli.help import command_help, overview
 from dragonscale.faces.cli.table import COMMANDS
+from dragonscale.faces.commands import BESIDE
 
 ASKED = ["train", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "8192", "--plan", "fsdp8", "--alone"]
 
@@ -46,10 +47,14 @@ def test_help_has_real_types_groups_and_examples_that_parse(name: str) -> None:
         read_arguments(command.fields(), rest, name)
 
 
+MOST_COMMANDS = 25
+
+
 def test_the_overview_names_every_command() -> None:
     text = overview(80, colour=False)
     for name in COMMANDS:
-        assert re.search(rf"^  {name.split()[0]}\b", text, re.M), name
+        assert re.search(rf"`{name}`" if name in BESIDE else rf"^  {name.split()[0]}\b", text, re.M), name
+    assert len(re.findall(r"^  \w", text, re.M)) <= MOST_COMMANDS
     assert max(map(len, text.split("\n"))) <= 80
 
 

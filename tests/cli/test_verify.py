@@ -176,7 +176,7 @@ def asked(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> Request:
 
 def test_flags_become_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     request = asked(
-        *ASKED[1:], "--mode", "full", "--option", "xla_a=1", "--option", "xla_b=two", monkeypatch=monkeypatch
+        *ASKED[1:], "--passes", "full", "--option", "xla_a=1", "--option", "xla_b=two", monkeypatch=monkeypatch
     )
     assert request == Request(
         "train", "llama3-8b", "h100:8", "fsdp=8,remat=block", 16, 8192, "full", options={"xla_a": "1", "xla_b": "two"}
@@ -233,10 +233,10 @@ WRONG = {
     "no such plan": (["verify", "fsdb=8", *ASKED[2:]], "did you mean 'fsdp'"),
     "no such file": (["verify", "nowhere.toml", *ASKED[2:]], "cannot be read"),
     "no such program": ([*ASKED, "--program", "traning"], "did you mean 'train'"),
-    "no such mode": ([*ASKED, "--mode", "quick"], "There is no mode 'quick'"),
+    "no such mode": ([*ASKED, "--passes", "quick"], "There is no kind of passes called 'quick'"),
     "no unit of time": ([*ASKED, "--timeout", "900"], "has no unit"),
     "no time at all": ([*ASKED, "--timeout", "0s"], "one second"),
-    "no memory": ([*ASKED, "--memory", "1kB"], "100 MB"),
+    "no memory": ([*ASKED, "--memory-limit", "1kB"], "100 MB"),
     "half an option": ([*ASKED, "--option", "xla_a"], "name=value"),
     "not a page": ([*ASKED, "--html", "report.txt"], "should end in .html"),
     "serving plan for training": (

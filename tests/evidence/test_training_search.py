@@ -59,7 +59,7 @@ def replace_row(run, times: float):
 def test_the_command(tmp_path, capsys):
     file = write_rows(tmp_path / "one.csv", [by_id("training")["TR-DGXC-004"] | {"source": "my cluster"}])
     asked = ["validate", "training", str(file), "--stack", "megatron-core"]
-    assert main([*asked, "--search", "--jobs", "1", "--json"]) == 0
+    assert main([*asked, "--search", "--limit", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found["searched"]) >= {"jobs", "median_ratio", "p10_ratio", "simple"}
     assert found["band"]["nominal"] == 0.8

@@ -97,6 +97,26 @@ def test_what_ranks_do_around_the_stages_is_explained_and_what_stages_do_is_not(
         assert line.line.verdict == verdict
 
 
+def test_nothing_is_explained_by_stages_where_there_are_none() -> None:
+    plain = msgspec.structs.replace(exchange("shard_map/head/psum", 1e9), axes=("fsdp",))
+    (line,) = axis_lines([], [plain])
+    assert line.line.verdict == "differs"
+
+
+def test_sums_over_a_whole_torus_are_planned_along_one_row_after_the_other() -> None:
+    """As many bytes as one scatter sends, 3/4 and then 1/4 of 3/4 of what there is; GPUs have one scatter."""
+    tpus, gpus = (
+        plan_of(Request("train", "llama3.2-1b", on, "fsdp=16,remat=block", 16, 2048)) for on in ("v6e:4x4", "h100:16")
+    )
+    scattered = [[each for each in one.moves if each.kind == "reduce_scatter"] for one in (tpus, gpus)]
+    assert len(scattered[0]) == 2 * len(scattered[1])
+    for (first, second), once in zip(
+        zip(scattered[0][::2], scattered[0][1::2], strict=True), scattered[1], strict=True
+    ):
+        assert first.wire_bytes == 4 * second.wire_bytes
+        assert first.wire_bytes + second.wire_bytes == pytest.approx(once.wire_bytes)
+
+
 def test_what_our_own_program_does_not_run_is_said_before_anything_is_compiled() -> None:
     with pytest.raises(InputError, match=r"cannot run context_by=ring with a pipeline.*take context_by=gather"):
         plan_of(msgspec.structs.replace(PIPED, plan="pipe=2,fsdp=2,context=2,context_by=ring"))

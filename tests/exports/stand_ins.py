@@ -32,6 +32,8 @@ PROGRAMS = (
     "llama-server",
     "ray",
     "aiperf",
+    "uv",
+    "trl",
 )
 RECORD = """#!/bin/sh
 { printf '%s\\0' $# "${0##*/}" "$@"; env -0; } > "$RECORD/$$"

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -70,7 +71,10 @@ def test_every_name_is_the_frameworks_own(name):
     target = target_of(name)
     for section, rows in target.sections.items():
         for key in rows:
-            assert section == "launch" or target.table().known(key) is not None, key
+            owner = (
+                key.rpartition(".")[0] if ".override_optimizer_" in key else key
+            )  # a table of whatever the optimizer takes
+            assert section == "launch" or target.table().known(owner) is not None, key
 
 
 def test_a_flag_that_was_edited_counts():
@@ -118,9 +122,10 @@ python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_s
 def test_a_published_command_is_judged():
     found = read_rl(PUBLISHED, Given(slice="h100")).file
     assert (found.model, found.slice, found.prompts, found.samples, found.updates) == ("qwen3-8b", "h100:8", 1024, 5, 4)
-    assert (str(found.train), found.trainer, found.mode) == ("fsdp=8,remat=block", "hf-fsdp", "colocated")
+    assert (str(found.train), found.trainer) == ("fsdp=8,microbatch=32,remat=block", "hf-fsdp")
+    assert found.mode == "colocated"
     answer = ds.rl(plan=PUBLISHED, on="h100", mean_output=300)
-    assert answer.plans[0].train == "fsdp=8,remat=block"
+    assert answer.plans[0].train == "fsdp=8,microbatch=32,remat=block"
     assert (answer.prompts, answer.mean_output) == (1024, 300)
 
 
@@ -132,3 +137,56 @@ def test_a_recommended_way_is_exported_and_judged_alike(tmp_path):
     assert again.plans[0] == best.plans[0]
     with pytest.raises(InputError, match="export is written for"):
         ds.rl("qwen2.5-1.5b", to="axolotl", **asked)
+
+
+def test_what_is_not_said_is_the_frameworks_own() -> None:
+    """verl answers each prompt once and by PPO, and Megatron's optimizer may work in the host's memory."""
+    text = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B data.train_batch_size=512"
+    text += " +actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload=True"
+    found = read_rl(text, Given(slice="h100:8"))
+    assert (found.file.algorithm, found.file.samples, found.file.prompt, found.file.output) == ("ppo", 1, 512, 512)
+    assert (found.file.train.offload, found.unknown) == ("optimizer", ())
+    slime = "python3 train.py --hf-checkpoint Qwen/Qwen3-8B --rollout-batch-size 32 --colocate --optimizer-cpu-offload"
+    assert read_rl(slime, Given(slice="h100:8")).file.train.offload == "optimizer"
+
+
+def test_lengths_that_are_whole_leave_room_for_a_prompt() -> None:
+    text = "python3 -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path Qwen/Qwen3-8B --data.max_len 2048"
+    found = read_rl(f"{text} --train.colocate_all --actor.num_gpus_per_node 8", Given(slice="h100:16"))
+    assert (found.file.prompt, found.file.output, found.file.slice) == (512, 1536, "h100:8")
+    assert [note.partition(":")[0] for note in found.notes] == [
+        "Prompt and answer have 2,048 tokens together",
+        "It is for h100",
+    ]
+
+
+def test_a_config_has_its_defaults_and_references(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("grpo: {num_prompts_per_step: 8}\npolicy: {train_micro_batch_size: 2}\n")
+    own = "defaults: base.yaml\ngrpo: {num_generations_per_prompt: 4}\npolicy:\n  model_name: Qwen/Qwen3-8B\n"
+    own += "  max_total_sequence_length: 4096\n  generation: {max_new_tokens: '${policy.max_total_sequence_length}'}\n"
+    own += "cluster: {gpus_per_node: 8, num_nodes: 1}\n"
+    (tmp_path / "run.yaml").write_text(own)
+    found = read_rl(str(tmp_path / "run.yaml"), Given(slice="h100"))
+    assert (found.file.prompts, found.file.samples, found.file.output) == (8, 4, 3584)
+    assert found.file.train.microbatch == 2
+    assert read_rl(own, Given(slice="h100")).notes[0].startswith("Its defaults, base.yaml, are not here")
+
+
+def test_trls_file_is_read_as_its_command() -> None:
+    text = "model_name_or_path: Qwen/Qwen3-8B\nnum_generations: 16\nper_device_train_batch_size: 16\n"
+    found = read_rl(text + "gradient_accumulation_steps: 4\nmax_completion_length: 1024\n", Given(slice="h100:8")).file
+    assert (found.stack, found.prompts, found.samples, found.output, found.updates) == ("trl", 32, 16, 1024, 1)
+
+
+def test_sequences_count_where_tokens_do_not() -> None:
+    text = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B data.train_batch_size=512"
+    text += (
+        " actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 actor_rollout_ref.actor.ppo_max_token_len_per_gpu=2048"
+    )
+    assert read_rl(text, Given(slice="h100:8")).file.train.microbatch == 4
+    assert (
+        read_rl(f"{text} actor_rollout_ref.actor.use_dynamic_bsz=True", Given(slice="h100:8")).file.train.microbatch
+        == 2
+    )
+    (note,) = read_rl(f"{text} actor_rollout_ref.model.lora_rank=64", Given(slice="h100:8")).notes
+    assert note.startswith("actor_rollout_ref.model.lora_rank trains adapters alone")

@@ -30,7 +30,7 @@ ASKED: dict[str, tuple[Callable[[], Any], list[str]]] = {
     ),
     "send": (
         lambda: ds.collective("send", "9MB", on="v5e:4x4", from_chip="0,0", to_chip="3,3"),
-        ["collective", "send", "9MB", "--on", "v5e:4x4", "--from", "0,0", "--to", "3,3"],
+        ["collective", "send", "9MB", "--on", "v5e:4x4", "--from-chip", "0,0", "--to-chip", "3,3"],
     ),
     "calc": (lambda: ds.calc("16GB / v5e.hbm_bandwidth", to="ms"), ["calc", "16GB / v5e.hbm_bandwidth", "--to", "ms"]),
     "calc parts": (
@@ -90,7 +90,7 @@ def test_an_explanation_has_numbers_beside_the_words() -> None:
     ("ask", "said"),
     [
         (lambda: ds.explain("trian", "dp"), "train"),
-        (lambda: ds.roofline("2e12FLOP", on=5), "--on"),
+        (lambda: ds.roofline("2e12FLOP", on=5), "on="),
         (lambda: ds.shard("A[I_X] -> A[I]", mesh=["X", 4]), "mesh"),
         (lambda: ds.roofline("bf16[B,8] @ bf16[8,8]", on="v5e", sizes={"Q": 4}), "Q"),
     ],

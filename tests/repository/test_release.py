@@ -1,11 +1,12 @@
 """The check of a release: its judgements on names, sizes and text; the real build is slow."""
 
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tools.check_release import ROOT, Checked, check_archives, check_words, main
+from tools.check_release import PYTHONS, ROOT, Checked, check_archives, check_words, main, version
 from tools.docs_links import anchors, broken_links, is_local, links
 from tools.release_contents import LARGEST_FILE, LICENCES, changelog_faults, sdist_faults, unreleased, wheel_faults
 
@@ -88,3 +89,22 @@ def test_wheel_and_sdist_are_built_whole(tmp_path: Path) -> None:
     found = list(check_archives(tmp_path))
     assert [one.name for one in found] == ["wheel", "sdist"]
     assert [one.faults for one in found] == [(), ()]
+
+
+def test_one_version_is_told_everywhere() -> None:
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\d[\d.]*) — (\S+)", changes, re.M)
+    assert newest is not None
+    assert newest[1] == version()
+    assert f"version: {newest[1]}\n" in cited
+    assert f"date-released: {newest[2]}\n" in cited
+    assert f"Python {PYTHONS[0]} to {PYTHONS[-1]}" in (ROOT / "docs/start/install.md").read_text(encoding="utf-8")
+
+
+def test_the_files_of_a_project_are_there() -> None:
+    for name in ("SECURITY.md", "CITATION.cff", "LICENSE", "CONTRIBUTING.md", "docs/data-governance.md"):
+        assert (ROOT / name).stat().st_size > 500, name
+    images = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert all(f"AS {target}" in images for target in ("web", "engine"))
+    assert all(word in (ROOT / "README.md").read_text(encoding="utf-8") for word in ("uvx ", "pipx ", "dscale doctor"))

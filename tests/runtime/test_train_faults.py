@@ -218,7 +218,7 @@ def test_what_cannot_be_run_is_said_in_a_sentence(home: Path, capsys: pytest.Cap
 @pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = arguments(home, "nan", learning_rate=1000, every=1, steps=60)
-    code, said = answer(capsys, [*words, "--warmup", "1"])
+    code, said = answer(capsys, [*words, "--warmup-steps", "1"])
     assert code == 3, said
     assert " of step " in said
     assert "Take a lower learning rate" in said

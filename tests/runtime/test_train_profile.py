@@ -39,7 +39,7 @@ def run(folder: Path, *more: Any) -> int:
 
 def test_steps_are_recorded_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, trace, to = tmp_path / "run.html", tmp_path / "run.json.gz", tmp_path / "recorded"
-    asked = ("--steps", 4, "--profile", 2, "--profile-to", to, "--html", page, "--timeline", trace, "--json")
+    asked = ("--steps", 4, "--profile-steps", 2, "--profile-to", to, "--html", page, "--timeline", trace, "--json")
     assert run(tmp_path, *asked) == 0
     told = capsys.readouterr()
     profile = json.loads(told.out)["profile"]
@@ -56,7 +56,7 @@ def test_steps_are_recorded_and_read(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_too_few_steps_to_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tmp_path, "--steps", 4, "--profile", 3) == 2
+    assert run(tmp_path, "--steps", 4, "--profile-steps", 3) == 2
     assert "give --steps 5 or more" in capsys.readouterr().err
     assert run(tmp_path, "--steps", 4, "--profile-to", "x") == 2
-    assert "--profile 3" in capsys.readouterr().err
+    assert "--profile-steps 3" in capsys.readouterr().err

@@ -4,10 +4,14 @@ Step times and arrivals are multiples of a power of two, so sums of them are exa
 the last bit.
 """
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from dragonscale.simulation import (
     Autoscale,
+    Brought,
+    CacheTier,
     ClosedLoop,
     Failure,
     Faults,
@@ -23,9 +27,16 @@ from dragonscale.simulation import (
     SimulationOptions,
     Uniform,
 )
+from dragonscale.simulation.fleet import ROUTERS
 from dragonscale.simulation.loop import Simulation
 from dragonscale.simulation.sessions import Mixed, TrafficClass
 
+TIERS = (
+    (),
+    (CacheTier(64, 1024.0),),
+    (CacheTier(32, 1024.0), CacheTier(96, 256.0), CacheTier(200, 128.0, shared=True)),
+    (CacheTier(64, 128.0, shared=True),),
+)
 EXACT = LinearTimes(2.0**-6, 2.0**-12, 2.0**-18, 2.0**-11, 2.0**-9, 2.0**-10)
 
 
@@ -85,20 +96,25 @@ def pools(draw, scheduler=engines):
         kv_tokens=draw(st.integers(40, 400)),
         scheduler=draw(scheduler),
         replicas=draw(st.integers(1, 3)),
-        router=draw(st.sampled_from(["round_robin", "least_loaded", "prefix_affinity", "slo_aware"])),
+        router=draw(st.sampled_from(ROUTERS)),
         share_prefixes=share,
-        host_tokens=draw(st.sampled_from([0, 64])) if share else 0,
-        host_tokens_per_s=1024.0,
+        tiers=draw(st.sampled_from(TIERS)) if share else (),
         autoscale=draw(autoscale),
+        image_s=draw(st.sampled_from([0.0, 0.125])),
+        adapters=draw(st.sampled_from([0, 0, 1, 2])),
+        adapter_s=0.25,
     )
 
 
 @st.composite
 def fleets(draw, scheduler=engines):
-    """One pool or two, with failures."""
+    """One pool, a pool that prefills beside it, or another for longer requests or a class; with failures."""
     pool = draw(pools(scheduler))
-    prefill = None
-    if pool.scheduler.kind != "static" and draw(st.booleans()):
+    prefill, others = None, ()
+    if draw(st.sampled_from([False, False, True])):
+        others = (draw(pools(scheduler)),)
+        pool = replace(pool, upto=draw(st.sampled_from([0, 60])), kinds=draw(st.sampled_from([(), (0,)])))
+    elif pool.scheduler.kind != "static" and draw(st.booleans()):
         fitting = engines.filter(lambda each: each.kind != "static")
         prefill = draw(pools(fitting))
     failures = []
@@ -113,7 +129,7 @@ def fleets(draw, scheduler=engines):
         st.none() | st.builds(Faults, st.sampled_from([1.0, 4.0]), st.just(0.5), st.sampled_from([0.0, 0.25]))
     )
     overhead, limit = draw(st.sampled_from([0.0, 2.0**-5])), draw(st.sampled_from([None, None, 4]))
-    return Fleet(pool, prefill, tuple(failures), overhead, limit, faults=faults)
+    return Fleet(pool, prefill, tuple(failures), overhead, limit, faults=faults, others=others)
 
 
 @st.composite
@@ -126,10 +142,12 @@ def open_traffic(draw):
         group = draw(st.integers(0, 3))
         count = -(-tokens // 16)
         blocks = tuple(group * 1000 + i for i in range(count)) if group else ()
-        requests.append(SimulatedRequest(number, time / 1024, tokens, output, blocks, 16 if blocks else 0))
+        more = 0, 0, draw(st.integers(-1, 1)), draw(st.integers(-1, 3)), draw(st.integers(0, 2))
+        requests.append(SimulatedRequest(number, time / 1024, tokens, output, blocks, 16 if blocks else 0, *more))
     return replay(requests)
 
 
+BROUGHT = st.just(Brought()) | st.just(Brought(Prefixes(4, 1, 0.8), 1))
 closed_traffic = st.builds(
     ClosedLoop,
     clients=st.integers(1, 8),
@@ -139,6 +157,7 @@ closed_traffic = st.builds(
     think_s=st.sampled_from([0.0, 0.125]),
     ramp_s=st.sampled_from([0.0, 1.0]),
     prefixes=st.none() | st.just(Prefixes(3, 40, 0.7)),
+    brought=BROUGHT,
 )
 kinds = st.builds(
     TrafficClass,
@@ -153,5 +172,6 @@ kinds = st.builds(
     prefixes=st.none() | st.just(Prefixes(3, 70, 0.7)),
     priority=st.integers(0, 2),
     most=st.just(200),
+    brought=BROUGHT,
 )
 mixed_traffic = st.builds(Mixed, st.tuples(kinds, kinds), st.integers(0, 40))

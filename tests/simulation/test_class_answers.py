@@ -15,7 +15,7 @@ from dragonscale.app.simulate.simulate_sheet import simulate_sheet
 from dragonscale.errors import InputError
 from dragonscale.simulation import Mixed
 
-ONE = SimulateQuestion("llama3.1-8b", on="h100:1", requests="1500", engine="generic", capacity=False)
+ONE = SimulateQuestion("llama3.1-8b", on="h100:1", requests="1500", engine="generic", max_rate=False)
 TWO = "chat,rate=8/s,think=2s,input_price=0.2,output_price=0.6,agent,rate=6/s,priority=1,pause=1s,ttft=p95:20ms"
 
 
@@ -67,7 +67,7 @@ def test_what_holds_is_found_for_classes_too(monkeypatch: pytest.MonkeyPatch) ->
     for name, value in (("FEWEST", 300), ("MOST_RUNS", 6), ("TURNS", 2), ("MORE_RUNS", 2)):
         monkeypatch.setattr(capacity, name, value)
     words = "chat,rate=60/s,turns=1,output=64,prefixes=,lengths=fixed,tpot=p95:9ms,batch,rate=6/s,output=64"
-    found = asked(replace(ONE, classes=words, requests="600", capacity=True)).capacity
+    found = asked(replace(ONE, classes=words, requests="600", max_rate=True)).capacity
     assert found is not None
     assert found.requests_per_s is not None
     assert found.requests_per_s < 66

@@ -7,10 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragonscale.simulation import ClosedLoop, Failure, Fleet, Pool, Prefixes, Scheduler, SimulationOptions, Uniform
+from dragonscale.simulation import (
+    Brought,
+    ClosedLoop,
+    Failure,
+    Fleet,
+    Pool,
+    Prefixes,
+    Scheduler,
+    SimulationOptions,
+    Uniform,
+)
+from dragonscale.simulation.fleet import ROUTERS
 from dragonscale.simulation.loop import NO_REPLICA, Simulation
 from tests.simulation.fleets import (
     EXACT,
+    TIERS,
     closed_traffic,
     finished_run,
     fleets,
@@ -27,15 +39,17 @@ def check_books(run: Simulation) -> None:
     tally = run.tally
     assert run.outstanding == 0
     assert tally.arrived == tally.finished + sum(tally.refused.values())
-    assert not run.serve.parked
-    assert not run.front.parked
+    assert not any(group.parked for group in run.groups)
     for _, replica in run.places:
         pages = replica.pages
         assert (pages.private, pages.shared) == (0, 0)
         assert pages.idle_pages == sum(pages.idle.values()) <= pages.capacity
         assert set(pages.refs) == set(pages.idle)
         assert not any(pages.refs.values())
-        assert pages.host_pages == sum(pages.host.values()) <= pages.host_capacity
+        for tier in pages.tiers:
+            assert tier.pages == sum(tier.blocks.values()) <= tier.capacity
+        assert not pages.adapters.users
+        assert len(pages.adapters.idle) <= pages.adapters.slots
         assert replica.load == len(replica.sending) == 0
         assert (replica.unprefilled, replica.batch.offset, replica.batch.pace) == (0, 0, 0)
     served = tally.served or ()
@@ -133,13 +147,17 @@ def crowded(seed: int) -> tuple[Fleet, ClosedLoop]:
         dice.randint(260, 700),
         scheduler,
         replicas=dice.randint(1, 3),
-        router=dice.choice(["round_robin", "least_loaded", "prefix_affinity", "slo_aware"]),
+        router=dice.choice(ROUTERS),
         share_prefixes=dice.random() < 0.5,
-        host_tokens=dice.choice([0, 300]),
+        tiers=dice.choice(TIERS),
+        adapters=dice.choice([0, 2]),
+        adapter_s=0.125,
     )
     failures = (Failure(0, dice.randint(1000, 6000) / 1024, 1.0),)
     prefixes = dice.choice([None, Prefixes(4, 64)])
-    return Fleet(pool, None, failures), ClosedLoop(30, 90, Uniform(1, 150), Uniform(1, 100), prefixes=prefixes)
+    return Fleet(pool, None, failures), ClosedLoop(
+        30, 90, Uniform(1, 150), Uniform(1, 100), prefixes=prefixes, brought=Brought(Prefixes(3, 1), 0)
+    )
 
 
 def test_under_pressure_nothing_leaks_and_leaping_changes_nothing() -> None:

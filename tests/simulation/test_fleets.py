@@ -10,6 +10,7 @@ from dragonscale.errors import InputError
 from dragonscale.simulation import (
     AtOnce,
     Autoscale,
+    CacheTier,
     ClosedLoop,
     Diurnal,
     Failure,
@@ -86,7 +87,7 @@ def test_a_prefix_is_lost_from_its_end() -> None:
 def test_the_host_keeps_what_falls_out() -> None:
     order = [1, 2, 1, 3, 1, 2]
     calls = [SimulatedRequest(n, 10.0 * n, 65, 1, (block,), 64) for n, block in enumerate(order)]
-    pool = Pool(TIMES, 160, share_prefixes=True, host_tokens=1000, host_tokens_per_s=16.0)
+    pool = Pool(TIMES, 160, share_prefixes=True, tiers=(CacheTier(1000, 16.0),))
     result = simulate(Fleet(pool), replay(calls), SimulationOptions(keep=True))
     assert [each.cached_tokens for each in result.served] == [0, 0, 64, 0, 64, 64]
     assert result.served[-1].ttft_s == pytest.approx(4.0)  # 64 tokens at 16 a second

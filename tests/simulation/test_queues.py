@@ -62,6 +62,19 @@ def test_one_server_with_constant_service_waits_as_m_d_1(load: float) -> None:
     assert result.latency["e2e_s"].mean.value == pytest.approx(wait.value + 1)
 
 
+@pytest.mark.parametrize(("spread", "requests"), [(0.5, 20_000), pytest.param(1.0, 80_000, marks=pytest.mark.slow)])
+def test_one_server_with_any_service_waits_as_pollaczek_and_khinchine_say(spread: float, requests: int) -> None:
+    """M/G/1: rate * E[S^2] / 2 / (1 - load), where a prompt takes as long as it is."""
+    prompts = Lognormal(1000, spread, 100_000)
+    drawn = prompts.draw(numpy.random.default_rng(5))
+    service = numpy.array([next(drawn) for _ in range(100_000)]) / 1000
+    rate = 0.6 / service.mean()
+    server = Fleet(Pool(LinearTimes(0.0, prompt_s=1e-3), 200_000, Scheduler("continuous", sequences=1)))
+    result = simulate(server, OpenLoop(Poisson(rate), requests, prompts, Fixed(1)))
+    theory = rate * (service**2).mean() / 2 / (1 - rate * service.mean())
+    assert result.latency["queue_s"].mean.value == pytest.approx(theory, rel=0.08)
+
+
 @pytest.mark.parametrize(("servers", "load"), [(1, 0.6), (4, 0.8), pytest.param(16, 0.9, marks=pytest.mark.slow)])
 def test_slots_with_exponential_service_wait_as_m_m_c(servers: int, load: float) -> None:
     """Slots of a batch whose steps take the same time whatever is in them are servers with one queue."""

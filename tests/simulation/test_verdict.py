@@ -88,7 +88,7 @@ def test_a_trace_is_tried_at_other_speeds(tmp_path: Path) -> None:
     assert report.load is not None
     assert report.load.grows
     speed = float(report.advice.split("--speed ")[1].split(")")[0])
-    loads = [asked(replace(question, speed=part * speed, capacity=False)).load for part in (0.95, 1.05)]
+    loads = [asked(replace(question, speed=part * speed, max_rate=False)).load for part in (0.95, 1.05)]
     assert [load.grows for load in loads if load is not None] == [False, True]
 
 
@@ -107,7 +107,7 @@ def test_an_autoscaled_fleet_that_keeps_up_is_not_overloaded() -> None:
 
 def test_the_target_that_is_missed_most_is_named() -> None:
     for ttft, tpot, worst in (("150ms", "2ms", "TPOT"), ("20ms", "20ms", "TTFT")):
-        report = asked(replace(ONE, rate="4/s", requests="1000", ttft=ttft, tpot=tpot, capacity=False))
+        report = asked(replace(ONE, rate="4/s", requests="1000", ttft=ttft, tpot=tpot, max_rate=False))
         ratios = report.target_ratios
         assert report.meets_slo is False
         assert report.bound_by == worst
@@ -128,7 +128,7 @@ def test_a_target_is_met_where_enough_requests_meet_it() -> None:
 
 def test_each_target_has_its_own_statistic_and_a_request_is_good_if_it_meets_all() -> None:
     more = {"ttft": "mean:1s", "tpot": "p50:1s", "itl": "p99:30ms", "e2e": "1s"}
-    report = asked(replace(ONE, rate="4/s", requests="1000", **more, capacity=False, percentile=90))
+    report = asked(replace(ONE, rate="4/s", requests="1000", **more, max_rate=False, percentile=90))
     assert report.statistics == {"ttft_s": "mean", "tpot_s": "p50", "itl_s": "p99", "e2e_s": "p90"}
     assert report.slo == {"ttft_s": 1.0, "tpot_s": 1.0, "itl_s": 0.03, "e2e_s": 1.0}
     for name, at in report.statistics.items():
@@ -144,17 +144,17 @@ def test_each_target_has_its_own_statistic_and_a_request_is_good_if_it_meets_all
 
 
 def test_a_mean_may_meet_what_a_percentile_misses() -> None:
-    found = asked(replace(ONE, rate="4/s", requests="1000", capacity=False))
+    found = asked(replace(ONE, rate="4/s", requests="1000", max_rate=False))
     between = render((found.latency["ttft_s"].mean + found.latency["ttft_s"].p95) / 2, "s")
     judged = [
-        asked(replace(ONE, rate="4/s", requests="1000", capacity=False, ttft=ttft, percentile=percentile)).meets_slo
+        asked(replace(ONE, rate="4/s", requests="1000", max_rate=False, ttft=ttft, percentile=percentile)).meets_slo
         for ttft, percentile in ((between, None), (f"p95:{between}", None), (between, 95), (f"mean:{between}", 95))
     ]
     assert judged == [True, False, False, True]
 
 
 def test_an_autoscaled_fleet_begins_with_its_least_and_names_its_startup() -> None:
-    more = {"rate": "80/s", "requests": "4000", "ttft": "200ms", "capacity": False}
+    more = {"rate": "80/s", "requests": "4000", "ttft": "200ms", "max_rate": False}
     report = asked(replace(ONE, **more, autoscale="3..8,target=4,startup=20s"))
     assert (report.fleet[0].replicas, report.fleet[0].most_replicas) == (3, 8)
     assert report.meets_slo is False
@@ -184,7 +184,7 @@ def test_targets_are_met_at_the_largest_rate_and_not_above() -> None:
     assert found.percentile == 99
     assert found.good_share is not None
     assert found.good_share >= 0.98
-    one = replace(question, capacity=False)
+    one = replace(question, max_rate=False)
     met = [asked(replace(one, rate=f"{part * found.requests_per_s}/s")).meets_slo for part in (0.9, 1.1)]
     assert met == [True, False]
     assert asked(replace(one, rate="30/s", replicas=found.replicas)).meets_slo is True
@@ -200,7 +200,7 @@ def test_a_target_that_lone_requests_miss_is_missed_at_any_rate() -> None:
 def test_a_fleet_with_room_says_how_much_only_when_asked() -> None:
     quiet = asked(replace(ONE, rate="4/s", requests="1000"))
     assert quiet.capacity is None
-    found = asked(replace(ONE, rate="4/s", requests="1000", capacity=True)).capacity
+    found = asked(replace(ONE, rate="4/s", requests="1000", max_rate=True)).capacity
     assert found is not None
     assert found.requests_per_s is not None
     assert found.requests_per_s > 10
@@ -225,7 +225,7 @@ def test_the_backlog_grows_where_more_comes_than_is_served(part: float) -> None:
 
 def test_fewer_replicas_are_found_where_fewer_hold() -> None:
     question = SimulateQuestion(
-        "llama3.1-8b", on="h100:1", replicas=4, rate="8/s", requests="2000", engine="generic", capacity=True
+        "llama3.1-8b", on="h100:1", replicas=4, rate="8/s", requests="2000", engine="generic", max_rate=True
     )
     report = asked(question)
     assert report.capacity is not None
@@ -247,7 +247,7 @@ def changed(question: SimulateQuestion, monkeypatch: pytest.MonkeyPatch) -> tupl
     change = report.capacity.change
     for name, value in change.items():
         assert f"--{name.replace('_', '-')} {value}" in report.advice
-    assert holds(asked(replace(question, **change, capacity=False))), report.advice
+    assert holds(asked(replace(question, **change, max_rate=False))), report.advice
     return report, change
 
 
@@ -267,7 +267,7 @@ def test_only_the_pool_that_is_short_grows(replicas: int, prefills: int, monkeyp
 def test_the_pool_that_requests_queue_for_is_named() -> None:
     """A prefill pool whose iterations take what there is may never rest and have room; one that is short has the queue.
     How busy it is counts until the last prompt, not while the last requests decode."""
-    free = replace(POOLS, ttft="", tpot="", requests="600", capacity=False, output="400")
+    free = replace(POOLS, ttft="", tpot="", requests="600", max_rate=False, output="400")
     few = asked(replace(free, rate="60/s", replicas=4, prefill_replicas=1))
     places = asked(replace(free, rate="60/s", replicas=1, prefill_replicas=4, max_seqs=64))
     assert (few.bound_by, places.bound_by) == ("the prefill pool", "places in batches")

@@ -9,6 +9,7 @@ import pytest
 
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.simulate import capacity
+from dragonscale.app.simulate.ask_simulate import run_simulation
 from dragonscale.app.simulate.simulate_question import read_question
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, LinearTimes, Pool, Scheduler, SimulationOptions, simulate
 
@@ -135,3 +136,22 @@ def test_a_request_is_good_that_meets_every_target() -> None:
     for ttft, tpot, good in ((1.0, 1.0, 1.0), (1.0, 1e-6, 0.0), (1e-6, 1.0, 0.0)):
         result = simulate(Fleet(pool), source, SimulationOptions(ttft_s=ttft, tpot_s=tpot))
         assert result.throughput.good_share == good
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"rate": "60/s", "ttft": "p95:300ms", "tpot": "p95:25ms"},
+        {"rate": "30/s", "prompt": "1024", "ttft": "p95:500ms", "tpot": "40ms"},
+        {"classes": "chat,rate=40/s,rag,rate=4/s"},
+    ],
+)
+def test_the_change_that_is_told_holds_with_other_random_numbers(words: dict) -> None:
+    question = SimulateQuestion("llama3-8b", on="h100:1", requests="3000", **words)
+    report = run_simulation(read_question(question))[0]
+    assert report.meets_slo is False
+    assert report.capacity is not None
+    changed = replace(question, capacity=False, **report.capacity.change)
+    for seed in range(1, 6):
+        assert run_simulation(read_question(replace(changed, seed=seed)))[0].meets_slo

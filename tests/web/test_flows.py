@@ -218,6 +218,11 @@ def test_what_went_wrong_has_a_way_on(page: Any, page_address: str) -> None:
     judged = page.locator("dialog h3", has_text="Judged")
     until(page, "the judgement", lambda: judged.count() == 1)
     assert "prompts of 1024 and outputs of 512 tokens" in judged.inner_text()
+    page.locator("dialog .figures .num-why").first.click()
+    drawer = page.locator("dialog.dialog-drawer")
+    until(page, "the derivation of a judged number", lambda: drawer.locator(".why-number").count() == 1)
+    page.keyboard.press("Escape")
+    until(page, "the dialog under it", lambda: drawer.count() == 0 and judged.count() == 1)
     page.keyboard.press("Escape")
 
 

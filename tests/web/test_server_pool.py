@@ -279,6 +279,17 @@ def test_a_curve_behind_the_page_gives_way_to_its_asker_and_begins_anew(pool: Wo
     done(pool, curves[0])
 
 
+def test_a_curve_that_gave_way_to_another_tab_does_not_begin_before_it(pool: WorkerPool) -> None:
+    curves = [asked(pool, "1", BEHIND), asked(pool, "2", BEHIND)]
+    asked(pool, "3")  # it has more under way than the others
+    search = asked(pool, "3", SLOW)
+    gave_way = [one for one in curves if one.gave_way_at is not None]
+    assert len(gave_way) == 1
+    gave_way[0].worker.heard(b"e[]")
+    assert worker_of(pool, search) is not None
+    assert worker_of(pool, gave_way[0]) is None
+
+
 def test_a_slow_panel_is_behind_unless_all_are_asked() -> None:
     from dragonscale.web.server.lanes import lane_of
 

@@ -89,7 +89,7 @@ def test_what_does_not_hold_is_told_without_looking_for_what_would() -> None:
 
 @pytest.mark.slow
 def test_what_would_hold_is_found() -> None:
-    slow = {**FLEET, "replicas": "1", "rate": "30/s", "tpot": "8ms", "requests": "60", "capacity": True}
+    slow = {**FLEET, "replicas": "1", "rate": "30/s", "tpot": "8ms", "requests": "60", "max_rate": True}
     found = asked(slow, ["answer"])[0]["answer"]
     assert "requests/s at most" in found["capacity"]
     assert int(found["next"]["fields"]["replicas"]) > 1, "the next question is the fleet that would hold"
@@ -136,12 +136,12 @@ def test_a_dropped_trace_is_replayed() -> None:
 
 
 def test_a_command_line_is_fields() -> None:
-    line = "dscale simulate llama3-8b --on h100:1 --rate 4/s --prefixes '1x100' --capacity"
+    line = "dscale simulate llama3-8b --on h100:1 --rate 4/s --prefixes '1x100' --max-rate"
     assert fields_of_command(line) == {
         "model": "llama3-8b",
         "on": "h100:1",
         "rate": "4/s",
         "prefixes": "1x100",
-        "capacity": True,
+        "max_rate": True,
     }
     assert fields_of_command("") == {}

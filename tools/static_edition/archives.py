@@ -113,6 +113,10 @@ def module_name(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+_INSTALLED = (".pyenv/versions/3.12.*/bin/python3.12", ".local/share/uv/python/cpython-3.12*/bin/python3.12")
+"""Where pyenv and uv keep the versions of Python that are not on the PATH."""
+
+
 @functools.cache
 def _compiler() -> Callable[[Mapping[str, bytes]], Files] | None:
     """What compiles modules for Pyodide's Python: all releases of 3.12 have the same bytecode."""
@@ -121,6 +125,7 @@ def _compiler() -> Callable[[Mapping[str, bytes]], Files] | None:
         os.environ.get("PYTHON312", "python3.12"),
         "/usr/bin/python3.12",
         "/usr/local/bin/python3.12",
+        *(str(path) for place in _INSTALLED for path in sorted(Path.home().glob(place))),
     ):
         path = shutil.which(name)
         told = path and subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout

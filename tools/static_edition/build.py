@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dragonscale.errors import InputError
 from dragonscale.web.answers import answer
-from dragonscale.web.page_bundle import bundled
+from dragonscale.web.page_bundle import bundled, script
 from tools.static_edition.archives import (
     Files,
     licence_text,
@@ -29,7 +29,9 @@ from tools.static_edition.archives import (
     yaml_files,
     zip_files,
 )
+from tools.static_edition.cards import card_data, cards
 from tools.static_edition.first_answers import FILE, text
+from tools.static_edition.links import card_link, link_files
 from tools.static_edition.parts import HERE, fetch, parts
 
 ROOT = HERE.parents[1]
@@ -163,6 +165,27 @@ def page_files() -> Files:
     return files | bundled(files) | {"js/worker.js": (HERE / "worker.js").read_bytes()}
 
 
+def card_files(page: Files) -> Files:
+    """The cards that docs and course show: one page for all, the answers at the stops of each, the theme's colours."""
+    index = re.sub(
+        r"<(meta property|script)[^>]*>(</script>)?|<body>.*</body>",
+        "",
+        page["index.html"].decode(),
+        flags=re.DOTALL,
+    )
+    body = '<body class="live-page"><div id="app"></div><script type="module" src="js/card.js"></script></body>'
+    modules = {name: data.decode() for name, data in page.items() if name.endswith(".js")}
+    return (
+        {
+            "card.html": index.replace("</html>", f"{body}\n</html>").encode(),
+            "js/card.js": f"{script(modules, 'js/live_card.js')}\n".encode(),
+            "cards/colours.json": json.dumps(json.loads(catalogue())["colours"]).encode(),
+        }
+        | {f"cards/{card.name}.json": card_data(card) for card in cards()}
+        | link_files({one.name: card_link(one) for one in cards()})
+    )
+
+
 def licences() -> bytes:
     """Every part with its licence; what is compiled into Python is Python's and Pyodide's."""
     texts = [("Dragonscale", _version(), "Apache-2.0", "the planner and the page", (ROOT / "LICENSE").read_text())]
@@ -184,7 +207,8 @@ def licences() -> bytes:
 
 def build(out: Path) -> None:
     """Write the folder anew."""
-    files = page_files() | {f"planner/{name}": data for name, data in planner_files().items()}
+    files = page_files()
+    files |= card_files(files) | {f"planner/{name}": data for name, data in planner_files().items()}
     files |= {"LICENSES.txt": licences(), FILE: text().encode()}
     shutil.rmtree(out, ignore_errors=True)
     for name, data in files.items():

@@ -300,12 +300,12 @@ def transfer_report(kind: str, volume: float, piece: Slice | None, source: str, 
     """`send` from a chip to another, or `gather` to one chip what all of a slice hold."""
     if piece is None or not isinstance(piece.chip.network, Torus):
         raise InputError(f"A {kind} between chips needs a slice of a torus, such as --on v5e:4x4.")
-    to = read_position(target, piece, "--to")
+    to = read_position(target, piece, "--to-chip")
     if kind == "gather":
         cost, paths = gather_time(volume, piece, to), links_of(piece, to)
         start, far, total = to, eccentricity(piece, to), cost.lower
     else:
-        start = read_position(source, piece, "--from")
+        start = read_position(source, piece, "--from-chip")
         cost = transfer_time(volume, piece, start, to)
         paths, far, total = disjoint_paths(piece, start, to), hops(piece, start, to), cost.upper
     bandwidth, latency = float(cost.bandwidth), float(cost.latency)

@@ -8,7 +8,7 @@ import msgspec
 from dragonscale.app.questions.export import ImportQuestion
 from dragonscale.app.questions.flag import written
 from dragonscale.app.record import Face, Record, bind, shared
-from dragonscale.errors import InputError
+from dragonscale.errors import InputError, shorten
 from dragonscale.exports.imported import Given, Imported, as_path
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.target import target_named
@@ -95,7 +95,8 @@ def ask(question: ImportQuestion, listener: Listener) -> ImportReport:
     if not text:
         raise InputError("Say what to import: the path of a config or a script, or a command in quotes.")
     if as_path(text) is None and " " not in text:
-        raise InputError(f"There is no file {text!r}; give the path of a config or a script, or a command in quotes.")
+        shown = shorten(text, 120)
+        raise InputError(f"There is no file {shown}; give the path of a config or a script, or a command in quotes.")
     found = read_plan(text, Given(written(question.model), written(question.on)))
     report = report_of(found)
     vars(report)["judge"] = _judging(question, text, report)

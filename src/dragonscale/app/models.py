@@ -232,8 +232,8 @@ def ask(question: ModelsQuestion, listener: Listener) -> ModelReport | ModelsRep
     dtype_bytes(question.kv_dtype)
     length = question.seq.tokens(listener)
     if question.model == "":
-        if question.assume or question.family or question.program:
-            raise InputError("--assume, --as and --program are about one model; name it, such as llama3-8b.")
+        if question.assume or question.family or question.einsums:
+            raise InputError("--assume, --as and --einsums are about one model; name it, such as llama3-8b.")
         return models_report().came_from(question, listener.notes)
     model = load_model(with_assumed(question.model, question.assume, question.family))
     report = model_report(model, length, question.kv_dtype, causal=not question.full)
@@ -262,7 +262,7 @@ RECOMPUTED = {"block": "full (block)"}
 
 def model_sheet(report: ModelReport, detail: bool) -> laid.Sheet:
     """One model: the summary, then its parts; or its named einsums and nothing else, where those were asked for."""
-    if report.asked is not None and report.asked.program:
+    if report.asked is not None and report.asked.einsums:
         return laid.Sheet((laid.Verbatim(report.program),))
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
     blocks: list[laid.Block] = [

@@ -43,12 +43,14 @@ _FOLDER = files("dragonscale.course")
 
 
 class Chapter(Strict, frozen=True):
-    """A chapter: its slug, its title, the question it answers; `book` is the book's chapter, where it has one."""
+    """A chapter: its slug, its title, the question it answers; `book` is the book's chapter, where it has one,
+    `picture` one of docs/pictures that shows what it is about."""
 
     slug: str
     title: str
     about: str
     book: str = ""
+    picture: str = ""
 
     @property
     def page(self) -> str:

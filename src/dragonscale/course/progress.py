@@ -67,7 +67,7 @@ def read_progress(path: Path) -> Progress:
         return Progress(VERSION, {})
     try:
         read = msgspec.json.decode(text, type=Progress)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(
             f"{shorten(str(path))} is not a progress file of `dscale learn` ({error}); move it away, or name another "
             "with --progress."

@@ -201,10 +201,20 @@ class Imported:
     unknown: tuple[str, ...] = ()
 
 
+def slice_word(given: str, said: str) -> str:
+    """The slice that a user gives; the shape that a file says of TPUs, where the user names only their chip.
+
+    >>> slice_word("tpu7x", "tpu7x:4x8x8"), slice_word("v5p", "tpu7x:4x8x8"), slice_word("h200", "h100:16")
+    ('tpu7x:4x8x8', 'v5p', 'h200')
+    """
+    shaped = is_chip(given) and load_chip(given).kind == "tpu" and said.partition(":")[0] == load_chip(given).name
+    return said if shaped else given or said
+
+
 def slice_given(source: Source, given: Given, chips: int = 0) -> Slice | None:
     """The slice that is said: by the user, or by the header of an export. A chip alone takes the number of chips that
     the config is for; of TPUs, the smallest torus of so many."""
-    text = given.slice or source.kept_word("slice")
+    text = slice_word(given.slice, source.kept_word("slice"))
     if not text:
         return None
     if chips and is_chip(text):

@@ -36,6 +36,10 @@ def as_edited(found: Imported, source: Source, given: Given) -> Imported:
     if isinstance(found.file, SavedPlan):
         file, notes = found.file, list(found.notes)
         file = _slice(_batch(file, source, notes), given, notes)
+        pods, each = source.launch.get("pods", (1, 0))
+        piece = parse_slice(file.slice) if each and file.slice and not is_chip(file.slice) else None
+        if piece is not None and piece.chip.kind == "gpu" and each < piece.chip.host_chips:
+            notes.append(TERMS.say("apart", pods=pods, each=each, plural="s" if each > 1 else "", chip=piece.chip))
         found = replace(found, file=file, notes=tuple(notes))
     return replace(found, unknown=tuple(_meant(name, found) for name in found.unknown))
 

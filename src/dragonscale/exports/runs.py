@@ -154,7 +154,7 @@ class ServingRun:
 
     @property
     def seqs(self) -> int:
-        """Sequences that a data rank decodes at once, at most: what engines call their maximum number of sequences."""
+        """Max sequences per DP rank: what engines call their maximum number of sequences."""
         if self.file.launch.max_seqs:
             return self.file.launch.max_seqs
         if self.file.batch:

@@ -80,8 +80,16 @@ def read_commands(text: str) -> list[ShellCommand]:
     # what Slurm sets by the script's own lines
     names = {name: batch[flag] for name, flag in TERMS.tables["batch_variables"].items() if flag in batch}
     found: list[ShellCommand] = []
+    branches: list[str] = []
     for line in _lines(text):
+        _branch(line.strip(), names, branches)
+        if {"skipped", "done"} & {*branches}:
+            continue
         line = _without_control(line.strip(), names)
+        if line.startswith(": "):  # `: "${TP:=8}"` sets what is not set yet
+            for usual in (one for one in _VARIABLE.finditer(line) if (one[2] or "").endswith("=")):
+                names[usual[1]] = names.get(usual[1]) or _filled(usual[3], names)
+            continue
         assigned = _ASSIGN.fullmatch(line)
         if assigned and _REQUIRED.fullmatch(assigned[3].strip()):
             continue  # `RANK=${RANK:?its number}`: set by whoever starts the script
@@ -120,6 +128,39 @@ def _inside(command: ShellCommand) -> list[ShellCommand]:
 _TORCHRUN = ("-m torch.distributed.run", "-m torch.distributed.launch")
 _CONTROL = ("then", "do", "else", "done", "fi", "wait", "unset")
 _LOOP = re.compile(r"for (?:\(\(\s*(\w+)\s*=\s*(\d+)|(\w+) in (\S+)).*", re.DOTALL)
+
+
+_TEST = re.compile(r"(?:el)?if \[\[? +([^ $`*?]*) +(={1,2}|!=|-eq|-ne) +([^ $`*?]*) +\]\]?")
+
+
+def _branch(line: str, names: dict[str, str], open_ones: list[str]) -> None:
+    """The branches that a line is in after this one. Of a test of two words that are known, such as a switch that the
+    script sets itself, one branch is `taken` and the others are not; of any other test every branch counts.
+
+    >>> branches = ["unknown"]
+    >>> for line in ('if [ "$SAVE" = "true" ]', "else", 'elif [[ $SAVE == "no" ]]', "fi"):
+    ...     _branch(line, {"SAVE": "false"}, branches)
+    ...     print(branches)
+    ['unknown', 'skipped']
+    ['unknown', 'taken']
+    ['unknown', 'done']
+    ['unknown']
+    """
+    first = line.partition(" ")[0]
+    if first == "fi":
+        open_ones[-1:] = []
+    elif first == "if":
+        open_ones.append(_tested(line, names))
+    elif open_ones and first in ("elif", "else"):
+        after = {"taken": "done", "skipped": "taken" if first == "else" else _tested(line, names)}
+        open_ones[-1] = after.get(open_ones[-1], open_ones[-1])
+
+
+def _tested(line: str, names: dict[str, str]) -> str:
+    found = _TEST.fullmatch(_filled(line, names).replace('"', "").replace("'", ""))
+    if found is None:
+        return "unknown"
+    return "taken" if (found[1] == found[3]) == (found[2] in ("=", "==", "-eq")) else "skipped"
 
 
 def _without_control(line: str, names: dict[str, str]) -> str:

@@ -18,23 +18,27 @@ the library has the function too, its docstring, which begins with the sentence 
 that answers is loaded before it is asked.
 """
 
+import contextlib
 import functools
 import inspect
+import operator
+import os
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args, get_origin
 
-from dragonscale.app.questions.flag import Field, Switch, fields_of
+from dragonscale.app.questions.flag import Field, Switch, Thing, fields_of
 from dragonscale.app.questions.shared import ALWAYS, Output
-from dragonscale.errors import nearest
+from dragonscale.errors import InputError, nearest
 from dragonscale.listener import Listener
 
 Params = ParamSpec("Params")
 Answer = TypeVar("Answer")
 
-PLANNING, PHYSICS, PROOF, FACTS = "Plan", "Understand", "Prove and run", "Look up"
+PLANNING, PHYSICS, FACTS, PROOF, SHELLS = KINDS = ("Plan", "Understand", "Look up", "Prove and run", "This machine")
+"""The groups of the overview, in their order."""
 CHARTS = ("plot", "chart", "theme")
 """The flags of `Output` that commands with charts have."""
 
@@ -82,14 +86,16 @@ class Command(Generic[Params, Answer]):
 
         def ask(*given: Params.args, **named: Params.kwargs) -> Answer:
             check_call(name, fields, given, named)
-            return answer(self.question(*given, **named), Listener())
+            with python_words(fields):
+                return answer(self.question(*given, **named), Listener())
 
         ask.__name__ = ask.__qualname__ = name
         ask.__module__ = "dragonscale"
         ask.__doc__ = f"{self.details}\n\n{_parameters(fields)}"
-        ask.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
-            [_parameter(field) for field in fields], return_annotation=inspect.signature(answer).return_annotation
-        )
+        signed = signature_of(fields, inspect.signature(answer).return_annotation)
+        ask.__signature__ = signed  # pyright: ignore[reportFunctionMemberAccess]
+        ask.__annotations__ = {one.name: one.annotation for one in signed.parameters.values()}
+        ask.__annotations__["return"] = signed.return_annotation
         return ask
 
 
@@ -150,9 +156,73 @@ def check_call(name: str, fields: Sequence[Field[Any, Any]], given: Sequence[Any
             raise TypeError(f"ds.{name}() needs {field.name}: {field.about}")
 
 
-def _parameter(field: Field[Any, Any]) -> inspect.Parameter:
-    default = inspect.Parameter.empty if field.required else field.default
-    return inspect.Parameter(field.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+@contextlib.contextmanager
+def python_words(fields: Sequence[Field[Any, Any]]) -> Iterator[None]:
+    """Refusals in Python's words: `batch=`, where the command line says `--batch`.
+
+    >>> from dragonscale.app.questions.train import TrainQuestion
+    >>> with python_words(fields_of(TrainQuestion)):
+    ...     raise InputError("--seq is 'x'; give --fix tp8,zero=1 too, or --json.")
+    Traceback (most recent call last):
+    dragonscale.errors.InputError: seq= is 'x'; give fix="tp8,zero=1" too, or --json.
+    """
+    try:
+        yield
+    except InputError as error:
+        names = {field.flag: field.name for field in fields if not field.place}
+        names |= {"--no" + flag[1:]: f"{name}=False, not" for flag, name in names.items()}
+
+        def spelled(found: re.Match[str]) -> str:
+            flag, value = found.groups()
+            if flag not in names:
+                return found[0]
+            return f"{names[flag]}={chr(34) + value.strip() + chr(34) if value else ''}"
+
+        said = re.sub(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+]*\d[\w./:%,=*+]*(?<![.,:]))?", spelled, str(error))
+        raise type(error)(said) from None
+
+
+@functools.cache
+def _kinds_of_things() -> dict[str, Any]:
+    """What may be given where a text would name an object, by what completion offers there."""
+    from dragonscale.models import Transformer
+    from dragonscale.physics.hardware import Slice
+    from dragonscale.serving.plan import ServingPlan
+    from dragonscale.training.plan import Plan
+
+    plan = str | os.PathLike[str] | Plan | ServingPlan | Mapping[str, Any]
+    sizes = str | Mapping[str, int]
+    return {"models": str | os.PathLike[str] | Transformer, "slices": str | Slice | Sequence[str], "files": plan} | {
+        "SIZES": sizes,
+        "AXES": sizes,
+    }
+
+
+def signature_of(fields: Sequence[Field[Any, Any]], returns: Any) -> inspect.Signature:
+    """The signature of a function whose parameters are these fields; one that gathers takes all places. What must be
+    given has no default, also where a plan file may say it instead."""
+    parameters, gathered = list[inspect.Parameter](), False
+    for field in fields:
+        gathered |= field.gathers
+        kind = inspect.Parameter.KEYWORD_ONLY if gathered else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        kind = inspect.Parameter.VAR_POSITIONAL if field.gathers else kind
+        bare = field.required or field.needed or field.gathers
+        default = inspect.Parameter.empty if bare else field.default
+        parameters.append(inspect.Parameter(field.name, kind, default=default, annotation=_annotation(field)))
+    return inspect.Signature(parameters, return_annotation=returns)
+
+
+def _annotation(field: Field[Any, Any]) -> Any:
+    """What a field takes: its declared type, or the objects that its text may name."""
+    if isinstance(field, Thing):
+        kinds = _kinds_of_things()
+        return kinds.get(field.value) or kinds[field.offers if isinstance(field.offers, str) else "files"]
+    bases = [base for kind in type(field).__mro__ for base in getattr(kind, "__orig_bases__", ())]
+    taken = next(get_args(base)[0] for base in bases if get_origin(base) is Field)
+    if field.default is not None and taken is not Any:  # None stands for what the planner chooses
+        taken = functools.reduce(operator.or_, (kind for kind in get_args(taken) if kind is not type(None)))
+    choices = field.offers if isinstance(field.offers, tuple) and field.offers else ()
+    return Literal[choices] | taken if choices else taken
 
 
 def _parameters(fields: tuple[Field[Any, Any], ...]) -> str:

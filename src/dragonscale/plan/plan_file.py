@@ -44,7 +44,7 @@ def table_in(table: Mapping[str, Any], name: str, shown: str, known: Sequence[st
     """One of the tables of a plan file, with no names but those that are known."""
     value = table.get(name, {})
     if not isinstance(value, dict):
-        raise InputError(f"In the plan file {shown} {name!r} is not a table of settings.")
+        raise InputError(f"In the plan file {shown} {shorten(name)} is not a table of settings.")
     _check_names(value if known else (), known, f"setting of [{name}] in the plan file {shown} called")
     return value
 

@@ -6,7 +6,7 @@ They come from four places: the tables that ship, files of a user's own, what fo
 told in one sentence before anything is computed.
 
 Constants of a stack or an engine may have been settled on whole steps (`MeasuredOn`): on which chip, how, and how far
-off they were on steps left out. `dscale calibrate --stack` writes them into a file of the user's own, with a table
+off they were on steps left out. `dscale calibrate --whole-steps` writes them into a file of one's own, with a table
 `[stack]` for training and one `[engine]` for serving; ours stand in `stacks.toml` and `engines.toml`.
 """
 
@@ -235,6 +235,6 @@ def file_table(path: str, name: str) -> dict[str, Any]:
         there = ", ".join(f"[{key}]" for key in found if key in ("stack", "engine")) or "neither"
         raise InputError(
             f"The file {shorten(path)} has no table [{name}] (of [stack] and [engine] it has {there}); `dscale "
-            "calibrate --stack` writes such files."
+            "calibrate --whole-steps` writes such files."
         )
     return table

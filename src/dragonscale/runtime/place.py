@@ -14,7 +14,7 @@ nothing.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -30,6 +30,7 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding import mesh as planned
 from dragonscale.physics.sharding.reshard import reshard
 from dragonscale.physics.sharding.reshard_step import Layout, Step, layout_of
+from dragonscale.physics.sharding.torus_rows import Phase, Torus, scatter_phases, torus_rows
 from dragonscale.plan.rules import SERVING, Axes, Rules, serving_rules, training_rules
 from dragonscale.serving.plan import ServingPlan, mesh_axes
 from dragonscale.training.plan import AXES, Plan
@@ -44,25 +45,49 @@ def steps(before: Array, after: Array, axes: Axes) -> tuple[Step, ...]:
     return reshard(before, after, planned.Mesh(dict(zip(axes, _PRIMES, strict=False))))
 
 
+Gather = Callable[[int, Axes, jax.Array], jax.Array]
+
+
 def _gather_matrix(dim: int, axes: Axes, value: jax.Array) -> jax.Array:
     """Blocks gathered in front and put in order along a dim."""
     blocks = jax.lax.all_gather(value, axes, axis=0, tiled=False)
     return jnp.moveaxis(blocks, 0, dim).reshape(*value.shape[:dim], -1, *value.shape[dim + 1 :])
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _gather_weight(dim: int, axes: Axes, value: jax.Array) -> jax.Array:
-    """The same, whose gradient is scattered along that dim itself. Of what has more than two dims XLA's TPU compiler
-    (libtpu
-    0.0.42) would add up the gradient whole if it were turned round as the gather is; of matrices it is the other way
-    about."""
-    return _gather_matrix(dim, axes, value)
+def _gather_major(dim: int, axes: Axes, value: jax.Array) -> jax.Array:
+    """Blocks gathered along a dim, of a major one written over a dim of its own."""
+    shape = value.shape
+    if math.prod(shape[:dim]) > 1:
+        return jax.lax.all_gather(value, axes, axis=dim, tiled=True)
+    whole = jax.lax.all_gather(value.reshape(*shape[:dim], 1, *shape[dim:]), axes, axis=dim, tiled=True)
+    return whole.reshape(*shape[:dim], -1, *shape[dim + 1 :])
 
 
-_gather_weight.defvjp(
-    lambda dim, axes, value: (_gather_weight(dim, axes, value), None),
-    lambda dim, axes, _, slope: (jax.lax.psum_scatter(slope, axes, scatter_dimension=dim, tiled=True),),
-)
+def _scatter_major(dim: int, phases: tuple[Phase, ...], value: jax.Array) -> jax.Array:
+    """Sums scattered along a dim, one phase after the other; along a major dim, or in several phases, written over a
+    dim of its own with an entry for each chip: of a plain one XLA's TPU compiler (libtpu 0.0.42) makes an AllReduce and
+    a slice, which sends twice as much."""
+    for phase in phases:
+        shape, axes, ways = value.shape, phase.axes, phase.ways
+        settings: dict[str, Any] = {"scatter_dimension": dim, "axis_index_groups": phase.groups, "tiled": True}
+        if math.prod(shape[:dim]) > 1 and len(phases) == 1:
+            value = jax.lax.psum_scatter(value, axes, **settings)
+        else:
+            blocks = value.reshape(*shape[:dim], ways, shape[dim] // ways, *shape[dim + 1 :])
+            mine = jax.lax.psum_scatter(blocks, axes, **settings)
+            value = mine.reshape(*shape[:dim], shape[dim] // ways, *shape[dim + 1 :])
+    return value
+
+
+def _gather_scattering(gather: Gather, dim: int, axes: Axes, phases: tuple[Phase, ...], value: jax.Array) -> jax.Array:
+    """A gather whose gradient is scattered along that dim itself. Of what has more than two dims XLA's TPU compiler
+    (libtpu 0.0.42) would add up the gradient whole if it were turned round as the gather is; of matrices it is the
+    other way about."""
+    gathered = jax.custom_vjp(partial(gather, dim, axes))
+    gathered.defvjp(
+        lambda value: (gather(dim, axes, value), None), lambda _, slope: (_scatter_major(dim, phases, slope),)
+    )
+    return gathered(value)
 
 
 @dataclass(frozen=True)
@@ -73,6 +98,7 @@ class Place:
 
     sizes: dict[str, int] = field(default_factory=dict)
     rules: Rules = field(default_factory=training_rules)
+    torus: Torus = field(default_factory=dict)
 
     def at_rest(self, array: Array) -> Array:
         """A weight or an activation between the lines that use it."""
@@ -205,24 +231,21 @@ class Place:
         """An all-gather, written as the mirror image of `_scatter`: its gradient is one. A weight is gathered along a
         dim of its own in front and put in order afterwards: GPUs gather along major dims only, and of a whole stack of
         weights that is gathered along another, XLA would keep a transposed copy."""
-        shape = value.shape
-        if weight and math.prod(shape[:dim]) > 1:
-            return _gather_matrix(dim, axes, value) if value.ndim == 2 else _gather_weight(dim, axes, value)
-        if math.prod(shape[:dim]) > 1:
-            return jax.lax.all_gather(value, axes, axis=dim, tiled=True)
-        whole = jax.lax.all_gather(value.reshape(*shape[:dim], 1, *shape[dim:]), axes, axis=dim, tiled=True)
-        return whole.reshape(*shape[:dim], -1, *shape[dim + 1 :])
+        inner, phases = weight and math.prod(value.shape[:dim]) > 1, self._phases(axes)
+        gather = _gather_matrix if inner else _gather_major
+        if len(phases) > 1 or (inner and value.ndim > 2):
+            return _gather_scattering(gather, dim, axes, phases, value)
+        return gather(dim, axes, value)
 
     def _scatter(self, value: jax.Array, dim: int, axes: Axes) -> jax.Array:
-        """A reduce-scatter. Along a major dim it is written over a dim of its own with an entry for each chip: of a
-        plain one XLA's TPU compiler (libtpu 0.0.42) makes an AllReduce and a slice, which sends twice as much."""
-        shape = value.shape
-        if math.prod(shape[:dim]) > 1:
-            return jax.lax.psum_scatter(value, axes, scatter_dimension=dim, tiled=True)
-        ways = self.ways(axes)
-        blocks = value.reshape(*shape[:dim], ways, shape[dim] // ways, *shape[dim + 1 :])
-        mine = jax.lax.psum_scatter(blocks, axes, scatter_dimension=dim, tiled=True)
-        return mine.reshape(*shape[:dim], shape[dim] // ways, *shape[dim + 1 :])
+        return _scatter_major(dim, self._phases(axes), value)
+
+    def _phases(self, axes: Axes) -> tuple[Phase, ...]:
+        """How sums are scattered over some axes: at once, or where they take in a whole torus one phase after the
+        other."""
+        whole = self.ways(axes) == math.prod(self.sizes.values())
+        found = scatter_phases(self.torus, self._there(axes)) if whole else ()
+        return found or (Phase(axes, self.ways(axes)),)
 
     def part(self, value: jax.Array, dim: int, axes: Axes) -> jax.Array:
         """This chip's block of a dim that every chip along `axes` has whole."""
@@ -250,15 +273,31 @@ def rules_of(plan: Plan, program: Program) -> Rules:
     return training_rules(plan.sequence, plan.zero, folded, plan.context_by)
 
 
-def place_of(plan: Plan, program: Program) -> Place:
-    """Where a plan's tensors lie while it runs."""
+def place_of(plan: Plan, program: Program, mesh: Mesh | None = None) -> Place:
+    """Where a plan's tensors lie while it runs, on the devices of a mesh."""
     sizes = {axis: getattr(plan, axis) for axis in AXES if getattr(plan, axis) > 1}
-    return Place(sizes, rules_of(plan, program))
+    return Place(sizes, rules_of(plan, program), torus_of(mesh) if mesh else {})
+
+
+def torus_of(mesh: Mesh) -> Torus:
+    """The rows of a TPU's torus along each axis of a mesh, where sums are scattered along one after the other."""
+    if not hasattr(mesh.devices.flat[0], "coords"):
+        return {}
+    places = numpy.array([on_torus(device) for device in mesh.devices.flat])
+    return torus_rows(dict(mesh.shape), places)
+
+
+def on_torus(device: Any) -> tuple[int, ...]:
+    """Where a TPU device is: its slice, the coordinates of its chip, the fastest last, and its core."""
+    return getattr(device, "slice_index", 0) or 0, *device.coords[::-1], getattr(device, "core_on_chip", 0)
 
 
 def mesh_of(plan: Plan, devices: Sequence[Any] | None = None) -> Mesh:
-    """The plan's mesh over the devices there are, slowest axis first."""
+    """The plan's mesh over the devices there are, slowest axis first; TPUs row by row of their torus, as plans have
+    them (JAX lists them host by host)."""
     found = list(jax.devices() if devices is None else devices)
+    if all(hasattr(device, "coords") for device in found):
+        found.sort(key=on_torus)
     if plan.chips > len(found):
         raise InputError(
             f"The plan {plan} needs {plan.chips} devices and there are {len(found)}; make its axes smaller, or on a "

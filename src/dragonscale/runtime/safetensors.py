@@ -6,11 +6,13 @@ are mapped into memory, so a tensor costs nothing until it is used.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import ml_dtypes
+import msgspec
 import numpy
 
 from dragonscale.errors import InputError, shorten, unknown
@@ -21,6 +23,22 @@ DTYPES |= {"U8": numpy.uint8, "BOOL": numpy.bool_, "BF16": ml_dtypes.bfloat16}
 DTYPES |= {"F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2}
 MOST_HEADER = 100_000_000
 """Bytes of a header at most (the format's own limit)."""
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**50)]
+"""Elements or bytes, as many as a tensor may have."""
+
+
+class TensorEntry(msgspec.Struct):
+    """What the header says of a tensor."""
+
+    dtype: str
+    shape: tuple[Count, ...]
+    data_offsets: tuple[Count, Count]
+
+
+def _table(text: bytes) -> dict[str, TensorEntry]:
+    """The tensors of a header; what cannot be one is an error of msgspec."""
+    rows = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    return {name: msgspec.json.decode(row, type=TensorEntry) for name, row in rows.items() if name != "__metadata__"}
 
 
 class SafeTensors(Mapping[str, numpy.ndarray]):
@@ -43,24 +61,24 @@ class SafeTensors(Mapping[str, numpy.ndarray]):
                 whole = file.stat().st_size
                 if not 2 <= size <= min(MOST_HEADER, whole - 8):
                     raise ValueError
-                table = json.loads(raw.read(size))
+                table = _table(raw.read(size))
         except OSError as error:
             raise InputError(f"The weights {shorten(str(file))} cannot be read: {error.strerror}.") from None
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError, msgspec.MsgspecError):
             raise InputError(
                 f"The file {shorten(file.name)} is not in the safetensors format, or is damaged."
             ) from None
         for name, entry in table.items():
-            if name == "__metadata__":
-                continue
-            if entry["dtype"] not in DTYPES:
-                raise unknown(f"dtype of the tensor {shorten(name)} called", entry["dtype"], DTYPES)
-            start, end = (8 + size + offset for offset in entry["data_offsets"])
+            if entry.dtype not in DTYPES:
+                raise unknown(f"dtype of the tensor {shorten(name)} called", entry.dtype, DTYPES)
+            start, end = (8 + size + offset for offset in entry.data_offsets)
             if end > whole:
                 raise InputError(
                     f"The file {shorten(file.name)} breaks off before the end of the tensor {shorten(name)}."
                 )
-            self._places[name] = (file, entry["dtype"], tuple(entry["shape"]), start, end)
+            if end - start != math.prod(entry.shape) * numpy.dtype(DTYPES[entry.dtype]).itemsize:
+                raise InputError(f"The file {shorten(file.name)} says of the tensor {shorten(name)} what cannot be.")
+            self._places[name] = (file, entry.dtype, entry.shape, start, end)
 
     def __getitem__(self, name: str) -> numpy.ndarray:
         if name not in self._places:

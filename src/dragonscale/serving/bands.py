@@ -5,7 +5,7 @@ A kind is a chip, an engine, and whether the model is dense or an MoE; four numb
 `ttft` of servers under load, `tokens` per second of full servers, and `step`, the latency of static batches and single
 steps. `errors.toml` has, for every kind with published runs, between which multiples of the expected number four of
 five of them were; kinds with few models lean on those they belong to, and a chip has the band of its generation. An
-answer is *estimated, not fitted* where neither the kernels of the chip's generation were measured nor enough of its
+answer is *not validated* where neither the kernels of the chip's generation were measured nor enough of its
 runs; its band is wider. `python -m tools.fit_bands serving --write` writes the file from the measured runs.
 
 >>> (

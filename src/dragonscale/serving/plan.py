@@ -19,6 +19,7 @@ hidden dims and the vocabulary are split over all three (`dragonscale.plan.rules
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -72,6 +73,15 @@ class ServingPlan:
         return ",".join(changed) or "tensor=1"
 
 
+def paired(stored: str, known: Iterable[str]) -> str:
+    """The format that stores in a dtype and multiplies in another, where a dtype alone is none.
+
+    >>> paired("int4", ["bf16", "int4_bf16"])
+    'int4_bf16'
+    """
+    return next((name for name in known if name.startswith(f"{stored}_")), "")
+
+
 def read_setting(name: str, value: Any) -> Any:
     """One entry of a plan, checked."""
     names = [field.name for field in fields(ServingPlan)]
@@ -85,7 +95,7 @@ def read_setting(name: str, value: Any) -> Any:
     if name in ("weights", "kv", "compute", "attention", "wire"):
         known = [*FORMATS] if name == "attention" else [*DTYPE_BYTES, "fp8_block"]
         if text not in known:
-            raise unknown("dtype", text, known)
+            raise unknown("dtype", text, known, close=paired(text, known))
         return text
     if not re.fullmatch(r"\d{1,6}", text) or int(text) < 1:
         raise InputError(f"In a serving plan {name} is {shorten(value)}; write a whole number of at least 1.")

@@ -8,8 +8,18 @@
 (80, 0.42)
 """
 
-from dragonscale.simulation.distributions import AtOnce, Diurnal, Empirical, Fixed, Gamma, Lognormal, Poisson, Uniform
-from dragonscale.simulation.fleet import Autoscale, Failure, Faults, Fleet, Pool, Scheduler
+from dragonscale.simulation.distributions import (
+    AtOnce,
+    Diurnal,
+    Empirical,
+    Fixed,
+    Gamma,
+    Lognormal,
+    Longer,
+    Poisson,
+    Uniform,
+)
+from dragonscale.simulation.fleet import Autoscale, CacheTier, Failure, Faults, Fleet, Pool, Scheduler
 from dragonscale.simulation.histogram import Estimate, Histogram, Summary
 from dragonscale.simulation.linear import LinearTimes
 from dragonscale.simulation.perfetto import save_trace
@@ -25,9 +35,10 @@ from dragonscale.simulation.result import (
 from dragonscale.simulation.sessions import Mixed, Pairs, TrafficClass
 from dragonscale.simulation.simulate import simulate
 from dragonscale.simulation.trace_files import read_trace, trace_format, trace_lengths
-from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, Replay, TrafficSource
+from dragonscale.simulation.traffic import Brought, ClosedLoop, OpenLoop, Prefixes, Replay, TrafficSource
 
-__all__ = ["AtOnce", "Autoscale", "ClosedLoop", "Diurnal", "Empirical", "Estimate", "Failure", "Faults", "Fixed"]
+__all__ = ["AtOnce", "Autoscale", "Brought", "CacheTier", "ClosedLoop", "Diurnal", "Empirical", "Estimate", "Failure"]
+__all__ += ["Faults", "Fixed", "Longer"]
 __all__ += [
     "Fleet",
     "Gamma",

@@ -33,6 +33,8 @@ def can_admit(replica: ReplicaState, sequence: Sequence) -> bool:
         return False
     if replica.beside and scheduler.tokens <= decodes * replica.queries and not sequence.ready:
         return False
+    if not replica.pages.adapters.fits(sequence.request.adapter):
+        return False
     near = 0 if sequence.ready or not replica.pages.sharing else replica.pages.hits(sequence.request)[0]
     return _fits(replica, sequence, 0, near)
 
@@ -53,12 +55,17 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
         chunks.append((sequence, tokens))
         budget -= tokens
     waiting, iterations = replica.waiting, replica.iterations
+    passed: list[Sequence] = []
     # What was known a step ago is scheduled already; only where that is nothing do all go that have come since.
     scheduled = bool(members or prefilling or (waiting and waiting[0].seen <= iterations))
     while waiting and not preempted and len(members) + len(prefilling) < scheduler.sequences:
         sequence = waiting[0]
         if scheduled and sequence.seen > iterations:
             break
+        if replica.extra and not replica.pages.adapters.fits(sequence.request.adapter):
+            replica.count_queue(now)
+            passed.append(waiting.popleft())  # others go before those whose adapter has no place, as in vLLM
+            continue
         if sequence.ready:
             if not _enter(replica, sequence, now, need, 0, 0):
                 break
@@ -76,6 +83,7 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
         tokens = min(todo, budget, largest) if cut else todo
         chunks.append((sequence, tokens))
         budget -= tokens
+    waiting.extendleft(reversed(passed))
     return chunks
 
 
@@ -94,8 +102,10 @@ def _enter(
         return False
     replica.count_queue(now)
     replica.waiting.popleft()
-    pages.admit(sequence, _tokens_of(sequence) if replica.whole else sequence.context, near, far)
+    seconds = pages.admit(sequence, _tokens_of(sequence) if replica.whole else sequence.context, near, far)
     replica.orders = sequence.order = replica.orders + 1
+    if replica.extra:
+        _bring(replica, sequence)
     if sequence.ready:
         sequence.ready = False
         return True
@@ -111,10 +121,20 @@ def _enter(
         tally.cached_tokens += reused
         if far > near:
             loaded = (pages.until(sequence.request, far) - pages.until(sequence.request, near)) * page
-            replica.loading += loaded
+            replica.loading += seconds
             tally.host_tokens += loaded
     tally.prompt_tokens += sequence.context
     return True
+
+
+def _bring(replica: ReplicaState, sequence: Sequence) -> None:
+    """What a request needs beside its tokens: its adapter loaded, its images encoded (once)."""
+    request, pool = sequence.request, replica.pool
+    if replica.pages.adapters.hold(request.adapter):
+        replica.tally.swaps += 1
+        replica.loading += pool.adapter_s
+    if request.images and sequence.start_s < 0 and not sequence.ready:
+        replica.encoding += request.images * pool.image_s
 
 
 def _collect(replica: ReplicaState, now: float) -> list[Chunk]:
@@ -130,6 +150,8 @@ def _collect(replica: ReplicaState, now: float) -> list[Chunk]:
     chunks: list[Chunk] = []
     while waiting and len(chunks) < scheduler.sequences:
         sequence = waiting[0]
+        if not replica.pages.adapters.fits(sequence.request.adapter):
+            break
         near, far = replica.pages.hits(sequence.request)
         todo = _todo(replica, sequence, far)
         if not _enter(replica, sequence, now, 0, near, far, todo):

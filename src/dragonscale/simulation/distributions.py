@@ -163,6 +163,17 @@ class Fixed:
 
 
 @dataclass(frozen=True)
+class Longer:
+    """So many tokens `more` than others draw."""
+
+    lengths: Lengths
+    more: int
+
+    def draw(self, random: Generator) -> Iterator[int]:
+        return (tokens + self.more for tokens in self.lengths.draw(random))
+
+
+@dataclass(frozen=True)
 class Uniform:
     """Every length from `least` to `most` is as likely. vLLM's benchmark with `--random-range-ratio r` of the older
     kind draws from r * L to L: `Uniform.below(L, r)`."""

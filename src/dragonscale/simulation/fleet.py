@@ -89,7 +89,10 @@ class Scheduler:
         return self.draft + 1
 
 
-ROUTERS = ("round_robin", "least_loaded", "prefix_affinity", "slo_aware")
+ROUTERS = (
+    *("round_robin", "least_loaded", "prefix_affinity", "slo_aware", "session_sticky"),
+    *("cache_aware", "cache_scores"),
+)
 POOLS = ("serve", "prefill")
 SIGNALS = ("requests", "queue", "kv", "ttft")
 """What an autoscaler may look at."""
@@ -138,10 +141,27 @@ class Autoscale:
 
 
 @dataclass(frozen=True)
+class CacheTier:
+    """Where prefixes are kept behind a replica's cache: so many tokens, loaded back at `tokens_per_s`. What falls out
+    of one tier goes to the next. A `shared` one is a store of all replicas of the pool, which each new block is written
+    to at once, as Mooncake's store and LMCache's remote backends are."""
+
+    tokens: int
+    tokens_per_s: float
+    shared: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1 or self.tokens_per_s <= 0:
+            raise InputError("A tier of the cache holds 1 token or more and loads more than 0 of them a second.")
+
+
+@dataclass(frozen=True)
 class Pool:
     """Equal replicas. `kv_tokens` is what the cache of one replica holds. With `share_prefixes` leading blocks of
-    prompts are kept and reused; what falls out of the cache goes to a host tier of `host_tokens`, if there is one, and
-    is loaded back at `host_tokens_per_s`."""
+    prompts are kept and reused; what falls out of the cache goes to the `tiers` behind it. Requests of more than `upto`
+    tokens (prompt and output; 0: any) go elsewhere, as do those of classes of traffic that are not among its `kinds`
+    (none: all are). An image takes `image_s` before the prompt it is in. Of the requests' LoRA adapters `adapters` are
+    in memory at a time (0: they have none), and one takes `adapter_s` to load."""
 
     times: StepTimes
     kv_tokens: int
@@ -149,9 +169,13 @@ class Pool:
     replicas: int = 1
     router: str = "round_robin"
     share_prefixes: bool = False
-    host_tokens: int = 0
-    host_tokens_per_s: float = 1e6
+    tiers: tuple[CacheTier, ...] = ()
     autoscale: Autoscale | None = None
+    upto: int = 0
+    kinds: tuple[int, ...] = ()
+    image_s: float = 0.0
+    adapters: int = 0
+    adapter_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.router not in ROUTERS:
@@ -162,8 +186,10 @@ class Pool:
             raise InputError(
                 f"A replica's cache holds {self.kv_tokens} tokens, less than one page of {self.scheduler.page_tokens}."
             )
-        if self.host_tokens < 0 or self.host_tokens_per_s <= 0:
-            raise InputError("A host tier holds 0 tokens or more and loads more than 0 of them a second.")
+        if min(self.upto, self.image_s, self.adapters, self.adapter_s) < 0:
+            raise InputError(
+                "The longest request of a pool, its adapters and their and images' times are not negative."
+            )
 
     @cached_property
     def pages(self) -> int:
@@ -215,7 +241,9 @@ class Faults:
 class Fleet:
     """What serves. `overhead_s` passes between a request's arrival and its engine's knowing of it (network, tokenizer);
     no more than `queue_limit` requests may wait in the fleet, others are refused, as are those of more than `context`
-    tokens."""
+    tokens. Beside the main pool there may be `others`, of other chips, engines or models: a request goes to one of the
+    pools that take it, of those with the least `upto`; where these are several, one router, the main pool's, chooses
+    among the replicas of all of them."""
 
     pool: Pool
     prefill: Pool | None = None
@@ -224,15 +252,19 @@ class Fleet:
     queue_limit: int | None = None
     context: int | None = None
     faults: Faults | None = None
+    others: tuple[Pool, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.others and self.prefill is not None:
+            raise InputError("A fleet of several pools that decode has no prefill pool beside them; leave one out.")
         for failure in self.failures:
             pool = self.prefill if failure.pool == "prefill" else self.pool
             if pool is None:
                 raise InputError("A failure names the prefill pool of a fleet that has none.")
-            if failure.replica >= pool.replicas:
+            count = pool.replicas + (sum(one.replicas for one in self.others) if failure.pool == "serve" else 0)
+            if failure.replica >= count:
                 raise InputError(
-                    f"A failure names replica {failure.replica} of a pool whose {pool.replicas} are numbered from 0."
+                    f"A failure names replica {failure.replica} of a pool whose {count} are numbered from 0."
                 )
         if self.overhead_s < 0:
             raise InputError(f"A fleet's overhead is {self.overhead_s} s; it cannot be negative.")

@@ -22,6 +22,7 @@ from dragonscale.simulation.watch import ReplicaWatch
 TOO_LONG = "longer than a replica's cache"
 BEYOND_CONTEXT = "longer than the model's context"
 NO_REPLICA = "no replica left"
+NO_POOL = "no pool takes it"
 QUEUE_FULL = "queue full"
 CHECKPOINTS = 64
 """Arrivals, evenly over a run, at which its books are looked at."""
@@ -31,8 +32,10 @@ SERIES = ("up", "busy", "running", "waiting", "pages")
 class Group:
     """Replicas of one pool. `active` ones take requests; `parked` requests wait until there is one."""
 
-    def __init__(self, pool: Pool, shared: Shared, first_index: int, prefills: bool) -> None:
-        self.pool, self.shared, self.prefills = pool, shared, prefills
+    def __init__(self, pool: Pool, shared: Shared, first_index: int, prefills: bool, name: str = "serve") -> None:
+        self.pool, self.shared, self.prefills, self.name = pool, shared, prefills, name
+        self.limit = pool.upto or inf
+        self.up_s = 0.0  # of replicas that are gone
         self.router, self.longest = Router(pool.router), pool.longest
         self.parked: list[Sequence] = []
         self.replicas = [Replica(first_index + i, pool, shared, prefills) for i in range(pool.replicas)]
@@ -40,6 +43,11 @@ class Group:
         self.starting = 0
         self.scaler = Autoscaler(pool.autoscale, shared.tally) if pool.autoscale is not None else None
         self.link_free_s: dict[int, float] = {}
+
+    def takes(self, request: SimulatedRequest) -> bool:
+        """Whether a request of its class and length may come here."""
+        tokens, kinds = request.input_tokens + request.output_tokens, self.pool.kinds
+        return tokens <= self.limit and tokens - 1 <= self.longest and (not kinds or request.kind in kinds)
 
     def route(self, sequence: Sequence, now: float) -> None:
         """Give a request to a replica, or park it if there is none."""
@@ -61,6 +69,7 @@ class Group:
         """A replica is gone: book the time it was there."""
         if replica in self.active:
             self.active.remove(replica)
+        self.up_s += now - replica.since
         self.shared.series.add("up", replica.since, now, 1)
 
     def let_go(self, now: float) -> None:
@@ -123,9 +132,14 @@ class Simulation:
         self.marks: dict[float, tuple[float, float, float, float]] = {}  # where the measured part begins and ends
         self.serve = Group(fleet.pool, self.shared, 0, False)
         self.groups = [self.serve]
+        for number, pool in enumerate(fleet.others, 2):
+            first_index = sum(len(group.replicas) for group in self.groups)
+            self.groups.append(Group(pool, self.shared, first_index, False, f"serve {number}"))
+        self.serving = tuple(self.groups)
+        self.chooses = bool(fleet.others or fleet.pool.upto or fleet.pool.kinds)
         self.front = self.serve
         if fleet.prefill is not None:
-            self.front = Group(fleet.prefill, self.shared, fleet.pool.replicas, True)
+            self.front = Group(fleet.prefill, self.shared, fleet.pool.replicas, True, "prefill")
             self.groups.append(self.front)
         self.places: list[tuple[Group, Replica]] = [(g, r) for g in self.groups for r in g.replicas]
         for failure in fleet.failures:
@@ -173,7 +187,7 @@ class Simulation:
     def go(self, progress: Callable[[int], None] | None = None) -> None:
         """Run to the end. `progress` gets the number of finished requests now and then."""
         heap, until, pop = self.shared.heap, self.options.until_s, heapq.heappop
-        self.progress = progress
+        self.progress, end = progress, Replica.end
         self._pull()
         while heap:
             now, kind, index, key, what = pop(heap)
@@ -182,7 +196,7 @@ class Simulation:
             self.now = now
             if kind == END:
                 if what.version == key and what.busy:
-                    what.end(now)
+                    end(what, now)
             elif kind == ARRIVE:
                 if key:
                     self._pull()
@@ -203,6 +217,12 @@ class Simulation:
                 group.starting -= key
                 group.open(replica, now)
                 self._doom(replica, now)
+                if self.chooses:  # whoever waits for another pool's may come here too
+                    parked = [sequence for one in self.serving for sequence in one.parked]
+                    for one in self.serving:
+                        one.parked = []
+                    for sequence in parked:
+                        self._route(sequence, now)
             elif kind == SCALE:
                 self._scale(index, now)
         self.now = (
@@ -231,7 +251,7 @@ class Simulation:
         limit, longest = self.fleet.queue_limit, request.input_tokens + request.output_tokens - 1
         if longest >= self.context:
             self._refuse(request, BEYOND_CONTEXT, now)
-        elif longest > self.serve.longest:
+        elif longest > self.serve.longest and not self.chooses:
             self._refuse(request, TOO_LONG, now)
         elif limit is not None and self._full(limit):
             self._refuse(request, QUEUE_FULL, now)
@@ -245,15 +265,33 @@ class Simulation:
         return Checkpoint(tally.arrived, now, tally.finished, sum(tally.refused.values()), away, waiting)
 
     def _full(self, limit: int) -> bool:
-        active = self.front.active
-        waiting = sum(len(replica.waiting) for replica in active) + len(self.front.parked)
+        fronts = self.serving if self.front is self.serve else (self.front,)
+        active = [replica for group in fronts for replica in group.active]
+        waiting = sum(len(replica.waiting) for replica in active) + sum(len(group.parked) for group in fronts)
         return waiting >= limit and all(replica.busy or replica.waiting for replica in active)
 
     def _route(self, sequence: Sequence, now: float) -> None:
-        if sequence.context > self.front.longest:
+        if self.chooses:
+            self._choose(sequence, now)
+        elif sequence.context > self.front.longest:
             self._refuse(sequence.request, TOO_LONG, now)
         else:
             self.front.route(sequence, now)
+
+    def _choose(self, sequence: Sequence, now: float) -> None:
+        """Give a request to one of the pools that take it: those for the shortest requests of them."""
+        request = sequence.request
+        taking = [group for group in self.serving if group.takes(request)]
+        if not taking:
+            self._refuse(request, NO_POOL, now)
+            return
+        least = min(group.limit for group in taking)
+        taking = [group for group in taking if group.limit == least]
+        replicas = [replica for group in taking for replica in group.active]
+        if replicas:
+            self.serve.router.choose(replicas, request, sequence.context, now).submit(sequence, now)
+        else:
+            taking[0].parked.append(sequence)
 
     def _refuse(self, request: SimulatedRequest, reason: str, now: float) -> None:
         self.tally.refuse(request, reason)
@@ -344,6 +382,7 @@ class Simulation:
             for replica in group.replicas:
                 replica.count_queue(self.now)
                 if replica.alive:
+                    group.up_s += self.now - replica.since
                     self.series.add("up", replica.since, self.now, 1)
                     if replica.busy and replica.began < self.now:
                         replica.settle(self.now)

@@ -1,4 +1,4 @@
-"""The paged cache of one replica, with shared prefixes and a host tier behind it.
+"""The paged cache of one replica, with shared prefixes and tiers behind it (host, SSD, a store of all replicas).
 
 A page is private to a sequence, part of a block that sequences share, part of a block that nobody uses any more (kept
 in the hope that somebody will), or free. Blocks are named by themselves and all before them, so the radix tree of
@@ -15,10 +15,81 @@ from collections.abc import Hashable
 from dragonscale.simulation.request import Sequence, SimulatedRequest
 
 
-class Pages:
-    """Counts of pages, and the blocks that are kept."""
+class Tier:
+    """Blocks that are kept behind a cache, the least recently used first; what falls out goes to the tier `below`."""
 
-    def __init__(self, capacity: int, page: int, sharing: bool = False, host_capacity: int = 0) -> None:
+    def __init__(self, capacity: int, below: "Tier | None" = None, seconds: float = 0.0) -> None:
+        self.capacity, self.below = capacity, below
+        self.seconds = seconds  # to load a page
+        self.blocks: OrderedDict[Hashable, int] = OrderedDict()
+        self.pages = 0
+
+    def keep(self, name: Hashable, size: int) -> None:
+        """A block comes from above."""
+        if name in self.blocks:
+            self.blocks.move_to_end(name)
+            return
+        if size > self.capacity:
+            return
+        self.blocks[name] = size
+        self.pages += size
+        while self.pages > self.capacity:
+            out, pages = self.blocks.popitem(last=False)
+            self.pages -= pages
+            if self.below is not None:
+                self.below.keep(out, pages)
+
+
+class AdapterSlots:
+    """LoRA adapters in memory: those in use, and the least recently used of the others first."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.users: dict[int, int] = {}
+        self.idle: OrderedDict[int, None] = OrderedDict()
+
+    def fits(self, adapter: int) -> bool:
+        """Whether it is there, or one that nobody uses can give way."""
+        return adapter < 0 or not self.slots or adapter in self.users or len(self.users) < self.slots
+
+    def hold(self, adapter: int) -> bool:
+        """A request uses it; whether it has to be loaded."""
+        if adapter < 0 or not self.slots:
+            return False
+        if adapter in self.users:
+            self.users[adapter] += 1
+            return False
+        self.users[adapter] = 1
+        if adapter in self.idle:
+            del self.idle[adapter]
+            return False
+        if len(self.users) + len(self.idle) > self.slots:
+            self.idle.popitem(last=False)
+        return True
+
+    def free(self, adapter: int) -> None:
+        """A request uses it no more."""
+        if adapter < 0 or not self.slots:
+            return
+        self.users[adapter] -= 1
+        if not self.users[adapter]:
+            del self.users[adapter]
+            self.idle[adapter] = None
+
+
+class Pages:
+    """Counts of pages, and the blocks that are kept. New blocks are written to the `store`, if there is one, at once;
+    what falls out goes to the first of the `tiers`."""
+
+    def __init__(
+        self,
+        capacity: int,
+        page: int,
+        sharing: bool = False,
+        tiers: tuple[Tier, ...] = (),
+        store: Tier | None = None,
+        slots: int = 0,
+    ) -> None:
         self.capacity = capacity
         self.page = page
         self.sharing = sharing
@@ -27,9 +98,9 @@ class Pages:
         self.idle_pages = 0  # pages of blocks kept for later
         self.refs: dict[Hashable, int] = {}
         self.idle: OrderedDict[Hashable, int] = OrderedDict()  # least recently used first
-        self.host: OrderedDict[Hashable, int] = OrderedDict()
-        self.host_capacity = host_capacity
-        self.host_pages = 0
+        self.tiers = tiers if store is None else (*tiers, store)
+        self.adapters = AdapterSlots(slots)
+        self.first, self.store = tiers[0] if tiers else None, store
 
     @property
     def private(self) -> int:
@@ -41,21 +112,29 @@ class Pages:
         return min(blocks * request.block_tokens, request.input_tokens) // self.page
 
     def name(self, request: SimulatedRequest, block: int) -> Hashable:
-        """A block's key; a prompt's last block, if cut short, is another block than the whole one of that name."""
+        """A block's key; a prompt's last block, if cut short, is another block than the whole one of that name, and the
+        block of an adapter another than those of others."""
         whole = (block + 1) * request.block_tokens <= request.input_tokens
-        return request.blocks[block] if whole else (request.blocks[block], request.input_tokens)
+        name = request.blocks[block]
+        if request.adapter >= 0:
+            return name, request.adapter, 0 if whole else request.input_tokens
+        return name if whole else (name, request.input_tokens)
 
     def hits(self, request: SimulatedRequest) -> tuple[int, int]:
-        """Leading blocks present in the cache, and with those that continue them in the host's memory."""
+        """Leading blocks present in the cache, and with those that continue them in the tiers behind it."""
         if not self.sharing or not request.blocks:
             return 0, 0
         near, count = 0, min(len(request.blocks), -(-request.input_tokens // request.block_tokens))
         while near < count and self.name(request, near) in self.refs:
             near += 1
         far = near
-        while self.host and far < count and self.name(request, far) in self.host:
+        while self.tiers and far < count and self._behind(self.name(request, far)) is not None:
             far += 1
         return near, far
+
+    def _behind(self, name: Hashable) -> Tier | None:
+        """The first tier that has a block."""
+        return next((tier for tier in self.tiers if name in tier.blocks), None)
 
     def price(self, sequence: Sequence, tokens: int, near: int) -> int:
         """Pages of room an admission takes: own ones for the rest of `tokens`, host blocks, unused blocks taken up."""
@@ -67,20 +146,25 @@ class Pages:
                 price += self.idle.get(self.name(request, block), 0)
         return price
 
-    def admit(self, sequence: Sequence, tokens: int, near: int, far: int) -> None:
-        """Take pages for `tokens` tokens, sharing the leading `far` blocks, of which `near` are in the cache."""
-        request = sequence.request
+    def admit(self, sequence: Sequence, tokens: int, near: int, far: int) -> float:
+        """Take pages for `tokens` tokens, sharing the leading `far` blocks, of which `near` are in the cache; the
+        seconds that the others take to load."""
+        request, seconds = sequence.request, 0.0
         for block in range(far):
             name = self.name(request, block)
             if block < near:
                 self._hold(name)
             else:
-                self.host.move_to_end(name)
+                tier = self._behind(name)
+                assert tier is not None
+                tier.blocks.move_to_end(name)
                 self.refs[name] = 1
-                self._share(self.host[name])
+                self._share(tier.blocks[name])
+                seconds += tier.blocks[name] * tier.seconds
         sequence.held = far
         sequence.private = -(-tokens // self.page) - (self.until(request, far) if far else 0)
         self.take(sequence.private)
+        return seconds
 
     def take(self, pages: int) -> None:
         """Give pages to a sequence, from unused blocks if need be."""
@@ -89,8 +173,8 @@ class Pages:
             name, size = self.idle.popitem(last=False)
             del self.refs[name]
             self.idle_pages -= size
-            if self.host_capacity:
-                self._keep(name, size)
+            if self.first is not None:
+                self.first.keep(name, size)
 
     def publish(self, sequence: Sequence, tokens: int) -> None:
         """The first `tokens` tokens of a prompt are computed: its whole blocks can be shared from now on. Where another
@@ -111,6 +195,8 @@ class Pages:
             else:
                 self.refs[name] = 1
                 self._share(size)
+                if self.store is not None:
+                    self.store.keep(name, size)
             sequence.private -= size
             self.room += size
             sequence.held += 1
@@ -120,6 +206,8 @@ class Pages:
         blocks unused."""
         request = sequence.request
         self.room += sequence.private + grown
+        if self.adapters.slots:
+            self.adapters.free(request.adapter)
         for block in range(sequence.held - 1, -1, -1):
             name = self.name(request, block)
             self.refs[name] -= 1
@@ -140,15 +228,3 @@ class Pages:
             self.idle_pages -= size
             self._share(size)
         self.refs[name] += 1
-
-    def _keep(self, name: Hashable, size: int) -> None:
-        """What falls out of the cache goes to the host, whose own least recently used blocks fall out for good."""
-        if name in self.host:
-            self.host.move_to_end(name)
-            return
-        if size > self.host_capacity:
-            return
-        self.host[name] = size
-        self.host_pages += size
-        while self.host_pages > self.host_capacity:
-            self.host_pages -= self.host.popitem(last=False)[1]

@@ -43,17 +43,28 @@ class Replica(ReplicaState):
             return 0
         return self.batch.steps_within(nextafter(now - self.began, 0.0), self.steps - 1)
 
+    def in_use(self, now: float) -> tuple[int, int]:
+        """Tokens of its cache that requests hold, and all that it has room for."""
+        pages, batch, passed = self.pages, self.batch, self._passed(now)
+        grown = batch.growth.pages(batch.step, passed) if passed and batch.grows else 0
+        return (pages.capacity - pages.room + grown) * pages.page, pages.capacity * pages.page
+
     def submit(self, sequence: Sequence, now: float) -> None:
         """A request is routed here."""
-        self.count_queue(now)
-        first = self.enqueue(sequence)
+        if self.waiting:
+            self.book_queue((self.queue_from, now, len(self.waiting)))
+            first = self.enqueue(sequence)
+        else:
+            self.waiting.append(sequence)
+            first = True
+        self.queue_from = now
         self.load += 1
         if not sequence.ready:
             self.unprefilled += sequence.context
         sequence.seen = 0.0
         if not self.busy:
             self.wake(now)
-        elif first and self.steps > 1 and can_admit(self, sequence):
+        elif (first or self.extra) and self.steps > 1 and can_admit(self, sequence):
             sequence.seen = self._first_look(now)
             self._cut(int(sequence.seen - self.iterations))
         elif self.looks_late:
@@ -80,19 +91,31 @@ class Replica(ReplicaState):
         if chunks:
             seconds = self._beside_prompts(chunks)
         elif members:
-            steps = batch.steps_to_end() if self.leap and not preempted else 1
+            first, order = batch.ends[0]
+            known = first - batch.step if order in members else batch.steps_to_end()
+            steps = known if self.leap and not preempted else 1
             if self.waiting:
-                look = self.waiting[0].seen - self.iterations
+                look = self._look() if self.extra else self.waiting[0].seen - self.iterations
                 if 0 < look < steps:  # a request is looked at
                     steps = int(look)
             if batch.grows:
                 steps = batch.growth.steps(batch.step, pages.room, steps)
             self.steps = steps
-            seconds = batch.seconds(steps)
+            pure = not batch.draft
+            seconds = (
+                batch.run(len(members), batch.offset + batch.pace * batch.step, steps) if pure else batch.seconds(steps)
+            )
         else:
             return
         self.busy, self.began = True, now
-        self._take(now + seconds)
+        self.due = due = now + seconds
+        self.version = version = self.version + 1
+        heappush(self.heap, (due, END, self.index, version, self))
+
+    def _look(self) -> float:
+        """Iterations until a request is looked at: not only the first where others may go before it."""
+        looks = (one.seen - self.iterations for one in self.waiting)
+        return next((look for look in looks if look > 0), 0.0)
 
     def _beside_prompts(self, chunks: list[Chunk]) -> float:
         """Seconds of an iteration with these chunks of prompts, beside those who decode where the engine does both."""
@@ -107,9 +130,9 @@ class Replica(ReplicaState):
                 seconds += times.draft(decodes, cached, queries - 1)
         else:
             seconds = times.step(0, 0.0, parts)
-        if self.loading:
-            seconds = max(seconds, self.loading / self.pool.host_tokens_per_s)
-            self.loading = 0
+        if self.loading or self.encoding:
+            seconds = max(seconds, self.loading) + self.encoding
+            self.loading = self.encoding = 0.0
         return seconds
 
     def _take(self, due: float) -> None:
@@ -134,7 +157,8 @@ class Replica(ReplicaState):
         """The activity is over: tokens come out, sequences end, prompts begin to decode; then the next one."""
         steps, chunks = self.steps, self.chunks
         self._pass(steps, now)
-        if steps and self.batch.ends[0][0] <= self.batch.step:
+        batch = self.batch
+        if steps and batch.ends[0][0] <= batch.step:
             self._finish_ended(now)
         for sequence, tokens in chunks:
             sequence.todo -= tokens

@@ -10,8 +10,8 @@ from typing import Any
 from dragonscale.simulation.activities import ActivityLog
 from dragonscale.simulation.batch import Batch
 from dragonscale.simulation.fleet import Pool
-from dragonscale.simulation.pages import Pages
-from dragonscale.simulation.request import Sequence
+from dragonscale.simulation.pages import Pages, Tier
+from dragonscale.simulation.request import Sequence, SimulatedRequest
 from dragonscale.simulation.result import Tally
 from dragonscale.simulation.series import Series
 
@@ -32,6 +32,7 @@ class Shared:
         self.tally, self.series, self.log = tally, series, ActivityLog(tally, series)
         self.seed, self.leap = seed, leap
         self.finish, self.send = finish, send
+        self.stores: dict[int, Tier] = {}  # of a pool's replicas together, by its first
         self.recorder: Any = None
         self.watch: Any = None
 
@@ -45,7 +46,7 @@ class ReplicaState:
         *("watermark_pages", "heap", "leap", "tally", "recorder", "book", "book_queue", "looks_late", "waiting"),
         *("queue_from", "version", "orders", "alive", "draining", "since", "iterations", "emitted", "prefilled"),
         *("epoch", "watched", "look_s", "pages", "batch", "prefilling", "sending", "busy", "woken", "began", "due"),
-        *("steps", "chunks", "loading", "load", "unprefilled"),
+        *("steps", "chunks", "loading", "encoding", "load", "unprefilled", "extra"),
     )
 
     def __init__(self, index: int, pool: Pool, shared: Shared, prefills: bool = False) -> None:
@@ -71,7 +72,8 @@ class ReplicaState:
     def clear(self) -> None:
         """An empty cache, and nothing in progress."""
         pool, page = self.pool, self.scheduler.page_tokens
-        self.pages = Pages(pool.pages, page, pool.share_prefixes, pool.host_tokens // page)
+        self.pages = Pages(pool.pages, page, pool.share_prefixes, *self._tiers(page), pool.adapters)
+        self.extra = bool(pool.adapters or pool.image_s)  # requests may bring more than tokens
         self.batch = Batch(self.scheduler, self.times, not self.whole)
         self.prefilling: list[Sequence] = []
         self.sending: dict[int, Sequence] = {}
@@ -80,14 +82,37 @@ class ReplicaState:
         self.began = self.due = 0.0
         self.steps = 0
         self.chunks: list[tuple[Sequence, int]] = []  # of prompts, in the iteration that runs
-        self.loading = 0  # tokens to load from the host in the next iteration
+        self.loading = self.encoding = 0.0  # seconds of loads beside the next iteration, and of images before it
         self.load = 0  # requests it has
         self.unprefilled = 0  # tokens of them that are still to be prefilled
+
+    def _tiers(self, page: int) -> tuple[tuple[Tier, ...], Tier | None]:
+        """Its own tiers, which it loses when it dies, and the store of the pool's replicas."""
+        below: Tier | None = None
+        own: list[Tier] = []
+        for one in reversed(self.pool.tiers):
+            if one.shared:
+                made = Tier(one.tokens // page, None, page / one.tokens_per_s)
+                below = self.shared.stores.setdefault(id(self.pool), made)
+            else:
+                below = Tier(one.tokens // page, below, page / one.tokens_per_s)
+                own.insert(0, below)
+        return tuple(own), self.shared.stores.get(id(self.pool))
 
     @property
     def full(self) -> bool:
         """Whether all places of its batch are taken, or waited for."""
         return self.load >= self.scheduler.sequences
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait."""
+        return len(self.waiting)
+
+    def cached(self, request: SimulatedRequest) -> int:
+        """Tokens of a prompt that its cache has."""
+        pages = self.pages
+        return pages.until(request, pages.hits(request)[0]) * pages.page
 
     def wake(self, now: float) -> None:
         """Look for work once everything that comes at this moment has come."""

@@ -14,7 +14,8 @@ from typing import NamedTuple
 class SimulatedRequest(NamedTuple):
     """One call of the service. Times are seconds since the start of the run; `kind` is the number of its class of
     traffic, and of those that wait in a replica the one of the smallest `priority` goes first. Requests of one
-    `session` come one after another; -1 is none."""
+    `session` come one after another; -1 is none, as it is of LoRA adapters. `images` are to be encoded; their tokens
+    are the prompt's."""
 
     number: int
     arrival_s: float
@@ -25,6 +26,8 @@ class SimulatedRequest(NamedTuple):
     kind: int = 0
     priority: int = 0
     session: int = -1
+    adapter: int = -1
+    images: int = 0
 
 
 class Sequence:

@@ -91,7 +91,7 @@ class Tally:
         self.arrived = self.finished = self.measured = self.turned_away = self.good = 0
         self.met = dict.fromkeys(limits, 0)
         self.refused: dict[str, int] = {}
-        self.preempted = self.retried = 0
+        self.preempted = self.retried = self.swaps = 0
         self.input_tokens = self.output_tokens = 0
         self.prompt_tokens = self.cached_tokens = self.host_tokens = 0
         self.last_arrival_s = self.last_end_s = -1.0
@@ -229,11 +229,12 @@ class ReplicaUse:
 class PoolUse:
     """What a pool's replicas are used for, which tells more than that they are busy: the share of their busy time that
     is iterations with prompts, of the places in batches that are taken, and of the token budget that prompts fill in an
-    iteration that has some."""
+    iteration that has some; `replicas` that were up, on average."""
 
     prompt_share: float
     places_share: float
     budget_share: float
+    replicas: float = 0.0
 
 
 class Checkpoint(NamedTuple):
@@ -294,6 +295,7 @@ class SimulationResult:
     mean_waiting: float
     cache_hit_rate: float
     host_hit_rate: float
+    adapter_loads: int
     tokens_per_verify_step: float
     replicas: tuple[ReplicaUse, ...]
     use: dict[str, PoolUse]

@@ -8,8 +8,14 @@
   least busy; then, and for new prefixes, the least loaded. (SGLang's router does this, with thresholds of the same
   kind.)
 - `slo_aware`: the one whose predicted time to first token is shortest; prefixes it was last given count as cached.
+- `session_sticky`: the one that had the session's last request; for new sessions the least loaded.
+- `cache_aware`: the one with the least cost, blocks to prefill (its own queue's and those of this prompt that its cache
+  lacks) and blocks in use, as NVIDIA Dynamo's KV router counts them, with its weight of 1 for the overlap.
+- `cache_scores`: the one with the highest score, of 3 parts for the part of the prompt that its cache has, 2 for a
+  short queue and 2 for an empty cache, as llm-d's scheduler weighs them by default.
 
-Ties go round, so that equal replicas share the work.
+Both look into the caches of replicas, whose events engines publish. Ties go round, so that equal replicas share the
+work.
 """
 
 from collections import OrderedDict
@@ -20,7 +26,9 @@ from typing import Any, Protocol, TypeVar
 WORK = attrgetter("unprefilled", "load")
 """What the least loaded of those with a place has least of."""
 MOST_HOMES = 200_000
-"""Blocks whose last replica a router remembers."""
+"""Blocks, or sessions, whose last replica a router remembers."""
+PREFIX, QUEUE, UNUSED = 3.0, 2.0, 2.0
+"""Weights of llm-d's prefix-cache, queue and kv-cache-utilization scorers (its guide to intelligent scheduling)."""
 BUSIER, MORE = 1.5, 32
 """A prefix does not hold a request on a replica with 1.5 times and 32 requests more than the least loaded has; SGLang's
 router's defaults are balance_rel_threshold 1.5 and balance_abs_threshold 64 (32 in older versions)."""
@@ -52,6 +60,23 @@ class RoutedReplica(Protocol):
         ...
 
 
+class CachedReplica(RoutedReplica, Protocol):
+    """A replica that tells of its cache too."""
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait in it."""
+        ...
+
+    def in_use(self, now: float) -> tuple[int, int]:
+        """Tokens of its cache that requests hold, and all that it has room for."""
+        ...
+
+    def cached(self, request: Any) -> int:
+        """Tokens of a prompt that it has."""
+        ...
+
+
 class RoutedRequest(Protocol):
     """A request as a router sees it: names of its prompt's leading blocks, each with everything before it."""
 
@@ -80,6 +105,10 @@ class Router:
             return replicas[(self.turn - 1) % len(replicas)]
         if self.kind == "least_loaded":
             return self._least(replicas)
+        if self.kind.startswith("cache"):
+            return self._by_cache(replicas, request, tokens, now)
+        if self.kind == "session_sticky":
+            return self._same(replicas, request)
         home, known = self._home(replicas, request)
         if self.kind == "slo_aware":
             wanted = [max(tokens - known, 1) if replica is home else tokens for replica in replicas]
@@ -92,6 +121,36 @@ class Router:
         while len(self.homes) > MOST_HOMES:
             self.homes.popitem(last=False)
         return home
+
+    def _same(self, replicas: Sequence[Target], request: Any) -> Target:
+        """Who had the session before; one that is gone has lost its cache."""
+        index = self.homes.pop(request.session, -1)
+        found = next((one for one in replicas if one.index == index), None) or self._least(replicas)
+        if request.session >= 0:
+            self.homes[request.session] = found.index
+        if len(self.homes) > MOST_HOMES:
+            self.homes.popitem(last=False)
+        return found
+
+    def _by_cache(self, replicas: Sequence[Any], request: RoutedRequest, tokens: int, now: float) -> Any:
+        """By what caches have, and what else there is to do."""
+        known = [one.cached(request) for one in replicas]
+        used = [one.in_use(now) for one in replicas]
+        if self.kind == "cache_aware":
+            costs = [
+                one.unprefilled + tokens - own + tokens + held
+                for one, own, (held, _) in zip(replicas, known, used, strict=True)
+            ]
+            return self._best(replicas, costs)
+        queues = [one.queued for one in replicas]
+        least, most = min(queues), max(queues)
+        scores = [
+            -PREFIX * own / tokens
+            - QUEUE * ((most - queue) / (most - least) if most > least else 1.0)
+            + UNUSED * held / room
+            for own, queue, (held, room) in zip(known, queues, used, strict=True)
+        ]
+        return self._best(replicas, scores)
 
     def _least(self, replicas: Sequence[Target]) -> Target:
         """The least loaded. Nearly always the one with the least work has a place too."""

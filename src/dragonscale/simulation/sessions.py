@@ -16,7 +16,7 @@ import numpy
 from dragonscale.errors import InputError
 from dragonscale.simulation.distributions import CHUNK, Arrivals, Fixed, Lengths
 from dragonscale.simulation.request import SimulatedRequest
-from dragonscale.simulation.traffic import After, Prefixes
+from dragonscale.simulation.traffic import PLAIN, After, Brought, Prefixes
 
 BLOCK = 64
 """Tokens of a block of a session's prompts."""
@@ -40,7 +40,8 @@ class TrafficClass:
     """Sessions that come by `arrivals`, each of `turns` turns on average with a pause of `think_s` before the next
     (exponential), each turn of `calls` calls with `pause_s` of tools between them; both numbers are geometric. A turn
     adds `prompt` tokens (or those of `pairs`, with their outputs; of `later` after the first), what a tool says
-    `result`; the first comes after its prefix. A session ends before its prompt and output exceed `most` tokens."""
+    `result`; the first comes after its prefix. A session has one adapter, and each turn its images, of what is
+    `brought`; it ends before its prompt and output exceed `most` tokens."""
 
     arrivals: Arrivals
     prompt: Lengths
@@ -55,6 +56,7 @@ class TrafficClass:
     pairs: Pairs | None = None
     later: Pairs | None = None
     most: int = 1_000_000
+    brought: Brought = PLAIN
 
     def __post_init__(self) -> None:
         if self.turns < 1 or self.calls < 1 or min(self.think_s, self.pause_s) < 0:
@@ -75,7 +77,7 @@ class _Kind:
         self.later = one.later.draw(stream(6)) if one.later is not None else self.pairs
         self.results = one.result.draw(stream(3))
         self.groups = one.prefixes.draw(stream(4)) if one.prefixes is not None else None
-        self.random = stream(5)
+        self.random, self.adapters = stream(5), one.brought.draw(stream(7))
         self.shares = one.turns > 1 or one.calls > 1
 
     def body(self, prompt: bool, first: bool) -> tuple[int, int]:
@@ -105,6 +107,7 @@ class _Session:
 
     def __init__(self, kind: _Kind, group: int) -> None:
         self.kind, self.group, self.said, self.base = kind, group, 0, -1
+        self.adapter = next(kind.adapters)
 
     def call(self, numbers: Iterator[int], time: float, prompt: bool) -> SimulatedRequest | None:
         """Its next call; none where it would be too long, or no number is left."""
@@ -121,7 +124,8 @@ class _Session:
         own = range(self.base * SPAN + len(common), self.base * SPAN + -(-tokens // BLOCK)) if kind.shares else ()
         blocks = (*common, *own)
         size = BLOCK if blocks else 0
-        return SimulatedRequest(number, time, tokens, output, blocks, size, kind.number, kind.one.priority, self.base)
+        who = kind.number, kind.one.priority, self.base, self.adapter, kind.one.brought.images if prompt else 0
+        return SimulatedRequest(number, time, tokens, output, blocks, size, *who)
 
 
 @dataclass(frozen=True)

@@ -64,11 +64,11 @@ def _throughput(run: Simulation) -> Throughput:
     )
 
 
-def _use(replica: Replica) -> ReplicaUse:
+def _use(replica: Replica, pool: str) -> ReplicaUse:
     busy_s, prompt_s, prompt_iterations, batched = replica.shared.log.of(replica.index)
     return ReplicaUse(
         replica.index,
-        "prefill" if replica.prefills else "serve",
+        pool,
         busy_s,
         prompt_s,
         round(prompt_iterations),
@@ -105,7 +105,7 @@ def _class(tally: Tally) -> ClassResult:
     )
 
 
-def _pool_use(replicas: list[Replica]) -> PoolUse:
+def _pool_use(replicas: list[Replica], up: float) -> PoolUse:
     scheduler, log = replicas[0].scheduler, replicas[0].shared.log
     busy_s, prompt_s, prompt_iterations, _ = map(sum, zip(*(log.of(one.index) for one in replicas), strict=True))
     filled = _over(sum(one.prefilled for one in replicas), prompt_iterations)
@@ -113,6 +113,7 @@ def _pool_use(replicas: list[Replica]) -> PoolUse:
         _over(prompt_s, busy_s),
         _mean_batch(replicas) / scheduler.sequences,
         min(filled / scheduler.tokens, 1.0),
+        up,
     )
 
 
@@ -148,9 +149,10 @@ def report(run: Simulation) -> SimulationResult:
         mean_waiting=_over(series.area("waiting"), end),
         cache_hit_rate=_over(tally.cached_tokens, tally.prompt_tokens),
         host_hit_rate=_over(tally.host_tokens, tally.prompt_tokens),
+        adapter_loads=tally.swaps,
         tokens_per_verify_step=_over(tally.verify_tokens, tally.verify_steps),
-        replicas=tuple(_use(replica) for replica in replicas),
-        use={"prefill" if group.prefills else "serve": _pool_use(group.replicas) for group in run.groups},
+        replicas=tuple(_use(replica, group.name) for group, replica in run.places),
+        use={group.name: _pool_use(group.replicas, _over(group.up_s, end)) for group in run.groups},
         series=points,
         checkpoints=tuple(run.checkpoints),
         departures=tuple(run.departures),

@@ -106,13 +106,15 @@ def _opened(path: Source) -> Iterator[TextIO]:
         ):
             yield file
     except UnicodeDecodeError:
-        raise InputError(f"The trace {path.name} is not text; write it as CSV or JSON lines, gzipped or not.") from None
+        raise InputError(
+            f"The trace {shorten(path.name, 120)} is not text; write it as CSV or JSON lines, gzipped or not."
+        ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise InputError(f"The trace {path.name} is a gzip file that breaks off or is damaged.") from None
+        raise InputError(f"The trace {shorten(path.name, 120)} is a gzip file that breaks off or is damaged.") from None
     except OSError as error:
-        raise InputError(f"The trace {path.name} cannot be read: {error.strerror or error}.") from None
+        raise InputError(f"The trace {shorten(path.name, 120)} cannot be read: {error.strerror or error}.") from None
     except csv.Error as error:
-        raise InputError(f"The trace {path.name} is not CSV: {error}.") from None
+        raise InputError(f"The trace {shorten(path.name, 120)} is not CSV: {error}.") from None
 
 
 def _seconds(stamp: str) -> float:
@@ -173,36 +175,45 @@ def trace_format(path: Source) -> str:
         if header.issuperset(columns):
             return name
     if not first:
-        raise InputError(f"The trace {path.name} is empty.")
+        raise InputError(f"The trace {shorten(path.name, 120)} is empty.")
     raise InputError(
-        f"The trace {path.name} begins with {shorten(first)}; wanted are the columns of an Azure, BurstGPT or plain "
-        "trace (arrival_s,input_tokens,output_tokens) or the JSON lines of a Mooncake trace."
+        f"The trace {shorten(path.name, 120)} begins with {shorten(first)}; wanted are the columns of an Azure, "
+        "BurstGPT or plain trace (arrival_s,input_tokens,output_tokens) or the JSON lines of a Mooncake trace."
     )
 
 
 def _rows(path: Source, kind: str) -> Iterator[SimulatedRequest]:
     """Requests of a file in its order, from time 0."""
     start = before = None
-    number = 0
+    number, ends = 0, dict[int, int]()
     with _opened(path) as file:
         for line, (time, tokens, output, blocks, size) in (
             _mooncake(file) if kind == "mooncake" else _table(file, *TABLES[kind])
         ):
             if not 0 <= tokens <= LONGEST or not 0 <= output <= LONGEST or not -LATEST < time < LATEST:
                 wrong = f"has a number that is negative, not finite or larger than any request's ({LONGEST:,} tokens)"
-                raise InputError(f"Line {line} of the trace {path.name} {wrong}.")
+                raise InputError(f"Line {line} of the trace {shorten(path.name, 120)} {wrong}.")
             if before is not None and time < before:
-                raise InputError(
-                    f"Line {line} of the trace {path.name} arrives before the line above it; sort the trace by time."
-                )
+                where = f"Line {line} of the trace {shorten(path.name, 120)}"
+                raise InputError(f"{where} arrives before the line above it; sort the trace by time.")
             before = time
             if not tokens or not output:
                 continue
             start = time if start is None else start
-            yield SimulatedRequest(number, time - start, tokens, output, blocks, size if blocks else 0)
+            session = _session(blocks[: tokens // size], ends, number) if blocks else -1
+            since = time - start + 0.0  # -0.0 is written as 0
+            yield SimulatedRequest(number, since, tokens, output, blocks, size if blocks else 0, session=session)
             number += 1
     if not number:
-        raise InputError(f"The trace {path.name} has no request in it that has a prompt and an output.")
+        raise InputError(f"The trace {shorten(path.name, 120)} has no request in it that has a prompt and an output.")
+
+
+def _session(blocks: tuple[int, ...], ends: dict[int, int], number: int) -> int:
+    """The session of a request: that of an earlier prompt which it goes on from, by the last whole block of either."""
+    found = next((ends[block] for block in reversed(blocks) if block in ends), number)
+    if blocks:
+        ends[blocks[-1]] = found
+    return found
 
 
 def read_trace(path: Path | str, speed: float = 1.0) -> Replay:

@@ -8,7 +8,7 @@ or spread over a ramp. Every stream is made as it is needed and depends on the s
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count, islice, repeat, tee
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy
 
@@ -57,19 +57,36 @@ class Prefixes:
             yield from numpy.where(random.random(CHUNK) < self.share, groups, -1).tolist()
 
 
+@dataclass(frozen=True)
+class Brought:
+    """What requests bring beside text: one of some LoRA `adapters` (drawn as prefixes are, without tokens), and so many
+    `images`, whose tokens are the prompt's."""
+
+    adapters: Prefixes | None = None
+    images: int = 0
+
+    def draw(self, random: numpy.random.Generator) -> Iterator[int]:
+        """The adapter of each request, -1 for none."""
+        return self.adapters.draw(random) if self.adapters is not None else repeat(-1)
+
+
+PLAIN = Brought()
+
+
 def _bodies(
-    prompt: Lengths, output: Lengths, prefixes: Prefixes | None, seed: int
-) -> tuple[Iterator[int], Iterator[int], Iterator[tuple[int, ...]], Iterator[int]]:
-    """Lengths of prompts and outputs, leading blocks and their tokens, of requests without their times. Each kind of
-    number has a stream of its own, so that changing one distribution leaves the others' draws alone."""
+    prompt: Lengths, output: Lengths, prefixes: Prefixes | None, brought: Brought, seed: int
+) -> tuple[Iterator[Any], ...]:
+    """All of requests but their numbers and times. Each kind of number has a stream of its own, so that changing one
+    distribution leaves the others' draws alone."""
     inputs = prompt.draw(numpy.random.default_rng((seed, 1)))
     outputs = output.draw(numpy.random.default_rng((seed, 2)))
+    rest = repeat(0), repeat(0), repeat(-1), brought.draw(numpy.random.default_rng((seed, 4))), repeat(brought.images)
     if prefixes is None:
-        return inputs, outputs, repeat(()), repeat(0)
+        return inputs, outputs, repeat(()), repeat(0), *rest
     groups, again = tee(prefixes.draw(numpy.random.default_rng((seed, 3))))
     blocks = (() if group < 0 else (group,) for group in groups)
     sizes = (0 if group < 0 else prefixes.tokens for group in again)
-    return inputs, outputs, blocks, sizes
+    return inputs, outputs, blocks, sizes, *rest
 
 
 def _check_count(requests: int) -> None:
@@ -86,6 +103,7 @@ class OpenLoop:
     prompt: Lengths
     output: Lengths
     prefixes: Prefixes | None = None
+    brought: Brought = PLAIN
 
     def __post_init__(self) -> None:
         _check_count(self.requests)
@@ -93,10 +111,8 @@ class OpenLoop:
     def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], None]:
         """Requests in order of arrival; none follow."""
         times = self.arrivals.times(numpy.random.default_rng((seed, 0)))
-        bodies = _bodies(self.prompt, self.output, self.prefixes, seed)
-        stream = map(
-            SimulatedRequest._make, zip(count(), times, *bodies, repeat(0), repeat(0), repeat(-1), strict=False)
-        )
+        bodies = _bodies(self.prompt, self.output, self.prefixes, self.brought, seed)
+        stream = map(SimulatedRequest._make, zip(count(), times, *bodies, strict=False))
         return islice(stream, self.requests), None
 
 
@@ -112,6 +128,7 @@ class ClosedLoop:
     think_s: float = 0.0
     ramp_s: float = 0.0
     prefixes: Prefixes | None = None
+    brought: Brought = PLAIN
 
     def __post_init__(self) -> None:
         _check_count(self.requests)
@@ -120,7 +137,7 @@ class ClosedLoop:
 
     def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:
         """The clients' first requests, and the next of whoever has its output."""
-        bodies = zip(*_bodies(self.prompt, self.output, self.prefixes, seed), strict=False)
+        bodies = zip(*_bodies(self.prompt, self.output, self.prefixes, self.brought, seed), strict=False)
         first = min(self.clients, self.requests)
         numbers = iter(range(first, self.requests))
         begin = [
@@ -143,13 +160,17 @@ class Replay:
     read: Callable[[], Iterator[SimulatedRequest]]
     requests: int
     speed: float = 1.0
+    brought: Brought = PLAIN
 
     def __post_init__(self) -> None:
         if self.speed <= 0:
             raise InputError(f"A trace cannot be replayed at {self.speed} times its speed.")
 
-    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], None]:  # noqa: ARG002
+    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], None]:
         stream = (request._replace(arrival_s=request.arrival_s / self.speed) for request in self.read())
+        if self.brought.adapters is not None:
+            drawn = zip(stream, self.brought.draw(numpy.random.default_rng((seed, 4))), strict=False)
+            stream = (request._replace(adapter=adapter) for request, adapter in drawn)
         return islice(stream, self.requests), None
 
     def first(self, requests: int) -> "Replay":

@@ -173,7 +173,7 @@ def undivided_by(job: Job, name: str, row: Legality, plan: Plan) -> list[str]:
     found: list[str] = []
     if not shares_kv(job, row, plan.tensor):
         kv = min(section.dims["k"] for section in job.model.program().sections if "k" in section.dims)
-        why = f"{kv} are fewer than tensor={plan.tensor}"
+        why = f"{kv} KV heads cannot be split {plan.tensor} ways"
         if kv > plan.tensor:
             why = f"tensor={plan.tensor} does not divide {kv}"
         found.append(f"stack {name} gives a tensor rank whole KV heads, and {why}")

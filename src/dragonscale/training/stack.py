@@ -3,7 +3,7 @@
 Programs that compute the same thing (Megatron, MaxText, torchtitan, our own) differ in a few switches. These are the
 only part of an expectation that is not measured on kernels. There is one set for each stack, declared with its reasons
 in `stacks.toml`, and the same for every run of that stack. `dragonscale` is our own JAX program: its ledger is what XLA
-compiles. A stack may also be a file (`mine.toml`, as `dscale calibrate --stack` writes it): a table `[stack]` with the
+compiles. A stack may also be a file (`mine.toml`, by `dscale calibrate --whole-steps`): a table `[stack]` with the
 `base` that it starts from and the switches that differ.
 """
 
@@ -129,7 +129,7 @@ class StackExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dedup: bool = False
     """Whether a token goes only once to each chip (or node) that has several of its experts."""
     capacity: float = 0.0
-    """The room of an expert over its even share, beyond which tokens are dropped (0: none are)."""
+    """The expert capacity factor, beyond which tokens are dropped (0: none are)."""
     pads: bool = True
     """Whether an expert with a capacity always computes that many rows, in whole rows; otherwise those it has, up to
     that many."""

@@ -51,9 +51,10 @@ def answer(request: Mapping[str, Any], send: Send) -> None:
     except OSError as error:
         send(failed("limit", f"Something that the question needs cannot be had here: {error.strerror or error}."))
     except Exception as error:
-        traceback.print_exc(file=sys.stderr)
         fault = shorten(f"{type(error).__name__}: {error}", 200)
+        # sent first: what is interrupted inside of NumPy comes out as another error, and then nobody is told of it
         send(failed("fault", f"The planner failed at this question, which is a fault of its own ({fault})."))
+        traceback.print_exc(file=sys.stderr)
 
 
 def failed(kind: str, sentence: str) -> dict[str, Any]:

@@ -116,4 +116,4 @@ def _watched(question: Any, listener: Listener) -> Any:
     which takes many runs, only where that is asked."""
     from dragonscale.app.simulate.ask_simulate import ask
 
-    return ask(replace(question, capacity=bool(question.capacity)), listener, WATCHED)
+    return ask(replace(question, max_rate=bool(question.max_rate)), listener, WATCHED)

@@ -136,7 +136,7 @@ def test_random_weights_are_made_on_the_device() -> None:
 
 def test_what_cannot_be_loaded_is_said(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"'llama3-8b' is known by name only; give its folder, .* --weights, or --random"
+        InputError, match=r"'llama3-8b' is known by name only; give its folder, .* --load-weights, or --random"
     ):
         open_model("llama3-8b")
     with pytest.raises(InputError, match="There is no folder"):

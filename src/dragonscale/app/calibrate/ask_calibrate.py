@@ -1,5 +1,5 @@
-"""The answer to `dscale calibrate --stack`: whole steps of our own program timed, the constants of its stack and engine
-settled.
+"""The answer to `dscale calibrate --whole-steps`: whole steps of our program timed, its stack and engine settled
+from them.
 
 The answer to `dscale calibrate`: measure, fit, write; or check; or only list what would be measured.
 """
@@ -61,9 +61,11 @@ def check_stack(question: CalibrateQuestion) -> None:
     """What can be told wrong before anything is loaded."""
     if question.check or question.install or question.dtypes:
         wrong = "--check" if question.check else "--install" if question.install else "--dtypes"
-        raise InputError(f"{wrong} is about profiles of kernels; leave it out with --stack, which times whole steps.")
+        raise InputError(
+            f"{wrong} is about profiles of kernels; leave it out with --whole-steps, which times whole steps."
+        )
     if question.timed_with not in ("", "jax"):
-        raise InputError(f"--stack times our own program, which is JAX; --with is {question.timed_with!r}.")
+        raise InputError(f"--whole-steps times our own program, which is JAX; --with is {question.timed_with!r}.")
     if question.minutes == 0 and not question.records and not question.dry_run:
         raise InputError("--minutes 0 settles constants from a file of steps; name it with --records.")
     chosen_cases(question)
@@ -83,7 +85,7 @@ def measured_rows(
             nonlocal done
             done += ": {" in text
             listener.step(min(done, len(chosen)), len(chosen))
-            if question.log:
+            if question.verbose:
                 listener.note(text)
 
         measure(chosen, path, 60 * question.minutes, say)
@@ -124,7 +126,7 @@ def fill_stack(
     tpu = {"stack": start.tpu, "engine": served.tpu} if chip.kind == "tpu" else None
     report.measured, report.records = len(rows), str(path)
     report.unknown_rows = stack_fit.unknown_rows(path)
-    report.profile = question.profile or f"{Path(chip.name).stem}-stack.toml"
+    report.profile = question.out or f"{Path(chip.name).stem}-stack.toml"
     write_file(report.profile, stack_fit.stack_text(settled, found, where, date, tpu), "The stack")
     return report
 
@@ -143,7 +145,7 @@ def ask(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
 
 
 def _answer(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
-    if question.stack:
+    if question.whole_steps:
         return _stack(question, listener)
     if question.minutes == 0 and question.records and not question.check and not question.dry_run:
         return _from_records(question, listener)
@@ -159,7 +161,7 @@ def _answer(question: CalibrateQuestion, listener: Listener) -> CalibrationRepor
     if question.check:
         return _checked(question, bench, chip, listed, listener)
     path = Path(records_of(question, chip, machine))
-    found = measure(bench, listed, path, 60 * question.minutes, listener, bool(question.log))
+    found = measure(bench, listed, path, 60 * question.minutes, listener, bool(question.verbose))
     return _fitted(found, chip, question, listener)
 
 
@@ -171,7 +173,7 @@ def _check(question: CalibrateQuestion) -> None:
         raise unknown("software to time with", question.timed_with, BENCHES)
     if isinstance(question.on, str) and question.on.strip():
         load_chip(question.on.strip())
-    if question.stack:
+    if question.whole_steps:
         return check_stack(question)
     _kinds(question.only)
     _formats(question.dtypes)
@@ -221,7 +223,7 @@ def _fitted(found: Measurements, chip: Chip, question: CalibrateQuestion, listen
     fitted = fit_profile(found.good, found.machine, chip)
     report = _report(found, chip, question)
     report.tables = fitted.tables
-    report.profile = question.profile or f"{Path(chip.name).stem}-profile.toml"
+    report.profile = question.out or f"{Path(chip.name).stem}-profile.toml"
     write_file(report.profile, fitted.text, "The profile")
     if question.install:
         target = own_folder() / f"{Path(chip.kin).stem}.toml"

@@ -77,7 +77,7 @@ class CalibrationReport(Record):
     profile: str
     installed: str
     constants: list[SettledConstant] = []
-    """With --stack: what was settled."""
+    """With --whole-steps: what was settled."""
     steps: list[TimedStep] = []
     left_out: list[LeftOutSteps] = []
     unknown_rows: list[str] = []

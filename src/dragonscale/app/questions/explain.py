@@ -1,7 +1,7 @@
 """What `dscale explain …` and `ds.explain` can be asked: a question for each kind of answer that has formulas."""
 
 from dragonscale.app.questions import operations, shared
-from dragonscale.app.questions.flag import PLAN, SHOW, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import PLAN, REQUIRED, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
 
 
 class ExplainRooflineQuestion(operations.OneOperation):
@@ -40,7 +40,7 @@ class ExplainModelQuestion(Question):
 class ExplainTrainQuestion(Question):
     """Where a step's time, bytes, FLOPs and memory come from, and where it becomes bound by the network."""
 
-    plan: Thing = Thing(value="PLAN", place=True, group=PLAN)
+    plan: Thing = shared.PLAN.but(default=REQUIRED, place=True)
     """A plan (tp8 pp4; fsdp=64,tensor=8,remat=block; a .toml), or a scheme (fsdp, dp+tp, fsdp+ep+tp)."""
     model: Thing = shared.MODEL.but(place=False)
     on: Thing = shared.ON
@@ -58,9 +58,9 @@ class ExplainTrainQuestion(Question):
     dtype: Text = shared.DTYPE
     wire: Text = Text("", "DTYPE", SOFTWARE, offers="dtypes")
     """Format of activations between chips; the stack's without it (bf16)."""
-    line: Text = Text("", "NAME", SHOW)
+    line: Text = shared.LINE.but()
     """One line, term, tensor or part of memory: U+G, 'mlp matmuls', tensor, all_gather, optimizer …"""
-    solve: Text = Text("", "NAMES", SHOW)
+    solve: Text = shared.SOLVE.but(value="NAMES")
     """Solve crossovers for batch, seq, chips or a mesh axis; several with commas."""
 
 
@@ -82,11 +82,11 @@ class ExplainServeQuestion(Question):
     weights: Text = shared.WEIGHTS
     compute: Text = shared.COMPUTE
     kv_dtype: Text = shared.KV_DTYPE
-    plan: Thing = Thing("", "PLAN", PLAN)
+    plan: Thing = shared.PLAN.but()
     """The plan (tp8, or a .toml); the best one without it."""
-    batch: Text = Text("", "SEQS", PLAN)
+    batch: Text = shared.BATCH.but(default="", value="SEQS", group=PLAN)
     """Sequences that decode at once; the best number without it."""
-    line: Text = Text("", "NAME", SHOW)
+    line: Text = shared.LINE.but()
     """One line, term or tensor of the iteration: U+G, mlp, tensor, all_reduce, 'KV cache', Wq …"""
-    solve: Text = Text("", "NAME", SHOW)
+    solve: Text = shared.SOLVE.but()
     """Solve crossovers for batch, context, prompt or a mesh axis (tensor)."""

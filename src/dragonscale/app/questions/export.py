@@ -1,9 +1,9 @@
 """What `dscale export`, `dscale import` and their functions can be asked."""
 
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import FILES, PLAN, SOFTWARE, Length, Question, Several, Switch, Text, Thing
+from dragonscale.app.questions.flag import FILES, PLAN, REQUIRED, Length, Question, Several, Switch, Text, Thing
 
-_PLAN = Thing(value="PLAN", group=PLAN, place=True, offers="files")
+_PLAN = shared.PLAN.but(default=REQUIRED, place=True)
 """A file that train or serve --save wrote, a plan (tp8 pp4 dp16), or the config or command of another software."""
 
 
@@ -11,25 +11,25 @@ class ExportQuestion(Question):
     """A plan to write down for the software that runs it; what is left out is taken from the plan file."""
 
     plan: Thing = _PLAN
-    to: Several = Several(value="TARGET", group=SOFTWARE, offers="targets")
+    to: Several = shared.TO.but(default=REQUIRED, offers="targets")
     """The software (megatron, torchtitan, maxtext, deepspeed, accelerate; trl, axolotl, llamafactory, torchtune, swift
     for fine-tuning; vllm, sglang, trtllm …), what launches it (shell, slurm, kubernetes, skypilot), or both:
     megatron,slurm. Or a load test: vllm-bench, sglang-bench, genai-perf."""
-    out: Text = Text("", "DIR", FILES, offers="files")
+    out: Text = shared.OUT.but(value="FOLDER")
     """Write the files into this folder; printed without it."""
     model: Thing = shared.MODEL.but(default="", place=False)
     on: Thing = shared.ON.but(default="")
-    batch: Text = Text("", "TOKENS|SEQS")
+    batch: Text = shared.BATCH.but(default="")
     """Training: tokens of a step (4M), or sequences (512seq). Serving: sequences of a replica."""
-    seq: Text = Text("", "TOKENS")
+    seq: Text = shared.SEQ.but(default="")
     """Training: tokens of a sequence."""
-    tokens: Text = Text("", "TOKENS")
+    tokens: Text = shared.TOKENS.but()
     """Training: tokens of the whole run (15T)."""
-    prompt: Length = Length("", "TOKENS")
+    prompt: Length = Length.of(shared.PROMPT, default="")
     """Serving: tokens of a prompt."""
-    output: Length = Length("", "TOKENS")
+    output: Length = Length.of(shared.OUTPUT, default="")
     """Serving: tokens of an answer."""
-    rate: Text = Text("", "RATE")
+    rate: Text = shared.RATE.but()
     """Serving: requests that come (20/s)."""
     stack: Text = shared.STACK.but(default="")
     """The stack of a plan that names none; told by the target without it."""

@@ -1,5 +1,6 @@
-"""What `dscale web`, `dscale mcp` and `dscale completion` can be asked."""
+"""What `dscale web`, `dscale doctor`, `dscale mcp` and `dscale completion` can be asked."""
 
+from dragonscale.app.questions import shared
 from dragonscale.app.questions.flag import SHOW, Question, Several, Switch, Text, Whole
 
 SHELLS = ("bash", "zsh", "fish")
@@ -14,6 +15,10 @@ class CompletionQuestion(Question):
     fish: to ~/.config/fish/completions/dscale.fish."""
 
 
+class DoctorQuestion(Question):
+    """What is installed here, and what is missing for what."""
+
+
 class McpQuestion(Question):
     """A server on stdin and stdout."""
 
@@ -21,10 +26,8 @@ class McpQuestion(Question):
 class WebQuestion(Question):
     """A server of the page on this machine."""
 
-    port: Whole = Whole(8642, "PORT", SHOW)
-    """The port; 0 takes a free one."""
-    host: Text = Text("127.0.0.1", "ADDRESS", SHOW)
-    """The address to listen at; without it only this machine can reach the page."""
+    port: Whole = shared.PORT.but(group=SHOW)
+    host: Text = shared.HOST.but(group=SHOW)
     allow_host: Several = Several("", "NAME", SHOW)
     """A host name that the page is reached by, such as that of a reverse proxy; may be repeated."""
     proxy: Text = Text("", "ADDRESS", SHOW)
@@ -35,5 +38,5 @@ class WebQuestion(Question):
     """Never ask the Hugging Face Hub for the config of org/name."""
     no_browser: Switch = Switch(group=SHOW)
     """Do not open the browser."""
-    log: Switch = Switch(group=SHOW)
+    verbose: Switch = shared.VERBOSE.but()
     """Print a line for each request."""

@@ -145,6 +145,13 @@ class Field(Generic[Given, Kept]):
         vars(other).update(changed, origin=self, owner=None)
         return other
 
+    @classmethod
+    def of(cls, field: "Field[Any, Any]", **changed: Any) -> Self:
+        """The same field read as this kind, some words changed: a `Length` where another question keeps the text."""
+        other: Any = field.but(**changed)
+        other.__class__ = cls
+        return other
+
     def taken(self, value: Any) -> Kept:
         """A value as the question keeps it; what cannot be one is refused in a sentence."""
         raise NotImplementedError
@@ -154,14 +161,25 @@ class Field(Generic[Given, Kept]):
 
 
 class Text(Field[str | float | None, str]):
-    """Words or a quantity, kept as text; the library may give a number."""
+    """Words or a quantity, kept as text; the library may give a number, of a time in seconds.
+
+    >>> Text("", "TIME").named("tpot").taken(0.03), Text("", "TOKENS").named("seq").taken(8192.0)
+    ('0.03s', '8192')
+    """
+
+    @property
+    def base(self) -> str:
+        """The unit of a number that is given without one."""
+        return "s" if self.value == "TIME" else ""
 
     def taken(self, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float | type(None)):
             raise self._refused(value, f"text or a number ({self.about})")
         if isinstance(value, float) and math.isfinite(value) and value == int(value):
             value = int(value)
-        return "" if value is None else str(value)
+        if isinstance(value, str | None):
+            return str(value or "")
+        return f"{value}{self.base}"
 
 
 class Amount(str):
@@ -195,6 +213,10 @@ class TokenCount(Amount):
 class _Quantity(Text):
     unit = ""
     kept: type[Amount] = Amount
+
+    @property
+    def base(self) -> str:
+        return self.unit
 
     def taken(self, value: Any) -> Amount:
         amount = self.kept(super().taken(value))

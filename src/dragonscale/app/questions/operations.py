@@ -1,7 +1,7 @@
 """What `dscale roofline`, `shard`, `collective`, `hlo` and `estimate` and their functions can be asked."""
 
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import SHOW, SOFTWARE, WHERE, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import SHOW, WHERE, Question, Real, Several, Switch, Text, Thing, Whole
 
 SIZES = Thing("", "SIZES")
 """Sizes of named dims, such as B=1024,D=8192."""
@@ -61,7 +61,7 @@ class ShardQuestion(ShardedEinsum):
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "send", "gather")
 KIND = Text(value="KIND", place=True, offers=KINDS)
-"""all_gather, reduce_scatter, all_reduce, all_to_all or permute; send (--from, --to) or gather (--to)."""
+"""all_gather, reduce_scatter, all_reduce, all_to_all, permute; send (--from-chip, --to-chip), gather (--to-chip)."""
 BYTES = Text(value="BYTES", place=True)
 """Bytes of the whole array as the axes' chips see it, such as 34MB, or an array, bf16[4096, 65536]."""
 SLICE_OR_MESH = shared.ON.but()
@@ -91,9 +91,9 @@ class CollectiveQuestion(Question):
     in_network: Switch = IN_NETWORK
     filled: Real = FILLED
     picks: Whole = PICKS
-    from_chip: Text = Text("", "PLACE", dash="--from")
+    from_chip: Text = Text("", "PLACE")
     """The chip that sends, such as 0,0."""
-    to_chip: Text = Text("", "PLACE", dash="--to")
+    to_chip: Text = Text("", "PLACE")
     """The chip that receives, such as 3,3."""
 
 
@@ -109,7 +109,7 @@ class HloQuestion(Question):
     set: Several = shared.SET
     module: Text = Text("", "NAME")
     """Which module of a file or folder with several, by its name."""
-    top: Whole = Whole(12, "N", SHOW)
+    top: Whole = shared.TOP.but(default=12)
     """How many ops to list."""
 
 
@@ -123,23 +123,22 @@ class EstimateQuestion(Question):
     """Parameters, instead of a model (70e9, 70B): what needs no architecture is worked out."""
     active: Text = Text("", "COUNT")
     """With --params: those that a token uses, of an MoE."""
-    tokens: Text = Text("", "TOKENS")
+    tokens: Text = shared.TOKENS.but()
     """Tokens of a training run (15T); 'chinchilla', as without it, for 20 a parameter."""
     seq: Text = shared.SEQ.but(default="8192")
     """Tokens of a training sequence, for the attention FLOPs."""
     mfu: Text = Text("40%", "PART")
     """The part of the peak that training and prefill reach: 40%, 0.4."""
-    batch: Text = Text("", "SEQS")
+    batch: Text = shared.BATCH.but(default="", value="SEQS")
     """Sequences that are decoded together."""
     context: Text = Text("", "TOKENS")
     """Tokens in the KV cache of a sequence (8192 without it)."""
-    prompt: Text = Text("", "TOKENS")
+    prompt: Text = shared.PROMPT.but(default="")
     """Tokens of a prompt (2048 without it)."""
     lora: Whole = Whole(None, "RANK")
     """Add the memory of fine-tuning with adapters of this rank."""
     price: Text = shared.PRICE
     dtype: Text = shared.DTYPE
-    weights: Text = Text("", "DTYPE", SOFTWARE, offers="dtypes")
+    weights: Text = shared.WEIGHTS.but()
     """Format of the weights that are served: bf16, fp8, int8, int4 …; the checkpoint's own without it."""
-    kv_dtype: Text = Text("bf16", "DTYPE", SOFTWARE, also=("--kv",), offers="dtypes")
-    """Format of the KV cache."""
+    kv_dtype: Text = shared.KV_DTYPE.but(default="bf16")

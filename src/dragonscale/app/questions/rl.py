@@ -4,7 +4,6 @@ from dragonscale.app.questions import flag, shared
 from dragonscale.app.questions.flag import (
     FILES,
     PLAN,
-    SHOW,
     SOFTWARE,
     Question,
     Real,
@@ -23,19 +22,18 @@ class RlQuestion(Question):
     on: Thing = shared.ON.but(default="", needed=True)
     algorithm: Text = Text("grpo", "NAME", offers=("grpo", "dapo", "ppo", "rloo", "reinforce"))
     """grpo, dapo (no reference), ppo (with a critic), rloo or reinforce."""
-    prompts: Whole = Whole(64, "N", limits=(1, 1_000_000))
-    """Prompts of a step."""
+    prompts: Whole = shared.PROMPTS
     samples: Whole = Whole(16, "N", limits=(1, 100_000))
     """Answers to each prompt."""
-    prompt: flag.Length = flag.Length("512", "TOKENS")
+    prompt: flag.Length = flag.Length.of(shared.PROMPT, default="512")
     """Tokens of a prompt, on average."""
-    output: flag.Length = flag.Length("4k", "TOKENS")
+    output: flag.Length = flag.Length.of(shared.OUTPUT, default="4k")
     """Tokens at which an answer is cut off."""
     mean_output: flag.Length = flag.Length("", "TOKENS")
     """Tokens of an answer on average; half of --output without it."""
     spread: Real = Real(None, "SIGMA", limits=(0.01, 3.0))
     """How much lengths of answers differ: the standard deviation of their logarithm (0.75 without it)."""
-    lengths: Text = Text("", "FILE", offers="files")
+    lengths: Text = shared.LENGTHS.but()
     """A file of measured lengths of answers, one to a line, in place of --mean-output and --spread."""
     updates: Whole = Whole(1, "N", limits=(1, 10_000))
     """Updates of the weights in a step, each on its part of the answers."""
@@ -49,11 +47,11 @@ class RlQuestion(Question):
     """What a tool call takes on average (2s), while the answer makes no tokens."""
     reference: Switch = Switch(None)
     """Whether a reference's log-probabilities are read for a KL term; by --algorithm without it."""
-    stack: Text = Text("auto", "STACK", SOFTWARE)
+    stack: Text = shared.STACK.but(offers=())
     """The framework: nemo-rl, verl, openrlhf, slime, areal, trl, skyrl, generic; auto: the best of nemo-rl and verl."""
     rollout_dtype: Text = Text("bf16", "DTYPE", SOFTWARE, offers=("bf16", "fp8"))
     """Format of the engine's weights and matmuls: bf16 or fp8."""
-    plan: Thing = Thing("", "CONFIG", PLAN, offers="files")
+    plan: Thing = shared.PLAN.but(value="CONFIG")
     """The command or config of verl, NeMo-RL, OpenRLHF, slime or TRL (GRPO), judged as it is; flags come before it."""
     mode: Text = Text("", "MODE", PLAN, offers=("colocated", "one-step-off", "async"))
     """Only this: colocated (trainer and engine on the same chips in turns), one-step-off or async (two pools)."""
@@ -63,19 +61,18 @@ class RlQuestion(Question):
     """The part of the chips that generates, of two pools; without it a quarter, a third, half and three quarters."""
     rollout_on: Thing = shared.ON.but(default="", group=PLAN)
     """Generate on other chips than --on, which train (h20:64): two pools."""
-    steps: Whole = Whole(None, "N", limits=(1, 10_000))
+    steps: Whole = shared.STEPS.but(limits=(1, 10_000))
     """Simulate the best way for so many steps, event by event: queue, staleness, failures; --timeline writes it."""
-    seed: Whole = Whole(0, "N", limits=(0, 2**32))
-    """The same seed gives the same run."""
-    mtbf: flag.Duration = flag.Duration("", "TIME")
+    seed: Whole = shared.SEED
+    mtbf: flag.Duration = flag.Duration.of(shared.MTBF)
     """Time between failures of a replica of the engine in a simulated run; none fails without it."""
     engines: Text = Text("", "STEP:N,…", PLAN)
     """Replicas of the engine from a step of the simulated run on (50:12,100:8)."""
-    top: Whole = Whole(5, "N", SHOW, limits=(1, 100))
+    top: Whole = shared.TOP.but(limits=(1, 100))
     """How many of the best ways to show."""
-    to: Text = Text("", "NAME", FILES, offers=("verl", "nemo-rl", "openrlhf", "slime", "trl"))
+    to: Several = shared.TO.but(value="NAME", group=FILES, offers=("verl", "nemo-rl", "openrlhf", "slime", "trl"))
     """Write the best way as the command of a framework: verl, nemo-rl, openrlhf, slime or trl."""
-    export: Text = Text("", "FOLDER", FILES, offers="files")
+    out: Text = shared.OUT.but(value="FOLDER")
     """The folder that --to writes to."""
     price: Text = shared.PRICE
     pricing: Text = shared.PRICING

@@ -1,5 +1,7 @@
 """What `dscale run train` and `dscale run serve` can be asked."""
 
+import math
+
 from dragonscale.app.questions import flag, shared
 from dragonscale.app.questions.flag import Duration, Length, Question, Real, Several, Switch, Text, Thing, Whole
 
@@ -7,7 +9,7 @@ from dragonscale.app.questions.flag import Duration, Length, Question, Real, Sev
 class RunTrainQuestion(Question):
     """A run of a plan: a plan file with a `[run]` table says what is left out, and flags come before it."""
 
-    plan: Thing = Thing(value="PLAN", group=flag.PLAN, place=True, offers="files")
+    plan: Thing = shared.PLAN.but(default=flag.REQUIRED, place=True)
     """A plan file (plan.toml, see --save of train), or fsdp=8,remat=block."""
     model: Thing = shared.MODEL.but(default="", place=False)
     data: Several = Several("", "FILES", offers="files")
@@ -15,7 +17,7 @@ class RunTrainQuestion(Question):
     Hugging Face Hub (org/name), several with commas; * works. Or synthetic."""
     mask_documents: Switch = Switch()
     """Keep the documents of a sequence apart: attention does not cross from one into the next."""
-    tokenizer: Text = Text("", "FOLDER", offers="files")
+    tokenizer: Text = shared.TOKENIZER.but()
     """The folder of tokenizer.json for documents, where it is not with the weights or the model; bytes: none."""
     eval_data: Several = Several("", "FILES", offers="files")
     """Data that is held out, to take the loss on."""
@@ -23,16 +25,16 @@ class RunTrainQuestion(Question):
     """Steps between evaluations on --eval-data; 0: only at the end."""
     eval_batches: Whole = Whole(None, "N")
     """Batches of an evaluation."""
-    steps: Whole = Whole(None, "N")
+    steps: Whole = shared.STEPS.but()
     """How many steps, from the very first."""
-    batch: Text = Text("", "SEQS")
+    batch: Text = shared.BATCH.but(default="", value="SEQS")
     """Sequences of a step, over all devices."""
     seq: Text = shared.SEQ.but(default="")
     learning_rate: Real = Real(None, "RATE")
     """Learning rate at its peak."""
-    warmup: Whole = Whole(None, "N")
+    warmup_steps: Whole = Whole(None, "N")
     """Steps until the learning rate is at its peak."""
-    seed: Whole = Whole(None, "N")
+    seed: Whole = shared.SEED.but(default=None, limits=(-math.inf, math.inf))
     """Seed of the weights and of the order of the data."""
     method: Text = shared.METHOD.but(offers=("full", "lora", "qlora"))
     """What is trained: full (every weight, without a word), lora or qlora adapters beside frozen weights."""
@@ -42,28 +44,26 @@ class RunTrainQuestion(Question):
     lora_alpha: Real = Real(None, "ALPHA", flag.TUNING)
     """What adapters add is multiplied by this over their rank; twice the rank without it."""
     frozen: Text = shared.FROZEN
-    capacity: Real = Real(None, "FACTOR")
+    capacity: Real = shared.CAPACITY.but(default=None, value="FACTOR")
     """Expert capacity factor; tokens beyond it are dropped. Without it none are; on GPUs before Hopper it is 1."""
     balance: Real = Real(None, "COEFFICIENT")
     """Coefficient of a loss that balances experts (0.01 and less are usual); none without it."""
     on: Thing = shared.ON.but(default="")
     """The slice whose planned step time to show beside the run."""
-    kernels: Text = shared.PROFILE.but()
-    """Kernel times of the planned step (--profile of the planner): a file of `dscale calibrate`, own or built-in."""
+    profile: Text = shared.PROFILE.but()
+    """Kernel times of the planned step: a file of `dscale calibrate`, own or built-in."""
     cpu: Whole = Whole(0, "N", flag.WHERE)
     """Run on so many virtual devices of this machine's CPU."""
     dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32", "fp8"))
     """What matrices are multiplied in: bf16, fp32 or fp8 (those of layers, each tensor with a scale of its own)."""
     assume: Several = shared.ASSUME
     family: Text = shared.FAMILY
-    log: Whole = Whole(10, "N", flag.SHOW)
-    """Steps between lines on stderr; 0: none."""
-    profile: Whole = Whole(None, "N", flag.SHOW)
+    log: Whole = shared.LOG
+    profile_steps: Whole = Whole(None, "N", flag.SHOW)
     """Record so many steps after those that warm up, and tell where their time went (see `dscale profile`)."""
     profile_to: Text = Text("", "FOLDER", flag.FILES, offers="files")
     """The folder of the profile; profile beside the checkpoints, or here."""
-    weights: Text = Text("", "FOLDER", flag.FILES, offers="files")
-    """A folder of Hugging Face .safetensors files to begin from; random weights without one."""
+    load_weights: Text = shared.LOAD_WEIGHTS
     checkpoints: Text = Text("", "FOLDER", flag.FILES, offers="files")
     """The folder of checkpoints; a run goes on from the newest."""
     every: Whole = Whole(None, "N", flag.FILES)
@@ -86,38 +86,35 @@ class RunServeQuestion(Question):
     plan: Thing = Thing(value="PLAN|MODEL", group=flag.PLAN, place=True, offers="files")
     """A plan file (plan.toml, see --save of serve), a plan (tp2), or the model itself."""
     model: Thing = shared.MODEL.but(default="", place=False)
-    weights: Text = Text("", "FOLDER", offers="files")
+    load_weights: Text = shared.LOAD_WEIGHTS.but(group=flag.WORK)
     """The folder of Hugging Face .safetensors files, or of checkpoints of run train; the model's own where it is a
     folder."""
     random: Switch = Switch()
     """Serve random weights: what it takes in time, without a checkpoint."""
-    tokenizer: Text = Text("", "FOLDER", offers="files")
-    """The folder of tokenizer.json where it is not with the model or the weights."""
+    tokenizer: Text = shared.TOKENIZER
     name: Text = Text("", "NAME")
     """What clients call the model; its own name without it."""
     length: Length = Length("", "TOKENS")
     """Tokens of a sequence at most, prompt and output."""
-    host: Text = Text("127.0.0.1", "HOST")
-    """The address to listen on."""
-    port: Whole = Whole(8000, "N")
-    """The port; 0: any that is free."""
+    host: Text = shared.HOST
+    port: Whole = shared.PORT.but(default=8000)
     api_key: Text = Text("", "KEY")
     """A key that clients must send; or give it as DSCALE_API_KEY."""
-    queue_limit: Whole = Whole(1024, "N", also=("--queue",))
+    queue_limit: Whole = shared.QUEUE_LIMIT.but(default=1024, group=flag.WORK)
     """Requests that may queue beyond those that the engines run (0: none); others are told to come again (429)."""
     grace: Duration = Duration("30s", "TIME")
     """How long requests under way may go on after SIGTERM or Ctrl-C."""
     on: Thing = shared.ON.but(default="")
     """The slice whose planned times to show beside the measured ones."""
-    kernels: Text = shared.PROFILE.but()
-    """Kernel times of the planned times (--profile of the planner): a file of `dscale calibrate`, own or built-in."""
+    profile: Text = shared.PROFILE.but()
+    """Kernel times of the planned times: a file of `dscale calibrate`, own or built-in."""
     cpu: Whole = Whole(0, "N", flag.WHERE)
     """Run on so many virtual devices of this machine's CPU."""
-    replicas: Whole = Whole(None, "N", flag.PLAN)
+    replicas: Whole = shared.REPLICAS.but()
     """How many copies of the model, a process each."""
-    prefill_replicas: Whole = Whole(None, "N", flag.PLAN)
+    prefill_replicas: Whole = shared.PREFILL_REPLICAS.but()
     """Disaggregate: so many processes that prefill, beside those that decode."""
-    prefill_plan: Text = Text("", "PLAN", flag.PLAN)
+    prefill_plan: Thing = shared.PLAN.but(offers=())
     """Their sharding and formats; the plan's without it."""
     router: Text = shared.ROUTER
     prefix_cache: Switch = Switch(default=True, group=flag.SOFTWARE)
@@ -126,25 +123,25 @@ class RunServeQuestion(Question):
     """Speculate: the model that drafts, or ngram."""
     draft_weights: Text = Text("", "FOLDER", flag.SOFTWARE, offers="files")
     """The folder of the draft model's .safetensors files."""
-    drafts: Whole = Whole(None, "N", flag.SOFTWARE, also=("--draft-tokens",))
+    drafts: Whole = shared.DRAFTS.but(group=flag.SOFTWARE)
     """Speculate: tokens drafted at a time, by n-grams where --draft names no model."""
-    max_seqs: Whole = shared.MAX_SEQS.but(also=("--sequences", "--batch"))
-    token_budget: Whole = shared.TOKEN_BUDGET.but(also=("--tokens",))
-    memory_fraction: Real = shared.MEMORY_FRACTION.but(also=("--memory",))
+    max_seqs: Whole = shared.MAX_SEQS
+    token_budget: Whole = shared.TOKEN_BUDGET
+    memory_fraction: Real = shared.MEMORY_FRACTION
     pages: Whole = Whole(None, "N", flag.SOFTWARE)
     """Pages of KV cache of a data rank; as many as fit without it."""
     kv_dtype: Text = shared.KV_DTYPE.but(offers=("bf16", "int8", "fp32"))
-    quantize: Text = Text("", "DTYPE", flag.SOFTWARE, offers=("int8",))
+    quantize: Text = shared.QUANTIZE.but(offers=("int8",))
     """Weights in a narrower format than the checkpoint's: int8."""
     dtype: Text = shared.DTYPE.but(default="", offers=("bf16", "fp32", "fp8"))
     """What matrices are multiplied in: bf16, fp32 or fp8 (those of layers, each tensor with a scale of its own)."""
     lazy: Switch = Switch(group=flag.SOFTWARE)
     """Start sooner: compile ways of sampling when they are first asked for, which then waits."""
-    seed: Whole = Whole(0, "N")
+    seed: Whole = shared.SEED.but(limits=(-math.inf, math.inf))
     """Seed of random weights, and of requests that give none."""
     assume: Several = shared.ASSUME
     family: Text = shared.FAMILY
-    log: Duration = Duration("30s", "TIME", flag.SHOW)
+    log_every: Duration = Duration("30s", "TIME", flag.SHOW)
     """Time between lines on stderr that lay measured beside planned; 0s: none."""
     record: Text = Text("", "FILE", flag.FILES, offers="files")
     """Write what happened, a line a request: what `dscale simulate --trace` replays and `dscale validate serving`
@@ -155,22 +152,21 @@ class RunRlQuestion(Question):
     """A run of GRPO in one process: the model, prompts and answers of a step, the rule that rewards them."""
 
     model: Thing = shared.MODEL
-    plan: Text = Text("microbatch=1", "PLAN", flag.PLAN)
+    plan: Thing = shared.PLAN.but(default="microbatch=1", offers=())
     """How the trainer is split and its microbatch (fsdp=8,microbatch=8)."""
     rollout: Text = Text("tp1", "PLAN", flag.PLAN)
     """How the engine is split (tp1, tp2, dp4)."""
-    reward: Text = Text("low", "RULE", offers=("low", "sorted", "short"))
-    """The rule: low (tokens of the lower half of the vocabulary), sorted (no smaller than the one before) or short."""
-    prompts: Whole = Whole(16, "N", limits=(1, 1_000_000))
+    rule: Text = Text("low", "RULE", offers=("low", "sorted", "short"))
+    """What is rewarded: low (tokens of the lower half of the vocabulary), sorted (none below the last) or short."""
+    prompts: Whole = shared.PROMPTS.but(default=16)
     """Prompts of a step, of random tokens."""
     samples: Whole = Whole(16, "N", limits=(2, 100_000))
     """Answers to each prompt."""
-    prompt: Length = Length("64", "TOKENS")
+    prompt: Length = Length.of(shared.PROMPT, default="64")
     """Tokens of a prompt."""
-    output: Length = Length("128", "TOKENS")
+    output: Length = Length.of(shared.OUTPUT, default="128")
     """Tokens at which an answer is cut off."""
-    steps: Whole = Whole(20, "N", limits=(1, 1_000_000))
-    """Steps of the run."""
+    steps: Whole = shared.STEPS.but(default=20, limits=(1, 1_000_000))
     updates: Whole = Whole(1, "N", limits=(1, 10_000))
     """Updates of the weights in a step, each on its part of the answers."""
     learning_rate: Real = Real(1e-4, "RATE")
@@ -179,9 +175,9 @@ class RunRlQuestion(Question):
     """How far the ratio of probabilities may be from one."""
     kl: Real = Real(0.01, "WEIGHT", limits=(0.0, 100.0))
     """Weight of the KL divergence to the first weights; 0: without a reference."""
-    max_seqs: Whole = Whole(64, "N", limits=(1, 65_536))
+    max_seqs: Whole = shared.MAX_SEQS.but(default=64, group=flag.WORK, limits=(1, 65_536))
     """Answers that the engine has under way at once, at most; of many more the host falls behind a small model."""
-    seed: Whole = Whole(0, "N", limits=(0, 2**31))
+    seed: Whole = shared.SEED.but(limits=(0, 2**31))
     """Seed of the weights, the prompts and the answers."""
     on: Thing = shared.ON.but(default="")
     """The slice whose planned phases to show beside the run."""
@@ -191,7 +187,5 @@ class RunRlQuestion(Question):
     """What matrices are multiplied in: bf16, or fp32 (on a CPU without a word)."""
     assume: Several = shared.ASSUME
     family: Text = shared.FAMILY
-    log: Whole = Whole(1, "N", flag.SHOW)
-    """Steps between lines on stderr; 0: none."""
-    weights: Text = Text("", "FOLDER", flag.FILES, offers="files")
-    """A folder of Hugging Face .safetensors files to begin from; random weights without one."""
+    log: Whole = shared.LOG.but(default=1)
+    load_weights: Text = shared.LOAD_WEIGHTS

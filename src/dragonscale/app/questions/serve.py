@@ -1,7 +1,7 @@
 """What `dscale serve` and `ds.serve` can be asked."""
 
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import PLAN, SHOW, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import PLAN, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
 
 
 class ServeQuestion(Question):
@@ -22,12 +22,10 @@ class ServeQuestion(Question):
     e2e: Text = shared.E2E
     rate: Text = shared.RATE.but()
     """Requests to serve (20/s): how many replicas, and what the fleet costs."""
-    use_case: Text = Text("", "NAME", offers=("chat", "rag", "code", "agent", "summarise", "batch"))
-    """Lengths, requests of a user, prefixes and targets of a use case, with --users or --rate; other flags change
-    them."""
+    use_case: Text = shared.USE_CASE
     users: Whole = Whole(None, "N", limits=(1, 1_000_000_000))
     """People who use it, with --use-case."""
-    max_rate: Switch = Switch(group=SHOW)
+    max_rate: Switch = shared.MAX_RATE.but()
     """Find by running the largest rate that a replica of each of the best configurations holds under the targets; with
     --rate the replicas, their headroom and their dollars."""
     engine: Text = shared.ENGINE
@@ -38,16 +36,15 @@ class ServeQuestion(Question):
     """Format of the attention's own weights where it differs."""
     dtype: Text = shared.DTYPE.but(default="")
     """Format of weights, matmuls and KV cache: bf16, fp8, int8, int4 …"""
-    quantize: Text = Text("", "DTYPE", SOFTWARE, offers=("fp8", "int8", "int4", "nvfp4", "mxfp4", "any"))
-    """Serve in a narrower format than the checkpoint's: fp8, int8, int4, nvfp4, mxfp4 or any."""
+    quantize: Text = shared.QUANTIZE
     plan: Thing = shared.SERVE_PLAN
     better: Switch = Switch(group=PLAN)
     """Say what would be better than --plan on the same chips (a plan of another software always)."""
-    batch: Text = Text("", "SEQS", PLAN)
+    batch: Text = shared.BATCH.but(default="", value="SEQS", group=PLAN)
     """Sequences that decode at once; every number of them without it."""
     cached: Real = Real(0.0, "PART")
     """The part of each prompt that a prefix cache has already."""
-    spread: Text = Text("", "HOW", PLAN, offers=("copy", "batch", "sequence"))
+    kv_split: Text = Text("", "HOW", PLAN, offers=("copy", "batch", "sequence"))
     """What a TP degree beyond the KV heads does with the KV cache: copy, batch or sequence."""
     accept: Text = shared.ACCEPT
     drafts: Whole = shared.DRAFTS
@@ -55,7 +52,7 @@ class ServeQuestion(Question):
     disaggregate: Switch = Switch(None, group=PLAN)
     """Look at disaggregated prefill and decode too, or not; without it for models of many experts on 16 chips or
     more."""
-    top: Whole = Whole(0, "N", SHOW)
+    top: Whole = shared.TOP.but(default=0)
     """How many of the best configurations to show; 0: five, or the best of each chip."""
     max_seqs: Whole = shared.MAX_SEQS
     token_budget: Whole = shared.TOKEN_BUDGET

@@ -35,6 +35,34 @@ BATCH = Text(value="TOKENS|SEQS")
 """Tokens of a step (4M), or sequences (512seq)."""
 SEQ = Text(value="TOKENS")
 """Tokens of a sequence (8192, 32k)."""
+TOKENS = Text("", "TOKENS")
+"""Tokens of the whole run (15T), or 'chinchilla' for 20 a parameter."""
+MEASURED = Text("", "STEP", flag.PLAN)
+"""With --plan: what was measured of it, as a time (8.2s), an MFU (38%) or a rate (11k tok/s). Where did the rest go?"""
+LENGTHS = Text("", "FILE", offers="files")
+"""How long sequences are: a file of lengths in tokens, one to a line, or how they vary."""
+MTBF = Text("", "TIME", flag.RUN)
+"""Time between failures (3h)."""
+CAPACITY = Real(0.0)
+"""Expert capacity factor: tokens beyond it are dropped (0: dropless)."""
+STEPS = Whole(None, "N")
+"""Steps of the run."""
+SEED = Whole(0, "N", limits=(0, 2**32))
+"""The same seed gives the same run."""
+TOP = Whole(5, "N", flag.SHOW)
+"""How many of the best plans to show."""
+LOG = Whole(10, "N", flag.SHOW)
+"""Steps between lines on stderr; 0: none."""
+TO = Several("", "TARGET", flag.SOFTWARE)
+"""What to turn the answer into."""
+OUT = Text("", "FILE", flag.FILES, offers="files")
+"""Where to write the answer."""
+LINE = Text("", "NAME", flag.SHOW)
+"""One line, term, tensor or part of memory."""
+SOLVE = Text("", "NAME", flag.SHOW)
+"""What to solve for."""
+SOURCE = Text("", "SOURCE")
+"""Use one source's numbers throughout, such as 'book'."""
 STACK = Text("auto", "STACK", flag.SOFTWARE, offers="stacks")
 """The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: the best people run there."""
 NUMERICS = Text("", "HOW", flag.SOFTWARE, offers=("production", "benchmark"))
@@ -60,6 +88,8 @@ OPTIMIZER = Text("", "NAME", flag.SOFTWARE)
 FORCE = Switch(group=flag.SOFTWARE)
 """Judge what the software cannot run as if it could, and say so."""
 
+PLAN = Thing("", "PLAN", flag.PLAN, offers="files")
+"""A plan (tp8 pp4 dp16; fsdp=64,tensor=4,remat=block), a file of --save, or the config or command of other software."""
 PROMPT = Text("2048", "TOKENS")
 """Prompt tokens (2048, 32k)."""
 OUTPUT = Text("512", "TOKENS")
@@ -75,6 +105,32 @@ E2E = Text("", "TIME")
 RATE = Text("", "N/S")
 """Requests that come (20/s)."""
 
+PROMPTS = Whole(64, "N", limits=(1, 1_000_000))
+"""Prompts of a step."""
+USE_CASE = Text("", "NAME", offers=("chat", "rag", "code", "agent", "summarise", "batch"))
+"""Lengths, requests of a user, prefixes and targets of a use case, with --users or --rate; other flags change them."""
+MAX_RATE = Switch(group=flag.SHOW)
+"""Find by running the largest rate that holds."""
+REPLICAS = Whole(None, "N", flag.PLAN)
+"""How many copies of the model."""
+PREFILL_REPLICAS = Whole(None, "N", flag.PLAN)
+"""Disaggregate: how many replicas prefill."""
+QUEUE_LIMIT = Whole(0, "N", flag.PLAN)
+"""Requests that may queue; others are refused."""
+QUANTIZE = Text("", "DTYPE", flag.SOFTWARE, offers=("fp8", "int8", "int4", "nvfp4", "mxfp4", "any"))
+"""Serve in a narrower format than the checkpoint's: fp8, int8, int4, nvfp4, mxfp4 or any."""
+TOKENIZER = Text("", "FOLDER", offers="files")
+"""The folder of tokenizer.json where it is not with the model or the weights."""
+LOAD_WEIGHTS = Text("", "FOLDER", flag.FILES, offers="files")
+"""A folder of Hugging Face .safetensors files to begin from; random weights without one."""
+VERBOSE = Switch(group=flag.SHOW)
+"""Print a line for each request."""
+PROGRAM = Text("", "WHAT", flag.PLAN, offers=("train", "prefill", "decode"))
+"""What runs: train, prefill or decode; told by the plan without it."""
+PORT = Whole(8642, "N")
+"""The port; 0: any that is free."""
+HOST = Text("127.0.0.1", "ADDRESS")
+"""The address to listen on; without it only this machine is heard."""
 WEIGHTS = Text("", "DTYPE", flag.SOFTWARE, offers="dtypes")
 """Format of stored weights."""
 COMPUTE = Text("", "DTYPE", flag.SOFTWARE, offers="dtypes")
@@ -88,7 +144,7 @@ TOKEN_BUDGET = Whole(None, "TOKENS", flag.SOFTWARE, limits=(1, 10_000_000))
 MEMORY_FRACTION = Real(None, "PART", flag.SOFTWARE, limits=(0.01, 1.0))
 """The part of HBM that the engine may use; its own without it."""
 
-SERVE_PLAN = Thing("", "PLAN", flag.PLAN, offers="files")
+SERVE_PLAN = PLAN.but()
 """Judge this plan (tp8 ep8; tensor=8,expert=8; a .toml; 'vllm serve …') and no other."""
 ACCEPT = Text("", "P", also=("--speculate", "--acceptance"))
 """Speculate: the probability that a drafted token is accepted (0.8), or one for each in turn (0.85,0.7,0.5)."""
@@ -123,7 +179,7 @@ class Output(Question):
     """What --plot draws."""
     theme: Text = Text("light", "THEME", flag.FILES, offers=("light", "dark"))
     """Colours of the chart: light or dark."""
-    out: Text = Text("", "FILE", flag.FILES, offers="files")
+    out: Text = OUT.but()
     """Write every row to this CSV file."""
     table: Several = Several("", "FILE", flag.FILES, offers="files")
     """Write the rows to this file: .csv or .md; may be repeated."""

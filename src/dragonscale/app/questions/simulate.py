@@ -1,7 +1,7 @@
 """What `dscale simulate` and `ds.simulate` can be asked."""
 
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import PLAN, SHOW, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import PLAN, Question, Real, Several, Switch, Text, Thing, Whole
 
 
 class TrafficQuestion(Question):
@@ -19,7 +19,7 @@ class SimulateQuestion(Question):
     plan that `dscale serve --save` wrote."""
     on: Thing = shared.ON.but(default="", needed=True)
     """The slice of one replica (h100:8, v5e:4x4)."""
-    replicas: Whole = Whole(None, "N", PLAN, limits=(0, 10_000))
+    replicas: Whole = shared.REPLICAS.but(limits=(0, 10_000))
     """How many of them (1)."""
     rate: Text = shared.RATE
     clients: Whole = Whole(None, "N", limits=(1, 1_000_000))
@@ -31,8 +31,8 @@ class SimulateQuestion(Question):
     prompt: Text = shared.PROMPT.but(default="")
     """Prompt tokens, on average (2048)."""
     output: Text = shared.OUTPUT.but(default="")
-    """Output tokens, on average (256)."""
-    lengths: Text = Text("", "KIND", offers=("fixed", "uniform", "varied", "lognormal"))
+    """Output tokens, on average (256); 0: prompts alone, for embeddings and scores."""
+    lengths: Text = shared.LENGTHS.but(value="KIND", offers=("fixed", "uniform", "varied", "lognormal"))
     """varied (outputs from half to one and a half; the default), uniform (prompts too), fixed or lognormal."""
     cv: Real = Real(1.0, "X", limits=(0.0, 100.0))
     """Coefficient of variation of lognormal lengths."""
@@ -52,7 +52,7 @@ class SimulateQuestion(Question):
     traffic` writes it."""
     classes: Several = Several("", "NAME,KEY=VALUE", dash="--class")
     """A class in words: chat,rate=8/s,turns=3,ttft=p95:500ms; may be repeated."""
-    use_case: Text = Text("", "NAME", offers=("chat", "rag", "code", "agent", "summarise", "batch"))
+    use_case: Text = shared.USE_CASE.but()
     """Lengths, sessions, requests of a user and targets of a use case, with --users or --rate; other flags change
     them."""
     users: Whole = Whole(None, "N", limits=(1, 1_000_000_000))
@@ -61,6 +61,10 @@ class SimulateQuestion(Question):
     """Replay a trace so many times as fast."""
     prefixes: Text = Text("", "GROUPSxTOKENS")
     """Prompts that begin alike: 100x1024,share=0.8,skew=1."""
+    images: Text = Text("", "MANYxTOKENS")
+    """Images of each request, and the tokens of one: 2x576,encoder=300M."""
+    deadline: Text = Text("", "TIME")
+    """By when the last of requests that come at once shall have ended: 8h."""
     ttft: Text = shared.TTFT
     tpot: Text = shared.TPOT
     itl: Text = shared.ITL
@@ -76,17 +80,27 @@ class SimulateQuestion(Question):
     """Disaggregate: prefill on replicas of their own, of this slice."""
     prefill_plan: Thing = shared.SERVE_PLAN.but()
     """Their sharding and formats."""
-    prefill_replicas: Whole = Whole(None, "N", PLAN, limits=(1, 10_000))
+    prefill_replicas: Whole = shared.PREFILL_REPLICAS.but(limits=(1, 10_000))
     """How many of them (1)."""
-    router: Text = shared.ROUTER
+    pool: Several = Several("", "SLICE,KEY=VALUE|FILE", PLAN)
+    """More replicas, of other chips, plans, engines or models: h200:4,replicas=2,plan=tp4,upto=8k,classes=chat+rag; may
+    be repeated; or a file of [[pool]] tables."""
+    router: Text = shared.ROUTER.but(offers=(*shared.ROUTER.offers, "session_sticky", "cache_aware", "cache_scores"))
+    """round_robin, least_loaded, prefix_affinity, slo_aware, session_sticky, cache_aware (Dynamo) or cache_scores
+    (llm-d)."""
     autoscale: Text = Text("", "LEAST..MOST,…", PLAN)
     """Grow and shrink: 2..16,target=24,startup=90s; by queue=4, kv=0.7, ttft=500ms or schedule=8h:16/20h:4 instead."""
+    prefill_autoscale: Text = Text("", "LEAST..MOST,…", PLAN)
+    """The same of the replicas that prefill."""
     fail: Text = Text("", "REPLICA@TIME", PLAN)
     """Replicas that die: 3@100s+60s, several with commas; mtbf=4h,down=10min by chance; notice=30s before."""
-    queue_limit: Whole = Whole(0, "N", PLAN, limits=(0, 100_000_000))
+    queue_limit: Whole = shared.QUEUE_LIMIT.but(limits=(0, 100_000_000))
     """Requests that may queue; others are refused (0: no limit)."""
     host_cache: Text = Text("", "BYTES", PLAN)
-    """Host memory of a replica for prefixes, such as 500GB."""
+    """Where prefixes are kept that fall out of HBM: 500GB of a replica's host memory,
+    500GB,ssd=4TB@7GB/s,remote=20TB@25GB/s."""
+    lora: Text = Text("", "MANYxRANK", PLAN)
+    """LoRA adapters that requests have: 100x16,slots=8,skew=1."""
     engine: Text = shared.ENGINE
     max_seqs: Whole = shared.MAX_SEQS
     token_budget: Whole = shared.TOKEN_BUDGET
@@ -96,13 +110,12 @@ class SimulateQuestion(Question):
     """Speculate: tokens drafted at a time."""
     draft: Thing = shared.DRAFT
     force: Switch = shared.FORCE
-    capacity: Switch = Switch(default=None, group=SHOW, also=("--max-rate",))
+    max_rate: Switch = shared.MAX_RATE.but(default=None)
     """Find by running the largest rate that holds and the replicas for the asked one; without it, where this run
     does not hold."""
     warmup: Real = Real(0.1, "PART", limits=(0.0, 0.9))
     """The share of requests at the start that is not measured, or more of them while the fleet fills."""
-    seed: Whole = Whole(0, "N", limits=(0, 2**32))
-    """The same seed gives the same run."""
+    seed: Whole = shared.SEED
     set: Several = shared.SET
     profile: Text = shared.PROFILE
     assume: Several = shared.ASSUME

@@ -14,11 +14,11 @@ class TrainQuestion(Question):
     the fewest of them; 'any' for the cheapest slice of the catalogue."""
     batch: Text = shared.BATCH.but(default="", needed=True)
     seq: Text = shared.SEQ.but(default="", needed=True)
-    tokens: Text = Text("", "TOKENS")
+    tokens: Text = shared.TOKENS.but()
     """Tokens of the whole run (15T), or 'chinchilla' for 20 a parameter."""
     documents: Text = Text("", "TOKENS")
     """Mean tokens of the documents that a sequence is packed with, none of which sees another."""
-    lengths: Text = Text("", "FILE", flag.TUNING, offers="files")
+    lengths: Text = shared.LENGTHS.but(group=flag.TUNING)
     """Tokens of each example of a dataset, a number a line or JSONL, which are packed: --documents, and --seq (a power
     of two that holds 95% of examples whole) and --tokens (--epochs) where they are not given."""
     epochs: Real = Real(None, "N", flag.TUNING)
@@ -30,8 +30,7 @@ class TrainQuestion(Question):
     teacher: Thing = shared.TEACHER
     skew: Real = Real(1.0)
     """Tokens of the busiest expert over the mean: 1 is balanced routing."""
-    capacity: Real = Real(0.0)
-    """Expert capacity factor: tokens beyond it are dropped (0: dropless)."""
+    capacity: Real = shared.CAPACITY
     set: Several = shared.SET
     profile: Text = shared.PROFILE
     price: Text = shared.PRICE
@@ -44,7 +43,7 @@ class TrainQuestion(Question):
     storage: Text = Text("", "BYTES/S", flag.RUN)
     """What storage takes from all hosts (50GB/s; 1 GB/s a host without it); 50GB/s,sync: the job waits for every
     save."""
-    mtbf: Text = Text("", "TIME", flag.RUN)
+    mtbf: Text = shared.MTBF.but()
     """Time between failures of the whole job (3h); as published of such chips and hosts without it."""
     restart: Text = Text("", "TIME", flag.RUN)
     """Time until a job that failed runs again, without loading the checkpoint (10m)."""
@@ -52,14 +51,12 @@ class TrainQuestion(Question):
     """Spare hosts, paid for: 4, or 5% of them. Without it a failed host is replaced at once by someone else's."""
     deadline: Text = Text("", "TIME", flag.WHERE)
     """With a chip alone or 'any': the time a run (with --tokens) or a step may take."""
-    plan: Thing = Thing("", "PLAN", flag.PLAN, offers="files")
+    plan: Thing = shared.PLAN.but()
     """Judge this plan (tp8 pp4 dp16; fsdp=64,tensor=4,remat=block; a .toml; a Megatron, torchtitan or MaxText
     config) against the best."""
     alone: Switch = Switch(group=flag.PLAN)
     """Judge --plan alone, without looking for a better one."""
-    measured: Text = Text("", "STEP", flag.PLAN)
-    """With --plan: what was measured of it, as a time (8.2s), an MFU (38%) or a rate (11k tok/s). Where did the rest
-    go?"""
+    measured: Text = shared.MEASURED
     fix: Text = Text("", "PLAN", flag.PLAN)
     """Settings the plans must have, such as tp8,zero=1|3,schedule=1f1b."""
     remat: Text = Text("", "NAMES", flag.PLAN, also=("--recompute",))
@@ -79,8 +76,7 @@ class TrainQuestion(Question):
     family: Text = shared.FAMILY
     rank: Text = Text("time", "BY", flag.SHOW, offers=("time", "cost"))
     """time, or cost: the fewest dollars, on this slice or a part of it."""
-    top: Whole = Whole(5, "N", flag.SHOW)
-    """How many of the best plans to show."""
+    top: Whole = shared.TOP
     largest: Text = Text("", "WHAT", flag.SHOW, offers=("batch", "model"))
     """Ask for the largest 'batch' or 'model' that fits the slice instead."""
     scaling: Switch = Switch(group=flag.SHOW)
@@ -105,7 +101,7 @@ class SweepQuestion(Question):
     """Use what was compiled before, if nothing has changed since."""
     columns: Several = Several("", "NAMES", flag.SHOW)
     """What --plot draws: a column of the rows, and up to two that it is drawn against (mfu,batch,seq)."""
-    out: Text = Text("", "FILE", flag.FILES, offers="files")
+    out: Text = shared.OUT.but()
     """Keep the answers here, a line of JSON each; what is in it is not asked again."""
 
 
@@ -121,22 +117,22 @@ class CompareQuestion(Question):
     """Training: tokens of a step (4M), or sequences (512seq). Serving: sequences decoded at once."""
     seq: Text = shared.SEQ.but(default="")
     """Training: tokens of a sequence (8192, 32k)."""
-    tokens: Text = Text("", "TOKENS")
+    tokens: Text = shared.TOKENS.but()
     """Training: tokens of the whole run (15T), for days and dollars."""
     method: Text = shared.METHOD
     lora_rank: Whole = shared.LORA_RANK
     lora_targets: Text = shared.LORA_TARGETS
     frozen: Text = shared.FROZEN
     teacher: Thing = shared.TEACHER
-    prompt: Text = Text("", "TOKENS")
+    prompt: Text = shared.PROMPT.but(default="")
     """Serving: tokens of a prompt (2048 without it)."""
-    output: Text = Text("", "TOKENS")
+    output: Text = shared.OUTPUT.but(default="")
     """Serving: output tokens of a request (512 without it)."""
-    ttft: Text = Text("", "TIME")
+    ttft: Text = shared.TTFT.but()
     """Serving: the TTFT to hold (500ms)."""
-    tpot: Text = Text("", "TIME")
+    tpot: Text = shared.TPOT.but()
     """Serving: the TPOT to hold (30ms)."""
-    measured: Text = Text("", "TIME", flag.PLAN)
+    measured: Text = shared.MEASURED.but(value="TIME")
     """Training: the step that was measured of the first plan (8.2s)."""
     price: Text = shared.PRICE
     profile: Text = shared.PROFILE

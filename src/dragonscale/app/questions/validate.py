@@ -1,7 +1,7 @@
 """What `dscale validate …` and `ds.validate` can be asked."""
 
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import PLAN, SHOW, Question, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import SHOW, Question, Switch, Text, Thing, Whole
 
 KINDS = ("training", "inference", "serving", "collectives", "kernels", "memory", "finetune", "rl")
 FILE = Text(value="FILE", place=True, offers="files")
@@ -12,7 +12,7 @@ Face."""
 SERVING_FILE = FILE.but()
 """A CSV of measured runs; or, with --plan, the result of one load test: vllm bench serve, sglang.bench_serving,
 AIPerf, --record of run serve."""
-RUN_PLAN = Thing("", "PLAN", PLAN, offers="files")
+RUN_PLAN = shared.PLAN.but()
 """The plan that ran (a .toml that --save wrote, tp8 pp4 dp16, or the config or command that was run): FILE is its
 log."""
 RUN_MODEL = shared.MODEL.but(default="", place=False)
@@ -29,7 +29,7 @@ BY_ENGINE = shared.ENGINE.but()
 """Score every row by this engine as it is shipped; auto: by what people run. Else by its own."""
 SEARCH = Switch(group=SHOW)
 """Lay the recommended plan of every job beside the best measured one."""
-JOBS = Whole(0, "N", SHOW)
+LIMIT = Whole(0, "N", SHOW)
 """With --search: at most so many jobs, evenly chosen (0: all)."""
 CHOICES = Switch(group=SHOW)
 """Add what the predicted best configuration costs over the measured best."""
@@ -52,7 +52,7 @@ class TrainingScoreQuestion(ScoreQuestion):
     seq: Text = RUN_SEQ
     stack: Text = BY_STACK
     search: Switch = SEARCH
-    jobs: Whole = JOBS
+    limit: Whole = LIMIT
 
 
 class ServingScoreQuestion(ScoreQuestion):
@@ -79,7 +79,7 @@ class RlScoreQuestion(ScoreQuestion):
 
 
 class ValidateQuestion(Question):
-    """A file of measured runs and their kind; `stack`, `search`, `jobs`, `batch` and `seq` are of training, `engine`
+    """A file of measured runs and their kind; `stack`, `search`, `limit`, `batch` and `seq` are of training, `engine`
     and `choices` of serving, `plan`, `model` and `on` of the log of one run of either."""
 
     kind: Text = Text(value="KIND", place=True, offers=KINDS)
@@ -93,6 +93,6 @@ class ValidateQuestion(Question):
     seq: Text = RUN_SEQ
     stack: Text = BY_STACK
     search: Switch = SEARCH
-    jobs: Whole = JOBS
+    limit: Whole = LIMIT
     engine: Text = BY_ENGINE
     choices: Switch = CHOICES

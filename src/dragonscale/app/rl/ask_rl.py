@@ -161,7 +161,7 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
     what = {"model": work.model.name, "slice": str(asked.piece), "output": work.lengths.cap}
     what |= {"mean_output": work.lengths.mean, "searched": len(found), "plans": [plan_row(step) for step in shown]}
     why = {"bound_by": _bound(shown[0]), "changes": _changes(found, shown[0])} if fitting else {}
-    if fitting and (question.to.strip() or question.export.strip()):
+    if fitting and (question.to.strip() or question.out.strip()):
         what["files"] = exported(question, shown[0], written(question.model), str(asked.piece))
     run = run_row(shown[0], asked.terms) if fitting and asked.terms else None
     report = RlReport(**shared(RlReport, work, **what, **why, run=run))

@@ -30,6 +30,8 @@ def with_config(question: RlQuestion, listener: Listener) -> tuple[RlQuestion, R
     found = read_rl(text, Given(written(question.model), written(question.on)))
     file, usual = found.file, RlQuestion()
     listener.note(f"Read as a run of {found.target.title} {found.target.table().version}.")
+    for note in found.notes:
+        listener.note(note)
     if found.unknown:
         listener.note(f"Unknown to {found.target.title}: {', '.join(found.unknown)}.")
     asked = {name: getattr(file, name) for name in SAID}
@@ -77,10 +79,10 @@ def exported(question: RlQuestion, step: RlStep, model: str, on: str) -> dict[st
     )
     expected = f"{render(step.seconds, 's')} a step, {step.rate:,.0f} tokens/s/chip"
     made = write_rl(file, (expected,), f"dscale rl {shlex.quote(model)} --on {on} --to {file.stack}")
-    folder = Path(question.export.strip())
-    if question.export.strip():
+    folder = Path(question.out.strip())
+    if question.out.strip():
         if folder.exists() and not folder.is_dir():
-            raise InputError(f"--export is {shorten(str(folder))}, which is a file; give a folder.")
+            raise InputError(f"--out is {shorten(str(folder))}, which is a file; give a folder.")
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in made.items():
             write_file(folder / name, text, "The export")

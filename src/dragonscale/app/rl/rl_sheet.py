@@ -1,5 +1,6 @@
 """The answer to `dscale rl` laid out: the best way in a few lines, its phases, the other ways."""
 
+import math
 import shlex
 
 from dragonscale.app.questions.flag import written
@@ -49,14 +50,12 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
     return facts(
         ("plan", f"{best.mode}, {where}, {best.stack} (staleness {best.staleness:g})", "key"),
         ("trainer", f"{best.train} ({best.train_stack})"),
-        ("engine", f"{best.replicas:,} x {best.rollout} ({best.engine}), weights by {best.transfer}"),
+        ("engine", f"{best.replicas:,} x {best.rollout} ({best.engine}), weights sent: {best.transfer}"),
         (
             "step",
             f"{amount(best.step_s, 's')} expected ({band}), {best.tokens_per_s_per_chip:,.0f} tokens/s/chip",
             "key",
         ),
-        ("error", _error()),
-        ("phases", told),
         (
             "memory",
             f"trainer {amount(best.train_hbm_bytes, 'bytes')} of {amount(best.hbm_limit_bytes, 'bytes')}"
@@ -68,7 +67,9 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
         ("bound by", bound, "key"),
         ("would help", helps) if helps else None,
         ("others", slower) if slower else None,
+        ("phases", told),
         ("simulated", _simulated(report.run), "key") if report.run else None,
+        ("error", _error()),
     )
 
 
@@ -115,7 +116,7 @@ def _others(plans: list[RlPlanRow]) -> Grid:
 
 
 def _nothing(report: RlReport) -> str:
-    if not report.plans:
+    if not report.plans or math.isinf(report.plans[0].hbm_bytes):
         return f"Nothing fits {report.slice}: no plan of the trainer or the engine leaves room; take more chips."
     row = report.plans[0]
     need, limit = amount(row.hbm_bytes, "bytes"), amount(row.hbm_limit_bytes, "bytes")

@@ -86,7 +86,7 @@ def ask_rl(question: RunRlQuestion, listener: Listener) -> RlRun:
     from dragonscale.runtime.train.loop import memory_errors
 
     sizes = (question.prompts, question.samples, question.prompt.tokens(listener), question.output.tokens(listener))
-    more = {"rule": question.reward, "clip": question.clip, "kl": question.kl, "together": question.max_seqs}
+    more = {"rule": question.rule, "clip": question.clip, "kl": question.kl, "together": question.max_seqs}
     order = GrpoOrder(train, rollout, *sizes, updates=question.updates, **more)
 
     def watch(step: "GrpoStep") -> None:
@@ -112,7 +112,7 @@ def ask_rl(question: RunRlQuestion, listener: Listener) -> RlRun:
         model=train.model,
         plan=str(train.plan),
         rollout=str(rollout),
-        reward=question.reward,
+        reward=question.rule,
         devices=train.plan.chips,
         device_kind=device.device_kind,
         parameters=count_parameters(train.tuned()).total,
@@ -128,8 +128,8 @@ def ask_rl(question: RunRlQuestion, listener: Listener) -> RlRun:
 
 def _orders(question: RunRlQuestion, listener: Listener) -> tuple[Order, ServingPlan]:
     """What the trainer and the engine are to run; refused in one sentence where they cannot."""
-    if question.reward not in RULES:
-        raise unknown("rule of rewards", question.reward, RULES)
+    if question.rule not in RULES:
+        raise unknown("rule of rewards", question.rule, RULES)
     answers = question.prompts * question.samples
     if answers % question.updates:
         raise InputError(f"A step has {answers:,} answers, which --updates {question.updates} does not divide.")
@@ -137,7 +137,7 @@ def _orders(question: RunRlQuestion, listener: Listener) -> tuple[Order, Serving
     changes = {"data": ["synthetic"], "steps": question.steps, "batch": answers // question.updates}
     changes |= {"seq": question.prompt.tokens(listener) + question.output.tokens(listener), "dtype": dtype}
     changes |= {"learning_rate": question.learning_rate, "seed": question.seed, "weight_decay": 0.0, "capacity": 0.0}
-    changes |= {"final": 1.0} | ({"weights": question.weights} if question.weights else {})
+    changes |= {"final": 1.0} | ({"weights": question.load_weights} if question.load_weights else {})
     model = written(with_assumed(question.model, question.assume, question.family))
     order = read_order(question.plan, model, written(question.on), changes)
     if order.plan.pipe > 1:

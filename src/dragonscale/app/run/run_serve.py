@@ -106,12 +106,12 @@ def ask_serve(question: RunServeQuestion, listener: Listener) -> ServeRun:
         listener.note(
             f"Everybody who reaches {question.host}:{question.port} may use the server; --api-key asks for a key."
         )
-    if question.kernels and not order.slice:
+    if question.profile and not order.slice:
         raise InputError(
-            "--kernels is of the chips that the planned times are of; name them with --on, such as --on h200:1."
+            "--profile is of the chips that the planned times are of; name them with --on, such as --on h200:1."
         )
     if order.slice:
-        order = replace(order, slice=asked_chips(order.slice, "", question.kernels))
+        order = replace(order, slice=asked_chips(order.slice, "", question.profile))
         parse_slice(order.slice)  # one that there is not is told before anything is loaded
     return asyncio.run(_serve(order, listener)).came_from(question, listener.notes)
 
@@ -130,7 +130,7 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
     shared = {"block_tokens": order.first.page} if order.first.prefix_cache else {}  # what a replay may share
     record = TrafficRecord(asked.record, **facts, **shared)
     listening = _listening(asked.host, asked.port)
-    begun, every, bar = time.monotonic(), asked.log.read(), StartBar(len(order.workers), listener)
+    begun, every, bar = time.monotonic(), asked.log_every.read(), StartBar(len(order.workers), listener)
     front = ServingFront(
         order.workers, order.environments, router=asked.router, queue=asked.queue_limit, record=record, say=bar.heard
     )

@@ -38,7 +38,7 @@ class TrainRun(TrainResult, Record):
     """What came of a run, as the loop tells it."""
 
     profile: ProfileReport | None = None
-    """Where the time of the recorded steps went, with `--profile`."""
+    """Where the time of the recorded steps went, with `--profile-steps`."""
 
     def headline(self) -> str:
         step = "" if self.step_s is None else f", {render(self.step_s, 's')} a step"
@@ -52,7 +52,7 @@ class TrainRun(TrainResult, Record):
 
     def _recorded(self) -> ProfileReport:
         if self.profile is None:
-            raise InputError("A run has a page and a timeline where it records steps; give --profile 3.")
+            raise InputError("A run has a page and a timeline where it records steps; give --profile-steps 3.")
         return self.profile
 
 
@@ -61,14 +61,14 @@ MOST = 1000
 
 def profile_folder(question: RunTrainQuestion, order: Order) -> str:
     """Where the profile goes: as told, beside the checkpoints, or here; empty where none is asked for."""
-    if question.profile is None:
+    if question.profile_steps is None:
         if question.profile_to:
             raise InputError(
-                "--profile-to says where a profile goes; say how many steps to record too, such as --profile 3."
+                "--profile-to says where a profile goes; say how many steps to record too, such as --profile-steps 3."
             )
         return ""
-    if not 1 <= question.profile <= MOST:
-        raise InputError(f"--profile is {question.profile}; record 1 to {MOST} steps.")
+    if not 1 <= question.profile_steps <= MOST:
+        raise InputError(f"--profile-steps is {question.profile_steps}; record 1 to {MOST} steps.")
     return question.profile_to or str(Path(order.run.checkpoints or ".") / "profile")
 
 
@@ -95,26 +95,39 @@ NEEDED = ("jax", "optax")
 KEEPS = "orbax.checkpoint"
 EXTRA = "run a plan", "jax"
 TUNED = ("method", "lora_rank", "lora_targets", "frozen")
-NO_SETTINGS = ("plan", "model", "on", "kernels", "cpu", "assume", "family", "log", "profile", "profile_to", *TUNED)
-"""Flags that are not settings of the run itself."""
+NO_SETTINGS = (
+    "plan",
+    "model",
+    "on",
+    "profile",
+    "cpu",
+    "assume",
+    "family",
+    "log",
+    "profile_steps",
+    "profile_to",
+    *TUNED,
+)
+SETTINGS = {"load_weights": "weights", "warmup_steps": "warmup"}
+"""Flags that are not settings of the run itself, and settings with a flag of another name."""
 
 
 def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None:
     """Train, and tell each few steps how it goes; None in a process of the run that is not the one to talk."""
     check_installed(NEEDED, *EXTRA)
-    given = {name: value for name, value in vars(question).items() if name not in NO_SETTINGS}
+    given = {SETTINGS.get(name, name): value for name, value in vars(question).items() if name not in NO_SETTINGS}
     given |= {name: [path for path in given[name].split(",") if path] for name in ("data", "eval_data")}
     changes = {name: value for name, value in given.items() if value not in (None, "", []) and value is not False}
     check_named(question.model, question.on)
     model = written(with_assumed(question.model, question.assume, question.family))
     tuned = {name: getattr(question, name) for name in TUNED}
     order = read_order(written(question.plan), model, written(question.on), changes, tuned)
-    if question.kernels and not order.slice:
+    if question.profile and not order.slice:
         raise InputError(
-            "--kernels is of the chips that the planned step is of; name them with --on, such as --on h200:8."
+            "--profile is of the chips that the planned step is of; name them with --on, such as --on h200:8."
         )
     if order.slice:
-        order = replace(order, slice=asked_chips(order.slice, "", question.kernels))
+        order = replace(order, slice=asked_chips(order.slice, "", question.profile))
     if order.run.checkpoints:
         check_installed((KEEPS,), *EXTRA)
     folder = profile_folder(question, order)
@@ -124,7 +137,7 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
 
     if first and (lacking := lacks_rate(order)):
         listener.note(lacking)
-    profiler = StepProfiler(folder, question.profile) if question.profile else None
+    profiler = StepProfiler(folder, question.profile_steps) if question.profile_steps else None
 
     def watch(line: dict[str, Any]) -> None:
         listener.step(line["step"], order.run.steps)

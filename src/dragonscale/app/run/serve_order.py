@@ -203,17 +203,19 @@ def _weights(question: RunServeQuestion, named: str) -> str:
     """The folder of the weights; none for random ones, which have to be asked for."""
     own = _own_weights(named)
     if question.random:
-        if question.weights:
-            raise InputError("--random and --weights say two things; leave one of them out.")
+        if question.load_weights:
+            raise InputError("--random and --load-weights say two things; leave one of them out.")
         return ""
-    folder = question.weights or own
+    folder = question.load_weights or own
     if not folder:
         raise InputError(
-            f"Say where the weights of {shorten(named)} are: --weights FOLDER of its .safetensors files; or --random."
+            f"Say where the weights of {shorten(named)} are: --load-weights FOLDER of .safetensors files; or --random."
         )
     trained = glob.glob(os.path.join(glob.escape(folder), "[0-9]*", "state"))  # checkpoints of `dscale run train`
     if not trained and not _own_weights(folder):
-        raise InputError(f"--weights is {shorten(folder)}, in which there is no .safetensors file and no checkpoint.")
+        raise InputError(
+            f"--load-weights is {shorten(folder)}, in which there is no .safetensors file and no checkpoint."
+        )
     return folder
 
 

@@ -129,7 +129,7 @@ def _for_cache(asked: ServeAsked, config: Config) -> str:
     narrow = _narrower(caches(known_engine(config.engine, chip), chip), config.plan.kv)
     ways = [way for way in rules(config.engine).spread if way not in ("copy", config.plan.spread)]
     copied = config.plan.tensor > max(divisible(asked.model).kv_heads, default=0)  # else heads split it already
-    split = f", or splitting the cache further (--spread {' or '.join(ways)})" if ways and copied else ""
+    split = f", or splitting the cache further (--kv-split {' or '.join(ways)})" if ways and copied else ""
     return (f"a cache in {narrow} (--kv-dtype), " if narrow else "") + f"fewer or shorter sequences{split}"
 
 

@@ -267,8 +267,8 @@ def rests_on(kind: ServedKind) -> str:
         return found
     which = "" if len(guessed) == len(SHOWN) else f"{' and '.join(guessed)} "
     why = f"no such run on {kind.chip} was measured"
-    why += "" if fitted_kernels(kind.chip) else ", the rates of its kernels are chosen"
-    return f"{which}estimated, not fitted: {why} ({found})"
+    why += "" if fitted_kernels(kind.chip) else ", its kernels' efficiencies are assumed"
+    return f"{which}not validated there: {why} ({found})"
 
 
 def add_bands(report: ConfigReport, kind: ServedKind) -> None:

@@ -10,6 +10,7 @@ from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.serving.checkpoint import bits, multiplied_in, narrower_formats, own_formats, stored_in, wide_format
 from dragonscale.serving.formats import Formats, product_format
 from dragonscale.serving.legality import caches, read_quantize, runs_on
+from dragonscale.serving.plan import paired
 from dragonscale.serving.plan_file import SavedPlan
 
 WORDS = {"weights": "weights", "compute": "compute", "kv": "kv_dtype", "attention": "attention"}
@@ -28,7 +29,7 @@ def check_formats(words: ServeQuestion, model: Transformer) -> None:
     for name in (*WORDS.values(), "dtype"):
         value, allowed = getattr(words, name), [*FORMATS] if name == "attention" else known
         if value and value not in allowed:
-            raise unknown("dtype", value, allowed)
+            raise unknown("dtype", value, allowed, close=paired(value, allowed))
     read_quantize(words.quantize)
     if words.quantize and is_pinned(words) and (words.dtype or words.weights or words.compute):
         raise InputError("--quantize and --dtype (or --weights, --compute) both say a format; give one of them.")

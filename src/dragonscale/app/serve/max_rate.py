@@ -17,7 +17,7 @@ from dragonscale.app.serve.recommended import MOST_REPLICAS, fleet_question
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport
 from dragonscale.app.serve.variant_records import MaxRate
-from dragonscale.app.simulate.ask_simulate import fleet_chips, fleet_usd_per_h
+from dragonscale.app.simulate.ask_simulate import fleet_chips, fleet_usd_per_h, sized
 from dragonscale.app.simulate.capacity import FEWEST, Trial, Trials, confirmed_sizes
 from dragonscale.app.simulate.rate_search import largest_rate
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
@@ -89,7 +89,8 @@ def _held(asked: ServeAsked, config: Config, row: ConfigReport) -> MaxRate:
     counts = (row.decodes, pool.replicas) if pool else (1, 0)
     most = min(count * own for count, own in zip(counts, each, strict=True) if own is not None)
     trials, result = ends[0][0].asked, held[0].result
-    chips, hourly = fleet_chips(trials, *counts), fleet_usd_per_h(trials, *counts)
+    every = sized(trials, *counts)
+    chips, hourly = fleet_chips(trials, every), fleet_usd_per_h(trials, every)
     tokens, good = most * asked.ask.output, min(one.result.throughput.good_share for one in held)
     answer = MaxRate(
         slice=row.copy_slice,
@@ -140,13 +141,13 @@ def _sized(asked: ServeAsked, config: Config, row: ConfigReport, one: MaxRate, r
         return changed(one, runs=one.runs + trials.runs)
     replicas, prefills = math.ceil(sizes[0] / whole) * whole, sizes[1]
     limits = [replicas * one.requests_per_s, prefills * (one.prefill_requests_per_s or 0.0)]
-    hourly = fleet_usd_per_h(read, replicas, prefills)
+    hourly = fleet_usd_per_h(read, sized(read, replicas, prefills))
     return changed(
         one,
         replicas=replicas,
         prefill_replicas=prefills,
         headroom=max(1 - rate / min(limit for limit in limits if limit), 0.0),
-        chips=round(fleet_chips(read, replicas, prefills)),
+        chips=round(fleet_chips(read, sized(read, replicas, prefills))),
         usd_per_h=hourly,
         fleet_usd_per_mtok=None if hourly is None else float(usd_per_million(rate * asked.ask.output, 1, hourly)),
         runs=one.runs + trials.runs,

@@ -40,7 +40,7 @@ def frontier_chart(report: ServeReport) -> Chart:
     """Tokens per second of a user against those of a chip: a line for each chip, the best configurations named."""
     series = [
         LineSeries(
-            chip if len(report.frontier_by_chip) > 1 else f"best on {chip}",
+            chip if len(report.frontier_by_chip) > 1 else "",  # the title of one line is the chart's
             tuple(sorted((one.tokens_per_s_per_user, one.output_tokens_per_s_per_chip) for one in points)),
             dots=True,
         )

@@ -145,7 +145,7 @@ class ServeAsked:
 
     @property
     def spread(self) -> str:
-        return self.question.spread or "copy"
+        return self.question.kv_split or "copy"
 
     @property
     def pinned(self) -> bool:
@@ -172,8 +172,8 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     launched = engine_on(asked.engine, chip, asked.model, asked.limits, chips, ways).name
     plan = replace(saved.plan, **planned_formats(saved, asked.question, launched, chip, asked.model))
     product_format(plan.weights, plan.compute)
-    if asked.question.spread:
-        plan = replace(plan, spread=asked.question.spread)
+    if asked.question.kv_split:
+        plan = replace(plan, spread=asked.question.kv_split)
     if not saved.whole and piece is not None:
         if piece.chips % plan.chips:
             raise InputError(
@@ -246,8 +246,8 @@ def as_used(question: ServeQuestion) -> tuple[ServeQuestion, tuple[str, ...]]:
 def _check_words(question: ServeQuestion, model: Transformer, engine: str) -> None:
     if not 0 <= question.top <= MOST_CONFIGS:
         raise InputError(f"--top is {question.top}; ask for 1 to {MOST_CONFIGS} configurations.")
-    if question.spread and question.spread not in SPREADS:
-        raise unknown("spread", question.spread, SPREADS)
+    if question.kv_split and question.kv_split not in SPREADS:
+        raise unknown("way to split the KV cache called", question.kv_split, SPREADS)
     check_formats(question, model)
     if split_settings(engine)[0] != AUTO:
         load_engine(engine)

@@ -176,7 +176,7 @@ class ConfigReport(msgspec.Struct, dict=True):
     """Between the low and high of each, TPOT, TTFT and output tokens per second per chip were in four of five published
     runs of this kind."""
     estimated: list[str] = []
-    """Which of tpot, ttft and tokens are estimated, not fitted: nothing like them was measured on such chips."""
+    """Which of tpot, ttft and tokens are not validated: nothing like them was measured on such chips."""
     quantized: bool = False
     engine: str = ""
     """The engine that runs it, as it can be asked for by name."""

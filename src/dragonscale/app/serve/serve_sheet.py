@@ -90,7 +90,7 @@ def lead_text(report: records.ServeReport) -> str:
 
 
 def frontier_table(frontier: Sequence[records.ConfigReport]) -> laid.Grid:
-    """Speed of a user against throughput of a chip: some of the configurations that none beats in both."""
+    """Tokens/s per user against tokens/s per chip: some of the configurations that none beats in both."""
     step = max((len(frontier) - 1) / (MOST_POINTS - 1), 1)
     places = sorted({round(number * step) for number in range(min(MOST_POINTS, len(frontier)))})
     shown = [frontier[min(place, len(frontier) - 1)] for place in places]
@@ -185,12 +185,12 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("TTFT", ttft, "bad" if late else met),
         ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
-        ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
+        ("memory", memory_text(first)),
         ("cost", cost_text(report, first)),
-        ("memory", memory_text(first, work.prompt + work.output)),
         ("bound by", bound),
         ("would help", change),
         ("better", report.comparison, "key"),
+        ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
         ("error", error_text(report, first)),
     )
 
@@ -200,6 +200,7 @@ def details(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     return facts(
         ("at best", bounds_text(first) if report.workload.output > 1 else ""),
         ("prefill", prefill_text(report, first)),
+        ("KV cache", cache_text(first, report.workload.prompt + report.workload.output)),
         ("searched", several(report.searched, "configuration") + " judged" if report.searched else ""),
     )
 
@@ -306,17 +307,24 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     )
 
 
-def memory_text(first: records.ConfigReport, length: int) -> str:
+def memory_text(first: records.ConfigReport) -> str:
     """What is used and what is left of a chip."""
     use = first.memory
     used = f"{first.hbm_bytes / 1e9:.1f} of {first.hbm_limit_bytes / 1e9:.1f}GB a chip"
     if use is None:
         return used
+    return f"{used}, {use.free_bytes / 1e9:.1f}GB free for KV cache; largest batch {first.max_batch:,}"
+
+
+def cache_text(first: records.ConfigReport, length: int) -> str:
+    """What the KV cache takes of it, and what nothing takes."""
+    use = first.memory
+    if use is None:
+        return ""
     pages = f"{use.pages:,} pages of {use.page_tokens}" if use.page_tokens > 1 else f"{use.tokens:,.0f} tokens"
     return (
-        f"{used}; {use.free_bytes / 1e9:.1f}GB free for KV cache, {use.left_alone_bytes / 1e9:.1f}GB unused by the "
-        f"engine; largest batch {first.max_batch:,} ({pages}; {amount(use.sequence_bytes, 'bytes')} of KV cache for "
-        f"{length:,} tokens, {amount(use.token_bytes, 'bytes')} a token)"
+        f"{pages}; {amount(use.sequence_bytes, 'bytes')} for {length:,} tokens, {amount(use.token_bytes, 'bytes')} a "
+        f"token; {use.left_alone_bytes / 1e9:.1f}GB unused by the engine"
     )
 
 

@@ -2,7 +2,7 @@
 command."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +12,14 @@ from dragonscale.app.questions.flag import fields_of, written
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.record import Face, bind, shared
 from dragonscale.app.simulate import simulate_records as records
-from dragonscale.app.simulate.capacity import FleetCapacity, find_capacity, missed_targets
+from dragonscale.app.simulate.capacity import FleetCapacity, find_by_deadline, find_capacity, missed_targets
 from dragonscale.app.simulate.missed import missed_classes
 from dragonscale.app.simulate.simulate_charts import draw
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_sheet import simulate_sheet
 from dragonscale.app.simulate.verdict import verdict
 from dragonscale.listener import Listener
+from dragonscale.physics.hardware.price_book import site_watts
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
@@ -77,21 +78,21 @@ def next_command(report: records.SimulateReport) -> tuple[str, str]:
             have = [pool.replicas for pool in report.fleet]
             fewer = found.replicas is not None and found.replicas + found.prefill_replicas < sum(have)
             return (_changed(question, found), "Next, the smaller fleet:") if fewer else ("", "")
-        return command_of(replace(question, capacity=True)), "Next, the largest rate that it holds:"
+        return command_of(replace(question, max_rate=True)), "Next, the largest rate that it holds:"
     if found is None or not found.change or question.trace:
         return "", ""
     return _changed(question, found), "Next, the fleet that would hold:"
 
 
 def _changed(question: SimulateQuestion, found: records.CapacityReport) -> str:
-    return command_of(replace(question, capacity=None, **found.change))
+    return command_of(replace(question, max_rate=None, **found.change))
 
 
 def command_of(question: SimulateQuestion) -> str:
     """The command that asks a question.
 
-    >>> command_of(SimulateQuestion("llama3-8b", on="h100:1", rate="4/s", capacity=True))
-    'dscale simulate llama3-8b --on h100:1 --rate 4/s --capacity'
+    >>> command_of(SimulateQuestion("llama3-8b", on="h100:1", rate="4/s", max_rate=True))
+    'dscale simulate llama3-8b --on h100:1 --rate 4/s --max-rate'
     """
     words = ["dscale simulate"]
     for field in fields_of(SimulateQuestion):
@@ -120,13 +121,15 @@ def run_simulation(
     found = None
     if load is not None and _wanted(asked, result, load):
         found = find_capacity(asked, result, load, searching)
+    elif asked.deadline_s and asked.question.max_rate is not False:
+        found = find_by_deadline(asked, result)
     return _report(asked, result, load, found).came_of(result), result
 
 
 def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bool:
     """Whether to look for what would hold."""
-    if asked.question.capacity is not None:
-        return asked.question.capacity
+    if asked.question.max_rate is not None:
+        return asked.question.max_rate
     if not result.outcome.finished:
         return False
     return load.grows or bool(missed_targets(result, asked.targets, asked.class_targets))
@@ -135,11 +138,12 @@ def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bo
 def _report(
     asked: SimulateAsked, result: SimulationResult, load: Backlog | None, found: FleetCapacity | None
 ) -> records.SimulateReport:
-    replicas = _replicas(asked, result)
-    chips, hourly = fleet_chips(asked, *replicas), fleet_usd_per_h(asked, *replicas)
+    counts = up_replicas(asked, result)
+    chips, hourly, watts = fleet_chips(asked, counts), fleet_usd_per_h(asked, counts), fleet_watts(asked, counts)
     missed = missed_targets(result, asked.targets, asked.class_targets)
+    late = result.seconds > asked.deadline_s or result.outcome.finished < result.outcome.arrived
     bound, advice = verdict(asked, result, load, missed, found)
-    kinds = [one.chip for one in (asked.deployment, asked.prefill) if one is not None]
+    kinds = [one.chip for _, one, _ in asked.pools]
     tokens = result.throughput.output_tokens_per_s
     each = tokens / chips if chips else 0.0
     cost = float(usd_per_million(tokens, 1, hourly)) if hourly is not None and tokens > 0 else None
@@ -161,7 +165,11 @@ def _report(
         ),
         slo={name: target.seconds for name, target in asked.targets.items()},
         statistics={name: target.statistic for name, target in asked.targets.items()},
-        meets_slo=not missed if asked.has_targets else None,
+        meets_slo=not (missed or (asked.deadline_s and late)) if asked.has_targets or asked.deadline_s else None,
+        deadline_s=asked.deadline_s or None,
+        usd=hourly and hourly * result.seconds / 3600 if asked.deadline_s else None,
+        watts=watts,
+        tokens_per_joule=(tokens + result.throughput.input_tokens_per_s) / watts if watts else None,
         percentile=asked.percentile,
         target_ratios={name: asked.reached(result, name) / target.seconds for name, target in asked.targets.items()},
         analytic=_analytic(asked, result),
@@ -184,47 +192,57 @@ def _described(asked: SimulateAsked) -> dict[str, Any]:
     if question.trace:
         return {"trace": question.trace[:], "speed": question.speed}
     names += ["clients"] if question.clients else ["arrivals", *(["rate"] if question.rate else [])]
-    names += ["prompt", "output", "lengths", *(["prefixes"] if question.prefixes else [])]
+    names += ["prompt", "output", "lengths"]
+    names += [name for name in ("prefixes", "lora", "images", "deadline") if getattr(question, name)]
     return {name: getattr(question, name) for name in names}
 
 
 def _pools(asked: SimulateAsked) -> list[records.PoolRow]:
     def row(name: str, deployment: Deployment, pool: Pool) -> records.PoolRow:
+        name = "decode" if name == "serve" and asked.prefill is not None else name
         where = str(deployment.piece), str(deployment.plan), deployment.engine.name, pool.scheduler.kind
         chips, most = pool.replicas * deployment.piece.chips, pool.autoscale.most if pool.autoscale else None
-        return records.PoolRow(name, *where, pool.replicas, chips, pool.kv_tokens, pool.router, most)
+        other = deployment.model.name if deployment.model.name != asked.deployment.model.name else ""
+        kinds = [asked.traffic.classes[kind].name for kind in pool.kinds]
+        takes = filter(None, (", ".join(kinds), f"up to {pool.upto:,} tokens" if pool.upto else "", other))
+        own = pool.replicas, chips, pool.kv_tokens, asked.fleet.pool.router if name != "prefill" else pool.router
+        return records.PoolRow(name, *where, *own, most, "; ".join(takes))
 
-    rows = [row("serve" if asked.prefill is None else "decode", asked.deployment, asked.fleet.pool)]
-    if asked.prefill is not None and asked.fleet.prefill is not None:
-        rows.append(row("prefill", asked.prefill, asked.fleet.prefill))
-    return rows
-
-
-def _replicas(asked: SimulateAsked, result: SimulationResult) -> tuple[float, int]:
-    """Replicas of both pools; on average where the fleet grows and shrinks."""
-    pool, prefill = asked.fleet.pool, asked.fleet.prefill
-    points = result.series.get("replicas", [])
-    prefills = prefill.replicas if prefill is not None else 0
-    if pool.autoscale is not None and points:
-        return sum(value for _, value in points) / len(points) - prefills, prefills
-    return float(pool.replicas), prefills
+    return [row(*one) for one in asked.pools]
 
 
-def fleet_chips(asked: SimulateAsked, replicas: float, prefills: int) -> float:
-    """Chips of so many replicas."""
-    return replicas * asked.deployment.piece.chips + (prefills * asked.prefill.piece.chips if asked.prefill else 0)
+def up_replicas(asked: SimulateAsked, result: SimulationResult) -> list[float]:
+    """Replicas of each pool; on average where it grows and shrinks."""
+    return [result.use[name].replicas if pool.autoscale else float(pool.replicas) for name, _, pool in asked.pools]
 
 
-def fleet_usd_per_h(asked: SimulateAsked, replicas: float, prefills: int) -> float | None:
+def sized(asked: SimulateAsked, replicas: float, prefills: int) -> list[float]:
+    """Replicas of each pool where the first, and the one that prefills, have so many."""
+    own = {"serve": replicas, "prefill": prefills}
+    return [own.get(name, pool.replicas) for name, _, pool in asked.pools]
+
+
+def fleet_chips(asked: SimulateAsked, counts: Sequence[float]) -> float:
+    """Chips of so many replicas of each pool."""
+    return sum(count * one.piece.chips for count, (_, one, _) in zip(counts, asked.pools, strict=True))
+
+
+def fleet_usd_per_h(asked: SimulateAsked, counts: Sequence[float]) -> float | None:
     """Dollars for an hour of so many replicas; None where a price is not known."""
-    total = 0.0
-    for deployment, count in ((asked.deployment, replicas), (asked.prefill, prefills)):
-        if deployment is None or not count:
-            continue
-        if deployment.chip.price is None:
-            return None
-        total += count * deployment.piece.chips * deployment.chip.price
-    return total
+    prices = [one.chip.price for _, one, _ in asked.pools]
+    if None in prices:
+        return None
+    rows = zip(counts, prices, asked.pools, strict=True)
+    return sum(count * one.piece.chips * price for count, price, (_, one, _) in rows if price)
+
+
+def fleet_watts(asked: SimulateAsked, counts: Sequence[float]) -> float | None:
+    """Watts of the fleet at its chips' limits, with their share of hosts; None where a chip's power is not known."""
+    watts = [site_watts(one.chip) for _, one, _ in asked.pools]
+    if None in watts:
+        return None
+    rows = zip(counts, watts, asked.pools, strict=True)
+    return sum(count * one.piece.chips * each for count, each, (_, one, _) in rows if each)
 
 
 def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityReport:
@@ -233,10 +251,12 @@ def _capacity(asked: SimulateAsked, found: FleetCapacity) -> records.CapacityRep
     run = found.confirmed or best
     rates = best.result.throughput if best is not None else None
     replicas, prefills = found.replicas, found.prefills
-    up = found.confirmed and _replicas(asked, found.confirmed.result)  # of a fleet that grows, on average
-    count = up[0] if up and asked.fleet.pool.autoscale is not None else replicas
-    hourly = None if count is None else fleet_usd_per_h(asked, count, prefills)
-    chips = None if count is None else round(fleet_chips(asked, count, prefills))
+    scales = any(pool.autoscale for _, _, pool in asked.pools)
+    counts = None if replicas is None else sized(asked, replicas, prefills)
+    if found.confirmed is not None and scales:  # of a fleet that grows, on average
+        counts = up_replicas(asked, found.confirmed.result)
+    hourly = None if counts is None else fleet_usd_per_h(asked, counts)
+    chips = None if counts is None else round(fleet_chips(asked, counts))
     output, rate = asked.traffic.output, asked.traffic.rate or 0.0
     served = min(rate, found.rate or rate) if found.confirmed is None else rate
     cost = None if hourly is None or not served else float(usd_per_million(served * output, 1, hourly))
@@ -307,7 +327,8 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> records.Analyti
     question = asked.question
     varies = question.trace or question.prefixes or question.autoscale or asked.traffic.classes
     alike = question.lengths in ("fixed", "varied") and not varies
-    if asked.prefill is not None or asked.fleet.pool.scheduler.draft or not alike or not result.outcome.finished:
+    alike = alike and len(asked.pools) == 1 and not (question.lora or question.images or question.drafts)
+    if not alike or not result.outcome.finished:
         return None
     deployment = asked.deployment
     lot = one_plan(deployment.piece, deployment.plan)

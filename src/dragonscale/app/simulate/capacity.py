@@ -118,7 +118,7 @@ class Trials:
     def sized(self, replicas: int, prefills: int) -> Trial:
         """The asked rate to so many replicas: of a fleet that grows, at its beginning."""
         fleet, rule = self.asked.fleet, self.asked.fleet.pool.autoscale
-        plain = self.same and fleet.prefill is None
+        plain = self.same and fleet.prefill is None and not fleet.others
         held = min(replicas, max(MOST_REPLICAS, self.replicas)) if plain else replicas
         rule = rule and replace(rule, least=replicas, most=max(rule.most, replicas))
         changed = replace(
@@ -138,7 +138,7 @@ class Trials:
 
     def confirm(self, change: dict[str, Any]) -> Trial:
         """The command with a change, run exactly as it is printed."""
-        asked = read_question(replace(_original(self.asked), capacity=None, **change))
+        asked = read_question(replace(_original(self.asked), max_rate=None, **change))
         return self._judge(asked.fleet, self.rate, asked.traffic.source, asked.options)
 
     def judge(self, fleet: Fleet, rate: float, requests: int) -> Trial:
@@ -252,6 +252,29 @@ def confirmed_sizes(
         )
         sizes = replicas, prefills
     return NOTHING
+
+
+def find_by_deadline(asked: SimulateAsked, result: SimulationResult) -> FleetCapacity | None:
+    """The fewest replicas that end everything by the deadline, by running them: no more than a run says they need."""
+    replicas, count, runs = asked.fleet.pool.replicas, asked.traffic.source.requests, 0
+    seconds, best = result.seconds, None
+    if not result.outcome.finished:
+        return None
+    for _ in range(MORE_RUNS):
+        wanted = max(math.ceil(replicas * seconds / asked.deadline_s - 1e-9), 1)
+        if seconds > asked.deadline_s:
+            wanted = max(wanted, replicas + 1)
+        if (best is not None and wanted >= best[0]) or wanted == replicas:
+            break
+        replicas = wanted
+        fleet = replace(asked.fleet, pool=replace(asked.fleet.pool, replicas=replicas, autoscale=None))
+        found = simulate(fleet, asked.traffic.source, replace(asked.options, events=0, watch=0))
+        runs, seconds = runs + 1, found.seconds
+        if seconds <= asked.deadline_s:
+            best = replicas, Trial(0.0, found, None, True, {})
+    if best is None:
+        return None
+    return FleetCapacity(None, None, "deadline", best[0], 0, best[1], runs, count, {"replicas": best[0]})
 
 
 def _original(asked: SimulateAsked) -> SimulateQuestion:

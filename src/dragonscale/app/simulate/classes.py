@@ -200,6 +200,8 @@ def means_of(source: sim.TrafficSource, seed: int = 0) -> TrafficMeans:
 
 
 def tokens_of(one: ClassTable, name: str) -> int:
+    if name == "output" and str(one.output) == "0":  # embeddings and scores: a request ends with its prompt
+        return 1
     return parse_length(str(getattr(one, name)), f"{name} of {one.name}")[0]
 
 

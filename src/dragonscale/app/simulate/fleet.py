@@ -18,6 +18,7 @@ from dragonscale.serving.speculation import head_part, read_acceptance
 from dragonscale.simulation.deployed import pool_for
 from dragonscale.simulation.distributions import Arrivals, Lengths
 from dragonscale.simulation.trace_files import recorded_room
+from dragonscale.simulation.traffic import PLAIN
 
 
 def _drafts(question: SimulateQuestion) -> tuple[int, tuple[float, ...]]:
@@ -39,7 +40,7 @@ def read_pool(question: SimulateQuestion, deployment: Deployment, longest: int) 
     drafts, chances = _drafts(question)
     rule = read_autoscale(question.autoscale) if question.autoscale else None
     replicas = 1 if question.replicas is None else question.replicas
-    pool = pool_for(
+    return pool_for(
         deployment,
         longest,
         replicas if rule is None else min(max(replicas, rule.least), rule.most),
@@ -51,13 +52,6 @@ def read_pool(question: SimulateQuestion, deployment: Deployment, longest: int) 
         share_prefixes=bool(question.prefixes or question.trace or has_classes(question)),
         autoscale=rule,
     )
-    host = parse(question.host_cache, "bytes", "--host-cache") if question.host_cache else 0.0
-    if not host:
-        return pool
-    each = pool.times.per_token  # pyright: ignore[reportAttributeAccessIssue]
-    chips = deployment.plan.tensor * deployment.plan.pipe
-    # Each chip loads its own share of a token over its own link.
-    return replace(pool, host_tokens=int(host / (each * chips)), host_tokens_per_s=deployment.chip.host_link / each)
 
 
 _FAILURE = re.compile(r"(?P<replica>\d{1,6})@(?P<at>[^+@]+)(?:\+(?P<down>[^+@]+))?")
@@ -94,7 +88,7 @@ def _failure(text: str) -> sim.Failure:
     return sim.Failure(int(match["replica"]), parse(match["at"], "s", "the time of a failure"), down)
 
 
-def read_autoscale(text: str) -> sim.Autoscale:
+def read_autoscale(text: str, flag: str = "--autoscale") -> sim.Autoscale:
     """`2..16,target=24,startup=90s`: replicas from 2 to 16, as many as keep 24 requests on each. Instead of `target`:
     `queue=4` requests that wait on each, `kv=0.7` of its cache, `ttft=500ms`, or `schedule=8h:16/20h:4`.
 
@@ -114,12 +108,12 @@ def read_autoscale(text: str) -> sim.Autoscale:
         "every": lambda value: parse(value, "s", "every"),
     }
     wanted = "LEAST..MOST,target=REQUESTS, such as 2..16,target=24"
-    (least, most), values = read_parts("--autoscale", text, r"(\d{1,6})\.\.(\d{1,6})", wanted, kinds)
+    (least, most), values = read_parts(flag, text, r"(\d{1,6})\.\.(\d{1,6})", wanted, kinds)
     signals = [name for name in ("target", "queue", "kv", "ttft", "schedule") if name in values]
     if not signals:
-        raise InputError(f"--autoscale is {shorten(text)}, without the requests per replica to aim at; add target=24.")
+        raise InputError(f"{flag} is {shorten(text)}, without the requests per replica to aim at; add target=24.")
     if len(signals) > 1:
-        raise InputError(f"--autoscale has both {signals[0]} and {signals[1]}; an autoscaler looks at one of them.")
+        raise InputError(f"{flag} has both {signals[0]} and {signals[1]}; an autoscaler looks at one of them.")
     signal = signals[0]
     return sim.Autoscale(
         least,
@@ -181,14 +175,16 @@ def _lengths(question: SimulateQuestion | ClassTable, tokens: int, spread: int) 
     return sim.Lognormal(tokens, question.cv, 32 * tokens) if question.lengths == "lognormal" else sim.Fixed(tokens)
 
 
-def read_traffic(question: SimulateQuestion, context: int | None = None) -> AskedTraffic:
+def read_traffic(
+    question: SimulateQuestion, context: int | None = None, brought: sim.Brought = PLAIN, more: int = 0
+) -> AskedTraffic:
     """The traffic that is asked for. `varied` outputs vary by half of their mean, and by less where the longest would
-    not fit in the model's `context` with its prompt."""
+    not fit in the model's `context` with its prompt. Requests have what is `brought`, of `more` tokens."""
     requests = parse_count(question.requests, "--requests")
     if not 0 <= requests <= MOST_REQUESTS:
         raise InputError(f"--requests is {shorten(question.requests)}; a run has from 0 to {MOST_REQUESTS:,} requests.")
     if tables := read_classes(question):
-        return _classes(question, tables, requests, context)
+        return _classes(question, tables, requests, (context, brought, more))
     (prompt, one), (output, other) = (
         parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output")
     )
@@ -197,32 +193,40 @@ def read_traffic(question: SimulateQuestion, context: int | None = None) -> Aske
     if question.trace:
         if rate is not None or question.clients:
             raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")
-        return _replayed(question, requests)
+        return _replayed(question, requests, brought)
     if question.ramp and not question.clients:
         raise InputError("--ramp is the time over which --clients begin; with a rate leave it out.")
     spreads = prompt // 2, output // 2
     if question.lengths == "varied":
         spreads = 0, min(output // 2, max(context - prompt - output, 0) if context else output)
-    sizes = _lengths(question, prompt, spreads[0]), _lengths(question, output, spreads[1])
-    longest = (prompt + output) * LENGTHS[question.lengths]
+    sizes = longer(_lengths(question, prompt, spreads[0]), more), _lengths(question, output, spreads[1])
+    longest, prompt = (prompt + output) * LENGTHS[question.lengths] + more, prompt + more
     prefixes = read_prefixes(question.prefixes) if question.prefixes else None
     if question.clients:
         if rate is not None:
             raise InputError("--clients send their next request when they have their output; leave --rate out.")
         ramp = parse(question.ramp, "s", "--ramp") if question.ramp else 0.0
-        source = sim.ClosedLoop(question.clients, requests, *sizes, ramp_s=ramp, prefixes=prefixes)
+        source = sim.ClosedLoop(question.clients, requests, *sizes, ramp_s=ramp, prefixes=prefixes, brought=brought)
         return AskedTraffic(source, longest, prompt, output, notes=notes)
-    source = sim.OpenLoop(_arrivals(question, rate), requests, *sizes, prefixes)
+    source = sim.OpenLoop(_arrivals(question, rate), requests, *sizes, prefixes, brought)
     return AskedTraffic(source, longest, prompt, output, None if question.arrivals == "at-once" else rate, notes)
 
 
-def _classes(question: SimulateQuestion, tables: list[ClassTable], requests: int, context: int | None) -> AskedTraffic:
+def longer(lengths: Lengths, more: int) -> Lengths:
+    """Lengths with the tokens of images."""
+    return sim.Longer(lengths, more) if more else lengths
+
+
+def _classes(
+    question: SimulateQuestion, tables: list[ClassTable], requests: int, has: tuple[int | None, sim.Brought, int]
+) -> AskedTraffic:
     """Several kinds of requests at once."""
     rates = [one.requests_per_s for one in tables]
     longest, total = max(one.session_s for one in tables), sum(rates)
     if question.requests == SimulateQuestion.requests:  # sessions are there in every phase after one of them
         requests = min(max(requests, round(SESSIONS * longest * total)), MOST_REQUESTS)
-    kinds = [_class(one, rate, context) for one, rate in zip(tables, rates, strict=True)]
+    context = has[0]
+    kinds = [_class(one, rate, *has) for one, rate in zip(tables, rates, strict=True)]
     source = sim.Mixed(tuple(kinds), requests)
     means = means_of(source)
     settle = longest * total / max(requests, 1)
@@ -232,7 +236,7 @@ def _classes(question: SimulateQuestion, tables: list[ClassTable], requests: int
     return AskedTraffic(source, max(most, means.longest), means.prompt, means.output, total, **words)
 
 
-def _class(one: ClassTable, rate: float, context: int | None) -> sim.TrafficClass:
+def _class(one: ClassTable, rate: float, context: int | None, brought: sim.Brought, more: int) -> sim.TrafficClass:
     prompt, output = tokens_of(one, "prompt"), tokens_of(one, "output")
     for word in ("turns", "calls"):
         if (many := getattr(one, word)) < 1:
@@ -240,7 +244,7 @@ def _class(one: ClassTable, rate: float, context: int | None) -> sim.TrafficClas
     sessions = rate / (one.turns * one.calls)
     return sim.TrafficClass(
         arrivals_of(one, sessions) if one.profile else _arrivals(one, sessions),
-        _lengths(one, prompt, prompt // 2 if one.lengths == "uniform" else 0),
+        longer(_lengths(one, prompt, prompt // 2 if one.lengths == "uniform" else 0), more),
         _lengths(one, output, output // 2),
         one.turns,
         parse(one.think, "s", "think"),
@@ -252,12 +256,13 @@ def _class(one: ClassTable, rate: float, context: int | None) -> sim.TrafficClas
         sim.Pairs(tuple(one.pairs)) if one.pairs else None,
         sim.Pairs(tuple(one.later)) if one.later else None,
         context or sim.TrafficClass.most,
+        brought,
     )
 
 
-def _replayed(question: SimulateQuestion, requests: int) -> AskedTraffic:
+def _replayed(question: SimulateQuestion, requests: int, brought: sim.Brought) -> AskedTraffic:
     """A trace, all of it unless fewer requests are asked for, with what its requests are like on average."""
-    replay = sim.read_trace(question.trace, question.speed)
+    replay = replace(sim.read_trace(question.trace, question.speed), brought=brought)
     if question.requests != SimulateQuestion.requests:
         replay = replay.first(requests)
     count, inputs, outputs, longest, last = 0, 0, 0, 1, 0.0

@@ -13,7 +13,8 @@ from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve.formats import planned_formats
 from dragonscale.app.simulate.classes import OF_CLASSES, has_classes
-from dragonscale.app.simulate.fleet import AskedTraffic, read_failures, read_pool, read_traffic
+from dragonscale.app.simulate.fleet import AskedTraffic, read_autoscale, read_failures, read_pool, read_traffic
+from dragonscale.app.simulate.pools import placed, read_adapters, read_images, read_pools, with_tiers
 from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -52,6 +53,8 @@ class SimulateAsked:
     notes: tuple[str, ...] = ()
     original: SimulateQuestion | None = None
     """The question before a plan file filled it."""
+    others: tuple[Deployment, ...] = ()
+    """Of the pools beside the first."""
 
     @property
     def percentile(self) -> int:
@@ -66,6 +69,20 @@ class SimulateAsked:
     @property
     def has_targets(self) -> bool:
         return bool(self.targets) or any(self.class_targets)
+
+    @property
+    def deadline_s(self) -> float:
+        """By when everything shall have ended; 0 where nobody says."""
+        return parse(self.question.deadline, "s", "--deadline") if self.question.deadline else 0.0
+
+    @property
+    def pools(self) -> list[tuple[str, Deployment, sim.Pool]]:
+        """Every pool by its name in the run's answer."""
+        found = [("serve", self.deployment, self.fleet.pool)]
+        if self.prefill is not None and self.fleet.prefill is not None:
+            found.append(("prefill", self.prefill, self.fleet.prefill))
+        rows = zip(self.others, self.fleet.others, strict=True)
+        return found + [(f"serve {number}", *row) for number, row in enumerate(rows, 2)]
 
     def statistic(self, name: str) -> str:
         """What is told of a latency: what its target is for."""
@@ -86,6 +103,11 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     changes = (question.set, question.profile)
     prefill_on = asked_chips(question.prefill_on, *changes) if question.prefill_on else ""
     named_on = question.on or saved.slice
+    if len(parts := written(named_on).split(",")) > 1:
+        raise InputError(
+            f"--on is {shorten(named_on)}, several slices; a simulated fleet is of one slice, so ask for each: "
+            f"--on {parts[0].strip()}."
+        )
     on = asked_chips(named_on, *changes)
     question = replace(question, on=question.on if on == named_on else on, prefill_on=prefill_on, set="", profile="")
     check_flags(question, bool(saved.prefill.slice))
@@ -93,23 +115,26 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     deployment = _deployment(name, question, saved)
     _check_chips(deployment, str(deployment.piece))
     context = None if question.force else deployment.model.context or None
-    traffic = read_traffic(question, context)
+    images, adapters = read_images(question.images), read_adapters(question.lora)
+    brought = sim.Brought(adapters.drawn if adapters is not None else None, images.many)
+    traffic = read_traffic(question, context, brought, images.many * images.tokens)
     prefill = _prefill(question, deployment, saved.engine)
     forced = _refused(question, deployment, prefill, (traffic.prompt, traffic.output))
-    pool = read_pool(question, deployment, traffic.longest)
+    pool = _equipped(question, read_pool(question, deployment, traffic.longest), deployment)
+    pool, pools, others = _others(question, pool, traffic)
     recorded = ()
     if traffic.room and deployment.engine.name == RECORDS and original.memory_fraction is None:
         pool, recorded = _as_recorded(pool, traffic.room)
     failures, faults = read_failures(question.fail)
-    front = {"router": "least_loaded", "share_prefixes": pool.share_prefixes}
     fleet = sim.Fleet(
         pool,
-        prefill and pool_for(prefill, traffic.longest, question.prefill_replicas or 1, **front),
+        prefill and _prefill_pool(question, prefill, traffic.longest, pool),
         failures,
         overhead_s=deployment.engine.host.front_s(traffic.prompt),
         queue_limit=question.queue_limit or None,
         context=context,
         faults=faults,
+        others=tuple(pools),
     )
     traffic, settle = _settled(traffic, fleet, question)
     usual = f"p{question.percentile}" if question.percentile else MEAN
@@ -130,7 +155,42 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     read = filter(None, (*map(slice_note, places), *traffic.notes))
     paid = *_prices(question, deployment.chip)[1], *forced, *profile_notes([deployment.chip])
     notes = *deployment.model.notes, *read, *recorded, *chosen, *paid
-    return SimulateAsked(question, deployment, prefill, fleet, traffic, options, targets, notes, original)
+    words = question, deployment, prefill, fleet, traffic, options, targets, notes, original, tuple(others)
+    return SimulateAsked(*words)
+
+
+def _others(
+    question: SimulateQuestion, pool: sim.Pool, traffic: AskedTraffic
+) -> tuple[sim.Pool, list[sim.Pool], list[Deployment]]:
+    """The first pool with what is left to it, the pools beside it, and a replica of each."""
+    tables = read_pools(question.pool)
+    pools, others = list[sim.Pool](), list[Deployment]()
+    for table in tables:
+        own = table.over(question)
+        plan = read_serving_plan(own.plan) if own.plan else SavedPlan(ServingPlan(), whole=False)
+        made = _deployment(own.model, own, plan)
+        _check_chips(made, table.on)
+        _refused(own, made, None, (traffic.prompt, traffic.output))
+        others.append(made)
+        pools.append(_equipped(own, read_pool(own, made, traffic.longest), made))
+    pool, pools = placed(pool, tables, pools, [one.name for one in traffic.classes])
+    return pool, pools, others
+
+
+def _equipped(question: SimulateQuestion, pool: sim.Pool, deployment: Deployment) -> sim.Pool:
+    """A pool with what its replicas have beside a plan."""
+    pool = read_images(question.images).on(with_tiers(pool, question.host_cache, deployment), deployment)
+    adapters = read_adapters(question.lora)
+    return pool if adapters is None else adapters.on(pool, deployment)
+
+
+def _prefill_pool(question: SimulateQuestion, prefill: Deployment, longest: int, pool: sim.Pool) -> sim.Pool:
+    """Replicas that prefill; prompts wait in them for the fewest tokens."""
+    rule = read_autoscale(question.prefill_autoscale, "--prefill-autoscale") if question.prefill_autoscale else None
+    count = question.prefill_replicas or 1
+    count = count if rule is None else min(max(count, rule.least), rule.most)
+    front = {"router": "least_loaded", "share_prefixes": pool.share_prefixes, "autoscale": rule}
+    return _equipped(question, pool_for(prefill, longest, count, **front), prefill)
 
 
 def _as_recorded(pool: sim.Pool, room: int) -> tuple[sim.Pool, tuple[str, ...]]:
@@ -314,7 +374,7 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     words: dict[str, Any] = {
         "replicas": replicas,
         "prompt": prompt,
-        "output": question.output or str(traffic.output or OUTPUT),
+        "output": _output(question.output or str(traffic.output or OUTPUT)),
         **{latency: getattr(question, latency) or getattr(saved.targets, latency) for latency in LATENCIES},
         "max_seqs": most if question.max_seqs is None else question.max_seqs,
         "token_budget": launch.token_budget if question.token_budget is None else question.token_budget,
@@ -335,6 +395,11 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     if has_classes(question):  # which say what comes, and what it must get
         words = {name: value for name, value in words.items() if name not in (*OF_CLASSES, "clients", "ramp")}
     return replace(question, **words)
+
+
+def _output(text: str) -> str:
+    """A request that only prefills ends with its prompt, as one of a single token does."""
+    return "1" if text.strip() == "0" else text
 
 
 # What the flags of `dscale simulate` may say, each by itself and beside the others.
@@ -388,6 +453,12 @@ def _check_unused(question: SimulateQuestion, prefill: bool) -> None:
     told = [name for name in told if not question.use_case or name not in OF_CLASSES]
     if has_classes(question) and told:
         raise InputError(f"Classes of traffic each say what comes and what it must get; leave {_flag(told[0])} out.")
+    if "prefill_autoscale" in given and not question.prefill_on and not prefill:
+        raise InputError("--prefill-autoscale needs --prefill-on, the slice of one prefill replica.")
+    if question.deadline and question.arrivals != "at-once":
+        raise InputError("--deadline is for requests that come at once; add --arrivals at-once, or give --e2e p99:8h.")
+    if question.images and question.trace:
+        raise InputError("A trace has no images in it; leave --images out.")
     if question.users is not None and not question.use_case:
         raise InputError("--users are those of a use case; add --use-case chat.")
 

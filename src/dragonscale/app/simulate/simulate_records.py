@@ -53,6 +53,8 @@ class PoolRow(msgspec.Struct):
     kv_tokens: int
     router: str
     most_replicas: int | None = None
+    takes: str = ""
+    """Which requests come to it, and its model where that is another; empty: any."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,14 @@ class SimulateReport(Record):
     chips: float = 0.0
     usd_per_h: float | None = None
     classes: list[ClassReport] = []
+    deadline_s: float | None = None
+    usd: float | None = None
+    """What the whole run costs, where it has a deadline."""
+    watts: float | None = None
+    """Of the fleet at its chips' power limits, with their share of hosts: an upper bound."""
+    tokens_per_joule: float | None = None
+    """Prompt and output tokens."""
+    adapter_loads: int = 0
 
     @property
     def exit_code(self) -> int:

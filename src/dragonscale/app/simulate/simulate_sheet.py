@@ -22,7 +22,7 @@ NEARLY = 0.98
 
 def simulate_sheet(report: SimulateReport, detail: bool) -> Sheet:
     """The whole answer: the verdict first."""
-    blocks: list[Block] = [_title(report), summary(report)]
+    blocks: list[Block] = [_title(report), summary(report, detail)]
     if report.requests.finished:
         blocks.append(percentiles(report))
     blocks += [classes_table(report)] if report.classes else []
@@ -37,7 +37,7 @@ def _title(report: SimulateReport) -> Title:
     return Title(f"{report.model} under traffic", f"traffic: {traffic}; seed {report.seed}")
 
 
-def summary(report: SimulateReport) -> Facts:
+def summary(report: SimulateReport, detail: bool = False) -> Facts:
     """Whether it holds, and what to do about it."""
     found = report.capacity
     _, verdict, tone = verdict_fact(report)
@@ -58,6 +58,8 @@ def summary(report: SimulateReport) -> Facts:
         cache=report if report.cache_hit_rate or report.host_hit_rate else None,
         drafted=report.tokens_per_verify_step or None,
         planned=report.analytic,
+        power=power_text(report) if detail else None,
+        adapters=report if report.adapter_loads else None,
     )
 
 
@@ -70,8 +72,10 @@ def verdict_fact(report: SimulateReport) -> tuple[str, str, str]:
             return "verdict", "no request finished", "warn"
         steady = f"keeps up: the queue does not grow{_behind(report)}" if report.load else "done; no targets were given"
         return ("verdict", "overloaded: the queue grows", "bad") if grows else ("verdict", steady, "good")
+    ends = f"the last ends after {render(report.simulated_s, 's')}"
+    last = f"{ends} of {render(report.deadline_s, 's')}" if report.deadline_s else ""
     text = ", ".join(f"{report.told(name)} of {render(limit, 's')}" for name, limit in report.slo.items())
-    text = "; ".join(filter(None, (text, *(_class_verdict(one) for one in report.classes if one.slo))))
+    text = "; ".join(filter(None, (last, text, *(_class_verdict(one) for one in report.classes if one.slo))))
     if report.meets_slo and not grows:
         return "verdict", f"holds: {text}", "good"
     return "verdict", f"does not hold: {'; '.join(filter(None, (text, queue)))}", "bad"
@@ -101,7 +105,7 @@ def _window(report: SimulateReport) -> str:
 
 def goodput_text(report: SimulateReport) -> str:
     """What met the targets, and each target against p95 and p99."""
-    if report.meets_slo is None:
+    if not report.slo and not any(one.slo for one in report.classes):
         return ""
     parts = []
     for name, limit in report.slo.items():
@@ -121,7 +125,18 @@ def cost_text(report: SimulateReport) -> str:
     at = "; ".join(f"{row.chip} at {row.text}" for row in report.prices)
     chips = f"{report.chips:,.4g} chip{'s' * (report.chips != 1)}"
     hourly = f"{chips}, ${report.usd_per_h:,.2f}/h, " if report.usd_per_h else ""
+    hourly += f"${report.usd:,.2f} in all, " if report.usd else ""
+    if report.rates.output_tokens_per_s <= 1.01 * report.rates.requests_per_s:  # prompts alone: embeddings, scores
+        million = 1e6 * report.usd_per_h / 3600 / report.rates.input_tokens_per_s if report.usd_per_h else 0.0
+        return f"{hourly}${million:.3f} per million input tokens ({at})"
     return f"{hourly}${report.rates.cost_usd_per_mtok:.2f} per million output tokens ({at})"
+
+
+def power_text(report: SimulateReport) -> str:
+    """Watts, and tokens of a joule, where the chips' power is known."""
+    if not report.watts or not report.tokens_per_joule:
+        return ""
+    return f"{report.watts / 1e3:,.3g} kW at most, {report.tokens_per_joule:.3g} tokens a joule, prompts included"
 
 
 def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
@@ -221,7 +236,8 @@ def fleet_table(report: SimulateReport) -> Grid:
         "replicas": lambda row: f"{row.replicas}" + ("" if row.most_replicas is None else f" to {row.most_replicas}"),
         "router": lambda row: row.router.replace("_", " "),
     }
-    return grids.grid("simulate-fleet", report.fleet, own=columns)
+    without = [] if any(row.takes for row in report.fleet) else ["takes"]
+    return grids.grid("simulate-fleet", report.fleet, own=columns, without=without)
 
 
 def replicas_table(report: SimulateReport, most: int = 32) -> Grid:

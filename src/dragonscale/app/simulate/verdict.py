@@ -44,6 +44,10 @@ def verdict(
     if outcome.refused and not outcome.finished:
         return "refusals", f"Every request was refused: {', '.join(outcome.refused)}."
     more = capacity_text(asked, found)
+    if asked.deadline_s:
+        late = result.seconds > asked.deadline_s
+        away = f"{sum(outcome.refused.values()):,} requests were refused. " if outcome.refused else ""
+        return "the replicas" if late or away else TRAFFIC, f"{away}{more}".strip()
     grows = load is not None and load.grows
     bound, shown, helps = _cause(asked, result, found)
     if load is not None and grows:
@@ -143,6 +147,8 @@ def capacity_text(asked: SimulateAsked, found: FleetCapacity | None) -> str:
     """What would hold the asked rate, as it was found by running."""
     if found is None:
         return ""
+    if found.limit == "deadline" and found.confirmed is not None:
+        return f"By running: {_flags(found)} would end in {render(found.confirmed.result.seconds, 's')}."
     if found.rate is None:
         what = NAMES.get(found.limit)
         if not what or found.trial is None:

@@ -146,7 +146,7 @@ def read_answers(path: str) -> dict[str, Answer]:
             break  # the rest of a line that was never finished
         try:
             answer = msgspec.json.decode(line, type=Answer)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             wrong = f"Line {number} of {shorten(path)} is no result of a sweep"
             raise InputError(f"{wrong}; give --out another file.") from None
         found[answer.key] = answer

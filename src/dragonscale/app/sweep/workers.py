@@ -70,7 +70,7 @@ def _serve(asks: dict[str, Any], _: bool) -> Any:
 
 def _simulate(asks: dict[str, Any], _: bool) -> Any:
     """The run itself; what would hold is looked for only where that is asked."""
-    return run_simulation(read_simulating(SimulateQuestion(**{"capacity": False, **asks})))[0]
+    return run_simulation(read_simulating(SimulateQuestion(**{"max_rate": False, **asks})))[0]
 
 
 def answer_bytes(task: bytes) -> bytes:

@@ -68,7 +68,7 @@ def plan_report(
     terms = term_rows(verdict)
     memory = [records.MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
     full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job, plan)
-    slowest, known = _slow_end(job, plan, step * (1 + band.high), band.text)
+    slowest, produced = _slow_end(job, plan, step * (1 + band.high))
     useful = [] if full or brief else helps(job, plan, verdict)
     peak, half = chip.peak("bf16"), "bf16" if chip.format("bf16") == "native" else "fp16"
     mfu = job.model_flops / (step * job.slice.flops)
@@ -100,7 +100,8 @@ def plan_report(
         step_low_s=step * (1 + band.low),
         step_high_s=slowest,
         band_runs=band.runs,
-        band=known,
+        band=band.text,
+        large_runs=produced,
         flops=float(verdict.flops),
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
         advice=advice,
@@ -121,12 +122,12 @@ def of_own_peak(job: Job, plan: Plan, mfu: float) -> float | None:
     return mfu * usual / own if own != usual else None
 
 
-def _slow_end(job: Job, plan: Plan, seconds: float, known: str) -> tuple[float, str]:
-    """The slow end of a step's band and what that rests on; large runs may have been slower still."""
+def _slow_end(job: Job, plan: Plan, seconds: float) -> tuple[float, str]:
+    """The slow end of a step's band; large runs may have been slower still, which the text says."""
     produced = in_production(job, plan)
     if produced is None or produced.seconds <= seconds:
-        return seconds, known
-    return seconds + produced.share * (produced.seconds - seconds), f"{known}; {produced.text}"
+        return seconds, ""
+    return seconds + produced.share * (produced.seconds - seconds), produced.text
 
 
 def term_rows(verdict: Verdict) -> list[records.TermRow]:
@@ -194,7 +195,7 @@ def _passed_over(job: Job, found: Found) -> list[str]:
 
 def _why_not(job: Job, best: Candidate, fastest: Candidate) -> str:
     if not fastest.roomy:
-        why = f"it fills {_filled(job, fastest)}; {headroom_text(job)}"
+        why = f"it fills {_filled(job, fastest)} (--headroom)"
     elif (gain := _asked_of(job, fastest.plan)) > _asked_of(job, best.plan):
         context = fastest.plan.context > 1 and job.sequence <= SHORT
         what = f"context at {job.sequence:,} tokens" if context else "a kind of plan that nobody has published there"

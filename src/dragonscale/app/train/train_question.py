@@ -71,6 +71,8 @@ def filled(question: Any) -> tuple[Any, list[str]]:
     question, packed = with_lengths(question)
     question, usual = usual_step(question)
     notes += [*packed, *usual]
+    if question.largest == "batch" and not written(question.batch):
+        question = replace(question, batch="1seq")  # the search begins there
     for name, what in _ASK.items():
         if not written(getattr(question, name)):
             raise InputError(f"The question lacks {what}; give it, or a --plan file that says it.")
@@ -299,7 +301,7 @@ def _dropping(question: TrainQuestion, model: Transformer) -> str:
     if not question.capacity:
         return ""
     if not experts:
-        raise InputError(f"--capacity is the room of an expert, and {model.name} has no experts.")
+        raise InputError(f"--capacity is the experts' capacity factor, and {model.name} has no experts.")
     lost = dropped_share(question.skew, question.capacity)
     return (
         f"With a capacity of {question.capacity:g} and the busiest expert at {question.skew:g} times the mean "
@@ -357,7 +359,7 @@ def _check_words(question: TrainQuestion) -> None:
     if not 1 <= question.skew <= 1000:
         raise InputError(f"--skew is {question.skew}; it is the busiest expert's tokens over the mean, at least 1.")
     if question.capacity and not 0.1 <= question.capacity <= 1000:
-        said = "it is the room of an expert over its even share of tokens, such as 1.25, or 0 for no limit"
+        said = "it is the expert capacity factor, such as 1.25, or 0 for no limit"
         raise InputError(f"--capacity is {question.capacity}; {said}.")
     if question.dtype:
         dtype_bytes(question.dtype)

@@ -134,6 +134,8 @@ class PlanReport(Utilised, dict=True):
     sent_bytes: dict[str, float]
     """Bytes that a chip sends by the set of mesh axes they go over."""
     advice: str
+    large_runs: str = ""
+    """How long large runs of some years ago took it, where they were slower; empty where nothing is known of such."""
     verifiable: bool = False
     not_run: str = ""
     """Why our own program does not run it, and `dscale verify` has nothing to compile; empty where it does."""

@@ -48,7 +48,9 @@ def train_sheet(report: TrainReport, detail: bool) -> laid.Sheet:
     blocks += [details(report, first)] if detail else []
     blocks += [goodput_facts(report.goodput)] if detail and report.goodput else []
     blocks += [plans_table(report)] if len(report.plans) > 1 else []
-    more = [] if detail else [laid.Prose("--explain: bounds, memory by part, every term, what was searched.", "dim")]
+    more = (
+        [] if detail else [laid.Prose("--explain: the split in words, bounds, memory, every term, the search.", "dim")]
+    )
     return laid.Sheet((*blocks, *more, *_after(report, detail)))
 
 
@@ -89,6 +91,7 @@ def details(report: TrainReport, first: PlanReport) -> laid.Facts:
     return grids.summary(
         "train-details",
         first,
+        split=split_text(first.plan),
         steps=run_text(report, first) if first.days is not None else None,
         searched=searched if report.searched > 1 and report.better is None else None,
         taken=taken_text(report, first),
@@ -103,7 +106,6 @@ def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
     rest = grids.summary(
         "train-facts",
         first,
-        split=split_text(first.plan),
         memory=memory,
         tone=tone,
         run=_run(report, first),
@@ -111,6 +113,7 @@ def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
         change=help_text(first.helps),
         stacks=stacks_text(report.stacks),
         judged=report.comparison,
+        slower="; large runs of 2023 and 2024 were slower (--explain)" if first.large_runs else "",
     )
     return laid.Facts((*head.rows, *rest.rows))
 

@@ -16,7 +16,7 @@ from dragonscale.evidence.logs.reading import reader_of
 from dragonscale.evidence.logs.text import LogText
 from dragonscale.listener import Listener
 
-_TRAINING, _SERVING = ("stack", "search", "jobs", "batch", "seq"), ("engine", "choices")
+_TRAINING, _SERVING = ("stack", "search", "limit", "batch", "seq"), ("engine", "choices")
 _LOGGED = ("plan", "model", "on")
 _OWN = {
     **dict.fromkeys(_TRAINING, ("training",)),
@@ -57,7 +57,7 @@ def ask_rl(question: validate.RlScoreQuestion, listener: Listener) -> Validation
 def ask_training(question: validate.TrainingScoreQuestion, listener: Listener) -> Validation | RunScore:
     if log := _log(question):
         return ask_trained(question, log, listener)
-    scores = training.validate(question.file, question.stack, question.search, question.jobs, listener.step)
+    scores = training.validate(question.file, question.stack, question.search, question.limit, listener.step)
     return Validation("training", scores).came_from(question, listener.notes)
 
 
@@ -81,7 +81,7 @@ def _log(question: validate.TrainingScoreQuestion | validate.ServingScoreQuestio
     log = LogText.at(question.file)
     if not given and reader_of(log) is None:
         return None
-    unused = [name for name in ("search", "jobs", "choices") if getattr(question, name, None)]
+    unused = [name for name in ("search", "limit", "choices") if getattr(question, name, None)]
     if unused:
         raise InputError(f"--{unused[0]} is for a table of measured runs, and {log.shown} is the log of one.")
     return log

@@ -203,7 +203,7 @@ def _simulate_question(
         named,
         on=slice_for(question.on or saved.slice or test.slice, test.device, saved.plan.chips),
         warmup=0.0,
-        capacity=False,
+        max_rate=False,
         **({"engine": question.engine} if question.engine else {}),
         **_traffic(test),
         **words,

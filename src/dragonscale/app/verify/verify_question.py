@@ -80,21 +80,21 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     piece = parse_slice(where)
     plan = _plan(question, table, program)
     _check_chips(plan, piece)
-    if question.mode not in MODES:
-        raise unknown("mode", question.mode, MODES)
+    if question.passes not in MODES:
+        raise unknown("kind of passes called", question.passes, MODES)
     batch, sequence, notes = _sizes(question, table, program)
     notes = tuple(text for text in (slice_note(where), *notes) if text)
     named = (cast(Any, program), model, where if chip_path(where) else str(piece), str(plan))
-    how = (cast(Any, question.mode), _capacity(table), _options(question.options))
+    how = (cast(Any, question.passes), _capacity(table), _options(question.options))
     request = Request(*named, batch, sequence, *how)
     stack = spelt_stack(question.stack) or _word(table, "stack", question.plan) or "dragonscale"
     job = make_job(load_model(model), piece, batch, sequence, stack)
     stack = job_for(job, plan).stack.name if stack == AUTO and isinstance(plan, Plan) else job.stack.name
-    seconds, size = parse(question.timeout, "s", "--timeout"), parse(question.memory, "bytes", "--memory")
+    seconds, size = parse(question.timeout, "s", "--timeout"), parse(question.memory_limit, "bytes", "--memory-limit")
     if not 1 <= seconds <= _LONGEST:
         raise InputError(f"--timeout is {shorten(question.timeout)}; give the compiler from one second to a day.")
     if size < _SMALLEST:
-        raise InputError(f"--memory is {shorten(question.memory)}; no compiler runs in less than 100 MB.")
+        raise InputError(f"--memory-limit is {shorten(question.memory_limit)}; no compiler runs in less than 100 MB.")
     return VerifyAsked(request, seconds, size, notes, stack)
 
 
@@ -119,7 +119,7 @@ def _plan_table(text: str) -> dict[str, Any]:
             raise unknown(f"entry of the plan file {shorten(text)} called", name, _ENTRIES)
     for name in ("plan", "run"):
         if not isinstance(table.get(name, {}), dict):
-            raise InputError(f"In the plan file {shorten(text)} {name!r} is not a table of settings.")
+            raise InputError(f"In the plan file {shorten(text)} {shorten(name)} is not a table of settings.")
     return table
 
 
@@ -185,7 +185,7 @@ def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tup
 
 
 def _capacity(table: dict[str, Any]) -> float:
-    """The room of an expert over its even share, where the file's `[run]` table says one."""
+    """The expert capacity factor, where the file's `[run]` table says one."""
     value = table.get("run", {}).get("capacity", 0)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1000:
         raise InputError(f"In [run] capacity is {shorten(value)}; write a number from 0 to 1000.")

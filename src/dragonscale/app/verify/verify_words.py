@@ -155,7 +155,7 @@ def _look(report: VerifyReport) -> str:
 def _next(report: VerifyReport) -> str:
     """What to do with a plan that holds."""
     if report.request.mode == "canonical":
-        return "--mode full adds overlap."
+        return "--passes full adds overlap."
     wrong = max((one for one in report.overlap if not one.agrees), key=lambda one: one.total_bytes, default=None)
     if wrong is None:
         return "Change nothing."

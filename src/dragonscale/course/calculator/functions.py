@@ -2,6 +2,7 @@
 formats and collectives. Of letters they give formulas.
 """
 
+import difflib
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -120,8 +121,9 @@ def check_name(name: str) -> None:
         raise InputError(f"{name} does not answer with a number; it is in Python only, as ds.closed_forms.{name}.")
     if name not in NAMES:
         close = nearest(name, NAMES, LIKE)
-        guess = f"; did you mean {close}?" if close else "; `dscale calc --help` says where all of them are listed."
-        raise InputError(f"There is no function {shorten(name)}{guess}")
+        near = ", ".join(difflib.get_close_matches(name[:100], NAMES, 5, 0.0))
+        hint = f"the nearest are {near}; `dscale calc --help` says where all of them are listed."
+        raise InputError(f"There is no function {shorten(name)}; {f'did you mean {close}?' if close else hint}")
 
 
 def call(name: str, given: list[Any], named: dict[str, Any]) -> Any:

@@ -197,16 +197,19 @@ def _read(pieces: SignPieces, sign: str, unknown: str, exponents: tuple[Any, ...
 
 def _dimension(equation: Equation, unknown: str, others: dict[str, Measure]) -> tuple[Any, ...]:
     """The dimension of the unknown with which both sides are alike."""
-    wrong: InputError | None = None
+    wrong: list[InputError] = []
     for unit in _TRIED:
         for size in _PROBES:
             try:
                 one, two = equation.sides({unknown: Measure(size, exponents_of(unit))} | others)
             except InputError as error:
-                wrong = wrong or error
-                if isinstance(error, UnlikeUnits):
+                wrong.append(error)
+                if isinstance(error, UnlikeUnits) and len(wrong) > 1:
                     break
                 continue
             if one.exponents == two.exponents:
                 return exponents_of(unit)
-    raise wrong or InputError(f"No unit of {unknown} makes both sides alike.")
+    unlike = [str(error) for error in wrong[:2] if isinstance(error, UnlikeUnits)]
+    if not wrong or len({*unlike}) > 1:  # what they name was only tried for the letter
+        raise InputError(f"No unit of {unknown} makes both sides alike.")
+    raise wrong[0]

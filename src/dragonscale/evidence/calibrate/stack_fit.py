@@ -165,6 +165,11 @@ def read_rows(path: Path, known: Iterable[Case] = ()) -> dict[Case, MeasuredCase
     return found
 
 
+def timed_keys(path: Path) -> set[str]:
+    """The keys of all rows that a file has, if it is there."""
+    return {row.key for row in _lines(path)} if path.exists() else set()
+
+
 def unknown_rows(path: Path) -> list[str]:
     """Keys of timed rows that are of no case there is: of another version's list, or misspelt."""
     known = {DEVICE, *(case.key for case in (*step_cases(), *small_steps()))}
@@ -358,7 +363,7 @@ def stack_text(
 ) -> str:
     """The file. `where` says what it was measured with; `tpu` are the base's switches for TPUs, by table, where the
     chip is one."""
-    head = f"# Written by `dscale calibrate --stack` on {date}, {where}. Take it with --stack FILE and --engine FILE."
+    head = f"# Written by `dscale calibrate --whole-steps` on {date}, {where}. Take it by --stack FILE, --engine FILE."
     why = f"Our own JAX program, its constants settled on whole steps: {where}, {date}."
     parts = [head]
     for table, base, record, free, whats in (

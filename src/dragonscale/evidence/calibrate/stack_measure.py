@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from dragonscale.evidence.calibrate.stack_fit import DEVICE, Case, ServeCase, TrainCase, parts_of
+from dragonscale.evidence.calibrate.stack_fit import DEVICE, Case, ServeCase, TrainCase, parts_of, timed_keys
 from dragonscale.models import load_model
 from dragonscale.models.program import Program
 from dragonscale.runtime.decode import decode, empty_cache, prefill
@@ -248,7 +248,7 @@ def measure(chosen: list[Case], path: Path, budget: float, say: Callable[[str], 
     """Rows of cases into a file, in waves of programs compiled together, until the seconds are spent; what the file has
     already is not timed again."""
     began = time.perf_counter()
-    done = {json.loads(line)["key"] for line in path.read_text().splitlines()} if path.exists() else set()
+    done = timed_keys(path)
     if DEVICE not in done:
         own = {"key": DEVICE, "device": jax.devices()[0].device_kind, "software": {"jax": jax.__version__}}
         with path.open("a", encoding="utf-8") as file:

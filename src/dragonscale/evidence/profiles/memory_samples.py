@@ -50,7 +50,8 @@ def memory_use(recording: Recording, chip: Chip | None) -> tuple[MemoryTime, ...
     found = []
     for device in sorted({sample.device for sample in recording.memory}):
         samples = [sample for sample in recording.memory if sample.device == device]
-        when, size = np.array([one.at for one in samples]) / 1e9, np.array([one.bytes for one in samples], float)
+        when = np.maximum([one.at for one in samples], 0) / 1e9  # one before the first op is at its start
+        size = np.array([one.bytes for one in samples], float)
         top = int(np.argmax(size))
         known = recording.devices[device].memory_bytes if 0 <= device < len(recording.devices) else None
         room = known or (chip.visible if chip is not None and device >= 0 else None)

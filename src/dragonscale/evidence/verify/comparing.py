@@ -49,11 +49,13 @@ class Sent:
     compiled: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     moves: list[LedgerLine] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
+    piped: bool = False
 
 
 def axis_lines(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> tuple[AxisLine, ...]:
     """A line for each set of mesh axes, the busiest first."""
-    sent: dict[Axes, Sent] = defaultdict(Sent)
+    piped = any("pipe" in move.axes for move in moves)
+    sent: dict[Axes, Sent] = defaultdict(lambda: Sent(piped=piped))
     for move in moves:
         one = sent[tuple(sorted(move.axes))]
         one.planned[move.kind] += move.total("wire_bytes")
@@ -174,7 +176,13 @@ def _around_stages(one: Sent, planned: float, compiled: float) -> str:
     ours, theirs = leftovers(one.moves, one.exchanges)
     missing, more = (sum(each.total_bytes for each in found) for found in (ours, theirs))
     outside = all(STAGE not in each.op_name for each in theirs)
-    if not more or not outside or missing > TOLERANCE * planned or not _close(compiled - more, planned):
+    if (
+        not one.piped
+        or not more
+        or not outside
+        or missing > TOLERANCE * planned
+        or not _close(compiled - more, planned)
+    ):
         return ""
     return (
         "every rank of the pipeline has the embedding, the head and layers of another kind than the stages', and "

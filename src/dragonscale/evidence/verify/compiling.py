@@ -35,7 +35,7 @@ def compile_apart(request: Request, timeout: float = 900.0, memory: float = 8e9,
     check_installed(request)
     path = user_cache("verify") / f"{request.key}-{_program_key(request)}.json"
     if cached and path.exists():
-        with contextlib.suppress(OSError, msgspec.DecodeError):  # a spoilt entry is made anew
+        with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):  # a spoilt entry is made anew
             return msgspec.json.decode(path.read_bytes(), type=Made)
     made = _run(request, timeout, memory)
     if made.failed:

@@ -8,6 +8,7 @@ our stack, each switch in which the other differs is set to the other's value, a
 changes are listed with the switch's meaning. At the end stands the other stack's own ledger.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -20,7 +21,8 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.verify.records import Request, StackDifference, explanations
 from dragonscale.models import load_model
 from dragonscale.models.program import longest_run
-from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.hardware import Slice, parse_slice
+from dragonscale.physics.sharding.torus_rows import scatter_phases, torus_rows
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.serving.compiled import few_rows
 from dragonscale.serving.deployment import Deployment
@@ -31,7 +33,7 @@ from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.training.evaluation import Job, beyond, judge_one, problems
 from dragonscale.training.legal import unrunnable
 from dragonscale.training.pipeline_order import timeline
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.stack import Stack, change, load_stack
 from dragonscale.training.stages import chunk_sizes, stage_layers
@@ -125,8 +127,26 @@ def _training(request: Request) -> Planned:
     lines = [
         replace(line, times=line.times * filled) if "block" in line.section else line for line in verdict.ledger.lines
     ]
-    ledger = replace(verdict.ledger, lines=[_each_tick(line, request, plan) for line in lines])
+    lines = [_each_tick(line, request, plan) for line in lines]
+    ledger = replace(verdict.ledger, lines=[each for line in lines for each in _in_phases(line, job.slice, plan)])
     return Planned(verdict.axes, ledger, arguments, (*broken, *_too_large(request, verdict.hbm_bytes)))
+
+
+def _in_phases(line: LedgerLine, piece: Slice, plan: Plan) -> list[LedgerLine]:
+    """A line of the ledger as the compiled program has it: where a TPU's compiler has no scatter over a whole slice,
+    sums are scattered along one row of its torus after the other."""
+    sizes = {axis: getattr(plan, axis) for axis in AXES}
+    axes = tuple(axis for axis in line.axes if sizes[axis] > 1) if line.kind == "reduce_scatter" else ()
+    chips = math.prod(sizes[axis] for axis in axes)
+    whole = axes and chips == plan.chips == piece.chips and piece.pods == 1
+    if not whole or piece.chip.kind != "tpu" or piece.chip.devices > 1:
+        return [line]
+    places = numpy.indices((1, *piece.shape[::-1], 1)).reshape(len(piece.shape) + 2, -1).T
+    rest, found = line.wire_bytes * chips / (chips - 1), []
+    for phase in scatter_phases(torus_rows(sizes, places), axes):
+        found.append(replace(line, axes=phase.axes, wire_bytes=rest * (phase.ways - 1) / phase.ways))
+        rest = rest / phase.ways
+    return found or [line]
 
 
 def _filled(job: Job, plan: Plan) -> float:

@@ -241,7 +241,7 @@ def from_json(text: bytes | str) -> Compiled:
     """The record that `to_json` wrote."""
     try:
         return msgspec.json.decode(text, type=Compiled)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"This is not the record of a compiled program ({error}).") from None
 
 

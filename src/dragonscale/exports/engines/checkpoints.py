@@ -10,8 +10,8 @@ the Hub.
 ('W4A16', 'NVFP4')
 >>> scheme_of("Qwen/Qwen3-32B-AWQ"), scheme_of("meta-llama/Llama-3.1-8B"), plain_name("Qwen/Qwen3-32B-AWQ")
 ('W4A16', '', 'qwen3-32b')
->>> scheme_of("Qwen/Qwen3-32B-FP8"), scheme_of("RedHatAI/Qwen3-32B-FP8")
-('FP8-BLOCK', 'FP8')
+>>> [scheme_of(f"{name}-FP8") for name in ("Qwen/Qwen3-32B", "RedHatAI/Qwen3-32B", "meta-llama/Llama-3.1-405B")]
+['FP8-BLOCK', 'FP8', 'FP8-DYNAMIC']
 """
 
 import re
@@ -60,8 +60,8 @@ def scheme_of(name: str) -> str:
         return ""
     word = found["scheme"].upper()
     scheme = _SPELT.get(word, word)
-    blocks = scheme == "FP8" and name.lower().startswith(tuple(TERMS.lists["blockwise"]))
-    return "FP8-BLOCK" if blocks else scheme
+    whose = {"FP8-BLOCK": TERMS.lists["blockwise"], "FP8-DYNAMIC": TERMS.lists["by_row"]} if scheme == "FP8" else {}
+    return next((one for one, names in whose.items() if name.lower().startswith(tuple(names))), scheme)
 
 
 def plain_name(name: str) -> str:

@@ -209,7 +209,8 @@ def _task(source: Source, task: Mapping[str, Any]) -> Source:
     name, count = _accelerators(table_at(task, "resources").get("accelerators"))
     asked = task.get("num_nodes")
     nodes = asked if isinstance(asked, int) else 1
-    names: dict[str, Any] = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": count}
+    names: dict[str, Any] = {"SKYPILOT_NUM_NODES": nodes}
+    names |= {"SKYPILOT_NUM_GPUS_PER_NODE": count} if count else {}
     names |= {str(name): value for name, value in table_at(task, "envs").items() if value is not None}
     launch: dict[str, Any] = {}
     if name.startswith("tpu-"):
@@ -224,14 +225,18 @@ def _task(source: Source, task: Mapping[str, Any]) -> Source:
 
 
 def _accelerators(said: Any) -> tuple[str, int]:
-    """One accelerator and how many; nothing of a choice of several."""
-    if isinstance(said, str):
-        name, _, count = said.strip("{} ").partition(":")
-        return ("", 0) if "," in said else (name.strip(), int(count) if count.strip().isdecimal() else 1)
-    if isinstance(said, Mapping) and len(said) == 1:
-        name, count = next(iter(said.items()))
-        return str(name), count if isinstance(count, int) else 1
-    return "", 0
+    """One accelerator and how many; of a choice of several how many, where each is as many.
+
+    >>> _accelerators("H100:8"), _accelerators({"H200:8": None, "H100": 8}), _accelerators(["A100:4", "A100-80GB:8"])
+    (('H100', 8), ('', 8), ('', 0))
+    """
+    pairs = said.items() if isinstance(said, Mapping) else []
+    choices = [f"{name}:{count}" if isinstance(count, int) else str(name) for name, count in pairs]
+    choices = choices or (said.strip("{} ").split(",") if isinstance(said, str) else _list({"": said}, ""))
+    found = [(name.strip(), count.strip()) for name, _, count in (str(one).partition(":") for one in choices)]
+    counts = {int(count) if count.isdecimal() and len(count) <= 6 else 1 for _, count in found}
+    names = {name for name, _ in found}
+    return next(iter(names)) if len(names) == 1 else "", next(iter(counts)) if len(counts) == 1 else 0
 
 
 def told(source: Source, names: Mapping[str, Any], script: str) -> str:
@@ -266,6 +271,9 @@ def _pods(source: Source, one: Contained) -> dict[str, Any]:
     launch = labelled(source, one.labels, one.chips * one.pods * jobs, jobs)
     if one.kind in ("Deployment", "StatefulSet", "LeaderWorkerSet"):
         launch["replicas"] = one.copies
+    tpus = "cloud.google.com/gke-tpu-accelerator" in one.labels
+    if one.pods > 1 and one.kind == "LeaderWorkerSet" and 0 < one.chips < 8 and not tpus:
+        launch["pods"] = (one.pods, one.chips)
     if launch.get("replicas", 2) <= 1 and not source.kept.get("replicas"):
         del launch["replicas"]
     return launch

@@ -6,6 +6,7 @@ of the plan); what the command says counts.
 
 import functools
 import math
+import re
 import shlex
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +28,19 @@ from dragonscale.training.plan_file import parse_plan
 FINER = ("remat", "age", "tokens_per_gpu", "ep", "etp")
 """Words that stand for several values, of which the comment has the one."""
 NUMBERS = ("ahead", "share")
-WORDS = ("algorithm", "mode", "trainer", "model", "rollout_dtype", "engine", "remat", "remat_method")
+USUAL = (
+    "algorithm",
+    "samples",
+    "prompts",
+    "prompt",
+    "output",
+    "longest",
+    "mini_prompts",
+    "mini_samples",
+    "rollout_tensor",
+)
+"""Words that the framework's own default says where a run does not."""
+WORDS = ("algorithm", "mode", "trainer", "model", "rollout_dtype", "engine", "remat", "remat_method", "offload")
 
 
 class RlTarget(msgspec.Struct, frozen=True):
@@ -42,6 +55,9 @@ class RlTarget(msgspec.Struct, frozen=True):
     todo: tuple[str, ...] = ()
     keys: str = ""
     apart: str = ""
+    usual: dict[str, Any] = {}
+    dynamic: str = ""
+    adapters: str = ""
 
     def table(self) -> KeyTable:
         """Its names; of a dataclass the flags that a parser makes of them, with what launches it."""
@@ -67,7 +83,7 @@ def _program(start: str) -> list[str]:
 @functools.cache
 def targets() -> dict[str, RlTarget]:
     """The frameworks that are written and read, by name."""
-    own = ("title", "style", "starts", "marks", "todo", "keys", "apart")
+    own = ("title", "style", "starts", "marks", "todo", "keys", "apart", "usual", "dynamic", "adapters")
     found: dict[str, RlTarget] = {}
     for name, row in shipped_table("exports.rl", "rl_words.toml").items():
         sections = {key: value for key, value in row.items() if key not in own}
@@ -155,6 +171,29 @@ class ImportedRl:
     target: RlTarget
     file: RlFile
     unknown: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+_REFERENCE = re.compile(r"\$\{([\w.-]+)\}")
+
+
+def _config(source: Source, settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A config with those that its `defaults` name under it, and with the values that `${a.b}` stands for, as OmegaConf
+    reads it."""
+    notes = list[str]()
+    named = [value for name, value in settings.items() if name == "defaults" and isinstance(value, str)]
+    for inner, name in ((source.beside(name), name) for name in named):
+        if inner is None:
+            notes.append(f"Its defaults, {name}, are not here: what they say of the run is not read.")
+        else:
+            below, more = _config(inner, dict(dotted(inner.table or {})))
+            settings, notes = below | settings, [*notes, *more]
+    for _ in range(4):  # references to references
+        for name, value in settings.items():
+            found = _REFERENCE.fullmatch(value.strip()) if isinstance(value, str) else None
+            if found is not None and found[1] in settings:
+                settings[name] = settings[found[1]]
+    return settings, notes
 
 
 def _said(source: Source) -> tuple[RlTarget, str, dict[str, Any], list[str]] | None:
@@ -163,7 +202,8 @@ def _said(source: Source) -> tuple[RlTarget, str, dict[str, Any], list[str]] | N
         table = source.table
         if table is not None:
             if target.marks and all(mark in table for mark in target.marks):
-                return target, "", dict(dotted(table)), []
+                dashes = "" if target.style == "=" else "--"
+                return target, "", {f"{dashes}{name}": value for name, value in dotted(table)}, []
             continue
         for words in (command.words for command in source.commands):
             begins = {mode: _begins(words, own) for mode, own in target.programs().items()}
@@ -190,7 +230,9 @@ def _settings(target: RlTarget, words: list[str]) -> tuple[dict[str, Any], list[
     keys = target.table()
     if target.style == "=":
         pairs = [word.lstrip("+").partition("=") for word in words if "=" in word and not word.startswith("-")]
-        return {name: value for name, _, value in pairs}, [name for name, _, _ in pairs if keys.known(name) is None]
+        strange = [name for name, _, _ in pairs if keys.known(name) is None]
+        # an `override_…` takes what another software has names for
+        return {name: value for name, _, value in pairs}, [name for name in strange if ".override_" not in name]
     read = read_flags(keys, words)
     return read.values, read.unknown
 
@@ -218,6 +260,15 @@ def _value(row: Any, text: Any, base: dict[str, Any]) -> tuple[str, Any] | None:
     return name, plain if name in WORDS else whole(plain, name, least=0)
 
 
+def _usual(target: RlTarget) -> dict[str, Any]:
+    """What the framework takes where nothing is said."""
+    rows = {name: row if isinstance(row, str) else row.get("of") for name, row in target.sections["always"].items()}
+    found = {name: target.table().known(name) for name, word in rows.items() if word in USUAL}
+    return {
+        name: key.default for name, key in found.items() if key is not None and key.default is not None
+    } | target.usual
+
+
 def read_rl(text: str, given: Given | None = None) -> ImportedRl:
     """The run that a command, a script or a config says."""
     source, beside = Source.of(text), given or Given()
@@ -226,6 +277,7 @@ def read_rl(text: str, given: Given | None = None) -> ImportedRl:
         names = ", ".join(target.title for target in targets().values())
         raise InputError(f"{source.shown} is neither a command nor a config of {names}.")
     target, start, settings, strange = found
+    settings, notes = _config(source, settings) if source.table is not None else (settings, [])
     kept: dict[str, Any] = source.kept.get("rl", {})
     base = RlFile(target.name, model=source.kept_word("model"), slice=beside.slice or source.kept_word("slice"))
     plans = {"train": parse_plan(kept["train"])} if "train" in kept else {}
@@ -244,13 +296,26 @@ def read_rl(text: str, given: Given | None = None) -> ImportedRl:
         raise source.needs("its chips", "them by --on, such as h100")
     words, said = values_of(replace(base, train_chips=base.train_chips or 1, slice="")), dict[str, Any]()
     rows = {name: row for section in target.sections.values() for name, row in section.items()}
+    settings = settings if kept else _usual(target) | settings
     for name in (name for name in rows if settings.get(name) is not None):
         pair = None if str(settings[name]) == "null" else _value(rows[name], settings[name], words)
         if pair is not None and (pair[1] != words[pair[0]] or pair[0] not in said):
             said[pair[0]] = pair[1]
+    if target.dynamic and not kept:  # tokens of a chip, or sequences
+        said.pop("microbatch" if str(settings.get(target.dynamic)).lower() == "true" else "tokens_per_gpu", None)
+    if str(settings.get(target.adapters, 0)).lower() not in ("0", "none", "null", "false"):
+        notes.append(
+            f"{target.adapters} trains adapters alone: the update is planned of every weight, which takes more."
+        )
     kept_ones = {name for name in FINER if kept and said.get(name) == words[name]}
     said = {name: value for name, value in said.items() if name not in kept_ones and name != "engine"}
     said["model"] = beside.model or base.model or preset_named(str(said.get("model", "")))
     file = changed(base, said)
+    length, answer = said.get("longest", 0), said.get("output", math.inf)
+    if "prompt" not in said and 0 < length <= answer:
+        part = f"{file.prompt:,} of them are taken as the prompt's"
+        notes.append(f"Prompt and answer have {length:,} tokens together: {part}.")
     mean = file.mean_output if 0 < file.mean_output <= file.output else math.ceil(file.output / 2)
-    return ImportedRl(target, replace(file, mean_output=mean), tuple(strange))
+    if base.slice and ":" in base.slice and parse_slice(base.slice).chips != parse_slice(file.slice).chips:
+        notes.append(f"It is for {file.slice}, which counts, and not for {base.slice}.")
+    return ImportedRl(target, replace(file, mean_output=mean), tuple(strange), tuple(notes))

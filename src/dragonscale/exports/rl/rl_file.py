@@ -17,7 +17,7 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import framework
 from dragonscale.training.plan import Plan, layers_of
 
-PLANNED = ("tensor", "pipe", "virtual", "context", "remat", "zero", "microbatch", "sequence", "fsdp")
+PLANNED = ("tensor", "pipe", "virtual", "context", "remat", "zero", "microbatch", "sequence", "fsdp", "offload")
 """Settings of the trainer's plan that are said as they are."""
 
 
@@ -107,8 +107,10 @@ def changed(file: RlFile, said: dict[str, Any]) -> RlFile:
     """The run with what a config says in these words."""
     plain = {name: said[name] for name in RlFile.__dataclass_fields__ if name in said}
     file = replace(file, **plain)
-    if "longest" in said:
-        file = replace(file, prompt=max(said["longest"] - file.output, 1))
+    if "longest" in said and "prompt" not in said:
+        longest = max(said["longest"], 2)
+        output = file.output if "output" in said and file.output < longest else longest - min(file.prompt, longest // 2)
+        file = replace(file, prompt=longest - output, output=output)
     if "answers" in said:
         file = replace(file, prompts=max(said["answers"] // file.samples, 1))
     file = _pools(file, said)
@@ -132,6 +134,9 @@ def changed(file: RlFile, said: dict[str, Any]) -> RlFile:
         whole = file.train_chips // ways
         shards = plan.fsdp if "fsdp" in said and whole % plan.fsdp == 0 else whole
         plan = replace(plan, fsdp=shards, data=file.train_chips // (ways * shards))
+    if "accumulation" in said and not {"answers", "prompts"} & said.keys():
+        answers = plan.replicas * plan.microbatch * said["accumulation"]
+        file = replace(file, prompts=max(answers // file.samples, 1))
     engine = {"tensor": said.get("rollout_tensor", file.rollout.tensor)}
     dtype = said.get("rollout_dtype", file.rollout.weights)
     file = replace(file, train=plan, rollout=replace(file.rollout, **engine, weights=dtype, compute=dtype))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragonscale import errors
-from dragonscale.errors import INFEASIBLE, REFUSED, WRONG_INPUT, Infeasible, InputError, sentence_of
+from dragonscale.errors import INFEASIBLE, REFUSED, WRONG_INPUT, Infeasible, sentence_of
 from dragonscale.faces.cli.help import command_help, family_help, overview
 from dragonscale.faces.cli.shell import run_command
 from dragonscale.faces.cli.table import COMMANDS
@@ -17,8 +17,6 @@ from dragonscale.sheets.colour import wants_colour
 from dragonscale.sheets.terminal import width_of
 
 HELP = ("--help", "-h")
-ABSENT = {"doctor": "There is no `dscale doctor`; `dscale --version` and `make test` say whether all is well."}
-"""What people ask for that is not here, by the first word of the line."""
 
 
 def run(arguments: list[str]) -> int:
@@ -59,8 +57,6 @@ def _run(arguments: list[str]) -> int:
         return 0
     command, rest = find_command(arguments)
     if command is None:
-        if arguments[0] in ABSENT:
-            raise InputError(ABSENT[arguments[0]])
         kinds = [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{arguments[0]} ")]
         if kinds and (not rest[1:] or rest[1] in HELP):
             return _help(arguments[:1])

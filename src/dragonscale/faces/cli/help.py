@@ -7,8 +7,8 @@ from typing import Any
 
 from dragonscale.app.questions.flag import GROUPS, Field
 from dragonscale.faces.cli.table import COMMANDS
-from dragonscale.faces.command import FACTS, PHYSICS, PLANNING, PROOF, Command
-from dragonscale.faces.commands import FAMILIES
+from dragonscale.faces.command import KINDS, Command
+from dragonscale.faces.commands import BESIDE, FAMILIES, SHORT
 from dragonscale.sheets.colour import linked, painted
 
 ABOUT = "How a Transformer behaves on TPUs and GPUs, and how to split it over many chips."
@@ -24,7 +24,7 @@ def overview(width: int, colour: bool) -> str:
     """The commands by what they are for."""
     lines = [painted("dscale COMMAND …", "title", colour), "", *textwrap.wrap(ABOUT, width)]
     names = max(len(name.split()[0]) for name in COMMANDS) + 2
-    for group in (PLANNING, PHYSICS, FACTS, PROOF):
+    for group in KINDS:
         rows = _first_words(group)
         lines += ["", painted(group, "title", colour)] if rows else []
         for name, about in rows:
@@ -34,16 +34,17 @@ def overview(width: int, colour: bool) -> str:
 
 
 def _first_words(group: str) -> list[tuple[str, str]]:
-    """Commands of two words (`explain train`) are listed once, by the first."""
+    """Commands of two words (`explain train`) are listed once, by the first; short names of them are not listed."""
     families: dict[str, list[Command[Any, Any]]] = {}
     for command in COMMANDS.values():
-        if command.group == group:
+        if command.group == group and command.name not in BESIDE:
             families.setdefault(command.name.split()[0], []).append(command)
     rows = []
     for name, several in families.items():
         alone = next((command for command in several if command.name == name), None)
         kinds = ", ".join(command.name.partition(" ")[2] for command in several if " " in command.name)
-        rows.append((name, alone.about if alone else f"{FAMILIES[name]}: {kinds}."))
+        about = alone.about if alone else f"{FAMILIES[name]}: {kinds}."
+        rows.append((name, f"{about} {SHORT[name]}." if name in SHORT else about))
     return rows
 
 

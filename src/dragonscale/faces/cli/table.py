@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Any
 
-from dragonscale.app.questions.faces import CompletionQuestion, McpQuestion, WebQuestion
+from dragonscale.app.questions.faces import CompletionQuestion, DoctorQuestion, McpQuestion, WebQuestion
 from dragonscale.faces import commands
-from dragonscale.faces.command import FACTS, PLANNING, Command, command
+from dragonscale.faces.command import PLANNING, SHELLS, Command, command
 
 
 @command(WebQuestion, PLANNING, "web", tool=False)
@@ -20,7 +20,18 @@ def web():
     return ask
 
 
-@command(McpQuestion, FACTS, "agents", tool=False)
+@command(DoctorQuestion, SHELLS, "start/install", ("explain",), tool=False)
+def doctor():
+    """What is installed here: versions, extras, devices, caches, and what is missing for what.
+
+    dscale doctor
+    """
+    from dragonscale.app.doctor import ask
+
+    return ask
+
+
+@command(McpQuestion, SHELLS, "agents", tool=False)
 def mcp():
     """The planner as tools for agents: a server of the Model Context Protocol on stdin and stdout.
 
@@ -31,7 +42,7 @@ def mcp():
     return ask
 
 
-@command(CompletionQuestion, FACTS, "terminal", tool=False)
+@command(CompletionQuestion, SHELLS, "terminal", tool=False)
 def completion():
     """A static script that completes commands, flags and names in your shell; regenerate it after an update.
 
@@ -44,7 +55,10 @@ def completion():
     return partial(ask, COMMANDS)
 
 
-COMMANDS: dict[str, Command[Any, Any]] = {**commands.COMMANDS, **{row.name: row for row in (web, mcp, completion)}}
+COMMANDS: dict[str, Command[Any, Any]] = {
+    **commands.COMMANDS,
+    **{row.name: row for row in (web, doctor, mcp, completion)},
+}
 
 
 def _learning():

@@ -18,3 +18,10 @@ FAMILIES = {
     "run": "The plan as a real JAX program on the devices there are",
 }
 """Commands that have commands of their own."""
+SHORT = {
+    "explain": "`roofline`, `collective` and `shard` are commands too: the times without the derivation",
+    "export": "`import` reads what others wrote as a plan, and so does every --plan",
+}
+"""What the overview says of commands that it does not list, by the command that it lists instead."""
+BESIDE = ("roofline", "collective", "shard", "import")
+"""Commands that the overview leaves to the ones of `SHORT`."""

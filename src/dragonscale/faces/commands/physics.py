@@ -31,14 +31,6 @@
 >>> ds.roofline("1e15FLOP", on="v5e")
 <RooflineReport: 1PFLOP in bf16 on v5e: 5.08s at best, bound by compute>
 
->>> ds.hlo("f32[3,5]{1,0:T(2,2)}").offsets
-[[0, 1, 4, 5, 8], [2, 3, 6, 7, 10], [12, 13, 16, 17, 20]]
->>> op = ds.hlo(
-...     "%d = f32[16,128] dot(f32[256,16] %x, f32[128,256] %y), lhs_contracting_dims={0}, rhs_contracting_dims={1}"
-... )
->>> op.kind, op.matmul_flops
-('matmul', 1048576.0)
-
 >>> ds.learn("rooflines").chapter
 'rooflines'
 """
@@ -55,7 +47,6 @@ from dragonscale.app.questions.facts import LearnQuestion
 from dragonscale.app.questions.operations import (
     CollectiveQuestion,
     EstimateQuestion,
-    HloQuestion,
     RooflineQuestion,
     ShardQuestion,
 )
@@ -137,7 +128,7 @@ def collective():
 
     dscale collective all_gather 34MB --axis X --on v5e:8x16
     dscale collective all_reduce 400MB --on h100:64 --in-network
-    dscale collective send 9MB --on v5e:4x4 --from 0,0 --to 3,3
+    dscale collective send 9MB --on v5e:4x4 --from-chip 0,0 --to-chip 3,3
 
     How long a collective takes over mesh axes of a slice; or one message between its chips (`send`, `gather`).
 
@@ -214,20 +205,3 @@ def explain_model():
     from dragonscale.app.explain.ask_explain import ask_model
 
     return ask_model
-
-
-@command(HloQuestion, PHYSICS, "hlo")
-def hlo():
-    """A shape, an instruction or a program of XLA's HLO: layouts, FLOPs and bytes of each op, collectives, loops.
-
-    dscale hlo "bf16[4,8]{1,0:T(2,4)(2,1)}"
-    dscale hlo "%d = bf16[64,512] dot(bf16[64,256] %x, bf16[256,512] %w), lhs_contracting_dims={1},
-        rhs_contracting_dims={0}" --on v5e
-    dscale hlo example --on v5p
-
-    A shape, an instruction or a program in XLA's HLO: layouts and tiles, FLOPs and bytes of each op, collectives by
-    group, loops, shapes back to global, and on a chip the time of each op at best.
-    """
-    from dragonscale.app.hlo.ask_hlo import ask
-
-    return ask

@@ -24,9 +24,18 @@
 ...     "profile.xplane.pb", plan="fsdp=8", model="llama3-8b", on="h100:8", batch="64seq", seq=4096
 ... )  # doctest: +SKIP
 >>> found.step_s, found.parts, found.savings[0]  # doctest: +SKIP
+
+>>> ds.hlo("f32[3,5]{1,0:T(2,2)}").offsets
+[[0, 1, 4, 5, 8], [2, 3, 6, 7, 10], [12, 13, 16, 17, 20]]
+>>> op = ds.hlo(
+...     "%d = f32[16,128] dot(f32[256,16] %x, f32[128,256] %y), lhs_contracting_dims={0}, rhs_contracting_dims={1}"
+... )
+>>> op.kind, op.matmul_flops
+('matmul', 1048576.0)
 """
 
 from dragonscale.app.questions.export import ExportQuestion, ImportQuestion
+from dragonscale.app.questions.operations import HloQuestion
 from dragonscale.app.questions.run import RunRlQuestion, RunServeQuestion, RunTrainQuestion
 from dragonscale.app.questions.validate import (
     RlScoreQuestion,
@@ -44,7 +53,7 @@ def verify():
     """Does the real compiler agree with the plan? Memory, FLOPs and every collective, planned and compiled.
 
     dscale verify fsdp=8,remat=block --model llama3-8b --on h100:8 --batch 16seq --seq 8192
-    dscale verify plan.toml --mode full --html report.html
+    dscale verify plan.toml --passes full --html report.html
     dscale verify tensor=8 --program decode --model llama3-70b --on v5e:2x4 --batch 64 --seq 2560
 
     Does the real compiler agree with a plan? Memory, FLOPs and every collective, planned and compiled.
@@ -72,6 +81,23 @@ def profile():
     `.to_frame()` has a row for each group of ops. Seconds, FLOPs and bytes are those of one step on one device.
     """
     from dragonscale.app.profile.ask_profile import ask
+
+    return ask
+
+
+@command(HloQuestion, PROOF, "hlo")
+def hlo():
+    """A shape, an instruction or a program of XLA's HLO: layouts, FLOPs and bytes of each op, collectives, loops.
+
+    dscale hlo "bf16[4,8]{1,0:T(2,4)(2,1)}"
+    dscale hlo "%d = bf16[64,512] dot(bf16[64,256] %x, bf16[256,512] %w), lhs_contracting_dims={1},
+        rhs_contracting_dims={0}" --on v5e
+    dscale hlo example --on v5p
+
+    A shape, an instruction or a program in XLA's HLO: layouts and tiles, FLOPs and bytes of each op, collectives by
+    group, loops, shapes back to global, and on a chip the time of each op at best.
+    """
+    from dragonscale.app.hlo.ask_hlo import ask
 
     return ask
 
@@ -213,7 +239,7 @@ def run_train():
 
     dscale run train plan.toml --data 'corpus/*.bin' --steps 1000 --checkpoints runs/first
     dscale run train fsdp=8 --model llama3.2-1b --data corpus.bin --steps 20 --batch 8 --seq 512 --cpu 8
-    dscale run train plan.toml --data 'corpus/*.bin' --steps 20 --profile 3 --html profile.html
+    dscale run train plan.toml --data 'corpus/*.bin' --steps 20 --profile-steps 3 --html profile.html
     """
     from dragonscale.app.run.run_train import ask_train
 
@@ -224,7 +250,7 @@ def run_train():
 def run_serve():
     """Serve: the plan as an OpenAI-compatible server on the devices there are, beside what it promised.
 
-    dscale run serve plan.toml --weights Meta-Llama-3-8B
+    dscale run serve plan.toml --load-weights Meta-Llama-3-8B
     dscale run serve tp1 --model llama3-8b --random --on h200:1 --length 2048 --record served.jsonl
     dscale run serve ./Qwen3-0.6B --cpu 1 --port 8080 --draft ngram
     """
@@ -238,7 +264,7 @@ def run_rl():
     """Reinforcement learning: GRPO with a rule's rewards, trainer and engine in one process, beside what was planned.
 
     dscale run rl 'qwen2.5-1.5b?vocab_size=1024' --prompts 16 --samples 16 --prompt 64 --output 64 --steps 20
-    dscale run rl config.json --cpu 1 --prompts 4 --samples 8 --prompt 4 --output 12 --reward sorted --updates 2
+    dscale run rl config.json --cpu 1 --prompts 4 --samples 8 --prompt 4 --output 12 --rule sorted --updates 2
     """
     from dragonscale.app.run.run_rl import ask_rl
 

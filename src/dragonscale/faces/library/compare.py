@@ -17,7 +17,7 @@ from dragonscale.app.compare.ask_compare import ask
 from dragonscale.app.compare.compare_records import CompareReport
 from dragonscale.app.questions.flag import fields_of
 from dragonscale.app.questions.train import CompareQuestion
-from dragonscale.faces.command import check_call
+from dragonscale.faces.command import check_call, python_words, signature_of
 from dragonscale.listener import Listener
 
 
@@ -37,4 +37,8 @@ def compare(*things: Any, **words: Any) -> CompareReport:
     check_call("compare", fields_of(CompareQuestion)[1:], (), words)
     if len(things) == 1 and isinstance(things[0], list | tuple):
         things = tuple(things[0])
-    return ask(CompareQuestion(things, **words), Listener())
+    with python_words(fields_of(CompareQuestion)):
+        return ask(CompareQuestion(things, **words), Listener())
+
+
+setattr(compare, "__signature__", signature_of(fields_of(CompareQuestion), CompareReport))  # noqa: B010  for editors

@@ -9,16 +9,18 @@
 ('tensor collectives: tensor', 9.9)
 """
 
-from typing import Any
+from typing import Any, Literal
 
 from dragonscale.app.explain.formulas import Explanation
 from dragonscale.errors import unknown
-from dragonscale.faces.command import check_call
+from dragonscale.faces.command import check_call, python_words
 from dragonscale.faces.commands import COMMANDS
 from dragonscale.listener import Listener
 
 
-def explain(what: str, /, *given: Any, **named: Any) -> Explanation:
+def explain(
+    what: Literal["train", "serve", "roofline", "collective", "shard", "model"], /, *given: Any, **named: Any
+) -> Explanation:
     """The formulas behind a roofline, collective, shard, model, train or serve answer.
 
     `what` is one of these words; the rest are the fields of `dragonscale.app.questions.explain`, and so what
@@ -29,4 +31,5 @@ def explain(what: str, /, *given: Any, **named: Any) -> Explanation:
     if what not in kinds:
         raise unknown("explanation of", what, kinds)
     check_call("explain", kinds[what].asked(), given, named)
-    return kinds[what].answer(kinds[what].question(*given, **named), Listener())
+    with python_words(kinds[what].asked()):
+        return kinds[what].answer(kinds[what].question(*given, **named), Listener())

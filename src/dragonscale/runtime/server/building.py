@@ -81,7 +81,7 @@ def _folder(name: str) -> Path | None:
 def _reader(name: str, folder: Path | None, program: Program) -> WeightReader:
     if folder is None:
         raise InputError(
-            f"The model {shorten(name)} is known by name only; give its folder, a folder with --weights, or --random."
+            f"The model {shorten(name)} is known by name only; give its folder, one with --load-weights, or --random."
         )
     if not folder.is_dir():
         raise InputError(f"There is no folder {shorten(str(folder))} to read weights from.")

@@ -254,7 +254,7 @@ def load_text(folder: str | Path) -> ModelText:
         tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     except Exception as error:  # `tokenizers` raises plain exceptions
         raise InputError(
-            f"The folder {shorten(str(folder))} has no tokenizer.json that can be read: {error}."
+            f"The folder {shorten(str(folder))} has no tokenizer.json that can be read: {str(error)[:200]}."
         ) from None
     about = _json(path / "special_tokens_map.json") | _json(path / "tokenizer_config.json")
     said = {name: one.get("content") if isinstance(one, dict) else one for name, one in about.items()}
@@ -282,6 +282,7 @@ def _json(path: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(found, ensure_ascii=False).encode()  # escapes may say what is no text
     except (OSError, ValueError, RecursionError):
         raise InputError(f"The file {shorten(str(path))} is not JSON, or cannot be read.") from None
     return found if isinstance(found, dict) else {}
@@ -295,6 +296,13 @@ def _templates(folder: Path, about: Mapping[str, Any]) -> dict[str, str]:
     """A template lies in the tokenizer's config, alone or under several names, or in a file beside it."""
     given = about.get("chat_template") or _json(folder / "chat_template.json").get("chat_template")
     named = given if isinstance(given, list) else [{"name": "default", "template": given}] if given else []
-    found = {one["name"]: one["template"] for one in named}
-    beside = folder / "chat_template.jinja"
-    return found | ({"default": beside.read_text(encoding="utf-8")} if beside.is_file() else {})
+    found: dict[str, Any]
+    try:
+        found = {str(one["name"]): one["template"] for one in named}
+        beside = folder / "chat_template.jinja"
+        found |= {"default": beside.read_text(encoding="utf-8")} if beside.is_file() else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        found = {"": None}
+    if not all(isinstance(one, str) for one in found.values()):
+        raise InputError(f"The chat templates of {shorten(str(folder))} are no texts with their names.")
+    return found

@@ -10,7 +10,6 @@ loss mask are one row of numbers. Conversations stay whole: each goes into the f
 and what is left of a window is padding. The first token of every document is marked by a bit above all tokens.
 """
 
-import fcntl
 import hashlib
 import itertools
 import json
@@ -23,6 +22,7 @@ import numpy
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.files import user_cache
+from dragonscale.locks import wait_for
 from dragonscale.models import hub
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def kept_tokens(source: Path, text: "ModelText", seq: int) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(target.parent / ".lock", "w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)  # of several processes on a machine one does it
+            wait_for(held.fileno())  # of several processes on a machine one does it
             if not target.exists():
                 half = target.with_suffix(".writing")
                 with half.open("wb") as file:
@@ -191,14 +191,18 @@ def document_of(row: Any) -> str | list[dict[str, Any]] | None:
         elif isinstance(prompt, str) and isinstance(end, str):
             more = f"\n\n{row['input']}" if row.get("input") else ""
             turns = [{"role": "user", "content": prompt + more}, {"role": "assistant", "content": end}]
-    if isinstance(turns, list) and all(isinstance(one, dict) for one in turns):
+    if isinstance(turns, list) and all(isinstance(one, dict) and isinstance(_speaker(one), str) for one in turns):
         return [_turn(one) for one in turns]
     found = row.get("text", row.get("content"))
     return found if isinstance(found, str) else None
 
 
+def _speaker(turn: dict[str, Any]) -> Any:
+    return turn.get("role") or turn.get("from") or ""
+
+
 def _turn(turn: dict[str, Any]) -> dict[str, Any]:
-    who = turn.get("role") or turn.get("from") or ""
+    who = _speaker(turn)
     return {**turn, "role": ROLES.get(who, who), "content": turn.get("content", turn.get("value"))}
 
 

@@ -98,7 +98,7 @@ def step_gradients(
     """The mean `loss` and its gradients: of (params, tokens [passes, b, t], targets). Tokens [passes, b, t, 2] have
     beside each the position where its document begins, before which it sees nothing. Of experts that are `watched`,
     what `expert_statistics` says stands beside the loss."""
-    place = place_of(order.plan, program)
+    place = place_of(order.plan, program, mesh)
     plan = order.plan
     pipeline = Pipeline(mesh, plan.schedule, plan.virtual, plan.layout) if plan.pipe > 1 else None
     leaves, specs = layouts(program, place, pipeline)

@@ -233,7 +233,7 @@ def _run(
     done = first = begun or 0
     if profiler is not None and order.run.steps - done < WARM + profiler.steps:
         raise InputError(
-            f"--profile {profiler.steps} records after {WARM} steps that warm up, and the run has "
+            f"--profile-steps {profiler.steps} records after {WARM} steps that warm up, and the run has "
             f"{order.run.steps - done} left; give --steps {done + WARM + profiler.steps} or more."
         )
     state = first_state(order, trainer) if begun is None or order.tuning.rank else {}

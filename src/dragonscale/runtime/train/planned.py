@@ -55,7 +55,7 @@ class TrainResult(msgspec.Struct):
     mfu: float | None
     state_bytes_per_device: int
     capacity: float | None
-    """Room of an expert over its even share of tokens (0: none are dropped); null of a model without experts."""
+    """Expert capacity factor (0: none are dropped); null of a model without experts."""
     planned: PlannedStep | None
     eval_loss: float | None = None
     """The last loss on data that was held out."""

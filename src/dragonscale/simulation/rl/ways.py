@@ -38,6 +38,8 @@ AHEAD = 1.0
 (AsyncFlow, arXiv:2507.01663); most of the gain is there by 0.3 (verl docs/advance/fully_async.md)."""
 
 
+ODD = (1, 3)
+"""What is left of a trainer's hosts, halved as often as it goes: layers, heads and batches rarely divide by 5 or 7."""
 TRIED = 4
 """The planner's best plans of an update, of which the fastest on answers as they are packed is taken."""
 
@@ -87,11 +89,21 @@ def ways(work: RlWork, piece: Slice, row: Framework, asked: Choices, trained: Tr
 
 
 def pools(piece: Slice, ratios: tuple[float, ...]) -> list[tuple[Slice, Slice]]:
-    """Two pools of a slice, trainer and engine, for each part of the chips that should generate."""
+    """Two pools of a slice, trainer and engine, for each part of the chips that should generate.
+
+    >>> from dragonscale.physics.hardware import parse_slice
+    >>> [f"{train.chips}+{pool.chips}" for train, pool in pools(parse_slice("h100:64"), RATIOS)]
+    ['48+16', '32+32', '16+48']
+    """
     sizes = {one.chips: one for one in pool_parts(piece)}
     both = [size for size in sizes if piece.chips - size in sizes]
+    both = [size for size in both if _odd(piece.chips - size) in ODD] or both
     near = {min(both, key=lambda size: abs(size - ratio * piece.chips)) for ratio in ratios} if both else set[int]()
     return [(sizes[piece.chips - size], sizes[size]) for size in sorted(near)]
+
+
+def _odd(count: int) -> int:
+    return count // (count & -count)
 
 
 def best_training(work: RlWork, piece: Slice, trainer: str, row: Framework) -> tuple[Job, Plan] | None:
@@ -101,11 +113,16 @@ def best_training(work: RlWork, piece: Slice, trainer: str, row: Framework) -> t
     job = packed_job(work, piece, trainer, ways)
     found = search(job, parse_space(row.limits.get(trainer, "")), count=TRIED)
     plans = [one.plan for one in (*found.best, *sorted(found.front, key=lambda one: one.seconds))]
-    held = ((one, trainer_bytes(work, judge_one(job, one), row)) for one in plans)
-    fit = [(one, size) for one, size in held if size <= piece.chip.visible]
-    roomy = [one for one, size in fit if size <= room_bytes(job)] or [one for one, _ in fit]
+    roomy: list[Plan] = []
+    tight: list[Plan] = []
+    for one in plans:
+        size = trainer_bytes(work, judge_one(job, one), row)
+        if size <= piece.chip.visible:
+            (roomy if size <= room_bytes(job) else tight).append(one)
+        if len(roomy) == TRIED:
+            break
     # answers pack better on as few replicas as the plan has, and stages may have them padded
-    own = [(one, packed_job(work, piece, trainer, one.replicas * one.microbatch)) for one in roomy[:TRIED]]
+    own = [(one, packed_job(work, piece, trainer, one.replicas * one.microbatch)) for one in (roomy or tight)[:TRIED]]
     timed = [
         (first(judge_one(stage_job(work, RlPlan("", row, job, one, ServingPlan(), piece)), one).seconds), place)
         for place, (one, job) in enumerate(own)

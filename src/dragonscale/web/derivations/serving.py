@@ -26,6 +26,7 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.frontier import WATERMARK
 from dragonscale.serving.phases import prefill
 from dragonscale.serving.steady import Steady
 from dragonscale.web.amounts import amount
@@ -73,6 +74,8 @@ class ServeNumbers(Numbers):
             whole=use and (use.sequence_bytes or token * length),
             cache=use and use.cache_bytes + use.free_bytes,
             batch=use and one.max_batch,
+            watermark=WATERMARK,
+            at_once=self.deployment.engine.scheduling.max_sequences * one.data,
             capacity=self.chip.memory["hbm"].capacity,
         )
         asked = SimpleNamespace(

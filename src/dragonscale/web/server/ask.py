@@ -22,8 +22,10 @@ def ask(question: WebQuestion, listener: Listener) -> None:
     if question.workers is not None and not 1 <= question.workers <= 256:
         raise InputError(f"--workers is {question.workers}; it takes 1 to 256.")
     names = tuple(name.strip().lower() for name in question.allow_host.split(",") if name.strip())
-    given: dict[str, Any] = {name: getattr(question, name) for name in ("host", "port", "offline", "proxy", "log")}
-    settings = PageSettings(workers=question.workers or default_workers(), names=names, **given)
+    given: dict[str, Any] = {name: getattr(question, name) for name in ("host", "port", "offline", "proxy")}
+    settings = PageSettings(
+        workers=question.workers or default_workers(), names=names, log=bool(question.verbose), **given
+    )
     with listen(settings) as own:
         address = url_of(settings.host, own.getsockname()[1])
         listener.log(f"The page is at {address} (Ctrl-C stops it); {settings.workers} workers are starting …")

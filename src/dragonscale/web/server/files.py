@@ -68,9 +68,8 @@ class PageFiles:
         found = sorted(path for path in self.folder.rglob("*") if path.is_file())
         self.places = {"/" + path.relative_to(self.folder).as_posix(): path for path in found}
         if (self.docs / "web.md").is_file():
-            self.places |= {
-                f"/docs/{path.relative_to(self.docs).as_posix()}": path for path in sorted(self.docs.rglob("*.md"))
-            }
+            shown = [*self.docs.rglob("*.md"), *(self.docs / "pictures").glob("*.svg")]
+            self.places |= {f"/docs/{path.relative_to(self.docs).as_posix()}": path for path in sorted(shown)}
         self.made = bundled({name[1:]: path.read_bytes() for name, path in self.places.items() if path in set(found)})
         self.version = self._stat()
         self.scanned = time.monotonic()

@@ -2,8 +2,8 @@
 
 A client is an address, and behind it the tabs that ask from there. The next turn is that of the address with the least
 work under way, the one that was served longest ago among equals; then the same between its tabs; then what is quick
-before what is slow, and what is searched behind a page last. Whoever sends a thousand questions so waits for itself
-alone: everybody else is next after what runs now.
+before what is slow. What is searched behind a page comes after every question of any reader. Whoever sends a thousand
+questions so waits for itself alone: everybody else is next after what runs now.
 
 >>> queue = FairQueue(PageSettings())
 >>> for name in ("flood 1", "flood 2", "flood 3"):
@@ -133,11 +133,12 @@ class FairQueue:
 
     def next(self, eligible: Callable[[Turn], bool]) -> Turn | None:
         """The turn to begin now, of those that a free worker may take."""
-        for address in sorted((one for one in self.addresses.values() if one.waiting), key=_order_of):
-            for tab in sorted((one for one in address.tabs.values() if len(one)), key=_order_of):
-                for lane in tab.lanes.values():
-                    if lane and eligible(lane[0]):
-                        return self._begin(address, tab, lane.popleft())
+        for lanes in ((QUICK, SLOW), (BEHIND,)):  # what gave way would else begin again before what it gave way to
+            for address in sorted((one for one in self.addresses.values() if one.waiting), key=_order_of):
+                for tab in sorted((one for one in address.tabs.values() if len(one)), key=_order_of):
+                    for lane in (tab.lanes[name] for name in lanes):
+                        if lane and eligible(lane[0]):
+                            return self._begin(address, tab, lane.popleft())
         return None
 
     def drop(self, turn: Turn) -> bool:

@@ -31,7 +31,7 @@ def course_panel(_: PageRequest) -> dict[str, Any]:
     for one in CHAPTERS:
         problems = [fields(problem, "id title") for problem in problems_of(one.slug)]
         named = {"chapter": one.slug, "page": _page(one.page), "problems": problems}
-        chapters.append(fields(one, "title about") | named)
+        chapters.append(fields(one, "title about picture") | named)
     return {"chapters": chapters}
 
 

@@ -1,7 +1,7 @@
 """A simulated fleet as panels: whether it holds, latencies as distributions, the fleet over time, and the load of each
 replica.
 
-The page's runs look for no capacity of their own accord, which takes many runs; they do where the field `capacity` asks
+The page's runs look for no capacity of their own accord, which takes many runs; they do where the field `max_rate` asks
 for it.
 """
 

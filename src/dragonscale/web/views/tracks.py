@@ -38,8 +38,8 @@ def _outermost(placed: tuple[int, dict[str, Any]]) -> tuple[float, bool, float, 
 def fields_of_command(text: str) -> dict[str, Any]:
     """The fields that a command line of ours sets: what `Next` of an answer opens.
 
-    >>> fields_of_command("dscale simulate llama3-8b --on h100:1 --rate 4/s --capacity")
-    {'model': 'llama3-8b', 'on': 'h100:1', 'rate': '4/s', 'capacity': True}
+    >>> fields_of_command("dscale simulate llama3-8b --on h100:1 --rate 4/s --max-rate")
+    {'model': 'llama3-8b', 'on': 'h100:1', 'rate': '4/s', 'max_rate': True}
     """
     words = shlex.split(text)[1:]
     if not words:

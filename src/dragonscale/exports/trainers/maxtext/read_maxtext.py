@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.exports.imported import Given, Imported, Source, safe_yaml, slice_given, training_file
+from dragonscale.exports.imported import Given, Imported, Source, safe_yaml, slice_given, slice_word, training_file
 from dragonscale.exports.keys import load_keys, options, truth, whole
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.terms import load_terms
@@ -85,7 +85,7 @@ def read(source: Source, given: Given) -> Imported:
     """The plan of a YAML file or a command."""
     (own, words), table = _config(source), load_keys("maxtext")
     every = {**own, **words}
-    named = given.slice or source.kept_word("slice") or _launched(source)
+    named = slice_word(given.slice, source.kept_word("slice") or _launched(source))
     given = Given(given.model, _sized(named, every))
     piece = slice_given(source, given)
     axes = maxtext.degrees(every, piece, source.shown)

@@ -123,12 +123,15 @@ _MAY_BE_NONE = ("--num-experts", "--moe-router-topk", "--moe-ffn-hidden-size", "
 _SAID = TERMS.lists["model_flags"]
 
 
-def model_read(read: ReadFlags, kept: str) -> str:
-    """The model that flags say: that of an export's header where they agree with it, or the preset of those sizes.
-    The flags are taken from the list; empty where they say no sizes."""
+def model_read(read: ReadFlags, kept: str, given: str = "") -> str:
+    """The model that flags say: that which the user gives, that of an export's header where they agree with it, or the
+    preset of those sizes. The flags are taken from the list; empty where they say no sizes."""
     said = {name: read.take(name) for name in (*_SIZES, *_SAID) if name in read.values}
     if "--num-layers" not in said or "--hidden-size" not in said:
         return ""
+    if given:
+        _fields(said)  # numbers that are none are refused
+        return given
     if kept and _agrees(kept, said):
         return kept
     return _preset_of(said) or _nearest(said)
@@ -136,12 +139,16 @@ def model_read(read: ReadFlags, kept: str) -> str:
 
 def _preset_of(said: Mapping[str, Any]) -> str:
     """The preset whose flags these are; where several have the same sizes, the one that agrees in the most of the
-    others."""
+    others. Megatron-LM's own width of the feed-forward half, its gate and its heads count where nothing is said."""
     ranked: list[tuple[int, bool, int, str]] = []
+    sizes = {flag: str(said[flag]) for flag in _SIZES if flag in said and _counts(flag, said)}
+    if "--moe-ffn-hidden-size" not in said:
+        sizes["--ffn-hidden-size"] = str(said.get("--ffn-hidden-size", _usual_width(said)))
+    blocks = ["--swiglu", *([] if said.get("--multi-latent-attention") else ["--group-query-attention"])]
     for name in model_names():
         own = _preset_flags(name)
-        sizes = [flag for flag in _SIZES if flag in said and _counts(flag, said)]
-        if own and all(str(own.get(flag)) == str(said[flag]) for flag in sizes):
+        alike = all(bool(own.get(flag)) == bool(said.get(flag)) for flag in blocks)
+        if own and alike and all(str(own.get(flag)) == size for flag, size in sizes.items()):
             others = sum(str(own.get(flag)) != str(said[flag]) for flag in _SAID if flag in said)
             ranked.append((others, "base" in preset(name), len(name), name))
     return min(ranked)[-1] if ranked else ""
@@ -188,6 +195,8 @@ def _nearest(said: Mapping[str, Any]) -> str:
 def _gpt(sizes: Mapping[str, Any]) -> str:
     """A GPT of these sizes, as GPT-2's config names them."""
     own = TERMS.tables["gpt2_sizes"]
+    if int(sizes.get("num_experts") or 1) > 1:
+        raise TERMS.wrong("gpt_of_experts", experts=sizes["num_experts"])
     said = [f"{name}={sizes[field]}" for name, field in own.items() if field in sizes]
     if sizes["intermediate_size"] != 4 * sizes["hidden_size"]:
         said.append(f"n_inner={sizes['intermediate_size']}")
@@ -202,6 +211,12 @@ def _agrees(kept: str, said: Mapping[str, Any]) -> bool:
     return all(str(own.get(name)) == str(value) for name, value in said.items() if name in _SIZES)
 
 
+def _usual_width(said: Mapping[str, Any]) -> int:
+    """The feed-forward half's width where no flag says it (megatron/training/arguments.py)."""
+    hidden = whole(said["--hidden-size"], "--hidden-size")
+    return int(4 * hidden * 2 / 3 / 64) * 64 if said.get("--swiglu") else 4 * hidden
+
+
 def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a `config.json` that flags say. What Megatron-LM takes without a word is filled in."""
     own: dict[str, Any] = {
@@ -209,9 +224,8 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
         for name, field in _SIZES.items()
         if said.get(name) is not None
     }
-    hidden = own["hidden_size"]
     if "--ffn-hidden-size" not in said:
-        own["intermediate_size"] = int(4 * hidden * 2 / 3 / 64) * 64 if said.get("--swiglu") else 4 * hidden
+        own["intermediate_size"] = _usual_width(said)
     if said.get("--multi-latent-attention"):
         own = {name: value for name, value in own.items() if name not in ("head_dim", "num_key_value_heads")}
     elif not said.get("--group-query-attention"):

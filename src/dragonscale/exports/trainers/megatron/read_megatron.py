@@ -276,10 +276,13 @@ def read_run(
         raise source.needs("its chips", how)
     other = processes and processes != piece.chips
     told = [f"It starts {processes} processes; it is read for {piece}."] if other else []
-    model = model_read(read, source.kept_word("model")) or named
+    vocabulary = "--vocab-size" not in read.values  # that of a tokenizer
+    model = model_read(read, source.kept_word("model"), given.model) or named
     if not (name := given.model or model or source.kept_word("model")):
         raise source.needs("the model's sizes", "--model")
     built = load_model(name)
+    if vocabulary and "?" in model and not given.model:
+        told.append(TERMS.say("vocabulary", vocab=built.vocab))
     experts = any("e" in section.dims for section in built.program().sections)
     seq = read.whole("--seq-length", read.whole("--encoder-seq-length", 0))
     if not seq:

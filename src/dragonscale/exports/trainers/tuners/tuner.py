@@ -132,6 +132,8 @@ class Tuner:
         stray = [name for name in rest if name not in known and not name.endswith("_component_")] if ours else []
         wide = file.lora_rank and not file.frozen and file.method != "qlora" and run.loaded == "float32"
         notes += [*self.terms.notes({"wide_frozen": wide and self.name == "trl"}), *_length_notes(file, run)]
+        if self.name == "trl" and source.table is not None and file.plan.data > 1 and "peft_type" not in settings:
+            notes.append(self.terms.say("replicated", source=source))
         lists = (tuple(notes), tuple(known), tuple(unplanned), tuple(stray))
         return Imported(self.name, self.keys.version, file, *lists)
 
@@ -144,6 +146,9 @@ class Tuner:
         tables, arguments = self.terms.tables, dict[str, Any](self.terms.tables["usual"])
         if said.start and tables["starts"][said.start]:
             arguments["trainer"] = tables["starts"][said.start]
+        told = next((name for name in tables.get("tells", {}) if source.table is not None and name in settings), "")
+        if told:
+            arguments["trainer"] = tables["tells"][told]
         if said.start.startswith("megatron "):
             arguments |= {name: value for name, value in tables["megatron"].items() if name in PLANNED}
         for name, value in settings.items():
@@ -152,6 +157,8 @@ class Tuner:
             elif name in tables["names"] or name in PLANNED:
                 arguments[tables["names"].get(name, name)] = value
         run = HubRun(arguments=arguments, owner=self.keys.software)
+        if told:
+            run.notes.append(self.terms.say("told_by", name=told, trainer=arguments["trainer"].upper(), source=source))
         run.spelt = {known: own for own, known in tables["names"].items()}
         _components(run, settings, tables)
         _launched(source, said, settings, run)
@@ -232,12 +239,12 @@ def _components(run: HubRun, settings: dict[str, Any], tables: dict[str, dict[st
     builder = str(settings.get("model._component_", ""))
     if not builder:
         return
-    package, _, last = builder.rpartition(".")
-    plain = last.removeprefix("q").removeprefix("lora_") if last.startswith(("lora_", "qlora_")) else last
-    models = {own.removesuffix("_instruct"): model for model, own in tables["builders"].items()}
-    if found := models.get(f"{package}.{plain}".removesuffix("_instruct").removesuffix("_base")):
+    last = builder.rpartition(".")[2]
+    if found := _built(builder, tables):
         run.arguments["model_name_or_path"] = found
-    if plain == last:
+    if teacher := str(settings.get("teacher_model._component_", "")):
+        run.arguments |= {"trainer": "distill", "teacher": _built(teacher, tables) or teacher}
+    if not last.startswith(("lora_", "qlora_")):
         return
     quantised = last.startswith("qlora_") or _is_on(settings.get("model.quantize_base", ""))
     attention = settings.get("model.lora_attn_modules", ["q_proj", "v_proj", "output_proj"])
@@ -245,6 +252,14 @@ def _components(run: HubRun, settings: dict[str, Any], tables: dict[str, dict[st
     words = ["o_proj" if word == "output_proj" else word for word in words]
     words += ["gate_proj", "up_proj", "down_proj"] if _is_on(settings.get("model.apply_lora_to_mlp", True)) else []
     run.arguments |= {"use_peft": True, "load_in_4bit": quantised, "lora_target_modules": words}
+
+
+def _built(builder: str, tables: dict[str, dict[str, Any]]) -> str:
+    """The model that a builder of torchtune makes, with adapters or without; empty where it is not known."""
+    package, _, last = builder.rpartition(".")
+    plain = last.removeprefix("q").removeprefix("lora_") if last.startswith(("lora_", "qlora_")) else last
+    models = {own.removesuffix("_instruct"): model for model, own in tables["builders"].items()}
+    return models.get(f"{package}.{plain}".removesuffix("_instruct").removesuffix("_base"), "")
 
 
 _STORED = re.compile(r"[-_](?:unsloth-)?(bnb-4bit|gptq|awq|aqlm)(?:[-_]\w+)*$", re.IGNORECASE)

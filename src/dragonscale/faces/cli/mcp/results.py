@@ -1,5 +1,6 @@
-"""Answers as tool results: the text that a terminal shows, and the record without what would flood a conversation; or
-the one sentence on what is wrong with a call. A fault of the planner ends the call, not the session.
+"""Answers as tool results: the text that a terminal shows; where it is asked for the record too, without what would
+flood a conversation; or the one sentence on what is wrong with a call. A fault of the planner ends the call, not the
+session.
 
 >>> shortened({"plans": [{"step_s": 1.0}] * 9, "notes": ["a"]}, 2)
 {'plans': [{'step_s': 1.0}, {'step_s': 1.0}], 'plans_left_out': 7, 'notes': ['a']}
@@ -13,13 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.errors import REFUSED, printable, sentence_of, unknown
-from dragonscale.faces.cli.mcp.tools import DETAIL, WHOLE, PlannerTool
+from dragonscale.errors import INFEASIBLE, MISSED, REFUSED, printable, sentence_of, unknown
+from dragonscale.faces.cli.mcp.tools import DETAIL, RECORD, WHOLE, PlannerTool
 from dragonscale.listener import Listener
 from dragonscale.sheets.sheet import Prose, Sheet
 from dragonscale.sheets.terminal import text_of
 
 WIDTH = 110
+ENDS = {INFEASIBLE: "infeasible", MISSED: "a target is missed"}
+"""What a text says of an exit code beside 0."""
 LISTS = (8, 3, 1)
 """Entries that a list keeps, the most that lets the record be short enough."""
 LARGEST = 40_000
@@ -30,6 +33,7 @@ def text_result(report: Any, detail: bool) -> str:
     """The answer in words, with how the question was read."""
     sheet = report.sheet(detail)
     notes = [text for text in report.notes_beside if text not in getattr(report, "notes", ())]
+    notes += [f"exit_code {report.exit_code}: {ENDS[report.exit_code]}."] if report.exit_code else []
     blocks = (*sheet.blocks, Prose(" ".join(notes))) if notes else sheet.blocks
     return text_of(Sheet(blocks), WIDTH, False)
 
@@ -73,14 +77,11 @@ def shortened(value: Any, most: int) -> Any:
 
 @dataclass(frozen=True)
 class ToolReply:
-    """What a call gives back: the text, and the record; of one that failed there is none."""
+    """What a call gives back: the text, and the record where it is asked for."""
 
     text: str
     record: dict[str, Any] | None = None
-
-    @property
-    def failed(self) -> bool:
-        return self.record is None
+    failed: bool = False
 
 
 def answered(every: Mapping[str, PlannerTool], name: str, given: Mapping[str, Any], listener: Listener) -> ToolReply:
@@ -95,7 +96,8 @@ def answered(every: Mapping[str, PlannerTool], name: str, given: Mapping[str, An
             raise unknown("tool", name, every)
         report = every[name].call(given, listener)
         text = text_result(report, given.get(DETAIL) is True)
-        return ToolReply(text, structured_result(report, given.get(WHOLE) is True))
+        whole = given.get(WHOLE) is True
+        return ToolReply(text, structured_result(report, whole) if whole or given.get(RECORD) is True else None)
     except REFUSED as error:
         sentence = sentence_of(error)
     except OSError as error:
@@ -104,4 +106,4 @@ def answered(every: Mapping[str, PlannerTool], name: str, given: Mapping[str, An
         traceback.print_exc(file=sys.stderr)
         fault = f"{type(error).__name__}: {error}"
         sentence = f"The planner failed at this question, which is a fault of its own ({fault})."
-    return ToolReply(printable(sentence))
+    return ToolReply(printable(sentence), failed=True)

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.app.questions.flag import FILES, Field, Items, Real, Several, Switch, Text, Thing, Whole
-from dragonscale.errors import InputError, nearest
+from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.faces.cli.completion.offers import known_lists
 from dragonscale.faces.command import Command
 from dragonscale.faces.commands import COMMANDS
 from dragonscale.listener import Listener
 
-DETAIL, WHOLE = "explain", "whole"
+DETAIL, RECORD, WHOLE = "explain", "record", "whole"
 """Parameters of every tool that say how the answer is given."""
 _ABOUT = {
     DETAIL: "Add to the text every term, every part of memory and what stands behind the answer.",
-    WHOLE: "Give the whole record; without it, long lists are cut to their first entries.",
+    RECORD: "Add the record of --json, long lists cut to their first entries.",
+    WHOLE: "Add the whole record.",
 }
 EXAMPLES = 6
 """Values that a schema shows of a list that is longer."""
@@ -78,7 +79,7 @@ class PlannerTool:
                 close = nearest(name, fields)
                 hint = f"; did you mean {close!r}?" if close else "."
                 takes = f"It takes {', '.join(fields)}."
-                raise InputError(f"The tool {self.name} has no parameter {name!r}{hint} {takes}")
+                raise InputError(f"The tool {self.name} has no parameter {shorten(name)}{hint} {takes}")
         for name, field in fields.items():
             if field.required and name not in words:
                 raise InputError(f"The tool {self.name} needs {name}: {field.about}")

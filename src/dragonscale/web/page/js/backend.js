@@ -3,6 +3,7 @@
 
 import { scheduled } from "./schedule.js";
 
+/** @type {HTMLMetaElement | null} */
 const meta = document.querySelector('meta[name="dragonscale-backend"]');
 /** "server" or "worker". */
 export const kind = meta ? meta.content : "server";
@@ -67,7 +68,7 @@ let last = 0;
 const worker = kind === "worker" ? drawnOnce().then(startWorker) : null;
 
 function drawnOnce() {
-  return new Promise((resolve) => { (window.requestIdleCallback || setTimeout)(resolve, { timeout: 1500 }); });
+  return new Promise((resolve) => { if (window.requestIdleCallback) window.requestIdleCallback(resolve, { timeout: 1500 }); else setTimeout(resolve, 300); });
 }
 
 function startWorker() {
@@ -95,7 +96,7 @@ async function askWorker(request, heard, signal) {
   const id = ++last;
   const planner = await worker;
   if (signal && signal.aborted) return;
-  await new Promise((resolve) => {
+  await new Promise((/** @type {(done?: any) => void} */ resolve) => {
     const end = () => { waiting.delete(id); resolve(); };
     waiting.set(id, (message) => {
       heard(message);

@@ -28,6 +28,16 @@ export function useDerivation(view, fields, dropped, extra = {}) {
   return [open, drawer];
 }
 
+/** The same for a question that is not the tab's: what is open is not in the address. */
+export function useOwnDerivation(view, fields) {
+  const [clicked, setClicked] = useState(null);
+  const open = useMemo(() => (why, amount) => setClicked({ why, amount }), []);
+  const drawer = clicked
+    ? html`<${Drawer} view=${view} fields=${fields} extra=${{}} id=${clicked.why} shown=${clicked.amount} open=${open} onClose=${() => setClicked(null)} />`
+    : null;
+  return [open, drawer];
+}
+
 const VIEWS = ["train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "compare"];
 const foreign = (wanted) => VIEWS.some((one) => wanted.startsWith(`${one}/`));
 
@@ -50,6 +60,7 @@ function useParts(request) {
 function Drawer({ view, fields, dropped, extra, id, shown, open, onClose }) {
   const [trail, setTrail] = useState([]);
   const parts = useParts({ view: "why", of: view, fields, dropped: dropped || {}, number: id, panels: ["facts", "formula", "crossovers"], ...extra });
+  /** @type {import("../../types").Views["why"]} */
   const { facts, formula, crossovers, error } = parts;
   const deeper = (why, amount) => {
     if (why === id) return;
@@ -121,12 +132,19 @@ function Lines({ of }) {
   </table></div>${of.text && html`<p class="muted">${of.text}</p>`}`;
 }
 
+/** @type {HTMLMetaElement | null} */
 const DOCS = document.querySelector('meta[name="dragonscale-docs"]');
 
 /** Where a page of the documentation is: on the site around the static edition, or beside the server's own checkout. */
 export function docsAddress(page, anchor, beside) {
   if (DOCS) return `${DOCS.content}${page}/${anchor}`;
   return beside ? `docs/${page}.md` : null;
+}
+
+/** Where a picture of the documentation is; null where there is none beside the page. */
+export function pictureAddress(name, beside) {
+  if (!name || !(DOCS || beside)) return null;
+  return `${DOCS ? DOCS.content : "docs/"}pictures/${name}.svg`;
 }
 
 function Sources({ sources, docs }) {

@@ -13,7 +13,8 @@ const short = (text) => (text.length > HINT ? `${text.slice(0, text.lastIndexOf(
 
 /** One field: a switch, a choice of a few, or text. */
 export function AnyField({ field, value, onChange }) {
-  const label = field.flag.replace(/^--/, "").replaceAll("-", " ");
+  const plain = field.flag.replace(/^--/, "").replaceAll("-", " ");
+  const label = plain.charAt(0).toUpperCase() + plain.slice(1);
   const about = short(field.description || "");
   if (field.switch) return html`<${SwitchField} label=${label} name=${field.name} value=${value} about=${about} onChange=${(on) => onChange(on || "")} />`;
   const usual = field.default != null && field.default !== "" && field.default !== 0 ? String(field.default) : "";

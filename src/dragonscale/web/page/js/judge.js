@@ -1,8 +1,10 @@
 // A pasted command or config of another software: what was understood of it, judged in place, or opened in its tab.
 
+import { useOwnDerivation } from "./derivation.js";
 import { Dialog } from "./dialog.js";
 import { html, useState } from "./html.js";
 import { askOnce } from "./live.js";
+import { Deriving, Num } from "./number.js";
 import { change } from "./state.js";
 
 const TITLES = { train: "Train", serve: "Serve" };
@@ -55,11 +57,17 @@ export function Judging({ onClose, on = "" }) {
         <${Words} title="Changes nothing that is planned" words=${said.ignored} />
         ${said.missing.length > 0 && html`<p>Still needed: ${said.missing.join(", ")}.</p>`}</section>`}
       ${said && answer && html`<section><h3>Judged${answer.sizes ? ` for prompts of ${said.fields.prompt} and outputs of ${said.fields.output} tokens` : ""}</h3><p class="sentence">${answer.sentence}</p>
-        <dl class="figures">${(answer.figures || []).map((one) => html`<div key=${one.label}><dt>${one.label}</dt><dd>${one.number.text}</dd></div>`)}</dl>
+        <${Judged} view=${said.view} fields=${said.fields} figures=${answer.figures || []} />
         ${answer.advice && html`<p>${answer.advice}</p>`}
         <p><button type="button" class="button" onClick=${() => openIn(said.view, said.fields)}>Open in ${TITLES[said.view]}</button></p></section>`}
     </div>
   </${Dialog}>`;
+}
+
+/** The figures of what was judged; each opens its derivation over the dialog. */
+function Judged({ view, fields, figures }) {
+  const [open, drawer] = useOwnDerivation(view, fields);
+  return html`<${Deriving.Provider} value=${open}><dl class="figures">${figures.map((one) => html`<div key=${one.label}><dt>${one.label}</dt><dd><${Num} of=${one.number} /></dd></div>`)}</dl>${drawer}</${Deriving.Provider}>`;
 }
 
 const without = (fields, name) => Object.fromEntries(Object.entries(fields).filter(([key]) => key !== name)

@@ -8,7 +8,10 @@ import { notePaint, takeInput } from "./timings.js";
 const IDLE = { panels: {}, error: null, busy: false, progress: null, notes: [], seconds: null };
 
 /** The answer to a request (null: none, and what is under way is given up). While one quick question is under way the newest of those that follow waits; a slow one
- * is given up for it. `panels` keeps what earlier answers drew, so nothing jumps while the next one comes; `early`: they were worked out when the page was made. */
+ * is given up for it. `panels` keeps what earlier answers drew, so nothing jumps while the next one comes; `early`: they were worked out when the page was made.
+ * @template {string} V
+ * @param {{ view: V, [more: string]: any } | null | false | undefined} request
+ * @returns {{ panels: import("../../types").Panels<V>, error: any, busy: boolean, progress: number | null, notes: string[], seconds: number | null, early?: boolean, asked?: any, retry: () => void }} */
 export function useAnswer(request) {
   const [answer, setAnswer] = useState(IDLE);
   const run = useRef({ controller: null, next: null, brief: false, whole: null, seen: false });

@@ -39,9 +39,9 @@ function readableOn(colour) {
   return 1.05 / (light + 0.05) >= (light + 0.05) / 0.05 ? "#fff" : "#000";
 }
 
-/** The theme in use, and a function that changes it. `colours` are the planner's, null until they are known. */
-export function useTheme(colours) {
-  const [theme, set] = useState(wished);
+/** The theme in use, and a function that changes it. `colours` are the planner's, null until they are known; `given` is the theme around it. */
+export function useTheme(colours, given = "") {
+  const [theme, set] = useState(() => given || wished());
   useLayoutEffect(() => {
     const root = document.documentElement;
     root.dataset.theme = theme;

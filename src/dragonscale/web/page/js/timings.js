@@ -3,7 +3,7 @@
 
 const KEPT = 200;
 const paints = [];
-window.__paints = paints;
+Object.assign(window, { __paints: paints });
 let moved = 0;
 let rest = 0;
 

@@ -42,7 +42,9 @@ function Knob({ knob, onDrag, onRest }) {
 
 /** Sliders for the numbers of a chip (or of the first chip of a slice). `onDrag` hears the field `set` while one moves, `onChange` where it rests. */
 export function WhatIf({ chip, set = "", onDrag, onChange, open = false }) {
-  const answer = useAnswer(chip ? { view: "chips", fields: { name: chip }, set: set || "", panels: ["knobs"] } : null);
+  // nobody's question waits for sliders that are folded away
+  const [unfolded, unfold] = useState(open || Boolean(set));
+  const answer = useAnswer(chip && unfolded ? { view: "chips", fields: { name: chip }, set: set || "", panels: ["knobs"] } : null);
   const { knobs } = answer.panels;
   const changed = (knob, value) => {
     // by the planner's name: `ib=2x` that was typed is the slider `network`
@@ -51,7 +53,7 @@ export function WhatIf({ chip, set = "", onDrag, onChange, open = false }) {
     if (value) entries.set(knob.name, value); else entries.delete(knob.name);
     return writeSet(entries);
   };
-  return html`<details class="what-if" open=${open || Boolean(set)}>
+  return html`<details class="what-if" open=${open || Boolean(set)} onToggle=${(event) => { if (event.currentTarget.open) unfold(true); }}>
     <summary>What if the chip were another?</summary>
     ${answer.error && html`<p class="error" role="alert">${answer.error.text}</p>`}
     ${knobs && html`<div class="knobs">

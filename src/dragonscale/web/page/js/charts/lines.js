@@ -99,8 +99,10 @@ function extentOf(series) {
 const within = ({ x, y }, { left, right, low, high }) => x >= left && x <= right && y >= low && y <= high;
 
 /** Lines over x. `x` and `y` are {label, unit, log, binary, from, upto, zero}; `rules` stand at an x (`along: "y"`: lie at a y);
- * `onPick` hears the x that is chosen. */
-export function Lines({ series = [], x = {}, y = {}, rules = [], marks = [], onPick, height = 260, label }) {
+ * `onPick` hears the x that is chosen.
+ * @param {Record<string, any>} given */
+export function Lines(given) {
+  const { series = [], x = {}, y = {}, rules = [], marks = [], onPick, height = 260, label } = given;
   const [ref, width] = useWidth();
   const [active, setActive] = useState(null);
   // a mark that moves inside of the axes does not move them

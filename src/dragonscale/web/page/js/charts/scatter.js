@@ -9,8 +9,10 @@ import { Axes, boxOf, ChartTable, Reader, scaleOf, tickText, Tip, useWidth } fro
 // points have their names beside them where that is little to read; else they are told one at a time
 const NAMED = 400;
 
-/** Points {x, y, name, role, chosen, group, about}; `frontier` is a list of [x, y] or of places in `points`; `onPick` hears the point. */
-export function ScatterChart({ points = [], x = {}, y = {}, frontier = [], rules = [], onPick, height = 300, label }) {
+/** Points {x, y, name, role, chosen, group, about}; `frontier` is a list of [x, y] or of places in `points`; `onPick` hears the point.
+ * @param {Record<string, any>} given */
+export function ScatterChart(given) {
+  const { points = [], x = {}, y = {}, frontier = [], rules = [], onPick, height = 300, label } = given;
   const [ref, width] = useWidth();
   const [active, setActive] = useState(null);
   const found = useMemo(() => {

@@ -5,15 +5,20 @@
 
 import { html, useCallback, useLayoutEffect, useState } from "../html.js";
 
+/** @type {Array<[number, string]>} */
 const PREFIXES = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+/** @type {Array<[number, string]>} */
 const SECONDS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "us"], [1e-9, "ns"]];
+
+/** @type {[number, string]} */
+const ONE = [1, ""];
 
 function trimmed(value) {
   return String(Number(value.toPrecision(3)));
 }
 
 function prefixed(value, unit) {
-  const [size, prefix] = PREFIXES.find(([one]) => Math.abs(value) >= one * 0.9995) || [1, ""];
+  const [size, prefix] = PREFIXES.find(([one]) => Math.abs(value) >= one * 0.9995) || ONE;
   return `${trimmed(value / size)}${prefix}${unit}`;
 }
 
@@ -22,6 +27,7 @@ export function tickText(value, unit = "count") {
   if (value === 0) return unit === "share" ? "0%" : "0";
   if (unit === "s") {
     // 100s reads better than 1.67min
+    /** @type {(unit: [number, string]) => boolean} */
     const round = ([one]) => one <= 1 || Number.isInteger(Number((value / one).toPrecision(3)));
     const [size, name] = SECONDS.find((one) => Math.abs(value) >= one[0] * 0.9995 && (round(one) || value > 1e5)) || SECONDS[SECONDS.length - 1];
     return `${trimmed(value / size)}${name}`;
@@ -37,9 +43,12 @@ export function tickText(value, unit = "count") {
   return unit.startsWith("FLOP/s") ? prefixed(value, unit) : `${prefixed(value, "")} ${unit}`;
 }
 
+/** @type {Array<[number, string]>} */
+const BINARY = [[1073741824, "Gi"], [1048576, "Mi"], [1024, "Ki"]];
+
 /** Counts in Ki and Mi: where one of an axis is, all are. */
 export function binaryText(value) {
-  const [size, name] = [[1073741824, "Gi"], [1048576, "Mi"], [1024, "Ki"]].find(([one]) => value >= one) || [1, ""];
+  const [size, name] = BINARY.find(([one]) => value >= one) || ONE;
   return `${trimmed(value / size)}${name}`;
 }
 
@@ -100,8 +109,8 @@ export function scaleOf(values, axis, from, upto, many) {
     };
   }
   if (axis.from == null && (axis.zero ?? true) && low > 0) low = 0;
-  if (high <= low) high = low + 1;
-  const [size, unit] = axis.unit === "s" ? timeUnit(high) : [1, ""];
+  if (high <= low) [low, high] = low > 0 ? [0.9 * low, 1.1 * low] : [low, low + 1];
+  const [size, unit] = axis.unit === "s" ? timeUnit(high) : ONE;
   const ticks = linearTicks(low / size, high / size, many).map((one) => one * size);
   if (axis.upto == null && ticks.length > 1) {
     const step = ticks[1] - ticks[0];
@@ -135,7 +144,7 @@ export const textWidth = (text, size = 12) => [...String(text)].reduce((sum, one
 
 /** Grid lines and tick texts of both axes; the y axis's name stands above it, the x axis's under its end. */
 export function Axes({ box, sx, sy, x, y }) {
-  const { left, right, top, bottom } = box;
+  const { left, right, bottom } = box;
   return html`<g class="axes">
     ${sy.ticks.map((one) => html`<g key=${`y${one}`}>
       <line class="grid" x1=${left} x2=${right} y1=${Math.round(sy.at(one)) + 0.5} y2=${Math.round(sy.at(one)) + 0.5} />

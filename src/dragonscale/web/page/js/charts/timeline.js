@@ -125,9 +125,12 @@ export function Timeline({ timeline, height }) {
   </figure>`;
 }
 
+/** @type {Array<[number, string]>} */
+const UNITS = [[1, "s"], [1e-3, "ms"], [1e-6, "us"]];
+
 /** The text of a tick with as many digits as the step between ticks needs. */
 function stepText(value, step) {
-  const [size, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "us"]].find(([one]) => value >= one) || [1e-9, "ns"];
+  const [size, unit] = UNITS.find(([one]) => value >= one) || [1e-9, "ns"];
   const digits = Math.max(0, Math.min(4, Math.ceil(-Math.log10(step / size) - 1e-9)));
   return `${(value / size).toFixed(digits)}${unit}`;
 }

@@ -111,6 +111,7 @@ export function ChipsTab({ state }) {
         ${chip && !beside.includes(asked.name.split(":")[0]) && beside.length < MOST && html`<button type="button" class="quiet" onClick=${() => toggle(asked.name.split(":")[0], true)}>Add ${asked.name.split(":")[0]}</button>`}</${Group}>
     </${Form}>
     <${AnswerArea} answer=${answer} toolbar=${html`<${Toolbar} tab="chips" fields=${asked} dropped=${state.dropped} />`}>
+      ${!chip && html`<${Sentence} text=${table && `${table.rows ? table.rows.length : 0} chips by name: what they compute, hold and send, and what they cost.`} advice="Open one for every number with its source, or tick up to four to see them side by side." />`}
       ${beside.length > 1 && html`<${Card} title="Side by side" name="beside" data=${compared} wide height=${400}>${() => html`<${Beside} beside=${compared} onDrop=${(at) => setView({ beside: beside.filter((_, place) => place !== at).join(",") })} />`}</${Card}>`}
       ${!chip ? html`<${Every} table=${table} scatter=${scatter} beside=${beside} onOpen=${opened} onBeside=${toggle} />` : html`
         <${Sentence} text=${one && one.sentence} advice=${one && `${one.network}; ${one.largest}.`} />

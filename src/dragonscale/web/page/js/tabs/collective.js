@@ -15,6 +15,7 @@ import { WhatIf } from "../whatif.js";
 
 const KINDS = ["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "send", "gather"];
 const STOPS = Array.from({ length: 43 }, (_, at) => ({ bytes: 10 ** (3 + Math.floor(at / 6)) * [1, 1.5, 2, 3, 5, 7.5][at % 6] }));
+/** @type {Array<[number, string]>} */
 const UNITS = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]];
 const typed = (bytes) => { const [size, unit] = UNITS.find(([one]) => bytes >= one); return `${Number((bytes / size).toPrecision(3))}${unit}`; };
 

@@ -2,7 +2,7 @@
 
 import { AnswerArea, ErrorNote } from "../answer.js";
 import { Catalogue } from "../catalogue.js";
-import { docsAddress } from "../derivation.js";
+import { docsAddress, pictureAddress } from "../derivation.js";
 import { Form, Group } from "../form.js";
 import { html, useContext, useEffect, useId, useRef, useState } from "../html.js";
 import { askOnce, useAnswer } from "../live.js";
@@ -26,6 +26,7 @@ function keep(id) {
 function go(name, seed = 0) {
   change((old) => ({ ...old, fields: { ...old.fields, learn: { name, ...(seed ? { seed: String(seed) } : {}) } } }));
   // on a phone the list folds away, so that the problem is there to be seen
+  /** @type {HTMLDetailsElement | null} */
   const list = document.querySelector(".form-fold");
   if (list && matchMedia("(max-width: 860px)").matches) { list.open = false; scrollTo(0, 0); }
 }
@@ -41,6 +42,17 @@ function Chapters({ chapters, name }) {
           onClick=${(event) => { event.preventDefault(); go(problem.id); }}>${problem.title}</a>
         ${solved.has(problem.id) && html`<span class="solved" role="img" aria-label="solved">✓</span>`}</li>`)}</ol></${Group}>`;
   });
+}
+
+/** What the open chapter is about, in a picture of its page. */
+function ChapterPicture({ chapter }) {
+  const catalogue = useContext(Catalogue);
+  const [lost, setLost] = useState("");
+  const address = chapter && pictureAddress(chapter.picture, catalogue.docs);
+  if (!address || lost === address) return null;
+  const page = docsAddress(chapter.page, "", catalogue.docs);
+  return html`<figure class="chapter-picture"><img src=${address} alt=${`From the chapter ${chapter.title}: ${chapter.about}`} loading="lazy" onError=${() => setLost(address)} />
+    <figcaption>${chapter.title}: ${chapter.about}${page && html` <a href=${page} target="_blank" rel="noopener">Read the chapter</a>`}</figcaption></figure>`;
 }
 
 /** The course as a map: a row for each chapter, a square for each problem, filled where it is solved. */
@@ -124,12 +136,13 @@ export function LearnTab({ state }) {
   const answer = useAnswer(name ? { view: "learn", fields: { name, ...(seed ? { seed } : {}) }, panels: ["problem"] } : null);
   const { problem } = answer.panels;
   const following = every[every.indexOf(name) + 1];
-  useEffect(() => { if (problem) document.querySelector(".typed input")?.focus({ preventScroll: true }); }, [problem && problem.problem, problem && problem.seed]);
+  useEffect(() => { if (problem) /** @type {HTMLElement | null} */ (document.querySelector(".typed input"))?.focus({ preventScroll: true }); }, [problem && problem.problem, problem && problem.seed]);
   return html`<${Form} label="Chapters" summary=${problem ? problem.title : ""}>
       <p class="hint learnt">${every.length ? `${every.filter((id) => solved.has(id)).length} of ${every.length} problems solved, kept in this browser.` : "…"}</p>
       <${Chapters} chapters=${chapters} name=${name} /></${Form}>
     <${AnswerArea} answer=${name ? answer : course} label="Problem">
       ${problem && html`<${Problem} key=${`${problem.problem} ${problem.seed}`} asked=${problem} following=${following} onSolved=${() => redraw((count) => count + 1)} />`}
+      ${problem && html`<${ChapterPicture} chapter=${chapters.find((one) => name.startsWith(`${one.chapter}.`))} />`}
       ${problem && chapters.length > 0 && html`<${CourseMap} chapters=${chapters} name=${name} />`}
     </${AnswerArea}>`;
 }

@@ -61,7 +61,7 @@ export function ServeTab({ state }) {
           ${memory && memory.parts.length > 0 && html`<${StackBar} parts=${memory.parts} total=${memory.used} limit=${memory.limit} label="Memory" /><${Fits} memory=${memory} />`}</${Card}>
         <${Card} title="Roofline" name="roofline" data=${roofline} about=${roofline?.chip && `Kernels of a decode step and of a prompt on ${roofline.chip}`} height=${320}>
           ${roofline && html`<${RooflineChart} roofs=${roofline.roofs} points=${roofline.points} />`}</${Card}>
-        <${Card} title="Speed of a user against throughput of a chip" name="frontier" data=${frontier} about=${frontier?.about} height=${340} wide>
+        <${Card} title="Tokens/s per user against per chip" name="frontier" data=${frontier} about=${frontier?.about} height=${340} wide>
           ${frontier && frontier.points.length > 0 && html`<${Frontier} frontier=${frontier} said=${said} moving=${Boolean(moved)} onPick=${(point) => point.fields && set(point.fields)} />`}</${Card}>
         <${Card} title="Configurations" name="configs" data=${said && said.configs} about=${said && `The best of ${(said.searched || 0).toLocaleString("en-US")} judged; each opens.`} height=${160} wide>
           ${said && html`<${Configs} configs=${said.configs} onPick=${(one) => set(one.fields)} />`}</${Card}>

@@ -22,7 +22,7 @@ export function SimulateTab({ state }) {
   const { answer: said, over_time: over, percentiles, replicas } = answer.panels;
   const [open, drawer] = useDerivation("simulate", fields, dropped);
   const set = (changes) => setFields(changes);
-  const find = said && !said.holds && !fields.capacity && fields.rate;
+  const find = said && !said.holds && !fields.max_rate && fields.rate;
   const advice = said && [said.advice, said.capacity && `By running: ${said.capacity}.`].filter(Boolean).join(" ");
   return html`<${Deriving.Provider} value=${open}>
     <${SimulateForm} fields=${fields} said=${said} error=${answer.error} dropped=${state.dropped} set=${set} />
@@ -30,8 +30,8 @@ export function SimulateTab({ state }) {
       <${Sentence} text=${said?.sentence} feasible=${!said || said.holds} advice=${advice} />
       <${Figures} figures=${said?.figures} expect=${8} />
       ${said && html`<p class="next">
-        ${find && html`<button type="button" class="button" disabled=${answer.busy} onClick=${() => set({ capacity: true })}>Find what would hold</button>`}
-        ${said.next && Object.keys(said.next.fields).length > 0 && html`<button type="button" class="button" onClick=${() => setFields({ capacity: "", ...said.next.fields })}>${said.next.text.replace(/:$/, "")}</button>`}
+        ${find && html`<button type="button" class="button" disabled=${answer.busy} onClick=${() => set({ max_rate: true })}>Find what would hold</button>`}
+        ${said.next && Object.keys(said.next.fields).length > 0 && html`<button type="button" class="button" onClick=${() => setFields({ max_rate: "", ...said.next.fields })}>${said.next.text.replace(/:$/, "")}</button>`}
         <small class="dim">${said.requests}</small></p>
         <${Notes} notes=${said.notes} />`}
       <div class="cards">

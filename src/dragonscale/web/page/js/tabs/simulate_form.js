@@ -12,7 +12,7 @@ import { LiveSlider, useChips } from "./serve_form.js";
 
 const PLACED = [
   "model", "on", "replicas", "plan", "rate", "clients", "requests", "prompt", "output", "lengths", "cv", "arrivals", "burst", "swing", "period",
-  "ttft", "tpot", "itl", "e2e", "percentile", "router", "prefixes", "autoscale", "fail", "engine", "set", "capacity", "price", "seed", "prefill_on",
+  "ttft", "tpot", "itl", "e2e", "percentile", "router", "prefixes", "autoscale", "fail", "engine", "set", "max_rate", "price", "seed", "prefill_on",
   "prefill_plan", "prefill_replicas", "trace", "speed",
 ];
 const REPLICAS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
@@ -72,7 +72,7 @@ export function SimulateForm({ fields, said, error, dropped, set }) {
       <${TraceField} fields=${fields} set=${set} />
       ${!fields.trace && html`
       <${Segmented} label="Requests come" name="kind" value=${closed ? "clients" : "rate"} choices=${[{ value: "rate", text: "at a rate" }, { value: "clients", text: "from clients" }]}
-        onChange=${(kind) => set(kind === "clients" ? { clients: "64", rate: "", arrivals: "", capacity: "" } : { rate: "4/s", clients: "" })} />
+        onChange=${(kind) => set(kind === "clients" ? { clients: "64", rate: "", arrivals: "", max_rate: "" } : { rate: "4/s", clients: "" })} />
       ${closed ? slider("Clients", "clients", [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], 64)
         : html`<${LiveSlider} label="Requests a second" name="rate" stops=${RATES} value=${rateOf(fields.rate) || 4} read=${(one) => Number(one.toPrecision(3)).toLocaleString("en-US")}
             onChange=${(many) => set({ rate: `${many}/s` })} onType=${(text) => set({ rate: /^[\d.,]+$/.test(text) ? `${text.replaceAll(",", "")}/s` : text })} />

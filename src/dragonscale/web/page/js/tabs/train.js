@@ -23,7 +23,7 @@ const WHOLE = ["largest", "rank", "top", "deadline", "scaling", "codesign", "mea
 
 /** The request of the tab's fields: a plan that is given is judged alone. */
 export function trainRequest(fields, panels, extra = {}) {
-  return { view: "train", fields: { ...fields, ...(fields.plan ? { alone: true } : {}) }, panels, ...extra };
+  return { view: /** @type {const} */ ("train"), fields: { ...fields, ...(fields.plan ? { alone: true } : {}) }, panels, ...extra };
 }
 
 const without = (fields, names) => Object.fromEntries(Object.entries(fields).filter(([name]) => !names.includes(name)));
@@ -68,7 +68,7 @@ export function TrainTab({ state }) {
   const dropped = useMemo(() => droppedFor(state, fields), [state.dropped, fields.model]);
   const [drag, setDrag] = useState(null);
   const rested = trainRequest(without(fields, ["codesign", "scaling"]), [...CORE, "sliders"], { dropped });
-  const moving = drag && { view: "train", fields: drag.fields, panels: CORE, brief: true, near: !fields.plan, dropped };
+  const moving = drag && { view: /** @type {const} */ ("train"), fields: drag.fields, panels: CORE, brief: true, near: !fields.plan, dropped };
   const answer = useAnswer(moving || rested);
   const kept = useRef({});
   // where nothing near runs while it moves, what was drawn last stays, greyed: only an answer may say no

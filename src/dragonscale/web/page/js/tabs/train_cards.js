@@ -16,7 +16,7 @@ import { setView } from "../state.js";
 const CANNOT = "Nothing to show: the plan cannot run.";
 
 /** Where the time goes: exposed above, hidden below; a part opens its lines. */
-export const TimeCard = memo(({ time, view }) => {
+export const TimeCard = memo((/** @type {{ time: import("../../../types").TimePanel, view: any }} */ { time, view }) => {
   const about = time && time.lower && html`What the step of <${Num} of=${time.total} /> waits for; below it what is hidden. At datasheet rates: <${Num} of=${time.lower} /> with perfect overlap, <${Num} of=${time.upper} /> with none.`;
   return html`<${Card} title="Where the time goes" name="time" data=${time} about=${about} height=${340}>
     ${() => !time.parts.length ? html`<p class="empty">${CANNOT}</p>` : html`<${StackBar} parts=${time.parts} hidden=${time.hidden} total=${time.total} open=${view.term || null} onOpen=${(term) => setView({ term: term || "" })} label="Time of a step" />`}
@@ -24,7 +24,7 @@ export const TimeCard = memo(({ time, view }) => {
 });
 
 /** Memory of the fullest chip against what it has. */
-export const MemoryCard = memo(({ memory, view }) => {
+export const MemoryCard = memo((/** @type {{ memory: import("../../../types").MemoryPanel, view: any }} */ { memory, view }) => {
   const about = memory && memory.used && html`<${Num} of=${memory.used} /> of <${Num} of=${memory.limit} /> on the fullest chip.`;
   return html`<${Card} title="Memory" name="memory" data=${memory} about=${about} height=${340}>
     ${() => !memory.parts.length ? html`<p class="empty">${CANNOT}</p>` : html`<${StackBar} parts=${memory.parts} total=${memory.used} limit=${memory.limit} open=${view.held || null} onOpen=${(held) => setView({ held: held || "" })} label="Memory of a chip" />`}
@@ -35,7 +35,7 @@ const stepOf = (said) => said && said.figures && said.figures.find((one) => one.
 const mfuOf = (said) => said && said.figures && said.figures.find((one) => one.label === "MFU")?.number;
 
 /** The plan over sizes of the batch, with the crossovers; the marker is where the batch is now. */
-export const BatchesCard = memo(({ batches, now, said, moving }) => {
+export const BatchesCard = memo((/** @type {{ batches: import("../../../types").LinesPanel, now: any, said: import("../../../types").TrainAnswer, moving: boolean }} */ { batches, now, said, moving }) => {
   const step = stepOf(said);
   const marks = useMemo(() => (now && step && step.value != null ? [{ x: now.tokens, y: step.value, text: step.text, role: said.region && said.region.bound === "communication" ? "limit" : undefined }] : []), [now && now.tokens, step && step.value, said && said.region && said.region.bound]);
   return html`<${Card} title="Batch: where communication stops hiding" name="batches" data=${batches} about=${batches && batches.about} height=${330}>
@@ -53,6 +53,7 @@ function Waiting({ answer, text, drawn = true }) {
 
 /** MFU of the best plan over sizes of the batch, as it is found. */
 export const BestBatchesCard = memo(({ best, now, said, onTake }) => {
+  /** @type {import("../../../types").BestBatchesPanel} */
   const data = best.panels.best_batches;
   const mfu = mfuOf(said);
   const marks = useMemo(() => (now && mfu && said.feasible ? [{ x: now.tokens, y: mfu.value, text: mfu.text }] : []), [now && now.tokens, mfu && mfu.value]);
@@ -69,13 +70,13 @@ export const BestBatchesCard = memo(({ best, now, said, onTake }) => {
 });
 
 /** Chips by axis and what goes over each. */
-export const MeshCard = memo(({ mesh }) => {
+export const MeshCard = memo((/** @type {{ mesh: import("../../../types").MeshPanel }} */ { mesh }) => {
   const about = mesh && mesh.axes.length ? "Chips in frames by mesh axis, the outermost first, with the collectives that run over each: bytes that a chip sends in a step, and how long they take." : "";
   return html`<${Card} title="The mesh" name="mesh" data=${mesh} about=${about} wide height=${300}>${() => html`<${MeshChart} mesh=${mesh} />`}</${Card}>`;
 });
 
 /** One step over time. */
-export const TimelineCard = memo(({ timeline, fields, dropped }) => {
+export const TimelineCard = memo((/** @type {{ timeline: import("../../../types").TimelinePanel, fields: any, dropped: any }} */ { timeline, fields, dropped }) => {
   const [said, say] = useState("");
   const save = async () => {
     say("");
@@ -97,6 +98,7 @@ export const RooflineCard = memo(({ roofline }) => {
 
 /** The best plan on smaller and larger slices, as it is found. */
 export const ScalingCard = memo(({ scaling, onTake }) => {
+  /** @type {import("../../../types").ScalingPanel} */
   const data = scaling.panels.scaling;
   const take = (chips) => { const row = data.rows.find((one) => one.chips === chips); if (row) onTake({ on: row.on }); };
   return html`<${Card} title="Strong scaling" name="scaling" data=${data || (scaling.error || scaling.busy ? {} : null)} about="The same batch on fewer and more chips: the best plan of each slice." height=${380}>

@@ -46,7 +46,7 @@ function Stacks({ stacks, onTake }) {
 }
 
 /** The answer in words. `moving`: it is that of a plan at a size that is being dragged. */
-export const TrainSaid = memo(({ said, given, moving, onTake }) => {
+export const TrainSaid = memo((/** @type {{ said: import("../../../types").TrainAnswer, given: boolean, moving: boolean, onTake: any }} */ { said, given, moving, onTake }) => {
   if (!said) return html`<${Sentence} /><${Figures} /><${Skeleton} height=${null} className="skeleton-helps" />`;
   const at = `${said.batch.sequences.toLocaleString("en-US")} sequences of ${said.batch.seq.toLocaleString("en-US")} tokens a step, ${said.dtype}, ${said.stack}${said.stack_why ? ` (${said.stack_why})` : ""}.`;
   return html`<div class="train-said">

@@ -1,9 +1,8 @@
-"""The files of a fuzzer: good ones of every kind that a command reads, and copies with something wrong."""
+"""Good files of every kind that a flag names, for command lines to name."""
 
 import gzip
 import json
 import os
-import random
 import shutil
 from importlib import resources
 from pathlib import Path
@@ -57,27 +56,6 @@ TEXTS = {
     "load": ("result.json", json.dumps(samples.vllm_result(model_id="gpt2", completed=40), indent=1)),
     "loads": ("results.jsonl", json.dumps(samples.sglang_result(completed=30)) + "\n"),
 }
-_SPOILS = [
-    "nan",
-    "inf",
-    "-1",
-    "0",
-    "1e308",
-    "1e-320",
-    "9" * 23,
-    '"',
-    "[]",
-    "{}",
-    "true",
-    "\x00",
-    "\x1b[31m",
-    "½",
-    "",
-    "-0.0",
-    '""',
-    "1e8",
-    '"0GB/s"',
-]
 
 
 def make_files(folder: Path) -> dict[str, Path]:
@@ -100,27 +78,3 @@ def make_files(folder: Path) -> dict[str, Path]:
     for name in ("zero.toml", "zero.json"):
         os.symlink("/dev/zero", folder / name)
     return found | {"fifo": folder / "fifo", "zero": folder / "zero"}
-
-
-def spoil(content: bytes, dice: random.Random) -> bytes:
-    """A file with one thing wrong with it: a line lost, doubled or cut, a value replaced, bytes flipped."""
-    lines = content.splitlines(keepends=True) or [b""]
-    place, way = dice.randrange(len(lines)), dice.randrange(8)
-    if way == 0:
-        return b"".join(lines[:place] + lines[place + 1 :])
-    if way == 1:
-        return b"".join([*lines[: place + 1], *lines[place:]])
-    if way == 2:
-        return content[: dice.randrange(len(content) + 1)]
-    if way == 3:
-        flipped = bytearray(content or b"0")
-        flipped[dice.randrange(len(flipped))] = dice.randrange(256)
-        return bytes(flipped)
-    signs = [sign for sign in (b"=", b",", b":") if sign in lines[place]]
-    if not signs:
-        return b"".join(lines[::-1])
-    wrong = dice.choice(_SPOILS).encode()
-    sign = dice.choice(signs)
-    parts = lines[place].rstrip(b"\r\n").split(sign)
-    parts[dice.randrange(len(parts))] = wrong
-    return b"".join([*lines[:place], sign.join(parts) + b"\n", *lines[place + 1 :]])

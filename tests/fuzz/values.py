@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 WORDS: dict[str, dict[str, list[str]]] = tomllib.loads(
-    Path(__file__).with_name("fuzz_words.toml").read_text(encoding="utf-8")
+    Path(__file__).with_name("words.toml").read_text(encoding="utf-8")
 )
 """Good values by command and flag; those of `any` for every command."""
 
@@ -157,6 +157,31 @@ HOSTILE = [
     "a\nb",
     "\t",
 ]
+STRANGE_JSON: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1.5,
+    1e308,
+    float("nan"),
+    float("inf"),
+    10**400,
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    [None],
+    ["a", 1],
+    "\x1b[31m",
+    "\x00",
+    "\udcff",
+    "a\nb",
+    "x" * 5000,
+    "\u202e",
+]
+"""What JSON may hold where text or a number is wanted."""
 NOTATION = ("expression", "mesh", "sizes", "axis", "on", "layout", "size")
 _UNITS = ["GB", "GiB", "/s", "s", "ms", "k", "M", "T", "%", "x", "seq", "/h", "e9", ".5", "0" * 12]
 

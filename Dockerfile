@@ -1,0 +1,24 @@
+# Two images: the page with the planner (`--target web`, the default), and the engine that serves a checkpoint.
+#
+#   docker build -t dscale .                     && docker run -p 8642:8642 dscale
+#   docker build -t dscale-engine --target engine . && docker run --gpus all -p 8000:8000 -v MODEL:/model dscale-engine \
+#     /model --host 0.0.0.0
+FROM python:3.12-slim AS planner
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE THIRD_PARTY.md MANIFEST.in ./
+COPY src ./src
+RUN pip install --no-cache-dir '.[web,plot,hub,mcp]' && useradd --create-home dscale
+
+FROM planner AS engine
+RUN pip install --no-cache-dir '.[serve]' 'jax[cuda12]'
+USER dscale
+WORKDIR /home/dscale
+EXPOSE 8000
+ENTRYPOINT ["dscale", "run", "serve"]
+
+FROM planner AS web
+USER dscale
+WORKDIR /home/dscale
+EXPOSE 8642
+ENTRYPOINT ["dscale"]
+CMD ["web", "--host", "0.0.0.0", "--no-browser"]
