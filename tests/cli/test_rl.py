@@ -64,10 +64,19 @@ def test_changes_are_told_with_what_they_gain(report):
 
 def test_a_lower_cap_is_advised_where_it_cuts_few_answers():
     asked = {**SMALL, "mode": "colocated"}
-    few, many = (ds.rl("llama3-8b", **(asked | {"output": "16k", "mean_output": mean})) for mean in (1000, 12000))
-    assert [change.what for change in few.changes] == ["cap answers at 8,192 tokens (0% are longer)"]
-    assert few.changes[0].gain > 0
-    assert many.changes == []
+    few, many = (ds.rl("llama3.1-8b", **(asked | {"output": "16k", "mean_output": mean})) for mean in (1000, 12000))
+    caps = [[change for change in report.changes if "cap" in change.what] for report in (few, many)]
+    assert [change.what for change in caps[0]] == ["cap answers at 8,192 tokens (0% are longer)"]
+    assert caps[0][0].gain > 0
+    assert not caps[1]
+
+
+def test_fp8_rollouts_are_advised_where_the_chip_multiplies_fp8():
+    asked = {**SMALL, "mode": "colocated", "output": "4k", "mean_output": 2000}
+    hopper, ampere = (ds.rl("llama3-8b", **(asked | {"on": on})).changes for on in ("h100:16", "a100:16"))
+    (gain,) = (change.gain for change in hopper if "fp8" in change.what)
+    assert 0 < gain < 1
+    assert not [change for change in ampere if "fp8" in change.what]
 
 
 def test_lengths_come_from_a_file(tmp_path):
@@ -102,12 +111,14 @@ def test_nothing_that_fits_is_an_answer():
         ({"stack": "ray"}, "framework of reinforcement learning"),
         ({"algorithm": "sarsa"}, "algorithm"),
         ({"mode": "sync"}, "mode"),
-        ({"stack": "trl", "mode": "async"}, "does not run --mode async"),
+        ({"stack": "trl", "mode": "async"}, "does not run mode= async"),
         ({"on": "h100"}, "how many chips"),
-        ({"mean_output": 5000}, "at most --output"),
+        ({"mean_output": 5000}, "at most output="),
         ({"updates": 10000}, "more than the"),
         ({"prompts": 10**6}, "at most 65,536"),
         ({"rollout_dtype": "int1"}, "format of rollouts"),
+        ({"rollout_dtype": "fp8", "on": "a100:16"}, "vllm does not generate in fp8 on NVIDIA A100"),
+        ({"output": "32k"}, "has a context of 8,192 tokens"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(words, told):

@@ -19,6 +19,8 @@ from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice, Torus
 from dragonscale.physics.hardware.prices import priced_targets
+from dragonscale.serving.legal import context_refusal, format_refusal
+from dragonscale.serving.plan import ServingPlan
 from dragonscale.simulation.perfetto import save_trace
 from dragonscale.simulation.rl.frameworks import MODES, Framework, framework
 from dragonscale.simulation.rl.lengths import SPREAD, AnswerLengths, measured_lengths
@@ -74,7 +76,15 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     choices = replace(
         _choices(question), pool=_slice(question, question.rollout_on, "--rollout-on", listener) if other else None
     )
-    return RlAsked(question, work, piece, _frameworks(question, piece, listener), choices, _terms(question))
+    frameworks = _frameworks(question, piece, listener)
+    plan = ServingPlan(weights=choices.dtype, compute=choices.dtype)
+    chip = (choices.pool or piece).chip
+    if all(format_refusal(row.engine, chip, model, plan) for row in frameworks):
+        near = "" if choices.dtype == DTYPES[0] else f"; take --rollout-dtype {DTYPES[0]}"
+        raise InputError(f"{frameworks[0].engine} does not generate in {choices.dtype} on {chip.title}{near}.")
+    if why := context_refusal(model, prompt, work.lengths.cap):
+        raise InputError(f"{why}.")
+    return RlAsked(question, work, piece, frameworks, choices, _terms(question))
 
 
 def _slice(question: RlQuestion, chips: object, flag: str, listener: Listener) -> Slice:
@@ -205,6 +215,13 @@ def _changes(found: list[RlStep], best: RlStep) -> list[RlChange]:
         other = next((one for one in found if one.plan.mode == mode and one.fits), None)
         if other is not None and mode != best.plan.mode:
             told.append(RlChange(f"{mode} instead (staleness {other.plan.staleness:g})", *_gain(best, other)))
+    plan = best.plan
+    narrow = replace(plan.rollout, weights="fp8", compute="fp8")
+    if plan.rollout.weights == "bf16" and not format_refusal(
+        plan.framework.engine, plan.pool.chip, best.work.model, narrow
+    ):
+        other = judge_step(best.work, replace(plan, rollout=narrow))
+        told.append(RlChange("rollouts in fp8 (with truncated importance sampling)", *_gain(best, other)))
     return [one for one in told if abs(one.gain) >= GAIN]
 
 

@@ -151,7 +151,8 @@ def plan_row(step: RlStep) -> RlPlanRow:
     plan, (low, high), chip = step.plan, step.band, step.plan.job.slice.chip
     paid: Any = _price(step)
     words = {"stack": plan.framework.name, "engine": plan.engine, "train_stack": plan.job.stack.name}
-    words |= {"train": short_plan(plan.train), "rollout": str(plan.rollout), "transfer": plan.framework.method(plan.mode)}
+    words |= {"train": short_plan(plan.train), "rollout": str(plan.rollout)}
+    words |= {"transfer": plan.framework.method(plan.mode)}
     times = {"step_s": step.seconds, "step_low_s": low, "step_high_s": high, "tokens_per_s_per_chip": step.rate}
     sizes = {"train_chips": plan.job.slice.chips, "rollout_chips": plan.pool.chips, "feasible": step.fits}
     words |= {"rollout_chip": str(plan.pool).partition(":")[0]}

@@ -46,11 +46,12 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
     helps = "; ".join(f"{one.what}: {one.gain:+.0%} tokens/s" for one in report.changes if one.gain > 0)
     slower = "; ".join(f"{one.what}: {one.gain:.0%} tokens/s" for one in report.changes if one.gain <= 0)
     moved = f", {amount(best.offloaded_bytes, 'bytes')} go to the host in between" if best.offloaded_bytes else ""
+    engine = best.engine.partition(",")[0]  # without what differs from its usual settings
     band = f"{amount(best.step_low_s, 's')} to {amount(best.step_high_s, 's')}"
     return facts(
         ("plan", f"{best.mode}, {where}, {best.stack} (staleness {best.staleness:g})", "key"),
         ("trainer", f"{best.train} ({best.train_stack})"),
-        ("engine", f"{best.replicas:,} x {best.rollout} ({best.engine}), weights sent: {best.transfer}"),
+        ("engine", f"{best.replicas:,} x {best.rollout} ({engine}), weights sent: {best.transfer}"),
         (
             "step",
             f"{amount(best.step_s, 's')} expected ({band}), {best.tokens_per_s_per_chip:,.0f} tokens/s/chip",
