@@ -141,7 +141,7 @@ def compared(report: ServeReport, requests: int = 0, known: Comparison | None = 
     rate = parse(question.rate, "count/s", "--rate") if question.rate else 0.0
     under_way = question.clients or math.ceil(rate * report.first().latency_s)
     words += ["--requests", str(max(requests or REQUESTS, ROUNDS * under_way))]
-    run: SimulateReport = asked([*words, "--no-capacity", "--seed", str(SEED)])
+    run: SimulateReport = asked([*words, "--no-max-rate", "--seed", str(SEED)])
     found, holds = answered(run)
     return Comparison(command, planned(report), found, (True, holds))
 

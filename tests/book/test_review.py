@@ -239,7 +239,7 @@ def test_10_inside_a_ring(capsys: Capsys) -> None:
 
 def test_10_one_message(capsys: Capsys) -> None:
     """Book, chapter 2: two ways of 45 GB/s out of a corner of a 4x4 line mesh, six hops of a microsecond."""
-    report = answered(capsys, "collective", "send", "9MB", "--on", "v5e:4x4", "--from", "0,0", "--to", "3,3")
+    report = answered(capsys, "collective", "send", "9MB", "--on", "v5e:4x4", "--from-chip", "0,0", "--to-chip", "3,3")
     assert (report["paths"], report["hops"]) == (2, 6)
     assert report["total_s"] == pytest.approx(9e6 / 90e9 + 6e-6)
 

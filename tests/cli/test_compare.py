@@ -36,7 +36,7 @@ def test_a_model_before_the_plans_is_the_model(report):
     placed = ds.compare("llama3-8b", "fsdp8", "tp8", **job)
     assert placed.model == "llama3-8b"
     assert [side.hbm_bytes for side in placed.sides] == [side.hbm_bytes for side in report.sides[:2]]
-    with pytest.raises(InputError, match="give --model"):
+    with pytest.raises(InputError, match="give model="):
         ds.compare("fsdp8", "tp8", **job)
 
 
@@ -117,7 +117,7 @@ def test_it_fits_the_terminal(report, width):
     [
         ((), JOB, "2 to 12 sides"),
         (("tp8", "best=3s"), JOB, "What was measured was a plan"),
-        (("tp8", "fsdp8"), {**JOB, "prompt": "2048"}, "--seq, --tokens, --stack and --numerics are of training"),
+        (("tp8", "fsdp8"), {**JOB, "prompt": "2048"}, "seq=, tokens=, stack= and numerics= are of training"),
         (("tp8", "nonsense"), JOB, "nonsense"),
         (("tp8", ""), JOB, "empty"),
     ],

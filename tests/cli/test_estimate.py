@@ -88,11 +88,11 @@ def test_json_and_text(capsys):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({}, "neither a model nor --params"),
-        ({"model": "llama3-8b", "params": "8e9"}, "both a model and --params"),
+        ({}, "neither a model nor params="),
+        ({"model": "llama3-8b", "params": "8e9"}, "both a model and params="),
         ({"params": "8e9", "lora": 16}, "name a model"),
-        ({"model": "llama3-8b", "mfu": "400%"}, "--mfu"),
-        ({"model": "llama3-8b", "price": "2/h"}, "--on"),
+        ({"model": "llama3-8b", "mfu": "400%"}, "mfu="),
+        ({"model": "llama3-8b", "price": "2/h"}, "on="),
         ({"params": "8e9", "active": "9e9"}, "no more than all"),
         ({"model": "llama3-8b", "batch": 0}, "at least one"),
     ],

@@ -46,7 +46,7 @@ def test_every_framework_is_read(software):
 
 def test_a_log_stands_beside_its_plan(tmp_path):
     (tmp_path / "verl.log").write_text(VERL)
-    (tmp_path / "run.sh").write_text(PUBLISHED)
+    (tmp_path / "run.sh").write_text(PUBLISHED.replace("batch_size_per_gpu=32", "batch_size_per_gpu=8"))
     found = ds.validate("rl", str(tmp_path / "verl.log"), plan=str(tmp_path / "run.sh"), on="h100")
     rows = {row.name: row for row in found.measures}
     assert list(rows) == ["step", "generation", "logprob", "reference", "update"]

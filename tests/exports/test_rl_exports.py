@@ -125,13 +125,13 @@ def test_a_published_command_is_judged():
     assert (str(found.train), found.trainer) == ("fsdp=8,microbatch=32,remat=block", "hf-fsdp")
     assert found.mode == "colocated"
     answer = ds.rl(plan=PUBLISHED, on="h100", mean_output=300)
-    assert answer.plans[0].train == "fsdp=8,microbatch=32,remat=block"
+    assert answer.plans[0].train == "fsdp8 mb32 z3 block"
     assert (answer.prompts, answer.mean_output) == (1024, 300)
 
 
 def test_a_recommended_way_is_exported_and_judged_alike(tmp_path):
     asked = {"on": "h100:8", "prompts": 32, "samples": 8, "output": 1024, "mean_output": 400}
-    best = ds.rl("qwen2.5-1.5b", to="slime", export=str(tmp_path), mode="colocated", **asked)
+    best = ds.rl("qwen2.5-1.5b", to="slime", out=str(tmp_path), mode="colocated", **asked)
     again = ds.rl(plan=str(tmp_path / "slime.sh"))
     assert list(best.files) == ["slime.sh"]
     assert again.plans[0] == best.plans[0]

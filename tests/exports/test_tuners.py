@@ -217,7 +217,7 @@ def test_a_file_says_which_stack_it_was_planned_with(tmp_path: Path) -> None:
     assert ["HBM, with stack unsloth" in lines[0], "HBM, planned with stack unsloth" in lines[1]] == [True, True]
     assert any("starts without Unsloth's kernels" in note for note in script.notes)
     assert not any("Unsloth" in note for note in factory.notes)
-    with pytest.raises(InputError, match="take --to llamafactory --stack unsloth"):
+    with pytest.raises(InputError, match="Unsloth is called from a script of your own"):
         ds.export(str(path), to="unsloth")
 
 

@@ -73,7 +73,7 @@ def test_gaps_between_tokens_are_kept_short_by_a_smaller_token_budget() -> None:
 def test_the_answer_shows_its_run() -> None:
     report = ds.serve("llama3-8b", on="h100:1", tpot="p99:30ms", ttft="1s")
     text = text_of(report.sheet(), 200)
-    line = text[text.index("\nsimulated") : text.index("\ncost")].replace("\n", " ")
+    line = text[text.index("\nsimulated") : text.index("\nerror")].replace("\n", " ")
     assert "p99" in line.partition("TPOT")[2]
     assert "p95" in line.partition("TPOT")[0]
     assert f"{report.best.batch} clients" in " ".join(line.split())

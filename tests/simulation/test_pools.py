@@ -33,7 +33,7 @@ TIMES = LinearTimes(1.0, prompt_s=0.0)
 SLOW = LinearTimes(4.0)
 KEPT = SimulationOptions(keep=True)
 ASKED = SimulateQuestion(
-    "llama3-8b", on="h100:1", rate="8/s", requests="300", engine="generic", capacity=False, warmup=0
+    "llama3-8b", on="h100:1", rate="8/s", requests="300", engine="generic", max_rate=False, warmup=0
 )
 
 
@@ -205,7 +205,7 @@ def test_a_model_of_its_own_serves_its_class() -> None:
 
 
 def test_adapters_and_images_cost_what_they_are() -> None:
-    plain, tuned, seen = asked(), asked(lora="20x16,slots=4"), asked(images="2x576")
+    plain, tuned, seen = asked(), asked(adapters="20x16,slots=4"), asked(images="2x576")
     assert tuned.adapter_loads > 20
     assert tuned.latency["tpot_s"].mean > 1.05 * plain.latency["tpot_s"].mean
     assert tuned.fleet[0].kv_tokens < plain.fleet[0].kv_tokens
@@ -220,7 +220,7 @@ def test_prompts_alone_are_embeddings() -> None:
 
 
 def test_a_deadline_is_met_by_the_replicas_that_are_told() -> None:
-    words = {"rate": "", "arrivals": "at-once", "deadline": "20s", "capacity": None, "requests": "600"}
+    words = {"rate": "", "arrivals": "at-once", "deadline": "20s", "max_rate": None, "requests": "600"}
     report = asked(**words)
     assert report.meets_slo is False
     assert report.exit_code == 4
@@ -242,9 +242,9 @@ def test_a_deadline_is_met_by_the_replicas_that_are_told() -> None:
         ({"rate": "", "classes": "chat,rate=1/s", "pool": "h200:1,classes=chat"}, "leave one to it"),
         ({"host_cache": "500GB,ssd=4TB"}, "ssd=4TB@7GB/s"),
         ({"host_cache": "remote=4TB@1GB/s,ssd=4TB@7GB/s"}, "comes last"),
-        ({"lora": "100"}, "slots=8"),
-        ({"lora": "0x16"}, "at least 1"),
-        ({"lora": "5000x256,slots=5000"}, "fewer slots"),
+        ({"adapters": "100"}, "slots=8"),
+        ({"adapters": "0x16"}, "at least 1"),
+        ({"adapters": "5000x256,slots=5000"}, "fewer slots"),
         ({"images": "2"}, "encoder"),
         ({"images": "2x576,encoder=0"}, "more than nothing"),
         ({"deadline": "2h"}, "--arrivals at-once"),

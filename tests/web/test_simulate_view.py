@@ -132,7 +132,7 @@ def test_a_dropped_trace_is_replayed() -> None:
     assert panels["record"]["requests"]["finished"] == 60
     assert panels["record"]["traffic"]["trace"] == "mine"
     _, last = asked({"model": "llama3-8b", "on": "h100:1", "trace": "mine"}, ["answer"], dropped={"mine": "a,b\n1,2\n"})
-    assert "The trace mine begins with" in last["error"]["text"]
+    assert "The trace 'mine' begins with" in last["error"]["text"]
 
 
 def test_a_command_line_is_fields() -> None:

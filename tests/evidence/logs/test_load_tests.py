@@ -115,7 +115,7 @@ def test_requests_at_a_rate(tmp_path: Path) -> None:
         (samples.vllm_result(completed=0), {"plan": "tp1", "on": "h100"}, "holds no request that was answered"),
         (samples.sglang_result(), {"plan": "tp1", "on": "h100"}, "names the model"),
         (samples.vllm_result(), {"plan": "tp1"}, "Say where a replica runs"),
-        (samples.vllm_result(), {"plan": "tp1", "on": "h100", "choices": True}, "--choices is for a table"),
+        (samples.vllm_result(), {"plan": "tp1", "on": "h100", "choices": True}, "choices= is for a table"),
     ],
 )
 def test_one_sentence(tmp_path: Path, result: dict[str, Any], given: dict[str, Any], sentence: str) -> None:

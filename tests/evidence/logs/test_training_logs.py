@@ -147,7 +147,7 @@ def test_a_log_that_says_its_plan_needs_none(tmp_path: Path) -> None:
         (samples.maxtext_log(), {}, "does not say how the run was split"),
         ("nothing\nof the kind\n", {"plan": "tp8"}, "is not a log of a trainer"),
         ("", {"plan": "tp8"}, "is not a log of a trainer"),
-        (samples.megatron_log(16000.0), {"plan": "tp8", "search": True}, "--search is for a table"),
+        (samples.megatron_log(16000.0), {"plan": "tp8", "search": True}, "search= is for a table"),
         (
             samples.titan_log(),
             {"plan": "fsdp16", "model": "llama3-8b", "on": "h100:16"},

@@ -55,7 +55,7 @@ GIVEN: dict[str, Any] = {"plan": "tp1", "model": "llama3-8b", "random": True}
         ({"prefill_plan": "pp2", "prefill_replicas": 1}, "pipeline stages"),
         ({"plan": "tp1,weights=fp8"}, "weights in fp8; bf16, fp32, int8"),
         ({"plan": "tp4", "cpu": 2}, "give --cpu 4"),
-        ({"weights": "/nowhere", "random": False}, "no .safetensors file"),
+        ({"load_weights": "/nowhere", "random": False}, "no .safetensors file"),
         ({"tokenizer": "/nowhere"}, "no tokenizer.json"),
         ({"length": "20k"}, "up to 8,192 tokens"),
         ({"router": "nearest"}, "no router 'nearest'"),

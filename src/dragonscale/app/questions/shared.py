@@ -35,6 +35,8 @@ BATCH = Text(value="TOKENS|SEQS")
 """Tokens of a step (4M), or sequences (512seq)."""
 SEQ = Text(value="TOKENS")
 """Tokens of a sequence (8192, 32k)."""
+DEADLINE = Text("", "TIME")
+"""How long the whole may take."""
 TOKENS = Text("", "TOKENS")
 """Tokens of the whole run (15T), or 'chinchilla' for 20 a parameter."""
 MEASURED = Text("", "STEP", flag.PLAN)

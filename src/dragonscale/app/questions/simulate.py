@@ -63,7 +63,7 @@ class SimulateQuestion(Question):
     """Prompts that begin alike: 100x1024,share=0.8,skew=1."""
     images: Text = Text("", "MANYxTOKENS")
     """Images of each request, and the tokens of one: 2x576,encoder=300M."""
-    deadline: Text = Text("", "TIME")
+    deadline: Text = shared.DEADLINE.but()
     """By when the last of requests that come at once shall have ended: 8h."""
     ttft: Text = shared.TTFT
     tpot: Text = shared.TPOT
@@ -99,7 +99,7 @@ class SimulateQuestion(Question):
     host_cache: Text = Text("", "BYTES", PLAN)
     """Where prefixes are kept that fall out of HBM: 500GB of a replica's host memory,
     500GB,ssd=4TB@7GB/s,remote=20TB@25GB/s."""
-    lora: Text = Text("", "MANYxRANK", PLAN)
+    adapters: Text = Text("", "MANYxRANK", PLAN)
     """LoRA adapters that requests have: 100x16,slots=8,skew=1."""
     engine: Text = shared.ENGINE
     max_seqs: Whole = shared.MAX_SEQS

@@ -49,7 +49,7 @@ class TrainQuestion(Question):
     """Time until a job that failed runs again, without loading the checkpoint (10m)."""
     spares: Text = Text("", "HOSTS", flag.RUN)
     """Spare hosts, paid for: 4, or 5% of them. Without it a failed host is replaced at once by someone else's."""
-    deadline: Text = Text("", "TIME", flag.WHERE)
+    deadline: Text = shared.DEADLINE.but(group=flag.WHERE)
     """With a chip alone or 'any': the time a run (with --tokens) or a step may take."""
     plan: Thing = shared.PLAN.but()
     """Judge this plan (tp8 pp4 dp16; fsdp=64,tensor=4,remat=block; a .toml; a Megatron, torchtitan or MaxText

@@ -193,7 +193,7 @@ def _described(asked: SimulateAsked) -> dict[str, Any]:
         return {"trace": question.trace[:], "speed": question.speed}
     names += ["clients"] if question.clients else ["arrivals", *(["rate"] if question.rate else [])]
     names += ["prompt", "output", "lengths"]
-    names += [name for name in ("prefixes", "lora", "images", "deadline") if getattr(question, name)]
+    names += [name for name in ("prefixes", "adapters", "images", "deadline") if getattr(question, name)]
     return {name: getattr(question, name) for name in names}
 
 
@@ -327,7 +327,7 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> records.Analyti
     question = asked.question
     varies = question.trace or question.prefixes or question.autoscale or asked.traffic.classes
     alike = question.lengths in ("fixed", "varied") and not varies
-    alike = alike and len(asked.pools) == 1 and not (question.lora or question.images or question.drafts)
+    alike = alike and len(asked.pools) == 1 and not (question.adapters or question.images or question.drafts)
     if not alike or not result.outcome.finished:
         return None
     deployment = asked.deployment

@@ -201,9 +201,9 @@ def read_adapters(text: str) -> AskedAdapters | None:
     if not text:
         return None
     kinds = {"slots": lambda value: parse_count(value, "slots"), "skew": float, "share": float}
-    (many, rank), values = read_parts("--lora", text, r"(\d{1,6})x(\d{1,4})", "100x16,slots=8,skew=1", kinds)
+    (many, rank), values = read_parts("--adapters", text, r"(\d{1,6})x(\d{1,4})", "100x16,slots=8,skew=1", kinds)
     if min(many, rank, values.get("slots", 1)) < 1:
-        raise InputError(f"--lora is {shorten(text)}; adapters, their rank and slots are at least 1.")
+        raise InputError(f"--adapters is {shorten(text)}; adapters, their rank and slots are at least 1.")
     return AskedAdapters(many, rank, **values)
 
 

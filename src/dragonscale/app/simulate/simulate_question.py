@@ -1,5 +1,5 @@
 """The flags of `dscale simulate` understood: a fleet, its traffic, and how the run is measured; what a plan file says
-under them, and what they may say, each by itself and beside the others."""
+under them."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,14 +8,15 @@ from typing import Any
 from dragonscale import simulation as sim
 from dragonscale.app.asked_chips import asked_chips, profile_notes
 from dragonscale.app.foreign import foreign_plan, script_plan, serving_file_of
-from dragonscale.app.questions.flag import check_limits, fields_of, written
+from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve.formats import planned_formats
 from dragonscale.app.simulate.classes import OF_CLASSES, has_classes
 from dragonscale.app.simulate.fleet import AskedTraffic, read_autoscale, read_failures, read_pool, read_traffic
 from dragonscale.app.simulate.pools import placed, read_adapters, read_images, read_pools, with_tiers
-from dragonscale.errors import Infeasible, InputError, shorten, unknown
+from dragonscale.app.simulate.simulate_flags import PERCENTILE, check_flags
+from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware import Chip, Slice, parse_slice
@@ -115,7 +116,7 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     deployment = _deployment(name, question, saved)
     _check_chips(deployment, str(deployment.piece))
     context = None if question.force else deployment.model.context or None
-    images, adapters = read_images(question.images), read_adapters(question.lora)
+    images, adapters = read_images(question.images), read_adapters(question.adapters)
     brought = sim.Brought(adapters.drawn if adapters is not None else None, images.many)
     traffic = read_traffic(question, context, brought, images.many * images.tokens)
     prefill = _prefill(question, deployment, saved.engine)
@@ -180,7 +181,7 @@ def _others(
 def _equipped(question: SimulateQuestion, pool: sim.Pool, deployment: Deployment) -> sim.Pool:
     """A pool with what its replicas have beside a plan."""
     pool = read_images(question.images).on(with_tiers(pool, question.host_cache, deployment), deployment)
-    adapters = read_adapters(question.lora)
+    adapters = read_adapters(question.adapters)
     return pool if adapters is None else adapters.on(pool, deployment)
 
 
@@ -370,11 +371,12 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     replicas = question.replicas if question.replicas is not None else saved.replicas or 1
     most = -(-saved.batch // saved.plan.data) if saved.batch else launch.max_seqs
     prompt = question.prompt or str(traffic.prompt or PROMPT)
+    output = question.output or str(traffic.output or OUTPUT)
     coming = question.rate or question.clients is not None or question.trace or question.arrivals == "at-once"
     words: dict[str, Any] = {
         "replicas": replicas,
         "prompt": prompt,
-        "output": _output(question.output or str(traffic.output or OUTPUT)),
+        "output": "1" if output.strip() == "0" else output,  # without one a request ends with its prompt, as with one
         **{latency: getattr(question, latency) or getattr(saved.targets, latency) for latency in LATENCIES},
         "max_seqs": most if question.max_seqs is None else question.max_seqs,
         "token_budget": launch.token_budget if question.token_budget is None else question.token_budget,
@@ -395,73 +397,3 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     if has_classes(question):  # which say what comes, and what it must get
         words = {name: value for name, value in words.items() if name not in (*OF_CLASSES, "clients", "ramp")}
     return replace(question, **words)
-
-
-def _output(text: str) -> str:
-    """A request that only prefills ends with its prompt, as one of a single token does."""
-    return "1" if text.strip() == "0" else text
-
-
-# What the flags of `dscale simulate` may say, each by itself and beside the others.
-#
-# A flag that would be ignored is refused: whoever wrote `--swing 0.8` thinks that the rate swings.
-
-
-ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
-PERCENTILES, PERCENTILE = (50, 90, 95, 99), 95
-"""Those that targets may be for, and the one at which latencies without a target are told."""
-_WHAT_FOR = {
-    "burst": ("arrivals", "gamma"),
-    "swing": ("arrivals", "diurnal"),
-    "period": ("arrivals", "diurnal"),
-    "cv": ("lengths", "lognormal"),
-}
-_USUAL = {field.name: field.default for field in fields_of(SimulateQuestion)}
-
-
-def check_flags(question: SimulateQuestion, prefill: bool = False) -> None:
-    """Refuse what cannot be, and what would be ignored; `prefill` says that a plan file has a prefill pool."""
-    if question.arrivals not in ARRIVALS:
-        raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
-    if question.percentile is not None and question.percentile not in PERCENTILES:
-        known = ", ".join(map(str, PERCENTILES))
-        raise InputError(f"--percentile is {question.percentile}; targets are for one of {known}.")
-    check_limits(question)
-    period = parse(question.period, "s", "--period")
-    if not 1 <= period <= 1e9:
-        raise InputError(f"--period is {shorten(question.period)}; a rate swings over a second or longer, such as 24h.")
-    _check_unused(question, prefill)
-
-
-def _check_unused(question: SimulateQuestion, prefill: bool) -> None:
-    given = {name for name, usual in _USUAL.items() if getattr(question, name) != usual}
-    for name, (flag, word) in _WHAT_FOR.items():
-        if name in given and getattr(question, flag) != word:
-            raise InputError(f"{_flag(name)} is for {_flag(flag)} {word}; leave it out, or add that.")
-    if "speed" in given and not question.trace:
-        raise InputError("--speed is how fast a --trace is replayed; leave it out, or give a trace.")
-    if "prefill_replicas" in given and not question.prefill_on and not prefill:
-        raise InputError("--prefill-replicas needs --prefill-on, the slice of one prefill replica.")
-    if "arrivals" in given and question.clients is not None:
-        raise InputError("--clients send their next request when they have their output; leave --arrivals out.")
-    if question.arrivals == "at-once" and question.rate:
-        raise InputError("--arrivals at-once has all requests come at the start; leave --rate out.")
-    told = [name for name in ("prompt", "output", "lengths", "prefixes", "arrivals") if name in given]
-    if question.trace and told:
-        raise InputError(f"A trace says what its requests are like; leave {_flag(told[0])} out.")
-    told = [name for name in ("clients", "trace", "arrivals", *OF_CLASSES) if name in given]
-    told = [name for name in told if not question.use_case or name not in OF_CLASSES]
-    if has_classes(question) and told:
-        raise InputError(f"Classes of traffic each say what comes and what it must get; leave {_flag(told[0])} out.")
-    if "prefill_autoscale" in given and not question.prefill_on and not prefill:
-        raise InputError("--prefill-autoscale needs --prefill-on, the slice of one prefill replica.")
-    if question.deadline and question.arrivals != "at-once":
-        raise InputError("--deadline is for requests that come at once; add --arrivals at-once, or give --e2e p99:8h.")
-    if question.images and question.trace:
-        raise InputError("A trace has no images in it; leave --images out.")
-    if question.users is not None and not question.use_case:
-        raise InputError("--users are those of a use case; add --use-case chat.")
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -178,7 +178,7 @@ def python_text(command: str, given: Mapping[str, Any]) -> str:
 
 def _literal(field: Field[Any, Any], value: Any) -> str:
     """A value in Python; a text of digits is a number where the function takes one."""
-    if isinstance(value, str) and isinstance(field, Text) and value.isascii() and value.isdigit():
+    if isinstance(value, str) and isinstance(field, Text) and not field.base and value.isascii() and value.isdigit():
         return value if str(int(value)) == value else repr(value)
     if isinstance(value, str):
         # JSON's quotes are what most people type; what it escapes otherwise than Python is left to repr
