@@ -1,9 +1,11 @@
 """What the fuzzer has found, each as the smallest input that broke something."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tests.evidence.logs.samples import sglang_result
 from tests.fuzz.command_lines import Fuzzer
 from tests.fuzz.formats import FORMATS, FileFuzzer
 from tests.fuzz.judging import Judge
@@ -25,6 +27,8 @@ FILES = {
     ),
     "a key that is no text": ("learn.json", b'{"version": 1, "problems": {"\xdd": {"right": 2}}}'),
     "an answer that is no text": ("answers.jsonl", b'{"key": "\xdd"}\n'),
+    "checksums that are a text": ("checksums.json", b'"abc"'),
+    "lengths drawn from below none": ("sglang.jsonl", json.dumps(sglang_result(random_range_ratio=-1)).encode()),
     "steps without keys": ("steps.jsonl", b'{"s": 0.5}\n'),
 }
 

@@ -131,8 +131,10 @@ def median_error(logs: Any) -> float:
     >>> import math
     >>> round(median_error([math.log(1.1), math.log(0.9), 0.0]), 3)
     0.1
+    >>> median_error([1000.0]) > 1e300
+    True
     """
-    return float(numpy.median(numpy.abs(numpy.expm1(logs))))
+    return float(numpy.median(numpy.abs(numpy.expm1(numpy.minimum(logs, 700.0)))))
 
 
 def fold(text: Any, folds: int) -> int:

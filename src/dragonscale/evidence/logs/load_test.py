@@ -174,8 +174,8 @@ class BenchServing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """How much lengths vary: as they were, or as SGLang draws them."""
         spreads = [variation(table.get(name)) for name in ("input_lens", "output_lens")]
         least = number(table.get("random_range_ratio"))
-        drawn = not self.named and str(table.get("dataset_name", "")).startswith("random") and least is not None
-        even = (1 - least) / (math.sqrt(3) * (1 + least)) if drawn and least is not None else None
+        drawn = not self.named and str(table.get("dataset_name", "")).startswith("random")
+        even = (1 - least) / (math.sqrt(3) * (1 + least)) if drawn and least is not None and 0 <= least <= 1 else None
         return max((spread for spread in spreads if spread is not None), default=even)
 
 

@@ -52,7 +52,7 @@ def damaged(folder: Path) -> str:
     """The first file of a folder that is not what was written; empty if all are, or none was kept."""
     try:
         sums = json.loads((folder / SUMS).read_text(encoding="utf-8"))
-        names = [str(name) for name in sums]
+        names = [*dict[str, str](sums)]
     except FileNotFoundError:
         return ""
     except (OSError, ValueError, TypeError):
