@@ -25,7 +25,7 @@ from scipy.optimize import least_squares
 from dragonscale.evidence.collectives import LARGE, CollectiveCase, collective_cases, predict
 from dragonscale.physics.collectives import profile_file
 from dragonscale.physics.collectives.group import Switches
-from dragonscale.physics.collectives.profile import Path, Profile, Tier, expected_time
+from dragonscale.physics.collectives.profile import NetworkProfile, NetworkTier, Path, expected_time
 from dragonscale.physics.units import render
 
 PROFILES = FilePath(profile_file.__file__).parent / "profiles"
@@ -46,12 +46,12 @@ OWN = {
     "direct": {"launch": 3e-5, "fraction": 0.8},
 }
 """Where the search for an implementation's own constants begins: there is no generic profile of those."""
-Tiers = dict[str, Tier]
+Tiers = dict[str, NetworkTier]
 Knob = tuple[str, str, str, str]
 """Tier, implementation ("" for the usual), algorithm, constant."""
 
 
-def with_tiers(profile: Profile, tiers: Tiers) -> Profile:
+def with_tiers(profile: NetworkProfile, tiers: Tiers) -> NetworkProfile:
     names = ("domain", "fabric", "rail", "torus", "wide")
     return replace(profile, **{name: tiers.get(getattr(profile, name).name, getattr(profile, name)) for name in names})
 
@@ -246,7 +246,9 @@ def text_of(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def write(name: str, tier: Tier, file: profile_file.TierFile, cases: Sequence[CollectiveCase], tiers: Tiers) -> None:
+def write(
+    name: str, tier: NetworkTier, file: profile_file.TierFile, cases: Sequence[CollectiveCase], tiers: Tiers
+) -> None:
     """Put the fitted constants and their errors into the file, leaving all else."""
     path = PROFILES / f"{name}.toml"
     source = tomllib.loads(path.read_text(encoding="utf-8"))

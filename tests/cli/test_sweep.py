@@ -16,7 +16,7 @@ import pytest
 from dragonscale.app.sweep import ask_sweep as sweep_module
 from dragonscale.app.sweep import workers as sweep_pool
 from dragonscale.app.sweep.ask_sweep import read_grid, sweep
-from dragonscale.app.sweep.sweep_records import Answer, Entry, open_answers, read_answers
+from dragonscale.app.sweep.sweep_records import Entry, SweepAnswer, open_answers, read_answers
 from dragonscale.app.sweep.sweep_sheet import BEGIN, END, flat_rows, save_table
 from dragonscale.app.sweep.workers import answer_entry
 from dragonscale.evidence.verify.records import VerifyReport
@@ -181,7 +181,7 @@ def test_a_file_of_something_else_is_left_alone(grid: Path, tmp_path: Path, caps
 
 def test_the_later_line_counts(tmp_path: Path) -> None:
     out = str(tmp_path / "r.jsonl")
-    first, later = Answer("a", "train", {}, 1.0, failed="no"), Answer("a", "train", {}, 2.0, answer={})
+    first, later = SweepAnswer("a", "train", {}, 1.0, failed="no"), SweepAnswer("a", "train", {}, 2.0, answer={})
     for answer in (first, later):
         with open_answers(out) as file:
             file.append(answer)
@@ -191,7 +191,7 @@ def test_the_later_line_counts(tmp_path: Path) -> None:
 def test_a_file_belongs_to_one_sweep(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "r.jsonl"
     with open_answers(str(out)) as file:
-        file.append(Answer("a", "train", {}, 1.0, answer={}))
+        file.append(SweepAnswer("a", "train", {}, 1.0, answer={}))
         assert main(["sweep", str(grid), "--out", str(out)]) == 2
     assert "Another sweep is writing to" in capsys.readouterr().err
     assert list(read_answers(str(out))) == ["a"]
@@ -200,9 +200,9 @@ def test_a_file_belongs_to_one_sweep(grid: Path, tmp_path: Path, capsys: pytest.
 def answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers without processes."""
 
-    def answers(entries: list[Entry], *_: object) -> Generator[Answer]:
+    def answers(entries: list[Entry], *_: object) -> Generator[SweepAnswer]:
         for entry in entries:
-            yield Answer(entry.key, entry.command, entry.asks, 0.0, failed="not asked")
+            yield SweepAnswer(entry.key, entry.command, entry.asks, 0.0, failed="not asked")
 
     monkeypatch.setattr(sweep_module, "pooled", answers)
 

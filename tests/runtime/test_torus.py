@@ -10,7 +10,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 from jax.sharding import Mesh, PartitionSpec  # noqa: E402
 
-from dragonscale.physics.sharding.torus_rows import Phase, scatter_phases  # noqa: E402
+from dragonscale.physics.sharding.torus_rows import ScatterPhase, scatter_phases  # noqa: E402
 from dragonscale.runtime.place import Place, mesh_of, torus_of  # noqa: E402
 from dragonscale.training.plan import Plan  # noqa: E402
 
@@ -41,7 +41,7 @@ def test_phases_scatter_what_one_scatter_does(dim: int, eight: list[Any]) -> Non
 
 def test_only_sums_over_all_chips_go_in_phases() -> None:
     place = Place(SIZES, torus=TORUS)
-    assert place._phases(("fsdp",)) == (Phase(("fsdp",), 4),)
+    assert place._phases(("fsdp",)) == (ScatterPhase(("fsdp",), 4),)
     assert place._phases(("data", "fsdp")) == scatter_phases(TORUS, ("data", "fsdp"))
 
 

@@ -22,7 +22,7 @@ from dragonscale.evidence.rows import Form, Row, Skip, attempt, count, number, r
 from dragonscale.evidence.score import Scored, ScoreReport, report_of
 from dragonscale.physics.collectives.cost import Options, wire_bytes
 from dragonscale.physics.collectives.group import Group, Ring, Rings, Switches, Wide
-from dragonscale.physics.collectives.profile import Profile, expected_time
+from dragonscale.physics.collectives.profile import NetworkProfile, expected_time
 from dragonscale.physics.collectives.profile_file import implementations, profile_for
 from dragonscale.physics.hardware import Chip, Torus, load_chip
 from dragonscale.physics.hardware.slices import wraparound
@@ -65,7 +65,7 @@ class CollectiveCase:
     row: CollectiveRow
     network: str
     parts: tuple[tuple[float, Group], ...]
-    profile: Profile
+    profile: NetworkProfile
     options: Options
 
 

@@ -30,7 +30,7 @@ from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding import mesh as planned
 from dragonscale.physics.sharding.reshard import reshard
 from dragonscale.physics.sharding.reshard_step import Layout, Step, layout_of
-from dragonscale.physics.sharding.torus_rows import Phase, Torus, scatter_phases, torus_rows
+from dragonscale.physics.sharding.torus_rows import ScatterPhase, Torus, scatter_phases, torus_rows
 from dragonscale.plan.rules import SERVING, Axes, Rules, serving_rules, training_rules
 from dragonscale.serving.plan import ServingPlan, mesh_axes
 from dragonscale.training.plan import AXES, Plan
@@ -63,7 +63,7 @@ def _gather_major(dim: int, axes: Axes, value: jax.Array) -> jax.Array:
     return whole.reshape(*shape[:dim], -1, *shape[dim + 1 :])
 
 
-def _scatter_major(dim: int, phases: tuple[Phase, ...], value: jax.Array) -> jax.Array:
+def _scatter_major(dim: int, phases: tuple[ScatterPhase, ...], value: jax.Array) -> jax.Array:
     """Sums scattered along a dim, one phase after the other; along a major dim, or in several phases, written over a
     dim of its own with an entry for each chip: of a plain one XLA's TPU compiler (libtpu 0.0.42) makes an AllReduce and
     a slice, which sends twice as much."""
@@ -79,7 +79,9 @@ def _scatter_major(dim: int, phases: tuple[Phase, ...], value: jax.Array) -> jax
     return value
 
 
-def _gather_scattering(gather: Gather, dim: int, axes: Axes, phases: tuple[Phase, ...], value: jax.Array) -> jax.Array:
+def _gather_scattering(
+    gather: Gather, dim: int, axes: Axes, phases: tuple[ScatterPhase, ...], value: jax.Array
+) -> jax.Array:
     """A gather whose gradient is scattered along that dim itself. Of what has more than two dims XLA's TPU compiler
     (libtpu 0.0.42) would add up the gradient whole if it were turned round as the gather is; of matrices it is the
     other way about."""
@@ -240,12 +242,12 @@ class Place:
     def _scatter(self, value: jax.Array, dim: int, axes: Axes) -> jax.Array:
         return _scatter_major(dim, self._phases(axes), value)
 
-    def _phases(self, axes: Axes) -> tuple[Phase, ...]:
+    def _phases(self, axes: Axes) -> tuple[ScatterPhase, ...]:
         """How sums are scattered over some axes: at once, or where they take in a whole torus one phase after the
         other."""
         whole = self.ways(axes) == math.prod(self.sizes.values())
         found = scatter_phases(self.torus, self._there(axes)) if whole else ()
-        return found or (Phase(axes, self.ways(axes)),)
+        return found or (ScatterPhase(axes, self.ways(axes)),)
 
     def part(self, value: jax.Array, dim: int, axes: Axes) -> jax.Array:
         """This chip's block of a dim that every chip along `axes` has whole."""

@@ -11,7 +11,7 @@ from dragonscale.models import load_model
 from dragonscale.models.latent import absorbed
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.collectives.profile import Profile
+from dragonscale.physics.collectives.profile import NetworkProfile
 from dragonscale.physics.collectives.profile_file import profile_for
 from dragonscale.physics.hardware import Chip, Slice, parse_slice
 from dragonscale.physics.kernels import KernelProfile, kernel_profile_for
@@ -106,12 +106,12 @@ class Deployment:
         return heated(kernel_profile_for(self.chip, library=own.library), own.throttle)
 
     @cached_property
-    def network(self) -> Profile:
+    def network(self) -> NetworkProfile:
         """The networks' efficiency profile, with the engine's collectives."""
         return profile_for(self.chip, self.transport, self.engine.collectives.library)
 
     @cached_property
-    def exchange_network(self) -> Profile:
+    def exchange_network(self) -> NetworkProfile:
         """The same for tokens on their way to experts."""
         library = "deepep" if self.engine.experts.exchange == "all_to_all" else "nccl"
         return profile_for(self.chip, self.transport, library)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.models.program import Program, Section
-from dragonscale.physics.collectives.profile import Profile
+from dragonscale.physics.collectives.profile import NetworkProfile
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import Number, maximum
 from dragonscale.physics.sharding.mesh import Mesh
@@ -54,7 +54,7 @@ class Setting:
     plan: Plan
     stack: Stack
     timer: Timer | None
-    network: Profile | None
+    network: NetworkProfile | None
     folded: bool = True
     undivided: dict[str, Undivided] = field(default_factory=dict)
     detail: bool = True

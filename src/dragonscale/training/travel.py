@@ -2,7 +2,7 @@
 
 from dragonscale.physics.collectives import Options, collective_time
 from dragonscale.physics.collectives.group import Group, Switches
-from dragonscale.physics.collectives.profile import Profile, expected_time, shared_profile
+from dragonscale.physics.collectives.profile import NetworkProfile, expected_time, shared_profile
 from dragonscale.physics.numbers import Number, maximum, where
 from dragonscale.physics.sharding.placement import Wires
 
@@ -14,7 +14,9 @@ def bound_time(kind: str, volume: Number, axes: tuple[str, ...], wires: Wires) -
     return collective_time(kind, volume, wires.group(axes), EXACT).lower
 
 
-def travel_time(kind: str, volume: Number, axes: tuple[str, ...], wires: Wires, network: Profile | None) -> Number:
+def travel_time(
+    kind: str, volume: Number, axes: tuple[str, ...], wires: Wires, network: NetworkProfile | None
+) -> Number:
     """Seconds to expect; without an efficiency profile of the wires, nothing is expected of them."""
     if network is None:
         return 0.0

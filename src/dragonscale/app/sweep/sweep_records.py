@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, frozen=True):
         return f"{self.command}-{hashlib.sha256(msgspec.json.encode(self, order='sorted')).hexdigest()[:20]}"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SweepAnswer(msgspec.Struct, frozen=True):
     """A line of the results: the entry, the record that its command prints as JSON, or why there is none."""
 
     key: str
@@ -96,9 +96,9 @@ class AnswerFile:
 
     path: str
     descriptor: int
-    known: dict[str, Answer]
+    known: dict[str, SweepAnswer]
 
-    def append(self, answer: Answer) -> None:
+    def append(self, answer: SweepAnswer) -> None:
         """Write one answer, at once. On a full disk what is there stays, and the sweep ends."""
         line = msgspec.json.encode(answer) + b"\n"
         try:
@@ -133,19 +133,19 @@ def open_answers(path: str) -> Iterator[AnswerFile]:
         os.close(descriptor)
 
 
-def read_answers(path: str) -> dict[str, Answer]:
+def read_answers(path: str) -> dict[str, SweepAnswer]:
     """The answers of a file by their keys; half a line at its end is no answer."""
     try:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
         raise InputError(f"The results {shorten(path)} cannot be read: {error.strerror}.") from None
-    found: dict[str, Answer] = {}
+    found: dict[str, SweepAnswer] = {}
     for number, line in enumerate(data.splitlines(keepends=True), 1):
         if not line.endswith(b"\n"):
             break  # the rest of a line that was never finished
         try:
-            answer = msgspec.json.decode(line, type=Answer)
+            answer = msgspec.json.decode(line, type=SweepAnswer)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             wrong = f"Line {number} of {shorten(path)} is no result of a sweep"
             raise InputError(f"{wrong}; give --out another file.") from None

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.app.sweep.sweep_records import COMMANDS, Answer, Entry, SweepReport
+from dragonscale.app.sweep.sweep_records import COMMANDS, Entry, SweepAnswer, SweepReport
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.verify.records import SweepScore, VerifyReport, VerifyRow, flat, score
 from dragonscale.files import write_file
@@ -26,12 +26,12 @@ ANSWERED: dict[str, Sequence[str]] = {**COLUMNS["answered"], "verify": VerifyRow
 """The columns that each command's answers have, beside what was asked."""
 
 
-def flat_rows(entries: Sequence[Entry], answers: dict[str, Answer]) -> list[dict[str, Any]]:
+def flat_rows(entries: Sequence[Entry], answers: dict[str, SweepAnswer]) -> list[dict[str, Any]]:
     """One flat row for each entry that has an answer, in the grid's order."""
     return [_flat(answers[entry.key]) for entry in entries if entry.key in answers]
 
 
-def _flat(answer: Answer) -> dict[str, Any]:
+def _flat(answer: SweepAnswer) -> dict[str, Any]:
     asks = {("slice" if name == "on" else name): value for name, value in answer.asks.items() if value not in ("", [])}
     row: dict[str, Any] = {"command": answer.command, **asks}
     record = answer.answer
@@ -53,7 +53,7 @@ def _flat(answer: Answer) -> dict[str, Any]:
     return {**row, "answer_s": answer.seconds, "failed": answer.failed}
 
 
-def verify_score(answers: Iterable[Answer]) -> SweepScore | None:
+def verify_score(answers: Iterable[SweepAnswer]) -> SweepScore | None:
     """The errors over all verifications, or None where there are none."""
     records = [one.answer for one in answers if one.command == "verify" and one.answer is not None]
     rows: list[VerifyRow] = [flat(msgspec.convert(record, VerifyReport)) for record in records]

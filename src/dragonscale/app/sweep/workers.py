@@ -27,7 +27,7 @@ from dragonscale.app.serve import answer as serve
 from dragonscale.app.serve.serve_question import read_question as read_serving
 from dragonscale.app.simulate.ask_simulate import run_simulation
 from dragonscale.app.simulate.simulate_question import read_question as read_simulating
-from dragonscale.app.sweep.sweep_records import Answer, Entry
+from dragonscale.app.sweep.sweep_records import Entry, SweepAnswer
 from dragonscale.app.train import ask_train as train
 from dragonscale.app.verify.verify_question import read_question as read_verifying
 from dragonscale.errors import InputError
@@ -41,7 +41,7 @@ class Task(msgspec.Struct, frozen=True):
     cached: bool = True
 
 
-def answer_entry(entry: Entry, cached: bool = True) -> Answer:
+def answer_entry(entry: Entry, cached: bool = True) -> SweepAnswer:
     """What the entry's command would print as JSON, or why it cannot."""
     start, failed, found = time.monotonic(), "", None
     try:
@@ -52,7 +52,7 @@ def answer_entry(entry: Entry, cached: bool = True) -> Answer:
     except Exception as error:  # one bad entry must not end a sweep of hundreds
         failed = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
     answer = None if failed else msgspec.to_builtins(found)
-    return Answer(entry.key, entry.command, entry.asks, time.monotonic() - start, failed, answer)
+    return SweepAnswer(entry.key, entry.command, entry.asks, time.monotonic() - start, failed, answer)
 
 
 def _verify(asks: dict[str, Any], cached: bool) -> Any:
@@ -146,14 +146,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def pooled(entries: Sequence[Entry], jobs: int, cached: bool = True) -> Generator[Answer]:
+def pooled(entries: Sequence[Entry], jobs: int, cached: bool = True) -> Generator[SweepAnswer]:
     """Answers in the order in which they are found."""
     workers = [_Worker() for _ in range(min(jobs, len(entries)))]
     idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
     for worker in workers:
         idle.put(worker)
 
-    def ask(entry: Entry) -> Answer:
+    def ask(entry: Entry) -> SweepAnswer:
         worker = idle.get()
         try:
             return worker.ask(Task(entry, cached))
@@ -179,7 +179,7 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
-    def ask(self, task: Task) -> Answer:
+    def ask(self, task: Task) -> SweepAnswer:
         """The answer, or a row that says that the process ended over it."""
         if self._stopped:
             return _lost(task, "the sweep was stopped")
@@ -195,7 +195,7 @@ class _Worker:
             process.stdin.flush()
         line = process.stdout.readline()
         if line.endswith(b"\n"):
-            return msgspec.json.decode(line, type=Answer)
+            return msgspec.json.decode(line, type=SweepAnswer)
         code = process.wait()
         self.close()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -224,14 +224,14 @@ def _started() -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
 
 
-def _lost(task: Task, reason: str) -> Answer:
-    return Answer(task.entry.key, task.entry.command, task.entry.asks, 0.0, failed=reason)
+def _lost(task: Task, reason: str) -> SweepAnswer:
+    return SweepAnswer(task.entry.key, task.entry.command, task.entry.asks, 0.0, failed=reason)
 
 
 # Entries answered on a Ray cluster, on whose machines this package is installed too.
 
 
-def on_ray(entries: Sequence[Entry], address: str, cached: bool = True) -> Generator[Answer]:
+def on_ray(entries: Sequence[Entry], address: str, cached: bool = True) -> Generator[SweepAnswer]:
     """Answers in the order in which they are found; `address` is the cluster's (`auto`, `local`,
     `ray://host:10001`)."""
     try:
@@ -254,12 +254,12 @@ def on_ray(entries: Sequence[Entry], address: str, cached: bool = True) -> Gener
         ray.shutdown()
 
 
-def _collected(ray: Any, reference: Any, entry: Entry) -> Answer:
+def _collected(ray: Any, reference: Any, entry: Entry) -> SweepAnswer:
     try:
-        return msgspec.json.decode(ray.get(reference), type=Answer)
+        return msgspec.json.decode(ray.get(reference), type=SweepAnswer)
     except Exception as error:
         reason = f"Ray lost it: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        return Answer(entry.key, entry.command, entry.asks, 0.0, failed=reason)
+        return SweepAnswer(entry.key, entry.command, entry.asks, 0.0, failed=reason)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Tier:
+class NetworkTier:
     """How one network performs: its algorithms by name. `egress` caps what the library gets out of one node, bytes/s;
     `halves` says whether an AllReduce over just two nodes sends every byte once, by a tree that its channels keep up
     with."""
@@ -77,18 +77,18 @@ class Tier:
 
 
 @dataclass(frozen=True)
-class Profile:
+class NetworkProfile:
     """The tiers of one system: inside the node, between nodes (`rail` when only one chip of each node takes part),
     along a torus, and across the data centre; and whose kernels run (`nccl`, or an implementation some tier knows)."""
 
-    domain: Tier
-    fabric: Tier
-    rail: Tier
-    torus: Tier
-    wide: Tier
+    domain: NetworkTier
+    fabric: NetworkTier
+    rail: NetworkTier
+    torus: NetworkTier
+    wide: NetworkTier
     implementation: str = "nccl"
 
-    def path(self, tier: Tier, name: str) -> Path:
+    def path(self, tier: NetworkTier, name: str) -> Path:
         """An algorithm of a tier, as this profile's implementation does it where it has its own."""
         return tier.implementations.get(self.implementation, {}).get(name) or tier.paths[name]
 
@@ -97,7 +97,7 @@ class Profile:
         return self.domain.implementations.get(self.implementation, {}).get(name)
 
 
-def expected_time(kind: str, volume: Number, group: Group, profile: Profile, options: Options = BOOK) -> Number:
+def expected_time(kind: str, volume: Number, group: Group, profile: NetworkProfile, options: Options = BOOK) -> Number:
     """Seconds that one collective is expected to take.
 
     `volume`, `kind` and `options` mean what they mean for `collective_time`; the result is never below the bandwidth
@@ -115,7 +115,7 @@ def expected_time(kind: str, volume: Number, group: Group, profile: Profile, opt
     return seconds if is_symbolic(group.size) else where(group.size <= 1, 0.0, seconds)
 
 
-def shared_profile(profile: Profile, group: Group) -> Profile:
+def shared_profile(profile: NetworkProfile, group: Group) -> NetworkProfile:
     """A library leaves a large node through few of its cards for one group; groups side by side each use their own."""
     egress = profile.fabric.egress
     if egress is None or not isinstance(group, Switches):
@@ -124,7 +124,7 @@ def shared_profile(profile: Profile, group: Group) -> Profile:
     return replace(profile, fabric=replace(profile.fabric, egress=egress * side_by_side))
 
 
-def _as_bound(kind: str, volume: Number, group: Rings | Wide, profile: Profile, options: Options) -> Number:
+def _as_bound(kind: str, volume: Number, group: Rings | Wide, profile: NetworkProfile, options: Options) -> Number:
     """Tori and data-centre networks: the bound's algorithm and hops, at the bandwidth that is reached."""
     bound = collective_time(kind, volume, group, replace(options, exact=True))
     tier = profile.torus if isinstance(group, Rings) else profile.wide
@@ -141,9 +141,9 @@ class _Layout:
     size: Number
     nodes: Number
     local: Number
-    domain: Tier
-    fabric: Tier
-    rail: Tier
+    domain: NetworkTier
+    fabric: NetworkTier
+    rail: NetworkTier
 
     @property
     def across(self) -> Number:
@@ -195,7 +195,7 @@ def _spanned(fan: Number) -> Number:
     return where(fan > 1, 1, 0) if is_symbolic(fan) else present(fan)
 
 
-def _under_switches(kind: str, volume: Number, group: Switches, profile: Profile, options: Options) -> Number:
+def _under_switches(kind: str, volume: Number, group: Switches, profile: NetworkProfile, options: Options) -> Number:
     spans = group.spans
     nodes = spans[1].children if len(spans) > 1 else 1
     layout = _Layout(spans, group.size, nodes, group.size / nodes, profile.domain, profile.fabric, profile.rail)
@@ -224,7 +224,7 @@ def _far(kind: str, group: Switches) -> Number:
     return sum(passes * span.level.latency * log2(span.fan) for span in group.spans[_MEASURED:])
 
 
-def _ring(kind: str, volume: Number, layout: _Layout, profile: Profile) -> Number:
+def _ring(kind: str, volume: Number, layout: _Layout, profile: NetworkProfile) -> Number:
     size = layout.size
     passes = 2 if kind == "all_reduce" else 1
     path = profile.path(layout.domain, "ring")
@@ -236,7 +236,7 @@ def _ring(kind: str, volume: Number, layout: _Layout, profile: Profile) -> Numbe
     return seconds + layout.handed_over(path, inner, outer, carried, moving)
 
 
-def _tree(volume: Number, layout: _Layout, profile: Profile, name: str) -> Number:
+def _tree(volume: Number, layout: _Layout, profile: NetworkProfile, name: str) -> Number:
     """Up and down a tree of nodes; inside a node along a chain, or (`in_network`) by its switches."""
     local = layout.local
     path = profile.path(layout.domain, name)
@@ -250,7 +250,7 @@ def _tree(volume: Number, layout: _Layout, profile: Profile, name: str) -> Numbe
     return where(layout.nodes > 1, seconds, _ring("all_reduce", volume, layout, profile))
 
 
-def _shot(name: str, volume: Number, layout: _Layout, profile: Profile) -> Number:
+def _shot(name: str, volume: Number, layout: _Layout, profile: NetworkProfile) -> Number:
     path = profile.own(name)
     assert path is not None
     size = layout.size
@@ -258,7 +258,9 @@ def _shot(name: str, volume: Number, layout: _Layout, profile: Profile) -> Numbe
     return path.seconds(size - 1, sent / layout.link(0), volume)
 
 
-def _direct(kind: str, volume: Number, group: Switches, layout: _Layout, profile: Profile, options: Options) -> Number:
+def _direct(
+    kind: str, volume: Number, group: Switches, layout: _Layout, profile: NetworkProfile, options: Options
+) -> Number:
     """Every pair at once: the bound on links of the bandwidth that is reached."""
     path = profile.path(layout.domain, "direct")
     between = profile.fabric.implementations.get(profile.implementation, {}).get("direct")

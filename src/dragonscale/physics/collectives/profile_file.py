@@ -11,7 +11,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.physics.collectives.profile import Path, Profile, Tier
+from dragonscale.physics.collectives.profile import NetworkProfile, NetworkTier, Path
 from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.units import parse
 from dragonscale.tables import SourceFile, Strict, built_in, checked, read_table
@@ -85,12 +85,12 @@ def make_path(file: PathFile) -> Path:
     return Path(fraction=file.fraction, **read)
 
 
-def make_tier(file: TierFile) -> Tier:
+def make_tier(file: TierFile) -> NetworkTier:
     """The tier that a file describes."""
     own = {who: {name: make_path(path) for name, path in them.items()} for who, them in file.implementations.items()}
     egress = parse(file.egress, "bytes/s", "egress") if file.egress else None
     paths = {name: make_path(path) for name, path in file.paths.items()}
-    return Tier(file.name, file.title, paths, own, egress, file.halves)
+    return NetworkTier(file.name, file.title, paths, own, egress, file.halves)
 
 
 @functools.cache
@@ -100,7 +100,7 @@ def tier_files() -> dict[str, TierFile]:
     return {name: read_tier(table, f"{name}.toml") for name, table in tables.items()}
 
 
-def load_tier(name: str) -> Tier:
+def load_tier(name: str) -> NetworkTier:
     """A network's profile by name, or from the path of a TOML file."""
     if name.endswith(".toml"):
         return make_tier(read_tier(read_table(FilePath(name), "Network profile"), name))
@@ -127,12 +127,12 @@ def choose(tier: str, chip: str, transport: str = "") -> str:
 
 
 @functools.cache
-def _profile(chip: str, transport: str, implementation: str) -> Profile:
+def _profile(chip: str, transport: str, implementation: str) -> NetworkProfile:
     tiers = {tier: load_tier(choose(tier, chip, transport)) for tier in TIERS}
-    return Profile(**tiers, implementation=implementation)
+    return NetworkProfile(**tiers, implementation=implementation)
 
 
-def profile_for(chip: Chip | str, transport: str = "ib", implementation: str = "nccl") -> Profile:
+def profile_for(chip: Chip | str, transport: str = "ib", implementation: str = "nccl") -> NetworkProfile:
     """The profile of a chip's networks, with the transport between nodes (`ib`, `efa`, `roce`, or empty if unknown) and
     the library whose kernels run.
 

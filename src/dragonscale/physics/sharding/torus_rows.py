@@ -17,7 +17,7 @@ Torus = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Phase:
+class ScatterPhase:
     """A scatter over some mesh axes among so many chips: all along them, or groups of them."""
 
     axes: tuple[str, ...]
@@ -51,17 +51,17 @@ def torus_rows(sizes: Mapping[str, int], places: numpy.ndarray) -> Torus:
     return found
 
 
-def scatter_phases(torus: Torus, axes: tuple[str, ...]) -> tuple[Phase, ...]:
+def scatter_phases(torus: Torus, axes: tuple[str, ...]) -> tuple[ScatterPhase, ...]:
     """The scatters that take the place of one over a whole slice, in their order.
 
     >>> [(phase.axes, phase.groups) for phase in scatter_phases({"x": (2, 2)}, ("x",))]
     [(('x',), ((0, 2), (1, 3))), (('x',), ((0, 1), (2, 3)))]
     """
-    found: list[Phase] = []
+    found: list[ScatterPhase] = []
     for axis in axes if torus else ():
         sides = torus[axis]
         chips = numpy.arange(math.prod(sides)).reshape(sides)
         for at, side in enumerate(sides):
             groups = numpy.moveaxis(chips, at, -1).reshape(-1, side)
-            found.append(Phase((axis,), side, tuple(tuple(map(int, group)) for group in groups)))
+            found.append(ScatterPhase((axis,), side, tuple(tuple(map(int, group)) for group in groups)))
     return tuple(found)
