@@ -139,6 +139,8 @@ class ServingEngine:
         if request.prompt and not 0 <= min(request.prompt) <= max(request.prompt) < self.sampler.vocab:
             raise InputError(f"The prompt has a token that is not one of the {self.sampler.vocab} of the vocabulary.")
         check_sampling(request, self.sampler.vocab)
+        if not 0 <= request.adapter <= self.limits.adapters:
+            raise InputError(f"There is no adapter {request.adapter} among the {self.limits.adapters} that are served.")
         grammar = None
         if request.sampling.grammar is not None:
             if self.grammars is None:

@@ -12,7 +12,7 @@ answers it says which keys they have; OpenAI's own description has the rest.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -284,12 +284,12 @@ ENDPOINTS = (
 )
 
 
-def openapi(model: str, version: str) -> dict[str, Any]:
-    """The description of a server of this model."""
+def openapi(models: Sequence[str], version: str) -> dict[str, Any]:
+    """The description of a server of a model and its adapters."""
     kinds = [one.takes for one in ENDPOINTS if one.takes]
     refs, parts = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     for part in parts.values():
-        part.get("properties", {}).get("model", {}).update(enum=[model, None])
+        part.get("properties", {}).get("model", {}).update(enum=[*models, None])
     failed = _has("error") | {"properties": {"error": _has("message type param code")}}
     paths: dict[str, Any] = {}
     for one in ENDPOINTS:
