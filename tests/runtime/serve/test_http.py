@@ -245,7 +245,7 @@ def test_adapters_are_models_by_name(front):
         assert HTTP.post(f"{address}/v1/completions", json={"prompt": "a"}).json()["model"] == "echo"
         cards = HTTP.get(address + "/v1/models").json()["data"]
         assert [(one["id"], one.get("root"), one.get("parent")) for one in cards] == [
-            ("echo", None, None),
+            ("echo", "echo", None),
             ("sql", "adapters/sql", "echo"),
             ("law", "adapters/law", "echo"),
         ]

@@ -135,6 +135,7 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
         order.workers, order.environments, router=asked.router, queue=asked.queue_limit, record=record, say=bar.heard
     )
     own = {
+        "root": order.folder or order.saved.model,
         "adapters": tuple(order.first.adapters),
         "api_key": order.api_key,
         "grace_s": asked.grace.read(),

@@ -46,12 +46,12 @@ class StepArrays:
     """The arrays of a step that the model wants, on the host with ranks R in front; N, D, Q, P as in its shape, W pages
     in a table.
 
-    tokens [R, N], `adapters` [R, N] (the number of each token's LoRA, 0 for none), positions [R, N]: of a decoding row whose `from_last` [R, D] is set, the first token is the one that
-    its slot sampled last, which may still be on the device. `writes` [R, N] is where a token's keys go: page · page
-    size + place in the page. `tables` [R, D+P, W] are pages of rows, `lengths` [R, D+P] their tokens with those of this
-    step, `slots` [R, D+P] their places in the sampler's state. `starts` [R, P+1] is where each prompt's chunk begins
-    among the N tokens (the last: where the last one ends). `reads` [R, D·Q+P] are the tokens of N whose logits are
-    wanted."""
+    tokens [R, N], `adapters` [R, N] (the number of each token's LoRA, 0 for none), positions [R, N]: of a decoding row
+    whose `from_last` [R, D] is set, the first token is the one that its slot sampled last, which may still be on the
+    device. `writes` [R, N] is where a token's keys go: page · page size + place in the page. `tables` [R, D+P, W] are
+    pages of rows, `lengths` [R, D+P] their tokens with those of this step, `slots` [R, D+P] their places in the
+    sampler's state. `starts` [R, P+1] is where each prompt's chunk begins among the N tokens (the last: where the last
+    one ends). `reads` [R, D·Q+P] are the tokens of N whose logits are wanted."""
 
     tokens: Any
     from_last: Any

@@ -276,6 +276,7 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/models/{model:path}", "model", None, "id object created owned_by", "About a model"),
     Endpoint("POST", "/tokenize", "tokenize", TokenizeRequest, "count max_model_len tokens", "A text's tokens"),
     Endpoint("POST", "/detokenize", "detokenize", DetokenizeRequest, "prompt", "The text of tokens"),
+    Endpoint("GET", "/tokenizer_info", "tokenizer_info", None, "eos_token chat_template", "Special tokens, template"),
     Endpoint("GET", "/health", "health", None, "status", "Whether the server lives"),
     Endpoint("GET", "/ready", "ready", None, "status", "Whether it takes requests"),
     Endpoint("GET", "/metrics", "numbers", None, "", "Numbers for Prometheus"),

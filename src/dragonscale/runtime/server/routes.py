@@ -36,7 +36,8 @@ from dragonscale.runtime.server.tool_calls import CallReader, marks_of
 @dataclass(frozen=True)
 class HttpSettings:
     """What is served, to whom, and the bounds: `length` tokens in a sequence, `vocabulary` token ids; bytes of a body
-    and of an answer that is not read; `adapters` served beside the model, by name and folder; seconds of a request, of its headers and body, of idle connections, of grace."""
+    and of an answer that is not read; `adapters` served beside the model, by name and folder; `root`, where clients find its tokenizer; seconds of a request, of
+    its headers and body, of idle connections, of grace."""
 
     model: str
     length: int
@@ -44,6 +45,7 @@ class HttpSettings:
     api_key: str = ""
     hosts: tuple[str, ...] = ()
     adapters: tuple[tuple[str, str], ...] = ()
+    root: str = ""
     body_bytes: int = 16 << 20
     unread_bytes: int = 1 << 20
     deadline_s: float = 3600.0
@@ -251,10 +253,18 @@ class OpenAIService:
         asked = await self.body(request, protocol.DetokenizeRequest)
         return answer_json({"prompt": await asyncio.to_thread(self.text.decode, asked.tokens, skip_special=False)})
 
+    async def tokenizer_info(self, _: Request) -> Response:
+        """What vLLM tells of a tokenizer, from which lm-eval makes its own."""
+        roles = {name: self.text.named.get(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+        template = self.text.templates.get("default") or next(iter(self.text.templates.values()), None)
+        return answer_json({"tokenizer_class": "PreTrainedTokenizerFast", **roles, "chat_template": template})
+
     def card(self, name: str) -> dict[str, Any]:
         """About a model or an adapter, which says as vLLM's do what it belongs to."""
         known = {"max_model_len": self.settings.length, "owned_by": "dragonscale"}
-        of = {} if name == self.names[0] else {"root": dict(self.settings.adapters)[name], "parent": self.names[0]}
+        model = self.names[0]
+        of = {"root": dict(self.settings.adapters).get(name, self.settings.root or model)}
+        of["parent"] = None if name == model else model
         return {"id": name, "object": "model", "created": self.created, **known, **of}
 
     async def models(self, _: Request) -> Response:
