@@ -130,7 +130,7 @@ def tensor_reader(tensors: Mapping[str, Any], program: Program) -> WeightReader:
 
     def read(section: str, name: str, layer: int) -> numpy.ndarray:
         weight, own = weights[section][name], sections[section]
-        sources, prefix = _place(program, own, weight, layer, start)
+        sources, prefix = tensor_places(program, own, weight, layer, start)
         if not sources:
             raise InputError(f"There is no place known in checkpoints for the weight {name} of {section}.")
         spelt = next((prefix + one for one in sources if prefix + one.format(0) in tensors), None)
@@ -139,7 +139,7 @@ def tensor_reader(tensors: Mapping[str, Any], program: Program) -> WeightReader:
             raise InputError(f"The checkpoint lacks the weight {name} of {section}: there is no {asked}.")
         layout = sources[spelt.removeprefix(prefix)]
         if "{}" not in spelt:
-            return _viewed(as_numbers(tensors, spelt), spelt, layout, weight.array.names, own.dims)
+            return viewed(as_numbers(tensors, spelt), spelt, layout, weight.array.names, own.dims)
         dims = weight.array.names[1:]
         every = [spelt.format(expert) for expert in range(own.dims["e"])]
         for one in every:
@@ -147,12 +147,14 @@ def tensor_reader(tensors: Mapping[str, Any], program: Program) -> WeightReader:
                 raise InputError(
                     f"The checkpoint lacks the weight {name} of {section}: there is no {shorten(one, 160)}."
                 )
-        return numpy.stack([_viewed(as_numbers(tensors, one), one, layout, dims, own.dims) for one in every])
+        return numpy.stack([viewed(as_numbers(tensors, one), one, layout, dims, own.dims) for one in every])
 
     return read
 
 
-def _place(program: Program, section: Section, weight: Weight, layer: int, start: str) -> tuple[dict[str, str], str]:
+def tensor_places(
+    program: Program, section: Section, weight: Weight, layer: int, start: str
+) -> tuple[dict[str, str], str]:
     """The tensors that may hold a weight, and what is before their names."""
     name = weight.array.name
     if not weight.stacked:
@@ -164,7 +166,7 @@ def _place(program: Program, section: Section, weight: Weight, layer: int, start
     return NAMES.layers.get(name, {}), f"{start}layers.{number}."
 
 
-def _viewed(
+def viewed(
     tensor: numpy.ndarray, name: str, layout: str, names: tuple[str, ...], sizes: Mapping[str, int]
 ) -> numpy.ndarray:
     shape, fine, picked, order = read_layout(layout, names, sizes)
@@ -184,7 +186,7 @@ def save_weights(params: Tree, program: Program, family: str, dtype: Any = numpy
         for name, weight in weights.items():
             whole = numpy.asarray(params[section][name]).astype(dtype)
             for layer in range(weight.shape[0] if weight.stacked else 1):
-                sources, prefix = _place(program, sections[section], weight, layer, "model.")
+                sources, prefix = tensor_places(program, sections[section], weight, layer, "model.")
                 spelt = _spelt(sources, family, sandwiched="w_mixer_after" in weights)
                 if not spelt:
                     raise InputError(f"There is no place known in checkpoints for the weight {name} of {section}.")
@@ -194,7 +196,7 @@ def save_weights(params: Tree, program: Program, family: str, dtype: Any = numpy
                 for own, part in each:
                     shape = read_layout(sources[spelt], dims, sections[section].dims)[0]
                     tensor = made.setdefault(prefix + own, numpy.zeros(shape, dtype))
-                    _viewed(tensor, own, sources[spelt], dims, sections[section].dims)[...] = part
+                    viewed(tensor, own, sources[spelt], dims, sections[section].dims)[...] = part
     return made
 
 
@@ -230,7 +232,7 @@ def save_adapters(folder: str | Path, model: str, params: Tree, program: Program
             base, _, half = name.rpartition("_")
             weight = weights_of(program)[section][base]
             for layer, one in enumerate(numpy.asarray(value, numpy.float32)):
-                sources, prefix = _place(program, sections[section], weight, layer, "model.")
+                sources, prefix = tensor_places(program, sections[section], weight, layer, "model.")
                 spelt = next(iter(sources), "")
                 if not spelt or "+" in sources[spelt] or "{}" in spelt or len(sources[spelt].split()) != 2:
                     raise InputError(

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from dragonscale.errors import InputError
 from dragonscale.models.lora import PART as ADAPTERS
+from dragonscale.models.lora import RANK
 from dragonscale.models.program import Op
 from dragonscale.physics.notation import Array
 from dragonscale.physics.sharding.reshard_step import layout_of
@@ -87,7 +88,10 @@ def _einsum(op: Op, run: SectionPass) -> None:
         else:
             value = _multiplied(subscripts(op), operands, weights, run.setting, wide=op.part == "head")
     forms = (*(run.wanted(array, op) for array in op.inputs), *(run.used(array, op) for array in op.weights))
-    return run.put(op, value, run.place.of_line(op, forms, run.section.dims))
+    made = run.place.of_line(op, forms, run.section.dims)
+    if run.adapters is not None and op.part == ADAPTERS and made.names[-1] == RANK.name:
+        value = jnp.where(run.place.part(run.adapters, 1, made.dims[1].axes), value, 0)
+    return run.put(op, value, made)
 
 
 def _multiplied(

@@ -78,7 +78,7 @@ class SectionPass:
     `stored` is the cache of this layer while decoding; `kept` collects what the layer wants cached. `layouts` says how
     each tensor lies, `forms` holds those that were brought elsewhere for a line, `products` those of joined weights;
     `load` is how many of this chip's tokens each expert was chosen by, where that is watched; `before` what something
-    was last added to."""
+    was last added to; where several adapters are served, `adapters` [1, t, rank] are those of each token."""
 
     section: Section
     setting: PassSetting
@@ -94,6 +94,7 @@ class SectionPass:
     products: Tensors = field(default_factory=dict)
     before: Tensors = field(default_factory=dict)
     load: jax.Array | None = None
+    adapters: jax.Array | None = None
 
     def __post_init__(self) -> None:
         self.numerics, self.place = self.setting.numerics, self.setting.place

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.models.latent import absorbed
+from dragonscale.models.lora import PART as ADAPTERS
 from dragonscale.models.program import Op, Program, Section
 from dragonscale.physics.notation import Array
 from dragonscale.runtime.lines import PassSetting, SectionPass
@@ -75,7 +76,11 @@ def _joins(op: Op) -> bool:
 def channels(section: Section, array: Array) -> tuple[str, ...] | None:
     """The dims of a weight's scales, in the order of the output's; None for a weight that stays wide."""
     for op in section.ops:
-        if op.function == "einsum" and array.name in (each.name for each in op.weights) and op.part not in WIDE_PARTS:
+        if (
+            op.function == "einsum"
+            and array.name in (each.name for each in op.weights)
+            and op.part not in (*WIDE_PARTS, ADAPTERS)
+        ):
             assert op.output is not None
             dealt = tuple(dim.name for dim in array.dims if dim.select)
             return (*dealt, *(name for name in op.output.names if name in array.names and name not in dealt))
@@ -207,7 +212,7 @@ class WeightPlacement:
                     continue
                 axes = max((_axes(member) for member in members), key=len) or None
                 wide, long = PartitionSpec(None, axes), PartitionSpec(axes)
-                found["+".join(group)] = Quantized(wide, long) if self.narrow else wide  # pyright: ignore[reportArgumentType]
+                found["+".join(group)] = Quantized(wide, long) if group[0] in scaled else wide  # pyright: ignore[reportArgumentType]
             return found
 
         mapped = jax.shard_map(local, mesh=self.mesh, in_specs=(specs(False),), out_specs=specs(True), check_vma=False)

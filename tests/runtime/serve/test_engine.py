@@ -4,6 +4,7 @@ gets what it gets alone, and after each step nothing is lost."""
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from dragonscale.errors import InputError
 from dragonscale.runtime.serve.engine import EngineDead, ServingEngine
@@ -248,3 +249,55 @@ def test_an_embedding_is_the_last_hidden_state():
     assert (embedded.finish, embedded.tokens) == ("stop", [])
     token = (int(embedded.embedding[0]) + salt(GenerateRequest(id="e", prompt=prompt))) % VOCAB % 1000
     assert [token] == alone(GenerateRequest(id="e", prompt=prompt, length=1))
+
+
+class SpelledGrammar:
+    """A grammar that allows what its sequence says anyway; it notes what was taken, and ends after some tokens."""
+
+    def __init__(self, order, most):
+        self.order, self.most, self.taken, self.error = order, most, [], ""
+
+    def take(self, token):
+        self.taken.append(token)
+        self.order.append("take")
+
+    @property
+    def complete(self):
+        return len(self.taken) >= self.most
+
+
+class SpelledGrammars:
+    def __init__(self):
+        self.order, self.begun = [], []
+
+    def begin(self, grammar):
+        self.begun.append(SpelledGrammar(self.order, int(grammar[1])))
+        return self.begun[-1]
+
+    def masks(self, _ranks, _rows, held):
+        self.order.append("mask")
+        assert not any(one.complete for one in held.values()), "a text that is over is held to nothing"
+        return held
+
+
+@pytest.mark.parametrize("fails", [(), (9, 20)])
+def test_grammars_are_read_while_the_device_computes_and_nobody_waits(fails):
+    dice, made = random.Random(11), engine()
+    made.grammars = held = SpelledGrammars()
+    run, sample = made.runner.run, made.sampler.sample
+    made.runner.run = lambda *given: held.order.append("run") or run(*given)
+    made.sampler.sample = lambda *given: held.order.append("sample") or sample(*given)
+    made.runner.fail_at = set(fails)
+    asked = [request(dice, number) for number in range(30)]
+    own = [replace(one, sampling=Sampling(grammar=("regex", "4")), ends=[]) for one in asked[::2]]
+    told = serve(made, own + asked[1::2], dice)
+    failed = {id for id, (_, finish) in told.items() if finish == "error"}
+    assert bool(failed) == bool(fails)
+    for one in own:
+        tokens, right = told[one.id][0], alone(one)[:4]
+        assert tokens == (right[: len(tokens)] if one.id in failed else right)
+    for one in asked[1::2]:
+        assert one.id in failed or told[one.id][0] == alone(one)
+    steps = " ".join(held.order).split("run ")
+    assert any(step.startswith("take") and step.endswith("mask sample ") for step in steps)  # behind the next launch
+    assert not any("mask take" in step for step in steps)

@@ -232,6 +232,30 @@ def test_offsets_leave_out_tokens_that_are_not_in_the_text():
     assert (choice["text"], choice["logprobs"]["text_offset"]) == ("ab", [0, 0, 1, 2])
 
 
+def test_adapters_are_models_by_name(front):
+    with served(front, settings(adapters=(("sql", "adapters/sql"), ("law", "adapters/law")))) as address:
+        for path, body in (
+            ("completions", {"prompt": "a", "max_tokens": 1}),
+            ("chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}),
+            ("embeddings", {"input": "a"}),
+        ):
+            for number, name in enumerate(("echo", "sql", "law")):
+                said = HTTP.post(f"{address}/v1/{path}", json={"model": name, **body})
+                assert (said.status_code, said.json()["model"], front.seen[-1].adapter) == (200, name, number)
+        assert HTTP.post(f"{address}/v1/completions", json={"prompt": "a"}).json()["model"] == "echo"
+        cards = HTTP.get(address + "/v1/models").json()["data"]
+        assert [(one["id"], one.get("root"), one.get("parent")) for one in cards] == [
+            ("echo", "echo", None),
+            ("sql", "adapters/sql", "echo"),
+            ("law", "adapters/law", "echo"),
+        ]
+        assert HTTP.get(address + "/v1/models/law").json()["parent"] == "echo"
+        wrong = HTTP.post(f"{address}/v1/completions", json={"model": "tax", "prompt": "a"})
+        assert (wrong.status_code, "only 'echo', 'sql', 'law'" in wrong.json()["error"]["message"]) == (404, True)
+        schema = HTTP.get(address + "/openapi.json").json()["components"]["schemas"]["CompletionRequest"]
+        assert schema["properties"]["model"]["enum"] == ["echo", "sql", "law", None]
+
+
 def test_embeddings(client, url):
     said = client.embeddings.create(model="echo", input=["ab", "c"])  # the client asks for base64
     assert [one.embedding for one in said.data] == [[0.5, -1.25]] * 2

@@ -94,6 +94,8 @@ class RunServeQuestion(Question):
     tokenizer: Text = shared.TOKENIZER
     name: Text = Text("", "NAME")
     """What clients call the model; its own name without it."""
+    lora: Several = Several("", "NAME=FOLDER", flag.WORK)
+    """Serve a LoRA too, a folder as PEFT writes it: requests for the model NAME are answered with it."""
     length: Length = Length("", "TOKENS")
     """Tokens of a sequence at most, prompt and output."""
     host: Text = shared.HOST

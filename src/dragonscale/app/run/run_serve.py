@@ -134,7 +134,13 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
     front = ServingFront(
         order.workers, order.environments, router=asked.router, queue=asked.queue_limit, record=record, say=bar.heard
     )
-    own = {"api_key": order.api_key, "grace_s": asked.grace.read(), "hosts": LOCAL if asked.host in LOCAL else ()}
+    own = {
+        "root": order.folder or order.saved.model,
+        "adapters": tuple(order.first.adapters),
+        "api_key": order.api_key,
+        "grace_s": asked.grace.read(),
+        "hosts": LOCAL if asked.host in LOCAL else (),
+    }
     app = build_app(front, text, HttpSettings(order.name, order.first.length, vocabulary, **own))
     host = f"[{asked.host}]" if ":" in asked.host else asked.host
     url = f"http://{host}:{listening.getsockname()[1]}"

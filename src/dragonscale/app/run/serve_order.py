@@ -121,6 +121,7 @@ def _workers(question: RunServeQuestion, saved: SavedPlan, model: Transformer, o
         seed=question.seed,
         cpu=question.cpu,
         pages=_pages(question, length),
+        adapters=_adapters(question, question.name or _called(order.model)),
     )
     for _, plan, _ in pools:
         if 0 < question.cpu < plan.chips:
@@ -228,6 +229,21 @@ def _tokenizer(question: RunServeQuestion, named: str, weights: str) -> str:
             f"There is no tokenizer.json in {shorten(where)}; name the folder that has it with --tokenizer."
         )
     return found
+
+
+def _adapters(question: RunServeQuestion, model: str) -> list[tuple[str, str]]:
+    """LoRAs by name and folder."""
+    found: dict[str, str] = {}
+    for one in filter(None, question.lora.split(",")):
+        name, equals, folder = one.partition("=")
+        if not (equals and name and folder):
+            raise InputError(f"--lora is {shorten(one)}; write NAME=FOLDER, such as --lora sql=adapters/sql.")
+        if name in found or name == model:
+            raise InputError(f"Two models would be called {shorten(name)}; give each --lora a name of its own.")
+        if not Path(folder, "adapter_config.json").is_file():
+            raise InputError(f"There is no adapter_config.json in {shorten(folder)}; --lora takes a folder of PEFT's.")
+        found[name] = folder
+    return list(found.items())
 
 
 def _called(named: str) -> str:

@@ -75,7 +75,7 @@ class TrafficRecord:
                 "timestamp": round(1e3 * stamp, 3),
                 "input_length": len(prompt),
                 "output_length": count,
-                "hash_ids": block_names(prompt, size) if size else [],
+                "hash_ids": block_names(prompt, size, flight.request.adapter) if size else [],
                 "ttft_s": round(first, 6),
                 "tpot_s": round(between, 7),
                 "cached_tokens": flight.cached,

@@ -3,8 +3,9 @@
 `ServingEngine.step` puts step n+1 on the device's queue before it fetches what step n sampled, so that the host's work
 hides behind the device's: decoding rows take their token from the sampler's state on the device. A sequence that ends
 at step n then has a token of step n+1 that nobody wants; it is dropped, and since steps run in order, its pages can be
-given away at once. Where the host has to see a token before the next step can be planned (grammars, drafts), the loop
-waits for it.
+given away at once. A grammar has to see a token before it can say what may follow: the host reads it while the device computes
+the logits of the next step, which is sampled then. Where it has to be seen before the step can be planned (drafts), the
+loop waits for it.
 
 A step that fails on the device fails the requests that were in it. What the cache holds is in doubt then: everything
 else that ran is computed again, and after a few failures in a row the engine is dead and says so to everyone.
@@ -139,6 +140,8 @@ class ServingEngine:
         if request.prompt and not 0 <= min(request.prompt) <= max(request.prompt) < self.sampler.vocab:
             raise InputError(f"The prompt has a token that is not one of the {self.sampler.vocab} of the vocabulary.")
         check_sampling(request, self.sampler.vocab)
+        if not 0 <= request.adapter <= self.limits.adapters:
+            raise InputError(f"There is no adapter {request.adapter} among the {self.limits.adapters} that are served.")
         grammar = None
         if request.sampling.grammar is not None:
             if self.grammars is None:
@@ -177,8 +180,7 @@ class ServingEngine:
                 self.cancel(id, "deadline")
         if len(self.deadlines) > 2 * len(self.live) + 1000:  # of requests that ended long before
             self.deadlines = sorted((s.request.deadline, id) for id, s in self.live.items() if s.request.deadline)
-        running = (s for rank in self.scheduler.running for s in rank.values())
-        if self.limits.draft or any(s.grammar is not None for s in running):
+        if self.limits.draft:
             self.collect(0)
         guesses = self.guess()
         step = self.scheduler.plan(drafting=bool(guesses) or self.drafter is not None)
@@ -219,11 +221,13 @@ class ServingEngine:
         """Puts a step on the device's queue and asks for its tokens."""
         if not self.pending:
             self.since = time.perf_counter()
-        held = {(rank, row): s.grammar for rank, row, s in step.rows if s.grammar is not None}
+        held = any(s.grammar is not None for _, _, s in step.rows)
         try:
-            masks = self.grammars.masks(self.limits.ranks, step.batch.shape.rows, held) if held else None
             probs, last = self.draft(step, guesses) if self.limits.draft else (), self.sampler.last
             logits = self.runner.run(step.batch, last)
+            masks = self.masks(step) if held else None
+            if held and masks is None:
+                return
             sampled = self.sampler.sample(logits, step.batch, masks, probs)
             if self.drafter is not None:  # it has to see prompts and the last draft too
                 self.drafter.runner.run(step.batch, last)
@@ -235,6 +239,16 @@ class ServingEngine:
             self.pending[-1].copy()
         except Exception as error:
             self.fail(step.sequences, error)
+
+    def masks(self, step: ScheduledStep) -> Any:
+        """What grammars allow next, while the device computes the logits: for that, the tokens before have to be seen.
+        None where the step before failed, and took this one along."""
+        failures = self.failures
+        self.collect(0)
+        if self.failures > failures:
+            return None
+        held = {(rank, row): s.grammar for rank, row, s in step.rows if s.grammar is not None and not s.ended}
+        return self.grammars.masks(self.limits.ranks, step.batch.shape.rows, held)
 
     def draft(self, step: ScheduledStep, guesses: dict[LiveSequence, list[int]]) -> tuple[Any, ...]:
         """Writes drafts into the rows that decode; returns what a model drew them from."""

@@ -69,11 +69,20 @@ class PagedKeys:
 @jax.tree_util.register_dataclass
 @dataclass(kw_only=True)
 class StepRows(StepArrays):
-    """A step's arrays as they are on a rank's chips, without the dim of ranks. `platform` is where it runs."""
+    """A step's arrays as they are on a rank's chips, without the dim of ranks. `platform` is where it runs, `loras` how
+    many adapters are served."""
 
     shape: StepShape = field(metadata={"static": True})
     page: int = field(metadata={"static": True})
     platform: str = field(default="cpu", metadata={"static": True})
+    loras: int = field(default=0, metadata={"static": True})
+
+    def adapters_of(self, rank: int) -> jax.Array | None:
+        """Of all adapters' columns, those of each token's own [1, N, rank]; None where there are no adapters."""
+        if not self.loras or not rank:
+            return None
+        owner = 1 + jnp.arange(rank) // (rank // self.loras)
+        return (self.adapters[:, None] == owner)[None]
 
 
 def attend_decodes(query: jax.Array, cache: PagedKeys, rows: StepRows, how: Scoring, size: int) -> jax.Array:

@@ -43,19 +43,20 @@ class PagePool:
         """Pages that `take` can give: free ones, and those of the tree that nobody reads."""
         return len(self.free) + len(self.unused)
 
-    def keys(self, tokens: numpy.ndarray, first: int, last: int) -> Iterable[bytes]:
-        """The tokens of pages `first` to `last`."""
+    def keys(self, tokens: numpy.ndarray, first: int, last: int, adapter: int) -> Iterable[bytes]:
+        """The tokens of pages `first` to `last`; of the very first page also the adapter that computed it."""
         size = self.page * 4
         data = tokens[: last * self.page].astype(numpy.int32, copy=False).tobytes()
-        return (data[at * size : (at + 1) * size] for at in range(first, last))
+        tag = b"%d:" % adapter if adapter else b""
+        return ((b"" if at else tag) + data[at * size : (at + 1) * size] for at in range(first, last))
 
-    def match(self, tokens: numpy.ndarray) -> list[int]:
+    def match(self, tokens: numpy.ndarray, adapter: int = 0) -> list[int]:
         """Pages of the tree that begin these tokens, to be held before anything is taken. The last token is never among
         them: somebody has to compute what follows it."""
         if not self.prefixes:
             return []
         node, found = self.root, []
-        for key in self.keys(tokens, 0, (len(tokens) - 1) // self.page):
+        for key in self.keys(tokens, 0, (len(tokens) - 1) // self.page, adapter):
             if (node := node.children.get(key)) is None:
                 break
             found.append(node.page)
@@ -87,14 +88,14 @@ class PagePool:
         self.free.append(page)
         self.evictions += 1
 
-    def share(self, tokens: numpy.ndarray, pages: list[int], shared: int, whole: int) -> int:
+    def share(self, tokens: numpy.ndarray, pages: list[int], shared: int, whole: int, adapter: int = 0) -> int:
         """Puts a sequence's complete pages up to `whole` into the tree, the first `shared` being there already; it goes
         on reading them. Where another sequence computed the same page first, that one takes its place in `pages`.
         Returns how many are there now."""
         if not self.prefixes or whole <= shared:
             return shared
         node = self.cached[pages[shared - 1]] if shared else self.root
-        for at, key in enumerate(self.keys(tokens, shared, whole), shared):
+        for at, key in enumerate(self.keys(tokens, shared, whole, adapter), shared):
             page, parent = pages[at], node
             self.private.remove(page)
             if (node := parent.children.get(key)) is not None:

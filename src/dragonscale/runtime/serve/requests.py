@@ -32,7 +32,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence to generate (`n` choices are `n` requests). `length` is the most tokens to generate, `least` the
     fewest before an end-of-sequence token counts; `ends` are token ids that end it (the model's own among them unless
     they are to be ignored). `deadline` is in seconds of the time of day, 0 for none. An `embed` request ends after its
-    prompt with the last hidden state."""
+    prompt with the last hidden state. `adapter` is the number of the LoRA that answers, from 1 (0: the model
+    itself)."""
 
     id: str
     prompt: list[int]
@@ -44,6 +45,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 0.0
     embed: bool = False
     prompt_logprobs: int | None = None
+    adapter: int = 0
 
 
 class HandedOver(msgspec.Struct, frozen=True, kw_only=True):

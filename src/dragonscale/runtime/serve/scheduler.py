@@ -94,11 +94,13 @@ class StepPacker:
         slots = limits.ranks, limits.sequences + 1
         self.tables = numpy.zeros((*slots, limits.width), numpy.int32)
         self.positions = numpy.zeros(slots, numpy.int32)
+        self.adapters = numpy.zeros(slots, numpy.int32)
         self.given = numpy.full(slots, -1, numpy.int32)  # tokens that the device has not sampled itself
         self.chosen = lru_cache(maxsize=4096)(self.choose)
 
     def clear(self, rank: int, slot: int) -> None:
         self.tables[rank, slot], self.positions[rank, slot], self.given[rank, slot] = 0, 0, -1
+        self.adapters[rank, slot] = 0
 
     def empty(self, shape: StepShape, scored: int = -1) -> ScheduledStep:
         limits = self.limits
@@ -133,6 +135,7 @@ class StepPacker:
         batch.tables[:, :d], batch.lengths[:, :d] = tables, numpy.where(real, first + q, 0)
         batch.positions[:, : d * q] = positions.reshape(ranks, -1)
         batch.writes[:, : d * q] = (pages * page + positions % page).reshape(ranks, -1)
+        batch.adapters[:, : d * q] = self.adapters[at, slots].repeat(q, 1)
         batch.from_last[:] = real & (given < 0)
         batch.tokens[:, : d * q : q] = numpy.maximum(given, 0)
         self.given[at, slots] = -1
@@ -148,6 +151,7 @@ class StepPacker:
         start, end = sequence.computed, sequence.computed + count
         places = numpy.arange(start, end, dtype=numpy.int32)
         batch.tokens[rank, at : at + count] = sequence.tokens[start:end]
+        batch.adapters[rank, at : at + count] = sequence.request.adapter
         batch.positions[rank, at : at + count] = places
         batch.writes[rank, at : at + count] = self.tables[rank, slot, places // page] * page + places % page
         sequence.computed = self.positions[rank, slot] = end
@@ -230,7 +234,8 @@ class BatchScheduler:
                 sum(s.limit - s.computed for s in (*w, *r.values()))
                 for w, r in zip(self.waiting, self.running, strict=True)
             ]
-            found = [len(pool.match(tokens[: len(so_far)])) * self.limits.page for pool in self.pools]
+            known = tokens[: len(so_far)]
+            found = [len(pool.match(known, request.adapter)) * self.limits.page for pool in self.pools]
             rank = min(range(self.limits.ranks), key=lambda r: left[r] - found[r])
         self.arrivals += 1
         limit = len(so_far) + 1 if once else len(tokens)
@@ -245,11 +250,12 @@ class BatchScheduler:
         pool, running, known = self.pools[rank], self.running[rank], sequence.tokens[: sequence.known]
         found = []
         if pool.prefixes and not sequence.handed and not sequence.scored:
-            found = pool.match(known)
+            found, own = pool.match(known, sequence.request.adapter), sequence.request.adapter
             ahead = (len(found) + 1) * page
             for other in running.values() if ahead < sequence.known else ():
                 # Another sequence computes the next page of this one: soon it will be in the tree.
-                if other.computed < ahead <= other.target and (other.tokens[:ahead] == known[:ahead]).all():
+                alike = other.request.adapter == own and other.computed < ahead <= other.target
+                if alike and (other.tokens[:ahead] == known[:ahead]).all():
                     return False
         pool.hold(found)
         need = -(-sequence.known // page) - len(found)
@@ -270,6 +276,7 @@ class BatchScheduler:
         running[slot] = sequence
         self.packer.tables[rank, slot, : len(sequence.pages)] = sequence.pages
         self.packer.positions[rank, slot] = sequence.computed
+        self.packer.adapters[rank, slot] = sequence.request.adapter
         self.entered.append(sequence)
         return True
 
@@ -280,7 +287,7 @@ class BatchScheduler:
             return
         if keep:
             whole = min(sequence.known, sequence.computed) // self.limits.page
-            self.pools[rank].share(sequence.tokens, pages, sequence.shared, whole)
+            self.pools[rank].share(sequence.tokens, pages, sequence.shared, whole, sequence.request.adapter)
         self.pools[rank].release(pages)
         del self.running[rank][slot]
         self.slots[rank].append(slot)
@@ -372,6 +379,7 @@ class BatchScheduler:
     def share(self, step: ScheduledStep) -> None:
         """Lets others read the pages of prompts that this step completes: it runs before theirs."""
         for s in step.chunks:
-            done = self.pools[s.rank].share(s.tokens, s.pages, s.shared, s.computed // self.limits.page)
+            whole, own = s.computed // self.limits.page, s.request.adapter
+            done = self.pools[s.rank].share(s.tokens, s.pages, s.shared, whole, own)
             self.packer.tables[s.rank, s.slot, s.shared : done] = s.pages[s.shared : done]
             s.shared = done

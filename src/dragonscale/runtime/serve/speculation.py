@@ -123,6 +123,7 @@ def single_batch(batch: StepBatch, ahead: int) -> StepBatch:
     d, at = batch.shape.decodes, slice(ahead, batch.shape.decodes * batch.shape.queries, batch.shape.queries)
     single = empty_batch(StepShape(d), len(batch.tokens), 0, 0)
     single.tokens, single.positions, single.writes = batch.tokens[:, at], batch.positions[:, at], batch.writes[:, at]
+    single.adapters = batch.adapters[:, at]
     single.from_last = numpy.ones_like(batch.from_last) if ahead else batch.from_last
     single.tables, single.slots = batch.tables[:, :d], batch.slots[:, :d]
     single.lengths = numpy.where(batch.lengths[:, :d] > 0, single.positions + 1, 0)

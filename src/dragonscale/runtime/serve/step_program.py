@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy
 
+from dragonscale.models.lora import RANK
 from dragonscale.models.program import Program, Section
 from dragonscale.runtime.attention import Scoring, attend_causally
 from dragonscale.runtime.decode import cached
@@ -75,7 +76,7 @@ def _narrow(run: SectionPass, reads: jax.Array) -> None:
     run.tensors, run.products = (
         {name: some(value) for name, value in of.items()} for of in (run.tensors, run.products)
     )
-    run.forms, run.positions = {}, some(run.positions)
+    run.forms, run.positions, run.adapters = {}, some(run.positions), some(run.adapters)
 
 
 def attend_paged(
@@ -127,7 +128,7 @@ def unpacked(ints: jax.Array, shape: StepShape, limits: EngineLimits, platform: 
         length = int(numpy.prod(size))
         found[name] = ints[at : at + length].reshape(size)
         at += length
-    return StepRows(**found, shape=shape, page=limits.page, platform=platform)
+    return StepRows(**found, shape=shape, page=limits.page, platform=platform, loras=limits.adapters)
 
 
 def run_step(
@@ -174,6 +175,7 @@ def _layer(
     run = layer.run = SectionPass(
         section, setting, rows.positions[None], weights, stored=layer, tensors={"R": residual}
     )
+    run.adapters = rows.adapters_of(section.dims.get(RANK.name, 0))
     return run_section(run)["R"], layer.paged
 
 

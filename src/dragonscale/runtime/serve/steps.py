@@ -46,15 +46,16 @@ class StepArrays:
     """The arrays of a step that the model wants, on the host with ranks R in front; N, D, Q, P as in its shape, W pages
     in a table.
 
-    tokens [R, N], positions [R, N]: of a decoding row whose `from_last` [R, D] is set, the first token is the one that
-    its slot sampled last, which may still be on the device. `writes` [R, N] is where a token's keys go: page · page
-    size + place in the page. `tables` [R, D+P, W] are pages of rows, `lengths` [R, D+P] their tokens with those of this
-    step, `slots` [R, D+P] their places in the sampler's state. `starts` [R, P+1] is where each prompt's chunk begins
-    among the N tokens (the last: where the last one ends). `reads` [R, D·Q+P] are the tokens of N whose logits are
-    wanted."""
+    tokens [R, N], `adapters` [R, N] (the number of each token's LoRA, 0 for none), positions [R, N]: of a decoding row
+    whose `from_last` [R, D] is set, the first token is the one that its slot sampled last, which may still be on the
+    device. `writes` [R, N] is where a token's keys go: page · page size + place in the page. `tables` [R, D+P, W] are
+    pages of rows, `lengths` [R, D+P] their tokens with those of this step, `slots` [R, D+P] their places in the
+    sampler's state. `starts` [R, P+1] is where each prompt's chunk begins among the N tokens (the last: where the last
+    one ends). `reads` [R, D·Q+P] are the tokens of N whose logits are wanted."""
 
     tokens: Any
     from_last: Any
+    adapters: Any
     positions: Any
     writes: Any
     tables: Any
@@ -87,7 +88,7 @@ def empty_batch(shape: StepShape, ranks: int, width: int, slots: int) -> StepBat
     reads[:, :decoded] = numpy.arange(decoded)
     return StepBatch(
         shape=shape,
-        **{name: zeros(n) for name in ("tokens", "positions", "writes")},
+        **{name: zeros(n) for name in ("tokens", "adapters", "positions", "writes")},
         from_last=zeros(shape.decodes).astype(bool),
         tables=zeros(rows, width),
         lengths=zeros(rows),
@@ -102,7 +103,7 @@ def empty_batch(shape: StepShape, ranks: int, width: int, slots: int) -> StepBat
 class EngineLimits:
     """What an engine is built for: `pages` of `page` tokens in each rank (page 0 is padding's), at most `sequences` at
     once in a rank, `tokens` in a step, `length` tokens in a sequence; `draft` tokens are proposed to every sequence in
-    a step."""
+    a step. `adapters` are served beside the model."""
 
     pages: int
     page: int = 16
@@ -111,6 +112,7 @@ class EngineLimits:
     length: int = 4096
     draft: int = 0
     ranks: int = 1
+    adapters: int = 0
 
     @property
     def width(self) -> int:

@@ -41,6 +41,8 @@ _AT_ONCE = 64
 """
 _LEAST_UNREAD = 1 << 15
 """Bytes that a choice may always leave unread: a few tokens with their log probabilities come at once."""
+_OPENING = b'"delta":{"role":"assistant","content":""}'
+"""What comes before a message's text: `vllm bench serve` takes an event with a role for one without a token."""
 _START_AFTER_S = 5.0
 """A stream's headers go out with its first token, so that a refusal has its own status; a longer wait begins without.
 """
@@ -73,7 +75,7 @@ class ChoiceAnswer:
         self.size, self.tokens, self.cached, self.finish = 0, 0, 0, ""
         self.began, self.first, self.last, self.waited = time.perf_counter(), 0.0, 0.0, 0.0
         self.embedding: list[float] = []
-        self._opening, self.closed = b'"role":"assistant",' if chat else b"", False
+        self._opens, self.closed = chat, False
 
     def take(self, emitted: Emitted, metrics: ServerMetrics) -> None:
         """What an engine emitted, added."""
@@ -129,11 +131,13 @@ class ChoiceAnswer:
         text, logprobs = self.content()
         said = msgspec.json.encode(text)
         calls = b',"tool_calls":' + msgspec.json.encode(self._calls) if self._calls else b""
-        body = b'"delta":{' + self._opening + b'"content":' + said + calls + b"}" if self._chat else b'"text":' + said
-        self._opening, self._calls = b"", []
+        body = b'"delta":{"content":' + said + calls + b"}" if self._chat else b'"text":' + said
         told = b"null" if logprobs is None else msgspec.json.encode(logprobs)
         finish = b'"' + self.finish.encode() + b'"' if self.finish else b"null"
-        return b'%s"index":%d,%s,"logprobs":%s,"finish_reason":%s}]%s' % (head, self.index, body, told, finish, tail)
+        shape = b'%s"index":%d,%s,"logprobs":%s,"finish_reason":%s}]%s'
+        opening = shape % (head, self.index, _OPENING, b"null", b"null", tail) if self._opens else b""
+        self._opens, self._calls = False, []
+        return opening + shape % (head, self.index, body, told, finish, tail)
 
     def _likely(self, token: int, logprob: float) -> dict[str, Any]:
         text, raw = self._text.token_text(token)

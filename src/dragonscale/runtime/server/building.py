@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from dragonscale.models import hub, load_model
 from dragonscale.models.program import Program
 from dragonscale.models.transformer import Transformer
 from dragonscale.runtime.checkpoint import tensor_reader
+from dragonscale.runtime.lora_folder import LoraStack, read_lora
 from dragonscale.runtime.numerics import Numerics, numerics_of
 from dragonscale.runtime.parameters import WeightReader, random_reader, weights_of
 from dragonscale.runtime.safetensors import SafeTensors
@@ -56,12 +58,16 @@ def open_model(
     tokenizer: str = "",
     listener: Listener | None = None,
     seed: int = 0,
+    adapters: Sequence[tuple[str, str]] = (),
 ) -> LoadedModel:
-    """A model by its folder or name. `weights` and `tokenizer` are folders that replace its own. Nothing large is read
-    yet; as it is, `listener` hears of every weight."""
+    """A model by its folder or name. `weights` and `tokenizer` are folders that replace its own. `adapters`
+    are LoRAs by name and folder. Nothing large is read yet; as it is, `listener` hears of every weight."""
     model, own = load_model(name), _folder(name)
     program = model.program()
     read = random_reader(program, seed=seed) if random else _reader(name, Path(weights) if weights else own, program)
+    if adapters:
+        stack = LoraStack(program, [read_lora(*one) for one in adapters])
+        program, read = stack.adapted, stack.reader(read)
     places = [Path(one) for one in ([tokenizer] if tokenizer else [weights, own]) if one]
     found = next((one for one in places if (one / "tokenizer.json").is_file()), None)
     known = found is not None or tokenizer or not random
@@ -133,9 +139,11 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
     begun, plan = time.perf_counter(), parse_serving_plan(order.plan)
     devices = _devices(order, plan)
     random, draft = not order.weights, order.draft if order.draft != NGRAM else ""
-    loaded = open_model(order.model, order.weights, random, order.tokenizer, _Progress(tell, "loading", 1), order.seed)
+    loading, own = _Progress(tell, "loading", 1), (order.seed, order.adapters)
+    loaded = open_model(order.model, order.weights, random, order.tokenizer, loading, *own)
     drafting = open_model(draft, order.draft_weights, not order.draft_weights, order.tokenizer) if draft else None
-    limits = EngineLimits(2, order.page, order.sequences, order.tokens, order.length, order.draft_tokens, plan.data)
+    sizes = order.page, order.sequences, order.tokens, order.length, order.draft_tokens, plan.data, len(order.adapters)
+    limits = EngineLimits(2, *sizes)
     models = [_Placed(one, plan, devices, limits) for one in (loaded, drafting) if one is not None]
     vocab = loaded.program.sections[0].dims["v"]
     sampler = Sampler(limits, vocab, models[0].mesh, order.seed, weighed=drafting is not None)
@@ -159,7 +167,7 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
     grammars = grammar_reader(loaded.text, vocab)
     own = {"drafter": drafter, "prefixes": order.prefix_cache, "role": order.role}
     engine = ServingEngine(runner, sampler, limits, shapes, grammars=grammars, **own)
-    known = weights_of(loaded.program).values()
+    known = weights_of(loaded.model.program()).values()
     facts = {
         "pages": pages,
         "page_bytes": models[0].page_bytes,

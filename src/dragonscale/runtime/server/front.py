@@ -38,14 +38,14 @@ DIED = "The worker that had the request died."
 Say = Callable[[int, wire.Starting], None]
 
 
-def block_names(prompt: Sequence[int], size: int) -> list[int]:
-    """Names of a prompt's whole blocks, each of it and everything before it.
+def block_names(prompt: Sequence[int], size: int, adapter: int = 0) -> list[int]:
+    """Names of a prompt's whole blocks, each of it, everything before it and the adapter that computes it.
 
     >>> a, b = block_names([1, 2, 3, 4, 5], 2), block_names([1, 2, 9, 9], 2)
     >>> len(a), a[0] == b[0], a[1] == b[1]
     (2, True, False)
     """
-    name, found = 0, []
+    name, found = adapter, []
     for start, end in itertools.pairwise(range(0, len(prompt) + 1, size)):
         name = hash((name, *prompt[start:end])) & MASK
         found.append(name)
@@ -247,7 +247,7 @@ class ServingFront:
             raise Overfull(self._retry_after(), "the server is shutting down")
         self.check_room(1)
         named = any(one.kind in ("prefix_affinity", "slo_aware") for one in self.routers.values())
-        blocks = block_names(request.prompt, self.block_tokens) if named else ()
+        blocks = block_names(request.prompt, self.block_tokens, request.adapter) if named else ()
         flight = Flight(self, request, str(next(self.numbers)), blocks)
         self.flights[request.id] = flight
         if self.record is not None:

@@ -12,7 +12,7 @@ answers it says which keys they have; OpenAI's own description has the rest.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -276,6 +276,7 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/models/{model:path}", "model", None, "id object created owned_by", "About a model"),
     Endpoint("POST", "/tokenize", "tokenize", TokenizeRequest, "count max_model_len tokens", "A text's tokens"),
     Endpoint("POST", "/detokenize", "detokenize", DetokenizeRequest, "prompt", "The text of tokens"),
+    Endpoint("GET", "/tokenizer_info", "tokenizer_info", None, "eos_token chat_template", "Special tokens, template"),
     Endpoint("GET", "/health", "health", None, "status", "Whether the server lives"),
     Endpoint("GET", "/ready", "ready", None, "status", "Whether it takes requests"),
     Endpoint("GET", "/metrics", "numbers", None, "", "Numbers for Prometheus"),
@@ -284,12 +285,12 @@ ENDPOINTS = (
 )
 
 
-def openapi(model: str, version: str) -> dict[str, Any]:
-    """The description of a server of this model."""
+def openapi(models: Sequence[str], version: str) -> dict[str, Any]:
+    """The description of a server of a model and its adapters."""
     kinds = [one.takes for one in ENDPOINTS if one.takes]
     refs, parts = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     for part in parts.values():
-        part.get("properties", {}).get("model", {}).update(enum=[model, None])
+        part.get("properties", {}).get("model", {}).update(enum=[*models, None])
     failed = _has("error") | {"properties": {"error": _has("message type param code")}}
     paths: dict[str, Any] = {}
     for one in ENDPOINTS:

@@ -36,13 +36,16 @@ from dragonscale.runtime.server.tool_calls import CallReader, marks_of
 @dataclass(frozen=True)
 class HttpSettings:
     """What is served, to whom, and the bounds: `length` tokens in a sequence, `vocabulary` token ids; bytes of a body
-    and of an answer that is not read; seconds of a request, of its headers and body, of idle connections, of grace."""
+    and of an answer that is not read; `adapters` served beside the model, by name and folder; `root`, where clients find its tokenizer; seconds of a request, of
+    its headers and body, of idle connections, of grace."""
 
     model: str
     length: int
     vocabulary: int
     api_key: str = ""
     hosts: tuple[str, ...] = ()
+    adapters: tuple[tuple[str, str], ...] = ()
+    root: str = ""
     body_bytes: int = 16 << 20
     unread_bytes: int = 1 << 20
     deadline_s: float = 3600.0
@@ -60,6 +63,7 @@ class OpenAIService:
         self.front, self.text, self.settings = front, text, settings
         self.metrics = ServerMetrics(settings.model, front.stats)
         self.draining, self.created = False, int(time.time())
+        self.names = (settings.model, *(name for name, _ in settings.adapters))
         self.under_way: set[Generation] = set()
 
     # What is asked
@@ -79,13 +83,17 @@ class OpenAIService:
         except TimeoutError:
             raise ApiError(408, f"The body did not arrive within {self.settings.arrival_s:g} s.") from None
         asked = read(bytes(body), kind)
-        self.same(getattr(asked, "model", None) or self.settings.model)
+        self.number(getattr(asked, "model", None))
         return asked
 
-    def same(self, model: str) -> None:
-        if model != self.settings.model:
-            said = f"There is no model {shorten(model)} here, only {shorten(self.settings.model)}."
-            raise ApiError(404, said, "model", "model_not_found")
+    def number(self, model: str | None) -> int:
+        """Which adapter answers to a model's name: 0 for the model itself, which also answers where none is named."""
+        if (model or self.names[0]) not in self.names:
+            known = ", ".join(map(shorten, self.names))
+            raise ApiError(
+                404, f"There is no model {shorten(str(model))} here, only {known}.", "model", "model_not_found"
+            )
+        return self.names.index(model or self.names[0])
 
     async def prompts(self, given: protocol.Prompt, field: str, special: bool = True) -> list[list[int]]:
         """Prompts as tokens that the model knows, none too long."""
@@ -139,6 +147,7 @@ class OpenAIService:
             raise ApiError(400, "`min_tokens` is more than `max_tokens`.", "min_tokens")
         ends = [*(asked.stop_token_ids or []), *([] if asked.ignore_eos else self.text.ends)]
         common = {"prompt": prompt, "length": most or room, "least": least, "ends": ends, "arrived": time.time()}
+        common["adapter"] = self.number(asked.model)
         count, seed = asked.n or 1, sampling.seed  # of one seed, every choice has its own
         each = [sampling if seed is None else replace(sampling, seed=seed + at) for at in range(count)]
         return [GenerateRequest(id=uuid.uuid4().hex, sampling=own, **common) for own in each]
@@ -187,7 +196,7 @@ class OpenAIService:
         generation = self.generation(request, choices, asked.timeout)
         kind = ("chat.completion.chunk" if asked.stream else "chat.completion") if chat else "text_completion"
         name = f"{'chatcmpl' if chat else 'cmpl'}-{request.state.id}"
-        about = {"id": name, "object": kind, "created": int(time.time()), "model": self.settings.model}
+        about = {"id": name, "object": kind, "created": int(time.time()), "model": asked.model or self.names[0]}
         if asked.stream:
             wanted = asked.stream_options is not None and asked.stream_options.include_usage
             count = (lambda: usage(choices, asked.n or 1)) if wanted else None
@@ -215,13 +224,14 @@ class OpenAIService:
             raise ApiError(400, "`dimensions` is not offered: an embedding is as wide as the model.", "dimensions")
         choices = []
         for index, prompt in enumerate(await self.prompts(asked.input, "input")):
-            one = GenerateRequest(id=uuid.uuid4().hex, prompt=prompt, length=1, arrived=time.time(), embed=True)
+            own = {"arrived": time.time(), "embed": True, "adapter": self.number(asked.model)}
+            one = GenerateRequest(id=uuid.uuid4().hex, prompt=prompt, length=1, **own)
             choices.append(ChoiceAnswer(index, one, self.text, TextStream(self.text, prompt), False))
         await self.generation(request, choices, asked.timeout).whole(request.receive)
         shown = as_base64 if asked.encoding_format == "base64" else list
         rows = [{"object": "embedding", "index": one.index, "embedding": shown(one.embedding)} for one in choices]
         used = usage(choices, 1)
-        return answer_json({"object": "list", "data": rows, "model": self.settings.model, "usage": used})
+        return answer_json({"object": "list", "data": rows, "model": asked.model or self.names[0], "usage": used})
 
     # The rest
 
@@ -243,16 +253,26 @@ class OpenAIService:
         asked = await self.body(request, protocol.DetokenizeRequest)
         return answer_json({"prompt": await asyncio.to_thread(self.text.decode, asked.tokens, skip_special=False)})
 
-    def card(self) -> dict[str, Any]:
+    async def tokenizer_info(self, _: Request) -> Response:
+        """What vLLM tells of a tokenizer, from which lm-eval makes its own."""
+        roles = {name: self.text.named.get(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+        template = self.text.templates.get("default") or next(iter(self.text.templates.values()), None)
+        return answer_json({"tokenizer_class": "PreTrainedTokenizerFast", **roles, "chat_template": template})
+
+    def card(self, name: str) -> dict[str, Any]:
+        """About a model or an adapter, which says as vLLM's do what it belongs to."""
         known = {"max_model_len": self.settings.length, "owned_by": "dragonscale"}
-        return {"id": self.settings.model, "object": "model", "created": self.created, **known}
+        model = self.names[0]
+        of = {"root": dict(self.settings.adapters).get(name, self.settings.root or model)}
+        of["parent"] = None if name == model else model
+        return {"id": name, "object": "model", "created": self.created, **known, **of}
 
     async def models(self, _: Request) -> Response:
-        return answer_json({"object": "list", "data": [self.card()]})
+        return answer_json({"object": "list", "data": [self.card(name) for name in self.names]})
 
     async def model(self, request: Request) -> Response:
-        self.same(request.path_params["model"])
-        return answer_json(self.card())
+        self.number(name := request.path_params["model"])
+        return answer_json(self.card(name))
 
     def late(self) -> str:
         """Why no requests are taken; empty where they are."""
@@ -273,7 +293,7 @@ class OpenAIService:
         return answer_json({"version": version("dragonscale")})
 
     async def schema(self, _: Request) -> Response:
-        return answer_json(openapi(self.settings.model, version("dragonscale")))
+        return answer_json(openapi(self.names, version("dragonscale")))
 
 
 def answer_json(said: Any, status: int = 200) -> Response:

@@ -15,7 +15,8 @@ class WorkerOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker runs. `weights` is a folder of Hugging Face files (none: random weights by `seed`). `pages` 0 takes
     those that fit into `memory`, the part of a device's memory that may be used. `role` is `both`, or `prefill` or
     `decode` of a disaggregated pair, whose pages go through files in `folder`. On a CPU there are `cpu` virtual
-    devices. A `lazy` one compiles how tokens are sampled when it is first asked for."""
+    devices. A `lazy` one compiles how tokens are sampled when it is first asked for. `adapters` are LoRAs by name and
+    folder, whose numbers in requests begin at 1."""
 
     model: str
     weights: str = ""
@@ -36,6 +37,7 @@ class WorkerOrder(msgspec.Struct, frozen=True, kw_only=True):
     cpu: int = 0
     role: str = "both"
     folder: str = ""
+    adapters: list[tuple[str, str]] = []
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
