@@ -21,7 +21,8 @@ from dragonscale.physics.hardware import Slice, dtype_bytes
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import Framework, framework, transfer_seconds
 from dragonscale.simulation.rl.lengths import AnswerLengths
-from dragonscale.simulation.rl.step import RlPlan, RlStep, RlWork, judge_step, network_card, packed_job, work_of
+from dragonscale.simulation.rl.step import RlPlan, RlStep, judge_step, network_card
+from dragonscale.simulation.rl.work import RlWork, handed, packed_job, work_of
 from dragonscale.training.evaluation import first, judge_one
 from dragonscale.training.plan import Plan
 
@@ -62,6 +63,7 @@ def step_of(row: Row, _place: int = 0) -> MeasuredStep:
     trainer = meaning(known["trainers"], row["train_engine"])
     skip_if(not trainer, f"no stack known for the trainer {row['train_engine'][:30]!r}")
     plan, recompute = _split(_as_scripts(row, model), trained.chips, trainer)
+    work = handed(work, base, trainer)
     job = packed_job(work, trained, trainer, plan.replicas * plan.microbatch)
     if not recompute:
         fits = (one for one in POLICIES if first(judge_one(job, replace(plan, remat=one)).hbm_bytes) <= chip.visible)
@@ -102,8 +104,10 @@ def _work(row: Row, model: Transformer, whole: float) -> RlWork:
     lengths = AnswerLengths(mean, max(most, math.ceil(mean)))
     work = work_of(model, name, max(answers // group, 1), group, prompt, lengths, count(row, "updates_per_step") or 1)
     old = not row["logprob_recompute"].startswith("no ")
-    packed = row["sequence_packing_or_dynamic"] != "none"
-    return replace(work, reference=row["reference_model_kl"].startswith("yes"), old=old, packed=packed)
+    padded = work.longest if row["sequence_packing_or_dynamic"] == "none" else 0
+    more = meaning(words("rl")["oversample"], f"{row['framework']} | {row['algorithm']}")
+    reference = row["reference_model_kl"].startswith("yes")
+    return replace(work, reference=reference, old=old, padded=padded, oversample=float(more or 1.0))
 
 
 def _split(row: Row, chips: int, trainer: str) -> tuple[Plan, bool]:
@@ -117,6 +121,8 @@ def _split(row: Row, chips: int, trainer: str) -> tuple[Plan, bool]:
     axes = {"fsdp": copies // expert, "tensor": tensor, "context": context, "expert": expert, "pipe": pipe}
     dtype = "fp8" if "fp8" in row["train_dtype"] else "bf16"
     rest = {"zero": 1 if trainer.startswith("megatron") else 3, "virtual": virtual, "dtype": dtype}
+    # a fraction of 1 is Adam on the host's cores (optimizer_cpu_offload)
+    rest["offload"] = "optimizer" if "fraction 1" in row["optimizer_offload"] else "none"
     schedule = "interleaved" if virtual > 1 else "1f1b"
     return Plan(**axes, **rest, remat=remat or "none", schedule=schedule, microbatch=1), bool(remat)
 

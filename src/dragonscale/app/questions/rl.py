@@ -37,6 +37,8 @@ class RlQuestion(Question):
     """A file of measured lengths of answers, one to a line, in place of --mean-output and --spread."""
     updates: Whole = Whole(1, "N", limits=(1, 10_000))
     """Updates of the weights in a step, each on its part of the answers."""
+    oversample: Real = Real(1.0, "TIMES", limits=(1.0, 100.0))
+    """Answers generated for each that is trained on (3 in DAPO's dynamic sampling of NeMo-RL and verl)."""
     reward: Thing = Thing("", "MODEL", offers="models")
     """A reward model; a rule that takes no time without it."""
     reward_s: flag.Duration = flag.Duration("", "TIME")

@@ -42,6 +42,7 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engine_casts: bool = False
     prefills_again: bool = False
     returned: tuple[str, ...] = ()
+    pads_linear: tuple[str, ...] = ()
     name: str = ""
     sleeps: bool = True
 
