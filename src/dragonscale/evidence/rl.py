@@ -13,6 +13,7 @@ import msgspec
 
 from dragonscale.evidence.choices import summary, weigh
 from dragonscale.evidence.described import chip_of, meaning, words
+from dragonscale.evidence.rl_bands import NOMINAL, StepRatio, bands, covered
 from dragonscale.evidence.rows import Form, Row, attempt, count, needed, number, read_cases, read_table, skip_if, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of
 from dragonscale.models import load_model
@@ -40,6 +41,16 @@ class MeasuredStep:
     row: Row
     work: RlWork
     plan: RlPlan
+
+    @property
+    def published(self) -> str:
+        """The framework's release that tables are of, or the page that a step is from."""
+        named = (
+            self.row["framework"],
+            self.row["version"],
+            self.row["source_detail"].partition("@")[0].partition(" ")[0],
+        )
+        return " ".join(named[:2] if "performance-summary" in named[2] else named)
 
     @property
     def kind(self) -> tuple[str, ...]:
@@ -181,16 +192,17 @@ def validate(path: str | Path) -> ScoreReport:
         return report_of(sent, reasons, "method")
     cases, reasons = read_cases(path, "rl", [Form(words("rl")["columns"], step_of)], lambda one: one)
     judged = attempt(cases, judge, reasons)
-    scored, phases, covered = [], defaultdict(list), []
+    scored, phases, ratios = [], defaultdict(list), list[StepRatio]()
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = defaultdict(list)
     for case, step in judged:
         row, measured = case.row, float(case.row["step_s"])
         scored.append(Scored(row["id"], row["source"], measured, step.seconds, case.plan.mode))
         groups[case.kind].append((measured, step.seconds))
-        covered.append(step.band[0] <= measured <= step.band[1])
+        ratios.append(StepRatio(case.plan.framework.name, case.published, measured / step.seconds))
         for name, pair in phase_pairs(case, step).items():
             phases[name].append(Scored(row["id"], row["source"], *pair, name))
     choices = [weigh(pairs) for pairs in groups.values() if len(pairs) > 1]
-    band = {"nominal": 0.8, "covered": sum(covered) / len(covered) if covered else None}
+    band = {"nominal": NOMINAL, "covered": covered(ratios) if ratios else None, "sources_left_out": True}
+    band["frameworks"] = {name: vars(one) for name, one in bands(ratios).items()} if ratios else {}
     apart = {name: statistics_of(rows) for name, rows in phases.items()}
     return report_of(scored, reasons, "mode", phases=apart, band=band, choices=summary(choices))

@@ -49,7 +49,9 @@ class RlQuestion(Question):
     """What a tool call takes on average (2s), while the answer makes no tokens."""
     reference: Switch = Switch(None)
     """Whether a reference's log-probabilities are read for a KL term; by --algorithm without it."""
-    stack: Text = shared.STACK.but(offers=())
+    stack: Text = shared.STACK.but(
+        offers=("auto", "nemo-rl", "verl", "openrlhf", "slime", "areal", "trl", "skyrl", "generic")
+    )
     """The framework: nemo-rl, verl, openrlhf, slime, areal, trl, skyrl, generic; auto: the best of nemo-rl and verl."""
     rollout_dtype: Text = Text("bf16", "DTYPE", SOFTWARE, offers=("bf16", "fp8"))
     """Format of the engine's weights and matmuls: bf16 or fp8."""

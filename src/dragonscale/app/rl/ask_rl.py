@@ -228,7 +228,7 @@ def _changes(found: list[RlStep], best: RlStep) -> list[RlChange]:
 
 def _gain(best: RlStep, other: RlStep) -> tuple[float, float]:
     """The other step, and the answers per second and chip that it gains."""
-    speed = best.seconds * best.plan.chips / (other.seconds * other.plan.chips)
+    speed = best.weighed_s * best.plan.chips / (other.weighed_s * other.plan.chips)
     return other.seconds, speed - 1
 
 

@@ -97,9 +97,14 @@ class RlStep:
 
     @property
     def band(self) -> tuple[float, float]:
-        """Between which times four of five published steps were (`frameworks.toml`)."""
-        found = tables()["errors"]
-        return self.seconds * (1 + found["low"]), self.seconds * (1 + found["high"])
+        """Between which times four of five published steps of the framework were (`frameworks.toml`)."""
+        found = self.plan.framework.errors
+        return self.seconds * (1 + found.low), self.seconds * (1 + found.high)
+
+    @property
+    def weighed_s(self) -> float:
+        """The step in the middle of its framework's band, by which frameworks are compared."""
+        return self.seconds * (1 + self.plan.framework.errors.middle)
 
     @property
     def rate(self) -> float:

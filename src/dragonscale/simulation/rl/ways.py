@@ -2,7 +2,7 @@
 
 The trainer's plan of a pool is what the training planner recommends for packed answers there; the engine's is the split
 of the model over a replica that generates soonest. Ways are ranked by tokens trained per second and chip, ways that fit
-before those that do not.
+before those that do not; of several frameworks by the middle of what published steps of each took.
 """
 
 import math
@@ -53,7 +53,6 @@ class Planner(Judge):
         return self.searched[key]
 
 
-
 @dataclass(frozen=True)
 class Choices:
     """What a search may choose from: modes by name (all of a framework's without any), how far answers may be ahead,
@@ -72,7 +71,9 @@ def search_steps(work: RlWork, piece: Slice, rows: list[Framework], choices: Cho
     asked = choices or Choices()
     planner = Planner()
     found = [judge_step(work, plan, planner) for row in rows for plan in ways(work, piece, row, asked, planner)]
-    return sorted(found, key=lambda step: (not step.fits, step.tight, -step.rate, step.plan.staleness))
+    return sorted(
+        found, key=lambda step: (not step.fits, step.tight, step.weighed_s * step.plan.chips, step.plan.staleness)
+    )
 
 
 def ways(work: RlWork, piece: Slice, row: Framework, asked: Choices, planner: Planner) -> Iterator[RlPlan]:

@@ -27,9 +27,9 @@ class RlWork:
     """What a step has to do: `prompts` of `prompt` tokens on average, `samples` answers to each; the trainer reads
     old log-probabilities and a reference's, and updates `updates` times. Rewards take `reward_s` after the last answer
     and `reward_passes` forward passes of the policy's size; with a `critic` there are values and updates of its own.
-    Between the `turns` of an answer a tool takes `tool_s` on average. Of `oversample` answers generated one is trained on
-    (dynamic sampling drops prompts whose answers are all right or all wrong). Answers are packed, or each is `padded` to
-    so many tokens."""
+    Between the `turns` of an answer a tool takes `tool_s` on average. Of `oversample` answers generated one is trained
+    on (dynamic sampling drops prompts whose answers are all right or all wrong). Answers are packed, or each is
+    `padded` to so many tokens."""
 
     model: Transformer
     prompts: int
