@@ -28,9 +28,9 @@ def made(stack, trainer, plan, mode="colocated", train=8, rollout=8, **more):
 
 RUNS = [
     made("verl", "megatron-rl", MEGATRON),
-    made("verl", "hf-fsdp", Plan(fsdp=8, zero=2, microbatch=2), algorithm="dapo", reference=False),
+    made("verl", "verl-fsdp", Plan(fsdp=8, zero=2, microbatch=2), algorithm="dapo", reference=False),
     made("verl", "megatron-rl", MEGATRON, "one-step-off"),
-    made("verl", "hf-fsdp", Plan(fsdp=8, zero=3), "async", 8, 24, ahead=0.5),
+    made("verl", "verl-fsdp", Plan(fsdp=8, zero=3), "async", 8, 24, ahead=0.5),
     made("verl", "megatron-rl", EXPERTS, model="qwen3-30b-a3b", train=32, rollout=32),
     made("nemo-rl", "megatron-rl", MEGATRON),
     made("nemo-rl", "megatron-rl", MEGATRON, "async", 8, 24, ahead=2.0),
@@ -122,7 +122,7 @@ python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_s
 def test_a_published_command_is_judged():
     found = read_rl(PUBLISHED, Given(slice="h100")).file
     assert (found.model, found.slice, found.prompts, found.samples, found.updates) == ("qwen3-8b", "h100:8", 1024, 5, 4)
-    assert (str(found.train), found.trainer) == ("fsdp=8,microbatch=32,remat=block", "hf-fsdp")
+    assert (str(found.train), found.trainer) == ("fsdp=8,microbatch=32,remat=block", "verl-fsdp")
     assert found.mode == "colocated"
     answer = ds.rl(plan=PUBLISHED, on="h100", mean_output=300)
     assert answer.plans[0].train == "fsdp8 mb32 z3 block"

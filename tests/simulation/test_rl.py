@@ -23,12 +23,10 @@ from dragonscale.simulation.rl.step import (
     Phase,
     exposed,
     judge_step,
-    packed_count,
-    packed_job,
     stage_job,
-    work_of,
 )
 from dragonscale.simulation.rl.ways import Choices, pools, search_steps
+from dragonscale.simulation.rl.work import packed_count, packed_job, work_of
 
 MODEL = load_model("llama3-8b")
 ENGINE = deploy(MODEL, "h100:1", "tensor=1", "vllm")
@@ -142,7 +140,7 @@ def test_packed_answers_keep_their_tokens():
     assert job.sequence <= asked.longest + 64
     assert job.tokens == pytest.approx(asked.tokens / 2, rel=0.05)
     assert job.documents == round(asked.seen) > asked.each
-    padded = packed_job(replace(asked, packed=False), parse_slice("h100:16"), "megatron-core", 8)
+    padded = packed_job(replace(asked, padded=asked.longest), parse_slice("h100:16"), "megatron-core", 8)
     assert (padded.batch, padded.sequence, padded.documents) == (128, asked.longest, None)
 
 

@@ -10,8 +10,9 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import framework, tables, transfer_seconds
 from dragonscale.simulation.rl.lengths import AnswerLengths
-from dragonscale.simulation.rl.step import RlPlan, deployed, judge_step, packed_job, reading_seconds, work_of
+from dragonscale.simulation.rl.step import Judge, RlPlan, deployed, judge_step, reading_seconds
 from dragonscale.simulation.rl.ways import Choices, search_steps
+from dragonscale.simulation.rl.work import packed_job, work_of
 from dragonscale.training.evaluation import judge_one
 from dragonscale.training.plan import Plan
 
@@ -27,7 +28,7 @@ def plan(mode="one-step-off", stack="nemo-rl", tensor=4, dtype="bf16", ahead=0.0
 
 
 def read(one):
-    return reading_seconds(one.job, one, judge_one(one.job, one.train))
+    return reading_seconds(one.job, one, judge_one(one.job, one.train), Judge())
 
 
 def test_an_engine_of_rays_workers_does_not_schedule_ahead():
@@ -95,7 +96,7 @@ def test_answers_that_go_on_on_shared_chips_have_no_tail():
 
 def test_a_search_keeps_to_what_the_frameworks_trainer_can():
     long = replace(WORK, lengths=AnswerLengths(8000.0, 16384))
-    row = replace_struct(framework("verl"), trainers=("hf-fsdp",))
+    row = replace_struct(framework("verl"), trainers=("verl-fsdp",))
     plans = [
         search_steps(long, HALF, [one], Choices(modes=("colocated",)))[0].plan.train
         for one in (row, replace_struct(row, limits={}))

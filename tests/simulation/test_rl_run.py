@@ -11,8 +11,9 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.simulation.rl.frameworks import framework
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.simulation.rl.run import RunTerms, run_trace, simulate_run
-from dragonscale.simulation.rl.step import judge_step, work_of
+from dragonscale.simulation.rl.step import judge_step
 from dragonscale.simulation.rl.ways import Choices, search_steps
+from dragonscale.simulation.rl.work import work_of
 
 WORK = work_of(load_model("llama3-8b"), "grpo", 16, 8, 256, AnswerLengths(800.0, 2048), 1)
 PIECE = parse_slice("h100:16")

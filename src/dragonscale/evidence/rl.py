@@ -13,6 +13,7 @@ import msgspec
 
 from dragonscale.evidence.choices import summary, weigh
 from dragonscale.evidence.described import chip_of, meaning, words
+from dragonscale.evidence.rl_bands import NOMINAL, StepRatio, bands, covered
 from dragonscale.evidence.rows import Form, Row, attempt, count, needed, number, read_cases, read_table, skip_if, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of
 from dragonscale.models import load_model
@@ -21,7 +22,8 @@ from dragonscale.physics.hardware import Slice, dtype_bytes
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import Framework, framework, transfer_seconds
 from dragonscale.simulation.rl.lengths import AnswerLengths
-from dragonscale.simulation.rl.step import RlPlan, RlStep, RlWork, judge_step, network_card, packed_job, work_of
+from dragonscale.simulation.rl.step import RlPlan, RlStep, judge_step, network_card
+from dragonscale.simulation.rl.work import RlWork, handed, packed_job, work_of
 from dragonscale.training.evaluation import first, judge_one
 from dragonscale.training.plan import Plan
 
@@ -39,6 +41,16 @@ class MeasuredStep:
     row: Row
     work: RlWork
     plan: RlPlan
+
+    @property
+    def published(self) -> str:
+        """The framework's release that tables are of, or the page that a step is from."""
+        named = (
+            self.row["framework"],
+            self.row["version"],
+            self.row["source_detail"].partition("@")[0].partition(" ")[0],
+        )
+        return " ".join(named[:2] if "performance-summary" in named[2] else named)
 
     @property
     def kind(self) -> tuple[str, ...]:
@@ -62,6 +74,7 @@ def step_of(row: Row, _place: int = 0) -> MeasuredStep:
     trainer = meaning(known["trainers"], row["train_engine"])
     skip_if(not trainer, f"no stack known for the trainer {row['train_engine'][:30]!r}")
     plan, recompute = _split(_as_scripts(row, model), trained.chips, trainer)
+    work = handed(work, base, trainer)
     job = packed_job(work, trained, trainer, plan.replicas * plan.microbatch)
     if not recompute:
         fits = (one for one in POLICIES if first(judge_one(job, replace(plan, remat=one)).hbm_bytes) <= chip.visible)
@@ -102,8 +115,10 @@ def _work(row: Row, model: Transformer, whole: float) -> RlWork:
     lengths = AnswerLengths(mean, max(most, math.ceil(mean)))
     work = work_of(model, name, max(answers // group, 1), group, prompt, lengths, count(row, "updates_per_step") or 1)
     old = not row["logprob_recompute"].startswith("no ")
-    packed = row["sequence_packing_or_dynamic"] != "none"
-    return replace(work, reference=row["reference_model_kl"].startswith("yes"), old=old, packed=packed)
+    padded = work.longest if row["sequence_packing_or_dynamic"] == "none" else 0
+    more = meaning(words("rl")["oversample"], f"{row['framework']} | {row['algorithm']}")
+    reference = row["reference_model_kl"].startswith("yes")
+    return replace(work, reference=reference, old=old, padded=padded, oversample=float(more or 1.0))
 
 
 def _split(row: Row, chips: int, trainer: str) -> tuple[Plan, bool]:
@@ -117,6 +132,8 @@ def _split(row: Row, chips: int, trainer: str) -> tuple[Plan, bool]:
     axes = {"fsdp": copies // expert, "tensor": tensor, "context": context, "expert": expert, "pipe": pipe}
     dtype = "fp8" if "fp8" in row["train_dtype"] else "bf16"
     rest = {"zero": 1 if trainer.startswith("megatron") else 3, "virtual": virtual, "dtype": dtype}
+    # a fraction of 1 is Adam on the host's cores (optimizer_cpu_offload)
+    rest["offload"] = "optimizer" if "fraction 1" in row["optimizer_offload"] else "none"
     schedule = "interleaved" if virtual > 1 else "1f1b"
     return Plan(**axes, **rest, remat=remat or "none", schedule=schedule, microbatch=1), bool(remat)
 
@@ -175,16 +192,17 @@ def validate(path: str | Path) -> ScoreReport:
         return report_of(sent, reasons, "method")
     cases, reasons = read_cases(path, "rl", [Form(words("rl")["columns"], step_of)], lambda one: one)
     judged = attempt(cases, judge, reasons)
-    scored, phases, covered = [], defaultdict(list), []
+    scored, phases, ratios = [], defaultdict(list), list[StepRatio]()
     groups: dict[tuple[str, ...], list[tuple[float, float]]] = defaultdict(list)
     for case, step in judged:
         row, measured = case.row, float(case.row["step_s"])
         scored.append(Scored(row["id"], row["source"], measured, step.seconds, case.plan.mode))
         groups[case.kind].append((measured, step.seconds))
-        covered.append(step.band[0] <= measured <= step.band[1])
+        ratios.append(StepRatio(case.plan.framework.name, case.published, measured / step.seconds))
         for name, pair in phase_pairs(case, step).items():
             phases[name].append(Scored(row["id"], row["source"], *pair, name))
     choices = [weigh(pairs) for pairs in groups.values() if len(pairs) > 1]
-    band = {"nominal": 0.8, "covered": sum(covered) / len(covered) if covered else None}
+    band = {"nominal": NOMINAL, "covered": covered(ratios) if ratios else None, "sources_left_out": True}
+    band["frameworks"] = {name: vars(one) for name, one in bands(ratios).items()} if ratios else {}
     apart = {name: statistics_of(rows) for name, rows in phases.items()}
     return report_of(scored, reasons, "mode", phases=apart, band=band, choices=summary(choices))

@@ -170,15 +170,18 @@ def python_words(fields: Sequence[Field[Any, Any]]) -> Iterator[None]:
         yield
     except InputError as error:
         names = {field.flag: field.name for field in fields if not field.place}
+        words = {field.flag: field.offers for field in fields if isinstance(field.offers, tuple)}
         names |= {"--no" + flag[1:]: f"{name}=False, not" for flag, name in names.items()}
 
         def spelled(found: re.Match[str]) -> str:
-            flag, value = found.groups()
+            flag, value = found[1], (found[2] or "").strip()
             if flag not in names:
                 return found[0]
-            return f"{names[flag]}={chr(34) + value.strip() + chr(34) if value else ''}"
+            if not any(map(str.isdigit, value)) and value not in words.get(flag, ()):  # the sentence goes on
+                return f"{names[flag]}={found[2] or ''}"
+            return f'{names[flag]}="{value}"'
 
-        said = re.sub(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+]*\d[\w./:%,=*+]*(?<![.,:]))?", spelled, str(error))
+        said = re.sub(r"(--[a-z][a-z0-9-]*)(?![\w-])( [\w./:%,=*+-]+(?<![.,:]))?", spelled, str(error))
         raise type(error)(said) from None
 
 

@@ -37,6 +37,8 @@ class RlQuestion(Question):
     """A file of measured lengths of answers, one to a line, in place of --mean-output and --spread."""
     updates: Whole = Whole(1, "N", limits=(1, 10_000))
     """Updates of the weights in a step, each on its part of the answers."""
+    oversample: Real = Real(1.0, "TIMES", limits=(1.0, 100.0))
+    """Answers generated for each that is trained on (3 in DAPO's dynamic sampling of NeMo-RL and verl)."""
     reward: Thing = Thing("", "MODEL", offers="models")
     """A reward model; a rule that takes no time without it."""
     reward_s: flag.Duration = flag.Duration("", "TIME")
@@ -47,7 +49,9 @@ class RlQuestion(Question):
     """What a tool call takes on average (2s), while the answer makes no tokens."""
     reference: Switch = Switch(None)
     """Whether a reference's log-probabilities are read for a KL term; by --algorithm without it."""
-    stack: Text = shared.STACK.but(offers=())
+    stack: Text = shared.STACK.but(
+        offers=("auto", "nemo-rl", "verl", "openrlhf", "slime", "areal", "trl", "skyrl", "generic")
+    )
     """The framework: nemo-rl, verl, openrlhf, slime, areal, trl, skyrl, generic; auto: the best of nemo-rl and verl."""
     rollout_dtype: Text = Text("bf16", "DTYPE", SOFTWARE, offers=("bf16", "fp8"))
     """Format of the engine's weights and matmuls: bf16 or fp8."""

@@ -25,8 +25,9 @@ from dragonscale.simulation.perfetto import save_trace
 from dragonscale.simulation.rl.frameworks import MODES, Framework, framework
 from dragonscale.simulation.rl.lengths import SPREAD, AnswerLengths, measured_lengths
 from dragonscale.simulation.rl.run import RunTerms, run_trace, simulate_run
-from dragonscale.simulation.rl.step import RlStep, RlWork, judge_step, work_of
+from dragonscale.simulation.rl.step import RlStep, judge_step
 from dragonscale.simulation.rl.ways import AHEAD, RATIOS, Choices, search_steps
+from dragonscale.simulation.rl.work import RlWork, work_of
 
 USUAL = ("nemo-rl", "verl")
 """The frameworks that are weighed where none is named: the two with most published steps."""
@@ -71,7 +72,7 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     reference = work.reference if question.reference is None else question.reference
     reward = _passes(model, question.reward) if written(question.reward).strip() else 0.0
     work = replace(work, reference=reference, reward_s=question.reward_s.read(0.0), reward_passes=reward)
-    work = replace(work, turns=question.turns, tool_s=question.tool_s.read(0.0))
+    work = replace(work, turns=question.turns, tool_s=question.tool_s.read(0.0), oversample=question.oversample)
     other = written(question.rollout_on).strip()
     choices = replace(
         _choices(question), pool=_slice(question, question.rollout_on, "--rollout-on", listener) if other else None
@@ -227,7 +228,7 @@ def _changes(found: list[RlStep], best: RlStep) -> list[RlChange]:
 
 def _gain(best: RlStep, other: RlStep) -> tuple[float, float]:
     """The other step, and the answers per second and chip that it gains."""
-    speed = best.seconds * best.plan.chips / (other.seconds * other.plan.chips)
+    speed = best.weighed_s * best.plan.chips / (other.weighed_s * other.plan.chips)
     return other.seconds, speed - 1
 
 

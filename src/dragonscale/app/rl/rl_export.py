@@ -14,7 +14,8 @@ from dragonscale.files import write_file
 from dragonscale.listener import Listener
 from dragonscale.physics.units import render
 from dragonscale.simulation.rl.frameworks import framework
-from dragonscale.simulation.rl.step import RlPlan, RlStep, RlWork, packed_job
+from dragonscale.simulation.rl.step import RlPlan, RlStep
+from dragonscale.simulation.rl.work import RlWork, answers_jobs, handed, packed_job
 
 SAID = ("model", "algorithm", "prompts", "samples", "prompt", "output", "updates", "reference", "mode")
 """What a config says of a question; a flag that is given comes before it."""
@@ -47,8 +48,13 @@ def plan_of(file: RlFile, work: RlWork) -> RlPlan:
     """The plan that a config says."""
     row = framework(file.stack)
     trained, pool = file.pools
-    job = packed_job(work, trained, file.trainer, file.train.replicas * file.train.microbatch)
-    return RlPlan(file.mode, row, job, file.train, file.rollout, pool, file.ahead if file.mode == "async" else 0.0)
+    work, fullest = handed(work, row, file.trainer), None
+    if file.by_answers and not work.padded:
+        job, fullest = answers_jobs(work, trained, file.trainer, file.train)
+    else:
+        job = packed_job(work, trained, file.trainer, file.train.replicas * file.train.microbatch)
+    ahead = file.ahead if file.mode == "async" else 0.0
+    return RlPlan(file.mode, row, job, file.train, file.rollout, pool, ahead, fullest)
 
 
 def exported(question: RlQuestion, step: RlStep, model: str, on: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import shlex
 from dragonscale.app.questions.flag import written
 from dragonscale.app.rl.rl_records import RlPlanRow, RlReport, RlRunRow
 from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, Verbatim, amount, facts, table
-from dragonscale.simulation.rl.frameworks import tables
+from dragonscale.simulation.rl.frameworks import framework, tables
 
 FEW = 3
 """Other ways that are shown without `--explain`."""
@@ -70,7 +70,7 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
         ("others", slower) if slower else None,
         ("phases", told),
         ("simulated", _simulated(report.run), "key") if report.run else None,
-        ("error", _error()),
+        ("error", _error(best.stack, {one.stack for one in report.plans})),
     )
 
 
@@ -92,12 +92,14 @@ def _simulated(run: RlRunRow) -> str:
     )
 
 
-def _error() -> str:
-    found = tables()["errors"]
-    within = f"{found['low']:+.0%}/{found['high']:+.0%}"
-    return (
-        f"4 of 5 of the {found['runs']} published steps were within {within} of what was expected, most of them slower."
-    )
+def _error(stack: str, stacks: set[str]) -> str:
+    known = framework(stack).errors
+    whose = f"steps of {stack}" if stack in tables()["errors"] else f"steps (none of {stack})"
+    text = f"4 of 5 of {known.runs} published {whose} took {known.low:+.0%} to {known.high:+.0%} of what was expected"
+    if len(stacks) < 2:
+        return f"{text}."
+    usual = ", ".join(f"{name} {framework(name).errors.middle:+.0%}" for name in sorted(stacks))
+    return f"{text}; ways are ranked with what half of them took ({usual})."
 
 
 def _phases(best: RlPlanRow) -> Grid:

@@ -24,7 +24,8 @@ from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.sheets.sheet import Column, Prose, Sheet, Title, amount, table
 from dragonscale.simulation.rl.frameworks import framework
 from dragonscale.simulation.rl.lengths import measured_lengths
-from dragonscale.simulation.rl.step import RlPlan, RlStep, judge_step, packed_job, work_of
+from dragonscale.simulation.rl.step import RlPlan, RlStep, judge_step
+from dragonscale.simulation.rl.work import packed_job, work_of
 
 if TYPE_CHECKING:  # with JAX
     from dragonscale.runtime.rl.grpo import GrpoOrder, GrpoStep
@@ -154,7 +155,7 @@ def planned_step(order: "GrpoOrder", where: str, steps: "list[GrpoStep]") -> RlS
     piece = parse_slice(where)
     lengths = measured_lengths([step.length for step in steps], order.output)
     sizes = (order.prompts, order.samples, order.prompt, lengths, order.updates)
-    work = replace(work_of(train.tuned(), "grpo", *sizes), reference=bool(order.kl), packed=False)
+    work = replace(work_of(train.tuned(), "grpo", *sizes), reference=bool(order.kl), padded=order.prompt + order.output)
     job = packed_job(work, piece, "dragonscale", train.plan.replicas * train.plan.microbatch)
     own = framework("dragonscale")
     own = msgspec.structs.replace(own, engine=f"{own.engine},scheduling.max_sequences={order.together}")

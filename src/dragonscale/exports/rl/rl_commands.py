@@ -302,7 +302,9 @@ def read_rl(text: str, given: Given | None = None) -> ImportedRl:
         if pair is not None and (pair[1] != words[pair[0]] or pair[0] not in said):
             said[pair[0]] = pair[1]
     if target.dynamic and not kept:  # tokens of a chip, or sequences
-        said.pop("microbatch" if str(settings.get(target.dynamic)).lower() == "true" else "tokens_per_gpu", None)
+        by_tokens = str(settings.get(target.dynamic)).lower() == "true"
+        said.pop("microbatch" if by_tokens else "tokens_per_gpu", None)
+        said["by_answers"] = not by_tokens
     if str(settings.get(target.adapters, 0)).lower() not in ("0", "none", "null", "false"):
         notes.append(
             f"{target.adapters} trains adapters alone: the update is planned of every weight, which takes more."

@@ -24,7 +24,8 @@ PLANNED = ("tensor", "pipe", "virtual", "context", "remat", "zero", "microbatch"
 @dataclass(frozen=True)
 class RlFile:
     """A run: what `dscale rl` is asked, and the plan that is taken. `slice` are all chips; of two pools the trainer has
-    `train_chips` of them."""
+    `train_chips` of them. With `by_answers` a microbatch is so many answers, padding removed, and not tokens for as many
+    of the longest."""
 
     stack: str
     model: str = ""
@@ -46,6 +47,7 @@ class RlFile:
     train: Plan = Plan()
     rollout: ServingPlan = ServingPlan()
     share: float = 0.0
+    by_answers: bool = False
 
     @property
     def split(self) -> bool:

@@ -19,6 +19,15 @@ AT_ONCE = ("one-step-off", "async")
 """Modes in which trainer and engine work at once; on two pools in turns it is `separate`, which no search offers."""
 
 
+class StepErrors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of `errors`: what published steps took over what was expected."""
+
+    low: float
+    middle: float
+    high: float
+    runs: int
+
+
 class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A row of `frameworks`."""
 
@@ -42,12 +51,19 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engine_casts: bool = False
     prefills_again: bool = False
     returned: tuple[str, ...] = ()
+    pads_linear: tuple[str, ...] = ()
     name: str = ""
     sleeps: bool = True
 
     def token_s(self, mode: str) -> float:
         """Seconds of a replica's host for each token with its log-probability."""
         return tables()["returned"]["token_s"] if mode in self.returned else 0.0
+
+    @property
+    def errors(self) -> StepErrors:
+        """How far published steps of it were from what was expected; of all where none of its own is known."""
+        known: dict[str, StepErrors] = _rows("errors", StepErrors)
+        return known.get(self.name, known["others"])
 
     def method(self, mode: str) -> str:
         """How weights travel."""

@@ -6,13 +6,10 @@ such a step. On shared chips the phases follow each other. On two pools answers 
 those of the step before, and the step is the slower of the two and the weights' way from one to the other.
 """
 
-import functools
 import math
 from dataclasses import dataclass, replace
 
-import numpy
-
-from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice, Torus, dtype_bytes
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust, load_engine
@@ -21,14 +18,13 @@ from dragonscale.serving.space import parts_of
 from dragonscale.simulation.rl.frameworks import (
     AT_ONCE,
     Framework,
-    algorithm,
     switching_seconds,
     tables,
     transfer_seconds,
 )
 from dragonscale.simulation.rl.generation import Rollout, generate
-from dragonscale.simulation.rl.lengths import AnswerLengths
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job, with_numerics
+from dragonscale.simulation.rl.work import RlWork, handed
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one
 from dragonscale.training.plan import Plan
 from dragonscale.training.room import room_bytes
 from dragonscale.training.tuning import Tuning
@@ -36,65 +32,6 @@ from dragonscale.training.tuning import Tuning
 TRAINER, ROLLOUT, BETWEEN = "trainer", "rollout", "between"
 """Where a phase runs: it is added to its pool's others, or both pools wait for it."""
 IDLE = "idle"
-MOST_PACKED = 512
-"""Answers by which it is found how well many of them pack."""
-
-
-@dataclass(frozen=True)
-class RlWork:
-    """What a step has to do: `prompts` of `prompt` tokens on average, `samples` answers to each; the trainer reads
-    old log-probabilities and a reference's, and updates `updates` times. Rewards take `reward_s` after the last answer
-    and `reward_passes` forward passes of the policy's size; with a `critic` there are values and updates of its own.
-    Between the `turns` of an answer a tool takes `tool_s` on average."""
-
-    model: Transformer
-    prompts: int
-    samples: int
-    prompt: int
-    lengths: AnswerLengths
-    algorithm: str = "grpo"
-    updates: int = 1
-    reference: bool = True
-    old: bool = True
-    critic: bool = False
-    reward_s: float = 0.0
-    reward_passes: float = 0.0
-    packed: bool = True
-    turns: int = 1
-    tool_s: float = 0.0
-
-    @property
-    def answers(self) -> int:
-        return self.prompts * self.samples
-
-    @property
-    def tokens(self) -> float:
-        """Tokens that a step trains on, prompts included."""
-        return self.answers * self.each
-
-    @property
-    def each(self) -> float:
-        """Tokens of a prompt and its answer, on average."""
-        return self.prompt + self.lengths.mean
-
-    @property
-    def longest(self) -> int:
-        return self.prompt + self.lengths.cap
-
-    @property
-    def seen(self) -> float:
-        """Tokens of the document that a packed token is in, on average: long ones have more."""
-        drawn = self.prompt + self.lengths.draw(256)
-        return float((drawn**2).sum() / drawn.sum())
-
-
-def work_of(
-    model: Transformer, name: str, prompts: int, samples: int, prompt: int, lengths: AnswerLengths, updates: int
-) -> RlWork:
-    """The work of an algorithm."""
-    row = algorithm(name)
-    sizes = (prompts, samples, prompt, lengths, name.strip().lower(), updates)
-    return RlWork(model, *sizes, reference=row.reference, critic=row.critic)
 
 
 @dataclass(frozen=True)
@@ -111,7 +48,7 @@ class Phase:
 class RlPlan:
     """A way to run it: the mode (also `separate`: two pools in turns), the framework, a plan and a slice for the
     trainer and a plan and a slice of all replicas for the engine; with `ahead`, the part of a step's answers that may
-    be under way beyond its own."""
+    be under way beyond its own; `fullest` is the job of the fullest microbatch, where they differ in tokens."""
 
     mode: str
     framework: Framework
@@ -120,6 +57,7 @@ class RlPlan:
     rollout: ServingPlan
     pool: Slice
     ahead: float = 0.0
+    fullest: Job | None = None
 
     @property
     def chips(self) -> int:
@@ -159,9 +97,14 @@ class RlStep:
 
     @property
     def band(self) -> tuple[float, float]:
-        """Between which times four of five published steps were (`frameworks.toml`)."""
-        found = tables()["errors"]
-        return self.seconds * (1 + found["low"]), self.seconds * (1 + found["high"])
+        """Between which times four of five published steps of the framework were (`frameworks.toml`)."""
+        found = self.plan.framework.errors
+        return self.seconds * (1 + found.low), self.seconds * (1 + found.high)
+
+    @property
+    def weighed_s(self) -> float:
+        """The step in the middle of its framework's band, by which frameworks are compared."""
+        return self.seconds * (1 + self.plan.framework.errors.middle)
 
     @property
     def rate(self) -> float:
@@ -190,60 +133,60 @@ class RlStep:
         return sum(phase.seconds for phase in self.phases if phase.name == name)
 
 
-def packed_job(work: RlWork, piece: Slice, trainer: str, ways: int) -> Job:
-    """The training job of one update: answers packed into sequences no longer than the longest answer may be, as many
-    on each of `ways` replicas as first-fit needs; or padded to that length, one to a sequence."""
-    answers = work.answers / work.updates
-    if work.packed:
-        tokens = answers * work.each
-        batch = ways * packed_count(work.lengths, work.prompt, math.ceil(answers / ways))
-        length = math.ceil(tokens / batch / 64) * 64
-        job = make_job(work.model, piece, batch, length, trainer)
-        return with_numerics(replace(job, documents=min(round(work.seen), length)), "production")
-    job = make_job(work.model, piece, ways * math.ceil(answers / ways), work.longest, trainer)
-    return with_numerics(job, "production")
-
-
-@functools.lru_cache(256)
-def packed_count(lengths: AnswerLengths, prompt: int, count: int) -> int:
-    """Sequences that so many answers with their prompts fill, each the longest first into the first with room
-    (first-fit decreasing; of many answers, by 512 of them).
-
-    >>> packed_count(AnswerLengths(600, 600), 24, 10), packed_count(AnswerLengths(100, 1000), 0, 64)
-    (10, 7)
-    """
-    some = min(count, MOST_PACKED)
-    room = numpy.full(some, float(prompt + lengths.cap))
-    for one in prompt + lengths.draw(some)[::-1]:
-        room[numpy.argmax(room >= one)] -= one
-    filled = int((room < prompt + lengths.cap).sum())
-    return math.ceil(filled * count / some)
-
-
 def stage_job(work: RlWork, plan: RlPlan) -> Job:
     """The job as the framework hands it to pipeline stages: packed sequences padded to one length, where it needs
     that."""
-    if plan.framework.pads_stages and plan.train.pipe > 1 and work.packed:
+    if plan.framework.pads_stages and plan.train.pipe > 1 and not work.padded:
         return replace(plan.job, sequence=work.longest)
     return plan.job
 
 
-def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
+class Judge:
+    """Verdicts of a trainer's plans and batches of answers of engines: of one work, each is worked out once."""
+
+    def __init__(self) -> None:
+        self.verdicts: dict[tuple[object, ...], Verdict] = {}
+        self.rollouts: dict[tuple[object, ...], Rollout] = {}
+
+    def verdict(self, job: Job, plan: Plan) -> Verdict:
+        key = (*job_key(job), plan)
+        if key not in self.verdicts:
+            self.verdicts[key] = judge_one(job, plan)
+        return self.verdicts[key]
+
+    def rollout(self, work: RlWork, plan: RlPlan, ahead: float = 0.0) -> Rollout:
+        row = plan.framework
+        again = row.prefills_again and ahead > 0
+        key = (plan.engine, row.share(plan.mode), plan.rollout, str(plan.pool), ahead, again)
+        if key not in self.rollouts:
+            shape = (work.prompt, work.lengths, work.generated, work.samples, plan.replicas)
+            self.rollouts[key] = generate(deployed(plan), *shape, ahead, again)
+        return self.rollouts[key]
+
+
+def job_key(job: Job) -> tuple[object, ...]:
+    """What tells jobs of one work apart."""
+    return (job.stack.name, str(job.slice), job.batch, job.sequence, job.documents, job.tuning.passes)
+
+
+def judge_step(work: RlWork, plan: RlPlan, judge: Judge | None = None) -> RlStep:
     """The phases of a step under a plan."""
+    judge = judge or Judge()
+    work = handed(work, plan.framework, plan.job.stack.name)
     job, chip = stage_job(work, plan), plan.job.slice.chip
-    verdict = judge_one(job, plan.train)
-    slower = work.updates * (tables()["trainer"]["slower"] if plan.framework.host_bound else 1.0)
+    verdict = judge.verdict(job, plan.train)
+    # sequences of a pack are cut out and read back by the host, those that are padded are not
+    packs = plan.framework.host_bound and not work.padded
+    slower = work.updates * (tables()["trainer"]["slower"] if packs else 1.0)
     update = slower * first(verdict.seconds)
-    forward = slower * reading_seconds(job, plan, verdict)
-    deployment = deployed(plan)
-    shape = (deployment, work.prompt, work.lengths, work.answers, work.samples, plan.replicas)
-    made = generate(*shape, max(plan.ahead, 0.0), plan.framework.prefills_again)
+    forward = slower * reading_seconds(job, plan, verdict, judge)
+    made = judge.rollout(work, plan, max(plan.ahead, 0.0))
     if plan.ahead > 0 and plan.framework.strict_age:
         # no answer is under way for longer than its age may be, so the longest has that many steps
-        made = replace(made, seconds=max(made.seconds, generate(*shape).seconds / math.ceil(plan.ahead)))
+        made = replace(made, seconds=max(made.seconds, judge.rollout(work, plan).seconds / math.ceil(plan.ahead)))
     weights, optimizer = (state_bytes(verdict, part) for part in ("weights", "optimizer"))
     kept = state_bytes(verdict, "gradients") if job.stack.name.startswith("megatron") else 0.0  # buffers that stay
-    moved = _moved(plan, deployment, weights + optimizer + kept)
+    moved = _moved(plan, deployed(plan), weights + optimizer + kept)
     swap = plan.framework.reference_copies * weights / chip.host_link
     # where the engine casts them as they arrive, weights travel as the trainer has them
     sent_as = "bf16" if plan.framework.engine_casts else plan.rollout.weights
@@ -266,17 +209,18 @@ def judge_step(work: RlWork, plan: RlPlan) -> RlStep:
         sizes = (weights, optimizer) if moved else (0.0, 0.0)
         phases.append(Phase("offload", BETWEEN, switching_seconds(plan.framework, *sizes, chip.host_link), 0.0))
     shown = exposed([phase for phase in phases if phase.seconds], overlapped=plan.mode in AT_ONCE)
-    return RlStep(plan, work, shown, made, trainer_bytes(work, verdict, plan.framework), moved)
+    fullest = verdict if plan.fullest is None else judge.verdict(plan.fullest, plan.train)
+    return RlStep(plan, work, shown, made, trainer_bytes(work, fullest, plan.framework), moved)
 
 
-def reading_seconds(job: Job, plan: RlPlan, verdict: Verdict) -> float:
+def reading_seconds(job: Job, plan: RlPlan, verdict: Verdict, judge: Judge) -> float:
     """What a pass that only reads log-probabilities of an update's answers takes: what one more forward pass adds to
     the verdict of that update. Where weights are gathered for each microbatch, such passes have larger ones."""
     train, once = plan.train, verdict
     if train.zero == 3 and plan.framework.read_batch > 1:
         train = replace(train, microbatch=train.microbatch * plan.framework.read_batch)
-        once = judge_one(job, train)
-    twice = judge_one(replace(job, tuning=Tuning(passes=1.0)), train)
+        once = judge.verdict(job, train)
+    twice = judge.verdict(replace(job, tuning=Tuning(passes=1.0)), train)
     return first(twice.seconds) - first(once.seconds)
 
 

@@ -2,7 +2,7 @@
 
 The trainer's plan of a pool is what the training planner recommends for packed answers there; the engine's is the split
 of the model over a replica that generates soonest. Ways are ranked by tokens trained per second and chip, ways that fit
-before those that do not.
+before those that do not; of several frameworks by the middle of what published steps of each took.
 """
 
 import math
@@ -13,19 +13,9 @@ from dragonscale.physics.hardware import Slice
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import pool_parts, splits
 from dragonscale.simulation.rl.frameworks import Framework
-from dragonscale.simulation.rl.generation import generate
-from dragonscale.simulation.rl.step import (
-    RlPlan,
-    RlStep,
-    RlWork,
-    deployed,
-    judge_step,
-    packed_job,
-    part,
-    stage_job,
-    trainer_bytes,
-)
-from dragonscale.training.evaluation import Job, first, judge_one
+from dragonscale.simulation.rl.step import Judge, RlPlan, RlStep, job_key, judge_step, part, stage_job, trainer_bytes
+from dragonscale.simulation.rl.work import RlWork, handed, packed_job
+from dragonscale.training.evaluation import Job, first
 from dragonscale.training.plan import Plan
 from dragonscale.training.room import room_bytes
 from dragonscale.training.search import search
@@ -43,8 +33,24 @@ ODD = (1, 3)
 TRIED = 4
 """The planner's best plans of an update, of which the fastest on answers as they are packed is taken."""
 
-Trained = dict[tuple[str, str], tuple[Job, Plan] | None]
-"""By trainer and pool."""
+
+class Planner(Judge):
+    """A search's own judge, which also keeps what it worked out for frameworks that share a trainer: the plans of a
+    training search by its job and limits, and the best one by framework and pool."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.searched: dict[tuple[object, ...], list[Plan]] = {}
+        self.trained: dict[tuple[str, str], tuple[Job, Plan] | None] = {}
+
+    def plans(self, job: Job, limits: str) -> list[Plan]:
+        """The planner's best plans of an update, then those of its front, the fastest first."""
+        key = (*job_key(job), limits)
+        if key not in self.searched:
+            found = search(job, parse_space(limits), count=TRIED)
+            several = (*found.best, *sorted(found.front, key=lambda one: one.seconds))
+            self.searched[key] = [one.plan for one in several]
+        return self.searched[key]
 
 
 @dataclass(frozen=True)
@@ -63,12 +69,14 @@ class Choices:
 def search_steps(work: RlWork, piece: Slice, rows: list[Framework], choices: Choices | None = None) -> list[RlStep]:
     """Every way of some frameworks judged, the best first."""
     asked = choices or Choices()
-    trained: Trained = {}
-    found = [judge_step(work, plan) for row in rows for plan in ways(work, piece, row, asked, trained)]
-    return sorted(found, key=lambda step: (not step.fits, step.tight, -step.rate, step.plan.staleness))
+    planner = Planner()
+    found = [judge_step(work, plan, planner) for row in rows for plan in ways(work, piece, row, asked, planner)]
+    return sorted(
+        found, key=lambda step: (not step.fits, step.tight, step.weighed_s * step.plan.chips, step.plan.staleness)
+    )
 
 
-def ways(work: RlWork, piece: Slice, row: Framework, asked: Choices, trained: Trained) -> Iterator[RlPlan]:
+def ways(work: RlWork, piece: Slice, row: Framework, asked: Choices, planner: Planner) -> Iterator[RlPlan]:
     """The plans of a framework: both on all chips, or two pools. What the trainer does on a pool is worked out once."""
     modes = [mode for mode in row.modes if not asked.modes or mode in asked.modes]
     for trainer, mode in ((trainer, mode) for trainer in row.trainers for mode in modes):
@@ -77,13 +85,13 @@ def ways(work: RlWork, piece: Slice, row: Framework, asked: Choices, trained: Tr
             pairs = [] if mode == "colocated" else [(piece, asked.pool)]
         for train_pool, pool in pairs:
             key = (f"{trainer} of {row.name}", str(train_pool))
-            if key not in trained:
-                trained[key] = best_training(work, train_pool, trainer, row)
-            if (both := trained[key]) is None:
+            if key not in planner.trained:
+                planner.trained[key] = best_training(work, train_pool, trainer, row, planner)
+            if (both := planner.trained[key]) is None:
                 continue
             ahead = asked.ahead if mode == "async" else 0.0
             job, plan = both
-            engine = best_engine(work, RlPlan(mode, row, job, plan, ServingPlan(), pool, ahead), asked.dtype)
+            engine = best_engine(work, RlPlan(mode, row, job, plan, ServingPlan(), pool, ahead), asked.dtype, planner)
             if engine is not None:
                 yield engine
 
@@ -106,17 +114,18 @@ def _odd(count: int) -> int:
     return count // (count & -count)
 
 
-def best_training(work: RlWork, piece: Slice, trainer: str, row: Framework) -> tuple[Job, Plan] | None:
+def best_training(
+    work: RlWork, piece: Slice, trainer: str, row: Framework, planner: Planner
+) -> tuple[Job, Plan] | None:
     """The training planner's recommended plan of an update on so many chips; None where nothing fits."""
-    most = max(int(work.tokens / work.updates / work.each), 1)
+    work = handed(work, row, trainer)
+    most = max(int(work.answers / work.updates), 1)
     ways = max(size for size in range(1, min(most, piece.chips) + 1) if piece.chips % size == 0)
     job = packed_job(work, piece, trainer, ways)
-    found = search(job, parse_space(row.limits.get(trainer, "")), count=TRIED)
-    plans = [one.plan for one in (*found.best, *sorted(found.front, key=lambda one: one.seconds))]
     roomy: list[Plan] = []
     tight: list[Plan] = []
-    for one in plans:
-        size = trainer_bytes(work, judge_one(job, one), row)
+    for one in planner.plans(job, row.limits.get(trainer, "")):
+        size = trainer_bytes(work, planner.verdict(job, one), row)
         if size <= piece.chip.visible:
             (roomy if size <= room_bytes(job) else tight).append(one)
         if len(roomy) == TRIED:
@@ -124,14 +133,14 @@ def best_training(work: RlWork, piece: Slice, trainer: str, row: Framework) -> t
     # answers pack better on as few replicas as the plan has, and stages may have them padded
     own = [(one, packed_job(work, piece, trainer, one.replicas * one.microbatch)) for one in (roomy or tight)[:TRIED]]
     timed = [
-        (first(judge_one(stage_job(work, RlPlan("", row, job, one, ServingPlan(), piece)), one).seconds), place)
+        (first(planner.verdict(stage_job(work, RlPlan("", row, job, one, ServingPlan(), piece)), one).seconds), place)
         for place, (one, job) in enumerate(own)
     ]
     best = own[min(timed)[1]] if timed else None
     return best and (best[1], best[0])
 
 
-def best_engine(work: RlWork, plan: RlPlan, dtype: str) -> RlPlan | None:
+def best_engine(work: RlWork, plan: RlPlan, dtype: str, planner: Planner) -> RlPlan | None:
     """The plan with the split of the model over a replica that generates soonest; None where none fits."""
     tried: list[tuple[float, int, RlPlan]] = []
     parts = [part(plan.pool, size) for size in (1, 2, 4, 8, 16, 32, 64) if plan.pool.chips % size == 0]
@@ -140,7 +149,6 @@ def best_engine(work: RlWork, plan: RlPlan, dtype: str) -> RlPlan | None:
         other = replace(plan, rollout=ServingPlan(tensor=split.tensor, weights=dtype, compute=dtype))
         if plan.pool.chips % split.tensor or part(plan.pool, split.tensor).chips != split.tensor:
             continue
-        shape = (work.prompt, work.lengths, work.answers, work.samples, other.replicas, other.ahead)
-        tried.append((generate(deployed(other), *shape).seconds, split.tensor, other))
+        tried.append((planner.rollout(work, other, other.ahead).seconds, split.tensor, other))
     best = min(tried, key=lambda one: one[:2], default=None)
     return best[2] if best and math.isfinite(best[0]) else None
