@@ -30,7 +30,7 @@ from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.runtime.train.step import make_trainer  # noqa: E402
 from dragonscale.training.evaluation import first, judge_one, make_job  # noqa: E402
 from dragonscale.training.memory import weight_shares  # noqa: E402
-from dragonscale.training.plan import AXES  # noqa: E402
+from dragonscale.training.plan import AXES, Plan  # noqa: E402
 from dragonscale.training.plan_file import parse_plan  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
@@ -130,7 +130,7 @@ def test_some_layers_are_recomputed_and_gradients_stay() -> None:
 
     def cost(policy: str) -> Any:
         setting = PassSetting(numerics, note=checkpoint_name)
-        return lambda params: loss(forward(params, program, tokens, setting, remats=remats_of(program, policy)), tokens)
+        return lambda params: loss(forward(params, program, tokens, setting, remats=remats_of(program, Plan(remat=policy))), tokens)
 
     scans = [
         eqn for eqn in jax.make_jaxpr(jax.grad(cost("block:3")))(params).jaxpr.eqns if eqn.primitive.name == "scan"

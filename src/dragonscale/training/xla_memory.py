@@ -28,6 +28,8 @@ from dragonscale.training.stack import ALIVE
 from dragonscale.training.stages import StageLayers, held_microbatches, share_of_layers
 
 BF16, FP32 = 2.0, 4.0
+IN_TRANSIT = 2.0
+"""Layers whose activations are on the chip although the host has them: the one that is used, and the next one."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,13 @@ def xla_held(
     head = parts[ends[0]]
     share = state if plan.zero >= 2 else used
     again = share_of_layers(plan.remat, counts, numbers)
-    kept = {name: (1 - again) * parts[name].saved + again * parts[name].entry for name in counts}
-    saved = flight * sum(kept[name] * often for name, often in counts.items())
+    sent = share_of_layers(plan.offload, counts, numbers)
+    kept = {name: (1 - again - sent) * parts[name].saved + again * parts[name].entry for name in counts}
+    on_the_way = IN_TRANSIT * maximum(*[parts[name].saved for name in counts]) * where(sent > 0, 1.0, 0.0)
+    saved = flight * sum(kept[name] * often for name, often in counts.items()) + on_the_way
+    # Layers under two policies are two scans, whose gradients are put together into one stack.
+    mixed = where((again + sent > 0) & (again + sent < 1), 1.0, 0.0)
+    stacked = mixed * sum((parts[name].state if sharded else parts[name].used) * often for name, often in counts.items())
     lines = [
         HeldLine("weights and optimizer", "master copy and optimizer state", state_bytes(plan, stack, state, matrices)),
         HeldLine("frozen weights", "weights that are not trained", frozen),
@@ -153,7 +160,7 @@ def xla_held(
         return maximum(0.0, *(getattr(one, name) for one in blocks))
 
     inside = {
-        "gradients": state * FP32 if sharded else used * BF16,
+        "gradients": (state + stacked) * FP32 if sharded else (used + stacked) * BF16,
         "gathered weights": alive.weights * largest("every") * BF16,
         "FFN hidden": alive.hidden * largest("hidden"),
         "attention block": alive.scores * largest("scores"),

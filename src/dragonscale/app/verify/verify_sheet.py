@@ -115,7 +115,8 @@ def verify_chart(report: VerifyReport, kind: str) -> Chart:
     """Memory, FLOPs and bytes sent as pairs of bars; quantities differ in their units, so each pair is drawn against
     its own plan."""
     del kind  # there is one
-    known = [("arguments", report.arguments), ("peak memory", report.peak), ("matmul FLOPs", report.flops)]
+    known = [("arguments", report.arguments), ("peak memory", report.peak), ("host memory", report.host)]
+    known += [("matmul FLOPs", report.flops)]
     known += [(f"sent over {words.over(one.axes)}", one.line) for one in report.axes]
     rows = [bar for name, line in known if line is not None and line.planned for bar in _pair(name, line)]
     if not rows:

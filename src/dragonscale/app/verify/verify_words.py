@@ -98,7 +98,8 @@ def change(line: VerifyLine) -> str:
 
 def judged(report: VerifyReport) -> Iterator[tuple[str, VerifyLine]]:
     """Every line that has a verdict, with its name in a sentence."""
-    for name, line in (("arguments", report.arguments), ("peak memory", report.peak), ("FLOPs", report.flops)):
+    held = (("arguments", report.arguments), ("peak memory", report.peak), ("host memory", report.host))
+    for name, line in (*held, ("FLOPs", report.flops)):
         if line is not None:
             yield name, line
     for axis in report.axes:
@@ -218,8 +219,8 @@ def quantity(value: float, unit: str) -> str:
 def totals(report: VerifyReport) -> list[Row]:
     """What the program holds and does on one chip."""
     room, flops = report.limit_bytes, ("matmul FLOPs", report.flops, 0.0)
-    lines = (("arguments", report.arguments, room), ("peak memory", report.peak, room), flops)
-    return [_row(name, line, max(scale, line.planned, line.compiled)) for name, line, scale in lines if line]
+    held = (("arguments", report.arguments, room), ("peak memory", report.peak, room), ("host memory", report.host, 0.0))
+    return [_row(name, line, max(scale, line.planned, line.compiled)) for name, line, scale in (*held, flops) if line]
 
 
 def axis_rows(report: VerifyReport) -> list[Row]:

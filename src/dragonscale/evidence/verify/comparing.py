@@ -238,9 +238,9 @@ def what_travels(moves: Sequence[LedgerLine], exchange: Exchange) -> str:
     return ""
 
 
-ARGUMENTS, PEAK, FLOPS = 0.002, 0.15, 0.01
-"""How far the compiler may be from the plan: bytes of arguments, the peak (whose working set is modelled), and FLOPs.
-"""
+ARGUMENTS, PEAK, HOST, FLOPS = 0.002, 0.15, 0.02, 0.01
+"""How far the compiler may be from the plan: bytes of arguments, the peak (whose working set is modelled), what the
+host holds, and FLOPs."""
 
 
 def verify(
@@ -274,6 +274,8 @@ def compare(request: Request, planned: Planned, made: Made) -> VerifyReport:
         "peak": _line("peak memory", "bytes", planned.peak_bytes, memory.peak_bytes, PEAK),
         "flops": _flops_line(planned, compiled),
     }
+    if planned.host_bytes or memory.host_bytes:
+        lines["host"] = _line("host memory", "bytes", planned.host_bytes, memory.host_bytes, HOST)
     cycles_s, slowest = _times(request, compiled)
     return replace(
         report,

@@ -68,6 +68,11 @@ class Planned:
         return float(self.ledger.hbm_bytes)
 
     @property
+    def host_bytes(self) -> float:
+        """What the host holds for one chip."""
+        return float(numpy.ravel(self.ledger.host_bytes)[0])
+
+    @property
     def flops(self) -> float:
         """Matmul FLOPs, attention's included."""
         return float(self.ledger.total("flops", lambda line: line.kind in MATMULS))

@@ -137,6 +137,8 @@ class VerifyReport(msgspec.Struct, frozen=True):
     verdict: str
     arguments: VerifyLine | None = None
     peak: VerifyLine | None = None
+    host: VerifyLine | None = None
+    """What lies in the host's memory for one chip; none of a plan that keeps nothing there."""
     memory: dict[str, float] = {}
     """The planned peak by part, in bytes."""
     limit_bytes: float = 0.0
@@ -247,7 +249,7 @@ def flat(report: VerifyReport) -> VerifyRow:
     lines = [axis.line for axis in report.axes]
     ratios = [(abs(ratio - 1), ratio - 1) for line in lines if (ratio := line.ratio) is not None]
     planned, compiled = sum(line.planned for line in lines), sum(line.compiled for line in lines)
-    every = (report.arguments, report.peak, report.flops, *lines)
+    every = (report.arguments, report.peak, report.host, report.flops, *lines)
     reasons = [line.why for line in every if line is not None and line.why]
     agreeing = sum(one.agrees for one in report.overlap)
     wire_lines = [f"{'+'.join(axis.axes) or 'none'} {_signed(axis.line)}" for axis in report.axes]

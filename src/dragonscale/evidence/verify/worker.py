@@ -19,7 +19,7 @@ from dragonscale.evidence.verify.records import Made, Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.evidence.xla.call_graph import Taken
 from dragonscale.evidence.xla.compiled import read_compiled
-from dragonscale.evidence.xla.memory import DEVICE, parse_oom
+from dragonscale.evidence.xla.memory import DEVICE, HOST, parse_oom
 from dragonscale.files import write_file
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
@@ -116,7 +116,7 @@ def compile_request(request: Request) -> Made:
         failed = str(error)[:2000] if full is None else ""
         return Made(known, time.monotonic() - start, _resident(), out_of_memory=full, failed=failed)
     text, memory = compiled.as_text(), compiled.memory_analysis()
-    numbers = {name: int(getattr(memory, name)) for name in DEVICE}
+    numbers = {name: int(getattr(memory, name)) for name in (*DEVICE, *HOST)}
     if folder := os.environ.get("DRAGONSCALE_KEEP_HLO"):
         write_file(f"{folder}/{request.key}.hlo", text, "The compiled module")
     found = read_compiled(text, numbers, mesh_sizes(request), turns_taken(request))

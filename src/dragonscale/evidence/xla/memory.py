@@ -37,6 +37,11 @@ class ProgramMemory(msgspec.Struct, frozen=True):
     host_outputs_bytes: int = 0
     host_temp_bytes: int = 0
 
+    @property
+    def host_bytes(self) -> int:
+        """What lies in the host's memory at the peak; what is handed back lies where it came in."""
+        return self.host_arguments_bytes + self.host_temp_bytes
+
     @classmethod
     def of(cls, analysis: Mapping[str, int]) -> "ProgramMemory":
         """From the numbers of JAX's `memory_analysis()`, by its names."""

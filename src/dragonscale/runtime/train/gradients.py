@@ -24,7 +24,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
+from jax.ad_checkpoint import Offloadable, checkpoint_name
 from jax.sharding import Mesh, PartitionSpec
 
 from dragonscale.models.activations import saved_tensors
@@ -43,31 +43,42 @@ from dragonscale.runtime.place import BATCH, Place, place_of
 from dragonscale.runtime.scopes import weight_scope
 from dragonscale.runtime.train.rewarded import Rewarded, goals
 from dragonscale.runtime.train.settings import Order
-from dragonscale.training.plan import layer_policies, layers_of
+from dragonscale.training.plan import Plan, layer_policies, layers_of
 
 _KEPT = ("dot_product_attention_fwd", "dot_product_attention_fwd_wrapper")
 """What has no name of its own: the sums that a flash kernel hands to its gradient."""
+_ENTRY = "entry"
+"""The name of a layer's input where it is sent."""
 
 
-def remat_of(program: Program, policy: str) -> Callable[[Any], Any]:
-    """What to wrap a layer in. Weights and activations gathered for a line are never kept: they are gathered again."""
+def remat_of(program: Program, policy: str, sent: bool = False) -> Callable[[Any], Any]:
+    """What to wrap a layer in. Weights and activations gathered for a line are never kept: they are gathered again.
+    What is `sent` lies in the host's memory until the backward pass, the layer's input too."""
     layers = [section for section in program.sections if section.name in program.order and policy != "block"]
-    names = {array.name for section in layers for array in saved_tensors(section, policy)}
+    names = {array.name for section in layers for array in saved_tensors(section, policy)} | {_ENTRY}
+    there = Offloadable("device", "pinned_host") if sent else True
 
-    def keep(prim: Any, *_: Any, **settings: Any) -> bool:
-        if prim.name == "name":
-            return settings["name"] in names
-        return policy != "block" and prim.name in _KEPT
+    def keep(prim: Any, *_: Any, **settings: Any) -> Any:
+        kept = settings["name"] in names if prim.name == "name" else policy != "block" and prim.name in _KEPT
+        return there if kept else False
 
-    return lambda layer: jax.checkpoint(layer, policy=keep, prevent_cse=False)
+    def wrapped(layer: Any) -> Any:
+        own = (lambda entry, *rest: layer(checkpoint_name(entry, _ENTRY), *rest)) if sent else layer
+        return jax.checkpoint(own, policy=keep, prevent_cse=False)
+
+    return wrapped
 
 
-def remats_of(program: Program, policy: str) -> Remats:
-    """The same for a whole model: of `block:5`, the first five layers of it are recomputed whole."""
-    layers = len(program.order)
-    some = min(layers_of(policy), layers) / layers
-    parts = zip((some, 1.0) if some else (1.0,), reversed(layer_policies(policy)), strict=True)
-    return tuple((share, remat_of(program, one)) for share, one in parts)
+def remats_of(program: Program, plan: Plan) -> Remats:
+    """The same for a whole model: of `remat=block:5`, the first five layers of it are recomputed whole; under
+    `remat=offload` all are, from inputs in the host's memory; of `offload=activations:5` the first five send there
+    what they keep."""
+    first, every = (layer_policies(plan.remat)[::-1] * 2)[:2]
+    if plan.remat == "offload":
+        return ((1.0, remat_of(program, "block", sent=True)),)
+    some = min(max(layers_of(plan.remat), layers_of(plan.offload)), len(program.order)) / len(program.order)
+    begin = ((some, remat_of(program, first, sent=layers_of(plan.offload) > 0)),) if some else ()
+    return (*begin, (1.0, remat_of(program, every)))
 
 
 Statistics = dict[str, jax.Array]
@@ -213,7 +224,7 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
 
         return piped
 
-    remats = remats_of(program, order.plan.remat)
+    remats = remats_of(program, order.plan)
 
     def cost(weights: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
         apart = replace(setting, begins=tokens[..., 1]) if tokens.ndim > 2 else setting
