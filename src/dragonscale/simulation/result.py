@@ -151,11 +151,10 @@ class Tally:
             self.gap(now - sequence.last_s, 1)
         sequence.last_s = now
 
-    def arrive(self, request: SimulatedRequest) -> bool:
-        """A request has come; whether the measured part begins or ends with it."""
+    def arrive(self, request: SimulatedRequest) -> None:
+        """A request has come."""
         self.arrived += 1
         self.last_arrival_s = request.arrival_s
-        return request.number in (self.first, self.last)
 
     def refuse(self, request: SimulatedRequest, reason: str) -> None:
         """A request cannot be served."""
