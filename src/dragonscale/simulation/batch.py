@@ -246,8 +246,8 @@ class Batch:
         """Count the first gap between tokens of those who joined before steps of `gap` seconds began; how many."""
         joiners = self.joiners
         joined = len(joiners)
-        for token_s in joiners.values():
-            tally.gap(began - token_s + gap, 1)
+        if tally.open:
+            tally.add_gaps([began - token_s + gap for token_s in joiners.values()])
         joiners.clear()
         return joined
 

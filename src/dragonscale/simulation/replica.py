@@ -82,31 +82,32 @@ class Replica(ReplicaState):
         """Decide on the next activity and start it."""
         self.busy = False
         need, preempted = 0, False
-        batch, pages, members = self.batch, self.pages, self.batch.members
-        if batch.grows and members and (self.waiting or len(members) * self.queries > pages.room):
+        batch, pages, waiting = self.batch, self.pages, self.waiting
+        members = batch.members
+        if members and batch.grows and (waiting or len(members) * self.queries > pages.room):
             need = batch.next_pages()
             while need > pages.room:
                 self._preempt(now)
                 preempted = True
                 need = batch.next_pages()
-        chunks = self.chunks = admit(self, now, need, preempted) if self.waiting or self.prefilling else []
+        chunks = self.chunks = admit(self, now, need, preempted) if waiting or self.prefilling else []
         if chunks:
             seconds = self._beside_prompts(chunks)
         elif members:
             first, order = batch.ends[0]
             known = first - batch.step if order in members else batch.steps_to_end()
             steps = known if self.leap and not preempted else 1
-            if self.waiting:
-                look = self._look() if self.extra else self.waiting[0].seen - self.iterations
+            if waiting:
+                look = self._look() if self.extra else waiting[0].seen - self.iterations
                 if 0 < look < steps:  # a request is looked at
                     steps = int(look)
             if batch.grows:
                 steps = batch.growth.steps(batch.step, pages.room, steps)
             self.steps = steps
-            pure = not batch.draft
-            seconds = (
-                batch.run(len(members), batch.offset + batch.pace * batch.step, steps) if pure else batch.seconds(steps)
-            )
+            if batch.draft:
+                seconds = batch.seconds(steps)
+            else:
+                seconds = batch.run(len(members), batch.offset + batch.pace * batch.step, steps)
         else:
             return
         self.busy, self.began = True, now
