@@ -112,6 +112,9 @@ class CurveSheet:
 PureSteps = tuple[list[float], list[float], list[float], float]
 """Steps of so many decoding sequences against the tokens each holds: knots, seconds at each, the slope behind each, and
 what the host takes at least."""
+BesidePrompt = tuple[float, StepCurve, float, float, float]
+"""An iteration of a prompt and decoding sequences, but for what these hold: matmuls and gaps, their attention, the head
+with the prompt's attention, what the host takes at least, and what it takes beside."""
 EVERY = 256
 """Up to so many tokens the matmuls are computed for every number of them."""
 TILE = 128
@@ -138,6 +141,7 @@ class StepTable:
     _lines: dict[tuple[float, int], StepCurve] = field(default_factory=dict, repr=False)
     _attending: dict[int, CurveSheet] = field(default_factory=dict, repr=False)
     _steps: dict[tuple[int, int], PureSteps] = field(default_factory=dict, repr=False)
+    _beside: dict[tuple[int, int, int, int], BesidePrompt] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         deployment, limits = self.deployment, self.deployment.engine.scheduling
@@ -187,6 +191,13 @@ class StepTable:
         if not pieces:
             return self.run(decodes, cached, 1, queries)
         stages, count = self.stages, len(pieces)
+        if count == 1 and decodes and stages == 1:  # nearly always
+            fresh, past = pieces[0]
+            before, line, after, floor, host = self._beside.get((decodes, fresh, past, queries)) or self._one(
+                decodes, fresh, past, queries
+            )
+            seconds = before + line(cached / decodes) + after
+            return (seconds if seconds > floor else floor) + host
         fresh = 0
         for piece in pieces:
             fresh += piece[0]
@@ -202,6 +213,18 @@ class StepTable:
         issuing = self.floor_mixed if decodes else self.floor_prompt
         floor = max(issuing, self.token_stream_s * (decodes * queries + count))
         return max(seconds, floor) + self._host(own, prompts, share)
+
+    def _one(self, decodes: int, fresh: int, past: int, queries: int) -> BesidePrompt:
+        """One prompt beside decoding sequences, kept for the next time."""
+        own = float(decodes)
+        after = self.head(own * queries + 1) + self.alone(past, fresh) * fresh / fresh
+        floor = max(self.floor_mixed, self.token_stream_s * (decodes * queries + 1))
+        before = self.decoding(own * queries + fresh) + self.gaps_mixed
+        if len(self._beside) >= KEPT:
+            self._beside.clear()
+        found = before, self._line(own, queries), after, floor, self._host(own, 1, fresh)
+        self._beside[(decodes, fresh, past, queries)] = found
+        return found
 
     def _part(self, count: int, fresh: int) -> tuple[float, float]:
         """Prompts of the fullest of a pipeline's parts, and their new tokens."""

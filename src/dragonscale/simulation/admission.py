@@ -19,11 +19,12 @@ def _tokens_of(sequence: Sequence) -> int:
 def _fits(replica: ReplicaState, sequence: Sequence, need: int, near: int) -> bool:
     """Whether there are the pages that an admission asks for, beside `need` that the next step wants. One that decodes
     at once also wants room for its next token."""
+    pages = replica.pages
     tokens = _tokens_of(sequence) if replica.whole else sequence.context + sequence.ready
-    room = replica.pages.room - need
+    room = pages.room - need
     if replica.batch.members or replica.prefilling:
         room -= replica.watermark_pages
-    return replica.pages.price(sequence, tokens, near) <= room
+    return (pages.price(sequence, tokens, near) if near else -(-tokens // pages.page)) <= room
 
 
 def can_admit(replica: ReplicaState, sequence: Sequence) -> bool:
@@ -33,9 +34,9 @@ def can_admit(replica: ReplicaState, sequence: Sequence) -> bool:
         return False
     if replica.beside and scheduler.tokens <= decodes * replica.queries and not sequence.ready:
         return False
-    if not replica.pages.adapters.fits(sequence.request.adapter):
+    if replica.extra and not replica.pages.adapters.fits(sequence.request.adapter):
         return False
-    near = 0 if sequence.ready or not replica.pages.sharing else replica.pages.hits(sequence.request)[0]
+    near = 0 if sequence.ready or not replica.sharing else replica.pages.hits(sequence.request)[0]
     return _fits(replica, sequence, 0, near)
 
 
@@ -46,7 +47,7 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
     scheduler, members, prefilling = replica.scheduler, replica.batch.members, replica.prefilling
     budget = scheduler.tokens - (len(members) * replica.queries if replica.beside else 0)
     cut = scheduler.kind == "chunked"
-    largest = max(budget // scheduler.ranks, 1)  # chunk: a prompt has the budget of one rank
+    largest = budget // scheduler.ranks or 1  # chunk: a prompt has the budget of one rank
     chunks: list[Chunk] = []
     for sequence in prefilling:
         if budget <= 0:
@@ -55,14 +56,15 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
         chunks.append((sequence, tokens))
         budget -= tokens
     waiting, iterations = replica.waiting, replica.iterations
+    places, extra, sharing = scheduler.sequences - len(members), replica.extra, replica.sharing
     passed: list[Sequence] = []
     # What was known a step ago is scheduled already; only where that is nothing do all go that have come since.
     scheduled = bool(members or prefilling or (waiting and waiting[0].seen <= iterations))
-    while waiting and not preempted and len(members) + len(prefilling) < scheduler.sequences:
+    while waiting and not preempted and len(prefilling) < places:
         sequence = waiting[0]
         if scheduled and sequence.seen > iterations:
             break
-        if replica.extra and not replica.pages.adapters.fits(sequence.request.adapter):
+        if extra and not replica.pages.adapters.fits(sequence.request.adapter):
             replica.count_queue(now)
             passed.append(waiting.popleft())  # others go before those whose adapter has no place, as in vLLM
             continue
@@ -70,11 +72,12 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
             if not _enter(replica, sequence, now, need, 0, 0):
                 break
             replica.join(sequence)
+            places -= 1
             need = replica.batch.next_pages()
             continue
         if budget <= 0:
             break
-        near, far = replica.pages.hits(sequence.request) if replica.pages.sharing else (0, 0)
+        near, far = replica.pages.hits(sequence.request) if sharing else (0, 0)
         todo = _todo(replica, sequence, far) if far else sequence.context
         if not cut and todo > budget and chunks:
             break
@@ -83,7 +86,8 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
         tokens = min(todo, budget, largest) if cut else todo
         chunks.append((sequence, tokens))
         budget -= tokens
-    waiting.extendleft(reversed(passed))
+    if passed:
+        waiting.extendleft(reversed(passed))
     return chunks
 
 

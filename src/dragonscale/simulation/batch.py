@@ -63,12 +63,14 @@ class EvenGrowth:
         page, counts = self.page, self.counts
         if steps == 1:  # as nearly always
             return counts[(step + 1) % page]
-        rounds, rest = divmod(steps, page)
-        total = rounds * self.members
+        total, rest = steps // page * self.members, steps % page
         if rest:
             start = (step + 1) % page
             stop = start + rest
-            total += sum(counts[start:stop]) if stop <= page else sum(counts[start:]) + sum(counts[: stop - page])
+            if stop <= page:
+                total += sum(counts[start:stop])
+            else:  # all but those between
+                total += self.members - sum(counts[stop - page : start])
         return total
 
     advance = pages  # steps that are over leave nothing behind
@@ -179,7 +181,8 @@ class Batch:
     def steps_within(self, seconds: float, limit: int) -> int:
         """The most whole steps within a time, up to a limit."""
         if not self.draft:
-            return min(self.times.steps_within(len(self.members), self.cached, seconds), limit)
+            steps = self.times.steps_within(len(self.members), self.offset + self.pace * self.step, seconds)
+            return steps if steps < limit else limit
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2
@@ -227,33 +230,35 @@ class Batch:
         if self.joiners:
             self.joiners.pop(sequence.order, None)
         if members:
-            self.offset -= base - sequence.growth * sequence.joined
-            self.pace -= sequence.growth
+            growth = sequence.growth
+            self.offset -= base - growth * sequence.joined
+            self.pace -= growth
         else:
             self.offset = self.pace = 0
         if not self.grows:
             return 0
-        self.growth.remove(sequence)
-        page = self.growth.page
+        of_pages = self.growth
+        of_pages.remove(sequence)
+        page = of_pages.page
         return -(-(base + sequence.grown(self.step)) // page) - -(-base // page)
 
     def first_gaps(self, began: float, gap: float, tally: Tally) -> int:
         """Count the first gap between tokens of those who joined before steps of `gap` seconds began; how many."""
-        joined = len(self.joiners)
-        for token_s in self.joiners.values():
-            tally.gap(began - token_s + gap, 1)
-        self.joiners.clear()
+        joiners = self.joiners
+        joined = len(joiners)
+        if tally.open:
+            tally.add_gaps([began - token_s + gap for token_s in joiners.values()])
+        joiners.clear()
         return joined
 
-    def ended(self) -> list[Sequence]:
-        """Members whose last step is over, still in the batch."""
-        found: list[Sequence] = []
+    def ended(self) -> Sequence | None:
+        """A member whose last step is over, still in the batch; asked again, the next."""
         ends, members, step = self.ends, self.members, self.step
         while ends and ends[0][0] <= step:
             sequence = members.get(heapq.heappop(ends)[1])
             if sequence is not None:
-                found.append(sequence)
-        return found
+                return sequence
+        return None
 
 
 def verify_steps(tokens: int, draft: int, acceptance: Acceptance, seed: int, number: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@ Student's t, 95%). A percentile's interval is centred on the whole stream's valu
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy
@@ -58,6 +59,17 @@ def _quantile(counts: dict[int, float], weight: float, share: float) -> float:
         if seen >= need:
             break
     return 0.0 if bucket == _ZERO else math.exp((bucket + 0.5) / _SCALE)
+
+
+def _by_bucket(buckets: numpy.ndarray, weights: numpy.ndarray) -> Iterator[tuple[int, float]]:
+    """The weight in each bucket, in order."""
+    least = int(buckets.min())
+    if least == _ZERO:
+        found, places = numpy.unique(buckets, return_inverse=True)
+        return zip(found.tolist(), numpy.bincount(places, weights).tolist(), strict=True)
+    places = buckets - least  # few and near each other: no need to sort
+    found = numpy.flatnonzero(numpy.bincount(places))
+    return zip((found + least).tolist(), numpy.bincount(places, weights)[found].tolist(), strict=True)
 
 
 def _joined(one: Batch, other: Batch) -> Batch:
@@ -127,8 +139,7 @@ class Histogram:
             before = seen[begin - 1] if begin else 0.0
             end = int(numpy.searchsorted(seen, before + self._size - self._weight)) + 1  # the one that fills the batch
             own = slice(begin, end)
-            found, places = numpy.unique(buckets[own], return_inverse=True)
-            for bucket, weight in zip(found.tolist(), numpy.bincount(places, weights[own]).tolist(), strict=True):
+            for bucket, weight in _by_bucket(buckets[own], weights[own]):
                 self._counts[bucket] = self._counts.get(bucket, 0) + weight
             self._weight += float(weights[own].sum())
             self._sum += float(values[own] @ weights[own])

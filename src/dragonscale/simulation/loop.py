@@ -241,10 +241,13 @@ class Simulation:
         if self.kinds:
             request = request._replace(number=tally.arrived)  # calls of sessions are made in another order
             self.kinds[request.kind].arrive(request)
-        if tally.arrive(request):
+        tally.arrived += 1
+        tally.last_arrival_s = request.arrival_s
+        number = request.number
+        if number == tally.first or number == tally.last:  # the measured part begins or ends
             self.shared.log.settle()
-            tally.open = request.number == tally.first
-            self.marks[request.number] = self.mark()
+            tally.open = number == tally.first
+            self.marks[number] = self.mark()
         if tally.arrived >= self.next_arrived:
             self.next_arrived += self.look_every
             self.checkpoints.append(self._books(now))

@@ -149,6 +149,10 @@ class Pages:
     def admit(self, sequence: Sequence, tokens: int, near: int, far: int) -> float:
         """Take pages for `tokens` tokens, sharing the leading `far` blocks, of which `near` are in the cache; the
         seconds that the others take to load."""
+        if not far:
+            sequence.held, sequence.private = 0, -(-tokens // self.page)
+            self.take(sequence.private)
+            return 0.0
         request, seconds = sequence.request, 0.0
         for block in range(far):
             name = self.name(request, block)
@@ -162,7 +166,7 @@ class Pages:
                 self._share(tier.blocks[name])
                 seconds += tier.blocks[name] * tier.seconds
         sequence.held = far
-        sequence.private = -(-tokens // self.page) - (self.until(request, far) if far else 0)
+        sequence.private = -(-tokens // self.page) - self.until(request, far)
         self.take(sequence.private)
         return seconds
 
@@ -208,7 +212,7 @@ class Pages:
         self.room += sequence.private + grown
         if self.adapters.slots:
             self.adapters.free(request.adapter)
-        for block in range(sequence.held - 1, -1, -1):
+        for block in range(sequence.held - 1, -1, -1) if sequence.held else ():
             name = self.name(request, block)
             self.refs[name] -= 1
             if self.refs[name] == 0:

@@ -65,46 +65,49 @@ class Replica(ReplicaState):
         if not self.busy:
             self.wake(now)
         elif (first or self.extra) and self.steps > 1 and can_admit(self, sequence):
-            sequence.seen = self._first_look(now)
-            self._cut(int(sequence.seen - self.iterations))
+            sequence.seen = seen = self._first_look(now)
+            steps = int(seen - self.iterations)
+            if steps < self.steps:  # the run ends there
+                self.steps = steps
+                self._take(self.began + self.batch.seconds(steps))
         elif self.looks_late:
             sequence.seen = self._first_look(now)
 
     def _first_look(self, now: float) -> float:
         """The number of the first iteration that may take a request which comes now."""
-        scheduler = self.scheduler
-        first = self.iterations + self._passed(now) + 1 + scheduler.ahead
-        return first if scheduler.poll == 1 else -(-first // scheduler.poll) * scheduler.poll
+        poll, first = self.poll, self.iterations + (self._passed(now) if self.steps > 1 else 0) + self.settled
+        return first if poll == 1 else -(-first // poll) * poll
 
     def plan(self, now: float) -> None:
         """Decide on the next activity and start it."""
         self.busy = False
         need, preempted = 0, False
-        batch, pages, members = self.batch, self.pages, self.batch.members
-        if batch.grows and members and (self.waiting or len(members) * self.queries > pages.room):
+        batch, pages, waiting = self.batch, self.pages, self.waiting
+        members = batch.members
+        if members and batch.grows and (waiting or len(members) * self.queries > pages.room):
             need = batch.next_pages()
             while need > pages.room:
                 self._preempt(now)
                 preempted = True
                 need = batch.next_pages()
-        chunks = self.chunks = admit(self, now, need, preempted) if self.waiting or self.prefilling else []
+        chunks = self.chunks = admit(self, now, need, preempted) if waiting or self.prefilling else []
         if chunks:
             seconds = self._beside_prompts(chunks)
         elif members:
             first, order = batch.ends[0]
             known = first - batch.step if order in members else batch.steps_to_end()
             steps = known if self.leap and not preempted else 1
-            if self.waiting:
-                look = self._look() if self.extra else self.waiting[0].seen - self.iterations
+            if waiting:
+                look = self._look() if self.extra else waiting[0].seen - self.iterations
                 if 0 < look < steps:  # a request is looked at
                     steps = int(look)
             if batch.grows:
                 steps = batch.growth.steps(batch.step, pages.room, steps)
             self.steps = steps
-            pure = not batch.draft
-            seconds = (
-                batch.run(len(members), batch.offset + batch.pace * batch.step, steps) if pure else batch.seconds(steps)
-            )
+            if batch.draft:
+                seconds = batch.seconds(steps)
+            else:
+                seconds = batch.run(len(members), batch.offset + batch.pace * batch.step, steps)
         else:
             return
         self.busy, self.began = True, now
@@ -141,12 +144,6 @@ class Replica(ReplicaState):
         self.version = version = self.version + 1
         heappush(self.heap, (due, END, self.index, version, self))
 
-    def _cut(self, steps: int) -> None:
-        """End a run of decode steps after so many of them."""
-        if steps < self.steps:
-            self.steps = steps
-            self._take(self.began + self.batch.seconds(steps))
-
     def look(self, now: float) -> None:
         """Wake up."""
         self.woken = inf
@@ -161,12 +158,12 @@ class Replica(ReplicaState):
         if steps and batch.ends[0][0] <= batch.step:
             self._finish_ended(now)
         for sequence, tokens in chunks:
-            sequence.todo -= tokens
+            sequence.todo = todo = sequence.todo - tokens
             self.unprefilled -= tokens
             self.prefilled += tokens
-            if self.pages.sharing:
-                self.pages.publish(sequence, sequence.context - sequence.todo)
-            if sequence.todo == 0:
+            if self.sharing:
+                self.pages.publish(sequence, sequence.context - todo)
+            if not todo:
                 self._prefilled(sequence, now)
         self.plan(now)
         if self.watched and (now >= self.look_s or not self.busy):
@@ -176,11 +173,12 @@ class Replica(ReplicaState):
         """The activity, with so many decode steps, is over: count it."""
         batch, pages, began = self.batch, self.pages, self.began
         room, since, joined, live = pages.room, batch.last_s, 0, len(batch.members)
+        members = live
         if batch.padding:
             live -= len(batch.padding)
         if steps:
             self.iterations += steps
-            self.emitted += (batch.pace + live - len(batch.members)) * steps
+            self.emitted += (batch.pace + live - members) * steps
             if batch.joiners:
                 joined = batch.first_gaps(began, (now - began) / steps, self.tally)
             step, batch.last_s = batch.step, now
@@ -197,7 +195,7 @@ class Replica(ReplicaState):
 
     def _finish_ended(self, now: float) -> None:
         batch, finish = self.batch, self.shared.finish
-        for sequence in batch.ended():
+        while (sequence := batch.ended()) is not None:
             sequence.produced = sequence.request.output_tokens
             self.load -= 1
             if self.static:

@@ -44,6 +44,7 @@ class ReplicaState:
     __slots__ = (
         *("index", "pool", "shared", "prefills", "times", "scheduler", "static", "beside", "queries", "whole"),
         *("watermark_pages", "heap", "leap", "tally", "recorder", "book", "book_queue", "looks_late", "waiting"),
+        *("settled", "poll", "sharing"),
         *("queue_from", "version", "orders", "alive", "draining", "since", "iterations", "emitted", "prefilled"),
         *("epoch", "watched", "look_s", "pages", "batch", "prefilling", "sending", "busy", "woken", "began", "due"),
         *("steps", "chunks", "loading", "encoding", "load", "unprefilled", "extra"),
@@ -58,6 +59,7 @@ class ReplicaState:
         self.watermark_pages = int(scheduler.watermark * pool.pages)
         self.heap, self.leap, self.tally, self.recorder = shared.heap, shared.leap, shared.tally, shared.recorder
         self.book, self.book_queue = shared.log.rows.extend, shared.log.queues.extend
+        self.settled, self.poll = 1 + scheduler.ahead, scheduler.poll
         self.looks_late = scheduler.ahead > 0 or scheduler.poll > 1
         self.waiting: deque[Sequence] = deque()
         self.queue_from = 0.0
@@ -73,6 +75,7 @@ class ReplicaState:
         """An empty cache, and nothing in progress."""
         pool, page = self.pool, self.scheduler.page_tokens
         self.pages = Pages(pool.pages, page, pool.share_prefixes, *self._tiers(page), pool.adapters)
+        self.sharing = pool.share_prefixes
         self.extra = bool(pool.adapters or pool.image_s)  # requests may bring more than tokens
         self.batch = Batch(self.scheduler, self.times, not self.whole)
         self.prefilling: list[Sequence] = []

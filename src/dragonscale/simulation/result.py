@@ -134,6 +134,14 @@ class Tally:
             if seconds <= self.short_s:
                 self.short_gaps += weight
 
+    def add_gaps(self, gaps: list[float]) -> None:
+        """These times from one token to the next, in the measured part of a run."""
+        add, short_s = self._add_gap, self.short_s
+        for seconds in gaps:
+            add((seconds, 1))
+            if seconds <= short_s:
+                self.short_gaps += 1
+
     def count_gaps(self, seconds: numpy.ndarray, weights: numpy.ndarray) -> None:
         """Many gaps between tokens, each so many times."""
         if self.open:
@@ -151,11 +159,10 @@ class Tally:
             self.gap(now - sequence.last_s, 1)
         sequence.last_s = now
 
-    def arrive(self, request: SimulatedRequest) -> bool:
-        """A request has come; whether the measured part begins or ends with it."""
+    def arrive(self, request: SimulatedRequest) -> None:
+        """A request has come."""
         self.arrived += 1
         self.last_arrival_s = request.arrival_s
-        return request.number in (self.first, self.last)
 
     def refuse(self, request: SimulatedRequest, reason: str) -> None:
         """A request cannot be served."""
