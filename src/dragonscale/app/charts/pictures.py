@@ -22,14 +22,15 @@ from dragonscale.sheets.charts.theme import SERIES
 
 MOST = 8
 """Roofs that one picture can tell apart; of more the newest are drawn."""
-HBM = 0.5e12
-"""Bytes a second of the slowest memory among the roofs of many chips: cards with GDDR are left out."""
-ALIKE = 1.13
+LINK = 1e11
+"""Bytes a second inside a node of the slowest GPU among the roofs of many chips: cards that PCIe alone joins (128 GB/s
+both ways at most) are left out."""
+ALIKE = 1.2
 """Roofs within this factor are drawn as one."""
 _CHIP_BARS = {
     "flops": ("bf16 peak", "bf16_flops_per_s", "FLOP/s", "compute"),
-    "hbm": ("HBM", "hbm_bytes", "bytes", "hbm"),
-    "bandwidth": ("HBM bandwidth", "hbm_bytes_per_s", "bytes/s", "hbm"),
+    "hbm": ("memory", "hbm_bytes", "bytes", "hbm"),
+    "bandwidth": ("memory bandwidth", "hbm_bytes_per_s", "bytes/s", "hbm"),
 }
 
 
@@ -43,7 +44,7 @@ def draw_chips(report: ChipReport | ChipsReport, kind: str) -> Chart:
     title, field, dimension, role = _CHIP_BARS[kind]
     whose = f"{len(chips)} chips" if len(chips) > 1 else chips[0].title
     rows = [Bar(chip.title, getattr(chip, field), role) for chip in chips]
-    return charts.bars(rows, f"{title} of {whose}", "", dimension)
+    return charts.bars(rows, f"{title} of {whose}", "TPUs first, then by date of release" if len(chips) > 1 else "", dimension)
 
 
 def roofs_by_peak(peaks: Iterable[tuple[str, float]], bandwidth: float) -> list[Roof]:
@@ -66,22 +67,37 @@ def _formats_chart(chip: ChipReport) -> Chart:
 
 def _roofs_chart(chips: Sequence[ChipReport]) -> Chart:
     """bf16 over HBM of several chips, those that could not be told apart as one roof; of many, those that are rented
-    and have HBM."""
+    and scale beyond PCIe."""
     groups: list[list[ChipReport]] = []
-    few = (
-        [chip for chip in chips if chip.price_usd_per_h and chip.hbm_bytes_per_s >= HBM] if len(chips) > MOST else chips
-    )
+    few = [chip for chip in chips if chip.price_usd_per_h and _scales(chip)] if len(chips) > MOST else chips
     for chip in sorted(few, key=lambda chip: (-chip.bf16_flops_per_s, -chip.hbm_bytes_per_s)):
         alike = next((group for group in groups if _alike(group[0], chip)), None)
         groups.append([chip]) if alike is None else alike.append(chip)
     newest = sorted(groups, key=lambda group: max(chip.released for chip in group))[-MOST:]
     roofs = [
-        Roof(", ".join(chip.name for chip in group), group[0].bf16_flops_per_s, group[0].hbm_bytes_per_s)
+        Roof(
+            ", ".join(chip.name for chip in group),
+            group[0].bf16_flops_per_s,
+            group[0].hbm_bytes_per_s,
+            f"{_span(group, 'bf16_flops_per_s', 'FLOP/s')}, {_span(group, 'hbm_bytes_per_s', 'bytes/s')}",
+        )
         for group in groups
         if group in newest
     ]
-    subtitle = "datasheet rates of the first of each group" + (f"; the {MOST} newest" if len(groups) > MOST else "")
+    subtitle = "datasheet rates; a line is that of its first chip" + (f"; the {MOST} newest lines" if len(groups) > MOST else "")
     return charts.roofline_chart(roofs, [], "Roofs of chips, bf16 over HBM", subtitle)
+
+
+def _span(group: Sequence[ChipReport], field: str, unit: str) -> str:
+    """A rate of chips drawn as one: the least and the most of them."""
+    low, high = (amount(pick(getattr(chip, field) for chip in group), unit) for pick in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+def _scales(chip: ChipReport) -> bool:
+    """Whether links of its own join a chip to its neighbours."""
+    inside = next((fact.value for fact in chip.facts if fact.path.startswith("levels.")), 0.0)
+    return chip.kind == "tpu" or (isinstance(inside, float) and inside > LINK)
 
 
 def _alike(one: ChipReport, other: ChipReport) -> bool:

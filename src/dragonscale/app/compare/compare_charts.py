@@ -14,11 +14,17 @@ def draw(report: CompareReport, kind: str) -> Chart:
         raise nothing_to_draw("no side has a plan")
     if kind == "time":
         step = "a decode step" if report.kind == "serving" else "a training step"
-        return time_bars([_time(side) for side in shown], f"{report.model}: {step}", report.workload)
+        return time_bars([_time(side) for side in shown], f"{_where(report)}: {step}", report.workload)
     limits = {side.hbm_limit_bytes for side in shown}
     limit = limits.pop() if len(limits) == 1 else 0.0  # a line that is not every bar's would mislead
-    title = f"{report.model}: memory of the fullest chip"
+    title = f"{_where(report)}: memory of the fullest chip"
     return memory_bars([_memory(side) for side in shown], limit, title, report.workload)
+
+
+def _where(report: CompareReport) -> str:
+    """The model, and the slice where all sides run on the same."""
+    slices = {side.slice for side in report.sides}
+    return f"{report.model} on {slices.pop()}" if len(slices) == 1 else report.model
 
 
 def _time(side: Side) -> PartStack:

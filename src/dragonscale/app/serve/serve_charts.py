@@ -25,6 +25,12 @@ def _requests(report: ServeReport) -> str:
     return f"prompts of {work.prompt:,} tokens, {work.output:,} output tokens, engine {work.engine}"
 
 
+def _where(report: ServeReport) -> str:
+    """The model, and its chips where all configurations have the same."""
+    chips = {one.copy_slice.partition(":")[0] for one in report.configs}
+    return f"{report.model} on {chips.pop()}" if len(chips) == 1 else report.model
+
+
 def _named(one: ConfigReport) -> str:
     """A configuration in few words: its chips, its degrees, its batch."""
     degrees = [f"{short}{getattr(one, name)}" for name, short in _SHORT.items() if getattr(one, name) > 1]
@@ -56,7 +62,7 @@ def frontier_chart(report: ServeReport) -> Chart:
     y = log_axis("output tokens/s per chip", "number", [one[1] for one in points])
     tpot = report.workload.tpot_s
     rules = [RuleLine(1 / tpot, f"TPOT {amount(tpot, 's')}")] if tpot and x.low < 1 / tpot < x.high else []
-    title = f"{report.model}: tokens/s per user vs per chip"
+    title = f"{_where(report)}: tokens/s per user vs per chip"
     return charts.line_chart(series, x, y, title, _requests(report), rules, numbered=best)
 
 
@@ -68,7 +74,7 @@ def decode_chart(report: ServeReport) -> Chart:
     """A decode step of the configurations whose terms are known."""
     known = [one for one in report.configs if one.terms]
     stacks = [_terms(one.terms, _named(one), f"{amount(one.decode_step_s, 's')} a step") for one in known]
-    return charts.time_bars(stacks, f"{report.model}: a decode step", _requests(report), "time of a decode step")
+    return charts.time_bars(stacks, f"{_where(report)}: a decode step", _requests(report), "time of a decode step")
 
 
 def prefill_chart(report: ServeReport) -> Chart:
@@ -77,7 +83,7 @@ def prefill_chart(report: ServeReport) -> Chart:
     for one in report.configs:
         if terms := one.prefill_terms:
             stacks.append(_terms(terms, _named(one), amount(sum(row.expected_s for row in terms), "s")))
-    title = f"{report.model}: prefill of a prompt"
+    title = f"{_where(report)}: prefill of a prompt"
     return charts.time_bars(stacks, title, _requests(report), "time of a prompt that runs alone")
 
 
@@ -90,7 +96,7 @@ def memory_chart(report: ServeReport) -> Chart:
     if not stacks:
         raise nothing_to_draw("no configuration says what fills its memory")
     limit = report.configs[0].hbm_limit_bytes
-    return charts.memory_bars(stacks, limit, f"{report.model}: memory of a chip", _requests(report))
+    return charts.memory_bars(stacks, limit, f"{_where(report)}: memory of a chip", _requests(report))
 
 
 def mesh_picture(report: ServeReport) -> Chart:

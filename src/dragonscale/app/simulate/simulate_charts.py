@@ -9,7 +9,7 @@ from dragonscale.simulation import SimulationResult
 
 SHORTEST = 1e-4
 """Seconds below which nobody cares how short a wait was."""
-_LATENCIES = {"queue_s": "queueing", "ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end"}
+_LATENCIES = {"queue_s": "until scheduled", "ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "whole request"}
 
 
 def draw(report: SimulateReport, kind: str) -> Chart:

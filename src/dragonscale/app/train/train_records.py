@@ -1,6 +1,6 @@
 """The records that `dscale train` answers with; `--json` prints them as they are."""
 
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
@@ -11,6 +11,9 @@ from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import Job, Verdict
 from dragonscale.training.plan import Plan, short_plan
+
+if TYPE_CHECKING:
+    from dragonscale.sheets.charts.chart import Chart
 
 
 class TrainWorkload(msgspec.Struct):
@@ -392,6 +395,10 @@ class TrainReport(Record):
         if not self.plans:
             raise Infeasible(f"There is no plan, so {so}.")
         return self.plans[0]
+
+    def plot(self, kind: str = "") -> "Chart":
+        """A chart of the answer, of strong scaling where that was asked for."""
+        return super().plot(kind or ("scaling" if self.scaling else ""))
 
     def headline(self) -> str:
         return f"{self.model} on {self.slice}: {self.plans[0].told() if self.plans else 'no plan'}"

@@ -228,7 +228,7 @@ def _ends(series: Sequence[LineSeries], here: Picture) -> tuple[list[ChartLayer]
     ending = {
         number: here.at(*one.points[-1])
         for number, one in enumerate(series)
-        if one.points and here.x.share(one.points[-1][0]) > 0.93 and here.inside(*one.points[-1])
+        if one.name and one.points and here.x.share(one.points[-1][0]) > 0.93 and here.inside(*one.points[-1])
     }
     if not ending:
         return [], set(), []

@@ -34,6 +34,8 @@ class Roof:
     name: str
     peak: float
     bandwidth: float
+    rates: str = ""
+    """What its name says of its rates instead of these two, where it stands for several chips."""
 
     @property
     def ridge(self) -> float:
@@ -152,12 +154,12 @@ def _roof_names(roofs: Sequence[Roof], here: Picture) -> list[ChartLayer]:
     """Names of several roofs at their right ends, moved apart where they are equally high."""
     ends = [here.at(here.x.high, roof.at(here.x.high)) for roof in roofs]
     tops = spread([top for _, top in ends], LABEL + 5, 8, here.height - 8)
-    names = distinct([roof.name for roof in roofs], 40)
+    names = distinct([roof.name for roof in roofs], 64)
     texts, leads = list[Row](), list[Row]()
     for number, (roof, name, (left, top), moved) in enumerate(zip(roofs, names, ends, tops, strict=True)):
-        told = f"{name}: {amount(roof.peak, 'FLOP/s')}"
-        told += f", {amount(roof.bandwidth, 'bytes/s')}" if len({one.bandwidth for one in roofs}) > 1 else ""
-        texts.append(here.label(left + 26, moved, told))
+        rates = amount(roof.peak, "FLOP/s")
+        rates += f", {amount(roof.bandwidth, 'bytes/s')}" if len({one.bandwidth for one in roofs}) > 1 else ""
+        texts.append(here.label(left + 26, moved, f"{name}: {roof.rates or rates}"))
         leads.append(here.lead((left, top), (left + 22, moved), paint=_paint(number, True)))
     return [here.leads(leads, strokeWidth=1.5), here.texts(texts, color="@ink")]
 
