@@ -8,6 +8,10 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from dragonscale.web import panel_forms as forms
+from dragonscale.web import panel_hardware as hardware
+from dragonscale.web import panel_operations as operations
+from dragonscale.web import panel_serving as serving
 from dragonscale.web.panel_pieces import (
     BarPart,
     ChartAxis,
@@ -29,7 +33,7 @@ class MeshPanel(Shape):
     frames: list[list[Any]]
     dots: list[list[Any]]
     wiring: str
-    chip: str | ShownAmount
+    chip: str
     chips: ShownAmount | UnsetType = UNSET
     copies: int | UnsetType = UNSET
 
@@ -150,20 +154,20 @@ class SlidersPanel(Shape):
     seq: list[SliderStop]
     chips: list[SliderStop]
     plan: dict[str, Any]
-    at: dict[str, int]
+    at: dict[str, int | None]
 
 
 class LinesPanel(Shape):
-    """The given plan over sizes of the batch."""
+    """The given plan over sizes of the batch; empty lines where it cannot run."""
 
-    x: ChartAxis
-    y: ChartAxis
     series: list[ChartLine]
     rules: list[ChartRule]
     marks: list[ChartMark]
     words: list[str]
-    plan: str
-    about: str
+    x: ChartAxis | UnsetType = UNSET
+    y: ChartAxis | UnsetType = UNSET
+    plan: str | UnsetType = UNSET
+    about: str | UnsetType = UNSET
 
 
 class BatchPoint(Shape):
@@ -216,6 +220,54 @@ class ScalingPanel(Shape):
     rows: list[SliceScale]
 
 
+class BestBeside(Shape):
+    plan: str
+    step: ShownAmount
+    mfu: ShownAmount
+
+
+class ChangedSetting(Shape, rename={"old": "from", "new": "to"}):
+    """One setting of a given plan changed."""
+
+    setting: str
+    plan: str
+    old: str
+    new: str
+    step: ShownAmount
+    gain: str
+    better: bool
+
+
+class GapSuspect(Shape):
+    cause: str
+    look: str
+    step: ShownAmount
+    explains: str
+
+
+class GapPanel(Shape):
+    """A measured step against the expected one."""
+
+    text: str
+    suspects: list[GapSuspect]
+
+
+class AgainstPanel(Shape):
+    """A given plan beside the best one."""
+
+    text: str
+    changes: list[ChangedSetting]
+    best: BestBeside | UnsetType | None = UNSET
+    measured: GapPanel | UnsetType | None = UNSET
+
+
+class TraceFile(Shape, rename={"unit": "displayTimeUnit", "events": "traceEvents"}):
+    """A step in the format of Perfetto."""
+
+    unit: str
+    events: list[dict[str, Any]]
+
+
 class RlWay(Shape):
     mode: str
     stack: str
@@ -233,10 +285,10 @@ class RlAnswer(Shape):
     ways: list[RlWay]
     feasible: bool
     sentence: str
-    plan: str
-    about: str
-    advice: str
     figures: list[ShownFigure]
+    plan: str | UnsetType = UNSET
+    about: str | UnsetType = UNSET
+    advice: str | UnsetType = UNSET
 
 
 class PhasesPanel(Shape):
@@ -303,6 +355,11 @@ class CoursePanel(Shape):
     chapters: list[LearnChapter]
 
 
+class CrossoversPanel(Shape):
+    id: str
+    crossovers: list[str]
+
+
 SHAPES: dict[str, dict[str, type[Shape]]] = {
     "train": {
         "answer": TrainAnswer,
@@ -310,14 +367,67 @@ SHAPES: dict[str, dict[str, type[Shape]]] = {
         "memory": MemoryPanel,
         "mesh": MeshPanel,
         "sliders": SlidersPanel,
+        "roofline": serving.RooflinePanel,
         "timeline": TimelinePanel,
+        "trace": TraceFile,
         "batches": LinesPanel,
         "best_batches": BestBatchesPanel,
         "scaling": ScalingPanel,
+        "against": AgainstPanel,
     },
-    "serve": {"memory": MemoryPanel, "mesh": MeshPanel, "timeline": TimelinePanel},
+    "serve": {
+        "answer": serving.ServePanel,
+        "time": serving.PhaseBars,
+        "memory": MemoryPanel,
+        "roofline": serving.RooflinePanel,
+        "mesh": MeshPanel,
+        "timeline": TimelinePanel,
+        "frontier": serving.FrontierPanel,
+        "batches": serving.ServeBatchesPanel,
+    },
+    "simulate": {
+        "answer": serving.SimulatePanel,
+        "over_time": serving.OverTimePanel,
+        "percentiles": serving.PercentilesPanel,
+        "replicas": serving.ReplicasPanel,
+    },
     "rl": {"answer": RlAnswer, "phases": PhasesPanel},
-    "why": {"facts": WhyFacts, "formula": WhyFormula},
-    "learn": {"course": CoursePanel},
+    "roofline": {
+        "notation": operations.NotationPanel,
+        "answer": operations.OperationPanel,
+        "roof": serving.RooflinePanel,
+        "curve": operations.OperationCurve,
+    },
+    "shard": {
+        "notation": operations.NotationPanel,
+        "answer": operations.ShardPanel,
+        "passes": operations.PassesPanel,
+    },
+    "collective": {"answer": operations.CollectivePanel, "curve": operations.CollectiveCurve},
+    "chips": {
+        "table": hardware.ChipsTable,
+        "scatter": hardware.ScatterPanel,
+        "chip": hardware.ChipPanel,
+        "roof": serving.RooflinePanel,
+        "slice": hardware.SlicePanel,
+        "beside": hardware.BesidePanel,
+        "knobs": hardware.KnobsPanel,
+    },
+    "models": {
+        "table": hardware.ModelsTable,
+        "model": hardware.ModelPanel,
+        "lengths": hardware.LengthsPanel,
+        "program": hardware.ProgramPanel,
+        "line": hardware.ModelLine,
+        "config": hardware.DroppedConfig,
+    },
+    "compare": {"sides": serving.SidesPanel, "suggest": serving.SuggestPanel},
+    "catalogue": {"catalogue": forms.CataloguePanel},
+    "why": {"facts": WhyFacts, "formula": WhyFormula, "crossovers": CrossoversPanel},
+    "copied": {"texts": forms.TextsPanel, "plan": forms.PlanFilePanel, "verify": forms.VerifyPanel},
+    "judge": {"read": forms.JudgedCommand},
+    "export": {"targets": forms.TargetsPanel, "files": forms.FilesPanel},
+    "learn": {"course": CoursePanel, "problem": forms.ProblemPanel},
 }
-"""The record of a panel by view; a panel that is not here is read by its script as it comes."""
+"""The record of every panel by view; `sheet`, which views of a command have too, is a `SheetPanel`, and `record` is
+what the command's `--json` prints, which has a schema of its own."""
