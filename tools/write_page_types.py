@@ -22,7 +22,7 @@ _PLAIN = {"string": "string", "number": "number", "integer": "number", "boolean"
 
 
 def schema() -> dict[str, Any]:
-    """Every panel's record under VIEW.PANEL, the `sheet` that commands have too, and the pieces that they are made of."""
+    """Every panel's record under VIEW.PANEL, the `sheet` that commands have too, and the pieces of them."""
     names = {f"{view}.{panel}": shape for view, panels in SHAPES.items() for panel, shape in panels.items()}
     names["sheet"] = SheetPanel
     found, pieces = msgspec.json.schema_components(names.values())
