@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.web.panel_forms import SheetPanel
 from dragonscale.web.panel_records import SHAPES
+from dragonscale.web.view_names import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 TYPES = ROOT / "src" / "dragonscale" / "web" / "types.d.ts"
@@ -20,8 +22,9 @@ _PLAIN = {"string": "string", "number": "number", "integer": "number", "boolean"
 
 
 def schema() -> dict[str, Any]:
-    """Every panel's record under VIEW.PANEL, and the pieces that they are made of."""
+    """Every panel's record under VIEW.PANEL, the `sheet` that commands have too, and the pieces of them."""
     names = {f"{view}.{panel}": shape for view, panels in SHAPES.items() for panel, shape in panels.items()}
+    names["sheet"] = SheetPanel
     found, pieces = msgspec.json.schema_components(names.values())
     return {"properties": dict(zip(names, found, strict=True)), "$defs": pieces}
 
@@ -57,10 +60,11 @@ def text() -> str:
         lines.append(f"export interface {name} {{")
         lines += [f"  {key}{'' if key in needed else '?'}: {type_of(one)};" for key, one in piece["properties"].items()]
         lines.append("}")
-    lines += ["", "/** Panels by view; one that has no record yet is `any`. */", "export interface Views {"]
+    lines += ["", "/** Panels by view; `record` is what `--json` prints. */", "export interface Views {"]
     for view, panels in SHAPES.items():
-        inside = "; ".join(f"{panel}?: {shape.__name__}" for panel, shape in panels.items())
-        lines.append(f"  {view}: {{ {inside}; [panel: string]: any }};")
+        every = [f"{panel}?: {shape.__name__}" for panel, shape in panels.items()]
+        every += [f"sheet?: {SheetPanel.__name__}", "record?: any"] if view in COMMANDS else []
+        lines.append(f"  {view}: {{ {'; '.join(every)} }};")
     lines += ["}", "", "export type Panels<V> = V extends keyof Views ? Views[V] : any;", ""]
     return "\n".join(lines)
 

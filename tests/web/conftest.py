@@ -1,6 +1,37 @@
 """Fixtures of the page's tests."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from dragonscale.web import answers
+from dragonscale.web.panel_forms import SheetPanel
+from dragonscale.web.panel_records import SHAPES
 from tests.web.browser import page_browser
 from tests.web.serving import page_address
 
-__all__ = ["page_address", "page_browser"]
+__all__ = ["page_address", "page_browser", "panels_fit_their_records"]
+
+
+@pytest.fixture(autouse=True)
+def panels_fit_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every panel that a test is answered in this process has the shape that the page's scripts are checked against."""
+    own = answers.panels_of
+
+    def checked(view: str) -> Mapping[str, Callable[[Any], Any]]:
+        shapes = SHAPES[view] | {"sheet": SheetPanel}
+        return {name: _checked(panel, shapes.get(name)) for name, panel in own(view).items()}
+
+    monkeypatch.setattr(answers, "panels_of", checked)
+
+
+def _checked(panel: Callable[[Any], Any], shape: Any) -> Callable[[Any], Any]:
+    def given(asked: Any) -> Any:
+        data = panel(asked)
+        if shape is not None:  # `record` has a schema of its own
+            msgspec.convert(answers.plain(data), shape)
+        return data
+
+    return given

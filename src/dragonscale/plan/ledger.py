@@ -158,7 +158,9 @@ def at(ledger: Ledger, place: int) -> Ledger:
             return float(value.item(place if value.size > 1 else 0))
         return float(value) if isinstance(value, int | float) else value
 
-    lines = [replace(line, **{name: one(getattr(line, name)) for name in QUANTITIES}) for line in ledger.lines]
+    # written anew from their fields, which is half the time of `replace`
+    own = [(line, vars(line)) for line in ledger.lines]
+    lines = [type(line)(**known | {name: one(known[name]) for name in QUANTITIES}) for line, known in own]
     held, hosted = ([replace(line, bytes=one(line.bytes)) for line in some] for some in (ledger.held, ledger.hosted))
     return Ledger(lines, held, hosted)
 

@@ -25,10 +25,10 @@ from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.plan.rules import pairs, training_rules
 from dragonscale.training.auto import AUTO, auto_choice
 from dragonscale.training.goodput import Conditions
-from dragonscale.training.lines import costed_section, offload_seconds
-from dragonscale.training.memory import section_bytes
+from dragonscale.training.lines import offload_seconds
 from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
 from dragonscale.training.plan import AXES, Plan
+from dragonscale.training.section_costs import SectionCosts, last_section_costs, section_costs
 from dragonscale.training.setting import Setting
 from dragonscale.training.stack import Stack, change, in_numerics, load_stack, on_chip, with_adapters_on
 from dragonscale.training.stages import StageLayers, layout_problem, stage_layers
@@ -95,7 +95,10 @@ def make_job(
 
 def tuned(job: Job, tuning: Tuning) -> Job:
     """The same job with what is trained, adapters in the model's program."""
-    return replace(job, tuning=tuning, model=replace(job.model, adapters=tuning.adapters))
+    model = job.model
+    if model.adapters != tuning.adapters:  # a model of its own writes its program anew
+        model = replace(model, adapters=tuning.adapters)
+    return replace(job, tuning=tuning, model=model)
 
 
 def with_numerics(job: Job, numerics: str) -> Job:
@@ -226,17 +229,19 @@ def judge(job: Job, plan: Plan, numbers: dict[str, Any]) -> Verdict:
     setting = make_setting(job, plan, folded, dict(undivided))
     wires = lay_wires(numbers, job.slice, AXES)
     layers = stage_layers(setting.program.order, numbers["pipe"], numbers["virtual"], plan.layout)
-    return judge_setting(setting, numbers, wires, layers)
+    single = numpy.size(numbers["pipe"]) == 1
+    costs = (last_section_costs if single else section_costs)(setting, numbers, wires)
+    return judge_setting(setting, numbers, wires, layers, costs)
 
 
-def judge_setting(setting: Setting, numbers: dict[str, Any], wires: Wires, layers: StageLayers) -> Verdict:
+def judge_setting(
+    setting: Setting, numbers: dict[str, Any], wires: Wires, layers: StageLayers, costs: SectionCosts | None = None
+) -> Verdict:
     """The ledger of plans whose wires are laid; without a timer, their bounds alone."""
-    mesh = wires.mesh
+    mesh, laid = wires.mesh, (setting, layers, numbers)
     microbatches = setting.batch / (mesh.size("data", "fsdp", "expert") * numbers["microbatch"])
-    lines, held, laid = {}, {}, (setting, layers, numbers)
-    for section in setting.sections:
-        lines[section.name] = costed_section(setting, section, numbers["microbatch"], wires)
-        held[section.name] = section_bytes(setting, section, numbers["microbatch"], mesh)
+    costs = costs or section_costs(setting, numbers, wires)
+    lines, held = costs.lines, costs.held
     bounds = section_sums(setting, lines, "bound_s")
     least = shared_passes(*laid, lambda one: bound_passes(bounds, one.plan, one.tuning.passes))
     least = Parts(bounds, held, layers, microbatches, *least)

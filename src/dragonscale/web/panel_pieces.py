@@ -116,6 +116,32 @@ class ChartRule(Shape):
     along: str | UnsetType = UNSET
 
 
+class DrawnRoof(Shape):
+    """A chip or its wires: a peak, and what feeds it."""
+
+    name: str
+    peak: float
+    bandwidth: float
+    role: str | UnsetType = UNSET
+    why: str | UnsetType = UNSET
+    dashed: bool | UnsetType = UNSET
+
+
+class DrawnPoint(Shape):
+    """An operation under roofs; `roof` is the one it lies under."""
+
+    name: str
+    intensity: float
+    rate: float
+    bound: str
+    why: str
+    role: str | UnsetType = UNSET
+    roof: str | UnsetType = UNSET
+    phase: str | UnsetType = UNSET
+    section: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+
+
 class ChartMark(Shape):
     """A named point."""
 
@@ -133,6 +159,7 @@ class Move(Shape):
     seconds: ShownAmount
     exposed: ShownAmount
     hidden: bool
+    phase: str | UnsetType = UNSET
 
 
 class DrawnAxis(Shape):

@@ -8,212 +8,17 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from dragonscale.web import panel_forms as forms
+from dragonscale.web import panel_hardware as hardware
+from dragonscale.web import panel_operations as operations
+from dragonscale.web import panel_serving as serving
+from dragonscale.web import panel_training as training
 from dragonscale.web.panel_pieces import (
     BarPart,
-    ChartAxis,
-    ChartLine,
-    ChartMark,
-    ChartRule,
-    DrawnAxis,
-    HeldPart,
-    Leftover,
     Shape,
     ShownAmount,
     ShownFigure,
 )
-
-
-class MeshPanel(Shape):
-    slice: str
-    axes: list[DrawnAxis]
-    frames: list[list[Any]]
-    dots: list[list[Any]]
-    wiring: str
-    chip: str | ShownAmount
-    chips: ShownAmount | UnsetType = UNSET
-    copies: int | UnsetType = UNSET
-
-
-class TimePanel(Shape):
-    parts: list[BarPart]
-    total: ShownAmount | UnsetType = UNSET
-    lower: ShownAmount | UnsetType = UNSET
-    upper: ShownAmount | UnsetType = UNSET
-    hidden: ShownAmount | UnsetType = UNSET
-
-
-class MemoryPanel(Shape):
-    parts: list[HeldPart]
-    used: ShownAmount | UnsetType = UNSET
-    limit: ShownAmount | UnsetType = UNSET
-    rest: list[Leftover] | UnsetType = UNSET
-    fits: list[ShownFigure] | UnsetType = UNSET
-
-
-class Track(Shape):
-    name: str
-    slices: list[list[Any]]
-
-
-class TimelinePanel(Shape):
-    total: ShownAmount
-    tracks: list[Track]
-    about: str | UnsetType = UNSET
-
-
-class BatchSizes(Shape):
-    tokens: int
-    sequences: int
-    seq: int
-
-
-class BoundRegion(Shape):
-    bound: str
-    title: str
-    text: str
-
-
-class Help(Shape):
-    change: str
-    needs: str
-    gain: ShownAmount
-
-
-class StackBeside(Shape):
-    """The best plan of another stack."""
-
-    stack: str
-    plan: str
-    tight: bool
-    mostly: str
-    step: ShownAmount
-    mfu: ShownAmount
-
-
-class PlanRow(Shape):
-    """One of the best plans."""
-
-    plan: str
-    step: ShownAmount
-    mfu: ShownAmount
-    slower: str
-    memory: ShownAmount
-    runnable: bool
-    verifiable: bool
-    bound_by: str
-
-
-class TrainAnswer(Shape):
-    """The answer of the Train tab; without a plan it is the sentence and what surrounds it."""
-
-    model: str
-    slice: str
-    stack: str
-    stack_why: str
-    dtype: str
-    on: str
-    parameters: ShownAmount
-    batch: BatchSizes
-    searched: str
-    slices: list[Any]
-    stacks: list[StackBeside]
-    neighbours: list[Any]
-    notes: list[str]
-    feasible: bool
-    sentence: str
-    figures: list[ShownFigure]
-    chips: int | UnsetType = UNSET
-    bound_by: str | UnsetType = UNSET
-    advice: str | UnsetType = UNSET
-    problems: list[str] | UnsetType = UNSET
-    gradients: str | UnsetType = UNSET
-    plan: str | UnsetType = UNSET
-    plan_words: str | UnsetType = UNSET
-    settings: dict[str, Any] | UnsetType = UNSET
-    divides: int | UnsetType = UNSET
-    band: str | UnsetType = UNSET
-    region: BoundRegion | UnsetType | None = UNSET
-    helps: list[Help] | UnsetType = UNSET
-    plans: list[PlanRow] | UnsetType = UNSET
-    run: list[ShownFigure] | UnsetType = UNSET
-
-
-class SliderStop(Shape):
-    value: int
-    text: str
-    typed: str | UnsetType = UNSET
-    on: str | UnsetType = UNSET
-
-
-class SlidersPanel(Shape):
-    batch: list[SliderStop]
-    seq: list[SliderStop]
-    chips: list[SliderStop]
-    plan: dict[str, Any]
-    at: dict[str, int]
-
-
-class LinesPanel(Shape):
-    """The given plan over sizes of the batch."""
-
-    x: ChartAxis
-    y: ChartAxis
-    series: list[ChartLine]
-    rules: list[ChartRule]
-    marks: list[ChartMark]
-    words: list[str]
-    plan: str
-    about: str
-
-
-class BatchPoint(Shape):
-    """The best plan at a batch."""
-
-    sequences: int
-    tokens: float
-    batch: str
-    plan: str
-    mfu: float
-    part: ShownAmount
-    step: ShownAmount
-    divides: int
-    bound: str
-    role: str
-    why: str
-
-
-class BestBatchesPanel(Shape):
-    x: ChartAxis
-    y: ChartAxis
-    series: list[ChartLine]
-    rules: list[ChartRule]
-    points: list[BatchPoint]
-    missing: list[str]
-    done: int
-    whole: int
-
-
-class SliceScale(Shape):
-    """The best plan of a slice."""
-
-    on: str
-    chips: int
-    here: bool
-    plan: str
-    step: ShownAmount
-    mfu: ShownAmount
-    efficiency: ShownAmount
-    bound_by: str
-
-
-class ScalingPanel(Shape):
-    x: ChartAxis
-    y: ChartAxis
-    series: list[ChartLine]
-    rules: list[ChartRule]
-    words: list[str]
-    marks: list[ChartMark]
-    rows: list[SliceScale]
 
 
 class RlWay(Shape):
@@ -233,10 +38,10 @@ class RlAnswer(Shape):
     ways: list[RlWay]
     feasible: bool
     sentence: str
-    plan: str
-    about: str
-    advice: str
     figures: list[ShownFigure]
+    plan: str | UnsetType = UNSET
+    about: str | UnsetType = UNSET
+    advice: str | UnsetType = UNSET
 
 
 class PhasesPanel(Shape):
@@ -303,21 +108,79 @@ class CoursePanel(Shape):
     chapters: list[LearnChapter]
 
 
+class CrossoversPanel(Shape):
+    id: str
+    crossovers: list[str]
+
+
 SHAPES: dict[str, dict[str, type[Shape]]] = {
     "train": {
-        "answer": TrainAnswer,
-        "time": TimePanel,
-        "memory": MemoryPanel,
-        "mesh": MeshPanel,
-        "sliders": SlidersPanel,
-        "timeline": TimelinePanel,
-        "batches": LinesPanel,
-        "best_batches": BestBatchesPanel,
-        "scaling": ScalingPanel,
+        "answer": training.TrainAnswer,
+        "time": training.TimePanel,
+        "memory": training.MemoryPanel,
+        "mesh": training.MeshPanel,
+        "sliders": training.SlidersPanel,
+        "roofline": serving.RooflinePanel,
+        "timeline": training.TimelinePanel,
+        "trace": training.TraceFile,
+        "batches": training.LinesPanel,
+        "best_batches": training.BestBatchesPanel,
+        "scaling": training.ScalingPanel,
+        "against": training.AgainstPanel,
     },
-    "serve": {"memory": MemoryPanel, "mesh": MeshPanel, "timeline": TimelinePanel},
+    "serve": {
+        "answer": serving.ServePanel,
+        "time": serving.PhaseBars,
+        "memory": training.MemoryPanel,
+        "roofline": serving.RooflinePanel,
+        "mesh": training.MeshPanel,
+        "timeline": training.TimelinePanel,
+        "frontier": serving.FrontierPanel,
+        "batches": serving.ServeBatchesPanel,
+    },
+    "simulate": {
+        "answer": serving.SimulatePanel,
+        "over_time": serving.OverTimePanel,
+        "percentiles": serving.PercentilesPanel,
+        "replicas": serving.ReplicasPanel,
+    },
     "rl": {"answer": RlAnswer, "phases": PhasesPanel},
-    "why": {"facts": WhyFacts, "formula": WhyFormula},
-    "learn": {"course": CoursePanel},
+    "roofline": {
+        "notation": operations.NotationPanel,
+        "answer": operations.OperationPanel,
+        "roof": serving.RooflinePanel,
+        "curve": operations.OperationCurve,
+    },
+    "shard": {
+        "notation": operations.NotationPanel,
+        "answer": operations.ShardPanel,
+        "passes": operations.PassesPanel,
+    },
+    "collective": {"answer": operations.CollectivePanel, "curve": operations.CollectiveCurve},
+    "chips": {
+        "table": hardware.ChipsTable,
+        "scatter": hardware.ScatterPanel,
+        "chip": hardware.ChipPanel,
+        "roof": serving.RooflinePanel,
+        "slice": hardware.SlicePanel,
+        "beside": hardware.BesidePanel,
+        "knobs": hardware.KnobsPanel,
+    },
+    "models": {
+        "table": hardware.ModelsTable,
+        "model": hardware.ModelPanel,
+        "lengths": hardware.LengthsPanel,
+        "program": hardware.ProgramPanel,
+        "line": hardware.ModelLine,
+        "config": hardware.DroppedConfig,
+    },
+    "compare": {"sides": serving.SidesPanel, "suggest": serving.SuggestPanel},
+    "catalogue": {"catalogue": forms.CataloguePanel},
+    "why": {"facts": WhyFacts, "formula": WhyFormula, "crossovers": CrossoversPanel},
+    "copied": {"texts": forms.TextsPanel, "plan": forms.PlanFilePanel, "verify": forms.VerifyPanel},
+    "judge": {"read": forms.JudgedCommand},
+    "export": {"targets": forms.TargetsPanel, "files": forms.FilesPanel},
+    "learn": {"course": CoursePanel, "problem": forms.ProblemPanel},
 }
-"""The record of a panel by view; a panel that is not here is read by its script as it comes."""
+"""The record of every panel by view; `sheet`, which views of a command have too, is a `SheetPanel`, and `record` is
+what the command's `--json` prints, which has a schema of its own."""

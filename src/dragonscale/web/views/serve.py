@@ -147,7 +147,7 @@ def mesh_panel(asked: PageRequest) -> Card:
     """The mesh of one replica, outermost axis first, with the collectives of a decode step and of a prompt over each
     axis."""
     if (billed := _bills(asked)) is None:
-        return {"axes": [], "frames": [], "dots": []}
+        return {"slice": "", "axes": [], "frames": [], "dots": [], "wiring": "", "chip": ""}
     report, one, bills = billed
     piece = deployment_of(report.asked, one).piece
     degrees = {name: getattr(one, name) for name in AXES}

@@ -42,7 +42,7 @@ def batches_panel(asked: PageRequest) -> Card:
     crossovers."""
     _, one = first_plan(asked)
     if one is None:
-        return {"series": [], "rules": [], "marks": []}
+        return {"series": [], "rules": [], "marks": [], "words": []}
     _, job, plan = job_of(asked)
     curve = batch_curve(job, plan)
     tokens = [float(many) * job.sequence for many in curve.sequences]

@@ -54,7 +54,9 @@ def structured_result(report: Any, whole: bool) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """Numbers that JSON does not have are null."""
-    if isinstance(value, Mapping):
+    if type(value) in (str, int, bool):  # most of a record, and asked first because `isinstance` of a Mapping is slow
+        return value
+    if isinstance(value, dict | Mapping):
         return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]

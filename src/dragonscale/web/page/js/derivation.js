@@ -60,7 +60,7 @@ function useParts(request) {
 function Drawer({ view, fields, dropped, extra, id, shown, open, onClose }) {
   const [trail, setTrail] = useState([]);
   const parts = useParts({ view: "why", of: view, fields, dropped: dropped || {}, number: id, panels: ["facts", "formula", "crossovers"], ...extra });
-  /** @type {import("../../types").Views["why"]} */
+  /** @type {import("../../types").Views["why"] & { error?: any }} */
   const { facts, formula, crossovers, error } = parts;
   const deeper = (why, amount) => {
     if (why === id) return;

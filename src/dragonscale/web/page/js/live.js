@@ -79,9 +79,13 @@ export function useAnswer(request) {
   return { ...answer, retry: () => setAgain((old) => old + 1) };
 }
 
-/** Ask once, outside of any component: resolves to {panels, error}. */
+/** Ask once, outside of any component: resolves to {panels, error}.
+ * @template {string} V
+ * @param {{ view: V, [more: string]: any }} request
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<{ panels: import("../../types").Panels<V>, error: any }>} */
 export async function askOnce(request, signal) {
-  const found = { panels: {}, error: null };
+  const found = { panels: /** @type {any} */ ({}), error: null };
   await ask(request, (message) => {
     if (message.panel) found.panels[message.panel] = message.data;
     if (message.error) found.error = message.error;

@@ -34,6 +34,17 @@ const apartFrom = (one, other) => other[2] < one[0] || other[0] > one[2] || othe
 
 const CROSSED = 3;
 
+/** What an area touches: the edge of the box and other texts weigh more than lines. */
+function costOf(area, box, areas, lines) {
+  const outside = area[0] < box.left - 1 || area[2] > box.right + 1 || area[1] < box.top || area[3] > box.bottom;
+  let crossed = 0;
+  for (const [x, y] of lines) {
+    if (x >= area[0] && x <= area[2] && y >= area[1] && y <= area[3] && (crossed += 1) === CROSSED) break;
+  }
+  const covered = areas.reduce((many, other) => (apartFrom(area, other) ? many : many + 1), 0);
+  return (outside ? 100 : 0) * CROSSED + covered * 10 * CROSSED + crossed;
+}
+
 /** A place for each text, {text, size, spots: [[x, y, anchor] …]}, in order: the first of its spots that is inside of `box` and touches neither an area of `taken`
  * ([left, top, right, bottom]) nor a text before it; else the one that touches least. `lines` are points of lines, which may rather be touched than texts. Gives
  * {x, y, anchor, area} for each. */
@@ -41,13 +52,17 @@ export function placed(texts, box, taken = [], lines = []) {
   const areas = [...taken];
   return texts.map(({ text, size = SIZE, spots }) => {
     const wide = textWidth(text, size);
-    const cost = ({ area }) => (area[0] < box.left - 1 || area[2] > box.right + 1 || area[1] < box.top || area[3] > box.bottom ? 100 * CROSSED : 0)
-      + areas.filter((other) => !apartFrom(area, other)).length * 10 * CROSSED + Math.min(CROSSED, lines.filter((point) => !apartFrom(area, [...point, ...point])).length);
     const every = spots.map(([x, y, anchor]) => {
       const left = anchor === "start" ? x : anchor === "end" ? x - wide : x - wide / 2;
       return { x, y, anchor, area: [left, y - size + 1, left + wide, y + 3] };
     });
-    const best = every.reduce((found, one) => (found && cost(found) <= cost(one) ? found : one), null);
+    // this runs at every move of a slider: a spot that touches nothing ends the search, and each is weighed once
+    let [best, least] = [every[0], Infinity];
+    for (const one of every) {
+      const cost = costOf(one.area, box, areas, lines);
+      if (cost < least) [best, least] = [one, cost];
+      if (!cost) break;
+    }
     areas.push(best.area);
     return best;
   });

@@ -61,7 +61,7 @@ export function ModelsTab({ state }) {
   const named = Boolean(fields.model);
   const [drag, setDrag] = useState(null);
   const dropped = droppedFor(state, fields);
-  const question = { view: "models", fields: { ...fields, ...drag }, dropped, panels: named ? ["model", "lengths", "program"] : ["table"], ...(drag ? { brief: true } : {}) };
+  const question = { view: /** @type {const} */ ("models"), fields: { ...fields, ...drag }, dropped, panels: named ? ["model", "lengths", "program"] : ["table"], ...(drag ? { brief: true } : {}) };
   const answer = useAnswer(question);
   const { table, model, lengths, program } = answer.panels;
   const [open, drawer] = useDerivation("models", fields, dropped);

@@ -43,7 +43,7 @@ function Resources({ said }) {
 export function RooflineQuestion({ fields, set, catalogue, chooser, dropped }) {
   const [drag, setDrag] = useState(null);
   const [over, setOver] = useState("");
-  const question = { view: "roofline", fields: { ...fields, ...drag }, panels: PANELS, ...(over ? { over } : {}), ...(drag ? { brief: true } : {}) };
+  const question = { view: /** @type {const} */ ("roofline"), fields: { ...fields, ...drag }, panels: PANELS, ...(over ? { over } : {}), ...(drag ? { brief: true } : {}) };
   const answer = useAnswer(question);
   const { notation, answer: said, roof, curve } = answer.panels;
   const [open, drawer] = useDerivation("roofline", fields, dropped);

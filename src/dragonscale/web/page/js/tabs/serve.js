@@ -23,7 +23,7 @@ const PANELS = [...LIVE, "batches", "frontier", "timeline"];
 
 /** The request of the tab's fields. */
 export function serveRequest(fields, dropped, panels, extra = {}) {
-  return { view: "serve", fields, dropped, panels, ...extra };
+  return { view: /** @type {const} */ ("serve"), fields, dropped, panels, ...extra };
 }
 
 export function ServeTab({ state }) {

@@ -44,6 +44,12 @@ function planNear(changes, said, points, scaling) {
   return (row || near || said).plan;
 }
 
+/** Whether a panel's card can be seen now: while something moves, the others wait until it rests. */
+function inSight(name) {
+  const box = document.querySelector(`[data-panel="${name}"]`)?.getBoundingClientRect();
+  return !box || (box.top < window.innerHeight && box.bottom > 0);
+}
+
 /** Whether an element has been scrolled into view; it may come and go. */
 function useSeen() {
   const observer = useRef(null);
@@ -68,7 +74,7 @@ export function TrainTab({ state }) {
   const dropped = useMemo(() => droppedFor(state, fields), [state.dropped, fields.model]);
   const [drag, setDrag] = useState(null);
   const rested = trainRequest(without(fields, ["codesign", "scaling"]), [...CORE, "sliders"], { dropped });
-  const moving = drag && { view: /** @type {const} */ ("train"), fields: drag.fields, panels: CORE, brief: true, near: !fields.plan, dropped };
+  const moving = drag && { view: /** @type {const} */ ("train"), fields: drag.fields, panels: drag.panels, brief: true, near: !fields.plan, dropped };
   const answer = useAnswer(moving || rested);
   const kept = useRef({});
   // where nothing near runs while it moves, what was drawn last stays, greyed: only an answer may say no
@@ -109,7 +115,7 @@ export function TrainTab({ state }) {
   const dragged = (changes) => {
     if (!base) return;
     const plan = fields.plan || planNear(changes, base, [...points.current.known.values()], scaling.panels.scaling);
-    setDrag({ fields: { ...pinned({ ...fields, plan }, base, SEARCHING), ...changes, alone: true }, changes });
+    setDrag({ fields: { ...pinned({ ...fields, plan }, base, SEARCHING), ...changes, alone: true }, panels: CORE.filter((one) => one === "answer" || inSight(one)) });
   };
   const latest = useRef(dragged);
   latest.current = dragged;

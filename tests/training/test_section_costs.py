@@ -1,0 +1,50 @@
+"""What plans that differ in their batch alone share: the same numbers whether they come from memory or not."""
+
+from dataclasses import replace
+
+import pytest
+
+from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.training import section_costs as kept
+from dragonscale.training.evaluation import Job, judge_one, make_job
+from dragonscale.training.plan import Plan
+
+PLAN = Plan(fsdp=8, microbatch=1)
+
+
+def job(on: str = "h100:8", batch: int = 64, sequence: int = 4096, model: str = "llama3-8b") -> Job:
+    return make_job(load_model(model), parse_slice(on), batch, sequence)
+
+
+OTHERS = {
+    "batch": (job(batch=128), PLAN),
+    "sequence": (job(sequence=8192), PLAN),
+    "chip": (job(on="h200:8"), PLAN),
+    "model": (job(model="llama2-7b"), PLAN),
+    "recompute": (job(), replace(PLAN, remat="block")),
+    "mesh": (job(), replace(PLAN, fsdp=4, tensor=2)),
+    "microbatch": (job(), replace(PLAN, microbatch=2)),
+    "stack": (make_job(load_model("llama3-8b"), parse_slice("h100:8"), 64, 4096, "torchtitan"), PLAN),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_plan_after_another_is_judged_as_it_is_alone(name):
+    other, plan = OTHERS[name]
+    kept._LAST.clear()
+    alone = judge_one(other, plan)
+    kept._LAST.clear()
+    judge_one(job(), PLAN)
+    after = judge_one(other, plan)
+    assert after.ledger.lines == alone.ledger.lines
+    assert after.ledger.held == alone.ledger.held
+
+
+def test_sections_are_worked_out_once_along_a_batch(monkeypatch):
+    kept._LAST.clear()
+    worked, own = [], kept.section_costs
+    monkeypatch.setattr(kept, "section_costs", lambda *given: worked.append(1) or own(*given))
+    for batch in (8, 64, 512):
+        judge_one(job(batch=batch), PLAN)
+    assert len(worked) == 1
