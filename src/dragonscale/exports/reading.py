@@ -101,6 +101,9 @@ def read_plan(given: str, beside: Given | None = None) -> Imported:
             here = "`dscale export` writes it for other software"
             raise InputError(f"{source.shown} is a plan of dscale already; {here}.")
         names = ", ".join(one.title for kind in SOFTWARE for one in of_kind(kind))
-        raise InputError(f"{source.shown} is neither a config nor a command of {names}.")
+        raise InputError(
+            f"{source.shown} is neither a config nor a command of {names}; runs of reinforcement learning are read by "
+            "`dscale rl --plan`."
+        )
     said = beside or Given()
     return as_edited(software(target).read(source, said), source, said)

@@ -24,6 +24,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 
+from dragonscale.exports.shell_branches import as_tests, follow
 from dragonscale.exports.terms import load_terms
 
 TERMS = load_terms("shell")
@@ -82,7 +83,7 @@ def read_commands(text: str) -> list[ShellCommand]:
     found: list[ShellCommand] = []
     branches: list[str] = []
     for line in _lines(text):
-        _branch(line.strip(), names, branches)
+        follow(line.strip(), lambda text: _filled(text, names), branches)
         if {"skipped", "done"} & {*branches}:
             continue
         line = _without_control(line.strip(), names)
@@ -130,39 +131,6 @@ _CONTROL = ("then", "do", "else", "done", "fi", "wait", "unset")
 _LOOP = re.compile(r"for (?:\(\(\s*(\w+)\s*=\s*(\d+)|(\w+) in (\S+)).*", re.DOTALL)
 
 
-_TEST = re.compile(r"(?:el)?if \[\[? +([^ $`*?]*) +(={1,2}|!=|-eq|-ne) +([^ $`*?]*) +\]\]?")
-
-
-def _branch(line: str, names: dict[str, str], open_ones: list[str]) -> None:
-    """The branches that a line is in after this one. Of a test of two words that are known, such as a switch that the
-    script sets itself, one branch is `taken` and the others are not; of any other test every branch counts.
-
-    >>> branches = ["unknown"]
-    >>> for line in ('if [ "$SAVE" = "true" ]', "else", 'elif [[ $SAVE == "no" ]]', "fi"):
-    ...     _branch(line, {"SAVE": "false"}, branches)
-    ...     print(branches)
-    ['unknown', 'skipped']
-    ['unknown', 'taken']
-    ['unknown', 'done']
-    ['unknown']
-    """
-    first = line.partition(" ")[0]
-    if first == "fi":
-        open_ones[-1:] = []
-    elif first == "if":
-        open_ones.append(_tested(line, names))
-    elif open_ones and first in ("elif", "else"):
-        after = {"taken": "done", "skipped": "taken" if first == "else" else _tested(line, names)}
-        open_ones[-1] = after.get(open_ones[-1], open_ones[-1])
-
-
-def _tested(line: str, names: dict[str, str]) -> str:
-    found = _TEST.fullmatch(_filled(line, names).replace('"', "").replace("'", ""))
-    if found is None:
-        return "unknown"
-    return "taken" if (found[1] == found[3]) == (found[2] in ("=", "==", "-eq")) else "skipped"
-
-
 def _without_control(line: str, names: dict[str, str]) -> str:
     """A line without the words that steer a script; a loop's variable has its first value.
 
@@ -194,7 +162,7 @@ def _lines(text: str) -> list[str]:
     and `|`."""
     text = re.sub(r"(?:\\\n[ \t]*)+", " ", text)
     # a pasted line may begin with a prompt
-    kept = "\n".join(re.sub(r"^\s*[$>] ", "", line) for line in _apart(text)[0])
+    kept = "\n".join(as_tests(re.sub(r"^\s*[$>] ", "", line) for line in _apart(text)[0]))
     return [part for part in _split(kept) if part.strip()]
 
 

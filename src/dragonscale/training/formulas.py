@@ -110,7 +110,7 @@ def _lettered_layers(program: Program, plan: Plan, pipe: Any, letters: Letters) 
 @dataclass(frozen=True)
 class Crossing:
     """Where a kind of move takes as long as compute. `hides` says on which side of it the move hides; `formula` is None
-    where there is no short closed form, and `value` where there is no such point."""
+    where there is no short closed form, and `value` where there is no such point. `microbatches` of a replica stay."""
 
     term: str
     variable: str
@@ -118,6 +118,7 @@ class Crossing:
     here: float
     hides: str
     formula: Any
+    microbatches: float = 1
 
 
 def variables(verdict: Verdict) -> list[str]:
@@ -148,12 +149,17 @@ def _crossing(term: str, seconds: Any, verdict: Verdict, letters: Letters, name:
     function = sympy.lambdify(variable, gap.subs(others), "numpy")
     found = root(function, start)
     scale = float(unit.subs(values)) if hasattr(unit, "subs") else float(unit)
+    many = _microbatches(letters, plan)
     if found is None:
-        return Crossing(term, name, None, start * scale, "always" if function(start) <= 0 else "never", None)
+        return Crossing(term, name, None, start * scale, "always" if function(start) <= 0 else "never", None, many)
     formula = linear_root(gap, variable)
     formula = None if formula is None or len(str(formula * unit)) > LONGEST else formula * unit
     hides = "above" if function(found * (1 + 1e-6)) < 0 else "below"
-    return Crossing(term, name, found * scale, start * scale, hides, formula)
+    return Crossing(term, name, found * scale, start * scale, hides, formula, many)
+
+
+def _microbatches(letters: Letters, plan: Plan) -> float:
+    return letters.values["B"] / (plan.replicas * plan.microbatch)
 
 
 def _asked(name: str, gap: Any, symbols: dict[str, Any], letters: Letters, plan: Plan) -> tuple[Any, Any, Any]:
@@ -164,8 +170,8 @@ def _asked(name: str, gap: Any, symbols: dict[str, Any], letters: Letters, plan:
     replicas = sympy.Integer(1)
     for axis in ("data", "fsdp", "expert"):
         replicas = replicas * symbols.get(axis, 1)
-    many = letters.values["B"] / (plan.replicas * plan.microbatch)
-    gap = gap.subs(symbols["mb"], symbols["B"] / (replicas * sympy.nsimplify(many)))
+    many = sympy.nsimplify(_microbatches(letters, plan))
+    gap = gap.subs(symbols["mb"], symbols["B"] / (replicas * many))
     if name == "batch":
         return symbols["B"], symbols["T"], gap
     if name == "seq":

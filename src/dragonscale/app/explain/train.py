@@ -176,6 +176,8 @@ def crossing_sentence(one: Crossing, exposed: float, stack: str) -> str:
     here = "" if (one.here > one.value) == (one.hides == "above") else " not"
     formula = f"{formula_text(one.formula)} = " if one.formula is not None else ""
     limit = f"{one.term} {could} if {one.variable} {sign} {formula}{_size(one.value, unit)}{unit}"
+    if one.variable == "batch" and one.microbatches > 1:  # a batch of fewer or more of them crosses elsewhere
+        limit += f" ({one.value / one.microbatches:,.0f} in each of {one.microbatches:,.4g} microbatches)"
     return f"{limit}; here {_size(one.here, unit)}, so {they} could{here}{left}"
 
 

@@ -211,6 +211,9 @@ def _task(source: Source, task: Mapping[str, Any]) -> Source:
     nodes = asked if isinstance(asked, int) else 1
     names: dict[str, Any] = {"SKYPILOT_NUM_NODES": nodes}
     names |= {"SKYPILOT_NUM_GPUS_PER_NODE": count} if count else {}
+    if not count and "SKYPILOT_NUM_GPUS_PER_NODE" in str(task["run"]):
+        said = "a choice of how many accelerators a node has, and its command takes as many"
+        raise InputError(f"{source.shown} leaves {said}: put one under resources.accelerators, such as H100:8.")
     names |= {str(name): value for name, value in table_at(task, "envs").items() if value is not None}
     launch: dict[str, Any] = {}
     if name.startswith("tpu-"):

@@ -16,6 +16,7 @@ import msgspec
 from dragonscale.errors import Infeasible, InputError, unknown
 from dragonscale.exports.imported import Given, Source
 from dragonscale.exports.keys import Key, KeyTable, dotted, flag_words, load_keys, read_flags, shell_lines, truth, whole
+from dragonscale.exports.launchers.unwrap import unwrapped
 from dragonscale.exports.model_names import preset_named
 from dragonscale.exports.rl.rl_file import RlFile, changed, values_of
 from dragonscale.exports.runs import comments, kept_line
@@ -58,6 +59,8 @@ class RlTarget(msgspec.Struct, frozen=True):
     usual: dict[str, Any] = {}
     dynamic: str = ""
     adapters: str = ""
+    other: dict[str, str] = {}
+    wrong: dict[str, str] = {}
 
     def table(self) -> KeyTable:
         """Its names; of a dataclass the flags that a parser makes of them, with what launches it."""
@@ -83,7 +86,20 @@ def _program(start: str) -> list[str]:
 @functools.cache
 def targets() -> dict[str, RlTarget]:
     """The frameworks that are written and read, by name."""
-    own = ("title", "style", "starts", "marks", "todo", "keys", "apart", "usual", "dynamic", "adapters")
+    own = (
+        "title",
+        "style",
+        "starts",
+        "marks",
+        "todo",
+        "keys",
+        "apart",
+        "usual",
+        "dynamic",
+        "adapters",
+        "other",
+        "wrong",
+    )
     found: dict[str, RlTarget] = {}
     for name, row in shipped_table("exports.rl", "rl_words.toml").items():
         sections = {key: value for key, value in row.items() if key not in own}
@@ -260,6 +276,17 @@ def _value(row: Any, text: Any, base: dict[str, Any]) -> tuple[str, Any] | None:
     return name, plain if name in WORDS else whole(plain, name, least=0)
 
 
+def _not_planned(source: Source, target: RlTarget, settings: dict[str, Any]) -> list[str]:
+    """What settings that are not planned mean for the answer; refused where they are another trainer's."""
+    on = {name for name, value in settings.items() if str(value).lower() not in ("false", "none", "null", "0", "")}
+    if target.other:
+        ours, theirs = (f"{target.other[name]}." for name in ("planned", "not_planned"))
+        chosen = f"{ours}enabled" in on if f"{ours}enabled" in settings else any(name.startswith(ours) for name in on)
+        if not chosen and any(name.startswith(theirs) for name in on):
+            raise InputError(f"{source.shown} trains by {theirs[:-1]}, which is not planned; {ours[:-1]} is.")
+    return [text for name, text in target.wrong.items() if name in on]
+
+
 def _usual(target: RlTarget) -> dict[str, Any]:
     """What the framework takes where nothing is said."""
     rows = {name: row if isinstance(row, str) else row.get("of") for name, row in target.sections["always"].items()}
@@ -271,7 +298,7 @@ def _usual(target: RlTarget) -> dict[str, Any]:
 
 def read_rl(text: str, given: Given | None = None) -> ImportedRl:
     """The run that a command, a script or a config says."""
-    source, beside = Source.of(text), given or Given()
+    source, beside = unwrapped(Source.of(text)), given or Given()
     found = _said(source)
     if found is None:
         names = ", ".join(target.title for target in targets().values())
@@ -279,7 +306,9 @@ def read_rl(text: str, given: Given | None = None) -> ImportedRl:
     target, start, settings, strange = found
     settings, notes = _config(source, settings) if source.table is not None else (settings, [])
     kept: dict[str, Any] = source.kept.get("rl", {})
-    base = RlFile(target.name, model=source.kept_word("model"), slice=beside.slice or source.kept_word("slice"))
+    notes += _not_planned(source, target, settings)
+    chips = beside.slice or str(source.launch.get("slice", "")) or source.kept_word("slice")
+    base = RlFile(target.name, model=source.kept_word("model"), slice=chips)
     plans = {"train": parse_plan(kept["train"])} if "train" in kept else {}
     plans |= {"rollout": parse_serving_plan(kept["rollout"])} if "rollout" in kept else {}
     mode, _, trainer = start.partition(" ")

@@ -262,7 +262,7 @@ def _built(builder: str, tables: dict[str, dict[str, Any]]) -> str:
     return models.get(f"{package}.{plain}".removesuffix("_instruct").removesuffix("_base"), "")
 
 
-_STORED = re.compile(r"[-_](?:unsloth-)?(bnb-4bit|gptq|awq|aqlm)(?:[-_]\w+)*$", re.IGNORECASE)
+_STORED = re.compile(r"[-_](?:unsloth-)?(bnb-4bit|bnb-nf4|gptq|awq|aqlm)(?:[-_]\w+)*$", re.IGNORECASE)
 
 
 def _checkpoint(run: HubRun) -> None:
