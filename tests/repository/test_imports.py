@@ -57,10 +57,10 @@ def imported(node: ast.AST) -> Iterator[str]:
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and every statement inside it; expressions, which hold no import, are passed over."""
+    """A node and every statement inside it; expressions, which hold no import, are not looked into."""
     yield node
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+    for bodies in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for child in getattr(node, bodies, ()):
             yield from statements(child)
 
 

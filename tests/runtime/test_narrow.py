@@ -48,10 +48,15 @@ def test_numbers_are_rounded_by_the_largest(size: float) -> None:
 def test_products_and_gradients_are_of_rounded_numbers() -> None:
     draw = numpy.random.default_rng(1)
     x, weight, slope = (draw.normal(size=s).astype(numpy.float32) for s in ((2, 8, 32), (32, 4, 8), (2, 8, 4, 8)))
-    made, pull = jax.vjp(lambda *given: narrow_einsum("abc,cde->abde", *given), x, weight)
+
+    @jax.jit
+    def both(x, weight, slope):
+        made, pull = jax.vjp(lambda *given: narrow_einsum("abc,cde->abde", *given), x, weight)
+        return made, *pull(slope)
+
+    made, to_x, to_weight = both(x, weight, slope)
     near = [numpy.asarray(widened(jnp.asarray(one), FORWARD)) for one in (x, weight)]
     back = numpy.asarray(widened(jnp.asarray(slope), BACKWARD))
-    to_x, to_weight = pull(jnp.asarray(slope))
     numpy.testing.assert_allclose(made, numpy.einsum("abc,cde->abde", *near), rtol=1e-5, atol=1e-4)
     numpy.testing.assert_allclose(to_x, numpy.einsum("abde,cde->abc", back, near[1]), rtol=1e-5, atol=1e-4)
     numpy.testing.assert_allclose(to_weight, numpy.einsum("abc,abde->cde", near[0], back), rtol=1e-5, atol=1e-4)

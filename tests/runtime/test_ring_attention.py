@@ -48,7 +48,7 @@ def test_plain_attention_is_the_softmax_of_what_is_seen(kind: str) -> None:
     wanted = numpy.einsum("bnts,bsnv->btnv", weights / total, value[:, :, shared])
     places = jnp.broadcast_to(jnp.arange(T), (B, T))
     how = Scoring(reach, SCALE, cap, jnp.asarray(sinks) if sunk else None)
-    found = attend_causally(*inputs()[:3], places, places, how)
+    found = jax.jit(lambda *qkv: attend_causally(*qkv, places, places, how))(*inputs()[:3])
     numpy.testing.assert_allclose(found, wanted, atol=2e-6)
 
 

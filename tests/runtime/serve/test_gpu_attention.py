@@ -167,11 +167,18 @@ def test_matmuls_of_few_tokens_with_experts(tokens: int, columns: int, chosen: i
     owner, count = jnp.array([4, 0, 5, 1, 3, 2], jnp.int32), jnp.array([chosen], jnp.int32)
     there = jnp.where((jnp.arange(6) < chosen)[:, None, None], weight[owner], 0).astype(jnp.float32)
     x, own = normal(2, tokens, 128), normal(3, 6, tokens, 128)
-    found = slot_matmul(x, weight, owner, count, MatmulTile(64, 64, 6), interpret=True)
-    assert jnp.allclose(found, jnp.einsum("tk,skn->stn", x, there), atol=1e-3)
-    found = slot_matmul(own, weight, owner, count, MatmulTile(64, 64, 2), interpret=True)
-    wanted = jnp.einsum("stk,skn->stn", own, there).reshape(3, 2, tokens, columns).sum(0)
-    assert jnp.allclose(found, wanted, atol=1e-3)
+
+    @jax.jit
+    def ways(x, own):
+        sums = (
+            slot_matmul(rows, weight, owner, count, MatmulTile(64, 64, n), interpret=True)
+            for rows, n in ((x, 6), (own, 2))
+        )
+        return *sums, jnp.einsum("tk,skn->stn", x, there), jnp.einsum("stk,skn->stn", own, there)
+
+    whole, halves, wanted, apart = ways(x, own)
+    assert jnp.allclose(whole, wanted, atol=1e-3)
+    assert jnp.allclose(halves, apart.reshape(3, 2, tokens, columns).sum(0), atol=1e-3)
 
 
 @pytest.mark.parametrize("correction", [None, 0.1])
@@ -184,16 +191,24 @@ def test_routing_of_few_tokens(routing: Routing, correction: float | None) -> No
     """As XLA's: the choice, its weights, slots of all experts and of a chip's own."""
     logits, x = normal(1, 1, 5, 6), normal(2, 1, 5, 4)
     added = None if correction is None else correction * jnp.arange(6.0)
-    wanted, found = choose(logits, 3, routing, added), choose_few(logits, 3, routing, added, interpret=True)
-    parts = jnp.stack([logits[0] - 0.75, jnp.full((5, 6), 0.75)])  # the logits themselves are not read then
-    again = choose_few(0 * logits, 3, routing, added, parts, interpret=True)
-    assert again[0].tolist() == found[0].tolist()
-    numpy.testing.assert_allclose(again[1], found[1], atol=1e-6)
-    assert found[0].tolist() == wanted.experts.tolist()
-    numpy.testing.assert_allclose(found[1], wanted.weights, atol=1e-6)
-    for experts, first in ((6, 0), (3, 3)):
-        one = slotted(x, wanted, experts, first)
-        owner, count, scale = slots_of_few(wanted.experts, wanted.weights, experts, first, interpret=True)
-        assert owner.tolist() == one.slots.owner.tolist()
-        assert count.tolist() == one.slots.count.tolist()
-        numpy.testing.assert_allclose(one.scale, scale, atol=1e-6)
+
+    @jax.jit
+    def ways(logits, x):
+        wanted, found = choose(logits, 3, routing, added), choose_few(logits, 3, routing, added, interpret=True)
+        parts = jnp.stack([logits[0] - 0.75, jnp.full((5, 6), 0.75)])  # the logits themselves are not read then
+        again = choose_few(0 * logits, 3, routing, added, parts, interpret=True)
+        pairs = []
+        for experts, first in ((6, 0), (3, 3)):
+            rows = slotted(x, wanted, experts, first)
+            few = slots_of_few(wanted.experts, wanted.weights, experts, first, interpret=True)
+            pairs.append(((rows.slots.owner, rows.slots.count, rows.scale), few))
+        return (wanted.experts, wanted.weights), found, again, pairs
+
+    wanted, found, again, pairs = ways(logits, x)
+    for other in (found, again):
+        assert other[0].tolist() == wanted[0].tolist()
+        numpy.testing.assert_allclose(other[1], wanted[1], atol=1e-6)
+    for (owner, count, scale), few in pairs:
+        assert few[0].tolist() == owner.tolist()
+        assert few[1].tolist() == count.tolist()
+        numpy.testing.assert_allclose(few[2], scale, atol=1e-6)

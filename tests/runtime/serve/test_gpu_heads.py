@@ -1,6 +1,6 @@
 """Queries and the written cache of decoding rows by one kernel, interpreted on the CPU, against the model's lines."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
@@ -45,7 +45,17 @@ class Attending:
         return query[..., : value.shape[-1]]
 
 
-def attended(config: dict[str, Any], plan: str = "tensor=1", normed: Any = None) -> Attending:
+@dataclass(frozen=True)
+class Attended:
+    """What the kernel made, what the lines gave to attention, and what the layer left behind."""
+
+    made: tuple[jax.Array, PagedKeys] | None
+    query: jax.Array
+    written: PagedKeys
+    tensors: dict[str, jax.Array]
+
+
+def attended(config: dict[str, Any], plan: str = "tensor=1", normed: Any = None) -> Attended:
     program, numerics = load_config(config).program(), read_numerics(config)
     parsed, shape = parse_serving_plan(plan), StepShape(3)
     read = random_reader(program, seed=1)
@@ -59,23 +69,22 @@ def attended(config: dict[str, Any], plan: str = "tensor=1", normed: Any = None)
     batch.positions[0, :3], batch.writes[0, :3] = [9, 0, 5], [21, 4, 9]
     names = ("tokens", "from_last", "positions", "writes", "tables", "lengths", "slots", "starts", "reads")
     rows = StepRows(**{name: jnp.asarray(getattr(batch, name)[0]) for name in names}, shape=shape, page=LIMITS.page)
-    paged = jax.tree.map(jnp.zeros_like, runner.cache[0])
-    layer = Attending(paged, rows)
     residual = jnp.asarray(
         numpy.random.default_rng(3).normal(size=(1, shape.packed, config["hidden_size"])), jnp.bfloat16
     )
     section = served(program)[program.order[0]]
     setting = replace(runner.setting, normed=normed) if normed else runner.setting
-    run = layer.run = SectionPass(
-        section,
-        setting,
-        rows.positions[None],
-        runner.weights["layers"][0],
-        stored=layer,
-        tensors={"R": residual},
-    )
-    run_section(run)
-    return layer
+
+    @jax.jit  # a program at once, as it is served: line by line each would be compiled alone
+    def passed(paged: PagedKeys, rows: StepRows, weights: Any, residual: jax.Array) -> tuple[Any, ...]:
+        layer = Attending(paged, rows)
+        layer.run = SectionPass(section, setting, rows.positions[None], weights, stored=layer, tensors={"R": residual})
+        run_section(layer.run)
+        tensors = {name: layer.run.tensors[name] for name in ("X", "R")}
+        return layer.made, layer.query, layer.written, tensors
+
+    paged = jax.tree.map(jnp.zeros_like, runner.cache[0])
+    return Attended(*passed(paged, rows, runner.weights["layers"][0], residual))
 
 
 @pytest.mark.parametrize("name", list(MODELS))
@@ -111,7 +120,7 @@ def test_one_kernel_adds_a_matmul_and_norms_the_sum() -> None:
         return seen[-1]
 
     config = {**BIASED, "hidden_size": 96, "head_dim": 16}
-    found, wanted = attended(config, normed=normed).run.tensors, attended(config).run.tensors
+    found, wanted = attended(config, normed=normed).tensors, attended(config).tensors
     assert seen == [False, True]
     for name in ("X", "R"):  # in bf16, and behind an MLP whose sums are large
         one, other = (numpy.asarray(tensors[name], numpy.float32) for tensors in (found, wanted))
