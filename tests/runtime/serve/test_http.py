@@ -199,6 +199,26 @@ def test_a_request_of_vllm_bench_serve(url):
     assert (text, usage["completion_tokens"], usage["prompt_tokens"]) == ("ababab", 6, 2)
 
 
+def test_what_lm_eval_and_vllm_bench_ask_first():
+    """lm-eval makes a tokenizer of the server's; the other takes the first model, its root for a tokenizer, and an
+    event of a chat for a token where it has content and no role."""
+    text = plain_text(300)
+    text.named = {"eos_token": "</s>"}
+    with served(EchoFront(), settings(root="folders/echo"), text) as address:
+        about = HTTP.get(address + "/tokenizer_info").json()
+        assert (about["eos_token"], about["bos_token"]) == ("</s>", None)
+        assert about["chat_template"] == text.templates["default"]
+        asked = {"model": "echo", "prompt": "Hello", "add_special_tokens": False}
+        assert HTTP.post(address + "/tokenize", json=asked).json()["tokens"] == HELLO
+        assert HTTP.post(address + "/detokenize", json={"model": "echo", "tokens": HELLO}).json()["prompt"] == "Hello"
+        first = HTTP.get(address + "/v1/models").json()["data"][0]
+        assert (first["id"], first["root"]) == ("echo", "folders/echo")
+        chat = {"messages": [{"role": "user", "content": "a"}], "max_completion_tokens": 1, "stream": True}
+        lines = HTTP.post(address + "/v1/chat/completions", json=chat).text.split("\n\n")
+        deltas = [json.loads(one.removeprefix("data: "))["choices"][0]["delta"] for one in lines[:2]]
+        assert deltas == [{"role": "assistant", "content": ""}, {"content": "u"}]
+
+
 def test_what_a_request_says_of_sampling_comes_before_what_the_makers_recommend():
     given = {"temperature": 0.5, "top_k": -1, "min_p": 0.1, "seed": 7, "logit_bias": {"3": 2.0}}
     given |= {"presence_penalty": 1.0, "frequency_penalty": -1.0, "repetition_penalty": 1.5}

@@ -3,9 +3,9 @@
 `ServingEngine.step` puts step n+1 on the device's queue before it fetches what step n sampled, so that the host's work
 hides behind the device's: decoding rows take their token from the sampler's state on the device. A sequence that ends
 at step n then has a token of step n+1 that nobody wants; it is dropped, and since steps run in order, its pages can be
-given away at once. A grammar has to see a token before it can say what may follow: the host reads it while the device computes
-the logits of the next step, which is sampled then. Where it has to be seen before the step can be planned (drafts), the
-loop waits for it.
+given away at once. A grammar has to see a token before it can say what may follow: the host reads it while the device
+computes the logits of the next step, which is sampled then. Where it has to be seen before the step can be planned
+(drafts), the loop waits for it.
 
 A step that fails on the device fails the requests that were in it. What the cache holds is in doubt then: everything
 else that ran is computed again, and after a few failures in a row the engine is dead and says so to everyone.

@@ -36,8 +36,8 @@ from dragonscale.runtime.server.tool_calls import CallReader, marks_of
 @dataclass(frozen=True)
 class HttpSettings:
     """What is served, to whom, and the bounds: `length` tokens in a sequence, `vocabulary` token ids; bytes of a body
-    and of an answer that is not read; `adapters` served beside the model, by name and folder; `root`, where clients find its tokenizer; seconds of a request, of
-    its headers and body, of idle connections, of grace."""
+    and of an answer that is not read; `adapters` served beside the model, by name and folder; `root`, where clients
+    find its tokenizer; seconds of a request, of its headers and body, of idle connections, of grace."""
 
     model: str
     length: int
