@@ -117,27 +117,37 @@ def _odd(count: int) -> int:
 def best_training(
     work: RlWork, piece: Slice, trainer: str, row: Framework, planner: Planner
 ) -> tuple[Job, Plan] | None:
-    """The training planner's recommended plan of an update on so many chips; None where nothing fits."""
+    """The training planner's recommended plan of an update on so many chips; None where nothing fits. Megatron's Adam
+    works on the host where its state fits no chips (optimizer_cpu_offload)."""
     work = handed(work, row, trainer)
     most = max(int(work.answers / work.updates), 1)
     ways = max(size for size in range(1, min(most, piece.chips) + 1) if piece.chips % size == 0)
-    job = packed_job(work, piece, trainer, ways)
-    roomy: list[Plan] = []
-    tight: list[Plan] = []
-    for one in planner.plans(job, row.limits.get(trainer, "")):
-        size = trainer_bytes(work, planner.verdict(job, one), row)
-        if size <= piece.chip.visible:
-            (roomy if size <= room_bytes(job) else tight).append(one)
-        if len(roomy) == TRIED:
-            break
+    job, limits = packed_job(work, piece, trainer, ways), row.limits.get(trainer, "")
+    fitting = _fitting(work, job, limits, row, planner)
+    if not fitting and trainer.startswith("megatron"):
+        fitting = _fitting(work, job, f"{limits},offload=optimizer".lstrip(","), row, planner)
     # answers pack better on as few replicas as the plan has, and stages may have them padded
-    own = [(one, packed_job(work, piece, trainer, one.replicas * one.microbatch)) for one in (roomy or tight)[:TRIED]]
+    own = [(one, packed_job(work, piece, trainer, one.replicas * one.microbatch)) for one in fitting]
     timed = [
         (first(planner.verdict(stage_job(work, RlPlan("", row, job, one, ServingPlan(), piece)), one).seconds), place)
         for place, (one, job) in enumerate(own)
     ]
     best = own[min(timed)[1]] if timed else None
     return best and (best[1], best[0])
+
+
+def _fitting(work: RlWork, job: Job, limits: str, row: Framework, planner: Planner) -> list[Plan]:
+    """The first few plans that fit with what a framework keeps beside them, those that leave no room only where no
+    other does."""
+    roomy: list[Plan] = []
+    tight: list[Plan] = []
+    for one in planner.plans(job, limits):
+        size = trainer_bytes(work, planner.verdict(job, one), row)
+        if size <= job.slice.chip.visible:
+            (roomy if size <= room_bytes(job) else tight).append(one)
+        if len(roomy) == TRIED:
+            break
+    return (roomy or tight)[:TRIED]
 
 
 def best_engine(work: RlWork, plan: RlPlan, dtype: str, planner: Planner) -> RlPlan | None:
