@@ -111,6 +111,14 @@ def test_where_does_the_time_go_over_a_run(tmp_path):
     assert {"logprob and update", "weight transfer", "step 5"} <= names
 
 
+def test_what_does_dynamic_sampling_cost(colocated):
+    thrice = best(mode="colocated", oversample=3)
+    assert thrice.phase("generation") > 1.3 * colocated.phase("generation")
+    assert thrice.phase("update") == colocated.phase("update")
+    with pytest.raises(InputError, match="oversample="):
+        plans(oversample=2, steps=5)
+
+
 def test_does_a_critic_fit_beside_the_policy(colocated):
     both = best(mode="colocated", algorithm="ppo")
     assert both.feasible
