@@ -25,8 +25,8 @@ PLANNED = ("tensor", "pipe", "virtual", "context", "remat", "zero", "microbatch"
 @dataclass(frozen=True)
 class RlFile:
     """A run: what `dscale rl` is asked, and the plan that is taken. `slice` are all chips; of two pools the trainer has
-    `train_chips` of them. With `by_answers` a microbatch is so many answers, padding removed, and not tokens for as many
-    of the longest."""
+    `train_chips` of them. With `by_answers` a microbatch is so many answers, padding removed, and not tokens for as
+    many of the longest."""
 
     stack: str
     model: str = ""

@@ -34,6 +34,10 @@ TRIED = 4
 """The planner's best plans of an update, of which the fastest on answers as they are packed is taken."""
 
 
+Packed = tuple[float, Job, Plan]
+"""Seconds of an update, its job and plan."""
+
+
 class Planner(Judge):
     """A search's own judge, which also keeps what it worked out for frameworks that share a trainer: the plans of a
     training search by its job and limits, and the best one by framework and pool. With `hosted`, Adam works on the host
@@ -130,30 +134,18 @@ def best_training(
     work = handed(work, row, trainer)
     most = max(int(work.answers / work.updates), 1)
     ways = max(size for size in range(1, min(most, piece.chips) + 1) if piece.chips % size == 0)
-    job, limits = packed_job(work, piece, trainer, ways), row.limits.get(trainer, "")
-    fitting = _fitting(work, job, limits, row, planner)
-    # answers pack better on as few replicas as the plan has, and stages may have them padded
-    own = [(packed_job(work, piece, trainer, one.replicas * one.microbatch), one) for one in fitting]
-
-    def key(both: tuple[Job, Plan]) -> tuple[bool, float]:
-        verdict = planner.verdict(stage_job(work, RlPlan("", row, *both, ServingPlan(), piece)), both[1])
-        return trainer_bytes(work, verdict, row) > room_bytes(both[0]), first(verdict.seconds)
-
-    return min(own, key=key, default=None)
-
-
-def _fitting(work: RlWork, job: Job, limits: str, row: Framework, planner: Planner) -> list[Plan]:
-    """The first few plans that fit with what a framework keeps beside them, those that leave no room only where no
-    other does."""
-    roomy: list[Plan] = []
-    tight: list[Plan] = []
-    for one in planner.plans(job, limits):
-        size = trainer_bytes(work, planner.verdict(job, one), row)
-        if size <= job.slice.chip.visible:
-            (roomy if size <= room_bytes(job) else tight).append(one)
+    job, roomy, tight = packed_job(work, piece, trainer, ways), list[Packed](), list[Packed]()
+    for plan in planner.plans(job, row.limits.get(trainer, "")):
+        # answers pack better on as few replicas as the plan has, and stages may have them padded
+        own = packed_job(work, piece, trainer, plan.replicas * plan.microbatch)
+        verdict = planner.verdict(stage_job(work, RlPlan("", row, own, plan, ServingPlan(), piece)), plan)
+        size = trainer_bytes(work, verdict, row)
+        if size <= piece.chip.visible:
+            (roomy if size <= room_bytes(job) else tight).append((first(verdict.seconds), own, plan))
         if len(roomy) == TRIED:
             break
-    return (roomy or tight)[:TRIED]
+    best = min((roomy or tight)[:TRIED], key=lambda one: one[0], default=None)
+    return best and best[1:]
 
 
 def best_engine(work: RlWork, plan: RlPlan, dtype: str, planner: Planner) -> RlPlan | None:
