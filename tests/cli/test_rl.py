@@ -99,7 +99,7 @@ def test_a_reward_model_a_sandbox_and_fp8_rollouts_count():
 
 
 def test_nothing_that_fits_is_an_answer():
-    found = ds.rl("llama3-70b", on="h100:8", stack="nemo-rl", mode="colocated", output="1k")
+    found = ds.rl("llama3-70b", on="h100:2", stack="nemo-rl", mode="colocated", output="1k")
     assert found.best is None
     assert found.exit_code == 3
     assert "take more chips" in " ".join(str(found).split())
@@ -111,7 +111,7 @@ def test_nothing_that_fits_is_an_answer():
         ({"stack": "ray"}, "framework of reinforcement learning"),
         ({"algorithm": "sarsa"}, "algorithm"),
         ({"mode": "sync"}, "mode"),
-        ({"stack": "trl", "mode": "async"}, "does not run mode= async"),
+        ({"stack": "trl", "mode": "async"}, 'does not run mode="async"'),
         ({"on": "h100"}, "how many chips"),
         ({"mean_output": 5000}, "at most output="),
         ({"updates": 10000}, "more than the"),

@@ -34,7 +34,7 @@ def test_does_the_weight_transfer_run_out_of_memory(colocated):
     # new weights, old weights and the cache on one chip: the trainer's state goes to the host first
     assert colocated.offloaded_bytes > 0
     assert max(colocated.train_hbm_bytes, colocated.rollout_hbm_bytes) <= colocated.hbm_limit_bytes
-    large = plans("llama3-70b", on="h100:8", mode="colocated")
+    large = plans("llama3-70b", on="h100:4", mode="colocated")
     assert large.best is None
 
 
@@ -109,6 +109,14 @@ def test_where_does_the_time_go_over_a_run(tmp_path):
     plans(mode="colocated", steps=5).save_timeline(str(file))
     names = {event["name"] for event in json.loads(file.read_text())["traceEvents"]}
     assert {"logprob and update", "weight transfer", "step 5"} <= names
+
+
+def test_what_does_dynamic_sampling_cost(colocated):
+    thrice = best(mode="colocated", oversample=3)
+    assert thrice.phase("generation") > 1.05 * colocated.phase("generation")
+    assert thrice.phase("update") == colocated.phase("update")
+    with pytest.raises(InputError, match="oversample="):
+        plans(oversample=2, steps=5)
 
 
 def test_does_a_critic_fit_beside_the_policy(colocated):

@@ -126,7 +126,24 @@ def test_a_published_command_is_judged():
     assert found.mode == "colocated"
     answer = ds.rl(plan=PUBLISHED, on="h100", mean_output=300)
     assert answer.plans[0].train == "fsdp8 mb32 z3 block"
+    # a microbatch is 32 answers of the tokens that there are, and not of the longest; the script runs as it is
+    assert answer.best is not None
+    assert answer.best.train_hbm_bytes < 0.75 * answer.best.hbm_limit_bytes
     assert (answer.prompts, answer.mean_output) == (1024, 300)
+
+
+def test_linear_attention_is_not_packed_on_verls_megatron():
+    """As examples/grpo_trainer/run_qwen3_5_35b_megatron.sh of verl has it: sequences counted, padding kept."""
+    plan = Plan(fsdp=4, tensor=2, zero=1, remat="block")
+    run = made("verl", "megatron-rl", plan, model="Qwen/Qwen3.5-35B-A3B", train=8)
+    settings = settings_of(target_of("verl"), run)
+    actor = "actor_rollout_ref.actor"
+    assert settings[f"{actor}.use_dynamic_bsz"] is settings[f"{actor}.megatron.use_remove_padding"] is False
+    assert settings[f"{actor}.ppo_micro_batch_size_per_gpu"] == 1
+    assert read_rl(script(run)).file == run
+    packed = settings_of(target_of("verl"), RUNS[0])
+    assert packed[f"{actor}.use_dynamic_bsz"] is packed[f"{actor}.megatron.use_remove_padding"] is True
+    assert f"{actor}.ppo_micro_batch_size_per_gpu" not in packed
 
 
 def test_a_recommended_way_is_exported_and_judged_alike(tmp_path):

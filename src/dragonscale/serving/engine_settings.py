@@ -124,6 +124,11 @@ class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """To issue a layer of latent attention (MLA), in addition."""
     recurrent_layer_s: float = 0.0
     """To issue a layer of linear attention, in addition."""
+    loop_s: float = 0.0
+    """Of the thread that launches kernels, between two iterations: with what launching takes, iterations cannot come
+    faster."""
+    loop_sequence_s: float = 0.0
+    """The same for each decoding sequence."""
     step_s: float = 0.0
     """Exposed in every iteration."""
     prompt_step_s: float = 0.0

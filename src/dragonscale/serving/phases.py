@@ -331,7 +331,7 @@ def _add_host(cost: IterationCost, deployment: Deployment, known: dict[str, Any]
     routed = routed * expert_calls(engine.experts, deployment.plan, deployment.kernels)
     pace = issued * host.kernel_s + routed * host.expert_layer_s + deployment.latent * host.latent_layer_s
     pace = pace + deployment.recurrent * host.recurrent_layer_s
-    cost.issuing = where(replayed, 0.0, pace)
+    cost.issuing = where(replayed, 0.0, pace) + host.loop_s + host.loop_sequence_s * known["decodes"] / ways
     cost.streaming = host.token_stream_s * known["streamed"]
 
 

@@ -177,6 +177,10 @@ class StepTable:
         own = host.sequence_s * decodes + host.prompt_s * prompts + host.token_s * tokens
         return host.step_s + own / self.ranks
 
+    def _loop(self, decodes: float) -> float:
+        """What the engine's loop takes for so many sequences beyond the one of a probe."""
+        return self.host.loop_sequence_s * (decodes - 1) / self.ranks
+
     def _line(self, decodes: float, queries: int) -> StepCurve:
         """Attention of so many decoding sequences, each with `queries` new tokens, against the tokens each holds."""
         found = self._lines.get((decodes, queries))
@@ -210,7 +214,7 @@ class StepTable:
             filled = min(prompts, self.ranks)  # ranks that have a prompt
             seconds = self.prompting(filled, share / filled) + self.gaps_prompt
         seconds += self.head(own * queries + prompts) + self._prompt_attention(pieces) * share / fresh
-        issuing = self.floor_mixed if decodes else self.floor_prompt
+        issuing = self.floor_mixed + self._loop(own) if decodes else self.floor_prompt
         floor = max(issuing, self.token_stream_s * (decodes * queries + count))
         return max(seconds, floor) + self._host(own, prompts, share)
 
@@ -306,7 +310,7 @@ class StepTable:
         host = self._host(own, 0, 0)
         fixed = self.decoding(own * queries) + self.head(own * queries) + host
         issuing = self.floor_decode if own * queries <= self.largest_graph else self.floor_eager
-        floor = max(issuing, self.token_stream_s * decodes * queries) + host
+        floor = max(issuing + self._loop(own), self.token_stream_s * decodes * queries) + host
         line = self._line(own, queries)
         pairs = itertools.pairwise(zip(line.knots, line.values, strict=True))
         slopes = [(right - left) / (end - start) for (start, left), (end, right) in pairs]

@@ -102,6 +102,8 @@ def _terms(question: RlQuestion) -> RunTerms | None:
     """What is simulated; None without --steps."""
     if question.steps is None:
         return None
+    if question.oversample > 1:
+        raise InputError("A run of --steps is simulated without --oversample; leave one of them out.")
     engines: list[tuple[int, int]] = []
     for part in filter(None, question.engines.strip().split(",")):
         step, _, count = part.partition(":")

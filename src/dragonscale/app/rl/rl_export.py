@@ -60,7 +60,6 @@ def plan_of(file: RlFile, work: RlWork) -> RlPlan:
 def exported(question: RlQuestion, step: RlStep, model: str, on: str) -> dict[str, str]:
     """The best way as the command of a framework, written to a folder where one is named."""
     work, plan = step.work, step.plan
-    spread = {} if work.lengths.measured else {"spread": work.lengths.spread}
     file = RlFile(
         question.to.strip().lower() or plan.framework.name,
         model,
@@ -71,7 +70,7 @@ def exported(question: RlQuestion, step: RlStep, model: str, on: str) -> dict[st
         work.prompt,
         work.lengths.cap,
         float(work.lengths.mean),
-        **spread,
+        spread=None if work.lengths.measured else work.lengths.spread,
         updates=work.updates,
         reference=work.reference,
         mode=plan.mode,

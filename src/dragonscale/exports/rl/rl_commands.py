@@ -135,6 +135,7 @@ def settings_of(target: RlTarget, file: RlFile) -> dict[str, Any]:
     hosts = parse_slice(file.slice).vms
     tags = {"launch", "always", file.mode, file.trainer, "split" if file.split else "", "several" if hosts > 1 else ""}
     values = values_of(file)
+    tags |= set() if values["packed"] else {"padded"}
     rows = [pair for tag, section in target.sections.items() if tag in tags for pair in section.items()]
     return {name: worded(row, values) for name, row in rows}
 
@@ -269,7 +270,7 @@ def _value(row: Any, text: Any, base: dict[str, Any]) -> tuple[str, Any] | None:
         if plain not in words:
             return None if "other" in row or not plain.isdecimal() else (name, int(plain))
         plain = words[plain]
-    if name in ("reference", "sequence"):
+    if name in ("reference", "sequence", "packed"):
         return name, truth(plain, name)
     if name in NUMBERS:
         return name, float(plain)

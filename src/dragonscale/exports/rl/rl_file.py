@@ -15,6 +15,7 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import framework
+from dragonscale.simulation.rl.work import pads_model
 from dragonscale.training.plan import Plan, layers_of
 
 PLANNED = ("tensor", "pipe", "virtual", "context", "remat", "zero", "microbatch", "sequence", "fsdp", "offload")
@@ -24,8 +25,8 @@ PLANNED = ("tensor", "pipe", "virtual", "context", "remat", "zero", "microbatch"
 @dataclass(frozen=True)
 class RlFile:
     """A run: what `dscale rl` is asked, and the plan that is taken. `slice` are all chips; of two pools the trainer has
-    `train_chips` of them. With `by_answers` a microbatch is so many answers, padding removed, and not tokens for as many
-    of the longest."""
+    `train_chips` of them. With `by_answers` a microbatch is so many answers, padding removed, and not tokens for as
+    many of the longest."""
 
     stack: str
     model: str = ""
@@ -99,7 +100,8 @@ def values_of(file: RlFile) -> dict[str, Any]:
     over = (1 if plan.etp else plan.tensor) * (plan.context if plan.fold == "context" else 1)
     found |= {"ep": plan.expert * over if experts else 1}
     found |= {"etp": plan.tensor if plan.etp and experts else 1, "engines": rolled // file.rollout.chips}
-    found |= {"rollout_tensor": file.rollout.tensor, "rollout_dtype": file.rollout.weights}
+    pads = bool(file.model) and pads_model(load_model(file.model), framework(file.stack), file.trainer)
+    found |= {"packed": not pads, "rollout_tensor": file.rollout.tensor, "rollout_dtype": file.rollout.weights}
     for name, (count, each) in zip(("train_hosts", "rollout_hosts", "hosts"), hosts, strict=True):
         found |= {name: count, "host_gpus" if name == "hosts" else name.replace("hosts", "gpus"): each}
     return found

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dragonscale.physics.hardware import Slice
+from dragonscale.physics.hardware import Slice, Torus
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import pool_parts, splits
 from dragonscale.simulation.rl.frameworks import Framework
@@ -34,17 +34,24 @@ TRIED = 4
 """The planner's best plans of an update, of which the fastest on answers as they are packed is taken."""
 
 
+Packed = tuple[float, Job, Plan]
+"""Seconds of an update, its job and plan."""
+
+
 class Planner(Judge):
     """A search's own judge, which also keeps what it worked out for frameworks that share a trainer: the plans of a
-    training search by its job and limits, and the best one by framework and pool."""
+    training search by its job and limits, and the best one by framework and pool. With `hosted`, Adam works on the host
+    where a trainer's limits leave it no other place (optimizer_cpu_offload)."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosted: bool = False) -> None:
         super().__init__()
+        self.hosted = hosted
         self.searched: dict[tuple[object, ...], list[Plan]] = {}
         self.trained: dict[tuple[str, str], tuple[Job, Plan] | None] = {}
 
     def plans(self, job: Job, limits: str) -> list[Plan]:
         """The planner's best plans of an update, then those of its front, the fastest first."""
+        limits = limits.replace("offload=none", "offload=optimizer") if self.hosted else limits
         key = (*job_key(job), limits)
         if key not in self.searched:
             found = search(job, parse_space(limits), count=TRIED)
@@ -67,10 +74,12 @@ class Choices:
 
 
 def search_steps(work: RlWork, piece: Slice, rows: list[Framework], choices: Choices | None = None) -> list[RlStep]:
-    """Every way of some frameworks judged, the best first."""
-    asked = choices or Choices()
-    planner = Planner()
-    found = [judge_step(work, plan, planner) for row in rows for plan in ways(work, piece, row, asked, planner)]
+    """Every way of some frameworks judged, the best first; with Adam on the host only where no other way fits."""
+    asked, found = choices or Choices(), list[RlStep]()
+    for planner in (Planner(), Planner(hosted=True)):
+        found += [judge_step(work, plan, planner) for row in rows for plan in ways(work, piece, row, asked, planner)]
+        if any(step.fits for step in found):
+            break
     return sorted(
         found, key=lambda step: (not step.fits, step.tight, step.weighed_s * step.plan.chips, step.plan.staleness)
     )
@@ -97,13 +106,17 @@ def ways(work: RlWork, piece: Slice, row: Framework, asked: Choices, planner: Pl
 
 
 def pools(piece: Slice, ratios: tuple[float, ...]) -> list[tuple[Slice, Slice]]:
-    """Two pools of a slice, trainer and engine, for each part of the chips that should generate.
+    """Two pools of a slice, trainer and engine, for each part of the chips that should generate: under switches of any
+    number of whole hosts.
 
     >>> from dragonscale.physics.hardware import parse_slice
     >>> [f"{train.chips}+{pool.chips}" for train, pool in pools(parse_slice("h100:64"), RATIOS)]
     ['48+16', '32+32', '16+48']
     """
     sizes = {one.chips: one for one in pool_parts(piece)}
+    if not isinstance(piece.chip.network, Torus):
+        host = piece.chips // piece.vms
+        sizes |= {size: Slice(piece.chip, (size,)) for size in range(host, piece.chips, host)}
     both = [size for size in sizes if piece.chips - size in sizes]
     both = [size for size in both if _odd(piece.chips - size) in ODD] or both
     near = {min(both, key=lambda size: abs(size - ratio * piece.chips)) for ratio in ratios} if both else set[int]()
@@ -121,23 +134,18 @@ def best_training(
     work = handed(work, row, trainer)
     most = max(int(work.answers / work.updates), 1)
     ways = max(size for size in range(1, min(most, piece.chips) + 1) if piece.chips % size == 0)
-    job = packed_job(work, piece, trainer, ways)
-    roomy: list[Plan] = []
-    tight: list[Plan] = []
-    for one in planner.plans(job, row.limits.get(trainer, "")):
-        size = trainer_bytes(work, planner.verdict(job, one), row)
+    job, roomy, tight = packed_job(work, piece, trainer, ways), list[Packed](), list[Packed]()
+    for plan in planner.plans(job, row.limits.get(trainer, "")):
+        # answers pack better on as few replicas as the plan has, and stages may have them padded
+        own = packed_job(work, piece, trainer, plan.replicas * plan.microbatch)
+        verdict = planner.verdict(stage_job(work, RlPlan("", row, own, plan, ServingPlan(), piece)), plan)
+        size = trainer_bytes(work, verdict, row)
         if size <= piece.chip.visible:
-            (roomy if size <= room_bytes(job) else tight).append(one)
+            (roomy if size <= room_bytes(job) else tight).append((first(verdict.seconds), own, plan))
         if len(roomy) == TRIED:
             break
-    # answers pack better on as few replicas as the plan has, and stages may have them padded
-    own = [(one, packed_job(work, piece, trainer, one.replicas * one.microbatch)) for one in (roomy or tight)[:TRIED]]
-    timed = [
-        (first(planner.verdict(stage_job(work, RlPlan("", row, job, one, ServingPlan(), piece)), one).seconds), place)
-        for place, (one, job) in enumerate(own)
-    ]
-    best = own[min(timed)[1]] if timed else None
-    return best and (best[1], best[0])
+    best = min((roomy or tight)[:TRIED], key=lambda one: one[0], default=None)
+    return best and best[1:]
 
 
 def best_engine(work: RlWork, plan: RlPlan, dtype: str, planner: Planner) -> RlPlan | None:

@@ -122,10 +122,14 @@ def answers_jobs(work: RlWork, piece: Slice, trainer: str, plan: Plan) -> tuple[
 def handed(work: RlWork, row: Framework, trainer: str) -> RlWork:
     """The work as a framework hands it to a trainer: where that cannot pack the model's linear attention, every answer
     of an update is padded to the longest of them."""
-    ops = (op for section in work.model.program().sections for op in section.ops)
-    if trainer not in row.pads_linear or work.padded or not any(op.function == "delta" for op in ops):
-        return work
-    return replace(work, padded=work.longest_drawn)
+    pads = not work.padded and pads_model(work.model, row, trainer)
+    return replace(work, padded=work.longest_drawn) if pads else work
+
+
+def pads_model(model: Transformer, row: Framework, trainer: str) -> bool:
+    """Whether a framework's trainer cannot pack the answers of a model."""
+    ops = (op for section in model.program().sections for op in section.ops)
+    return trainer in row.pads_linear and any(op.function == "delta" for op in ops)
 
 
 @functools.lru_cache(256)
