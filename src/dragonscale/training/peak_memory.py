@@ -211,7 +211,9 @@ def hosted(
         state = owned_bytes(plan, setting.stack, share, matrices, shards)
         found.append(HeldLine("optimizer", "master copy and state", state))
         if not setting.stack.state.chip_updates:
-            found.append(HeldLine("gradients", "gradients for the update", GRADIENT_BYTES * share, "backward", "update"))
+            found.append(
+                HeldLine("gradients", "gradients for the update", GRADIENT_BYTES * share, "backward", "update")
+            )
     sent = share_of_layers(plan.offload, layers.fullest, numbers)
     if plan.remat == "offload" or layers_of(plan.offload):
         flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)

@@ -140,7 +140,9 @@ def xla_held(
     saved = flight * sum(kept[name] * often for name, often in counts.items()) + on_the_way
     # Layers under two policies are two scans, whose gradients are put together into one stack.
     mixed = where((again + sent > 0) & (again + sent < 1), 1.0, 0.0)
-    stacked = mixed * sum((parts[name].state if sharded else parts[name].used) * often for name, often in counts.items())
+    stacked = mixed * sum(
+        (parts[name].state if sharded else parts[name].used) * often for name, often in counts.items()
+    )
     away = plan.offload == "optimizer"
     here = 0.0 * state if away else state_bytes(plan, stack, state, matrices)
     copied = state if away else 0.0 * state

@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from dragonscale.models.program import Program
 from dragonscale.runtime.parameters import Tree, weights_of
