@@ -27,7 +27,7 @@ from tests.runtime.tiny import CONFIGS
 from tools.accepted_plans import JOBS, accepted
 
 CHIPS = 8
-WORDS = ("zero", "remat", "schedule", "context_by", "sequence", "etp", "optimizer")
+WORDS = ("zero", "remat", "schedule", "context_by", "sequence", "etp", "optimizer", "offload")
 
 
 def random_plan(draw: random.Random) -> Plan:
@@ -38,6 +38,7 @@ def random_plan(draw: random.Random) -> Plan:
     row: Legality = rules("dragonscale", "nvidia", sizes["pipe"] > 1)
     words = {name: draw.choice(getattr(row, name)) for name in WORDS}
     words["remat"] = {"block:N": "block:1", "modules": "layernorm+mlp"}.get(words["remat"], words["remat"])
+    words["offload"] = {"activations:N": "activations:1"}.get(words["offload"], words["offload"])
     virtual = draw.choice((1, 2)) if sizes["pipe"] > 1 and words["schedule"] == "interleaved" else 1
     if words["schedule"] == "interleaved" and virtual == 1:
         words["schedule"] = "1f1b"
@@ -83,6 +84,7 @@ def test_plans_with_every_word_of_the_table_are_drawn() -> None:
     plans = random_plans(job, 60, seed=0)
     row = rules("dragonscale", "nvidia")
     assert {plan.zero for plan in plans} == set(row.zero)
+    assert {plan.offload for plan in plans} >= {"none", "optimizer"}
     assert {plan.schedule for plan in plans if plan.pipe > 1} == set(row.schedule)
     assert any(plan.pipe * plan.context > 2 for plan in plans)
 

@@ -130,7 +130,8 @@ def test_some_layers_are_recomputed_and_gradients_stay() -> None:
 
     def cost(policy: str) -> Any:
         setting = PassSetting(numerics, note=checkpoint_name)
-        return lambda params: loss(forward(params, program, tokens, setting, remats=remats_of(program, Plan(remat=policy))), tokens)
+        remats = remats_of(program, Plan(remat=policy))
+        return lambda params: loss(forward(params, program, tokens, setting, remats=remats), tokens)
 
     scans = [
         eqn for eqn in jax.make_jaxpr(jax.grad(cost("block:3")))(params).jaxpr.eqns if eqn.primitive.name == "scan"

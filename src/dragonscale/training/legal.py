@@ -133,6 +133,8 @@ def entry(word: str, value: Any) -> Any:
 def choices(row: Legality, plan: Plan, word: str) -> tuple[Any, ...]:
     """What a stack takes of a word in a plan."""
     every = getattr(row, word)
+    if word == "offload" and plan.optimizer not in (row.hosted_optimizers or row.optimizer):
+        return tuple(one for one in every if one != "optimizer")
     return tuple(one for one in every if one < 2) if word == "zero" and _whole(row, plan) else every
 
 
@@ -163,6 +165,8 @@ def refused(name: str, row: Legality, plan: Plan, word: str) -> str:
     where = " with a pipeline" if plan.pipe > 1 and word in ("zero", "context_by") else ""
     if word == "zero" and value in row.zero and _whole(row, plan):
         where, why = f" with optimizer={plan.optimizer}", "whole_optimizers"
+    if word == "offload" and value in row.offload:
+        where, why = f" with optimizer={plan.optimizer}", "hosted_optimizers"
     take = _written(nearest(row, plan, word))
     only = f"only {', '.join(has)}{_because(row, why)}"
     return f"stack {name} cannot run {word}={_written(value)}{where}, {only}; take {word}={take}"

@@ -80,6 +80,8 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     advised_against: tuple[AdvisedAgainst, ...] = ()
     whole_optimizers: tuple[str, ...] = ()
     """Optimizers that take whole weights and gradients: ZeRO-1 at most."""
+    hosted_optimizers: tuple[str, ...] = ()
+    """Optimizers whose state it can keep in the host's memory; none: all that it has."""
     data_zero: int = 0
     """The stage of ZeRO that its recipes shard data-parallel ranks with, where a plan says none; 0: whole replicas."""
     because: dict[str, str] = {}

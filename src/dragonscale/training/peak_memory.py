@@ -210,7 +210,10 @@ def hosted(
         shards = held["embed"].shards  # every section's are, or none's
         state = owned_bytes(plan, setting.stack, share, matrices, shards)
         found.append(HeldLine("optimizer", "master copy and state", state))
-        found.append(HeldLine("gradients", "gradients for the update", GRADIENT_BYTES * share, "backward", "update"))
+        if not setting.stack.state.chip_updates:
+            found.append(
+                HeldLine("gradients", "gradients for the update", GRADIENT_BYTES * share, "backward", "update")
+            )
     sent = share_of_layers(plan.offload, layers.fullest, numbers)
     if plan.remat == "offload" or layers_of(plan.offload):
         flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)

@@ -185,6 +185,8 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The same in addition where there are several microbatches."""
     update_passes: float = 1.0
     """How often the optimizer moves its state."""
+    chip_updates: bool = False
+    """Whether state in the host's memory is updated on the chip, to which it travels and back, and not by the host."""
     flat: bool = True
     """Whether state is flattened and padded so that any number of shards divides it; otherwise a dim that does not
     divide stays whole."""

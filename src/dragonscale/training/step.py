@@ -16,7 +16,7 @@ from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.placement import Wires
 from dragonscale.training.memory import Held
 from dragonscale.training.muon import muon_seconds
-from dragonscale.training.optimizers import MATRIX_UPDATE_BYTES, SLOWER, UPDATE_BYTES
+from dragonscale.training.optimizers import MATRIX_UPDATE_BYTES, OPTIMIZER_BYTES, SLOWER, UPDATE_BYTES
 from dragonscale.training.passes import WAITED, LayerPass, LayerRun, SectionSums, backward_pass, forward_pass, sum_lines
 from dragonscale.training.peak_memory import WEIGHT_BYTES
 from dragonscale.training.plan import Plan, layer_policies, layers_of
@@ -313,7 +313,7 @@ def updated_parameters(parts: Parts) -> tuple[Number, Number]:
 def updated_bytes(setting: Setting, parts: Parts) -> Number:
     """Bytes of state that a chip's update reads and writes."""
     share, matrices = updated_parameters(parts)
-    if setting.plan.offload == "optimizer":
+    if setting.plan.offload == "optimizer" and not setting.stack.state.chip_updates:
         return share * (setting.stack.state.gradient_bytes + WEIGHT_BYTES)  # on their way to the host and back
     each = UPDATE_BYTES[setting.plan.optimizer]
     return share * each - matrices * (each - MATRIX_UPDATE_BYTES)
@@ -327,9 +327,14 @@ def update_seconds(setting: Setting, parts: Parts, wires: Wires) -> Number:
 def state_seconds(setting: Setting, parts: Parts) -> Number:
     """Seconds of the optimizer's passes over its state, and of the host between two steps."""
     assert setting.timer is not None
-    if setting.plan.offload == "optimizer":
-        share, _ = updated_parameters(parts)
+    share, _ = updated_parameters(parts)
+    if setting.plan.offload == "optimizer" and not setting.stack.state.chip_updates:
         moved = share * (setting.stack.state.gradient_bytes + WEIGHT_BYTES) / setting.slice.chip.host_link
         return moved + share * UPDATE_BYTES[setting.plan.optimizer] / HOST_UPDATE + setting.stack.host.step_s
+    travel: Number = 0.0
+    if setting.plan.offload == "optimizer":  # the master copy for the forward pass; then all of it, and back
+        master = setting.stack.state.master_bytes
+        held = master + OPTIMIZER_BYTES[setting.plan.optimizer]
+        travel = share * (master + 2 * held) / setting.slice.chip.host_link
     moved = updated_bytes(setting, parts) * setting.stack.state.update_passes
-    return setting.timer.copy(moved) * SLOWER.get(setting.plan.optimizer, 1.0) + setting.stack.host.step_s
+    return travel + setting.timer.copy(moved) * SLOWER.get(setting.plan.optimizer, 1.0) + setting.stack.host.step_s

@@ -140,12 +140,17 @@ def xla_held(
     saved = flight * sum(kept[name] * often for name, often in counts.items()) + on_the_way
     # Layers under two policies are two scans, whose gradients are put together into one stack.
     mixed = where((again + sent > 0) & (again + sent < 1), 1.0, 0.0)
-    stacked = mixed * sum((parts[name].state if sharded else parts[name].used) * often for name, often in counts.items())
+    stacked = mixed * sum(
+        (parts[name].state if sharded else parts[name].used) * often for name, often in counts.items()
+    )
+    away = plan.offload == "optimizer"
+    here = 0.0 * state if away else state_bytes(plan, stack, state, matrices)
+    copied = state if away else 0.0 * state
     lines = [
-        HeldLine("weights and optimizer", "master copy and optimizer state", state_bytes(plan, stack, state, matrices)),
+        HeldLine("weights and optimizer", "master copy and optimizer state", here),
         HeldLine("frozen weights", "weights that are not trained", frozen),
         HeldLine("tokens", "tokens and targets", 2 * 4.0 * tokens * microbatches),
-        HeldLine("compute copy", "weights in bf16", 0.0 if sharded else used * BF16),
+        HeldLine("compute copy", "weights in bf16", (copied if sharded else used) * BF16),
         HeldLine("saved activations", "saved by layers", saved, "forward", "backward"),
         HeldLine("gradients added up", "gradients of earlier microbatches", where(microbatches > 1, share * FP32, 0.0)),
     ]

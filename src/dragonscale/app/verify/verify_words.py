@@ -219,7 +219,11 @@ def quantity(value: float, unit: str) -> str:
 def totals(report: VerifyReport) -> list[Row]:
     """What the program holds and does on one chip."""
     room, flops = report.limit_bytes, ("matmul FLOPs", report.flops, 0.0)
-    held = (("arguments", report.arguments, room), ("peak memory", report.peak, room), ("host memory", report.host, 0.0))
+    held = (
+        ("arguments", report.arguments, room),
+        ("peak memory", report.peak, room),
+        ("host memory", report.host, 0.0),
+    )
     return [_row(name, line, max(scale, line.planned, line.compiled)) for name, line, scale in (*held, flops) if line]
 
 

@@ -127,7 +127,7 @@ def _training(request: Request) -> Planned:
     verdict = judge_one(job, plan)
     memory = verdict.ledger.memory
     broken = [text for text in problems(job, plan, verdict) if "per chip" not in text]
-    arguments = memory["weights and optimizer"] + memory["tokens"]
+    arguments = memory.get("weights and optimizer", 0.0) + memory["tokens"]
     filled = _filled(job, plan)
     lines = [
         replace(line, times=line.times * filled) if "block" in line.section else line for line in verdict.ledger.lines

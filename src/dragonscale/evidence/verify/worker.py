@@ -93,7 +93,11 @@ def lower_training(request: Request, devices: list[Any]) -> Any:
     tokens = jax.ShapeDtypeStruct((order.passes, run.batch // order.passes, run.seq), jnp.int32)
     flags = jax.ShapeDtypeStruct((plan.chips,), jnp.int32)
     step: Any = trainer.step
-    return step.lower(trainer.shape, tokens, tokens, jax.ShapeDtypeStruct((), jnp.float32), flags)
+    lowered = step.lower(trainer.shape, tokens, tokens, jax.ShapeDtypeStruct((), jnp.float32), flags)
+    if plan.offload == "optimizer" and not devices[0].addressable_memories():
+        places = jax.tree.leaves(trainer.shape)
+        gpu_target.mark_hosted(lowered, [place for place, leaf in enumerate(places) if leaf.ndim])
+    return lowered
 
 
 def versions(request: Request) -> dict[str, str]:

@@ -57,6 +57,23 @@ def target_config(chip: Chip) -> str:
     )
 
 
+def mark_hosted(lowered: Any, places: list[int]) -> None:
+    """Say of arguments of a lowered program, and of the results at the same places, that they lie in the host's memory:
+    GPUs that are only described list no memories, and JAX drops what shardings say of them."""
+    from jax.extend.mlir import ir
+
+    module = lowered.compiler_ir("stablehlo")
+    main = next(each for each in module.body.operations if str(each.attributes["sym_name"]) == '"main"')
+    with module.context:
+        kind = ir.StringAttr.get("pinned_host")
+        for side in ("arg_attrs", "res_attrs"):
+            every = list(main.attributes[side])
+            for place in places:
+                known = {each.name: each.attr for each in every[place]}
+                every[place] = ir.DictAttr.get(known | {"mhlo.memory_kind": kind})
+            main.attributes[side] = ir.ArrayAttr.get(every)
+
+
 def devices(chip: Chip, count: int) -> list[Any]:
     """As many GPUs to compile for, in whole nodes."""
     try:

@@ -21,6 +21,7 @@ import msgspec
 _HELD = ("argument_size", "output_size", "alias_size", "temp_size", "peak_memory", "generated_code_size")
 DEVICE = tuple(f"{what}_in_bytes" for what in _HELD)
 HOST = tuple(f"host_{what}_size_in_bytes" for what in ("argument", "output", "temp"))
+PEAK = "peak_memory_in_bytes"
 """JAX's names, in `memory_analysis()`, of the fields below."""
 
 
@@ -44,8 +45,11 @@ class ProgramMemory(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, analysis: Mapping[str, int]) -> "ProgramMemory":
-        """From the numbers of JAX's `memory_analysis()`, by its names."""
-        return cls(*(int(analysis.get(name, 0)) for name in (*DEVICE, *HOST)))
+        """From the numbers of JAX's `memory_analysis()`, by its names. Its peak counts arguments in the host's memory,
+        too (XLA 0.10's, for GPUs and TPUs alike), but no temporaries there."""
+        found = {name: int(analysis.get(name, 0)) for name in (*DEVICE, *HOST)}
+        found[PEAK] = max(found[PEAK] - found[HOST[0]], 0)
+        return cls(*found.values())
 
 
 class Buffer(msgspec.Struct, frozen=True):

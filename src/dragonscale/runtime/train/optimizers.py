@@ -206,10 +206,10 @@ BETAS = (0.9, 0.95)
 def optimizer(kind: str, run: RunSettings, program: Program, states: Shardings) -> optax.GradientTransformation:
     """The transformation of gradients into updates for a learning rate of one; the step multiplies them by its own, so
     that a run with another schedule is the same compiled program. `states` says how each weight's state lies."""
-    decayed = {
-        name: {own: own.startswith("W") for own, weight in weights.items() if weight.trained}
-        for name, weights in weights_of(program).items()
-    }
+
+    def decayed(params: Tree) -> Any:
+        return {name: {own: own.startswith("W") for own in weights} for name, weights in params.items()}
+
     first, second = BETAS
     if kind == "adam":
         main = optax.adamw(1.0, first, second, weight_decay=run.weight_decay, mask=decayed)
@@ -228,7 +228,12 @@ def optimizer(kind: str, run: RunSettings, program: Program, states: Shardings) 
         main = muon(program, states, run.weight_decay, decayed, BETAS)
     else:
         main = optax.sgd(1.0)
-    return optax.chain(optax.clip_by_global_norm(run.clip), main) if run.clip else main
+    return main
+
+
+def clipping(run: RunSettings) -> optax.GradientTransformation:
+    """What is done to gradients before."""
+    return optax.clip_by_global_norm(run.clip) if run.clip else optax.identity()
 
 
 def _narrow(inner: optax.GradientTransformation) -> optax.GradientTransformation:

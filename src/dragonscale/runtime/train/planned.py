@@ -13,6 +13,7 @@ from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, load_chip, parse_slice
 from dragonscale.physics.hardware.driver_names import chip_named
+from dragonscale.plan.ledger import Ledger
 from dragonscale.runtime.experts import expands
 from dragonscale.runtime.train.settings import Order
 from dragonscale.training.evaluation import Job, first, judge_one, problems, tuned
@@ -89,10 +90,14 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
         lower_s=first(verdict.lower),
         mfu=job.model_flops / (seconds * job.slice.flops),
         hbm_bytes=first(verdict.hbm_bytes),
-        state_bytes=verdict.ledger.memory["weights and optimizer"],
+        state_bytes=verdict.ledger.memory.get("weights and optimizer", 0.0) + _hosted_state(verdict.ledger),
         problems=tuple(problems(job, plan, verdict)),
         remarks=_expanded(order, model),
     )
+
+
+def _hosted_state(ledger: Ledger) -> float:
+    return sum(first(line.bytes) for line in ledger.hosted if line.part == "optimizer")
 
 
 def _expanded(order: Order, model: Transformer) -> tuple[str, ...]:

@@ -29,8 +29,9 @@ from dragonscale.runtime.parameters import (
     weights_of,
 )
 from dragonscale.runtime.place import BATCH, rules_of
-from dragonscale.runtime.train.gradients import Statistics, step_gradients
-from dragonscale.runtime.train.optimizers import optimizer, placed
+from dragonscale.runtime.train.gradients import DTYPES, Statistics, step_gradients
+from dragonscale.runtime.train.offload import fetched, on_host, streamed
+from dragonscale.runtime.train.optimizers import clipping, optimizer, placed
 from dragonscale.runtime.train.rewarded import goals
 from dragonscale.runtime.train.settings import Order
 
@@ -71,11 +72,11 @@ def make_trainer(
     metrics tell the load."""
     states, frozen = _states(order, program, mesh)
     every = merged(frozen, states)
-    transform = optimizer(order.plan.optimizer, order.run, program, states)
+    transform, clip = optimizer(order.plan.optimizer, order.run, program, states), clipping(order.run)
 
     def start(seed: jax.Array, given: Tree) -> State:
         own, rest = parted(merged(initialise(program, jax.random.key(seed)), given), program)
-        state = {"step": jnp.zeros((), jnp.int32), "params": own, "optimizer": transform.init(own)}
+        state = {"step": jnp.zeros((), jnp.int32), "params": own, "optimizer": (clip.init(own), transform.init(own))}
         return state | ({"frozen": _packed(rest, program, frozen, order.tuning.frozen)} if order.tuning.rank else {})
 
     blank = jax.eval_shape(start, jax.ShapeDtypeStruct((), jnp.uint32), {})
@@ -83,13 +84,19 @@ def make_trainer(
     own = parted(abstract(program), program)[0]
     where = {"step": whole, "params": states, "optimizer": placed(blank["optimizer"], own, states)}
     where |= {"frozen": _alike(frozen, blank["frozen"])} if order.tuning.rank else {}
+    away = order.plan.offload == "optimizer"
+    where |= {name: on_host(where[name], blank[name]) for name in ("params", "optimizer") if away}
     shape = jax.tree.map(lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at), blank, where)
     batch = NamedSharding(mesh, BATCH)
     flags = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
     gradients = step_gradients(order, program, numerics, mesh, mixing, watched)
-    learnt = _over_learnt(gradients)
+    learnt, narrow = _over_learnt(gradients), DTYPES[order.run.dtype]
+
+    def weights(state: State) -> Tree:
+        return _weights(state | ({"params": fetched(program, state["params"], narrow)} if away else {}))
+
     step = jax.jit(
-        _step(learnt if masked else gradients, transform),
+        _step(learnt if masked else gradients, weights, _update(transform, clip, program if away else None)),
         in_shardings=(where, batch, batch, whole, flags),
         out_shardings=(where, whole),
         donate_argnums=0,
@@ -102,7 +109,7 @@ def make_trainer(
         lambda params, seed: make(jnp.uint32(seed % 2**32), jax.device_put(params, _alike(every, params))),
         step,
         jax.jit(  # its gradients are never computed: nothing reads them
-            lambda state, *given: learnt(_weights(state), *given)[0]["loss"],
+            lambda state, *given: learnt(weights(state), *given)[0]["loss"],
             in_shardings=(where, batch, batch),
             out_shardings=whole,
         ),
@@ -139,21 +146,36 @@ def _over_learnt(gradients: Callable[..., tuple[Statistics, Any]]) -> Callable[.
 
 
 def _step(
-    gradients: Callable[..., tuple[Statistics, Any]], transform: optax.GradientTransformation
+    gradients: Callable[..., tuple[Statistics, Any]], weights: Callable[[State], Tree], update: Callable[..., Any]
 ) -> Callable[..., tuple[State, dict[str, jax.Array]]]:
     def step(
         state: State, tokens: jax.Array, targets: jax.Array, rate: jax.Array, stop: jax.Array
     ) -> tuple[State, dict[str, jax.Array]]:
-        params = state["params"]
-        found, slopes = gradients(_weights(state), tokens, targets)
+        found, slopes = gradients(weights(state), tokens, targets)
         with jax.named_scope("optimizer"):
-            updates, after = transform.update(slopes, state["optimizer"], params)
-            updates = jax.tree.map(lambda one: rate * one, updates)
+            params, after = update(rate, slopes, state["optimizer"], state["params"])
             metrics = {**found, "grad_norm": optax.tree.norm(slopes), "stop": stop.max()}
-            new = {"step": state["step"] + 1, "params": optax.apply_updates(params, updates), "optimizer": after}
-        return state | new, metrics
+        return state | {"step": state["step"] + 1, "params": params, "optimizer": after}, metrics
 
     return step
+
+
+def _update(
+    transform: optax.GradientTransformation, clip: optax.GradientTransformation, away: Program | None
+) -> Callable[..., tuple[Tree, Any]]:
+    """The next (weights, state) of (learning rate, gradients, state, weights); of a program whose state is `away`, in
+    the host's memory."""
+
+    def update(rate: jax.Array, slopes: Tree, state: Any, params: Tree) -> tuple[Tree, Any]:
+        def alone(slopes: Tree, state: Any, params: Tree) -> tuple[Tree, Any]:
+            updates, after = transform.update(slopes, state, params)
+            return optax.apply_updates(params, jax.tree.map(lambda one: rate * one, updates)), after
+
+        slopes, whole = clip.update(slopes, state[0], params)
+        changed, after = (streamed(away, alone) if away else alone)(slopes, state[1], params)
+        return changed, (whole, after)
+
+    return update
 
 
 def _weights(state: State) -> Tree:
