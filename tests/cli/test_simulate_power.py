@@ -25,7 +25,7 @@ def test_tokens_of_a_joule_rise_with_the_load_and_watts_too() -> None:
     only = runs[0]
     tokens = sum(one.output_tokens for one in only.replicas) + only.requests.finished * 2048
     assert only.tokens_per_joule == pytest.approx(tokens / (only.mean_watts * only.simulated_s), rel=0.02)
-    assert "kW of 1.26 kW at most" in str(only.sheet() if hasattr(only, "sheet") else only)
+    assert "W of 1.26kW at most" in str(only.sheet() if hasattr(only, "sheet") else only)
 
 
 def test_where_only_the_limit_is_known_it_says_at_most() -> None:

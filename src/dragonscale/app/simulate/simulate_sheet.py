@@ -138,8 +138,8 @@ def power_text(report: SimulateReport) -> str:
         return ""
     tokens = f"{report.tokens_per_joule:.3g} tokens a joule, prompts included"
     if report.mean_watts:
-        return f"about {report.mean_watts / 1e3:,.3g} kW of {report.watts / 1e3:,.3g} kW at most, {tokens}"
-    return f"{report.watts / 1e3:,.3g} kW at most, {tokens}"
+        return f"about {render(report.mean_watts, 'W')} of {render(report.watts, 'W')} at most, {tokens}"
+    return f"{render(report.watts, 'W')} at most, {tokens}"
 
 
 def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
