@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import dragonscale as ds
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.simulate import capacity
 from dragonscale.app.simulate.ask_simulate import run_simulation
