@@ -34,6 +34,7 @@ from dragonscale.simulation import (
 from dragonscale.simulation.autoscaler import Autoscaler
 from dragonscale.simulation.loop import NO_REPLICA
 from dragonscale.simulation.result import Tally
+from dragonscale.simulation.perfetto import COUNTERS, FLEET
 from tests.simulation.fleets import finished_run, replay
 from tests.simulation.test_conservation import check_books
 
@@ -318,7 +319,8 @@ def test_a_trace_of_the_run_opens_and_is_bounded(tmp_path) -> None:
     path = tmp_path / "trace.json"
     save_trace(result.trace, str(path))
     events = json.loads(path.read_text())["traceEvents"]
-    assert 250 < len(events) <= 300 + 4
+    own = [event for event in events if event["pid"] != FLEET]
+    assert 250 < len(own) <= 300 + 4
     slices = [event for event in events if event["ph"] == "X"]
     for index in (0, 1):
         track = [event for event in slices if event["tid"] == index]
@@ -327,6 +329,11 @@ def test_a_trace_of_the_run_opens_and_is_bounded(tmp_path) -> None:
     begun = {event["id"] for event in events if event["ph"] == "b"}
     assert begun == {event["id"] for event in events if event["ph"] == "e"}
     assert any(event["ph"] == "C" and "pages" in event["args"] for event in events)
+    for name, title in COUNTERS.items():  # of the whole fleet, over all of the run
+        track = [(event["ts"] / 1e6, event["args"]["value"]) for event in events if event["name"] == title]
+        scale = 100 if "%" in title else 1
+        assert track == [(pytest.approx(at), round(scale * value, 6)) for at, value in result.series[name]]
+    assert max(event["ts"] for event in events if event["pid"] == FLEET and event["ph"] == "C") > 0.9e6 * result.seconds
 
 
 def test_progress_is_told() -> None:

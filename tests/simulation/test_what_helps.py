@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import dragonscale as ds
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.simulate import capacity
 from dragonscale.app.simulate.ask_simulate import run_simulation
@@ -155,3 +156,11 @@ def test_the_change_that_is_told_holds_with_other_random_numbers(words: dict) ->
     changed = replace(question, capacity=False, **report.capacity.change)
     for seed in range(1, 6):
         assert run_simulation(read_question(replace(changed, seed=seed)))[0].meets_slo
+
+
+def test_places_for_adapters_bound_where_nothing_else_is_short() -> None:
+    asks = {"on": "h100:1", "rate": "8/s", "requests": 400, "max_rate": False}
+    short = ds.simulate("llama3-8b", adapters="100x16,slots=4,skew=1", **asks)
+    assert short.bound_by == "places for adapters"
+    assert "4 adapters are in memory" in short.advice
+    assert ds.simulate("llama3-8b", adapters="100x16,slots=100,skew=1", **asks).bound_by == "the traffic"

@@ -250,6 +250,10 @@ class EngineScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Iterations that are settled before the one under way ends."""
     poll: int = 1
     """New requests are looked for every so many iterations."""
+    chunk: int = 0
+    """Tokens of the smallest step that is compiled for chunks of prompts (0: of any number)."""
+    page_each: bool = False
+    """Whether an admission leaves a page to each sequence that runs."""
 
     @property
     def beside(self) -> bool:

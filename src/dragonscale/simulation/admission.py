@@ -4,6 +4,7 @@ Prompts in progress come first, then the queue in order; the first that does not
 overtaken. What fits is bounded by places, by the iteration's token budget and by pages.
 """
 
+from dragonscale.serving.chunk_shapes import PROMPTS, chunk_tokens
 from dragonscale.simulation.replica_state import ReplicaState
 from dragonscale.simulation.request import Sequence
 
@@ -24,6 +25,8 @@ def _fits(replica: ReplicaState, sequence: Sequence, need: int, near: int) -> bo
     room = pages.room - need
     if replica.batch.members or replica.prefilling:
         room -= replica.watermark_pages
+        if replica.scheduler.page_each:
+            room -= len(replica.batch.members) + len(replica.prefilling)
     return (pages.price(sequence, tokens, near) if near else -(-tokens // pages.page)) <= room
 
 
@@ -32,7 +35,10 @@ def can_admit(replica: ReplicaState, sequence: Sequence) -> bool:
     scheduler, decodes = replica.scheduler, len(replica.batch.members)
     if replica.static or decodes + len(replica.prefilling) >= scheduler.sequences:
         return False
-    if replica.beside and scheduler.tokens <= decodes * replica.queries and not sequence.ready:
+    if replica.sizes:
+        if len(replica.prefilling) >= PROMPTS and not sequence.ready:
+            return False
+    elif replica.beside and scheduler.tokens <= decodes * replica.queries and not sequence.ready:
         return False
     if replica.extra and not replica.pages.adapters.fits(sequence.request.adapter):
         return False
@@ -45,7 +51,7 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
     if replica.static:
         return _collect(replica, now)
     scheduler, members, prefilling = replica.scheduler, replica.batch.members, replica.prefilling
-    budget = scheduler.tokens - (len(members) * replica.queries if replica.beside else 0)
+    budget = scheduler.tokens - (len(members) * replica.queries if replica.beside and not replica.sizes else 0)
     cut = scheduler.kind == "chunked"
     largest = budget // scheduler.ranks or 1  # chunk: a prompt has the budget of one rank
     chunks: list[Chunk] = []
@@ -86,9 +92,27 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
         tokens = min(todo, budget, largest) if cut else todo
         chunks.append((sequence, tokens))
         budget -= tokens
+        if replica.sizes and len(chunks) == PROMPTS:
+            break
     if passed:
         waiting.extendleft(reversed(passed))
+    if replica.sizes and chunks:
+        return _as_compiled(replica, chunks)
     return chunks
+
+
+def _as_compiled(replica: ReplicaState, chunks: list[Chunk]) -> list[Chunk]:
+    """What of these chunks an iteration of a compiled size computes; the others wait where they are."""
+    todo = sum(sequence.todo for sequence, _ in chunks)
+    rows = replica.scheduler.sequences * replica.queries if replica.batch.members else 0
+    left = chunk_tokens(replica.sizes, rows, todo)
+    taken: list[Chunk] = []
+    for sequence, _ in chunks:
+        if not left:
+            break
+        taken.append((sequence, min(sequence.todo, left)))
+        left -= taken[-1][1]
+    return taken
 
 
 def _todo(replica: ReplicaState, sequence: Sequence, blocks: int) -> int:

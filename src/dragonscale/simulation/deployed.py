@@ -29,6 +29,8 @@ def scheduler_of(
         page_tokens=engine.memory.page,
         ahead=engine.scheduling.ahead,
         poll=engine.scheduling.poll,
+        page_each=engine.scheduling.page_each,
+        chunk=engine.scheduling.chunk if data * stages == 1 else 0,  # ranks choose a shape together
         draft=draft,
         acceptance=acceptance,
     )

@@ -39,11 +39,13 @@ class Scheduler:
     `sequences` and `tokens` cap an iteration of all `ranks` together; a prompt lies on one of them, so that no chunk is
     larger than a rank's part of what decoding sequences leave. Pages are taken for the prompt at admission and one by
     one afterwards, or (`reserve="whole"`) for prompt and output at once, which never preempts. `watermark` is the share
-    of pages that an admission must leave free (vLLM's block manager: 0.01). `draft` tokens are proposed to every
+    of pages that an admission must leave free (vLLM's block manager: 0.01); with `page_each` it is a page for each
+    sequence that runs. `draft` tokens are proposed to every
     sequence in each step and each is accepted with probability `acceptance`, given those before it (by position where
     it is several). While an iteration runs, `ahead` more are settled already (asynchronous scheduling: 1), so a request
     that comes meanwhile waits for them too; and new requests are looked for every `poll` iterations only. An idle
-    engine takes them at once. A static batch starts when it is full or its oldest member has waited `patience_s`."""
+    engine takes them at once. With `chunk` iterations are compiled for a few sizes of chunks of prompts, powers of two
+    of it up to `tokens`, beside those that decode (`dragonscale.serving.chunk_shapes`). A static batch starts when it is full or its oldest member has waited `patience_s`."""
 
     kind: str = "chunked"
     sequences: int = 256
@@ -58,6 +60,8 @@ class Scheduler:
     patience_s: float = 0.0
     ahead: int = 0
     poll: int = 1
+    chunk: int = 0
+    page_each: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -73,6 +77,7 @@ class Scheduler:
             ("draft", self.draft >= 0, "0 (no speculation) or more tokens"),
             ("ahead", self.ahead >= 0, "0 or more iterations"),
             ("poll", self.poll >= 1, "1 or more iterations"),
+            ("chunk", self.chunk >= 0, "0 (any size) or more tokens"),
             ("patience_s", self.patience_s >= 0, "0 or more seconds"),
         ):
             if not holds:

@@ -1,19 +1,29 @@
 """A run as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: the Chrome JSON event format.
 
 Every replica is a thread whose slices are its activities, with counters for its pages, batch and queue; requests are
-asynchronous slices from arrival to last token. The first `limit` events after `start_s` are kept, so a trace of any run
+asynchronous slices from arrival to last token. The whole fleet has counters of its own over all of the run: replicas
+that are up and busy, requests that run and wait, the used part of all caches. The first `limit` events after `start_s` are kept, so a trace of any run
 can be opened.
 """
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from dragonscale.files import write_file
 from dragonscale.simulation.replica_state import ReplicaState
 from dragonscale.simulation.request import Sequence
 
-REPLICAS, REQUESTS = 1, 2
-"""Process numbers of the two groups of tracks."""
+FLEET, REPLICAS, REQUESTS = 0, 1, 2
+"""Process numbers of the groups of tracks."""
+COUNTERS = {
+    "running": "requests running",
+    "waiting": "requests waiting",
+    "pages": "KV cache in use (%)",
+    "replicas": "replicas up",
+    "busy": "replicas busy (%)",
+}
+"""Titles of the series of a run; shares are drawn as percent."""
 
 
 class RequestRecorder:
@@ -64,15 +74,26 @@ class RequestRecorder:
         self.events.append({**common, "ph": "n", "ts": sequence.first_s * 1e6, "args": {"event": "first token"}})
         self.events.append({**common, "ph": "e", "ts": now * 1e6})
 
-    def trace(self) -> dict[str, Any]:
-        """The whole document."""
-        names = [("process_name", REPLICAS, 0, "replicas"), ("process_name", REQUESTS, 0, "requests")]
+    def trace(self, series: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
+        """The whole document, with the fleet's means over time."""
+        names = [("process_name", FLEET, 0, "fleet")]
+        names += [("process_name", REPLICAS, 0, "replicas"), ("process_name", REQUESTS, 0, "requests")]
         names += [("thread_name", REPLICAS, index, f"replica {index}") for index in sorted(self.seen)]
         labels = [
             {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
             for kind, process, thread, name in names
         ]
-        return {"displayTimeUnit": "ms", "traceEvents": labels + self.events}
+        return {"displayTimeUnit": "ms", "traceEvents": [*labels, *_counters(series, self.start_s), *self.events]}
+
+
+def _counters(series: dict[str, list[tuple[float, float]]], start_s: float) -> Iterator[dict[str, Any]]:
+    """Counters of the whole fleet."""
+    for name, title in COUNTERS.items():
+        scale = 100 if title.endswith("(%)") else 1
+        for seconds, value in series[name]:
+            if seconds >= start_s:
+                args = {"value": round(scale * value, 6)}
+                yield {"name": title, "ph": "C", "ts": seconds * 1e6, "pid": FLEET, "tid": 0, "args": args}
 
 
 def save_trace(trace: dict[str, Any], path: str) -> None:

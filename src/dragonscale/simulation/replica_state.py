@@ -7,6 +7,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+from dragonscale.serving.chunk_shapes import chunk_sizes
 from dragonscale.simulation.activities import ActivityLog
 from dragonscale.simulation.batch import Batch
 from dragonscale.simulation.fleet import Pool
@@ -44,7 +45,7 @@ class ReplicaState:
     __slots__ = (
         *("index", "pool", "shared", "prefills", "times", "scheduler", "static", "beside", "queries", "whole"),
         *("watermark_pages", "heap", "leap", "tally", "recorder", "book", "book_queue", "looks_late", "waiting"),
-        *("settled", "poll", "sharing"),
+        *("settled", "poll", "sharing", "sizes"),
         *("queue_from", "version", "orders", "alive", "draining", "since", "iterations", "emitted", "prefilled"),
         *("epoch", "watched", "look_s", "pages", "batch", "prefilling", "sending", "busy", "woken", "began", "due"),
         *("steps", "chunks", "loading", "encoding", "load", "unprefilled", "extra"),
@@ -56,9 +57,10 @@ class ReplicaState:
         self.times, self.scheduler = pool.times, scheduler
         self.static, self.beside, self.queries = scheduler.kind == "static", scheduler.beside, scheduler.queries
         self.whole = (scheduler.reserve == "whole" or self.static) and not prefills
-        self.watermark_pages = int(scheduler.watermark * pool.pages)
+        self.watermark_pages = 0 if scheduler.page_each else int(scheduler.watermark * pool.pages)
         self.heap, self.leap, self.tally, self.recorder = shared.heap, shared.leap, shared.tally, shared.recorder
         self.book, self.book_queue = shared.log.rows.extend, shared.log.queues.extend
+        self.sizes = chunk_sizes(scheduler.tokens, scheduler.chunk) if scheduler.chunk else ()
         self.settled, self.poll = 1 + scheduler.ahead, scheduler.poll
         self.looks_late = scheduler.ahead > 0 or scheduler.poll > 1
         self.waiting: deque[Sequence] = deque()

@@ -159,6 +159,6 @@ def report(run: Simulation) -> SimulationResult:
         served=tuple(tally.served or ()),
         met=_met(tally),
         watched=run.shared.watch.tracks(end) if run.shared.watch is not None else {},
-        trace=run.shared.recorder.trace() if run.shared.recorder is not None else {},
+        trace=run.shared.recorder.trace(points) if run.shared.recorder is not None else {},
         classes=tuple(map(_class, run.kinds)),
     )

@@ -15,6 +15,7 @@ from dragonscale.app.simulate import simulate_records as records
 from dragonscale.app.simulate.capacity import FleetCapacity, find_by_deadline, find_capacity, missed_targets
 from dragonscale.app.simulate.missed import missed_classes
 from dragonscale.app.simulate.simulate_charts import draw
+from dragonscale.app.simulate.power import mean_watts, tokens_of
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_sheet import simulate_sheet
 from dragonscale.app.simulate.verdict import verdict
@@ -140,6 +141,7 @@ def _report(
 ) -> records.SimulateReport:
     counts = up_replicas(asked, result)
     chips, hourly, watts = fleet_chips(asked, counts), fleet_usd_per_h(asked, counts), fleet_watts(asked, counts)
+    drawn = mean_watts(asked, result, counts)
     missed = missed_targets(result, asked.targets, asked.class_targets)
     late = result.seconds > asked.deadline_s or result.outcome.finished < result.outcome.arrived
     bound, advice = verdict(asked, result, load, missed, found)
@@ -169,7 +171,8 @@ def _report(
         deadline_s=asked.deadline_s or None,
         usd=hourly and hourly * result.seconds / 3600 if asked.deadline_s else None,
         watts=watts,
-        tokens_per_joule=(tokens + result.throughput.input_tokens_per_s) / watts if watts else None,
+        mean_watts=drawn,
+        tokens_per_joule=_tokens_per_joule(result, watts, drawn),
         percentile=asked.percentile,
         target_ratios={name: asked.reached(result, name) / target.seconds for name, target in asked.targets.items()},
         analytic=_analytic(asked, result),
@@ -182,6 +185,14 @@ def _report(
         notes=[sentence] if (sentence := unpriced(kinds, kind=asked.question.pricing)) else [],
         prices=price_rows(kinds),
     )
+
+
+def _tokens_per_joule(result: SimulationResult, limit: float | None, drawn: float | None) -> float | None:
+    """By what the fleet draws, where that is known, over all of the run; else by its chips' limits."""
+    if drawn:
+        return tokens_of(result) / (drawn * result.seconds) if result.seconds else None
+    throughput = result.throughput
+    return (throughput.output_tokens_per_s + throughput.input_tokens_per_s) / limit if limit else None
 
 
 def _described(asked: SimulateAsked) -> dict[str, Any]:

@@ -190,8 +190,10 @@ class SimulateReport(Record):
     """What the whole run costs, where it has a deadline."""
     watts: float | None = None
     """Of the fleet at its chips' power limits, with their share of hosts: an upper bound."""
+    mean_watts: float | None = None
+    """What it draws on average, where that was measured for its chips (Hopper), by its load."""
     tokens_per_joule: float | None = None
-    """Prompt and output tokens."""
+    """Prompt and output tokens, by what it draws; by its limits where that is not known."""
     adapter_loads: int = 0
 
     @property

@@ -58,7 +58,7 @@ def summary(report: SimulateReport, detail: bool = False) -> Facts:
         cache=report if report.cache_hit_rate or report.host_hit_rate else None,
         drafted=report.tokens_per_verify_step or None,
         planned=report.analytic,
-        power=power_text(report) if detail else None,
+        power=power_text(report) if detail or report.mean_watts else None,
         adapters=report if report.adapter_loads else None,
     )
 
@@ -136,7 +136,10 @@ def power_text(report: SimulateReport) -> str:
     """Watts, and tokens of a joule, where the chips' power is known."""
     if not report.watts or not report.tokens_per_joule:
         return ""
-    return f"{report.watts / 1e3:,.3g} kW at most, {report.tokens_per_joule:.3g} tokens a joule, prompts included"
+    tokens = f"{report.tokens_per_joule:.3g} tokens a joule, prompts included"
+    if report.mean_watts:
+        return f"about {render(report.mean_watts, 'W')} of {render(report.watts, 'W')} at most, {tokens}"
+    return f"{render(report.watts, 'W')} at most, {tokens}"
 
 
 def capacity_text(report: SimulateReport, found: CapacityReport) -> str:

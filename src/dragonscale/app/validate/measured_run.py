@@ -250,8 +250,8 @@ def _score(asked: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunS
     deployment = asked.deployment
     kind = ServedKind(deployment.chip.name, deployment.engine.name, is_moe(deployment.model))
     bands = {name: band_of(kind, name) for name in ("ttft", "tpot", "tokens")}
-    times = {"ttft": test.ttft, "tpot": test.tpot}
-    rows = [row for name, seen in times.items() for row in _latencies(name, seen, report.latency, bands[name])]
+    times = {"ttft": test.ttft, "tpot": test.tpot, "e2e": test.e2e}
+    rows = [row for name, seen in times.items() for row in _latencies(name, seen, report.latency, bands.get(name))]
     if test.output_tokens_per_s:
         expected = report.rates.output_tokens_per_s
         band = bands["tokens"] if test.rate is None or "clients" in report.traffic else None
@@ -272,13 +272,13 @@ def _score(asked: SimulateAsked, report: SimulateReport, test: LoadTest) -> RunS
 
 
 def _latencies(
-    name: str, seen: MeasuredTimes, latency: Mapping[str, Latency], band: ServedBand
+    name: str, seen: MeasuredTimes, latency: Mapping[str, Latency], band: ServedBand | None
 ) -> Iterator[MeasureRow]:
-    """The mean with its band; the median and the 99th percentile beside it."""
-    for part, label in (("mean", "mean"), ("p50", "median"), ("p99", "p99")):
+    """The mean with its band, where measured runs give one; the percentiles that are known beside it."""
+    for part, label in (("mean", "mean"), ("p50", "median"), ("p90", "p90"), ("p95", "p95"), ("p99", "p99")):
         own, expected = getattr(seen, part), getattr(latency[f"{name}_s"], part)
         if own is not None and expected:
-            around = band.around(expected) if part == "mean" else None
+            around = band.around(expected) if part == "mean" and band else None
             yield measure(f"{label} {name.upper()}", "s", own, expected, around)
 
 

@@ -44,6 +44,8 @@ class MeasuredTimes:
     mean: float | None = None
     p50: float | None = None
     p99: float | None = None
+    p90: float | None = None
+    p95: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class LoadTest:
     """What the driver calls the chips that served, where it is known."""
     kv_tokens: int = 0
     """What the cache of a replica had room for."""
+    e2e: MeasuredTimes = MeasuredTimes()
+    """Of whole requests."""
 
     @property
     def mean_clients(self) -> float | None:
@@ -314,20 +318,22 @@ class ServedRecord:
             trace="" if clients else str(log.path),
             launch={name: int(value) for name in self.launch if (value := number(first.get(name)))},
             kv_tokens=int(number(first.get("kv_tokens")) or 0),
+            e2e=_times([last - at for last, at in zip(lasts, came, strict=True)]),
             **words,
         )
 
 
 def _times(values: list[float]) -> MeasuredTimes:
-    """The mean, the median and the 99th percentile.
+    """The mean and percentiles.
 
     >>> _times([1.0, 2.0, 6.0])
-    MeasuredTimes(mean=3.0, p50=2.0, p99=6.0)
+    MeasuredTimes(mean=3.0, p50=2.0, p99=6.0, p90=6.0, p95=6.0)
     """
     ranked = sorted(values)
     if not ranked:
         return MeasuredTimes()
-    return MeasuredTimes(sum(ranked) / len(ranked), ranked[len(ranked) // 2], ranked[int(0.99 * len(ranked))])
+    parts = (ranked[int(share * len(ranked))] for share in (0.5, 0.99, 0.9, 0.95))
+    return MeasuredTimes(sum(ranked) / len(ranked), *parts)
 
 
 def _clients(stamps: list[float], lasts: list[float]) -> tuple[int, float]:
