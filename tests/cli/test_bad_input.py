@@ -12,6 +12,11 @@ WRONG = {
     "unknown command": (["rooflin"], "rooflin"),
     "unknown flag": (["chips", "--jsn"], "--jsn"),
     "missing argument": (["roofline"], "EXPR is missing"),
+    "two things missing": (["train", "llama3-8b", "--on", "h100:8"], "of a step, and --seq, the tokens of a sequence"),
+    "a mixed fleet in --on": (
+        ["simulate", "llama3-8b", "--on", "h100:1,l40s:1", "--rate", "4/s"],
+        "--on h100:1 --pool l40s:1",
+    ),
     "unknown chip": (["chips", "v5x"], "There is no chip 'v5x'; did you mean 'v5"),
     "unknown source": (["chips", "v5e", "--source", "boook"], "did you mean 'book'"),
     "unknown model": (["models", "lama3-70b"], "did you mean"),

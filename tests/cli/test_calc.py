@@ -62,6 +62,8 @@ VALUES = {
     "kv_bytes(llama3-70b, 8192, int8)": (80 * 2 * 8 * 128 * 8192, "bytes"),
     "v5e.mxu[0] * v5e.mxu[1]": (16384, ""),
     "bytes(int4) * 70e9": (35e9, "bytes"),
+    "kv_bytes(llama2-13b?num_key_value_heads=8)": (2 * 2 * 40 * 8 * 128, "bytes"),
+    "llama2-13b?num_hidden_layers=20&num_key_value_heads=8.kv_bytes_per_token": (2 * 2 * 20 * 8 * 128, "bytes"),
     "B=64; D=2*B; B*D": (64 * 128, ""),
     "B*D; D=2*B; B=64": (64 * 128, ""),
     "critical_batch(v5e)": (197e12 / 820e9, ""),

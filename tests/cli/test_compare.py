@@ -40,6 +40,15 @@ def test_a_model_before_the_plans_is_the_model(report):
         ds.compare("fsdp8", "tp8", **job)
 
 
+def test_slices_in_place_of_plans_are_where_it_runs():
+    job = {"model": "llama3-8b", "batch": "64seq", "seq": 8192}
+    placed = ds.compare("h100:8", "h200:8", **job)
+    assert [side.slice for side in placed.sides] == ["h100:8", "h200:8"]
+    assert placed.sides[0].figure("step").value == ds.compare(on="h100:8,h200:8", **job).sides[0].figure("step").value
+    with pytest.raises(InputError):
+        ds.compare("h100:8", "fsdp8", **job)
+
+
 def test_terms_add_up_to_the_difference(report):
     slower = report.differences[0]
     assert sum(term.difference_s for term in slower.terms) == pytest.approx(slower.difference_s, rel=1e-6)

@@ -39,7 +39,7 @@ def test_what_must_be_given_has_no_default() -> None:
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: ds.train(**JOB), "The question lacks batch=, "),
+        (lambda: ds.train(**JOB), "Give batch=, "),
         (lambda: ds.serve(**JOB, ttft="5"), "ttft= is '5', which has no unit"),
         (lambda: ds.compare("fsdp8", "tp8", **JOB, batch="4M", seq="x"), "seq="),
         (lambda: ds.explain("train", "tp8", "llama3-8b", "h100:8", solve="nothing"), "solve"),

@@ -27,6 +27,7 @@ from dragonscale.app.train.train_records import TrainReport
 from dragonscale.errors import InputError, shorten
 from dragonscale.listener import Listener
 from dragonscale.models.catalogue import is_preset
+from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.prices import StrangePrice
 from dragonscale.serving.plan_file import load_serving_plan
 from dragonscale.tables import read_table
@@ -63,7 +64,7 @@ class CompareAsked:
 
 def read_question(question: CompareQuestion) -> CompareAsked:
     """Check what was given; what cannot be compared is refused in one sentence."""
-    question = _with_model(question)
+    question = _with_slices(_with_model(question))
     given = [thing for thing in question.things if isinstance(thing, TrainReport | ServeReport)]
     if given:
         return _of_answers(question, given)
@@ -96,6 +97,14 @@ def _with_model(question: CompareQuestion) -> CompareQuestion:
             f"{shorten(first)} is a model and --model is {shorten(written(question.model))}; give one of them."
         )
     return replace(question, model=first.strip(), things=tuple(question.things[1:]))
+
+
+def _with_slices(question: CompareQuestion) -> CompareQuestion:
+    """The question with slices that stand where plans do taken as --on, where nothing else does."""
+    names = [thing for thing in question.things if isinstance(thing, str) and is_chip(thing.partition(":")[0])]
+    if not names or written(question.on) or len(names) < len(question.things):
+        return question
+    return replace(question, on=",".join(names), things=())
 
 
 def _of_answers(question: CompareQuestion, given: list[Any]) -> CompareAsked:

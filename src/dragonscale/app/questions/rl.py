@@ -27,7 +27,7 @@ class RlQuestion(Question):
     """Answers to each prompt."""
     prompt: flag.Length = flag.Length.of(shared.PROMPT, default="512")
     """Tokens of a prompt, on average."""
-    output: flag.Length = flag.Length.of(shared.OUTPUT, default="4k")
+    output: flag.Length = flag.Length.of(shared.OUTPUT, default="4096")
     """Tokens at which an answer is cut off."""
     mean_output: flag.Length = flag.Length("", "TOKENS")
     """Tokens of an answer on average; half of --output without it."""

@@ -105,9 +105,10 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     prefill_on = asked_chips(question.prefill_on, *changes) if question.prefill_on else ""
     named_on = question.on or saved.slice
     if len(parts := written(named_on).split(",")) > 1:
+        pools = " ".join(f"--pool {part.strip()}" for part in parts[1:])
         raise InputError(
-            f"--on is {shorten(named_on)}, several slices; a simulated fleet is of one slice, so ask for each: "
-            f"--on {parts[0].strip()}."
+            f"--on is {shorten(named_on)}, several slices; the others of a mixed fleet are pools: "
+            f"--on {parts[0].strip()} {pools}."
         )
     on = asked_chips(named_on, *changes)
     question = replace(question, on=question.on if on == named_on else on, prefill_on=prefill_on, set="", profile="")

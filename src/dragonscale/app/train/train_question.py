@@ -73,9 +73,8 @@ def filled(question: Any) -> tuple[Any, list[str]]:
     notes += [*packed, *usual]
     if question.largest == "batch" and not written(question.batch):
         question = replace(question, batch="1seq")  # the search begins there
-    for name, what in _ASK.items():
-        if not written(getattr(question, name)):
-            raise InputError(f"The question lacks {what}; give it, or a --plan file that says it.")
+    if missing := [what for name, what in _ASK.items() if not written(getattr(question, name))]:
+        raise InputError(f"Give {', and '.join(missing)}; or a --plan file that has what is missing.")
     return question, notes
 
 
@@ -325,13 +324,13 @@ def read_batch(text: str, sequence: int) -> tuple[int, str]:
         binary = parse_count(stripped[:-1] + stripped[-1].upper().replace("B", "G") + "i", "the batch")
         many, left = divmod(binary, sequence)
         if not left:
-            said = f"A batch of {stripped} tokens is no whole number of sequences of {sequence}"
+            said = f"A batch of {stripped} tokens is not a whole number of sequences of {sequence}"
             return many, f"{said}; taken as {stripped}i, {binary:,} tokens ({many} sequences)."
     if tokens < sequence:
         less = f"A batch of {shorten(text)} tokens is less than one sequence of {sequence:,}"
         raise InputError(f"{less}; write a number of sequences such as {min(tokens, 512)}seq.")
     many = round(tokens / sequence)
-    said = f"A batch of {stripped} tokens is no whole number of sequences of {sequence:,}"
+    said = f"A batch of {stripped} tokens is not a whole number of sequences of {sequence:,}"
     return many, f"{said}; rounded to {many:,} sequences, {many * sequence:,} tokens."
 
 

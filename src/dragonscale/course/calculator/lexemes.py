@@ -27,6 +27,7 @@ _RUN = re.compile(r"[A-Za-z][\w.\-]*")
 _WORD = re.compile(r"[^\W\d]\w*")
 _SHAPE = re.compile(r":[0-9]+(?:[xX×][0-9]+)*(?:\*[0-9]+(?![.0-9eE]*[0-9]))?")
 _TAIL = re.compile(r"(?:\.[A-Za-z_]\w*)+")
+_CHANGES = re.compile(r"\?\w+=\w+(?:\.[0-9]+)?(?:&\w+=\w+(?:\.[0-9]+)?)*")
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 
@@ -107,6 +108,8 @@ def _name(text: str, place: int) -> tuple[Lexeme, int] | None:
         shape = _SHAPE.match(text, end) if is_chip(name) else None
         if shape is not None:
             name, end = name + shape[0], shape.end()
+        elif is_preset(name) and (changes := _CHANGES.match(text, end)) is not None:
+            name, end = name + changes[0], changes.end()
         tail = _TAIL.match(text, end)
         return Lexeme("name", name, tail=tail[0][1:] if tail else ""), tail.end() if tail else end
     return None

@@ -8,6 +8,7 @@ from typing import Any
 from dragonscale.course.calculator.measure import Measure
 from dragonscale.course.calculator.tables import TABLES
 from dragonscale.errors import InputError, nearest
+from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import preset_model
 from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
 from dragonscale.physics.hardware.catalogue import is_chip, load_chip
@@ -44,7 +45,10 @@ def load_name(name: str, source: str = "", changes: str = "") -> Chip | Slice | 
     if ":" in name or (not is_chip(name) and is_chip(name.rpartition("-")[0])):
         piece = parse_slice(name)
         return replace(piece, chip=_read(piece.chip, source, changes))
-    return _read(load_chip(name), source, changes) if is_chip(name) else preset_model(name)
+    if is_chip(name):
+        return _read(load_chip(name), source, changes)
+    asked = read_asked(name)
+    return preset_model(asked.text, asked.assume, asked.family)
 
 
 def _read(chip: Chip, source: str, changes: str) -> Chip:

@@ -33,6 +33,8 @@ ABSENT = {
     "--stack": "Whole steps are timed by --whole-steps.",
     "--tokens": "Tokens of an iteration are given by --token-budget.",
     "--memory": "The memory that may be used is given by --memory-limit or --memory-fraction.",
+    "--params": "`dscale estimate --params 7B` counts with parameters alone; elsewhere a model is a preset, an org/name, a "
+    "config.json or a .toml of sizes.",
     "--spot": "Spot chips, with the times that they are taken away, are asked for by --pricing spot.",
 }
 """What people ask for that is not here, by the flag that was typed, whatever the command: what comes nearest."""
@@ -53,7 +55,7 @@ def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> di
     spelled |= {field.flag: field for field in places if field.flag not in spelled and not field.gathers}
     given: dict[str, Any] = {}
     words = list(arguments)
-    ended = False
+    ended, flag = False, None
     while words:
         word = words.pop(0)
         if word == "--" and not ended:
@@ -64,7 +66,7 @@ def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> di
             if field.switch:
                 if equals:
                     raise InputError(f"{name} is a switch and takes no value; leave out ={shorten(value)}.")
-                _keep(given, field, not negated)
+                _keep(given, flag := field, not negated)
                 continue
             if not equals:
                 if not words or (words[0].startswith("--") and len(words[0]) > 2):
@@ -74,9 +76,9 @@ def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> di
                 raise InputError(
                     f"{field.value} is given twice, {shorten(given[field.name])} and {shorten(value)}; give it once."
                 )
-            _keep(given, field, value)
+            _keep(given, flag := field, value)
         else:
-            _place(given, places, word, command)
+            _place(given, places, word, command, flag)
     missing = [field for field in fields if field.required and field.name not in given]
     if missing:
         first, rest = missing[0], [one.value if one.place else one.flag for one in missing[1:]]
@@ -120,14 +122,17 @@ def _keep(given: dict[str, Any], field: Field[Any, Any], value: Any) -> None:
     given[field.name] = value
 
 
-def _place(given: dict[str, Any], places: Fields, word: str, command: str) -> None:
+def _place(
+    given: dict[str, Any], places: Fields, word: str, command: str, before: Field[Any, Any] | None = None
+) -> None:
     free = [field for field in places if field.name not in given]
     if free:
         given[free[0].name] = [word] if free[0].gathers else word
     elif places and places[-1].gathers:
         given[places[-1].name].append(word)
     else:
-        raise InputError(
-            f"`dscale {command}` does not take {shorten(word)} here; values go behind their flags, see `dscale "
-            f"{command} --help`."
-        )
+        where = "values go behind their flags"
+        if before is not None:
+            one = "one word: join several with a comma, or put them in quotes"
+            where = f"{before.flag} takes {'no value' if before.switch else one}"
+        raise InputError(f"`dscale {command}` does not take {shorten(word)} here; {where}, see `dscale {command} --help`.")
