@@ -45,13 +45,13 @@ function costOf(area, box, areas, lines) {
   return (outside ? 100 : 0) * CROSSED + covered * 10 * CROSSED + crossed;
 }
 
-/** A place for each text, {text, size, spots: [[x, y, anchor] …]}, in order: the first of its spots that is inside of `box` and touches neither an area of `taken`
+/** A place for each text, {text, size, weight, spots: [[x, y, anchor] …]}, in order: the first of its spots that is inside of `box` and touches neither an area of `taken`
  * ([left, top, right, bottom]) nor a text before it; else the one that touches least. `lines` are points of lines, which may rather be touched than texts. Gives
  * {x, y, anchor, area} for each. */
 export function placed(texts, box, taken = [], lines = []) {
   const areas = [...taken];
-  return texts.map(({ text, size = SIZE, spots }) => {
-    const wide = textWidth(text, size);
+  return texts.map(({ text, size = SIZE, weight = 400, spots }) => {
+    const wide = textWidth(text, size, weight);
     const every = spots.map(([x, y, anchor]) => {
       const left = anchor === "start" ? x : anchor === "end" ? x - wide : x - wide / 2;
       return { x, y, anchor, area: [left, y - size + 1, left + wide, y + 3] };
@@ -85,7 +85,7 @@ export function PointNames({ names, spots, box, taken = [], first = [] }) {
   return order.map((at) => {
     const strong = first.includes(at);
     const { x, y } = spots[at];
-    const free = names[at] && tried(spots[at], textWidth(names[at], strong ? 12.6 : SIZE)).find(({ area }) => area[0] > box.left && area[2] < box.right + 14
+    const free = names[at] && tried(spots[at], strong ? textWidth(names[at], 12, 600) : textWidth(names[at], SIZE)).find(({ area }) => area[0] > box.left && area[2] < box.right + 14
       && area[1] > box.top - 24 && area[3] < box.bottom && areas.every((other, place) => place === at || apartFrom(area, other)));
     if (!free) return null;
     areas.push(free.area);
