@@ -144,7 +144,15 @@ def firefox(dark: bool = False) -> Iterator[FoxPage]:
     with tempfile.TemporaryDirectory(prefix="dragonscale-firefox-", ignore_cleanup_errors=True) as folder:
         lines = [f"user_pref({json.dumps(name)}, {json.dumps(value)});" for name, value in own.items()]
         Path(folder, "user.js").write_text("\n".join(lines), encoding="utf-8")
-        command = [path, "--headless", "--marionette", "--remote-allow-system-access", "--no-remote", "--profile", folder]
+        command = [
+            path,
+            "--headless",
+            "--marionette",
+            "--remote-allow-system-access",
+            "--no-remote",
+            "--profile",
+            folder,
+        ]
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         process = subprocess.Popen(command, env={**os.environ, "HOME": folder}, **quiet)
         try:
