@@ -286,3 +286,22 @@ def test_a_slider_repaints_at_once(page: Any, page_address: str) -> None:
     print(
         f"{len(paints)} paints, median {paints[len(paints) // 2]:.0f} ms, p95 {paints[int(len(paints) * 0.95)]:.0f} ms"
     )
+
+
+@pytest.mark.slow
+def test_a_move_asks_only_what_is_in_sight(page: Any, page_address: str) -> None:
+    """The mesh is far below: it waits until the slider rests."""
+    asked: list[dict[str, Any]] = []
+    page.on("request", lambda sent: asked.append(json.loads(sent.post_data)) if sent.post_data else None)
+    opened(page, page_address, "#train?model=llama3-8b&on=h100:8&batch=64seq&seq=4096&plan=fsdp8")
+    before = page.inner_text("[data-panel=mesh]")
+    slider = page.locator("[data-field=batch] input[type=range]")
+    slider.focus()
+    asked.clear()
+    page.keyboard.press("ArrowRight")
+    until(page, "an answer to the move", lambda: [one for one in asked if one.get("brief")])
+    moved = next(one for one in asked if one.get("brief"))
+    assert "answer" in moved["panels"]
+    assert "time" in moved["panels"]
+    assert "mesh" not in moved["panels"]
+    until(page, "the mesh of the batch it rests at", lambda: page.inner_text("[data-panel=mesh]") != before)

@@ -144,6 +144,9 @@ def test_crossings_are_marked_where_they_are_solved() -> None:
     assert not over["meets"]
     assert "misses the SLO" in over["sentence"]
     assert sum(row["here"] for row in batches["crossings"]) == 1
+    # of mean and of full length: the picture's own limit stands beside the solved one
+    largest = next(row["text"] for row in batches["crossings"] if row["text"].startswith("largest batch"))
+    assert largest.endswith(f"at full length {next(text for text in rules if text.endswith('fit'))}")
 
 
 def test_what_cannot_be_served_is_told() -> None:

@@ -30,3 +30,11 @@ test("one axis counts in one way", () => {
   assert.deepEqual([512, 2048].map(axisText({ binary: true, unit: "count" }, 65536)), ["512", "2,048"]);
   assert.equal(tickText(0.02, "s"), "20ms");
 });
+
+test("a text crosses a rule rather than a line, and neither where it can", () => {
+  const line = along([[0, 100], [400, 100]]);
+  const rule = along([[210, 0], [210, 300]]);
+  const on = [200, 102, "start"];
+  assert.equal(placed([{ text: "3.07s", spots: [on, [200, 80, "start"]] }], BOX, [], line, rule)[0].y, 80);
+  assert.equal(placed([{ text: "3.07s", spots: [[200, 80, "start"], [300, 80, "start"]] }], BOX, [], line, rule)[0].x, 300);
+});

@@ -25,7 +25,7 @@ from dragonscale.web.server.processes import DROPPED, ENDED, MESSAGE, READY, Wor
 from dragonscale.web.view_names import view_names
 from dragonscale.web.views.registry import panels_of
 
-SOON = 0.3
+SOON = 0.05
 """Seconds that an unwanted answer has to send something, before it is interrupted."""
 WARM = msgspec.toml.decode(Path(__file__).with_name("warm.toml").read_bytes())["requests"]
 """Asked before a worker counts as ready: most of the first answer's time is imports and tables."""

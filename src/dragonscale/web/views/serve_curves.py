@@ -143,5 +143,8 @@ def _crossings(report: ServeReport, one: ConfigReport, curves: BatchCurves) -> l
     for row in report.limits:
         if row.name in ("critical batch", "largest batch"):
             number = count(row.value, f"limit:{row.name}")
-            cards.append({"text": f"{row.name}: {row.counts}", "formula": row.formula, "number": number, "here": False})
+            full = f"; at full length {one.max_batch:,} fit" if row.name == "largest batch" else ""
+            cards.append(
+                {"text": f"{row.name}: {row.counts}{full}", "formula": row.formula, "number": number, "here": False}
+            )
     return cards

@@ -15,7 +15,8 @@ function ordered(rows, column, down) {
   });
 }
 
-/** Rows {name, cells: {column: Amount}}; `columns` are {name, title} for an amount, or {name, title, value, draw} for anything else.
+/** Rows {name, cells: {column: Amount}}; `columns` are {name, title} for an amount, or {name, title, value, draw} for anything else; a `wide` one is
+ * left out on a phone.
  * `chosen` are names that are marked. */
 export function DataTable({ label, columns, rows, chosen = [], start = "", down = false }) {
   const [sort, setSort] = useState({ name: start, down });
@@ -23,12 +24,12 @@ export function DataTable({ label, columns, rows, chosen = [], start = "", down 
   const shown = useMemo(() => ordered(rows, column, sort.down), [rows, sort.name, sort.down]);
   const click = (one) => setSort({ name: one.name, down: sort.name === one.name ? !sort.down : !one.draw });
   return html`<div class="scroll data-table" tabindex="0" role="region" aria-label=${label}><table>
-    <thead><tr>${columns.map((one) => html`<th key=${one.name} scope="col" class=${one.draw ? "" : "right"}
+    <thead><tr>${columns.map((one) => html`<th key=${one.name} scope="col" class=${one.draw ? (one.wide ? "wide-only" : "") : "right"}
       aria-sort=${sort.name === one.name ? (sort.down ? "descending" : "ascending") : null}>
       <button type="button" class="sort" onClick=${() => click(one)}>${one.title}<span aria-hidden="true">${sort.name === one.name ? (sort.down ? " ↓" : " ↑") : ""}</span></button></th>`)}</tr></thead>
     <tbody>${shown.map((row) => html`<tr key=${row.name} class=${chosen.includes(row.name) ? "chosen-row" : ""}>
       ${columns.map((one, at) => (one.draw
-    ? (at === 0 ? html`<th key=${one.name} scope="row">${one.draw(row)}</th>` : html`<td key=${one.name}>${one.draw(row)}</td>`)
+    ? (at === 0 ? html`<th key=${one.name} scope="row">${one.draw(row)}</th>` : html`<td key=${one.name} class=${one.wide ? "wide-only" : ""}>${one.draw(row)}</td>`)
     : html`<td key=${one.name} class="right"><${Num} of=${row.cells[one.name]} /></td>`))}</tr>`)}</tbody>
   </table></div>`;
 }

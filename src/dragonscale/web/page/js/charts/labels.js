@@ -34,24 +34,25 @@ const apartFrom = (one, other) => other[2] < one[0] || other[0] > one[2] || othe
 
 const CROSSED = 3;
 
-/** What an area touches: the edge of the box and other texts weigh more than lines. */
-function costOf(area, box, areas, lines) {
+const holds = (area, [x, y]) => x >= area[0] && x <= area[2] && y >= area[1] && y <= area[3];
+
+/** What an area touches: the edge of the box and other texts weigh more than lines, and those more than rules. */
+function costOf(area, box, areas, lines, rules) {
   const outside = area[0] < box.left - 1 || area[2] > box.right + 1 || area[1] < box.top || area[3] > box.bottom;
   let crossed = 0;
-  for (const [x, y] of lines) {
-    if (x >= area[0] && x <= area[2] && y >= area[1] && y <= area[3] && (crossed += 1) === CROSSED) break;
-  }
+  for (const point of lines) if (holds(area, point) && (crossed += 1) === CROSSED) break;
+  if (rules.some((point) => holds(area, point))) crossed += 1;
   const covered = areas.reduce((many, other) => (apartFrom(area, other) ? many : many + 1), 0);
   return (outside ? 100 : 0) * CROSSED + covered * 10 * CROSSED + crossed;
 }
 
-/** A place for each text, {text, size, spots: [[x, y, anchor] …]}, in order: the first of its spots that is inside of `box` and touches neither an area of `taken`
- * ([left, top, right, bottom]) nor a text before it; else the one that touches least. `lines` are points of lines, which may rather be touched than texts. Gives
- * {x, y, anchor, area} for each. */
-export function placed(texts, box, taken = [], lines = []) {
+/** A place for each text, {text, size, weight, spots: [[x, y, anchor] …]}, in order: the first of its spots that is inside of `box` and touches neither an area of `taken`
+ * ([left, top, right, bottom]) nor a text before it; else the one that touches least. `lines` and `rules` are points of them, which may rather be touched than
+ * texts. Gives {x, y, anchor, area} for each. */
+export function placed(texts, box, taken = [], lines = [], rules = []) {
   const areas = [...taken];
-  return texts.map(({ text, size = SIZE, spots }) => {
-    const wide = textWidth(text, size);
+  return texts.map(({ text, size = SIZE, weight = 400, spots }) => {
+    const wide = textWidth(text, size, weight);
     const every = spots.map(([x, y, anchor]) => {
       const left = anchor === "start" ? x : anchor === "end" ? x - wide : x - wide / 2;
       return { x, y, anchor, area: [left, y - size + 1, left + wide, y + 3] };
@@ -59,7 +60,7 @@ export function placed(texts, box, taken = [], lines = []) {
     // this runs at every move of a slider: a spot that touches nothing ends the search, and each is weighed once
     let [best, least] = [every[0], Infinity];
     for (const one of every) {
-      const cost = costOf(one.area, box, areas, lines);
+      const cost = costOf(one.area, box, areas, lines, rules);
       if (cost < least) [best, least] = [one, cost];
       if (!cost) break;
     }
@@ -85,7 +86,7 @@ export function PointNames({ names, spots, box, taken = [], first = [] }) {
   return order.map((at) => {
     const strong = first.includes(at);
     const { x, y } = spots[at];
-    const free = names[at] && tried(spots[at], textWidth(names[at], strong ? 12.6 : SIZE)).find(({ area }) => area[0] > box.left && area[2] < box.right + 14
+    const free = names[at] && tried(spots[at], strong ? textWidth(names[at], 12, 600) : textWidth(names[at], SIZE)).find(({ area }) => area[0] > box.left && area[2] < box.right + 14
       && area[1] > box.top - 24 && area[3] < box.bottom && areas.every((other, place) => place === at || apartFrom(area, other)));
     if (!free) return null;
     areas.push(free.area);

@@ -40,6 +40,9 @@ function laidOut(series, rules, marks, x, y, width, height) {
 
 const ROWS = [0, 1, 2, 3, 4, 5, 6, 7];
 
+/** Points along a rule. */
+const ruled = ({ rule, place }, box) => along(rule.along === "y" ? [[box.left, place], [box.right, place]] : [[place, box.top], [place, box.bottom]]);
+
 /** Rules with the places of their texts, which cover neither each other nor, where there is room, a line. */
 function placedRules(rules, box, sx, sy, right, lines) {
   const inSight = rules.map((rule) => ({ rule, place: rule.along === "y" ? sy.at(rule.at) : sx.at(rule.at) }))
@@ -50,8 +53,8 @@ function placedRules(rules, box, sx, sy, right, lines) {
     const rows = ROWS.map((row) => box.top + 6 + 14 * row);
     return { text, spots: rule.along === "y"
       ? [[box.right - 2, place - 5, "end"], [box.left + 6, place - 5, "start"], [(box.left + box.right) / 2, place - 5, "middle"], [box.right - 2, place + 13, "end"], [box.left + 6, place + 13, "start"]]
-      : rows.flatMap((row) => [[place + 5, row, "start"], [place - 5, row, "end"], [inside(place + 5, wide, box.left + 2, right), row, "start"]]) };
-  }), { left: 0, right, top: 0, bottom: box.bottom }, [], lines);
+      : rows.flatMap((row) => [[place + 5, row, "start"], [place - 5, row, "end"], [inside(place + 5, wide, box.left + 2, right), row, "start"], [box.left + 6, row, "start"]]) };
+  }), { left: 0, right, top: 0, bottom: box.bottom }, [], lines, inSight.flatMap((one) => ruled(one, box)));
   return inSight.map((one, at) => ({ ...one, spot: spots[at] }));
 }
 
@@ -63,13 +66,15 @@ function Rules({ placements, box }) {
   });
 }
 
-function Marks({ marks, box, sx, sy, right, taken, lines }) {
+function Marks({ marks, box, sx, sy, right, taken, lines, rules }) {
   const at = marks.map((mark) => [sx.at(mark.x), sy.at(mark.y)]);
   const around = ([x, y]) => [x - 5, y - 5, x + 5, y + 5];
   const spots = placed(marks.map((mark, place) => {
     const [x, y] = at[place];
-    return { text: mark.text || "", size: 12.6, spots: [12, 26, 40].flatMap((far) => [[x - 8, y - far, "end"], [x + 8, y - far, "start"], [x + 8, y + far + 6, "start"], [x - 8, y + far + 6, "end"]]) };
-  }), { left: 0, right, top: 0, bottom: box.bottom }, [...taken, ...at.map(around)], lines);
+    const text = mark.text || "";
+    const between = inside(x + 8, textWidth(text, 12, 600), box.left + 2, right);
+    return { text, size: 12, weight: 600, spots: [12, 26, 40].flatMap((far) => [[x - 8, y - far, "end"], [x + 8, y - far, "start"], [x + 8, y + far + 6, "start"], [x - 8, y + far + 6, "end"], [between, y - far, "start"]]) };
+  }), { left: box.left, right, top: 0, bottom: box.bottom }, [...taken, ...at.map(around)], lines, rules);
   return marks.map((mark, place) => html`<g key=${place} class="mark"><circle cx=${at[place][0]} cy=${at[place][1]} r="5" style=${mark.role ? { fill: colourOf(mark.role) } : null} />
     ${mark.text && html`<text class="mark-text" x=${spots[place].x} y=${spots[place].y} text-anchor=${spots[place].anchor}>${mark.text}</text>`}</g>`);
 }
@@ -114,6 +119,7 @@ export function Lines(given) {
   const lines = useMemo(() => series.flatMap((one) => (one.line === false ? [] : along(one.points.filter((point) => Number.isFinite(point[1])).map(([px, py]) => [sx.at(px), Math.max(box.top, sy.at(py))])))), [series, sx, sy]);
   const placements = useMemo(() => placedRules(rules, box, sx, sy, right, lines), [rules, box, sx, sy, right, lines]);
   const taken = useMemo(() => placements.map((one) => one.spot.area), [placements]);
+  const ruledAt = useMemo(() => placements.flatMap((one) => ruled(one, box)), [placements, box]);
   const drawn = useMemo(() => html`<${Axes} box=${box} sx=${sx} sy=${sy} x=${x} y=${y} />
     ${series.map((one) => one.band && one.band.length > 1 && html`<path key=${`${one.name} band`} class="band" d=${bandOf(one.band, sx, sy, box.top)} style=${{ fill: colourOf(one.role) }} />`)}
     <${Rules} placements=${placements} box=${box} />
@@ -128,7 +134,7 @@ export function Lines(given) {
     ${!named && series.length > 1 && html`<${Legend} series=${series} />`}
     <div class="plot" ref=${ref} style=${{ height: `${height}px` }}>
       <svg data-chart width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${summary}>${drawn}
-        <${Marks} marks=${marks} box=${box} sx=${sx} sy=${sy} right=${right} taken=${taken} lines=${lines} />
+        <${Marks} marks=${marks} box=${box} sx=${sx} sy=${sy} right=${right} taken=${taken} lines=${lines} rules=${ruledAt} />
         ${spot && html`<g class="crosshair"><line x1=${spot.x} x2=${spot.x} y1=${box.top} y2=${box.bottom} />
           ${spot.values.map(({ one, point }) => html`<circle key=${one.name} cx=${spot.x} cy=${sy.at(point[1])} r="4" style=${{ fill: colourOf(one.role) }} />`)}</g>`}
       </svg>

@@ -139,8 +139,24 @@ export function useWidth(first = 560) {
   return [ref, width];
 }
 
-/** Pixels that a text of the charts' size takes, about. */
-export const textWidth = (text, size = 12) => [...String(text)].reduce((sum, one) => sum + ("il.,:|1 ".includes(one) ? 0.36 : "mwMW%".includes(one) ? 0.88 : 0.58), 0) * size;
+const estimated = (text) => [...text].reduce((sum, one) => sum + ("il.,:|1 ".includes(one) ? 0.36 : "mwMW%".includes(one) ? 0.88 : 0.58), 0);
+const WIDTHS = new Map();
+let pen = null;
+
+/** Widths in ems, as the reader's own font has them: fonts of systems differ by a fifth. */
+function measured(text, weight) {
+  pen ||= document.createElement("canvas").getContext("2d");
+  pen.font = `${weight} 100px ${getComputedStyle(document.body).fontFamily}`;
+  return pen.measureText(text).width / 100;
+}
+
+/** Pixels that a text takes; without a page, about. */
+export function textWidth(text, size = 12, weight = 400) {
+  const key = `${weight} ${text}`;
+  if (WIDTHS.size > 2000) WIDTHS.clear();
+  if (!WIDTHS.has(key)) WIDTHS.set(key, typeof document === "undefined" ? estimated(String(text)) : measured(String(text), weight));
+  return WIDTHS.get(key) * size;
+}
 
 /** Grid lines and tick texts of both axes; the y axis's name stands above it, the x axis's under its end. */
 export function Axes({ box, sx, sy, x, y }) {

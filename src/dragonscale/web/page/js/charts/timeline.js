@@ -105,7 +105,7 @@ export function Timeline({ timeline, height }) {
       <button type="button" class="quiet" aria-label="Zoom in" onClick=${() => zoom(0.6)}>+</button>
       <button type="button" class="quiet" aria-label="Zoom out" onClick=${() => zoom(1 / 0.6)}>−</button>
       <button type="button" class="quiet" onClick=${whole} disabled=${upto - from > total * 0.999}>Whole step</button>
-      <small class="dim">click, then turn the wheel to zoom; drag to move</small>
+      <small class="dim with-mouse">click, then turn the wheel to zoom; drag to move</small>
     </div>
     <div class="plot" ref=${ref}><div ref=${area} class="timeline-area" tabindex="0" role="group" aria-label=${`${label}. Plus and minus zoom, arrows move.`}
       onKeyDown=${keyed} onPointerMove=${pointed} onPointerLeave=${() => { held.current = null; setTip(null); }}

@@ -21,7 +21,7 @@ function Every({ table, onOpen }) {
   const [text, setText] = useState("");
   const columns = useMemo(() => table && [
     { name: "name", title: "model", value: (row) => row.name, draw: (row) => html`<button type="button" class="link" onClick=${() => onOpen(row.name)}>${row.name}</button> ${row.moe && html`<small class="muted">MoE</small>`}` },
-    { name: "family", title: "family", value: (row) => row.family, draw: (row) => row.family },
+    { name: "family", title: "family", wide: true, value: (row) => row.family, draw: (row) => row.family },
     ...table.columns,
   ], [table]);
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
