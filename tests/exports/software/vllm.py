@@ -327,6 +327,8 @@ def main():
             "vllm bench serve",
             "parser of `vllm bench serve` (vllm.benchmarks.serve.add_cli_args), wheel vllm 0.32.0",
         )
+        made["keys"]["--request-id-prefix"].pop("default")  # drawn in each process
+        made["keys"]["--speed-bench-dataset-subset"]["choices"].sort()  # of a set
     elif sys.argv[1] == "router-keys":
         made = {
             **table(router_parser(), "vllm-router", "RouterArgs.add_cli_args, wheel vllm-router 0.1.16"),

@@ -16,6 +16,7 @@ from typing import Any
 
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.engines import sglang, trtllm, vllm
+from dragonscale.exports.engines.checkpoints import half_of_pair
 from dragonscale.exports.engines.vllm.write_vllm import both_roles
 from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import flag_words, load_keys, read_flags, table_at
@@ -61,6 +62,9 @@ def read(source: Source, given: Given) -> Imported:
     commands = [(own[1], worker.inside.labels, n, worker.copies) for (worker, own), n in zip(pools, chips, strict=True)]
     inner = replace(source, files=files_of(source.tables))
     back = pools_read(inner, given, commands, ENGINES[engine].read)
+    if not any(worker.role in POOLS or "--disaggregation-mode" in worker.inside.script for worker, _ in pools):
+        halves = {note for role in POOLS for note in half_of_pair(role, source)}  # workers of one role are no half
+        back = replace(back, notes=tuple(note for note in back.notes if note not in halves))
     return replace(back, target="dynamo", version=load_keys("dynamo").version)
 
 
@@ -135,6 +139,7 @@ def _without_mode(words: list[str]) -> list[str]:
     return [word for word in words if word not in ("--is-prefill-worker", "--is-decode-worker")]
 
 
+POOLS = ("prefill", "decode")
 LEFT_OUT = TERMS.lists["left_out"]
 IMAGES = {"vllm": "vllm-runtime", "sglang": "sglang-runtime", "trtllm": "tensorrtllm-runtime"}
 SHARED = "80Gi"

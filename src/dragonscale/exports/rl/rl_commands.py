@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import Infeasible, InputError, unknown
+from dragonscale.exports.engines.checkpoints import SCHEMES, plain_name, scheme_of
 from dragonscale.exports.imported import Given, Source
 from dragonscale.exports.keys import Key, KeyTable, dotted, flag_words, load_keys, read_flags, shell_lines, truth, whole
 from dragonscale.exports.launchers.unwrap import unwrapped
-from dragonscale.exports.model_names import preset_named
 from dragonscale.exports.rl.rl_file import RlFile, changed, values_of
 from dragonscale.exports.runs import comments, kept_line
 from dragonscale.physics.hardware import parse_slice
@@ -341,7 +341,12 @@ def read_rl(text: str, given: Given | None = None) -> ImportedRl:
         )
     kept_ones = {name for name in FINER if kept and said.get(name) == words[name]}
     said = {name: value for name, value in said.items() if name not in kept_ones and name != "engine"}
-    said["model"] = beside.model or base.model or preset_named(str(said.get("model", "")))
+    named = str(said.get("model", "")).rstrip("/")
+    if (scheme := scheme_of(named)) and not kept and "rollout_dtype" not in said:  # the engine loads it as it is stored
+        stored = SCHEMES[scheme][0]
+        said["rollout_dtype"] = "fp8" if stored == "fp8" else base.rollout.weights
+        notes += [f"Its engine has weights in {stored}, which is planned in bf16."] if stored != "fp8" else []
+    said["model"] = beside.model or base.model or plain_name(named)
     file = changed(base, said)
     length, answer = said.get("longest", 0), said.get("output", math.inf)
     if "prompt" not in said and 0 < length <= answer:

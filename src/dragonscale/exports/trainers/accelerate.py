@@ -98,6 +98,8 @@ def read(source: Source, given: Given) -> Imported:
     kind = run.kind
     if kind and kind not in TYPES:
         raise unknown("distributed_type of accelerate called", run.config["distributed_type"], TYPES)
+    if command is not None and command.env.get("XLA_USE_SPMD") == "1":  # one process has all chips: batches are theirs
+        kind = "XLA"
     if kind in ("XLA", "TPU", "MEGATRON_LM"):
         raise TERMS.wrong("other_backend", source=source, kind=kind)
     run.arguments = {_ADAPTERS.get(name, name): value for name, value in run.arguments.items()}

@@ -18,6 +18,7 @@ from dragonscale.exports.model_names import model_of_sizes, preset_named
 from dragonscale.exports.runs import hosts_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.models.catalogue import is_preset
+from dragonscale.physics.hardware import Slice
 from dragonscale.training.legality import native
 from dragonscale.training.plan import OPTIMIZERS, Plan
 from dragonscale.training.plan_file import TrainingFile
@@ -90,15 +91,22 @@ def flat_config(table: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def chips_of_run(source: Source, given: Given, run: HubRun, processes: int) -> tuple[Slice | None, int]:
+    """The slice where one is said, and its chips: those that are given before the processes that a launch says."""
+    piece = slice_counted(source, given, processes)
+    chips = piece.chips if piece is not None else processes
+    if chips < 1:
+        raise source.needs("how many chips it is for", "them by --on, such as h100:8")
+    if processes not in (0, chips):
+        run.notes.append(f"It starts {processes} processes, and is read for the {chips} chips that are given.")
+    return piece, chips
+
+
 def file_of(source: Source, given: Given, run: HubRun, own: Mapping[str, str] | None = None) -> TrainingFile:
     """The plan file of a run; `own` are the stacks of the front end that it is of (plain, with Liger's kernels, under
     DeepSpeed)."""
     tuning = tuning_of(source, run)
-    chips = run.processes or run.number("num_processes", least=-1)
-    piece = slice_counted(source, given, max(chips, 0))
-    chips = piece.chips if piece is not None else chips
-    if chips < 1:
-        raise source.needs("how many chips it is for", "them by --on, such as h100:8")
+    piece, chips = chips_of_run(source, given, run, max(run.processes or run.number("num_processes", least=-1), 0))
     hosts = run.hosts or run.number("num_machines") or (hosts_of(piece)[0] if piece is not None else 1)
     plan = _precision(run, _mesh(source, run, chips, hosts))
     if plan.dtype == "bf16" and piece is not None and not native(piece.chip, "bf16") and native(piece.chip, "fp16"):

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.exports.imported import Given, Imported, Source, slice_counted, training_file
+from dragonscale.exports.imported import Given, Imported, Source, training_file
 from dragonscale.exports.keys import KeyTable, ReadFlags, dotted, load_keys, options, whole
 from dragonscale.exports.model_names import preset_named
 from dragonscale.exports.runs import TrainingRun, experts_of
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.terms import Terms, load_terms
-from dragonscale.exports.trainers.hub_run import PAIRED, PLANNED, HubRun, file_of, flat_config, tuning_of
+from dragonscale.exports.trainers.hub_run import PAIRED, PLANNED, HubRun, chips_of_run, file_of, flat_config, tuning_of
 from dragonscale.exports.trainers.megatron.read_megatron import plan_read
 from dragonscale.exports.trainers.tuners.python_script import script_settings
 from dragonscale.exports.trainers.tuners.write_tuner import write_tuner
@@ -122,10 +122,14 @@ class Tuner:
             unsloth = {"stack": "unsloth"} if _is_on(settings.get("use_unsloth", "")) else {}
             file = file_of(source, given, run, self.terms.texts | unsloth)
         heavy = self.terms.tables["heavy"]
-        unplanned = [name for name in settings if name in heavy and _is_on(settings[name])]
+        # a table of settings (`qat: {weight_dtype: int4}`) weighs as its name does
+        outer = {name: name if name in heavy else name.partition(".")[0] for name in settings}
+        unplanned = [*dict.fromkeys(one for name, one in outer.items() if one in heavy and _is_on(settings[name]))]
         notes = [*run.notes, *dict.fromkeys(heavy[name] for name in unplanned)]
         unplanned += run.unplanned
-        rest = [name for name in settings if name not in heavy and not self._reads(name) and name not in megatron]
+        rest = [
+            name for name in settings if outer[name] not in heavy and not self._reads(name) and name not in megatron
+        ]
         known = [name for name in rest if self.keys.known(name) or self.keys.known(name.partition(".")[0])]
         # PEFT's file and calls in a script have names that are not its own
         ours = said.command is not None or (source.table is not None and "peft_type" not in settings)
@@ -289,10 +293,7 @@ def _length_notes(file: TrainingFile, run: HubRun) -> list[str]:
 def _megatron_file(source: Source, given: Given, run: HubRun, settings: dict[str, Any]) -> TrainingFile:
     """The plan of a front end's Megatron form, whose settings are Megatron's flags by other letters."""
     tuning = tuning_of(source, run)
-    piece = slice_counted(source, given, run.processes)
-    chips = piece.chips if piece is not None else run.processes
-    if chips < 1:
-        raise source.needs("how many chips it is for", "them by --on, such as h100:8")
+    piece, chips = chips_of_run(source, given, run, run.processes)
     name = given.model or preset_named(str(run.arguments.get("model_name_or_path", "")))
     if not name:
         raise source.needs("its model", "it by --model")
