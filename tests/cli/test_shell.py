@@ -77,7 +77,10 @@ BAD = {
     "twice": ([*ASKED, "--top", "3", "--top", "4"], "given twice"),
     "value of a switch": ([*ASKED, "--force=yes"], "takes no value"),
     "too many places": ([*ASKED, "h100"], "does not take 'h100' here"),
-    "a value in two words": (["train", "llama3-8b", "--plan", "tp8", "pp4"], "--plan takes one word: join several with a comma"),
+    "a value in two words": (
+        ["train", "llama3-8b", "--plan", "tp8", "pp4"],
+        "--plan takes one word: join several with a comma",
+    ),
     "a word behind a switch": ([*ASKED, "--force", "yes"], "--force takes no value"),
     "not whole": ([*ASKED, "--top", "2.5"], "whole number"),
     "no colour": ([*ASKED, "--color", "red"], "Known: always, auto, never"),

@@ -1,5 +1,7 @@
 """What a fleet draws while it serves."""
 
+import itertools
+
 import pytest
 
 import dragonscale as ds
@@ -18,7 +20,7 @@ def test_a_gpu_draws_what_was_measured() -> None:
 def test_tokens_of_a_joule_rise_with_the_load_and_watts_too() -> None:
     """The curve of power against latency: each rate a point."""
     runs = [ds.simulate("llama3-8b", on="h100:1", rate=f"{rate}/s", requests=300) for rate in (1, 4, 10)]
-    for less, more in zip(runs, runs[1:], strict=False):
+    for less, more in itertools.pairwise(runs):
         assert less.mean_watts < more.mean_watts < more.watts
         assert less.tokens_per_joule < more.tokens_per_joule
         assert less.latency["tpot_s"].mean < more.latency["tpot_s"].mean

@@ -33,8 +33,8 @@ from dragonscale.simulation import (
 )
 from dragonscale.simulation.autoscaler import Autoscaler
 from dragonscale.simulation.loop import NO_REPLICA
-from dragonscale.simulation.result import Tally
 from dragonscale.simulation.perfetto import COUNTERS, FLEET
+from dragonscale.simulation.result import Tally
 from tests.simulation.fleets import finished_run, replay
 from tests.simulation.test_conservation import check_books
 

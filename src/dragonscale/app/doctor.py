@@ -164,7 +164,11 @@ def doctor_sheet(report: DoctorReport, detail: bool) -> Sheet:
     return sheet(
         Title(f"dragonscale {report.version}"),
         facts(
-            ("so", "The planner is ready." + (" An extra that is missing below is only needed for what stands beside it." if missing else "")),
+            (
+                "so",
+                "The planner is ready."
+                + (" An extra that is missing below is only needed for what stands beside it." if missing else ""),
+            ),
             ("Python", report.python),
             ("system", f"{report.system}, {report.cores} cores"),
             ("accelerators", "; ".join(report.devices) or nothing),

@@ -44,7 +44,9 @@ def draw_chips(report: ChipReport | ChipsReport, kind: str) -> Chart:
     title, field, dimension, role = _CHIP_BARS[kind]
     whose = f"{len(chips)} chips" if len(chips) > 1 else chips[0].title
     rows = [Bar(chip.title, getattr(chip, field), role) for chip in chips]
-    return charts.bars(rows, f"{title} of {whose}", "TPUs first, then by date of release" if len(chips) > 1 else "", dimension)
+    return charts.bars(
+        rows, f"{title} of {whose}", "TPUs first, then by date of release" if len(chips) > 1 else "", dimension
+    )
 
 
 def roofs_by_peak(peaks: Iterable[tuple[str, float]], bandwidth: float) -> list[Roof]:
@@ -84,7 +86,9 @@ def _roofs_chart(chips: Sequence[ChipReport]) -> Chart:
         for group in groups
         if group in newest
     ]
-    subtitle = "datasheet rates; a line is that of its first chip" + (f"; the {MOST} newest lines" if len(groups) > MOST else "")
+    subtitle = "datasheet rates; a line is that of its first chip" + (
+        f"; the {MOST} newest lines" if len(groups) > MOST else ""
+    )
     return charts.roofline_chart(roofs, [], "Roofs of chips, bf16 over HBM", subtitle)
 
 

@@ -14,8 +14,8 @@ from dragonscale.app.record import Face, bind, shared
 from dragonscale.app.simulate import simulate_records as records
 from dragonscale.app.simulate.capacity import FleetCapacity, find_by_deadline, find_capacity, missed_targets
 from dragonscale.app.simulate.missed import missed_classes
-from dragonscale.app.simulate.simulate_charts import draw
 from dragonscale.app.simulate.power import mean_watts, tokens_of
+from dragonscale.app.simulate.simulate_charts import draw
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_sheet import simulate_sheet
 from dragonscale.app.simulate.verdict import verdict

@@ -92,7 +92,9 @@ def _cause(asked: SimulateAsked, result: SimulationResult, found: FleetCapacity 
     slots = asked.fleet.pool.adapters
     if slots and result.mean_waiting > len(result.replicas):  # nothing else is short
         loads = f"{result.adapter_loads:,} loads for {outcome.finished:,} requests"
-        shown = f"{slots} adapters are in memory at a time ({loads}), and requests wait until one of them is out of use."
+        shown = (
+            f"{slots} adapters are in memory at a time ({loads}), and requests wait until one of them is out of use."
+        )
         return "places for adapters", shown, "More slots of --adapters"
     if result.mean_waiting > len(result.replicas):
         shown = f"{prompts} and {full}: requests come to a replica together."

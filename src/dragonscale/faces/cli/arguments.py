@@ -135,4 +135,6 @@ def _place(
         if before is not None:
             one = "one word: join several with a comma, or put them in quotes"
             where = f"{before.flag} takes {'no value' if before.switch else one}"
-        raise InputError(f"`dscale {command}` does not take {shorten(word)} here; {where}, see `dscale {command} --help`.")
+        raise InputError(
+            f"`dscale {command}` does not take {shorten(word)} here; {where}, see `dscale {command} --help`."
+        )
