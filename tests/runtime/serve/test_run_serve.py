@@ -128,7 +128,8 @@ def test_a_record_is_a_trace_and_a_load_test(tmp_path: Path) -> None:
     record = TrafficRecord(str(path), **facts, max_seqs=8, device="NVIDIA H200", kv_tokens=4080)
     flights = []
     for number in range(20):
-        request, came = SimpleNamespace(id=str(number), prompt=[*range(64), *[number] * 100]), 100 + number / 10
+        request = SimpleNamespace(id=str(number), prompt=[*range(64), *[number] * 100], adapter="")
+        came = 100 + number / 10
         times = {"arrived": came, "first_s": came + 0.05, "last_s": came + 0.65, "tokens": 61, "cached": 0}
         flights.append(SimpleNamespace(request=request, **times))
         record.came(flights[-1])
@@ -165,7 +166,7 @@ def test_a_record_that_cannot_be_written_ends_and_the_server_does_not(capsys: py
         pytest.skip("There is no /dev/full.")
     record = TrafficRecord("/dev/full")
     for number in range(200):
-        request = SimpleNamespace(id=str(number), prompt=[1] * 9)
+        request = SimpleNamespace(id=str(number), prompt=[1] * 9, adapter="")
         times = {"arrived": 100.0, "first_s": 100.1, "last_s": 101.0, "tokens": 61, "cached": 0}
         flight: Any = SimpleNamespace(request=request, **times)
         record.came(flight)
