@@ -72,9 +72,9 @@ GIVEN: dict[str, Any] = {"plan": "tp1", "model": "llama3-8b", "random": True}
         ({"replicas": 0, "prefill_replicas": 5000}, "cannot be started on one machine"),
         ({"plan": "tp16", "prefill_replicas": 1, "prefill_plan": "tp8"}, "8 KV heads of a layer"),
         ({"draft": "llama3-8b", "prefill_replicas": 1, "cpu": 1}, "take --draft ngram"),
-        ({"lora": "sql"}, "--lora is 'sql'; write NAME=FOLDER"),
-        ({"lora": "sql=/nowhere"}, "no adapter_config.json in '/nowhere'"),
-        ({"lora": "llama3-8b=/nowhere"}, "Two models would be called 'llama3-8b'"),
+        ({"lora_modules": "sql"}, "--lora-modules is 'sql'; write NAME=FOLDER"),
+        ({"lora_modules": "sql=/nowhere"}, "no adapter_config.json in '/nowhere'"),
+        ({"lora_modules": "llama3-8b=/nowhere"}, "Two models would be called 'llama3-8b'"),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_a_sentence(given: dict[str, Any], told: str) -> None:
