@@ -21,7 +21,6 @@ AGREEING = VerifyReport(
     verdict="agrees",
     arguments=VerifyLine("arguments", "bytes", 12.05e9, 12.05e9, 0.002, "agrees"),
     peak=VerifyLine("peak", "bytes", 30.1e9, 30.9e9, 0.07, "agrees"),
-    host=VerifyLine("host memory", "bytes", 4.02e9, 4.02e9, 0.01, "agrees"),
     memory={"state": 12.05e9, "checkpoints": 8.6e9, "working set": 9.45e9},
     limit_bytes=80e9,
     flops=VerifyLine("flops", "FLOP", 8.811e14, 8.812e14, 0.01, "agrees"),
