@@ -27,6 +27,10 @@ MIXES = [
     pytest.param("gemma2", "pipe=2,fsdp=4,schedule=gpipe", marks=slow),
     pytest.param("deepseek-v3", "pipe=2,data=2,expert=2", marks=slow),
     pytest.param("llama", "pipe=2,fsdp=2,tensor=2,layout=1-3,zero=1", marks=slow),
+    ("llama", "pipe=4,fsdp=2,schedule=zb-h1,remat=selective"),
+    pytest.param("llama", "pipe=2,fsdp=2,tensor=2,schedule=zb-h1,remat=block", marks=slow),
+    pytest.param("gemma2", "pipe=2,context=2,data=2,schedule=zb-h1,zero=1", marks=slow),
+    pytest.param("deepseek-v3", "pipe=2,data=2,expert=2,schedule=zb-h1,remat=matmuls", marks=slow),
 ]
 
 
