@@ -30,6 +30,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import Mesh
 
 from dragonscale.errors import InputError
@@ -206,8 +207,9 @@ class _Chip:
 
     @property
     def turns(self) -> dict[int, Callable[..., Any]]:
-        found = {FORWARD: self.forward, WEIGHTS: self.put_off, BACKWARD: self.backward, LAST: self.last}
-        return found if self.pipeline.splits else {kind: turn for kind, turn in found.items() if kind != WEIGHTS}
+        # Reading slots comes after writing them, or XLA would copy them all.
+        late = {WEIGHTS: self.put_off} if self.pipeline.splits else {}
+        return {FORWARD: self.forward, BACKWARD: self.backward, LAST: self.last} | late
 
     def forward(self, row: Any, given: jax.Array, _target: Any, state: Any) -> Any:
         _, back, gradients, kept, late, sums = state
@@ -239,8 +241,8 @@ class _Chip:
         def layer(none: None, each: Any) -> tuple[None, Any]:
             return none, self.halves.later(*each)
 
-        own, put_off = ([slots[row[name]] for slots in room] for name, room in (("kept", kept), ("late", late)))
-        _, to_weights = jax.lax.scan(layer, None, (own, self.chunk(row), put_off))
+        taken = _read(kept, row["kept"]), self.chunk(row), _read(late, row["late"])
+        _, to_weights = jax.lax.scan(layer, None, taken)
         return *rest, kept, late, _added(sums, row, to_weights)
 
     def _pulled(self, row: Any, slope: jax.Array, kept: Any, late: Any, sums: Any) -> tuple[jax.Array, Any, Any]:
@@ -253,11 +255,17 @@ class _Chip:
                 made, back = self.pullback(*each, slope)
             return back.astype(slope.dtype), made
 
-        own = [slots[row["kept"]] for slots in kept]
-        back, made = jax.lax.scan(layer, slope.astype(self.x.dtype), (own, self.chunk(row)), reverse=True)
+        taken = _read(kept, row["kept"]), self.chunk(row)
+        back, made = jax.lax.scan(layer, slope.astype(self.x.dtype), taken, reverse=True)
         if self.pipeline.splits:
             return back, _written(late, row["late"], made), sums
         return back, late, _added(sums, row, made)
+
+
+def _read(room: list[jax.Array], place: jax.Array) -> list[jax.Array]:
+    """What lies in a slot, laid out as it lies: XLA would else turn round all slots each tick, for the one."""
+    found = [slots[place] for slots in room]
+    return [with_layout_constraint(value, Layout(tuple(range(value.ndim)))) for value in found]
 
 
 def _written(room: list[jax.Array], place: jax.Array, values: Sequence[jax.Array]) -> list[jax.Array]:
