@@ -238,24 +238,22 @@ class _Chip:
         """The gradients of weights that a split backward pass has left."""
         *rest, kept, late, sums = state
 
-        def layer(none: None, each: Any) -> tuple[None, Any]:
-            return none, self.halves.later(*each)
-
         taken = _read(kept, row["kept"]), self.chunk(row), _read(late, row["late"])
-        _, to_weights = jax.lax.scan(layer, None, taken)
+        _, to_weights = jax.lax.scan(lambda none, each: (none, self.halves.later(*each)), None, taken)
         return *rest, kept, late, _added(sums, row, to_weights)
 
     def _pulled(self, row: Any, slope: jax.Array, kept: Any, late: Any, sums: Any) -> tuple[jax.Array, Any, Any]:
         """What to pass back, what is put off and the sums, of the gradient of what a chunk made."""
 
         def layer(slope: jax.Array, each: Any) -> tuple[jax.Array, Any]:
+            own, weights = each
             if self.pipeline.splits:
-                back, made = self.halves.now(*each, slope)
+                back, made = self.halves.now(own, weights, slope)
             else:
-                made, back = self.pullback(*each, slope)
+                made, back = self.pullback(own, weights, slope)
             return back.astype(slope.dtype), made
 
-        taken = _read(kept, row["kept"]), self.chunk(row)
+        taken = [slots[row["kept"]] for slots in kept], self.chunk(row)
         back, made = jax.lax.scan(layer, slope.astype(self.x.dtype), taken, reverse=True)
         if self.pipeline.splits:
             return back, _written(late, row["late"], made), sums

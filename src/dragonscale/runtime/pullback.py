@@ -3,10 +3,10 @@
 What `jax.vjp` gives back is a function with arrays inside. `Pullback` takes the arrays out, so that they can lie in a
 slot, but for the weights, which lie where they are.
 
-`halves_of` cuts the function. What the gradient of the layer's input needs is computed now, and what a remat policy
-has computed again; the rest, which are the matmuls that make gradients of weights and their sums over chips, later.
-What both of them read is kept where it is the result of a matmul, a collective or a loop or comes from the gradient;
-all else, such as a norm's output or a tensor in a wider type, is made again.
+`halves_of` cuts the function in two. What the gradient of the layer's input needs is computed now, and what a remat
+policy has computed again; the rest, which are the matmuls that make gradients of weights and their sums over chips,
+later. What both of them read is kept where it is the result of a matmul, a collective or a loop or comes from the
+gradient; all else, such as a norm's output or a tensor in a wider type, is made again.
 """
 
 from collections.abc import Callable, Sequence
@@ -89,7 +89,7 @@ def halves_of(pullback: Pullback, weights: Any, slope: Any) -> Halves:
         given = [*program.invars[:-1], *kept]
         return jax.tree.unflatten(tree, run(late, given, to_weights, jax.tree.leaves((own, weights, put_off))))
 
-    return Halves(now, later, tuple(jax.ShapeDtypeStruct(one.aval.shape, one.aval.dtype) for one in kept))
+    return Halves(now, later, tuple(one.aval for one in kept))
 
 
 def _unfolded(program: Jaxpr) -> Jaxpr:
@@ -153,7 +153,8 @@ def _variables(atoms: Sequence[Any]) -> set[Any]:
 
 
 def _light(eqn: JaxprEqn) -> bool:
-    if eqn.primitive.name == "jit":
+    name = eqn.primitive.name
+    if name == "jit":
         return all(_light(each) for each in eqn.params["jaxpr"].eqns)
-    inside = any("jaxpr" in name or name == "branches" for name in eqn.params)
-    return not inside and eqn.primitive.name not in (*HEAVY, *MOVES)
+    kernel = any("jaxpr" in own or own == "branches" for own in eqn.params) or "call" in name or "attention" in name
+    return not kernel and name not in (*HEAVY, *MOVES)

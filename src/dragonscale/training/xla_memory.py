@@ -101,7 +101,7 @@ def _put_off(section: Section, plan: Plan, rules: Rules, mesh: Mesh) -> Iterator
             split = rules.computing(op) if op.function == "einsum" else {}
             summed = {axis for name in (op.einsum.contracted if split else ()) for axis in split.get(name, ())}
             yield mesh.size(*summed.intersection(rules.spread)), op.output
-    saved = {array.name for array in _saved(section, plan)}
+    saved = {array.name for array in _saved(section, plan) if layer_policies(plan.remat)[0] != "block"}
     read = {array.name for op in section.ops if op.weights or op.function == "act" for array in op.inputs}
     for maker, array in needed_tensors(section):
         light = maker is None or maker.function in ("act", "norm")
