@@ -26,6 +26,10 @@ from tests.runtime.serve.invariants import check_engine
 
 ORDER = WorkerOrder(model="fake", length=256, sequences=4, tokens=64, pages=200, page=4)
 HERE = {"PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))))}
+READY = wire.WorkerReady(
+    **dict.fromkeys(("pages", "page_bytes", "page", "ranks", "devices", "parameters", "programs"), 1),
+    **{"device_kind": "none", "load_s": 0.0, "compile_s": 0.0},
+)
 Wait = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
@@ -267,17 +271,24 @@ def test_a_fault_of_the_front_ends_what_a_worker_had(wait: Wait) -> None:
 
 
 def test_a_worker_that_ran_is_started_again_whatever_it_said(monkeypatch: pytest.MonkeyPatch, wait: Wait) -> None:
-    """The memory of the one that died may not be free yet, which reads as a model that does not fit."""
+    """The memory of the one that died may not be free yet, which reads as a model that does not fit. After a few deaths
+    in a row there is little hope, which a probe is told."""
     monkeypatch.setattr("dragonscale.workers.WAITS", (0.0, 0.0))
-    worker, starts = make("both").workers[0], []
+    front = make("both")
+    worker, starts, told = front.workers[0], [], []
 
     async def once() -> None:
         starts.append(worker.state)
         if len(starts) == 1:
             worker.facts = "ready once"
         worker.failed = wire.WorkerFailed("There is no room.", wrong=True)
-        worker.state = "stopped" if len(starts) == 3 else worker.state
+        told.append(front.hopeless)
+        worker.state = "stopped" if len(starts) == 4 else worker.state
 
     worker._once = once
     wait(worker.run())
-    assert len(starts) == 3
+    assert len(starts) == 4
+    assert told == ["", "", "", "worker 0 is starting after it died 3 times in a row: There is no room"]
+    worker.heard(wire.encode(READY))
+    assert not front.hopeless
+    assert not front.why

@@ -358,6 +358,47 @@ def test_a_server_says_how_far_it_is_before_it_is_ready(tmp_path: Path) -> None:
         server.communicate()
 
 
+@pytest.mark.slow
+def test_the_endpoints_tell_of_a_worker_that_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was streamed ends with an error, what is asked meanwhile gets 503; a worker that does not come back is told
+    by `/health`, and one that does is asked again."""
+    lost, asks = tmp_path / "lost", {"prompt": [1], "max_tokens": 60, "stream": True}
+    monkeypatch.setenv("LOST_DEVICE", str(lost))
+    server, url = slow_server(tmp_path, 0)
+
+    def told(path: str, status: int) -> str:
+        end = time.monotonic() + 100
+        while (found := asked(f"{url}{path}"))[0] != status and time.monotonic() < end:
+            time.sleep(0.25)  # nobody reads the server's log here, which has a line for each of these
+        assert found[0] == status, found
+        return found[1].get("reason", "")
+
+    try:
+        told("/ready", 200)
+        body = urllib.request.Request(f"{url}/v1/completions", json.dumps(asks).encode())
+        body.add_header("content-type", "application/json")
+        with urllib.request.urlopen(body, timeout=60) as stream:
+            assert b'"text"' in stream.readline()
+            lost.touch()
+            child = subprocess.run(["pgrep", "-P", str(server.pid)], capture_output=True, text=True, check=True)
+            os.kill(int(child.stdout.split()[0]), signal.SIGKILL)
+            rest = stream.read().decode()
+        assert "The worker that had the request died." in rest
+        assert rest.endswith("data: [DONE]\n\n")
+        assert "worker 0 died and is started again" in told("/ready", 503)
+        assert asked(f"{url}/health")[0] == 200
+        refused = asked(f"{url}/v1/completions", {"prompt": [1], "max_tokens": 2})
+        assert (refused[0], "worker 0" in refused[1]["error"]["message"]) == (503, True)
+        assert "times in a row: The device is lost" in told("/health", 503)
+        lost.unlink()
+        told("/ready", 200)
+        assert asked(f"{url}/health")[0] == 200
+        assert asked(f"{url}/v1/completions", {"prompt": [1], "max_tokens": 2})[0] == 200
+    finally:
+        server.kill()
+        server.communicate()
+
+
 def test_a_signal_ends_a_server_that_starts(tmp_path: Path) -> None:
     server, url = slow_server(tmp_path, 60)
     try:

@@ -223,6 +223,13 @@ class Sampler:
         self._counts = counts if shaped else self._counts
         return Sampled(*found)
 
+    def warm(self, logits: Any, batch: StepBatch) -> None:
+        """Sample a step of padding in every way that needs no draft's probabilities."""
+        for level in range(SHAPED + 1 if not self.weighed else GREEDY + 1):
+            self._need[:, -1] = level
+            self.sample(logits, batch).fetch()
+        self._need[:, -1] = GREEDY
+
     def score(self, logits: Any, tokens: Any) -> Sampled:
         """Log probabilities of tokens [R, D] that were there already, from a step's logits [R, D, v] before them."""
         rows = tokens.shape[1]

@@ -167,6 +167,8 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
     grammars = grammar_reader(loaded.text, vocab)
     own = {"drafter": drafter, "prefixes": order.prefix_cache, "role": order.role}
     engine = ServingEngine(runner, sampler, limits, shapes, grammars=grammars, **own)
+    if not order.lazy and devices[0].platform != "cpu":  # where nothing is loaded late, and a long step takes seconds
+        engine.warm()
     known = weights_of(loaded.model.program()).values()
     facts = {
         "pages": pages,

@@ -31,7 +31,7 @@ from dragonscale.workers import WAITS, Mailbox, Worker
 STEADY = 60.0
 """Seconds after which a worker counts as well."""
 TRIES = 3
-"""How often a worker may die before it was ever ready."""
+"""How often a worker may die before it is ready: at the start the server gives up, later its `/health` fails."""
 MASK = (1 << 53) - 1
 """Names of blocks are whole numbers that every reader of JSON keeps."""
 DIED = "The worker that had the request died."
@@ -108,7 +108,7 @@ class WorkerProcess(Worker):
         self.stats: dict[str, float] = {}
         self.failed: wire.WorkerFailed | None = None
         self.starting: wire.Starting | None = None
-        self.since = 0.0
+        self.since, self.deaths = 0.0, 0  # when it was ready, and how often it died since
         self._decode = msgspec.msgpack.Decoder(wire.FromWorker).decode
 
     full = False  # how many it takes at once is for the worker to know
@@ -129,7 +129,10 @@ class WorkerProcess(Worker):
         """Why it takes no requests."""
         told = self.starting
         does = f"is {told.what} ({told.done:,} of {told.total:,})" if told else "is starting"
-        return f"worker {self.index} {'died and is started again' if self.state == 'dead' else does}"
+        does = "died and is started again" if self.state == "dead" else does
+        times = f" after it died {self.deaths} times in a row" if self.deaths > 1 else ""
+        why = f": {self.failed.why.rstrip('.')}" if self.deaths and self.failed is not None else ""
+        return f"worker {self.index} {does}{times}{why}"
 
     def order(self) -> bytes:
         return wire.encode(self.runs)
@@ -139,6 +142,7 @@ class WorkerProcess(Worker):
 
     def died(self) -> float | None:
         self.front.died(self)
+        self.deaths += 1
         if self.state == "stopped" or (self.failed is not None and self.failed.wrong and self.facts is None):
             return None  # one that ran before may run again: a device's memory is not free at once
         if time.monotonic() - self.since > STEADY and self.since:
@@ -160,6 +164,7 @@ class WorkerProcess(Worker):
             if self.facts is not None:
                 print(f"Worker {self.index} is ready again.", file=sys.stderr, flush=True)
             self.state, self.facts, self.since, self.failed = "ready", message, time.monotonic(), None
+            self.deaths = 0
             self.front.changed.set()
             self.front.pump()
         elif isinstance(message, wire.WorkerFailed):
@@ -227,9 +232,19 @@ class ServingFront:
     @property
     def why(self) -> str:
         """Why no requests are taken; empty where every role has a worker that takes them."""
+        return "it is shutting down" if self.draining else "; ".join(one.how for one in self._missing())
+
+    @property
+    def hopeless(self) -> str:
+        """Why nothing is to be expected of this process any more: all workers of a role died again and again."""
+        missing = self._missing()
+        roles = {one.runs.role for one in missing} - {one.runs.role for one in missing if one.deaths < TRIES}
+        return "; ".join(one.how for one in missing if one.runs.role in roles)
+
+    def _missing(self) -> list[WorkerProcess]:
+        """The workers of roles that nobody has now."""
         alive = {one.runs.role for one in self.workers if one.state == "ready"}
-        late = "; ".join(one.how for one in self.workers if one.runs.role not in alive)
-        return "it is shutting down" if self.draining else late
+        return [one for one in self.workers if one.runs.role not in alive]
 
     def check_room(self, count: int) -> None:
         """Refuse so many requests that come at once: those that can never be taken together, or not now."""

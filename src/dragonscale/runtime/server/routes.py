@@ -279,7 +279,8 @@ class OpenAIService:
         return "it is shutting down" if self.draining else self.front.why
 
     async def health(self, _: Request) -> Response:
-        return answer_json({"status": "ok"})
+        why = self.front.hopeless
+        return answer_json({"status": "failed", "reason": why} if why else {"status": "ok"}, 503 if why else 200)
 
     async def ready(self, _: Request) -> Response:
         why = self.late()
