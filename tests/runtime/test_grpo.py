@@ -71,6 +71,31 @@ def test_the_engine_draws_from_the_trainers_weights(run):
     assert numpy.allclose(read, [one.logprob for one in told], atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("where", "answers", "size"), [("", 256, 64), ("h200:1", 256, 64), ("h200:1", 24, 24), ("h200:1", 202, 2)]
+)
+def test_a_microbatch_without_a_word_fills_a_chip(where, answers, size):
+    """8,192 tokens in rows of 128; fewer where that does not divide the answers."""
+    from dragonscale.app.run.run_rl import filled
+    from dragonscale.runtime.rl.grpo import GrpoOrder
+
+    run = RunSettings(steps=8, batch=answers, seq=128, dtype="bf16")
+    asked = GrpoOrder(Order("qwen2.5-1.5b", "", Plan(), run), ServingPlan(), 2, answers // 2, 64, 64)
+    assert filled(asked, where).train.plan == Plan(microbatch=size)
+
+
+def test_a_microbatch_without_a_word_leaves_room_for_the_engine():
+    from dragonscale.app.run.run_rl import filled, planned_step
+    from dragonscale.runtime.rl.grpo import GrpoOrder
+
+    run = RunSettings(steps=8, batch=64, seq=1024, dtype="bf16")
+    asked = GrpoOrder(Order("qwen2.5-1.5b", "", Plan(), run), ServingPlan(), 8, 8, 512, 512)
+    found = filled(asked, "rtx-6000-ada:1")
+    step = planned_step(found, "rtx-6000-ada:1", [512.0])
+    assert 1 <= found.train.plan.microbatch < 8
+    assert step.train_bytes + step.generation.hbm_bytes < step.plan.job.slice.chip.visible
+
+
 def test_an_objective_is_clipped_and_held_to_its_reference():
     from dragonscale.runtime.train.rewarded import Rewarded
 

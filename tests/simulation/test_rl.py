@@ -92,6 +92,13 @@ def test_a_batch_takes_at_least_its_longest_answer_and_its_tail_is_part_of_it():
     assert made.seconds > 0.5 * alone.seconds
     assert 0.1 * made.seconds < made.tail_s < made.seconds
     assert made.mean_batch < made.together
+    # of 256 answers that start together the last 5 are alone from the end of the 251st on
+    drawn = AnswerLengths(800, 8192).draw(256)
+    one, five = (
+        numpy.ravel(iteration_cost(ENGINE, decode(size, 256 + keys)).expected)[0]
+        for size, keys in ((1, 0), (5, drawn[-1]))
+    )
+    assert (drawn[-1] - drawn[250]) * one < made.tail_s < (drawn[-1] - drawn[250]) * five
 
 
 @pytest.mark.parametrize("output", [1024, 4096])

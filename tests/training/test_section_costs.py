@@ -7,8 +7,10 @@ import pytest
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.training import section_costs as kept
-from dragonscale.training.evaluation import Job, judge_one, make_job
+from dragonscale.training.evaluation import Job, first, judge_one, make_job
 from dragonscale.training.plan import Plan
+from dragonscale.training.stack import change
+from dragonscale.training.tuning import Tuning
 
 PLAN = Plan(fsdp=8, microbatch=1)
 
@@ -25,6 +27,7 @@ OTHERS = {
     "recompute": (job(), replace(PLAN, remat="block")),
     "mesh": (job(), replace(PLAN, fsdp=4, tensor=2)),
     "microbatch": (job(), replace(PLAN, microbatch=2)),
+    "passes": (replace(job(), tuning=Tuning(passes=1.0)), PLAN),
     "stack": (make_job(load_model("llama3-8b"), parse_slice("h100:8"), 64, 4096, "torchtitan"), PLAN),
 }
 
@@ -47,4 +50,17 @@ def test_sections_are_worked_out_once_along_a_batch(monkeypatch):
     monkeypatch.setattr(kept, "section_costs", lambda *given: worked.append(1) or own(*given))
     for batch in (8, 64, 512):
         judge_one(job(batch=batch), PLAN)
+        judge_one(replace(job(batch=batch), tuning=Tuning(passes=1.0)), PLAN)
     assert len(worked) == 1
+
+
+def test_a_pass_without_a_gradient_hands_nothing_to_a_backward_pass():
+    own = make_job(load_model("qwen2.5-1.5b"), parse_slice("h200:1"), 64, 512, "dragonscale")
+    moves_more = replace(own, stack=change(own.stack, "memory", kept_moves=20.0))
+
+    def seconds(job: Job, passes: float) -> float:
+        return first(judge_one(replace(job, tuning=Tuning(passes=passes)), Plan(microbatch=8)).seconds)
+
+    assert seconds(moves_more, 0.0) > 1.1 * seconds(own, 0.0)
+    added = [seconds(one, 1.0) - seconds(one, 0.0) for one in (own, moves_more)]
+    assert added[1] == pytest.approx(added[0])

@@ -85,14 +85,20 @@ class Found:
 
 
 def search(
-    job: Job, space: Space | None = None, count: int = 5, progress: Progress | None = None, slack: float = SLACK
+    job: Job,
+    space: Space | None = None,
+    count: int = 5,
+    progress: Progress | None = None,
+    slack: float = SLACK,
+    bounded: bool = True,
 ) -> Found:
     """The recommended plan of a space and the best of other meshes (`simplicity` says which of those within the slack
     is recommended; without slack the fastest that leaves room in memory is), and the front of time against memory.
 
     An expected step is never below its lower bound. That bound hardly ever decides, so plans are first compared without
     it, which can only flatter them; if it changes nothing for those that are answered (of the front, a sample), it
-    changes nothing at all, and otherwise the search is repeated with it.
+    changes nothing at all, and otherwise the search is repeated with it; unless who asks judges its plans alone, with
+    their bounds (`bounded` false).
     """
     start, asked = time.perf_counter(), space or Space()
     space = offered(job, asked)
@@ -110,7 +116,7 @@ def search(
     shown = [*found.best, found.fastest]
     if count > 1:  # of a search for one plan nothing else is shown
         shown += [*found.front[:: -(-len(found.front) // SAMPLE) or 1], found.runs]
-    if _flattered(job, [one for one in shown if one is not None]):
+    if bounded and _flattered(job, [one for one in shown if one is not None]):
         keeper = Keeper(job, kept, slack, dtype)
         _run(keeper, space, progress, bounded=True)
         found = _found(keeper)

@@ -1,7 +1,7 @@
 """What every section costs in one microbatch: its lines, and what it holds.
 
-Plans that differ in how many microbatches a step has share these. Single plans are judged again and again along a batch
-(a slider, a curve, a crossing), so the last few are kept.
+Plans that differ in how many microbatches a step has, or in passes without a gradient, share these. Single plans are
+judged again and again along a batch (a slider, a curve, a crossing), so the last few are kept.
 """
 
 from collections import OrderedDict
@@ -37,7 +37,8 @@ _LAST: OrderedDict[tuple[int, ...], tuple[Setting, SectionCosts]] = OrderedDict(
 
 def last_section_costs(setting: Setting, numbers: dict[str, Any], wires: Wires) -> SectionCosts:
     """The same for a single plan, whose wires follow from its numbers: from memory where it was asked just before."""
-    sizes, here = tuple(int(number.item()) for number in numbers.values()), replace(setting, batch=0)
+    sizes = tuple(int(number.item()) for number in numbers.values())
+    here = replace(setting, batch=0, tuning=replace(setting.tuning, passes=0.0))
     there, known = _LAST.get(sizes, (None, None))
     if known is None or there != here:
         known = section_costs(setting, numbers, wires)

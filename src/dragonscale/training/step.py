@@ -83,16 +83,19 @@ def layer_passes(
         every = held[name].used * stack.state.weight_copies / 2 + taken
         copied = timer.copy(gathers * every * (plan.zero == 3))
         added = timer.copy(held[name].used * accumulated_bytes(stack, microbatches))
-        remat = plan.remat if "block" in name else "none"
+        remat, kept = plan.remat if "block" in name else "none", 0.0
         if "block" in name:  # layers are scanned
-            copied = copied + timer.copy(held[name].activations * stack.memory.kept_moves / 2) + stack.host.layer_s
+            copied = copied + stack.host.layer_s
+            kept = timer.copy(held[name].activations * stack.memory.kept_moves / 2)
         offloads = remat == "offload" or ("block" in name and layers_of(plan.offload) > 0)
         run = LayerRun(one, stack, remat, plan.ring, two_way, often, offloads)
         # Quantised weights are written out in bf16 for each use.
         written = timer.copy(held[name].quantized * (setting.tuning.frozen_bytes + WEIGHT_BYTES))
         again = 2.0 if remat in ("block", "offload") else 1.0
-        forward[name] = forward_pass(run, copied + written).repeated(1 + setting.tuning.passes)
-        backward[name] = backward_pass(run, reduced_often(plan), copied + added + again * written)
+        # Passes without a gradient hand nothing to a backward pass: one of them all does.
+        times = 1 + setting.tuning.passes
+        forward[name] = forward_pass(run, copied + kept / times + written).repeated(times)
+        backward[name] = backward_pass(run, reduced_often(plan), copied + kept + added + again * written)
     return forward, backward
 
 

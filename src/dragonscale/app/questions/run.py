@@ -154,8 +154,9 @@ class RunRlQuestion(Question):
     """A run of GRPO in one process: the model, prompts and answers of a step, the rule that rewards them."""
 
     model: Thing = shared.MODEL
-    plan: Thing = shared.PLAN.but(default="microbatch=1", offers=())
-    """How the trainer is split and its microbatch (fsdp=8,microbatch=8)."""
+    plan: Thing = shared.PLAN.but(offers=())
+    """How the trainer is split and its microbatch (fsdp=8,microbatch=8); the largest of 8,192 tokens that fits without
+    a word."""
     rollout: Text = Text("tp1", "PLAN", flag.PLAN)
     """How the engine is split (tp1, tp2, dp4)."""
     rule: Text = Text("low", "RULE", offers=("low", "sorted", "short"))

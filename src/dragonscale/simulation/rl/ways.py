@@ -54,7 +54,7 @@ class Planner(Judge):
         limits = limits.replace("offload=none", "offload=optimizer") if self.hosted else limits
         key = (*job_key(job), limits)
         if key not in self.searched:
-            found = search(job, parse_space(limits), count=TRIED)
+            found = search(job, parse_space(limits), count=TRIED, bounded=False)
             several = (*found.best, *sorted(found.front, key=lambda one: one.seconds))
             self.searched[key] = [one.plan for one in several]
         return self.searched[key]
