@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from dragonscale.errors import InputError
-from dragonscale.simulation.histogram import FRESH, Histogram, Summary
+from dragonscale.simulation.histogram import FRESH, Histogram, Summary, columns
 from dragonscale.simulation.request import Sequence, SimulatedRequest
 
 
@@ -108,8 +108,7 @@ class Tally:
     def settle(self) -> None:
         """Count what was kept."""
         self.gaps.settle()
-        number, arrival, inputs, outputs, start, first, end = numpy.array(self.rows, float).reshape(-1, 7).T
-        self.rows.clear()
+        number, arrival, inputs, outputs, start, first, end = columns(self.rows, 7)
         self.input_tokens += int(inputs.sum())
         self.output_tokens += int(outputs.sum())
         self.all_e2e_s += float((end - arrival).sum())
@@ -129,18 +128,10 @@ class Tally:
 
     def gap(self, seconds: float, weight: float) -> None:
         """So many times, this long from one token to the next."""
-        if self.open and weight > 0:
+        if self.open:
             self._add_gap((seconds, weight))
             if seconds <= self.short_s:
                 self.short_gaps += weight
-
-    def add_gaps(self, gaps: list[float]) -> None:
-        """These times from one token to the next, in the measured part of a run."""
-        add, short_s = self._add_gap, self.short_s
-        for seconds in gaps:
-            add((seconds, 1))
-            if seconds <= short_s:
-                self.short_gaps += 1
 
     def count_gaps(self, seconds: numpy.ndarray, weights: numpy.ndarray) -> None:
         """Many gaps between tokens, each so many times."""
