@@ -37,7 +37,7 @@ _LAST: OrderedDict[tuple[int, ...], tuple[Setting, SectionCosts]] = OrderedDict(
 
 def last_section_costs(setting: Setting, numbers: dict[str, Any], wires: Wires) -> SectionCosts:
     """The same for a single plan, whose wires follow from its numbers: from memory where it was asked just before."""
-    sizes, here = tuple(int(number.item()) for number in numbers.values()), replace(setting, batch=0)
+    sizes, here = tuple(numbers.values()), replace(setting, batch=0)
     there, known = _LAST.get(sizes, (None, None))
     if known is None or there != here:
         known = section_costs(setting, numbers, wires)
