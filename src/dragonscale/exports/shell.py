@@ -32,7 +32,7 @@ TERMS = load_terms("shell")
 _ASSIGN = re.compile(r"(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+)?([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?:(:?-|:?=)([^}]*))?\}|\$([A-Za-z_]\w*)")
 _REQUIRED = re.compile(r"\"?\$\{[A-Za-z_]\w*:?\?[^}]*\}\"?")
-_SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
+_SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)|\$\(expr ([^()]*)\)")
 _HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?|(?<!\S)#.*|'[^']*'|\"(?:\\.|[^\"\\])*\"")
 """What begins a here-document; or a comment or text in quotes, which begin none."""
 _REDIRECT = re.compile(r"(?:\d|&)?>{1,2}(?:&\d)?|<")
@@ -276,7 +276,8 @@ def _filled(text: str, names: dict[str, str]) -> str:
 
 
 def _summed(match: re.Match[str], names: dict[str, str]) -> str:
-    inner = re.sub(r"\b[A-Za-z_]\w*\b", lambda name: names.get(name[0], "x"), match[1])
+    said = match[1] or match[2].replace("\\*", "*")
+    inner = re.sub(r"\b[A-Za-z_]\w*\b", lambda name: names.get(name[0], "x"), said)
     if "x" in inner or not re.fullmatch(r"[\d\s+\-*/()%]{1,200}", inner) or "**" in inner:
         return match[0]
     try:

@@ -99,7 +99,7 @@ def containers(table: Mapping[str, Any]) -> list[Contained]:
         return _operator(spec, kind)
     if kind == "Pod":
         return list(pod_containers(spec, kind))
-    pods = table_at(spec, "template", "spec")
+    pods = table_at(spec, "template", "spec") or table_at(spec, "predictor")  # KServe's InferenceService
     return [replace(one, copies=count_of(spec.get("replicas"))) for one in pod_containers(pods, kind)]
 
 
@@ -179,9 +179,9 @@ def unwrapped(source: Source) -> Source:
     """The text of the commands that a launcher's file starts; anything else as it is."""
     if re.search(r"^#SBATCH\s", source.text, re.MULTILINE):
         return replace(source, launch=_batch(source))
-    tables = source.tables
+    tables = [_composed(table) if "services" in table else table for table in source.tables]
     if any("apiVersion" in table and "kind" in table for table in tables):
-        return source if any(map(is_own, tables)) else _manifests(source)
+        return source if any(map(is_own, tables)) else _manifests(source, tables)
     if tables and isinstance(tables[0].get("run"), str) and ("resources" in tables[0] or "num_nodes" in tables[0]):
         return _task(source, tables[0])
     return source
@@ -248,9 +248,40 @@ def told(source: Source, names: Mapping[str, Any], script: str) -> str:
     return "\n".join([*comments, *assigned(names), script]) + "\n"
 
 
-def _manifests(source: Source) -> Source:
+def _composed(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Services of `docker compose` as the containers of a pod."""
+    found = []
+    for name, service in table_at(table, "services").items():
+        own = table_at(service)
+        env = own.get("environment")
+        pairs = env.items() if isinstance(env, Mapping) else (str(one).split("=", 1) for one in _list(own, "environment"))
+        devices = _rows(table_at(own, "deploy", "resources", "reservations"), "devices")
+        found.append(
+            {
+                "name": name,
+                "image": own.get("image"),
+                "command": _spelt(own.get("entrypoint")),
+                "args": _spelt(own.get("command")),
+                "env": [{"name": pair[0], "value": pair[-1]} for pair in map(tuple, pairs)],
+                "resources": {"limits": {"nvidia.com/gpu": sum(count_of(one.get("count", len(_list(one, "device_ids")))) for one in devices)}},
+            }
+        )
+    return {"apiVersion": "compose", "kind": "Pod", "spec": {"containers": found}}
+
+
+def _spelt(words: Any) -> list[str]:
+    """Words as a list, or as the shell text that they may be too."""
+    if isinstance(words, list):
+        return [str(word) for word in words]
+    try:
+        return shlex.split(str(words or ""))
+    except ValueError:  # a quote that never ends
+        return str(words).split()
+
+
+def _manifests(source: Source, tables: Sequence[Mapping[str, Any]]) -> Source:
     """The first program of the manifests that has chips (or any), with what they say of its pods; others follow it."""
-    found = [one for table in source.tables for one in containers(table)]
+    found = [one for table in tables for one in containers(table)]
     if not found:
         return source
     found.sort(key=lambda one: (not one.chips, "prefill" in one.name))
@@ -270,9 +301,10 @@ def labelled(source: Source, labels: Mapping[str, str], chips: int, jobs: int = 
 
 def _pods(source: Source, one: Contained) -> dict[str, Any]:
     """What manifests say of a program's chips and replicas."""
-    jobs = one.copies if one.kind == "JobSet" else 1  # slices work together; replicas of an engine do not
+    together = one.kind == "JobSet" or (one.kind == "StatefulSet" and "--nnodes" in one.script)
+    jobs = one.copies if together else 1  # slices and hosts of one program work together; replicas of an engine do not
     launch = labelled(source, one.labels, one.chips * one.pods * jobs, jobs)
-    if one.kind in ("Deployment", "StatefulSet", "LeaderWorkerSet"):
+    if one.kind in ("Deployment", "StatefulSet", "LeaderWorkerSet") and not together:
         launch["replicas"] = one.copies
     tpus = "cloud.google.com/gke-tpu-accelerator" in one.labels
     if one.pods > 1 and one.kind == "LeaderWorkerSet" and 0 < one.chips < 8 and not tpus:
