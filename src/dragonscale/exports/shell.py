@@ -101,7 +101,7 @@ def read_commands(text: str) -> list[ShellCommand]:
             value = _filled(_array(assigned[3]), names)
             names[assigned[1]] = f"{names.get(assigned[1], '')} {value}".strip() if assigned[2] else value
             continue
-        words = _words(_filled(line, names))
+        words = words_of(_filled(line, names))
         if words:
             command = _unwrapped(words)
             command.launch = {**batch, **command.launch}
@@ -303,7 +303,7 @@ def _arithmetic(text: str) -> int:
     return worth(ast.parse(text.strip(), mode="eval").body)
 
 
-def _words(line: str) -> list[str]:
+def words_of(line: str) -> list[str]:
     """The words of a line, without what is redirected."""
     try:
         words = [word for word in shlex.split(line) if word]

@@ -25,7 +25,7 @@ from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import table_at
 from dragonscale.exports.launchers.launch_parts import RESOURCES, chip_called
 from dragonscale.exports.runs import read_kept
-from dragonscale.exports.shell import batch_flags
+from dragonscale.exports.shell import batch_flags, words_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.physics.hardware import load_chip, parse_slice, parse_target
 from dragonscale.physics.hardware.catalogue import is_chip
@@ -80,8 +80,24 @@ def files_of(tables: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {str(name): text for data in maps for name, text in data.items() if isinstance(text, str)}
 
 
+def _composed(services: Mapping[str, Any]) -> Iterator[Contained]:
+    """The services of `docker compose`, whose words are a list or the text of a shell."""
+    for name, service in services.items():
+        own, parts = table_at(service), {"command": "entrypoint", "args": "command"}
+        said = {part: own.get(theirs, []) for part, theirs in parts.items()}
+        words = {part: words_of(value) if isinstance(value, str) else value for part, value in said.items()}
+        env = {str(one).partition("=")[0]: str(one).partition("=")[2] for one in _list(own, "environment")}
+        env |= {str(key): value for key, value in table_at(own, "environment").items() if value is not None}
+        devices = _rows(table_at(own, "deploy", "resources", "reservations"), "devices")
+        chips = sum(count_of(one.get("count") or len(_list(one, "device_ids"))) for one in devices)
+        if script := script_of({"image": own.get("image"), **words}):
+            yield Contained(str(name), script, env, {}, chips, "Pod")
+
+
 def containers(table: Mapping[str, Any]) -> list[Contained]:
     """The containers of a manifest that start something; of a leader and its workers the leader's."""
+    if "services" in table:
+        return list(_composed(table_at(table, "services")))
     kind, spec = str(table.get("kind", "")), table_at(table, "spec")
     if kind == "JobSet":
         jobs = _rows(spec, "replicatedJobs")
@@ -179,9 +195,9 @@ def unwrapped(source: Source) -> Source:
     """The text of the commands that a launcher's file starts; anything else as it is."""
     if re.search(r"^#SBATCH\s", source.text, re.MULTILINE):
         return replace(source, launch=_batch(source))
-    tables = [_composed(table) if "services" in table else table for table in source.tables]
-    if any("apiVersion" in table and "kind" in table for table in tables):
-        return source if any(map(is_own, tables)) else _manifests(source, tables)
+    tables = source.tables
+    if any({"apiVersion", "kind"} <= {*table} or "services" in table for table in tables):
+        return source if any(map(is_own, tables)) else _manifests(source)
     if tables and isinstance(tables[0].get("run"), str) and ("resources" in tables[0] or "num_nodes" in tables[0]):
         return _task(source, tables[0])
     return source
@@ -248,40 +264,9 @@ def told(source: Source, names: Mapping[str, Any], script: str) -> str:
     return "\n".join([*comments, *assigned(names), script]) + "\n"
 
 
-def _composed(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Services of `docker compose` as the containers of a pod."""
-    found = []
-    for name, service in table_at(table, "services").items():
-        own = table_at(service)
-        env = own.get("environment")
-        pairs = env.items() if isinstance(env, Mapping) else (str(one).split("=", 1) for one in _list(own, "environment"))
-        devices = _rows(table_at(own, "deploy", "resources", "reservations"), "devices")
-        found.append(
-            {
-                "name": name,
-                "image": own.get("image"),
-                "command": _spelt(own.get("entrypoint")),
-                "args": _spelt(own.get("command")),
-                "env": [{"name": pair[0], "value": pair[-1]} for pair in map(tuple, pairs)],
-                "resources": {"limits": {"nvidia.com/gpu": sum(count_of(one.get("count", len(_list(one, "device_ids")))) for one in devices)}},
-            }
-        )
-    return {"apiVersion": "compose", "kind": "Pod", "spec": {"containers": found}}
-
-
-def _spelt(words: Any) -> list[str]:
-    """Words as a list, or as the shell text that they may be too."""
-    if isinstance(words, list):
-        return [str(word) for word in words]
-    try:
-        return shlex.split(str(words or ""))
-    except ValueError:  # a quote that never ends
-        return str(words).split()
-
-
-def _manifests(source: Source, tables: Sequence[Mapping[str, Any]]) -> Source:
+def _manifests(source: Source) -> Source:
     """The first program of the manifests that has chips (or any), with what they say of its pods; others follow it."""
-    found = [one for table in tables for one in containers(table)]
+    found = [one for table in source.tables for one in containers(table)]
     if not found:
         return source
     found.sort(key=lambda one: (not one.chips, "prefill" in one.name))
