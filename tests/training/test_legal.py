@@ -46,7 +46,12 @@ def test_every_stack_has_a_row_of_known_words(stack: str) -> None:
             assert has
             assert set(has) <= set(known)
             assert len(set(has)) == len(has)
-        assert set(row.because) <= {field.name for field in fields(Plan)} | {"formats", "axes", "whole_optimizers", "hosted_optimizers"}
+        assert set(row.because) <= {field.name for field in fields(Plan)} | {
+            "formats",
+            "axes",
+            "whole_optimizers",
+            "hosted_optimizers",
+        }
     assert set(WORDS) <= {field.name for field in fields(Plan)}
 
 
