@@ -209,21 +209,14 @@ def test_a_dead_decoder_fails_what_it_had_and_frees_the_files(wait: Wait, fronts
     wait(run())
 
 
-def test_a_drain_ends_what_is_under_way_and_stops_everything(wait: Wait, fronts: Any) -> None:
+def test_the_end_of_a_front_ends_what_is_under_way_and_stops_everything(wait: Wait, fronts: Any) -> None:
     front = fronts[1]
 
     async def run() -> None:
-        short, long = front.generate(asked("short", 9, 5)), front.generate(asked("endless", 9, 240))
-        await until(lambda: short.tokens)
-        drained = asyncio.create_task(
-            front.drain(2.0)
-        )  # the long one takes 2.4 s or more, the short one some steps more
-        await asyncio.sleep(0)
-        with pytest.raises(Overfull, match="shutting down"):
-            front.generate(asked("late"))
-        assert await tokens(short) == alone(asked("short", 9, 5))
-        assert (await read(long))[-1].why == "The server is shutting down."
-        await drained
+        flight = front.generate(asked("endless", 9, 240))
+        await until(lambda: flight.tokens)
+        await front.close()
+        assert (await read(flight))[-1].why == "The server is shutting down."
         assert not Path(front.room.folder).exists()
         assert all(one.process.poll() is not None for one in front.workers)
 

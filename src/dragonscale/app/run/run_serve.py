@@ -162,7 +162,7 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
             watch.cancel()
     finally:
         listening.close()
-        await front.drain(0)
+        await front.close()
         record.close()
     return started.result()
 

@@ -153,9 +153,7 @@ class ServingEngine:
         grammar = None
         if request.sampling.grammar is not None:
             if self.grammars is None:
-                raise InputError(
-                    "The model's tokenizer has no decoder or no end, so output cannot be held to a grammar."
-                )
+                raise InputError("The tokenizer has no decoder or no end, so output cannot be held to a grammar.")
             grammar = self.grammars.begin(request.sampling.grammar)
             for token in handed.tokens if handed else ():
                 grammar.take(token)

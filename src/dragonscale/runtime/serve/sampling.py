@@ -76,9 +76,7 @@ def check_sampling(request: GenerateRequest, vocab: int) -> None:
     if wrong := [token for token in bias if not 0 <= token < vocab]:
         raise InputError(f"The bias is for token {wrong[0]}; the vocabulary's tokens are 0 to {vocab - 1}.")
     if len(bias) + len(ends) > EDITS:
-        raise InputError(
-            f"A bias for {len(bias)} tokens and {len(ends)} end tokens were given; together {EDITS} are allowed."
-        )
+        raise InputError(f"A bias for {len(bias)} tokens and {len(ends)} end tokens are more than {EDITS} together.")
 
 
 def _choose(

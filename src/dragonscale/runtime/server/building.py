@@ -86,9 +86,8 @@ def _folder(name: str) -> Path | None:
 
 def _reader(name: str, folder: Path | None, program: Program) -> WeightReader:
     if folder is None:
-        raise InputError(
-            f"The model {shorten(name)} is known by name only; give its folder, one with --load-weights, or --random."
-        )
+        ways = "give its folder, one with --load-weights, or --random"
+        raise InputError(f"The model {shorten(name)} is known by name only; {ways}.")
     if not folder.is_dir():
         raise InputError(f"There is no folder {shorten(str(folder))} to read weights from.")
     if next(folder.glob("*.safetensors"), None) is None:

@@ -55,8 +55,8 @@ def block_names(prompt: Sequence[int], size: int, adapter: int = 0) -> list[int]
 class Overfull(Exception):
     """No room for a request: `retry_after` seconds from now there may be."""
 
-    def __init__(self, retry_after: float, why: str = "the queue is full") -> None:
-        super().__init__(why)
+    def __init__(self, retry_after: float) -> None:
+        super().__init__("the queue is full")
         self.retry_after = retry_after
 
 
@@ -129,7 +129,7 @@ class WorkerProcess(Worker):
         """Why it takes no requests."""
         told = self.starting
         does = f"is {told.what} ({told.done:,} of {told.total:,})" if told else "is starting"
-        does = "died and is started again" if self.state == "dead" else does
+        does = does if self.state != "dead" else "died and is started again"
         times = f" after it died {self.deaths} times in a row" if self.deaths > 1 else ""
         why = f": {self.failed.why.rstrip('.')}" if self.deaths and self.failed is not None else ""
         return f"worker {self.index} {does}{times}{why}"
@@ -213,7 +213,7 @@ class ServingFront:
         self.flights: dict[str, Flight] = {}
         self.waiting: deque[Flight] = deque()
         self.record, self.say = record, say
-        self.changed, self.draining = asyncio.Event(), False
+        self.changed = asyncio.Event()
         self.ends: deque[float] = deque(maxlen=64)
         self.numbers = itertools.count()
         self.tasks: list[asyncio.Task[None]] = []
@@ -232,7 +232,7 @@ class ServingFront:
     @property
     def why(self) -> str:
         """Why no requests are taken; empty where every role has a worker that takes them."""
-        return "it is shutting down" if self.draining else "; ".join(one.how for one in self._missing())
+        return "; ".join(one.how for one in self._missing())
 
     @property
     def hopeless(self) -> str:
@@ -258,8 +258,6 @@ class ServingFront:
 
     def generate(self, request: GenerateRequest) -> Flight:
         """Take a request, or refuse it: what comes of it is read from the flight, which must be closed."""
-        if self.draining:
-            raise Overfull(self._retry_after(), "the server is shutting down")
         self.check_room(1)
         named = any(one.kind in ("prefix_affinity", "slo_aware") for one in self.routers.values())
         blocks = block_names(request.prompt, self.block_tokens, request.adapter) if named else ()
@@ -374,26 +372,14 @@ class ServingFront:
         return min(max(span / max(len(self.ends) - 1, 1), 1.0), 60.0)
 
     def stats(self) -> dict[str, Any]:
-        """What is under way and how the workers are, for `/metrics` and `/health`."""
-        known = ("state", "restarts", "load", "stats")
-        workers = [
-            {"index": one.index, "role": one.runs.role} | {name: getattr(one, name) for name in known}
-            for one in self.workers
-        ]
-        return {"requests": len(self.flights), "waiting": len(self.waiting), "ready": not self.why, "workers": workers}
-
-    async def drain(self, grace: float) -> None:
-        """Take no more, let what is under way end within so many seconds, end the rest, stop the workers."""
-        self.draining = True
-        until = time.monotonic() + grace
-        while self.flights and time.monotonic() < until:
-            await asyncio.sleep(0.05)
-        for flight in list(self.flights.values()):
-            self._end(flight, "error", "The server is shutting down.")
-        await self.close()
+        """How the workers are, for `/metrics`."""
+        known = ("index", "state", "restarts", "load", "stats")
+        return {"workers": [{name: getattr(one, name) for name in known} for one in self.workers]}
 
     async def close(self) -> None:
-        """Stop all workers, whatever they do."""
+        """End what is under way, and stop all workers, whatever they do."""
+        for flight in list(self.flights.values()):
+            self._end(flight, "error", "The server is shutting down.")
         for one in self.workers:
             one.stop()
         for one in self.workers:

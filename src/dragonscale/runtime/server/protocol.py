@@ -225,9 +225,8 @@ def prompts_of(prompt: Prompt, field: str) -> list[str] | list[list[int]]:
         return [prompt]
     kinds = {type(each) for each in prompt}
     if len(kinds) != 1:
-        raise ApiError(
-            400, f"`{field}` is a text, a list of texts, a list of token ids or a list of such lists.", field
-        )
+        said = f"`{field}` is a text, a list of texts, a list of token ids or a list of such lists."
+        raise ApiError(400, said, field)
     return [prompt] if kinds == {int} else prompt  # pyright: ignore[reportReturnType]
 
 
@@ -249,9 +248,8 @@ def grammar_of(request: GenerationFields) -> tuple[str, str] | None:
     given = [(kind, one) for kind, every in asked.items() for one in every if one is not None]
     if len(given) > 1:
         raise ApiError(400, "The output can be held to one constraint only: one schema, regex, choice or grammar.")
-    return next(
-        ((kind, one if isinstance(one, str) else msgspec.json.encode(one).decode()) for kind, one in given), None
-    )
+    texts = [(kind, one if isinstance(one, str) else msgspec.json.encode(one).decode()) for kind, one in given]
+    return texts[0] if texts else None
 
 
 _SAMPLED = {name: name for name in ("temperature", "top_k", "top_p", "min_p", "seed")}
