@@ -91,7 +91,7 @@ class Tally:
         self.arrived = self.finished = self.measured = self.turned_away = self.good = 0
         self.met = dict.fromkeys(limits, 0)
         self.refused: dict[str, int] = {}
-        self.preempted = self.retried = self.swaps = 0
+        self.preempted = self.retried = self.failures = self.swaps = 0
         self.input_tokens = self.output_tokens = 0
         self.prompt_tokens = self.cached_tokens = self.host_tokens = 0
         self.last_arrival_s = self.last_end_s = -1.0
@@ -187,6 +187,8 @@ class Outcome:
     unfinished: int
     preempted: int
     retried: int
+    failures: int = 0
+    """Of replicas."""
 
 
 @dataclass(frozen=True)
