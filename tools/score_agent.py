@@ -1,16 +1,22 @@
 """The questions of tests/agents/questions.toml for an agent that has only the planner's tools, and its score.
 
-    python -m tools.score_agent --ask            the questions, as JSON: id, question, unit
-    python -m tools.score_agent ANSWERS.json     {"id": answer} of an agent: right or wrong, and how many
-    python -m tools.score_agent --write          the answers anew, by the call that stands with each question
+    python -m tools.score_agent --ask              the questions, as JSON: id, question, unit
+    python -m tools.score_agent --tools            what a client of `dscale mcp` is told: instructions, tools
+    python -m tools.score_agent --tools TOOL       one tool, with the JSON Schema of its parameters
+    python -m tools.score_agent --call TOOL JSON   what the server says to one call, such as chips '{"name": "h100"}'
+    python -m tools.score_agent ANSWERS.json       {"id": answer} of an agent: right or wrong, and how many
+    python -m tools.score_agent --write            the answers anew, by the call that stands with each question
 
-Ask with the server alone (`dscale mcp`), from the root of the repository. The exit code is 1 where an answer is wrong.
+From the root of the repository. `--tools` and `--call` start the server and speak its protocol. The exit code is 1
+where an answer is wrong or a call is refused.
 """
 
 import argparse
 import json
 import math
+import os
 import re
+import signal
 import sys
 import tomllib
 from pathlib import Path
@@ -87,13 +93,43 @@ def write() -> None:
     FILE.write_text("[[question]]\n".join(parts), encoding="utf-8")
 
 
+async def talk(tool: str, given: dict[str, Any] | None) -> tuple[str, bool]:
+    """Start the server; what it says to a call or, where nothing is given, of its tools; whether that is an error."""
+    from mcp import Client
+    from mcp.client.stdio import StdioServerParameters
+
+    server = StdioServerParameters(command=sys.executable, args=["-m", "dragonscale", "mcp"], env=dict(os.environ))
+    async with Client(server) as client:
+        if given is None:
+            listed = [one for one in (await client.list_tools()).tools if tool in ("", one.name)]
+            told = [f"{one.name}: {one.description}" for one in listed] or [f"There is no tool {tool!r}."]
+            shown = json.dumps(listed[0].input_schema, indent=1) if tool and listed else client.instructions
+            return "\n\n".join([*told, shown or ""]), not listed
+        reply = await client.call_tool(tool, given)
+        texts = [block.text for block in reply.content if block.type == "text"]
+        record = reply.structured_content
+        return "\n".join(texts if record is None else [*texts, json.dumps(record, indent=1)]), bool(reply.is_error)
+
+
 def main() -> int:
     """Parse the arguments and do it."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("answers", nargs="?")
     options.add_argument("--ask", action="store_true")
     options.add_argument("--write", action="store_true")
+    options.add_argument("--tools", nargs="?", const="", metavar="TOOL")
+    options.add_argument("--call", nargs=2, metavar=("TOOL", "JSON"))
     given = options.parse_args()
+    if given.call or given.tools is not None:
+        import anyio
+
+        tool, words = given.call or (given.tools, "null")
+        try:
+            text, failed = anyio.run(talk, tool, json.loads(words))
+        except json.JSONDecodeError as error:
+            options.error(f"{words!r} is not JSON: {error}")
+        print(text)
+        return int(failed)
     if given.write:
         write()
     if given.ask:
@@ -103,4 +139,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` is no error
     sys.exit(main())

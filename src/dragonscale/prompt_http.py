@@ -10,8 +10,9 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-QUIET: dict[str, Any] = {"ws": "none", "lifespan": "off", "access_log": False, "server_header": False}
-"""What both servers tell uvicorn: they log requests themselves."""
+QUIET: dict[str, Any] = {"ws": "none", "lifespan": "off"}
+QUIET |= dict.fromkeys(("access_log", "server_header", "proxy_headers"), False)
+"""What both servers tell uvicorn: they log requests themselves, and believe no proxy unasked."""
 WRONG_PATH = {404: "There is no such path here.", 405: "This path does not take this method."}
 
 

@@ -18,7 +18,7 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.pasted import may_name_files
 
 MAX_FILE_BYTES = 1_000_000
-Record = TypeVar("Record")
+Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -146,7 +146,9 @@ def checked(table: dict[str, Any], record: type[Record], what: str, origin: str)
     try:
         return msgspec.convert(table, record)
     except msgspec.ValidationError as error:
-        raise InputError(f"The {what} {shorten(origin)} is not right: {error}.") from None
+        fields = ", ".join(field.name for field in msgspec.structs.fields(record))
+        known = f"; it may have {fields}" if "unknown field" in str(error) and " at `" not in str(error) else ""
+        raise InputError(f"The {what} {shorten(origin)} is not right: {error}{known}.") from None
 
 
 def beside(module: str, name: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dragonscale.faces.cli.mcp.tools import tools
-from tools.score_agent import is_right, questions, reference, score
+from tools.score_agent import is_right, questions, reference, score, talk
 
 EVERY = questions()
 
@@ -36,3 +36,18 @@ def test_an_agent_is_scored(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"wrong  {first}" in capsys.readouterr().out
     del answers[first]
     assert score(answers) == 1
+
+
+def test_one_call_is_made_of_the_server_from_a_shell() -> None:
+    """What an agent without a client of the protocol has: the tools as they are listed, and a call of one."""
+    pytest.importorskip("mcp")
+    import anyio
+
+    shown, refused = anyio.run(talk, "calc", None)
+    assert shown.startswith("calc: ")
+    assert '"expression"' in shown
+    assert not refused
+    assert anyio.run(talk, "calc", {"expression": "2 * 21 bytes"}) == ("42B", False)
+    said, refused = anyio.run(talk, "calc", {"expression": "70e9 B", "record": True})
+    assert "70e9 bytes" in said
+    assert refused

@@ -190,7 +190,7 @@ def test_a_notebook_gets_the_chart_and_a_picture() -> None:
     pytest.importorskip("vl_convert")
     shown = CHARTS["bars"]._repr_mimebundle_()
     assert shown[MIME]["$schema"].endswith("v5.json")
-    assert shown["image/svg+xml"].startswith("<svg")
+    assert shown["image/svg+xml"].startswith('<svg style="overflow: visible"')
     assert shown["text/plain"] == "Chart('title')"
 
 

@@ -71,10 +71,13 @@ def test_a_sharded_einsum_has_bars_and_a_mesh() -> None:
     text = said(pictures.draw_shard(report, "mesh"))
     assert "X 4" in text
     assert "backward" in text
+    unsized = shard_report("A[I_X, J] @ B[J_X, K_Y] -> C[I_X, K_Y]", mesh, "v5p", {})
+    assert "what is sent needs --sizes" in said(pictures.draw_shard(unsized, "mesh"))
 
 
 def test_chips_and_models() -> None:
     assert "v5p: 459 TFLOP/s" in said(pictures.draw_chips(chips_report(), "roofs"))
+    assert re.search(r"and \d more: 2\.25 to 2\.52 PFLOP/s", said(pictures.draw_chips(chips_report(), "roofs")))
     assert "2.5 PFLOP/s" in said(pictures.draw_chips(chips_report(), "flops"))
     model = model_report(load_model("llama3-70b"), 8192)
     assert re.search(r"mlp \| attention", said(draw_models(model, "parameters")))
@@ -84,6 +87,10 @@ def test_an_explanation_has_its_times() -> None:
     text = said(explained.draw(explain_roofline(MATMUL, load_chip("v5e"), {"B": 64}), ""))
     assert "T_math" in text
     assert "249.657" in text
+    roles = {
+        name: explained._role(name) for name in ("decode, kernel by kernel, collectives hidden", "T of all_gather")
+    }
+    assert list(roles.values()) == ["overhead", "tensor"]
 
 
 def test_a_verification_stands_beside_its_plan() -> None:

@@ -359,3 +359,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("5.08ms = 0.00507614 s\n\nv5e.bf16  197TFLOP/s  book")
     assert main(["calc", "1 +"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_unit_without_a_number_is_told_to_be_a_letter() -> None:
+    assert "a unit stands behind its number: 1s" in ds.calc("0.003/86400/s").notes_beside[0]
+    assert not ds.calc("2*B*D").notes_beside
+    assert not ds.calc("s=3; 2*s").notes_beside

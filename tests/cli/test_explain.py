@@ -75,3 +75,14 @@ def test_a_fitted_constant_stays_a_letter(
 def test_a_permute_of_one_chip_sends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["collective", "permute", "34MB", "--on", "v5e:1x1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["wire_bytes_per_chip"] == 0
+
+
+def test_a_roofline_is_explained_as_it_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the bytes of the weights alone there is one crossing, at the batch that the book's rule of thumb has."""
+    command = ["explain", "roofline", "int8[B,D] @ bf16[D,F]", "--on", "v5e"]
+    assert main([*command, "--weights-only"]) == 0
+    told = capsys.readouterr().out
+    assert "bytes over hbm = depends on D, F\n    = 2*D*F\n" in told
+    assert told.count("compute = hbm at B = C/W = 240.244") == 1
+    assert main(["explain", "roofline", "gelu(bf16[B,D])", "--on", "v5e", "--per-element", "10"]) == 0
+    assert "= 10*B*D\n" in capsys.readouterr().out

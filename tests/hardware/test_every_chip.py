@@ -241,7 +241,7 @@ def test_a_chip_file_in_yaml_says_what_it_leaves_out(tmp_path: Path) -> None:
         ("a: &x [1]\nb: *x\n", "is not valid YAML"),
         ("- 1\n", "is not valid YAML"),
         (OWN.replace("320TFLOP/s", "320"), "has no unit"),
-        (OWN + "speed: 3\n", "unknown field `speed`"),
+        (OWN + "speed: 3\n", "unknown field `speed`; it may have name, title, kind, matrix"),
     ],
 )
 def test_what_is_wrong_with_a_chip_file(tmp_path: Path, text: str, sentence: str) -> None:

@@ -17,7 +17,7 @@ from dragonscale.training.pipeline_order import held, timeline  # noqa: E402
 from dragonscale.training.stages import bubble, held_microbatches  # noqa: E402
 
 LAYERS, M, B, D = 8, 4, 2, 8
-RUNS = {"gpipe": 1, "1f1b": 1, "interleaved": 2}
+RUNS = {"gpipe": 1, "1f1b": 1, "interleaved": 2, "zb-h1": 1}
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,18 @@ RUNS = {"gpipe": 1, "1f1b": 1, "interleaved": 2}
         ("interleaved", 2, 3, 8),
         ("interleaved", 4, 3, 4),
         ("interleaved", 8, 4, 32),
+        ("zb-h1", 4, 1, 8),
+        ("zb-h1", 3, 1, 3),
+        ("zb-h1", 8, 1, 24),
     ],
 )
 def test_the_order_has_the_planners_bubble_and_memory(
     schedule: str, pipe: int, virtual: int, microbatches: int
 ) -> None:
     ticks = timeline(schedule, pipe, virtual, microbatches)
-    work = 2 * microbatches * virtual
-    assert len(ticks) == work + bubble(schedule, pipe, virtual, virtual, virtual, 0)
+    split = schedule == "zb-h1"
+    work = (2 + split) * microbatches * virtual
+    assert len(ticks) == work + bubble(schedule, pipe, virtual, virtual, (1 + split) * virtual, split)
     assert held(ticks, 0) == held_microbatches(schedule, pipe, virtual, microbatches) * virtual
     for rank in range(pipe):
         done = [tick[rank] for tick in ticks if tick[rank] is not None]
@@ -47,6 +51,8 @@ def test_the_order_has_the_planners_bubble_and_memory(
     # Slots are what ranks but the first hold, and what arrived a little before its turn.
     table = table_of(ticks, pipe, virtual)
     assert table.inputs <= held(ticks, 0) + pipe
+    assert table.kept == held(ticks, 0) == max(held(ticks, rank) for rank in range(pipe))
+    assert table.late == (pipe if split else 0)
 
 
 @pytest.mark.parametrize(
@@ -63,11 +69,12 @@ def test_schedules_that_cannot_be(wrong: tuple[str, int, int, int], says: str) -
         timeline(*wrong)
 
 
-def stage(weights: Any, x: jax.Array) -> jax.Array:
-    def layer(x: jax.Array, own: Any) -> tuple[jax.Array, None]:
-        return x + jnp.tanh(x @ own["w"]) @ own["v"], None
+def layer(own: Any, x: jax.Array) -> jax.Array:
+    return x + jnp.tanh(x @ own["w"]) @ own["v"]
 
-    return jax.lax.scan(layer, x, weights)[0]
+
+def stage(weights: Any, x: jax.Array) -> jax.Array:
+    return jax.lax.scan(lambda x, own: (layer(own, x), None), x, weights)[0]
 
 
 def last(head: Any, y: jax.Array, target: jax.Array) -> jax.Array:
@@ -102,7 +109,7 @@ def on_every_chip(pipeline: Pipeline) -> Any:
     axes = tuple(pipeline.mesh.axis_names)
     data = tuple(axis for axis in axes if axis == "data")
     batch = PartitionSpec(None, data or None)
-    run = pipelined_loss(pipeline, stage, last)
+    run = pipelined_loss(pipeline, layer, last)
 
     def local(weights: Any, head: Any, x: jax.Array, targets: jax.Array) -> Any:
         own = jax.tree.map(lambda leaf: leaf[:, 0], weights)
@@ -119,7 +126,12 @@ def on_every_chip(pipeline: Pipeline) -> Any:
 
 @pytest.mark.parametrize(
     "schedule",
-    [pytest.param("gpipe", marks=pytest.mark.slow), "1f1b", pytest.param("interleaved", marks=pytest.mark.slow)],
+    [
+        pytest.param("gpipe", marks=pytest.mark.slow),
+        "1f1b",
+        pytest.param("interleaved", marks=pytest.mark.slow),
+        "zb-h1",
+    ],
 )
 def test_loss_and_gradients_are_those_of_the_plain_scan(schedule: str, eight: list[Any]) -> None:
     run = on_every_chip(Pipeline(mesh_of(eight, pipe=4, data=2), schedule, RUNS[schedule]))

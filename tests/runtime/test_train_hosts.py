@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,6 +18,8 @@ pytest.importorskip("jax")
 pytest.importorskip("optax")
 pytest.importorskip("orbax.checkpoint")
 
+from dragonscale.errors import InputError
+from dragonscale.runtime.train.hosts import Host, check_names, found_host, join
 from dragonscale.runtime.train.metrics import read_metrics
 from tests.runtime.tiny import CONFIGS
 
@@ -74,6 +77,37 @@ def finish(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]
 
 def curve(home: Path, kept: str) -> list[float]:
     return [line["loss"] for line in read_metrics(home / kept / "metrics.jsonl")]
+
+
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [
+        ({"JAX_COORDINATOR_ADDRESS": "nobody.invalid:1234"}, "no host by the name 'nobody.invalid'"),
+        ({"JAX_COORDINATOR_ADDRESS": "localhost"}, "'localhost', which is no HOST:PORT"),
+        ({"JAX_COORDINATOR_ADDRESS": "localhost:99999"}, "which is no HOST:PORT"),
+        ({"JAX_COORDINATOR_ADDRESS": "a..b:1"}, "no host by the name 'a..b'"),
+        ({"TPU_WORKER_HOSTNAMES": "localhost,nobody.invalid", "TPU_WORKER_ID": "0"}, "by the name 'nobody.invalid'"),
+    ],
+)
+def test_hosts_are_looked_up_by_name_before_anything_starts(environ: dict[str, str], told: str) -> None:
+    """JAX would wait five minutes for the first, and for the last without looking at it."""
+    if "TPU_WORKER_ID" not in environ:
+        environ |= {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
+    with pytest.raises(InputError, match=re.escape(told)):
+        join(found_host(environ), patience_s=0)
+
+
+def test_a_name_that_is_not_known_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of pods are, which come up one after the other."""
+    look, tries = socket.getaddrinfo, []
+
+    def late(name: str, port: int) -> Any:
+        tries.append(name)
+        return look("nobody.invalid" if len(tries) < 3 else "localhost", port)
+
+    monkeypatch.setattr(socket, "getaddrinfo", late)
+    check_names(Host("pod-0:8476", 2, 1, source="kubernetes"), 300)
+    assert tries == ["pod-0"] * 3
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def test_wrong_settings_are_refused(changes: dict[str, Any], words: str, tmp_pat
             "context = 3",
             "Sequences of 128 tokens do not divide over context=3 and tensor=1; make them a multiple of 3.",
         ),
-        ("tensor = 2", 'remat = "offload"', "cannot run remat=offload"),
+        ("tensor = 2", 'pipe = 2\nremat = "offload"', "cannot run remat=offload"),
         ("tensor = 2", 'dtype = "fp16"', "take dtype=bf16"),
     ],
 )

@@ -1,16 +1,24 @@
 """Recorded traffic: the samples, what the formats mean, and files that are wrong."""
 
 import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.simulation import (
+    ClosedLoop,
+    Fixed,
     Fleet,
     LinearTimes,
     Pool,
+    Scheduler,
+    ServedRequest,
     SimulationOptions,
+    Uniform,
     read_trace,
     simulate,
     trace_format,
@@ -19,6 +27,7 @@ from dragonscale.simulation import (
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 TIMES = LinearTimes(0.02, 2e-5, 1e-8, 5e-5)
+CHUNKED = Scheduler("chunked", sequences=4)
 
 
 def written(folder: Path, text: str) -> Path:
@@ -131,3 +140,29 @@ def test_missing_and_damaged_files(tmp_path: Path) -> None:
         read_trace(binary)
     with pytest.raises(InputError, match="times its speed"):
         read_trace(SAMPLES / "azure_sample.csv", speed=0.0)
+
+
+def test_clients_of_a_record_wait_for_a_slower_fleet_too(tmp_path: Path) -> None:
+    """The record of a closed loop replayed on its own fleet is the same run; on one half as fast nobody queues."""
+    clients = ClosedLoop(4, 60, Fixed(200), Uniform(20, 60), think_s=0.01, ramp_s=0.5)
+    runs = [simulate(Fleet(Pool(TIMES, 100_000, CHUNKED)), clients, SimulationOptions(keep=True)).served]
+    path = tmp_path / "record.jsonl"
+    keys = ("timestamp", "input_length", "output_length", "ttft_s", "tpot_s")
+    rows = [
+        (1e3 * r.arrival_s, r.input_tokens, r.output_tokens, r.ttft_s, r.tpot_s) for r in sorted_by_arrival(runs[0])
+    ]
+    path.write_text("\n".join(json.dumps(dict(zip(keys, row, strict=True))) for row in rows))
+    traffic = read_trace(path)
+    assert len(traffic.after) == 56
+    slow = replace(TIMES, fixed_s=2 * TIMES.fixed_s)
+    runs += [
+        simulate(Fleet(Pool(t, 100_000, CHUNKED)), traffic, SimulationOptions(keep=True)).served for t in (TIMES, slow)
+    ]
+    own, again, late = (sorted_by_arrival(run) for run in runs)
+    for name in ("arrival_s", "ttft_s", "tpot_s"):
+        assert [getattr(r, name) for r in again] == pytest.approx([getattr(r, name) for r in own], abs=1e-6)
+    assert max(r.ttft_s for r in late) < 3.1 * slow.step(3, 1000, [(200, 0)])
+
+
+def sorted_by_arrival(served: Sequence[ServedRequest]) -> list[ServedRequest]:
+    return sorted(served, key=lambda request: request.arrival_s)

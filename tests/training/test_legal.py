@@ -46,7 +46,12 @@ def test_every_stack_has_a_row_of_known_words(stack: str) -> None:
             assert has
             assert set(has) <= set(known)
             assert len(set(has)) == len(has)
-        assert set(row.because) <= {field.name for field in fields(Plan)} | {"formats", "axes", "whole_optimizers"}
+        assert set(row.because) <= {field.name for field in fields(Plan)} | {
+            "formats",
+            "axes",
+            "whole_optimizers",
+            "hosted_optimizers",
+        }
     assert set(WORDS) <= {field.name for field in fields(Plan)}
 
 
@@ -217,8 +222,11 @@ def test_formats_are_the_chips_own() -> None:
         ("pp4 layout=7-8-8-9", True),
         ("fsdp8 block:5", True),
         ("pp4 block:5", False),
-        ("fsdp8 offload", False),
-        ("fsdp8 offload=optimizer", False),
+        ("fsdp8 offload", True),
+        ("pp4 offload", False),
+        ("pp4 zb-h1", True),
+        ("fsdp8 offload=optimizer", True),
+        ("pp4 offload=optimizer", False),
         ("cp8 ulysses", False),
         ("fsdp8 dtype=fp8", True),
         ("fsdp8 dtype=mxfp8", False),

@@ -10,7 +10,7 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.train.settings import read_order
 from dragonscale.training.evaluation import first, judge_one, make_job
 from dragonscale.training.formulas import formula_verdict
-from dragonscale.training.legal import illegal, unrunnable
+from dragonscale.training.legal import illegal
 from dragonscale.training.plan import layers_of, plan_of_words, short_plan
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.room import room_bytes
@@ -112,7 +112,6 @@ def test_a_pinned_number_of_layers_is_searched_as_it_is_judged():
 )
 def test_what_a_stack_does_not_have_is_refused(stack, plan, clause):
     assert any(clause in one for one in illegal(job_of(stack=stack), parse_plan(plan)))
-    assert unrunnable(parse_plan(plan)) or layers_of(parse_plan(plan).remat)  # which our own program has
 
 
 OFFLOADS = [("gb200:64", "llama3-70b", True), ("h200:64", "llama3-70b", False)]
@@ -134,8 +133,8 @@ def test_a_search_offloads_over_a_fast_link_alone(on, model, sends):
 @pytest.mark.parametrize(
     ("words", "clause"),
     [
-        ("offload=activations:5", "cannot run offload=activations:5, only none"),
-        ("remat=offload", "cannot run remat=offload, only none, selective, matmuls, block"),
+        ("pipe=2,offload=activations:5", "cannot run offload=activations:5"),
+        ("pipe=2,remat=offload", "cannot run remat=offload, only none, selective, matmuls, block, modules"),
         ("pipe=2,remat=block:5", "of a stage all layers are recomputed alike.; take remat=block"),
     ],
 )

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from dragonscale.web import answers
-from dragonscale.web.panel_forms import SheetPanel
-from dragonscale.web.panel_records import SHAPES
 from tests.web.browser import page_browser
 from tests.web.serving import page_address
+from tools.page_types import panel_shapes
 
 __all__ = ["page_address", "page_browser", "panels_fit_their_records"]
+SHAPES = panel_shapes()
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +21,7 @@ def panels_fit_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
     own = answers.panels_of
 
     def checked(view: str) -> Mapping[str, Callable[[Any], Any]]:
-        shapes = SHAPES[view] | {"sheet": SheetPanel}
-        return {name: _checked(panel, shapes.get(name)) for name, panel in own(view).items()}
+        return {name: _checked(panel, SHAPES[view][name]) for name, panel in own(view).items()}
 
     monkeypatch.setattr(answers, "panels_of", checked)
 
@@ -30,8 +29,7 @@ def panels_fit_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
 def _checked(panel: Callable[[Any], Any], shape: Any) -> Callable[[Any], Any]:
     def given(asked: Any) -> Any:
         data = panel(asked)
-        if shape is not None:  # `record` has a schema of its own
-            msgspec.convert(answers.plain(data), shape)
+        msgspec.convert(answers.plain(data), shape)
         return data
 
     return given

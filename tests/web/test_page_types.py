@@ -1,13 +1,17 @@
 """The page's scripts read what panels are: real answers fit the records, and `tsc` and the linter find what does not."""
 
+import re
 import shutil
 
 import msgspec
 import pytest
 
 from dragonscale.web.answers import answer
-from dragonscale.web.panel_records import SHAPES
-from tools import lint_page, write_page_types
+from dragonscale.web.view_names import view_names
+from dragonscale.web.views.registry import panels_of
+from tools import lint_page, page_types
+
+SHAPES = page_types.panel_shapes()
 
 TRAIN = {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": "8192"}
 GIVEN = TRAIN | {"plan": "fsdp8", "alone": True}
@@ -34,16 +38,25 @@ def test_answers_are_of_their_records(asked):
         msgspec.convert(found[panel], known[panel])
 
 
-def test_a_key_that_no_record_has_is_refused():
+def test_a_key_that_no_interface_has_is_refused():
+    sizes = page_types.Shapes(page_types.TYPES.read_text()).record("BatchSizes")
+    msgspec.convert({"tokens": 1, "sequences": 1, "seq": 1}, sizes)
     with pytest.raises(msgspec.ValidationError, match="unknown field `sequence`"):
-        msgspec.convert(
-            {"tokens": 1, "sequences": 1, "seq": 1, "sequence": 1}, SHAPES["train"]["answer"].__annotations__["batch"]
-        )
+        msgspec.convert({"tokens": 1, "sequences": 1, "seq": 1, "sequence": 1}, sizes)
+    with pytest.raises(msgspec.ValidationError, match="missing required field `seq`"):
+        msgspec.convert({"tokens": 1, "sequences": 1}, sizes)
 
 
-def test_the_types_are_those_of_the_records():
-    assert write_page_types.TYPES.read_text() == write_page_types.text(), "python -m tools.write_page_types"
-    assert write_page_types.SCHEMA.read_text() == write_page_types.schema_text(), "python -m tools.write_page_types"
+def test_every_interface_is_read_and_every_panel_has_one():
+    text = page_types.TYPES.read_text()
+    assert set(page_types.Shapes(text).read) == set(re.findall(r"interface (\w+)", text))
+    assert {view: set(panels_of(view)) for view in view_names()} == {
+        view: set(shapes) & set(panels_of(view)) for view, shapes in SHAPES.items()
+    }
+
+
+def test_the_schema_is_that_of_the_types():
+    assert page_types.SCHEMA.read_text() == page_types.schema_text(), "python -m tools.page_types"
 
 
 def test_without_node_the_reason_is_told(monkeypatch):

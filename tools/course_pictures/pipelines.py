@@ -29,7 +29,7 @@ def _schedule(schedule: str, pipe: int, virtual: int, microbatches: int) -> Char
         for rank, piece in enumerate(pieces):
             if piece is None:
                 continue
-            paint = ("hbm" if piece.backward else "compute") + (":1" if piece.chunk else "")
+            paint = ("compute" if piece.kind == "F" else "hbm") + (":1" if piece.chunk else "")
             left, top = 46 + time * tick, rank * ROW
             boxes.append({"x": left, "x1": left + tick - 1, "y": top + 1, "y1": top + ROW - 1, "paint": paint})
             if virtual == 1:

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import msgspec
 
+from dragonscale.app.grids import grid
 from dragonscale.app.questions.faces import DoctorQuestion
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.files import user_cache
 from dragonscale.listener import Listener
 from dragonscale.models.hub import cache_folder
 from dragonscale.physics.kernels.profile_file import own_folder
-from dragonscale.sheets.sheet import Column, NextStep, Prose, Sheet, Title, facts, sheet, table
+from dragonscale.sheets.sheet import NextStep, Prose, Sheet, Title, facts, sheet
 
 EXTRAS = {
     "plot": "charts as .png, .svg and .pdf (--plot)",
@@ -156,10 +157,7 @@ def _count(folder: Path) -> int:
 def doctor_sheet(report: DoctorReport, detail: bool) -> Sheet:
     """What works first, what is missing for what, then where things lie."""
     missing = [one for one in report.extras if one.missing]
-    rows = [
-        (one.extra, "missing " + ", ".join(one.missing) if one.missing else "yes", one.gives) for one in report.extras
-    ]
-    kept = [(one.what, one.files, one.path) for one in report.kept]
+    own = {"installed": lambda one: "missing " + ", ".join(one.missing) if one.missing else "yes"}
     nothing = "none seen; planning, explaining and verifying need none"
     return sheet(
         Title(f"dragonscale {report.version}"),
@@ -173,8 +171,8 @@ def doctor_sheet(report: DoctorReport, detail: bool) -> Sheet:
             ("system", f"{report.system}, {report.cores} cores"),
             ("accelerators", "; ".join(report.devices) or nothing),
         ),
-        table([Column("extra", keep=9), "installed", Column("is for", keep=8)], rows, "extras"),
-        table(["kept between runs", "files", "folder"], kept, "caches and folders"),
+        grid("doctor-extras", report.extras, own=own),
+        grid("doctor-folders", report.kept),
         Prose(", ".join(f"{name} {version}" for name, version in report.packages.items())) if detail else None,
         None if detail else Prose("--explain: the version of every package.", "dim"),
         NextStep(f"pip install 'dragonscale[{','.join(one.extra for one in missing)}]'", "all that is missing")

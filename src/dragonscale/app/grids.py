@@ -37,7 +37,7 @@ def grid(
     columns = {head: _column(what) for head, what in described["columns"].items()} | dict(own or {})
     shown = {head: column for head, column in columns.items() if head not in without}
     how = {head: {"keep": place} for head, place in described.get("keep", {}).items()}
-    for word in ("wrap", "bar"):
+    for word in ("wrap", "bar", "right"):
         for head in described.get(word, ()):
             how[head] = how.get(head, {}) | {word: True}
     return records(rows, shown, title or described.get("title", ""), foot or described.get("foot", ""), how)

@@ -10,7 +10,7 @@ from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.hardware.chip import dtype_bytes
-from dragonscale.sheets.sheet import Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, sheet, table
+from dragonscale.sheets.sheet import Facts, Grid, Prose, Sheet, Title, amount, facts, records, sheet, table
 
 
 def ask(question: RooflineQuestion, listener: Listener, solve: bool = True) -> RooflineReport:
@@ -63,17 +63,8 @@ def _resources(report: RooflineReport) -> Grid:
     if report.lower_s is None:
         return table(["resource", "formula"], [[spelled(row.name), row.formula] for row in report.resources])
     longest = max(row.seconds or 0.0 for row in report.resources) or 1.0
-    columns = [
-        Column("resource"),
-        Column("formula", wrap=True),
-        Column("time", right=True),
-        Column("", bar=True, keep=1),
-    ]
-    rows = [
-        [spelled(row.name), row.formula, amount(row.seconds, "s"), (row.seconds or 0.0) / longest]
-        for row in report.resources
-    ]
-    return table(columns, rows)
+    own = {"resource": lambda row: spelled(row.name), "": lambda row: (row.seconds or 0.0) / longest}
+    return grid("roofline-resources", report.resources, own=own)
 
 
 def _summary(report: RooflineReport) -> Facts:

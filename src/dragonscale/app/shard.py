@@ -1,13 +1,14 @@
 """`dscale shard`: what each chip holds, then for each einsum the ways to do it, step by step as they run."""
 
 import math
+import re
 
 from dragonscale.app.charts.pictures import draw_shard
 from dragonscale.app.given import maybe_target, mesh_of, sizes_of, written_target
 from dragonscale.app.grids import grid
 from dragonscale.app.questions.operations import ShardQuestion
 from dragonscale.app.record import Face, bind
-from dragonscale.app.shard_report import LineReport, MoveRow, ShardReport, StrategyRow, shard_report
+from dragonscale.app.shard_report import LineReport, MoveRow, ShardReport, StrategyRow, prepare, shard_report
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.changes import with_changes
@@ -21,7 +22,10 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
         raise InputError(f"--alternatives is {question.alternatives}; show at least one strategy.")
     on = with_changes(question.on, question.set)
     chip, piece = maybe_target(on, listener)
-    mesh = mesh_of(question.mesh, chip, piece)
+    axes = "" if question.mesh or piece else ",".join(f"{axis}=2" for axis in prepare(question.expression, {})[0].axes)
+    if axes:
+        listener.note(f"No mesh given: two chips along each axis (--mesh {axes}); other sizes need the same moves.")
+    mesh = mesh_of(question.mesh or axes, chip, piece)
     if chip is not None and piece is None and chip.kind == "tpu":
         listener.note("No slice given: every mesh axis is taken as a full ring of its own, the book's ideal.")
     shown = question.alternatives, question.backward
@@ -36,7 +40,8 @@ def shard_sheet(report: ShardReport, _detail: bool) -> Sheet:
     """The forward pass, the backward pass where it was asked for, and what bounds them."""
     axes = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
     where = (f"mesh {axes}" if axes else "one chip") + (f" on {report.on}" if report.on else "")
-    blocks: list[Block] = [Title(report.expression, where)]
+    formats = "" if re.search(r"\b(bf|fp|int)\d+", report.expression) else "; bytes in bf16 (or write int8[I, J])"
+    blocks: list[Block] = [Title(report.expression, where + formats)]
     for line in report.forward:
         blocks += [_arrays(line), *([] if report.blocks else _ways(line))]
     if report.blocks:

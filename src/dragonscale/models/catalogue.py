@@ -93,9 +93,12 @@ def no_model(name: str, hint: str) -> InputError:
     """The error for a name that stands for nothing."""
     if name.startswith(("/", "./", "../", "~")):
         return InputError(f"There is no file or folder {shorten(name)}.")
-    close, names = nearest_preset(name), model_names()
+    close, known = nearest_preset(name), list(_index())
     guess = f"; did you mean {close!r}?" if close else "."
-    return InputError(f"There is no model {shorten(name)}{guess} Known: {', '.join(names[:24])}, … {hint}")
+    near = dict.fromkeys(_index()[one][1] for one in difflib.get_close_matches(plain(name)[:100], known, 16, 0.0))
+    if re.search("embed|rerank", name.lower()):
+        hint = f"A model that embeds or ranks is its base, served with --output 0. {hint}"
+    return InputError(f"There is no model {shorten(name)}{guess} Known: {', '.join(list(near)[:8])}, … {hint}")
 
 
 @cache

@@ -149,3 +149,8 @@ def widened(value: Number) -> Number:
     if is_array(value) and value.dtype.kind in "iu":
         return value.astype(float)
     return value
+
+
+def alone(values: dict[str, Number]) -> dict[str, Number]:
+    """Arrays of one number as the numbers, which the same formulas take in half the time."""
+    return {name: value.item() if is_array(value) else value for name, value in values.items()}

@@ -125,7 +125,8 @@ def _number(match: re.Match[str], text: object, what: str) -> float:
     number = match["number"]
     if "," in number and not _GROUPED.fullmatch(number):
         point = f"{number.replace(',', '.')}{match['unit']}"
-        meant = f"; write {(match['money'] or '') + point}" if number.count(",") == 1 and "." not in number else ""
+        several = number.count(",") > 1 or "." in number
+        meant = "; ask of one value at a time" if several else f"; write {(match['money'] or '') + point}"
         raise InputError(f"{_subject(what)} is {shorten(text)}, and a comma only groups digits by threes{meant}.")
     return float(number.replace(",", "").replace("_", ""))
 

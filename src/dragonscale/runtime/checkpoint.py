@@ -52,9 +52,7 @@ def as_numbers(tensors: Mapping[str, Any], name: str) -> numpy.ndarray:
     if f"{name}_scale_inv" in tensors:
         return _fp8_blocks(found, numpy.asarray(tensors[f"{name}_scale_inv"]))
     if found.dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, numpy.uint8):
-        raise InputError(
-            f"The checkpoint's {shorten(name, 160)} is in {found.dtype} with scales that are not known here."
-        )
+        raise InputError(f"The tensor {shorten(name, 160)} is in {found.dtype} with scales that are not known here.")
     return found
 
 
@@ -171,9 +169,8 @@ def viewed(
 ) -> numpy.ndarray:
     shape, fine, picked, order = read_layout(layout, names, sizes)
     if tensor.shape != shape and tensor.squeeze().shape != shape:
-        raise InputError(
-            f"The checkpoint's {shorten(name, 160)} has the shape {tensor.shape}, not that of this model: {shape}."
-        )
+        told = f"The tensor {shorten(name, 160)} has the shape {tensor.shape}"
+        raise InputError(f"{told}, not that of this model: {shape}.")
     return tensor.reshape(fine)[picked].transpose(order)
 
 

@@ -113,10 +113,7 @@ class _Multiplied:
         above, beside = (
             (pl.ds(own * WARPGROUP_ROWS, WARPGROUP_ROWS), slice(None))
             if self.block.stacked
-            else (
-                slice(None),
-                pl.ds(own * columns, columns),
-            )
+            else (slice(None), pl.ds(own * columns, columns))
         )
 
         def context(multiply: Callable[[Any], None]) -> None:

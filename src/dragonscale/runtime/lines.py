@@ -90,7 +90,7 @@ def _einsum(op: Op, run: SectionPass) -> None:
     forms = (*(run.wanted(array, op) for array in op.inputs), *(run.used(array, op) for array in op.weights))
     made = run.place.of_line(op, forms, run.section.dims)
     if run.adapters is not None and op.part == ADAPTERS and made.names[-1] == RANK.name:
-        value = jnp.where(run.place.part(run.adapters, 1, made.dims[1].axes), value, 0)
+        value = jnp.where(run.place.part(run.adapters, 1, made.dims[1].axes), jnp.asarray(value), 0)
     return run.put(op, value, made)
 
 

@@ -62,7 +62,7 @@ def read_lora(name: str, folder: str) -> LoraFolder:
     try:
         settings = json.loads((path / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        raise InputError(f"There is no {CONFIG} in {shorten(folder)} that can be read; --lora takes PEFT's.") from None
+        raise InputError(f"{shorten(folder)} has no {CONFIG} that can be read; a LoRA is a folder of PEFT's.") from None
     if not isinstance(settings, dict) or settings.get("peft_type") != "LORA":
         raise InputError(f"The adapter {shorten(name)} is no LoRA by its {CONFIG}, and no other kind is served.")
     if more := [what for key, what in NOT_SERVED.items() if settings.get(key)]:

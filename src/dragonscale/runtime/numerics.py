@@ -131,9 +131,8 @@ def _rope(config: Mapping[str, Any]) -> Rope:
     theta = float(config.get("rope_theta") or scaling.get("rope_theta") or config.get("rotary_emb_base") or 10000.0)
     kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
     if kind not in ("default", "linear", "llama3", "yarn"):
-        raise InputError(
-            f"There is no JAX for rotary embeddings stretched as {shorten(kind)}; known: default, linear, llama3, yarn."
-        )
+        known = "default, linear, llama3, yarn"
+        raise InputError(f"There is no JAX for rotary embeddings stretched as {shorten(kind)}; known: {known}.")
     if config.get("model_type") in ("gpt2", "opt", "bloom"):
         return Rope(kind="none")
     latent = config.get("kv_lora_rank") is not None

@@ -5,7 +5,9 @@ What is done when is a timeline of `training.pipeline_order`, the planner's own 
 forward or backward for one microbatch, or waits, and then passes an activation to the next chip and a gradient to the
 one before. What a forward tick keeps for its backward tick is what the layers' remat policy keeps; it lies in as many
 slots as the schedule ever holds, which is why 1F1B needs less memory than GPipe. Weights are not kept again: a backward
-tick reads them where they are.
+tick reads them where they are. Under ZB-H1 a backward tick makes the gradient of its input alone and a tick of its own
+later those of weights (`runtime.pullback`): chips wait for their neighbours after every tick, and ticks of a third of a
+microbatch each are about equally long.
 
 `pipelined_loss` computes loss and gradients in one walk, as all schedules but GPipe must (a backward tick comes before
 the last forward one). To JAX it is an ordinary function with a derivative of its own, so embeddings before it and
@@ -22,12 +24,13 @@ with the embedding; layers after it run with the head. Those are computed on eve
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import Mesh
 
 from dragonscale.errors import InputError
@@ -35,13 +38,12 @@ from dragonscale.models.program import Program, Stretch, longest_run, stretches
 from dragonscale.runtime.forward import embed, head, layer_weights, losses, through
 from dragonscale.runtime.lines import PassSetting, Tensors
 from dragonscale.runtime.parameters import Tree
+from dragonscale.runtime.pullback import Halves, Layer, Pullback, halves_of
 from dragonscale.runtime.rings import shift
-from dragonscale.runtime.tick_table import BACKWARD, COLUMNS, FORWARD, LAST, SCOPES, Table, table_of
+from dragonscale.runtime.tick_table import BACKWARD, COLUMNS, FORWARD, LAST, SCOPES, WEIGHTS, Table, table_of
 from dragonscale.training.pipeline_order import check, timeline
-from dragonscale.training.stages import chunk_sizes
+from dragonscale.training.stages import SPLIT_BACKWARD, chunk_sizes
 
-Stage = Callable[[Any, jax.Array], jax.Array]
-"""A chunk of layers: (its weights, stacked; activations) to activations of the same shape."""
 Last = Callable[[Any, jax.Array, Any], jax.Array]
 """What follows the layers: (its own weights, activations, targets of a microbatch) to a loss, which is added up."""
 
@@ -55,6 +57,11 @@ class Pipeline:
     virtual: int = 1
     layout: str = "even"
     axis: str = "pipe"
+
+    @property
+    def splits(self) -> bool:
+        """Whether gradients of weights are put off."""
+        return self.schedule in SPLIT_BACKWARD
 
     @property
     def size(self) -> int:
@@ -95,7 +102,7 @@ def _no_gradient(target: jax.Array) -> Any:
     return numpy.zeros(target.shape, jax.dtypes.float0) if whole else jnp.zeros_like(target)
 
 
-def pipelined_loss(pipeline: Pipeline, stage: Stage, last: Last) -> Callable[[Any, Any, jax.Array, Any], jax.Array]:
+def pipelined_loss(pipeline: Pipeline, layer: Layer, last: Last) -> Callable[[Any, Any, jax.Array, Any], jax.Array]:
     """The loss of (weights, weights of `last`, microbatches [m, …], targets [m, …]), added up over microbatches, for
     one chip inside a `jax.shard_map` over all axes: weights are its own chunks [virtual, layers of a chunk, …]. The
     loss is that of the chip which computes it and zero elsewhere, and so are the gradients: their sums over the axis
@@ -109,7 +116,7 @@ def pipelined_loss(pipeline: Pipeline, stage: Stage, last: Last) -> Callable[[An
         check(pipeline.schedule, pipeline.size, pipeline.virtual, x.shape[0])
         ticks = timeline(pipeline.schedule, pipeline.size, pipeline.virtual, x.shape[0])
         table = table_of(ticks, pipeline.size, pipeline.virtual)
-        value, *gradients = _walked(_Chip(pipeline, stage, last, weights, head, x), targets, table)
+        value, *gradients = _walked(_Chip(pipeline, layer, last, weights, head, x), targets, table)
         return value, (tuple(gradients), targets)
 
     def backward(saved: Any, slope: jax.Array) -> tuple[Any, ...]:
@@ -131,77 +138,47 @@ def _walked(chip: "_Chip", targets: Any, table: Table) -> tuple[jax.Array, Any, 
     nothing = jnp.zeros_like(x[0])
 
     def tick(carry: Any, numbers: jax.Array) -> tuple[Any, None]:
-        arrived, gradient, inputs, gradients, kept, to_x, sums = carry
+        arrived, gradient, inputs, gradients, kept, late, to_x, sums = carry
         row = dict(zip(COLUMNS, numbers, strict=True))
         inputs = inputs.at[row["put_input"]].set(arrived)
         gradients = gradients.at[row["put_gradient"]].set(gradient)
         given = jnp.where(row["first"] == 1, x[row["microbatch"]], inputs[row["input"]])
         target = jax.tree.map(lambda leaf: leaf[row["microbatch"]], targets)
-        state = (nothing, nothing, gradients, kept, sums)
-        for scope, (kind, run) in zip(SCOPES, chip.turns.items(), strict=True):
+        state = (nothing, nothing, gradients, kept, late, sums)
+        for kind, run in chip.turns.items():
             # A loop of one turn or none: what it carries is changed in place, where a branch would be handed a copy.
-            with jax.named_scope(scope):
+            with jax.named_scope(SCOPES[kind]):
                 turns = (row["kind"] == kind).astype(jnp.int32)
-                state = jax.lax.fori_loop(0, turns, lambda _, so_far, run=run: run(row, given, target, *so_far), state)
-        made, back, gradients, kept, sums = state
+                state = jax.lax.fori_loop(0, turns, lambda _, so_far, run=run: run(row, given, target, so_far), state)
+        made, back, gradients, kept, late, sums = state
         home = jnp.where((row["kind"] >= BACKWARD) & (row["first"] == 1), row["microbatch"], count)
         to_x = to_x.at[home].set(back)
-        return (shift(made, axis, 1), shift(back, axis, -1), inputs, gradients, kept, to_x, sums), None
+        return (shift(made, axis, 1), shift(back, axis, -1), inputs, gradients, kept, late, to_x, sums), None
 
-    def room(slots: int, leaf: Any) -> jax.Array:
-        return jnp.zeros((slots, *leaf.shape), leaf.dtype)
+    layers = jax.tree.leaves(chip.weights)[0].shape[1]
+
+    def room(leaf: Any, *slots: int) -> jax.Array:
+        return jnp.zeros((*slots, *leaf.shape), leaf.dtype)
 
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), (jnp.zeros(()), chip.weights, chip.head))
-    places = [room(slots + 1, nothing) for slots in (table.inputs, table.gradients)]
-    kept = [room(table.kept, leaf) for leaf in chip.pullback.kept]
-    start = (nothing, nothing, *places, kept, room(count + 1, nothing), zeros)
+    places = [room(nothing, slots + 1) for slots in (table.inputs, table.gradients)]
+    kept, late = (
+        [room(leaf, slots, layers) for leaf in leaves]
+        for slots, leaves in ((table.kept, chip.pullback.kept), (table.late, chip.late))
+    )
+    start = (nothing, nothing, *places, kept, late, room(nothing, count + 1), zeros)
     (*_, to_x, (value, to_weights, to_head)), _ = jax.lax.scan(tick, start, rows)
     made = jax.tree.map(lambda made, leaf: made.astype(leaf.dtype), (to_weights, to_head), (chip.weights, chip.head))
     return value, *made, to_x[:count]
 
 
-@dataclass(frozen=True)
-class Pullback:
-    """The gradient of a stage, taken apart so that it can wait in a slot: its structure, for each of its leaves the
-    argument of the stage that it is (-1: none), and the shapes of those that are none."""
-
-    tree: Any
-    arguments: tuple[int, ...]
-    kept: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, stage: Stage, weights: Any, given: jax.Array) -> "Pullback":
-        """As a stage of such weights and activations has it."""
-        found: list[Any] = []
-
-        def traced(weights: Any, given: jax.Array) -> list[jax.Array]:
-            leaves, tree = jax.tree.flatten(jax.vjp(stage, weights, given)[1])
-            arguments = [id(leaf) for leaf in (*jax.tree.leaves(weights), given)]
-            found.extend((tree, tuple(arguments.index(id(leaf)) if id(leaf) in arguments else -1 for leaf in leaves)))
-            return [leaf for leaf, place in zip(leaves, found[1], strict=True) if place < 0]
-
-        kept = tuple(jax.eval_shape(traced, weights, given))
-        return cls(found[0], found[1], kept)
-
-    def own(self, pull: Any) -> list[jax.Array]:
-        """What of a gradient has to be kept."""
-        leaves = jax.tree.leaves(pull)
-        return [leaf for leaf, place in zip(leaves, self.arguments, strict=True) if place < 0]
-
-    def whole(self, kept: list[jax.Array], weights: Any, given: jax.Array) -> Any:
-        """The gradient again."""
-        arguments, rest = (*jax.tree.leaves(weights), given), iter(kept)
-        leaves = [next(rest) if place < 0 else arguments[place] for place in self.arguments]
-        return jax.tree.unflatten(self.tree, leaves)
-
-
 @dataclass
 class _Chip:
     """What a chip has, and what it may do in a tick. Each returns what to pass on, what to pass back, the slots of
-    gradients and of what is kept, and the sums: loss and gradients."""
+    gradients, of what is kept and of what is put off, and the sums: loss and gradients."""
 
     pipeline: Pipeline
-    stage: Stage
+    layer: Layer
     after: Last
     weights: Any
     head: Any
@@ -209,49 +186,94 @@ class _Chip:
 
     @cached_property
     def pullback(self) -> Pullback:
-        return Pullback.of(self.stage, jax.tree.map(lambda leaf: leaf[0], self.weights), self.x[0])
+        return Pullback.of(self.layer, self.one, self.x[0])
+
+    @cached_property
+    def halves(self) -> Halves:
+        return halves_of(self.pullback, self.one, self.x[0])
+
+    @property
+    def one(self) -> Any:
+        """The shapes of a layer's weights."""
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), self.weights)
+
+    @property
+    def late(self) -> tuple[Any, ...]:
+        """What a layer puts off."""
+        return self.halves.late if self.pipeline.splits else ()
 
     def chunk(self, row: dict[str, jax.Array]) -> Any:
         return jax.tree.map(lambda leaf: leaf[row["chunk"]], self.weights)
 
     @property
     def turns(self) -> dict[int, Callable[..., Any]]:
-        return {FORWARD: self.forward, BACKWARD: self.backward, LAST: self.last}
+        # Reading slots comes after writing them, or XLA would copy them all.
+        late = {WEIGHTS: self.put_off} if self.pipeline.splits else {}
+        return {FORWARD: self.forward, BACKWARD: self.backward, LAST: self.last} | late
 
-    def forward(
-        self, row: Any, given: jax.Array, _target: Any, _on: Any, back: Any, gradients: Any, kept: Any, sums: Any
-    ) -> Any:
-        made, pull = jax.vjp(self.stage, self.chunk(row), given)
-        made, own = made.astype(given.dtype), self.pullback.own(pull)
-        kept = [slots.at[row["kept"]].set(leaf) for slots, leaf in zip(kept, own, strict=True)]
-        return made, back, gradients.at[row["gradient"]].set(made), kept, sums
+    def forward(self, row: Any, given: jax.Array, _target: Any, state: Any) -> Any:
+        _, back, gradients, kept, late, sums = state
 
-    def backward(
-        self, row: Any, given: jax.Array, _target: Any, on: Any, _back: Any, gradients: Any, kept: Any, sums: Any
-    ) -> Any:
-        back, sums = self._pulled(row, given, gradients[row["gradient"]], kept, sums)
-        return on, back, gradients, kept, sums
+        def layer(x: jax.Array, weights: Any) -> tuple[jax.Array, list[jax.Array]]:
+            made, pull = jax.vjp(self.layer, weights, x)
+            return made.astype(x.dtype), self.pullback.own(pull)
 
-    def last(
-        self, row: Any, given: jax.Array, target: Any, on: Any, _back: Any, gradients: Any, kept: Any, sums: Any
-    ) -> Any:
+        made, own = jax.lax.scan(layer, given, self.chunk(row))
+        return made, back, gradients.at[row["gradient"]].set(made), _written(kept, row["kept"], own), late, sums
+
+    def backward(self, row: Any, _given: jax.Array, _target: Any, state: Any) -> Any:
+        on, _, gradients, kept, late, sums = state
+        back, late, sums = self._pulled(row, gradients[row["gradient"]], kept, late, sums)
+        return on, back, gradients, kept, late, sums
+
+    def last(self, row: Any, _given: jax.Array, target: Any, state: Any) -> Any:
+        on, _, gradients, kept, late, (value, chunks, head) = state
         made = gradients[row["gradient"]]
         found, (to_head, slope) = jax.value_and_grad(self.after, (0, 1))(self.head, made, target)
-        value, chunks, head = sums
         head = jax.tree.map(lambda so_far, more: so_far + more.astype(so_far.dtype), head, to_head)
-        back, sums = self._pulled(row, given, slope, kept, (value + found, chunks, head))
-        return on, back, gradients, kept, sums
+        back, late, sums = self._pulled(row, slope, kept, late, (value + found, chunks, head))
+        return on, back, gradients, kept, late, sums
 
-    def _pulled(self, row: Any, given: jax.Array, slope: jax.Array, kept: Any, sums: Any) -> tuple[jax.Array, Any]:
-        weights = self.chunk(row)
-        pull = self.pullback.whole([slots[row["kept"]] for slots in kept], weights, given)
-        to_weights, back = pull(slope.astype(jax.eval_shape(self.stage, weights, given).dtype))
-        value, chunks, head = sums
-        return back.astype(given.dtype), (value, _added(chunks, row, to_weights), head)
+    def put_off(self, row: Any, _given: jax.Array, _target: Any, state: Any) -> Any:
+        """The gradients of weights that a split backward pass has left."""
+        *rest, kept, late, sums = state
+
+        taken = _read(kept, row["kept"]), self.chunk(row), _read(late, row["late"])
+        _, to_weights = jax.lax.scan(lambda none, each: (none, self.halves.later(*each)), None, taken)
+        return *rest, kept, late, _added(sums, row, to_weights)
+
+    def _pulled(self, row: Any, slope: jax.Array, kept: Any, late: Any, sums: Any) -> tuple[jax.Array, Any, Any]:
+        """What to pass back, what is put off and the sums, of the gradient of what a chunk made."""
+
+        def layer(slope: jax.Array, each: Any) -> tuple[jax.Array, Any]:
+            own, weights = each
+            if self.pipeline.splits:
+                back, made = self.halves.now(own, weights, slope)
+            else:
+                made, back = self.pullback(own, weights, slope)
+            return back.astype(slope.dtype), made
+
+        taken = [slots[row["kept"]] for slots in kept], self.chunk(row)
+        back, made = jax.lax.scan(layer, slope.astype(self.x.dtype), taken, reverse=True)
+        if self.pipeline.splits:
+            return back, _written(late, row["late"], made), sums
+        return back, late, _added(sums, row, made)
 
 
-def _added(chunks: Any, row: Any, more: Any) -> Any:
-    return jax.tree.map(lambda so_far, one: so_far.at[row["chunk"]].add(one.astype(so_far.dtype)), chunks, more)
+def _read(room: list[jax.Array], place: jax.Array) -> list[jax.Array]:
+    """What lies in a slot, laid out as it lies: XLA would else turn round all slots each tick, for the one."""
+    found = [slots[place] for slots in room]
+    return [with_layout_constraint(value, Layout(tuple(range(value.ndim)))) for value in found]
+
+
+def _written(room: list[jax.Array], place: jax.Array, values: Sequence[jax.Array]) -> list[jax.Array]:
+    return [slots.at[place].set(value) for slots, value in zip(room, values, strict=True)]
+
+
+def _added(sums: Any, row: Any, more: Any) -> Any:
+    value, chunks, head = sums
+    chunks = jax.tree.map(lambda so_far, one: so_far.at[row["chunk"]].add(one.astype(so_far.dtype)), chunks, more)
+    return value, chunks, head
 
 
 @dataclass(frozen=True)
@@ -317,7 +339,8 @@ def pipelined_sum(
         with jax.named_scope("loss"):
             return found.sum()
 
-    run = pipelined_loss(pipeline, partial(scanned, parts.inside), last)
+    inside = through(program, parts.inside, setting, positions, remat)
+    run = pipelined_loss(pipeline, lambda weights, residual: inside(residual, weights)[0], last)
 
     def total(tree: dict[str, Any], tokens: jax.Array, targets: jax.Array) -> jax.Array:
         residual = embed(tree, program, tokens, positions, setting)

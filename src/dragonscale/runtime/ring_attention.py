@@ -190,9 +190,7 @@ def ring_attention(
     and sequences of the batch over `batch`."""
     missing = {axis, *batch, *([heads] if heads else [])} - set(mesh.shape)
     if missing:
-        raise InputError(
-            f"Ring attention over the axis {min(missing)} needs a mesh that has it, not {dict(mesh.shape)}."
-        )
+        raise InputError(f"Ring attention over {min(missing)} needs a mesh that has it, not {dict(mesh.shape)}.")
     array, places = PartitionSpec(batch or None, axis, heads), PartitionSpec(batch or None, axis)
 
     def local(query: Array, key: Array, value: Array, positions: Array) -> Array:

@@ -65,9 +65,8 @@ class SafeTensors(Mapping[str, numpy.ndarray]):
         except OSError as error:
             raise InputError(f"The weights {shorten(str(file))} cannot be read: {error.strerror}.") from None
         except (ValueError, RecursionError, msgspec.MsgspecError):
-            raise InputError(
-                f"The file {shorten(file.name)} is not in the safetensors format, or is damaged."
-            ) from None
+            told = f"The file {shorten(file.name)} is not in the safetensors format, or is damaged."
+            raise InputError(told) from None
         for name, entry in table.items():
             if entry.dtype not in DTYPES:
                 raise unknown(f"dtype of the tensor {shorten(name)} called", entry.dtype, DTYPES)

@@ -11,22 +11,24 @@ import numpy
 
 from dragonscale.training.pipeline_order import Piece, Timeline, stage_of
 
-IDLE, FORWARD, BACKWARD, LAST = range(4)
-"""What a chip does in a tick; `LAST` is the backward task of the final stage, which also computes the loss."""
-SCOPES = ("stage_forward", "stage_backward", "stage_last")
-"""What a program's operations of such a tick are named by, in that order."""
-COLUMNS = ("kind", "chunk", "microbatch", "first", "input", "gradient", "kept", "put_input", "put_gradient")
+IDLE, FORWARD, WEIGHTS, BACKWARD, LAST = range(5)
+"""What a chip does in a tick; `LAST` is the backward task of the final stage, which also computes the loss, `WEIGHTS`
+what a split backward pass put off."""
+SCOPES = {FORWARD: "stage_forward", WEIGHTS: "stage_weights", BACKWARD: "stage_backward", LAST: "stage_last"}
+"""What a program's operations of such a tick are named by."""
+COLUMNS = ("kind", "chunk", "microbatch", "first", "input", "gradient", "kept", "late", "put_input", "put_gradient")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A timeline as numbers [ticks, ranks, columns], and how many slots inputs, gradients and what forward ticks keep
-    need (one more of inputs and gradients is for waste)."""
+    """A timeline as numbers [ticks, ranks, columns], and how many slots inputs, gradients, what forward ticks keep and
+    what backward ticks put off need (one more of inputs and gradients is for waste)."""
 
     rows: numpy.ndarray
     inputs: int
     gradients: int
     kept: int
+    late: int
 
 
 def table_of(ticks: Timeline, pipe: int, virtual: int) -> Table:
@@ -34,42 +36,43 @@ def table_of(ticks: Timeline, pipe: int, virtual: int) -> Table:
     final = pipe * virtual - 1
     rows = numpy.zeros((len(ticks), pipe, len(COLUMNS)), numpy.int32)
     uses = {
-        (rank, piece.backward, stage_of(piece, rank, pipe), piece.microbatch): time
+        (rank, piece.kind, stage_of(piece, rank, pipe), piece.microbatch): time
         for time, tick in enumerate(ticks)
         for rank, piece in enumerate(tick)
         if piece is not None
     }
-    inputs, gradients, kept = _Slots(pipe), _Slots(pipe), _Slots(pipe)
+    inputs, gradients, kept, late = (_Slots(pipe) for _ in range(4))
     for time, tick in enumerate(ticks):
         arriving = ticks[time - 1] if time else [None] * pipe
         for rank, piece in enumerate(tick):
             row = dict.fromkeys(COLUMNS, 0) | {"gradient": -1, "put_input": -1, "put_gradient": -1}
             before, after = arriving[rank - 1], arriving[(rank + 1) % pipe]
-            if before is not None and not before.backward:
+            if before is not None and before.kind == "F":
                 stage = stage_of(before, (rank - 1) % pipe, pipe) + 1
                 if stage <= final:
                     what = (stage, before.microbatch)
-                    until = uses.get((rank, True, *what), uses[rank, False, *what])
-                    row["put_input"] = inputs.put(rank, what, time, until)
-            if after is not None and after.backward:
+                    row["put_input"] = inputs.put(rank, what, time, uses[rank, "F", *what])
+            if after is not None and after.kind == "B":
                 stage = stage_of(after, (rank + 1) % pipe, pipe) - 1
                 if stage >= 0:
-                    until = uses[rank, True, stage, after.microbatch]
+                    until = uses[rank, "B", stage, after.microbatch]
                     row["put_gradient"] = gradients.put(rank, (stage, after.microbatch), time, until)
             if piece is not None:
                 what = stage_of(piece, rank, pipe), piece.microbatch
-                if not piece.backward:
-                    until = uses.get((rank, True, *what), time)
-                    kept.put(rank, what, time, until)
+                if piece.kind == "F":
+                    pulled = uses.get((rank, "B", *what), time)
+                    kept.put(rank, what, time, uses.get((rank, "W", *what), pulled))
                     if what[0] == final:  # its gradient is made of its output
-                        gradients.put(rank, what, time, until)
+                        gradients.put(rank, what, time, pulled)
+                elif piece.kind == "B" and (rank, "W", *what) in uses:
+                    late.put(rank, what, time, uses[rank, "W", *what])
                 row |= _described(piece, what[0], final, rank, inputs, gradients)
-                row["kept"] = kept.place[rank, what]
+                row |= {"kept": kept.place[rank, what], "late": late.place.get((rank, what), 0)}
             rows[time, rank] = [row[name] for name in COLUMNS]
     for name, slots in (("gradient", gradients), ("put_input", inputs), ("put_gradient", gradients)):
         column = rows[:, :, COLUMNS.index(name)]
         column[column < 0] = slots.count
-    return Table(rows, inputs.count, gradients.count, kept.count)
+    return Table(rows, inputs.count, gradients.count, kept.count, late.count)
 
 
 class _Slots:
@@ -92,13 +95,14 @@ class _Slots:
 
 
 def _described(piece: Piece, stage: int, final: int, rank: int, inputs: _Slots, gradients: _Slots) -> dict[str, int]:
-    kind = FORWARD if not piece.backward else LAST if stage == final else BACKWARD
+    kinds = {"F": FORWARD, "W": WEIGHTS, "B": LAST if stage == final else BACKWARD}
     what = rank, (stage, piece.microbatch)
+    reads = piece.kind == "B" or (piece.kind == "F" and stage == final)
     return {
-        "kind": kind,
+        "kind": kinds[piece.kind],
         "chunk": piece.chunk,
         "microbatch": piece.microbatch,
         "first": int(stage == 0),
         "input": inputs.place[what] if stage else 0,
-        "gradient": gradients.place[what] if kind != FORWARD or stage == final else -1,
+        "gradient": gradients.place[what] if reads else -1,
     }

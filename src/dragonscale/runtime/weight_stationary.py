@@ -63,9 +63,8 @@ def weight_stationary_mlp(
     split over `rows` and their hidden dim F over `columns`."""
     missing = {rows, columns} - set(mesh.shape)
     if missing or rows == columns:
-        raise InputError(
-            f"Weights split over {rows!r} and {columns!r} need a mesh with two such axes, not {dict(mesh.shape)}."
-        )
+        axes = dict(mesh.shape)
+        raise InputError(f"Weights split over {rows!r} and {columns!r} need a mesh with two such axes, not {axes}.")
 
     def local(x: jax.Array, *weights: jax.Array) -> jax.Array:
         first, *others = gather_matmul_scatter(x, weights[:-1], columns, rows, both_ways)

@@ -32,7 +32,7 @@ def chunk_tokens(sizes: tuple[int, ...], rows: int, todo: int) -> int:
     """Tokens of prompts that a step computes of those that are to do, beside so many rows.
 
     >>> [chunk_tokens(chunk_sizes(2048), 64, todo) for todo in (100, 298, 500, 600, 5000)]
-    [100, 128, 500, 512, 2048]
+    [100, 128, 500, 128, 2048]
     """
 
     def cost(size: int) -> tuple[int, int, int]:

@@ -6,6 +6,7 @@ of rows at once.
 
 import numpy
 
+from dragonscale.simulation.histogram import columns
 from dragonscale.simulation.result import Tally
 from dragonscale.simulation.series import Series
 
@@ -29,14 +30,11 @@ class ActivityLog:
     def settle(self) -> None:
         """Count the rows."""
         if self.queues:
-            start, end, waiting = numpy.array(self.queues, dtype=float).reshape(-1, 3).T
-            self.queues.clear()
+            start, end, waiting = columns(self.queues, 3)
             self.series.spread(start, end, waiting=waiting)
         if not self.rows:
             return
-        rows = numpy.array(self.rows, dtype=float).reshape(-1, COLUMNS).T
-        self.rows.clear()
-        index, began, end, steps, prompts, live, running, pages, since, joined = rows
+        index, began, end, steps, prompts, live, running, pages, since, joined = columns(self.rows, COLUMNS)
         seconds = end - began
         self.series.spread(began, end, busy=numpy.ones_like(began), running=running, pages=pages)
         replica, known = index.astype(int), self.sums.shape[1]

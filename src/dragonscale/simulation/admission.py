@@ -77,7 +77,7 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
         if sequence.ready:
             if not _enter(replica, sequence, now, need, 0, 0):
                 break
-            replica.join(sequence)
+            replica.batch.join(sequence)
             places -= 1
             need = replica.batch.next_pages()
             continue

@@ -145,8 +145,8 @@ class UnevenGrowth:
 class Batch:
     """Sequences that decode together. `grows` says whether they take pages as they go, or have all they need."""
 
-    def __init__(self, scheduler: Scheduler, times: StepTimes, grows: bool) -> None:
-        self.scheduler, self.times, self.grows = scheduler, times, grows
+    def __init__(self, scheduler: Scheduler, times: StepTimes, grows: bool, seed: int, tally: Tally) -> None:
+        self.scheduler, self.times, self.grows, self.seed, self.tally = scheduler, times, grows, seed, tally
         self.draft, self.run = scheduler.draft, times.run
         self.growth = UnevenGrowth(scheduler.page_tokens) if scheduler.draft else EvenGrowth(scheduler.page_tokens)
         self.members: dict[int, Sequence] = {}  # by number of admission, in order of joining
@@ -202,7 +202,7 @@ class Batch:
         """Pages the next step takes."""
         return self.growth.pages(self.step, 1) if self.grows else 0
 
-    def join(self, sequence: Sequence, seed: int, tally: Tally) -> None:
+    def join(self, sequence: Sequence) -> None:
         """A sequence whose context is in the cache begins to decode."""
         request, order, step = sequence.request, sequence.order, self.step
         sequence.joined = step
@@ -210,10 +210,10 @@ class Batch:
         steps = left = sequence.left = request.output_tokens - sequence.produced
         growth: float = 1
         if self.draft:
-            steps, tokens = verify_steps(left, self.draft, self.scheduler.acceptance, seed, request.number)
+            steps, tokens = verify_steps(left, self.draft, self.scheduler.acceptance, self.seed, request.number)
             growth = left / steps
-            tally.verify_steps += steps
-            tally.verify_tokens += tokens
+            self.tally.verify_steps += steps
+            self.tally.verify_tokens += tokens
         sequence.steps, sequence.growth = steps, growth
         self.offset += base - growth * step
         self.pace += growth
@@ -242,23 +242,14 @@ class Batch:
         page = of_pages.page
         return -(-(base + sequence.grown(self.step)) // page) - -(-base // page)
 
-    def first_gaps(self, began: float, gap: float, tally: Tally) -> int:
-        """Count the first gap between tokens of those who joined before steps of `gap` seconds began; how many."""
-        joiners = self.joiners
+    def first_gaps(self, first_s: float) -> int:
+        """Count the gap between tokens of those who joined before steps of which the first ended then; how many."""
+        joiners, gap = self.joiners, self.tally.gap
         joined = len(joiners)
-        if tally.open:
-            tally.add_gaps([began - token_s + gap for token_s in joiners.values()])
+        for token_s in joiners.values():
+            gap(first_s - token_s, 1)
         joiners.clear()
         return joined
-
-    def ended(self) -> Sequence | None:
-        """A member whose last step is over, still in the batch; asked again, the next."""
-        ends, members, step = self.ends, self.members, self.step
-        while ends and ends[0][0] <= step:
-            sequence = members.get(heapq.heappop(ends)[1])
-            if sequence is not None:
-                return sequence
-        return None
 
 
 def verify_steps(tokens: int, draft: int, acceptance: Acceptance, seed: int, number: int) -> tuple[int, int]:

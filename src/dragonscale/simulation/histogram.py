@@ -14,6 +14,7 @@ Student's t, 95%). A percentile's interval is centred on the whole stream's valu
 """
 
 import math
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -47,6 +48,14 @@ def student_t(freedom: int) -> float:
         + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
         + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
     )
+
+
+def columns(rows: list[float], count: int) -> numpy.ndarray:
+    """The columns of rows that were kept one number after another, which are forgotten. (NumPy itself takes a third
+    longer to read a list.)"""
+    found = numpy.frombuffer(struct.pack(f"{len(rows)}d", *rows)).reshape(-1, count).T
+    rows.clear()
+    return found
 
 
 def _quantile(counts: dict[int, float], weight: float, share: float) -> float:
@@ -123,9 +132,7 @@ class Histogram:
     def settle(self) -> None:
         """Put what was added since the last time into buckets."""
         if self.fresh:
-            values, weights = numpy.array(self.fresh, dtype=float).reshape(-1, 2).T
-            self.fresh.clear()
-            self.add_all(values, weights)
+            self.add_all(*columns(self.fresh, 2))
 
     def add_all(self, values: numpy.ndarray, weights: numpy.ndarray) -> None:
         """Many values, a batch after the other."""

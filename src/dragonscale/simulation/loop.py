@@ -350,6 +350,7 @@ class Simulation:
             group.active.remove(replica)
             self._push(now + notice_s, FAIL, index, for_s, (0.0, replica.since))
             return
+        self.tally.failures += 1
         group.close(replica, now)
         self.front.link_free_s.pop(index, None)
         for sequence in replica.fail(now):

@@ -150,8 +150,10 @@ class Pages:
         """Take pages for `tokens` tokens, sharing the leading `far` blocks, of which `near` are in the cache; the
         seconds that the others take to load."""
         if not far:
-            sequence.held, sequence.private = 0, -(-tokens // self.page)
-            self.take(sequence.private)
+            sequence.held, sequence.private = 0, (pages := -(-tokens // self.page))
+            self.room -= pages
+            if self.idle_pages > self.room:
+                self.take(0)
             return 0.0
         request, seconds = sequence.request, 0.0
         for block in range(far):

@@ -2,8 +2,8 @@
 
 Every replica is a thread whose slices are its activities, with counters for its pages, batch and queue; requests are
 asynchronous slices from arrival to last token. The whole fleet has counters of its own over all of the run: replicas
-that are up and busy, requests that run and wait, the used part of all caches. The first `limit` events after `start_s` are
-kept, so a trace of any run can be opened.
+that are up and busy, requests that run and wait, the used part of all caches. The first `limit` events after `start_s`
+are kept, so a trace of any run can be opened.
 """
 
 import json

@@ -6,7 +6,7 @@ ends where the first sequence ends or pages run out, and an arrival cuts it at t
 Sequences are not touched meanwhile (see `batch.py`).
 """
 
-from heapq import heappush
+from heapq import heappop, heappush
 from math import inf, nextafter
 
 from dragonscale.simulation.admission import Chunk, admit, can_admit
@@ -67,9 +67,11 @@ class Replica(ReplicaState):
         elif (first or self.extra) and self.steps > 1 and can_admit(self, sequence):
             sequence.seen = seen = self._first_look(now)
             steps = int(seen - self.iterations)
-            if steps < self.steps:  # the run ends there
+            if steps < self.steps:  # the run ends there, and an event for an earlier plan of it is out of date
                 self.steps = steps
-                self._take(self.began + self.batch.seconds(steps))
+                self.due = due = self.began + self.batch.seconds(steps)
+                self.version = version = self.version + 1
+                heappush(self.heap, (due, END, self.index, version, self))
         elif self.looks_late:
             sequence.seen = self._first_look(now)
 
@@ -85,7 +87,7 @@ class Replica(ReplicaState):
         batch, pages, waiting = self.batch, self.pages, self.waiting
         members = batch.members
         if members and batch.grows and (waiting or len(members) * self.queries > pages.room):
-            need = batch.next_pages()
+            need = batch.growth.pages(batch.step, 1)
             while need > pages.room:
                 self._preempt(now)
                 preempted = True
@@ -123,7 +125,11 @@ class Replica(ReplicaState):
     def _beside_prompts(self, chunks: list[Chunk]) -> float:
         """Seconds of an iteration with these chunks of prompts, beside those who decode where the engine does both."""
         batch, times, queries = self.batch, self.times, self.queries
-        parts = [(tokens, sequence.context - sequence.todo) for sequence, tokens in chunks]
+        if len(chunks) == 1:  # as nearly always
+            sequence, tokens = chunks[0]
+            parts = [(tokens, sequence.context - sequence.todo)]
+        else:
+            parts = [(tokens, sequence.context - sequence.todo) for sequence, tokens in chunks]
         decodes = len(batch.members) if self.beside else 0
         self.steps = 1 if decodes else 0
         if decodes:
@@ -137,12 +143,6 @@ class Replica(ReplicaState):
             seconds = max(seconds, self.loading) + self.encoding
             self.loading = self.encoding = 0.0
         return seconds
-
-    def _take(self, due: float) -> None:
-        """The activity ends then; an event for an earlier plan of it is out of date."""
-        self.due = due
-        self.version = version = self.version + 1
-        heappush(self.heap, (due, END, self.index, version, self))
 
     def look(self, now: float) -> None:
         """Wake up."""
@@ -180,7 +180,7 @@ class Replica(ReplicaState):
             self.iterations += steps
             self.emitted += (batch.pace + live - members) * steps
             if batch.joiners:
-                joined = batch.first_gaps(began, (now - began) / steps, self.tally)
+                joined = batch.first_gaps(began + (now - began) / steps)
             step, batch.last_s = batch.step, now
             batch.step = step + steps
             if batch.grows and (taken := batch.growth.advance(step, steps)):
@@ -195,7 +195,11 @@ class Replica(ReplicaState):
 
     def _finish_ended(self, now: float) -> None:
         batch, finish = self.batch, self.shared.finish
-        while (sequence := batch.ended()) is not None:
+        ends, members, step = batch.ends, batch.members, batch.step
+        while ends and ends[0][0] <= step:
+            sequence = members.get(heappop(ends)[1])
+            if sequence is None:  # it left early
+                continue
             sequence.produced = sequence.request.output_tokens
             self.load -= 1
             if self.static:
@@ -222,7 +226,7 @@ class Replica(ReplicaState):
             return
         self.shared.tally.token(sequence, now)
         if more:
-            self.join(sequence)
+            self.batch.join(sequence)
         else:
             self.pages.release(sequence, 0)
             self.shared.finish(sequence, self, now)

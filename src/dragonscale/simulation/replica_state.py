@@ -79,7 +79,7 @@ class ReplicaState:
         self.pages = Pages(pool.pages, page, pool.share_prefixes, *self._tiers(page), pool.adapters)
         self.sharing = pool.share_prefixes
         self.extra = bool(pool.adapters or pool.image_s)  # requests may bring more than tokens
-        self.batch = Batch(self.scheduler, self.times, not self.whole)
+        self.batch = Batch(self.scheduler, self.times, not self.whole, self.shared.seed, self.tally)
         self.prefilling: list[Sequence] = []
         self.sending: dict[int, Sequence] = {}
         self.busy = False
@@ -139,7 +139,3 @@ class ReplicaState:
         if self.waiting:
             self.book_queue((self.queue_from, now, len(self.waiting)))
         self.queue_from = now
-
-    def join(self, sequence: Sequence) -> None:
-        """A sequence whose context is in the cache begins to decode."""
-        self.batch.join(sequence, self.shared.seed, self.shared.tally)

@@ -35,9 +35,28 @@ class Sequence:
     of the cache also the tokens produced so far. `todo` of it is still to be prefilled."""
 
     __slots__ = (
-        *("request", "context", "produced", "todo", "ready", "cached", "private", "held", "order", "joined", "base"),
-        *("left", "steps", "growth", "start_s", "first_s", "last_s", "preemptions", "retries", "seen"),
+        *(
+            "request",
+            "context",
+            "produced",
+            "todo",
+            "ready",
+            "cached",
+            "private",
+            "held",
+            "order",
+            "start_s",
+            "first_s",
+        ),
+        *("last_s", "preemptions", "retries", "seen"),
+        *("joined", "base", "left", "steps", "growth"),
     )
+    # as it joined a batch: the step, tokens in the cache, tokens still to produce, steps that takes, tokens a step
+    joined: int
+    base: int
+    left: int
+    steps: int
+    growth: float
 
     def __init__(self, request: SimulatedRequest) -> None:
         self.request, self.context = request, request.input_tokens
@@ -47,11 +66,6 @@ class Sequence:
         self.private = 0  # pages of its own, as of joining
         self.held = 0  # leading blocks it shares
         self.order = -1  # admission's number, and its key while it is in the engine
-        self.joined = 0  # step at which it began to decode
-        self.base = 0  # tokens in the cache then
-        self.left = 0  # tokens still to produce then
-        self.steps = 0  # steps that takes
-        self.growth: float = 1.0  # tokens a step: left / steps
         self.start_s = self.first_s = -1.0  # first scheduled; first token
         self.last_s = -1.0  # latest token before it left a batch
         self.preemptions = self.retries = 0
@@ -64,7 +78,7 @@ class Sequence:
 
     def grown(self, step: int) -> int:
         """Tokens produced since it joined, at this step."""
-        return self.left * (step - self.joined) // self.steps if self.steps else 0
+        return self.left * (step - self.joined) // self.steps
 
     def reset(self) -> None:
         """The cache is lost: everything known of it must be prefilled again."""

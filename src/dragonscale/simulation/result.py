@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from dragonscale.errors import InputError
-from dragonscale.simulation.histogram import FRESH, Histogram, Summary
+from dragonscale.simulation.histogram import FRESH, Histogram, Summary, columns
 from dragonscale.simulation.request import Sequence, SimulatedRequest
 
 
@@ -91,7 +91,7 @@ class Tally:
         self.arrived = self.finished = self.measured = self.turned_away = self.good = 0
         self.met = dict.fromkeys(limits, 0)
         self.refused: dict[str, int] = {}
-        self.preempted = self.retried = self.swaps = 0
+        self.preempted = self.retried = self.failures = self.swaps = 0
         self.input_tokens = self.output_tokens = 0
         self.prompt_tokens = self.cached_tokens = self.host_tokens = 0
         self.last_arrival_s = self.last_end_s = -1.0
@@ -108,8 +108,7 @@ class Tally:
     def settle(self) -> None:
         """Count what was kept."""
         self.gaps.settle()
-        number, arrival, inputs, outputs, start, first, end = numpy.array(self.rows, float).reshape(-1, 7).T
-        self.rows.clear()
+        number, arrival, inputs, outputs, start, first, end = columns(self.rows, 7)
         self.input_tokens += int(inputs.sum())
         self.output_tokens += int(outputs.sum())
         self.all_e2e_s += float((end - arrival).sum())
@@ -129,18 +128,10 @@ class Tally:
 
     def gap(self, seconds: float, weight: float) -> None:
         """So many times, this long from one token to the next."""
-        if self.open and weight > 0:
+        if self.open:
             self._add_gap((seconds, weight))
             if seconds <= self.short_s:
                 self.short_gaps += weight
-
-    def add_gaps(self, gaps: list[float]) -> None:
-        """These times from one token to the next, in the measured part of a run."""
-        add, short_s = self._add_gap, self.short_s
-        for seconds in gaps:
-            add((seconds, 1))
-            if seconds <= short_s:
-                self.short_gaps += 1
 
     def count_gaps(self, seconds: numpy.ndarray, weights: numpy.ndarray) -> None:
         """Many gaps between tokens, each so many times."""
@@ -196,6 +187,8 @@ class Outcome:
     unfinished: int
     preempted: int
     retried: int
+    failures: int = 0
+    """Of replicas."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ bin, bins are joined in pairs and become twice as wide: any length of run fits, 
 
 import numpy
 
+from dragonscale.simulation.histogram import columns
+
 BINS = 512
 FIRST_WIDTH_S = 1e-3
 FRESH = 8192
@@ -32,9 +34,8 @@ class Series:
         """Put what was added since the last time into bins."""
         for name, fresh in self._fresh.items():
             if fresh:
-                start, end, value = numpy.array(fresh).reshape(-1, 3).T
+                start, end, value = columns(fresh, 3)
                 self.spread(start, end, **{name: value})
-                fresh.clear()
 
     def spread(self, start: numpy.ndarray, end: numpy.ndarray, **values: numpy.ndarray) -> None:
         """Quantities that held these values from start to end, many at once."""

@@ -136,7 +136,8 @@ def report(run: Simulation) -> SimulationResult:
     }
     return SimulationResult(
         outcome=Outcome(
-            tally.arrived, tally.finished, dict(tally.refused), run.outstanding, tally.preempted, tally.retried
+            *(tally.arrived, tally.finished, dict(tally.refused), run.outstanding),
+            *(tally.preempted, tally.retried, tally.failures),
         ),
         seconds=end,
         latency={name: times.summary() for name, times in tally.times.items()},

@@ -10,10 +10,14 @@
 
 Each may be gzipped. Arrivals count from the first. A row without prompt or output is a call that failed (BurstGPT has
 them) and is left out. Files are read twice: once to check and count, once as they are replayed, a line at a time.
+
+Where a record shows that clients waited for their outputs before they asked again, when requests came depends on how
+fast the server was: then each follows the one that it followed, after as long.
 """
 
 import csv
 import gzip
+import heapq
 import io
 import zlib
 from collections.abc import Callable, Iterator
@@ -51,10 +55,14 @@ class MooncakeLine(msgspec.Struct):
     block_tokens: Annotated[int, msgspec.Meta(ge=1, le=LONGEST)] = MOONCAKE_BLOCK
 
 
-class RecordedRoom(msgspec.Struct):
-    """What a line of a server's record says of its KV cache: the tokens of one replica, 0 where it does not say."""
+class RecordedLine(msgspec.Struct):
+    """What a line of a server's record has beside its request; -1 where it does not say."""
 
+    timestamp: float = 0.0
+    output_length: int = 0
     kv_tokens: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)] = 0
+    ttft_s: float = -1.0
+    tpot_s: float = 0.0
 
 
 class TraceText(str):
@@ -221,17 +229,60 @@ def read_trace(path: Path | str, speed: float = 1.0) -> Replay:
     path = _source(path)
     kind = trace_format(path)
     count = sum(1 for _ in _rows(path, kind))
-    return Replay(lambda: _rows(path, kind), count, speed)
+    return Replay(lambda: _rows(path, kind), count, speed, after=_recorded_order(path))
+
+
+def _recorded(line: str) -> RecordedLine:
+    try:
+        return msgspec.json.decode(line, type=RecordedLine)
+    except msgspec.MsgspecError:
+        return RecordedLine()
 
 
 def recorded_room(path: Path | str) -> int:
     """Tokens that a replica's cache had room for when a trace was recorded; 0 where it does not say."""
     with _opened(_source(path)) as file:
-        first = file.readline(1 << 20)
-    try:
-        return msgspec.json.decode(first, type=RecordedRoom).kv_tokens
-    except msgspec.MsgspecError:
-        return 0
+        return _recorded(file.readline(1 << 20)).kv_tokens
+
+
+def _recorded_order(path: Source) -> dict[int, tuple[int, float]]:
+    """Whom the requests of a server's record followed; nobody where another trace, or an open stream, is read."""
+    with _opened(path) as file:
+        if _recorded(file.readline(1 << 20)).ttft_s < 0:
+            return {}
+        file.seek(0)
+        lines = [one for one in map(_recorded, filter(str.strip, file)) if one.output_length]
+    came = [one.timestamp / 1e3 for one in lines]
+    spent = (max(one.ttft_s, 0.0) + one.tpot_s * (one.output_length - 1) for one in lines)
+    return order_of(came, [at + seconds for at, seconds in zip(came, spent, strict=True)])
+
+
+FULL = 0.9
+"""The part of the most requests at once that must be under way at nearly every arrival, where each follows an
+output."""
+
+
+def order_of(came: list[float], ended: list[float]) -> dict[int, tuple[int, float]]:
+    """For each request of a closed loop that followed another: which one ended before it came, the latest that nobody
+    else had followed, and how long before. Empty where requests came by themselves: then as many as come are under
+    way, and not always about as many.
+
+    >>> order_of([0, 1, 2, 3, 4], [2, 3, 4, 5, 6]), order_of([0, 1, 2, 3, 4], [9, 9, 9, 9, 9])
+    ({2: (0, 0), 3: (1, 0), 4: (2, 0)}, {})
+    """
+    under_way, free, counts = list[tuple[float, int]](), list[int](), list[int]()
+    order: dict[int, tuple[int, float]] = {}
+    for number, (at, end) in enumerate(zip(came, ended, strict=True)):
+        while under_way and under_way[0][0] <= at:
+            free.append(heapq.heappop(under_way)[1])
+        heapq.heappush(under_way, (end, number))
+        counts.append(len(under_way))
+        if free:
+            order[number] = (before := free.pop()), at - ended[before]
+    most = max(counts, default=0)
+    steady = counts[counts.index(most) :] if counts else []
+    closed = most > 1 and len(steady) > most and sum(one >= FULL * most for one in steady) > FULL * len(steady)
+    return order if closed else {}
 
 
 def trace_lengths(path: Path | str) -> tuple[Empirical, Empirical]:

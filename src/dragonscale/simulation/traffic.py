@@ -5,8 +5,9 @@ the output of its last (and has thought about it), as load generators with a fix
 or spread over a ramp. Every stream is made as it is needed and depends on the seed alone.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, islice, repeat, tee
 from typing import Any, Protocol
 
@@ -112,7 +113,8 @@ class OpenLoop:
         """Requests in order of arrival; none follow."""
         times = self.arrivals.times(numpy.random.default_rng((seed, 0)))
         bodies = _bodies(self.prompt, self.output, self.prefixes, self.brought, seed)
-        stream = map(SimulatedRequest._make, zip(count(), times, *bodies, strict=False))
+        made = partial(tuple.__new__, SimulatedRequest)  # in C alone
+        stream: Iterator[SimulatedRequest] = map(made, zip(count(), times, *bodies, strict=False))
         return islice(stream, self.requests), None
 
 
@@ -155,23 +157,34 @@ class ClosedLoop:
 @dataclass(frozen=True)
 class Replay:
     """Requests as they are given, in order of arrival; `speed` 2 replays them twice as fast. `read` is called anew for
-    every run."""
+    every run. Those that `after` has come when another request has ended, and so much later."""
 
     read: Callable[[], Iterator[SimulatedRequest]]
     requests: int
     speed: float = 1.0
     brought: Brought = PLAIN
+    after: Mapping[int, tuple[int, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.speed <= 0:
             raise InputError(f"A trace cannot be replayed at {self.speed} times its speed.")
 
-    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], None]:
+    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After | None]:
         stream = (request._replace(arrival_s=request.arrival_s / self.speed) for request in self.read())
         if self.brought.adapters is not None:
             drawn = zip(stream, self.brought.draw(numpy.random.default_rng((seed, 4))), strict=False)
             stream = (request._replace(adapter=adapter) for request, adapter in drawn)
-        return islice(stream, self.requests), None
+        stream = islice(stream, self.requests)
+        if not self.after:
+            return stream, None
+        every = {request.number: request for request in stream}
+        next_of = {before: every[number] for number, (before, _) in self.after.items() if number in every}
+
+        def after(ended: SimulatedRequest, now: float) -> SimulatedRequest | None:
+            request = next_of.get(ended.number)
+            return request and request._replace(arrival_s=now + self.after[request.number][1] / self.speed)
+
+        return (request for request in every.values() if request.number not in self.after), after
 
     def first(self, requests: int) -> "Replay":
         """No more than so many of them."""

@@ -19,7 +19,7 @@ from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.collectives.profile_file import profile_for
 from dragonscale.physics.hardware import Slice
-from dragonscale.physics.numbers import Number
+from dragonscale.physics.numbers import Number, alone
 from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.plan.rules import pairs, training_rules
@@ -223,15 +223,16 @@ def _divided(job: Job) -> list[tuple[str, str, tuple[str, ...], int]]:
 
 def judge(job: Job, plan: Plan, numbers: dict[str, Any]) -> Verdict:
     """Evaluate plans that share their words (`plan`) and their structure, and differ in numbers (arrays)."""
+    return judge_setting(*_laid(job, plan, numbers))
+
+
+def _laid(job: Job, plan: Plan, numbers: dict[str, Any]) -> tuple[Setting, dict[str, Any], Wires, StageLayers]:
     kinds, _ = structures(job, numbers, plan.etp)
     assert len(kinds) == 1, "plans of one structure at a time"
     ((folded, undivided),) = kinds
     setting = make_setting(job, plan, folded, dict(undivided))
-    wires = lay_wires(numbers, job.slice, AXES)
     layers = stage_layers(setting.program.order, numbers["pipe"], numbers["virtual"], plan.layout)
-    single = numpy.size(numbers["pipe"]) == 1
-    costs = (last_section_costs if single else section_costs)(setting, numbers, wires)
-    return judge_setting(setting, numbers, wires, layers, costs)
+    return setting, numbers, lay_wires(numbers, job.slice, AXES), layers
 
 
 def judge_setting(
@@ -282,11 +283,13 @@ def first(value: Number) -> float:
 
 def judge_one(job: Job, plan: Plan) -> Verdict:
     """A single plan, through the same code as a million: its ledger in floats, without lines that do nothing."""
-    verdict = judge(job, plan, as_numbers([plan]))
+    setting, arrays, wires, layers = _laid(job, plan, as_numbers([plan]))
+    numbers, wires = alone(arrays), wires.of_one()
+    costs = last_section_costs(setting, numbers, wires)
+    verdict = judge_setting(setting, numbers, wires, layers.of_one(), costs)
     book = at(verdict.ledger, 0)
-    axes = {name: int(first(size)) for name, size in verdict.axes.items()}
     held = [line for line in book.held if line.bytes]
-    return Verdict(Ledger(present(book.lines, axes), held, book.hosted), verdict.possible, axes)
+    return Verdict(Ledger(present(book.lines, wires.axes), held, book.hosted), verdict.possible, wires.axes)
 
 
 def _own_axis(job: Job, plan: Plan) -> str:

@@ -84,14 +84,14 @@ def _move_line(move: Move, volume: Number, sent: Number, own: PlacedSection, tim
     kind, axes = move.step.kind, move.step.axes
     bound = bound_time(kind, volume, axes, own.wires) if own.setting.detail else 0.0
     seconds = travel_time(kind, volume, axes, own.wires, own.setting.network)
-    return replace(_line(move, own.reading), times=times, wire_bytes=sent, bound_s=bound, expected_s=seconds)
+    return _line(move, own.reading, times=times, wire_bytes=sent, bound_s=bound, expected_s=seconds)
 
 
-def _line(move: Move, reading: Reading) -> PassLine:
-    """A move of nothing yet."""
+def _line(move: Move, reading: Reading, **numbers: Number) -> PassLine:
+    """A move, of nothing where its numbers are left out."""
     step, carries = move.step, "activation" if move.what == "expert" else move.what
     names = (reading.section.name, move.phase, step.before.name, step.kind, step.axes)
-    return PassLine(*names, part=move.part, carries=carries, ops=((move.place, 0.0),))
+    return PassLine(*names, part=move.part, carries=carries, ops=((move.place, 0.0),), **numbers)
 
 
 def _bundle_lines(several: list[tuple[Move, Number, Number]], own: PlacedSection) -> Iterator[PassLine]:
@@ -105,7 +105,7 @@ def _bundle_lines(several: list[tuple[Move, Number, Number]], own: PlacedSection
     for move, part, sent in several:
         share = part / maximum(volume, 1e-300)
         bound, seconds = whole.bound_s * share, whole.expected_s * share
-        yield replace(_line(move, own.reading), wire_bytes=sent, bound_s=bound, expected_s=seconds)
+        yield _line(move, own.reading, wire_bytes=sent, bound_s=bound, expected_s=seconds)
 
 
 def _ring_lines(move: Move, own: PlacedSection) -> Iterator[PassLine]:

@@ -1,9 +1,11 @@
 """The order in which pipeline ranks do their pieces, and the clock ticks that follow from it.
 
-A piece is one microbatch through one chunk of layers, forward or backward. Chunks are dealt in order round the ranks
-(as in `stages.deal_layers`): rank r holds the stages r, r + P, r + 2P, …. Each rank has a fixed order of pieces; it
-does the next one as soon as what that needs was made in an earlier tick. Every piece takes one tick, so a timeline's
-idle ticks and held microbatches are those of `stages.bubble` and `stages.held_microbatches` with f = b = 1.
+A piece is one microbatch through one chunk of layers, forward or backward; under ZB-H1 the backward pass is two pieces,
+and the gradients of weights (W) wait until they fill a gap. Chunks are dealt in order round the ranks (as in
+`stages.deal_layers`): rank r holds the stages r, r + P, r + 2P, …. Each rank has a fixed order of pieces; it does the
+next one as soon as what that needs was made in an earlier tick. Every piece takes one tick, so a timeline's idle ticks
+and held microbatches are those of `stages.bubble` and `stages.held_microbatches` with f = b = 1 (b = 2, w = 1 where the
+backward pass is split).
 
 >>> for tick in timeline("1f1b", pipe=2, virtual=1, microbatches=3):
 ...     print(*(str(piece or ".").ljust(3) for piece in tick))
@@ -17,25 +19,28 @@ B1  F2
 B2  .
 """
 
+import itertools
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
 
-EXECUTED = ("gpipe", "1f1b", "interleaved")
-"""The schedules whose order is written here; the others of `plan.SCHEDULES` also split the backward pass in two."""
+EXECUTED = ("gpipe", "1f1b", "interleaved", "zb-h1")
+"""The schedules whose order is written here; the others of `plan.SCHEDULES` run both ways at once."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One microbatch through one of a rank's chunks."""
+    """One microbatch through one of a rank's chunks: forward (F), backward (B), or the gradients of weights that a
+    split backward pass put off (W)."""
 
-    backward: bool
+    kind: str
     chunk: int
     microbatch: int
 
     def __str__(self) -> str:
-        return f"{'B' if self.backward else 'F'}{self.microbatch}" + (f"'{self.chunk}" if self.chunk else "")
+        return f"{self.kind}{self.microbatch}" + (f"'{self.chunk}" if self.chunk else "")
 
 
 Timeline = list[list[Piece | None]]
@@ -61,10 +66,11 @@ def check(schedule: str, pipe: int, virtual: int, microbatches: int) -> None:
 
 def order(schedule: str, rank: int, pipe: int, virtual: int, microbatches: int) -> list[Piece]:
     """All pieces of one rank, in its order. All but GPipe do some forwards first and then alternate,
-    one backward each."""
+    one backward each. Under ZB-H1 (Qi et al. 2023) rank r is r microbatches late with gradients of weights, and so
+    holds as many as the first rank does."""
     check(schedule, pipe, virtual, microbatches)
-    forwards = [Piece(False, *place) for place in _rounds(pipe, virtual, microbatches)]
-    backwards = [Piece(True, virtual - 1 - chunk, m) for chunk, m in _rounds(pipe, virtual, microbatches)]
+    forwards = [Piece("F", *place) for place in _rounds(pipe, virtual, microbatches)]
+    backwards = [Piece("B", virtual - 1 - chunk, m) for chunk, m in _rounds(pipe, virtual, microbatches)]
     if schedule == "gpipe":
         return forwards + backwards[::-1]
     first = pipe - 1 - rank
@@ -72,7 +78,20 @@ def order(schedule: str, rank: int, pipe: int, virtual: int, microbatches: int) 
         first = 2 * first + (virtual - 1) * pipe
     first = min(first, len(forwards))
     alternating = [piece for pair in zip(forwards[first:], backwards, strict=False) for piece in pair]
-    return forwards[:first] + alternating + backwards[len(forwards) - first :]
+    whole = forwards[:first] + alternating + backwards[len(forwards) - first :]
+    return _split(whole, rank) if schedule == "zb-h1" else whole
+
+
+def _split(whole: list[Piece], late: int) -> list[Piece]:
+    """The same order with gradients of weights `late` microbatches after those of inputs."""
+    waiting: deque[Piece] = deque()
+    found: list[Piece] = []
+    for piece in whole:
+        found.append(piece)
+        if piece.kind == "B":
+            waiting.append(replace(piece, kind="W"))
+            found += [waiting.popleft()] if len(waiting) > late else []
+    return found + list(waiting)
 
 
 def _rounds(pipe: int, virtual: int, microbatches: int) -> Iterator[tuple[int, int]]:
@@ -87,8 +106,8 @@ def _rounds(pipe: int, virtual: int, microbatches: int) -> Iterator[tuple[int, i
 def timeline(schedule: str, pipe: int, virtual: int, microbatches: int, backward: bool = True) -> Timeline:
     """What every rank does at each tick; without `backward`, only the forward pieces."""
     orders = (order(schedule, rank, pipe, virtual, microbatches) for rank in range(pipe))
-    queues = [[piece for piece in own if backward or not piece.backward] for own in orders]
-    done: set[tuple[bool, int, int]] = set()
+    queues = [[piece for piece in own if backward or piece.kind == "F"] for own in orders]
+    done: set[tuple[str, int, int]] = set()
     ticks: Timeline = []
     while any(queues):
         tick = [
@@ -99,7 +118,7 @@ def timeline(schedule: str, pipe: int, virtual: int, microbatches: int, backward
         for rank, piece in enumerate(tick):
             if piece is not None:
                 queues[rank].pop(0)
-                done.add((piece.backward, stage_of(piece, rank, pipe), piece.microbatch))
+                done.add((piece.kind, stage_of(piece, rank, pipe), piece.microbatch))
         ticks.append(tick)
     return ticks
 
@@ -109,20 +128,18 @@ def stage_of(piece: Piece, rank: int, pipe: int) -> int:
     return piece.chunk * pipe + rank
 
 
-def _needs(piece: Piece, rank: int, pipe: int, virtual: int) -> set[tuple[bool, int, int]]:
+def _needs(piece: Piece, rank: int, pipe: int, virtual: int) -> set[tuple[str, int, int]]:
     stage = stage_of(piece, rank, pipe)
-    if not piece.backward:
-        return {(False, stage - 1, piece.microbatch)} if stage else set()
+    if piece.kind == "F":
+        return {("F", stage - 1, piece.microbatch)} if stage else set()
+    if piece.kind == "W":
+        return {("B", stage, piece.microbatch)}
     last = stage == pipe * virtual - 1
-    return {(False, stage, piece.microbatch) if last else (True, stage + 1, piece.microbatch)}
+    return {("F", stage, piece.microbatch) if last else ("B", stage + 1, piece.microbatch)}
 
 
 def held(ticks: Timeline, rank: int) -> int:
-    """The most pieces that a rank has run forward and not yet backward."""
-    now = most = 0
-    for tick in ticks:
-        piece = tick[rank]
-        if piece is not None:
-            now += -1 if piece.backward else 1
-            most = max(most, now)
-    return most
+    """The most pieces that a rank has run forward and not yet backward, gradients of weights too."""
+    own = [piece.kind for tick in ticks if (piece := tick[rank]) is not None]
+    end = "W" if "W" in own else "B"
+    return max(itertools.accumulate((kind == "F") - (kind == end) for kind in own))

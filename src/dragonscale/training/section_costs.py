@@ -37,7 +37,7 @@ _LAST: OrderedDict[tuple[int, ...], tuple[Setting, SectionCosts]] = OrderedDict(
 
 def last_section_costs(setting: Setting, numbers: dict[str, Any], wires: Wires) -> SectionCosts:
     """The same for a single plan, whose wires follow from its numbers: from memory where it was asked just before."""
-    sizes = tuple(int(number.item()) for number in numbers.values())
+    sizes = tuple(numbers.values())
     here = replace(setting, batch=0, tuning=replace(setting.tuning, passes=0.0))
     there, known = _LAST.get(sizes, (None, None))
     if known is None or there != here:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.physics.numbers import Number, maximum, minimum
+from dragonscale.physics.numbers import Number, alone, maximum, minimum
 from dragonscale.training.plan import layers_of
 
 
@@ -38,6 +38,10 @@ class StageLayers:
     first: dict[str, Any]
     last: dict[str, Any]
     fullest: dict[str, Any]
+
+    def of_one(self) -> "StageLayers":
+        """Those of a single plan, in plain numbers."""
+        return StageLayers(alone(self.first), alone(self.last), alone(self.fullest))
 
 
 def share_of_layers(word: str, counts: dict[str, Any], numbers: dict[str, Any]) -> Number:

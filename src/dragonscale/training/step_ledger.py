@@ -93,7 +93,8 @@ def _section(step: Stepped, name: str) -> Iterator[LedgerLine]:
     gathered, scattered = state_often(setting.plan, setting.stack, step.numbers["pipe"], parts.microbatches)
     for one in step.lines[name]:
         # A reference or a teacher runs forward beside the trained model.
-        line = replace(one, times=one.times * (1 + setting.tuning.passes)) if one.phase == "forward" else one
+        beside = setting.tuning.passes if one.phase == "forward" else 0
+        line = replace(one, times=one.times * (1 + beside)) if beside else one
         if line.phase in ("gradient", "update") and bucket(line) not in reduced_often(setting.plan):
             yield _reduced(line, step, once)
             continue

@@ -8,10 +8,11 @@ and their gradients). How many copies of each are alive at once is the compiler'
 fitted, for each compiler, on compiled programs (`docs/verify.md` says on which and how far others are off).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.models.activations import saved_tensors
+from dragonscale.models.activations import needed_tensors, saved_tensors
 from dragonscale.models.attention import ATTENTION_BLOCK
 from dragonscale.models.program import Section
 from dragonscale.physics.notation import Array
@@ -25,7 +26,7 @@ from dragonscale.training.memory import frozen_bytes, section_shares, state_byte
 from dragonscale.training.plan import Plan, layer_policies
 from dragonscale.training.setting import Setting, pass_sizes
 from dragonscale.training.stack import ALIVE
-from dragonscale.training.stages import StageLayers, held_microbatches, share_of_layers
+from dragonscale.training.stages import SPLIT_BACKWARD, StageLayers, held_microbatches, share_of_layers
 
 BF16, FP32 = 2.0, 4.0
 IN_TRANSIT = 2.0
@@ -49,6 +50,7 @@ class SectionParts:
     scores: Number
     rows: Number
     logits: Number
+    put_off: Number
 
 
 def section_parts(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> SectionParts:
@@ -84,7 +86,27 @@ def section_parts(setting: Setting, section: Section, microbatch: Number, mesh: 
         else 0.0,
         rows=elements(routed) * BF16 if routed is not None else 0.0,
         logits=elements(logits) * BF16 if section.name == "head" and logits is not None else 0.0,
+        put_off=sum((ways * elements(array) for ways, array in _put_off(section, plan, rules, mesh)), 0.0) * BF16,
     )
+
+
+def _put_off(section: Section, plan: Plan, rules: Rules, mesh: Mesh) -> Iterator[tuple[Number, Array]]:
+    """What a layer whose backward pass is split keeps until gradients of its weights are made, and on how many chips of
+    a row it lies whole: gradients of what weights make, as they came to the matmul; and of what weights and
+    nonlinearities read the results of matmuls and attention that the policy does not save."""
+    if "block" not in section.name:
+        return
+    for op in section.ops:
+        if op.weights and op.output is not None:
+            split = rules.computing(op) if op.function == "einsum" else {}
+            summed = {axis for name in (op.einsum.contracted if split else ()) for axis in split.get(name, ())}
+            yield mesh.size(*summed.intersection(rules.spread)), op.output
+    saved = {array.name for array in _saved(section, plan) if layer_policies(plan.remat)[0] != "block"}
+    read = {array.name for op in section.ops if op.weights or op.function == "act" for array in op.inputs}
+    for maker, array in needed_tensors(section):
+        light = maker is None or maker.function in ("act", "norm")
+        if not light and array.name in read - saved:
+            yield 1, array
 
 
 def _table(section: Section, array: Array, rules: Rules, mesh: Mesh) -> Number:
@@ -138,6 +160,8 @@ def xla_held(
     kept = {name: (1 - again - sent) * parts[name].saved + again * parts[name].entry for name in counts}
     on_the_way = IN_TRANSIT * maximum(*[parts[name].saved for name in counts]) * where(sent > 0, 1.0, 0.0)
     saved = flight * sum(kept[name] * often for name, often in counts.items()) + on_the_way
+    late = flight * sum(parts[name].put_off * often for name, often in counts.items())
+    late = late * where(numbers["pipe"] > 1, 1.0, 0.0) * (plan.schedule in SPLIT_BACKWARD)
     # Layers under two policies are two scans, whose gradients are put together into one stack.
     mixed = where((again + sent > 0) & (again + sent < 1), 1.0, 0.0)
     stacked = mixed * sum(
@@ -152,6 +176,7 @@ def xla_held(
         HeldLine("tokens", "tokens and targets", 2 * 4.0 * tokens * microbatches),
         HeldLine("compute copy", "weights in bf16", (copied if sharded else used) * BF16),
         HeldLine("saved activations", "saved by layers", saved, "forward", "backward"),
+        HeldLine("put off", "kept for gradients of weights", late, "backward", "backward"),
         HeldLine("gradients added up", "gradients of earlier microbatches", where(microbatches > 1, share * FP32, 0.0)),
     ]
     # One program runs on all ranks of a pipeline: each has what the embedding makes of every microbatch.

@@ -94,7 +94,7 @@ async def serve(model: str, roles: str, sequences: int, queue: int, unread: int,
         print(listener.getsockname()[1], flush=True)
         said = HttpSettings("tiny", LENGTH, VOCABULARY, unread_bytes=unread, grace_s=5, log=lambda _: None)
         await serve_http(build_app(front, plain_text(VOCABULARY), said), listener)
-        await front.drain(0)
+        await front.close()
 
 
 if __name__ == "__main__":

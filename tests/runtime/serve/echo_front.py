@@ -20,7 +20,7 @@ class EchoFront:
     those that were closed before their end."""
 
     def __init__(self, pace: float = 0.0, most: int = 10_000) -> None:
-        self.pace, self.most, self.why = pace, most, ""
+        self.pace, self.most, self.why, self.hopeless = pace, most, "", ""
         self.open, self.cancelled, self.seen = 0, 0, []
 
     def check_room(self, count: int) -> None:

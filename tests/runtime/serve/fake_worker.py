@@ -25,6 +25,8 @@ class SlowRunner(FakeRunner):
 def build(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[str, Any]]:
     if order.model == "wrong":
         raise InputError("There is no such model.")
+    if os.path.exists(os.environ.get("LOST_DEVICE", "")):
+        raise RuntimeError("The device is lost.")
     tell("compiling", 1, 4)
     time.sleep(float(os.environ.get("SLOW_START", "0")))
     limits = EngineLimits(order.pages, order.page, order.sequences, order.tokens, order.length)

@@ -26,6 +26,10 @@ from tests.runtime.serve.invariants import check_engine
 
 ORDER = WorkerOrder(model="fake", length=256, sequences=4, tokens=64, pages=200, page=4)
 HERE = {"PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))))}
+READY = wire.WorkerReady(
+    **dict.fromkeys(("pages", "page_bytes", "page", "ranks", "devices", "parameters", "programs"), 1),
+    **{"device_kind": "none", "load_s": 0.0, "compile_s": 0.0},
+)
 Wait = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
@@ -205,21 +209,14 @@ def test_a_dead_decoder_fails_what_it_had_and_frees_the_files(wait: Wait, fronts
     wait(run())
 
 
-def test_a_drain_ends_what_is_under_way_and_stops_everything(wait: Wait, fronts: Any) -> None:
+def test_the_end_of_a_front_ends_what_is_under_way_and_stops_everything(wait: Wait, fronts: Any) -> None:
     front = fronts[1]
 
     async def run() -> None:
-        short, long = front.generate(asked("short", 9, 5)), front.generate(asked("endless", 9, 240))
-        await until(lambda: short.tokens)
-        drained = asyncio.create_task(
-            front.drain(2.0)
-        )  # the long one takes 2.4 s or more, the short one some steps more
-        await asyncio.sleep(0)
-        with pytest.raises(Overfull, match="shutting down"):
-            front.generate(asked("late"))
-        assert await tokens(short) == alone(asked("short", 9, 5))
-        assert (await read(long))[-1].why == "The server is shutting down."
-        await drained
+        flight = front.generate(asked("endless", 9, 240))
+        await until(lambda: flight.tokens)
+        await front.close()
+        assert (await read(flight))[-1].why == "The server is shutting down."
         assert not Path(front.room.folder).exists()
         assert all(one.process.poll() is not None for one in front.workers)
 
@@ -267,17 +264,24 @@ def test_a_fault_of_the_front_ends_what_a_worker_had(wait: Wait) -> None:
 
 
 def test_a_worker_that_ran_is_started_again_whatever_it_said(monkeypatch: pytest.MonkeyPatch, wait: Wait) -> None:
-    """The memory of the one that died may not be free yet, which reads as a model that does not fit."""
+    """The memory of the one that died may not be free yet, which reads as a model that does not fit. After a few deaths
+    in a row there is little hope, which a probe is told."""
     monkeypatch.setattr("dragonscale.workers.WAITS", (0.0, 0.0))
-    worker, starts = make("both").workers[0], []
+    front = make("both")
+    worker, starts, told = front.workers[0], [], []
 
     async def once() -> None:
         starts.append(worker.state)
         if len(starts) == 1:
             worker.facts = "ready once"
         worker.failed = wire.WorkerFailed("There is no room.", wrong=True)
-        worker.state = "stopped" if len(starts) == 3 else worker.state
+        told.append(front.hopeless)
+        worker.state = "stopped" if len(starts) == 4 else worker.state
 
     worker._once = once
     wait(worker.run())
-    assert len(starts) == 3
+    assert len(starts) == 4
+    assert told == ["", "", "", "worker 0 is starting after it died 3 times in a row: There is no room"]
+    worker.heard(wire.encode(READY))
+    assert not front.hopeless
+    assert not front.why

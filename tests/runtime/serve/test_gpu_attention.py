@@ -38,7 +38,7 @@ def made_rows(shape: StepShape, lengths: list[int], starts: list[int]) -> StepRo
     none = jnp.zeros(0, jnp.int32)
     arrays = {"positions": newest, "tables": tables, "lengths": lengths, "starts": starts}
     given = {name: jnp.asarray(value, jnp.int32) for name, value in arrays.items()}
-    rest = dict.fromkeys(("tokens", "from_last", "writes", "slots", "reads"), none)
+    rest = dict.fromkeys(("tokens", "from_last", "writes", "slots", "reads", "adapters"), none)
     return StepRows(**given, **rest, shape=shape, page=PAGE)
 
 

@@ -67,7 +67,7 @@ def attended(config: dict[str, Any], plan: str = "tensor=1", normed: Any = None)
     runner = ModelRunner(program, numerics, parsed, jax.devices()[:1], larger, LIMITS)
     batch = empty_batch(shape, 1, LIMITS.width, LIMITS.sequences)
     batch.positions[0, :3], batch.writes[0, :3] = [9, 0, 5], [21, 4, 9]
-    names = ("tokens", "from_last", "positions", "writes", "tables", "lengths", "slots", "starts", "reads")
+    names = ("tokens", "from_last", "positions", "writes", "tables", "lengths", "slots", "starts", "reads", "adapters")
     rows = StepRows(**{name: jnp.asarray(getattr(batch, name)[0]) for name in names}, shape=shape, page=LIMITS.page)
     residual = jnp.asarray(
         numpy.random.default_rng(3).normal(size=(1, shape.packed, config["hidden_size"])), jnp.bfloat16

@@ -59,7 +59,7 @@ def test_chat(client, front):
         top_logprobs=2,
         seed=7,
         logit_bias={"5": -100},
-        extra_body={"top_k": 3, "min_p": 0.5, "nobody_knows": 1},
+        extra_body={"top_k": 3, "min_p": 0.5, "reasoning_effort": "low"},
     )
     assert [one.message.content for one in said.choices] == ["user: Hé"] * 2
     assert [one.finish_reason for one in said.choices] == ["length"] * 2
@@ -357,6 +357,12 @@ def called(function):
         ("completions", {"prompt": "a" * 600}, 400, "600 tokens, and the model takes 511"),
         ("completions", {"prompt": "a", "max_tokens": 512}, 400, "1 tokens and 512"),
         ("completions", {"prompt": "a", "max_tokens": 0}, 400, "`max_tokens`"),
+        ("completions", {"prompt": "a", "max_token": 5}, 400, "unknown field `max_token`"),
+        ("chat/completions", CHAT | {"max_token": 5}, 400, "unknown field `max_token`"),
+        ("completions", {"prompt": "a", "max_tokens": "5"}, 400, "`max_tokens`"),
+        ("completions", {"prompt": "a", "max_tokens": 5.5}, 400, "`max_tokens`"),
+        ("completions", {"prompt": {"text": "a"}}, 400, "`prompt`"),
+        ("completions", {"prompt": "a", "stream": "yes"}, 400, "`stream`"),
         ("completions", {"prompt": "a", "n": True}, 400, "`n`"),
         ("completions", {"prompt": "a", "suffix": "b"}, 400, "`suffix`"),
         ("completions", {"prompt": "a", "best_of": 3}, 400, "`best_of`"),

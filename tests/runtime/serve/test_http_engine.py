@@ -1,10 +1,13 @@
-"""The `openai` client against the real thing: HTTP, front, a worker process, the engine, a tiny model."""
+"""The `openai` client against the real thing: HTTP, front, two worker processes, the engine, a tiny model."""
 
 import asyncio
 import json
+import re
 import socket
 import threading
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import openai
@@ -39,13 +42,13 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
     began, made = threading.Event(), []
 
     async def serve() -> None:
-        front = ServingFront([order])
+        front = ServingFront([order, order], router="prefix_affinity")
         await front.start()
         app = build_app(front, load_text(folder), HttpSettings("tiny", 128, VOCABULARY, log=lambda _: None))
         made.append(app)
         began.set()
         await serve_http(app, listener)
-        await front.drain(0)
+        await front.close()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
@@ -108,3 +111,31 @@ def test_what_else_is_asked(client: openai.OpenAI) -> None:
     assert one == pytest.approx(two, abs=1e-5)
     assert one != pytest.approx(three, abs=1e-2)
     assert len(one) == CONFIG["hidden_size"]
+
+
+@pytest.mark.slow
+def test_prompts_that_begin_alike_share_pages_over_replicas_and_grammars_hold_under_load(client: openai.OpenAI) -> None:
+    """Forty at once of two beginnings, each of which one replica computes once; every other is held to a grammar, and
+    the rest say what they say alone."""
+    begins = ["The quick brown fox jumps over the lazy ", "It was a bright cold day in April, and t"]
+    prompts = [f"{begins[at // 2 % 2]}{at:04}" for at in range(40)]
+    held = {at: {"guided_regex": "[a-f]{3,9}-[0-9]{2}"} for at in range(0, 40, 2)}
+
+    def ask(at: int, prompt: str) -> tuple[str, int]:
+        more = {"extra_body": {"ignore_eos": True, **held.get(at, {})}}
+        said = client.completions.create(model="tiny", prompt=prompt, max_tokens=12, temperature=0, **more)
+        return said.choices[0].text, said.usage.prompt_tokens_details.cached_tokens
+
+    def hits() -> list[int]:
+        page = urllib.request.urlopen(f"{str(client.base_url).removesuffix('/v1/')}/metrics").read().decode()
+        return [int(float(one)) for one in re.findall(r"vllm:prefix_cache_hits_total\{.*?\} (\S+)", page)]
+
+    with ThreadPoolExecutor(40) as pool:
+        said = list(pool.map(ask, range(40), prompts))
+    assert all(re.fullmatch("[a-f]{3,9}-[0-9]{2}", said[at][0]) for at in held)
+    assert [len(text) for at, (text, _) in enumerate(said) if at not in held] == [12] * 20
+    cached = [sorted(said[at][1] for at in range(40) if at // 2 % 2 == which) for which in (0, 1)]
+    assert cached == [[0] + [40] * 19] * 2  # five pages of eight tokens
+    alone = {at: ask(at, prompts[at])[0] for at in (1, 3, 18, 39)}
+    assert alone == {at: said[at][0] for at in alone}
+    assert [one >= 19 * 40 for one in hits()] == [True, True]

@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from dragonscale.runtime.serve.requests import Emitted
+from dragonscale.runtime.server.front import DIED
 from dragonscale.runtime.server.logs import LogWriter
 from dragonscale.runtime.server.text import plain_text
 from tests.runtime.serve.echo_front import EchoFront, served, settings
@@ -230,12 +232,10 @@ def test_a_body_without_a_length_is_bounded():
         assert answer.status_code == 413
 
 
-def test_an_engine_that_fails_is_a_500():
+def test_an_engine_that_fails_is_a_500_and_one_that_is_not_there_a_503():
     front = EchoFront()
 
     async def failing(request):
-        from dragonscale.runtime.serve.requests import Emitted
-
         yield Emitted(id=request.id, finish="error", why="out of luck")
 
     front.generate = failing
@@ -246,6 +246,16 @@ def test_an_engine_that_fails_is_a_500():
         async def broken(request):
             yield request
 
+        async def orphaned(request):
+            yield Emitted(id=request.id, finish="error", why=DIED)
+
+        front.generate = orphaned
+        answer = HTTP.post(url + "/v1/completions", json=ASKED)
+        assert (answer.status_code, answer.json()["error"]["message"], answer.headers["retry-after"]) == (
+            503,
+            DIED,
+            "1",
+        )
         front.generate = broken
         answer = HTTP.post(url + "/v1/completions", json=ASKED)
         assert (answer.status_code, "its log says more" in answer.json()["error"]["message"]) == (500, True)

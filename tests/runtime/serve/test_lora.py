@@ -110,7 +110,7 @@ def test_adapters_on_a_mesh_stay_wide_beside_rounded_weights(
 
 def test_what_is_no_adapter_of_the_model_is_refused(engine: ServingEngine, tmp_path: Path) -> None:
     program = Served("llama").program
-    with pytest.raises(InputError, match="There is no adapter_config"):
+    with pytest.raises(InputError, match="has no adapter_config"):
         read_lora("x", str(tmp_path))
     for name, settings, said in (
         ("dora", {"use_dora": True}, "DoRA"),

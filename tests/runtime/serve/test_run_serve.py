@@ -72,9 +72,9 @@ GIVEN: dict[str, Any] = {"plan": "tp1", "model": "llama3-8b", "random": True}
         ({"replicas": 0, "prefill_replicas": 5000}, "cannot be started on one machine"),
         ({"plan": "tp16", "prefill_replicas": 1, "prefill_plan": "tp8"}, "8 KV heads of a layer"),
         ({"draft": "llama3-8b", "prefill_replicas": 1, "cpu": 1}, "take --draft ngram"),
-        ({"lora": "sql"}, "--lora is 'sql'; write NAME=FOLDER"),
-        ({"lora": "sql=/nowhere"}, "no adapter_config.json in '/nowhere'"),
-        ({"lora": "llama3-8b=/nowhere"}, "Two models would be called 'llama3-8b'"),
+        ({"lora_modules": "sql"}, "--lora-modules is 'sql'; write NAME=FOLDER"),
+        ({"lora_modules": "sql=/nowhere"}, "no adapter_config.json in '/nowhere'"),
+        ({"lora_modules": "llama3-8b=/nowhere"}, "Two models would be called 'llama3-8b'"),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_a_sentence(given: dict[str, Any], told: str) -> None:
@@ -128,7 +128,8 @@ def test_a_record_is_a_trace_and_a_load_test(tmp_path: Path) -> None:
     record = TrafficRecord(str(path), **facts, max_seqs=8, device="NVIDIA H200", kv_tokens=4080)
     flights = []
     for number in range(20):
-        request, came = SimpleNamespace(id=str(number), prompt=[*range(64), *[number] * 100]), 100 + number / 10
+        request = SimpleNamespace(id=str(number), prompt=[*range(64), *[number] * 100], adapter=0)
+        came = 100 + number / 10
         times = {"arrived": came, "first_s": came + 0.05, "last_s": came + 0.65, "tokens": 61, "cached": 0}
         flights.append(SimpleNamespace(request=request, **times))
         record.came(flights[-1])
@@ -165,7 +166,7 @@ def test_a_record_that_cannot_be_written_ends_and_the_server_does_not(capsys: py
         pytest.skip("There is no /dev/full.")
     record = TrafficRecord("/dev/full")
     for number in range(200):
-        request = SimpleNamespace(id=str(number), prompt=[1] * 9)
+        request = SimpleNamespace(id=str(number), prompt=[1] * 9, adapter=0)
         times = {"arrived": 100.0, "first_s": 100.1, "last_s": 101.0, "tokens": 61, "cached": 0}
         flight: Any = SimpleNamespace(request=request, **times)
         record.came(flight)
@@ -357,6 +358,47 @@ def test_a_server_says_how_far_it_is_before_it_is_ready(tmp_path: Path) -> None:
         server.communicate()
 
 
+@pytest.mark.slow
+def test_the_endpoints_tell_of_a_worker_that_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was streamed ends with an error, what is asked meanwhile gets 503; a worker that does not come back is told
+    by `/health`, and one that does is asked again."""
+    lost, asks = tmp_path / "lost", {"prompt": [1], "max_tokens": 60, "stream": True}
+    monkeypatch.setenv("LOST_DEVICE", str(lost))
+    server, url = slow_server(tmp_path, 0)
+
+    def told(path: str, status: int) -> str:
+        end = time.monotonic() + 100
+        while (found := asked(f"{url}{path}"))[0] != status and time.monotonic() < end:
+            time.sleep(0.25)  # nobody reads the server's log here, which has a line for each of these
+        assert found[0] == status, found
+        return found[1].get("reason", "")
+
+    try:
+        told("/ready", 200)
+        body = urllib.request.Request(f"{url}/v1/completions", json.dumps(asks).encode())
+        body.add_header("content-type", "application/json")
+        with urllib.request.urlopen(body, timeout=60) as stream:
+            assert b'"text"' in stream.readline()
+            lost.touch()
+            child = subprocess.run(["pgrep", "-P", str(server.pid)], capture_output=True, text=True, check=True)
+            os.kill(int(child.stdout.split()[0]), signal.SIGKILL)
+            rest = stream.read().decode()
+        assert "The worker that had the request died." in rest
+        assert rest.endswith("data: [DONE]\n\n")
+        assert "worker 0 died and is started again" in told("/ready", 503)
+        assert asked(f"{url}/health")[0] == 200
+        refused = asked(f"{url}/v1/completions", {"prompt": [1], "max_tokens": 2})
+        assert (refused[0], "worker 0" in refused[1]["error"]["message"]) == (503, True)
+        assert "times in a row: The device is lost" in told("/health", 503)
+        lost.unlink()
+        told("/ready", 200)
+        assert asked(f"{url}/health")[0] == 200
+        assert asked(f"{url}/v1/completions", {"prompt": [1], "max_tokens": 2})[0] == 200
+    finally:
+        server.kill()
+        server.communicate()
+
+
 def test_a_signal_ends_a_server_that_starts(tmp_path: Path) -> None:
     server, url = slow_server(tmp_path, 60)
     try:
@@ -369,26 +411,41 @@ def test_a_signal_ends_a_server_that_starts(tmp_path: Path) -> None:
         server.kill()
 
 
-def test_the_plan_beside_a_run_is_of_the_requests_that_came() -> None:
+def served(record: TrafficRecord, *spans: tuple[float, float]) -> None:
+    """Requests of 3,000 tokens and 40, from when they came to their last token, told as they happen."""
+    flights = []
+    for number, (came, last) in enumerate(spans):
+        request = SimpleNamespace(id=str(number), prompt=[1] * 3000)
+        times = {"arrived": came, "first_s": came + 0.5, "last_s": last, "tokens": 40, "cached": 0}
+        flight: Any = SimpleNamespace(request=request, **times)
+        flights += [(came, 1, record.came, (flight,)), (last, 0, record.ended, (flight, "length"))]
+    for _, _, tell, given in sorted(flights, key=lambda each: each[:2]):
+        tell(*given)
+
+
+def test_the_plan_beside_a_run_is_of_the_load_that_requests_saw() -> None:
+    """Not of the mean over a run that begins with one client, rests and ends with one."""
     order = read_order(RunServeQuestion(**GIVEN, on="h200:1"))
     record = TrafficRecord()
     assert record.typical(1) is None
-    for number in range(8):
-        request = SimpleNamespace(id=str(number), prompt=[1] * 3000)
-        times = {"arrived": 100.0 + number, "first_s": 100.5 + number, "last_s": 104.0 + number, "tokens": 40}
-        flight: Any = SimpleNamespace(request=request, cached=0, **times)
-        record.came(flight)
-        record.ended(flight, "length")
-    assert record.typical(1) == (3000, 40, 3)  # 8 requests of 4 s in 11 s
-    assert record.typical(3) == (3000, 40, 1)
-    front = SimpleNamespace(record=record)
-    expected = planned_serving(order, "cpu")
-    facts: Any = SimpleNamespace(device_kind="cpu")
-    found = ServedSoFar(order, front, facts, expected, 0.0).plan_anew()
-    assert expected is not None
-    assert found is not None
-    assert (found.prompt, found.output, found.batch) == (3000, 40, 3)
+    served(record, (100, 104), *[(110, 118)] * 8, (118, 120))
+    load = record.typical(1)
+    assert load is not None
+    assert load[:3] == (3000, 40, 7)  # 64 of 70 seconds of a request were spent among eight
+    assert load.mean == pytest.approx(70 / 20)
+    half = record.typical(2)
+    assert half is not None
+    assert (half.seen, half.mean) == (4, pytest.approx(70 / 40))
+    front, facts = SimpleNamespace(record=record), SimpleNamespace(device_kind="cpu")
+    expected: Any = planned_serving(order, "cpu")
+    found: Any = ServedSoFar(order, front, facts, expected, 0.0).plan_anew()  # pyright: ignore[reportArgumentType]
+    steady: Any = planned_serving(order, "cpu", load._replace(mean=7.0))
+    assert (found.prompt, found.output, found.batch) == (3000, 40, 7)
     assert found.tpot_s != expected.tpot_s
+    assert (found.tpot_s, found.ttft_s) == (steady.tpot_s, steady.ttft_s)
+    assert found.tokens_per_s == pytest.approx(steady.tokens_per_s / 2)  # as many tokens as came in all that time
+    # Little's law: as long as each of those planned takes, and as many as there were
+    assert found.tokens_per_s == pytest.approx(3.5 * 40 / (found.ttft_s + 39 * found.tpot_s))
 
 
 PROMPTS = [list(range(1, 2 + 5 * at)) for at in range(5)]

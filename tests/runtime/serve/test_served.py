@@ -17,7 +17,7 @@ from dragonscale.runtime.parameters import abstract  # noqa: E402
 from dragonscale.runtime.serve.engine import ServingEngine  # noqa: E402
 from dragonscale.runtime.serve.requests import GenerateRequest, Sampling  # noqa: E402
 from dragonscale.runtime.serve.runner import ModelRunner  # noqa: E402
-from dragonscale.runtime.serve.sampling import Sampler  # noqa: E402
+from dragonscale.runtime.serve.sampling import FILTERED, GREEDY, PLAIN, SHAPED, Sampler  # noqa: E402
 from dragonscale.runtime.serve.speculation import DraftModel  # noqa: E402
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape  # noqa: E402
 from dragonscale.serving.plan import parse_serving_plan  # noqa: E402
@@ -149,6 +149,19 @@ def test_log_probabilities_of_prompt_and_output_are_the_forward_pass(tight: tupl
             assert one.token == tokens[at + 1]
             assert one.logprob == pytest.approx(logs[row, at, one.token], abs=1e-4)
             assert one.top == [(token, pytest.approx(logs[row, at, token], abs=1e-4)) for token in likeliest]
+
+
+def test_a_warm_start_runs_every_program_and_leaves_nothing_behind() -> None:
+    model = Served("llama", layers=1)
+    engine = model.engine()
+    ran, levels, step, sample = [], [], engine.runner.run, engine.sampler.sample
+    engine.runner.run = lambda batch, last: (ran.append(batch.shape), step(batch, last))[1]
+    engine.sampler.sample = lambda logits, batch: (levels.append(engine.sampler.level(batch)), sample(logits, batch))[1]
+    engine.warm()
+    assert set(ran) == set(engine.scheduler.packer.shapes)
+    assert levels == [GREEDY, PLAIN, FILTERED, SHAPED] * len(ran)
+    engine.sampler.sample = sample
+    assert run(engine, model.requests()) == model.greedy()
 
 
 @slow

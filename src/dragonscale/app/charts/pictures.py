@@ -78,7 +78,7 @@ def _roofs_chart(chips: Sequence[ChipReport]) -> Chart:
     newest = sorted(groups, key=lambda group: max(chip.released for chip in group))[-MOST:]
     roofs = [
         Roof(
-            ", ".join(chip.name for chip in group),
+            ", ".join(chip.name for chip in group[:3]) + (f" and {len(group) - 3} more" if len(group) > 3 else ""),
             group[0].bf16_flops_per_s,
             group[0].hbm_bytes_per_s,
             f"{_span(group, 'bf16_flops_per_s', 'FLOP/s')}, {_span(group, 'hbm_bytes_per_s', 'bytes/s')}",
@@ -95,7 +95,7 @@ def _roofs_chart(chips: Sequence[ChipReport]) -> Chart:
 def _span(group: Sequence[ChipReport], field: str, unit: str) -> str:
     """A rate of chips drawn as one: the least and the most of them."""
     low, high = (amount(pick(getattr(chip, field) for chip in group), unit) for pick in (min, max))
-    return low if low == high else f"{low} to {high}"
+    return low if low == high else f"{low.removesuffix(high.lstrip('0123456789.,')).rstrip()} to {high}"
 
 
 def _scales(chip: ChipReport) -> bool:
@@ -204,7 +204,8 @@ def _shard_mesh(report: ShardReport, title: str, subtitle: str) -> Chart:
     axes = [MeshAxis(name, size, roles[name], "", tuple(moves[name])) for name, size in report.mesh.items()]
     sizes = ", ".join(f"{name}={size:,}" for name, size in report.sizes.items())
     with_sizes = f"{subtitle}, {sizes}" if sizes else subtitle
-    return charts.mesh_chart(axes, title, f"{with_sizes}: what each chip sends", down=len(axes) == 2)
+    sent = "what each chip sends" if any(moves.values()) or report.sizes else "what is sent needs --sizes"
+    return charts.mesh_chart(axes, title, f"{with_sizes}: {sent}", down=len(axes) == 2)
 
 
 def _move(when: str, row: MoveRow, sent: float) -> AxisMove:

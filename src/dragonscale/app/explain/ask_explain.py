@@ -22,8 +22,9 @@ from dragonscale.physics.units import parse_length
 from dragonscale.sheets.charts import Bar, Chart, bars
 from dragonscale.sheets.sheet import Block, Prose, Sheet, Title
 
-_BOUNDS = ("bound", "step", "total")
+_BOUNDS = ("bound", "step", "total", "kernel by kernel")
 """Words in the names of lines that are made of the others."""
+_NETWORK = ("latency", "bandwidth", "network", "collectives", "all_", "reduce_scatter", "permute")
 
 
 def explanation_sheet(explanation: Explanation, detail: bool = False) -> Sheet:  # noqa: ARG001 - it is all detail
@@ -53,7 +54,7 @@ def draw(explanation: Explanation, _kind: str) -> Chart:
     if not rows:
         raise nothing_to_draw("no line of the explanation is a time with all its sizes known")
     crossing = explanation.crossovers[0] if explanation.crossovers else ""
-    return bars(rows, explanation.subject, crossing, "s")
+    return bars(rows, explanation.subject, crossing.partition(";")[0], "s")
 
 
 def _role(name: str) -> str:
@@ -62,7 +63,7 @@ def _role(name: str) -> str:
         return "overhead"
     if "bytes" in name or "hbm" in name.lower():
         return "hbm"
-    return "tensor" if any(word in name for word in ("latency", "bandwidth", "network", "collectives")) else "compute"
+    return "tensor" if any(word in name for word in _NETWORK) else "compute"
 
 
 bind(Explanation, Face(sheet=explanation_sheet, draw=draw))
@@ -70,7 +71,8 @@ bind(Explanation, Face(sheet=explanation_sheet, draw=draw))
 
 def ask_roofline(question: questions.ExplainRooflineQuestion, listener: Listener) -> Explanation:
     chip = target_of(with_changes(question.on, question.set), listener)[0]
-    found = physics.explain_roofline(question.expression, chip, sizes_of(question.sizes), question.memory)
+    counting = {"weights_only": question.weights_only, "per_element": question.per_element}
+    found = physics.explain_roofline(question.expression, chip, sizes_of(question.sizes), question.memory, **counting)
     return found.came_from(chip, listener.notes)
 
 

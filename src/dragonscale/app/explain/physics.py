@@ -31,12 +31,15 @@ def _rate(name: str, taken: Any) -> Any:
     return symbol(f"{name}_chip" if name in taken else name)
 
 
-def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: str = "hbm") -> Explanation:
-    """Why an operation takes as long as it does: both times, the intensity, and every crossover as a formula."""
+def explain_roofline(
+    expression: str, chip: Chip, sizes: dict[str, int], level: str = "hbm", **counting: Any
+) -> Explanation:
+    """Why an operation takes as long as it does: both times, the intensity, and every crossover as a formula;
+    `counting` is what `Operation.cost` takes."""
     asked = parse_operation(expression)
     known, _ = open_sizes(asked, sizes)
     letters = {name: symbol(name) for name in asked.indices}
-    cost = asked.cost(letters, level)
+    cost = asked.cost(letters, level, **counting)
     unit, dtype = next(iter(cost.flops), ("matrix", "bf16"))
     flops = sympy.sympify(cost.total_flops)
     peak, width = _rate("C", letters), _rate("W", letters)
@@ -56,13 +59,13 @@ def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: 
     varied = {name: letters[name] for name in asked.varied}
     found = _crossings(f"compute = {level}", flops / peak, moved / width, varied, values)
     open_dims = [name for name, size in known.items() if not isinstance(size, int)]
-    for name, (others, limit) in large_limits(asked.cost(known, level), open_dims, level).items():
-        if others:
-            lines.append(formula_line(f"intensity, {', '.join(others)} large", limit, values, "count"))
+    for name, (others, limit) in large_limits(asked.cost(known, level, **counting), open_dims, level).items():
+        if not others:
+            continue  # the crossing in the one letter that is left stands above
+        grown = f"{', '.join(others)} large"
+        lines.append(formula_line(f"intensity, {grown}", limit, values, "count"))
         for solution in solve_equal(limit, peak / width, letters[name]) if name else ():
-            grown = f"{', '.join(others)} large: " if others else ""
-            what = f"{grown}compute = {level} at {name}"
-            found.append(formula_line(what, tidy(solution), values, "count"))
+            found.append(formula_line(f"{grown}: compute = {level} at {name}", tidy(solution), values, "count"))
     rates = [render(chip.peak(dtype, unit), "FLOP/s"), render(chip.bandwidth(level), "bytes/s")]
     note = f"{peak} = {rates[0]} ({dtype}, {unit} unit), {width} = {rates[1]} ({level}) of {chip.title}"
     return Explanation(str(asked), lines, [told(line) for line in found], [note], found)

@@ -111,7 +111,7 @@ def _overview(asked: ServeAsked, config: Config, phases: list[LetteredPhase]) ->
         parts = {symbol(name.split(" (")[0].replace(" ", "_")): float(term) for name, term in terms.items()}
         total = sum(parts)
         hidden = ", collectives hidden" if any(wire > 0 for wire in wires.values()) else ""
-        yield formula_line(f"{phase.name}, kernel by kernel at datasheet rates{hidden}", total, parts, "s")
+        yield formula_line(f"{phase.name}, kernel by kernel{hidden}", total, parts, "s")
         seconds[phase.name] = sum(parts.values())
     for part, held in phases[0].ledger.memory.items():
         yield phases[0].say(f"memory: {part}", held, "bytes")
@@ -135,7 +135,7 @@ def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iter
     state = steady_state(of["B"], of["d"], of["p"], of["p"] / ranks, of["O"])
     if asked.ask.output > 1:
         tpot = of["d"] + of["p"] / ranks * (of["B"] - 1) / (of["O"] - 1)
-        yield formula_line("TPOT at best, the prompts of B - 1 others between the steps", tpot, values, "s")
+        yield formula_line("TPOT at best, B - 1 prompts between steps", tpot, values, "s")
         yield formula_line(
             "tokens/s per chip while decoding, at best", of["B"] / (of["d"] * of["chips"]), values, "count/s"
         )

@@ -5,9 +5,10 @@ A program's text laid out: what matters first, then sums, collectives, loops, pa
 
 from typing import Any
 
+from dragonscale.app.grids import grid
 from dragonscale.app.hlo.op import ArrayFacts, HloOp, HloTopic, LayoutFacts
-from dragonscale.app.hlo.program import HloModuleReport, HloOpRow
-from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, records, table
+from dragonscale.app.hlo.program import HloModuleReport
+from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
 
 _WIDE = 16
 """Columns of a grid of places that a terminal holds."""
@@ -169,98 +170,54 @@ def _totals(report: HloModuleReport) -> Block:
 
 
 def _ops(report: HloModuleReport) -> Grid:
-    whole = [Column("globally", keep=2)] if any(row.whole for row in report.ops) else []
-    columns = [Column("op", wrap=True), Column("kind"), Column("times", right=True, keep=5)]
-    columns += [
-        Column("m x k x n", keep=3),
-        *whole,
-        Column("matmul FLOPs", right=True),
-        Column("HBM", right=True),
-        Column("sends", right=True, keep=4),
-    ]
-    columns += [Column("at best", right=True), Column("bound by", keep=4)] if report.chip else []
-    rows = [_op(row, bool(report.chip), bool(whole)) for row in report.ops[: report.listed]]
-    rest = len(report.ops) - len(rows)
+    shown = report.ops[: report.listed]
+    rest = len(report.ops) - len(shown)
     foot = f"{rest:,} more ops: `--top N` lists more, `--json` all." if rest > 0 else ""
-    return table(columns, rows, "The ops that matter, all their executions", foot)
+    own = {"kind": _kind, "globally": lambda row: "x".join(str(one or "?") for one in row.whole).removeprefix("1x")}
+    without = () if report.chip else ("at best", "bound by")
+    without += () if any(row.whole for row in report.ops) else ("globally",)
+    return grid("hlo-ops", shown, foot=foot, own=own, without=without)
 
 
-def _op(row: HloOpRow, timed: bool, whole: bool) -> list[str]:
-    globally = "x".join("?" if size is None else str(size) for size in row.whole).removeprefix("1x")
-    cells = [row.name, row.kind.replace("_", "-"), f"{row.times:,}", row.shape, *([globally] if whole else [])]
-    cells += [_some(row.matmul_flops, "FLOPs"), _some(row.hbm_bytes, "bytes"), _some(row.wire_bytes, "bytes")]
-    return [*cells, amount(row.bound_s, "s"), row.bound_by or ""] if timed else cells
-
-
-def _some(value: float, unit: str) -> str:
-    return amount(value, unit) if value else ""
+def _kind(row: Any) -> str:
+    return row.kind.replace("_", "-")
 
 
 def _kinds(report: HloModuleReport) -> Grid:
-    sums = {"matmul FLOPs": "matmul_flops", "other FLOPs": "vector_flops", "HBM": "hbm_bytes"}
-    sums |= {"padding": "padding_bytes", "sends": "wire_bytes"}
-    columns: dict[str, Any] = {"kind": lambda row: row.kind.replace("_", "-"), "runs": "ops"}
-    for title, field in sums.items():
-        unit = "FLOPs" if title.endswith("FLOPs") else "bytes"
-        columns[title] = (lambda row, field=field: getattr(row, field) or "", unit)
-    columns |= {"at best": ("bound_s", "s")} if report.chip else {}
-    return records(report.kinds, columns, "By kind", how={"other FLOPs": {"keep": 4}, "padding": {"keep": 3}})
+    return grid("hlo-kinds", report.kinds, own={"kind": _kind}, without=() if report.chip else ("at best",))
 
 
 def _collectives(report: HloModuleReport) -> Grid:
-    columns = {
-        "collective": lambda row: row.kind.replace("_", "-"),
-        "devices": lambda row: _known(row.degree),
-        "apart": lambda row: _known(row.stride, ""),
-        "groups": lambda row: _known(row.groups, ""),
-        "runs": "runs",
-        "sends": ("wire_bytes", "bytes"),
-    }
-    how = {"apart": {"keep": 5, "right": True}, "groups": {"keep": 3, "right": True}, "devices": {"right": True}}
-    return records(report.collectives, columns, "Collectives by group", how=how)
+    own = {"collective": _kind, "devices": lambda row: _known(row.degree)}
+    return grid("hlo-collectives", report.collectives, own=own)
 
 
 def _patterns(report: HloModuleReport) -> list[Block]:
     blocks: list[Block] = []
     if report.windowed_einsums:
-        columns = {
-            "windowed einsum": "name",
-            "form": "form",
-            "turns": lambda row: _known(row.trips),
-            "permutes": "permutes",
-            "matmuls": "matmuls",
-            "matmul FLOPs": ("matmul_flops", "FLOPs"),
-        }
-        how: dict[str, dict[str, Any]] = {"windowed einsum": {"wrap": True}, "matmul FLOPs": {"keep": 5}}
-        how |= {name: {"right": True, "keep": keep} for name, keep in (("turns", 6), ("permutes", 3), ("matmuls", 2))}
-        title = "Matmuls whose collective goes round a ring while they compute"
-        blocks.append(records(report.windowed_einsums, columns, title, how=how))
+        blocks.append(grid("hlo-windowed", report.windowed_einsums, own={"turns": lambda row: _known(row.trips)}))
     for one in report.hidden_reduce_scatters[:_FEW]:
         pair = f"`{one.all_reduce}` and `{one.slice}` are a reduce-scatter written as an all-reduce and a slice"
         blocks.append(Prose(f"{pair}: half the bytes would do.", "warn"))
     return blocks
 
 
-def _known(count: int | None, otherwise: str = "?") -> int | str:
-    return otherwise if count is None else count
+def _known(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
 
 
 def _loops(report: HloModuleReport) -> Grid:
-    turns = {"turns": lambda row: _known(row.trips), "in all": lambda row: _known(row.times)}
-    columns = {"loop": "name", **turns, "scope": "scope"}
-    return records(report.loops[:20], columns, "Loops", how={"scope": {"keep": 2, "wrap": True}})
+    own = {"turns": lambda row: _known(row.trips), "in all": lambda row: _known(row.times)}
+    return grid("hlo-loops", report.loops[:20], own=own)
 
 
 def _parameters(report: HloModuleReport, detail: bool) -> Grid:
     every = [one for one in report.parameters if one.whole]
     shown = every if detail else every[:_FEW]
-    columns = {
-        "argument": "name",
+    own = {
         "on a device": lambda row: f"{row.dtype}[{','.join(map(str, row.local))}]",
         "whole": lambda row: f"{row.dtype}[{','.join(map(str, row.whole))}]",
         "split": lambda row: " x ".join(map(str, row.ways)),
-        "copies": "copies",
     }
     foot = f"{len(every) - len(shown)} more: `--explain` lists all." if len(shown) < len(every) else ""
-    how = {"argument": {"wrap": True}, "split": {"keep": 3}, "copies": {"keep": 2, "right": True}}
-    return records(shown, columns, "Shapes back to global", foot, how)
+    return grid("hlo-parameters", shown, foot=foot, own=own)

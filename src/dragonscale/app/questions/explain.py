@@ -4,10 +4,11 @@ from dragonscale.app.questions import operations, shared
 from dragonscale.app.questions.flag import PLAN, REQUIRED, SOFTWARE, Question, Real, Several, Switch, Text, Thing, Whole
 
 
-class ExplainRooflineQuestion(operations.OneOperation):
+class ExplainRooflineQuestion(operations.RooflineQuestion):
     """Why an operation takes as long as it does."""
 
     on: Thing = operations.CHIP.but(default=shared.ON.default)
+    sizes: Thing = operations.SIZES
 
 
 class ExplainCollectiveQuestion(Question):

@@ -9,24 +9,18 @@ CHIP = shared.ON.but(default="", value="CHIP")
 """A chip (v5e, h100, mychip.toml), or a slice of it."""
 
 
-class OneOperation(Question):
-    """An operation and the chip it runs on: what is asked of it, or why it takes so long."""
+class RooflineQuestion(Question):
+    """One operation on one chip; sizes that are left open are letters."""
 
     expression: Text = Text(value="EXPR", place=True)
     """An einsum 'bf16[B,8192] @ bf16[8192,28672]', attention 'attention(B=8, T=4096, N=64, K=8, H=128, causal)', an
     elementwise function 'softmax(bf16[B,F])' or sum 'bf16[B,D] + bf16[B,D]', or amounts '2e12FLOP 3GB'."""
     on: Thing = CHIP
-    sizes: Thing = SIZES
+    sizes: Thing = SIZES.but()
+    """Sizes of named dims, such as B=1024,D=8192; several go row by row: B=[1,8,64]."""
     memory: Text = Text("hbm", "NAME", WHERE, offers=("hbm", "vmem", "smem", "l2", "pcie", "dcn"))
     """Where the operands live: hbm, vmem, l2, pcie, dcn …"""
     set: Several = shared.SET
-
-
-class RooflineQuestion(OneOperation):
-    """One operation on one chip; sizes that are left open are letters."""
-
-    sizes: Thing = SIZES.but()
-    """Sizes of named dims, such as B=1024,D=8192; several go row by row: B=[1,8,64]."""
     weights_only: Switch = Switch()
     """Count only the last operand's bytes, as rules of thumb do."""
     per_element: Real = Real(None, "FLOPS")

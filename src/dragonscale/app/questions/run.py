@@ -94,7 +94,7 @@ class RunServeQuestion(Question):
     tokenizer: Text = shared.TOKENIZER
     name: Text = Text("", "NAME")
     """What clients call the model; its own name without it."""
-    lora: Several = Several("", "NAME=FOLDER", flag.WORK)
+    lora_modules: Several = Several("", "NAME=FOLDER", flag.WORK)
     """Serve a LoRA too, a folder as PEFT writes it: requests for the model NAME are answered with it."""
     length: Length = Length("", "TOKENS")
     """Tokens of a sequence at most, prompt and output."""

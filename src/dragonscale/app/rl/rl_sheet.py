@@ -3,9 +3,10 @@
 import math
 import shlex
 
+from dragonscale.app.grids import grid
 from dragonscale.app.questions.flag import written
 from dragonscale.app.rl.rl_records import RlPlanRow, RlReport, RlRunRow
-from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, Verbatim, amount, facts, table
+from dragonscale.sheets.sheet import Block, Grid, NextStep, Prose, Sheet, Title, Verbatim, amount, facts
 from dragonscale.simulation.rl.frameworks import framework, tables
 
 FEW = 3
@@ -23,7 +24,7 @@ def rl_sheet(report: RlReport, detail: bool) -> Sheet:
     blocks: list[Block] = [title, _summary(report, best)]
     others = report.plans if detail else report.plans[: FEW + 1]
     if detail:
-        blocks.append(_phases(best))
+        blocks.append(grid("rl-phases", best.phases))
     if len(others) > 1:
         blocks.append(_others(others))
     blocks += [Verbatim(text.rstrip("\n")) for text in report.files.values()]
@@ -102,20 +103,12 @@ def _error(stack: str, stacks: set[str]) -> str:
     return f"{text}; ways are ranked with what half of them took ({usual})."
 
 
-def _phases(best: RlPlanRow) -> Grid:
-    rows = [(one.name, amount(one.seconds, "s"), amount(one.exposed_s, "s")) for one in best.phases]
-    return table(("phase", Column("time", right=True), Column("waited for", right=True)), rows, "Phases of a step")
-
-
 def _others(plans: list[RlPlanRow]) -> Grid:
-    numbers = [Column(name, right=True) for name in ("chips", "step", "tok/s/chip")]
-    columns = ("mode", "stack", *numbers, Column("fits", keep=5), Column("engine", keep=4), Column("trainer", keep=3))
-    rows = []
-    for one in plans:
-        chips = f"{one.train_chips}" if one.mode == "colocated" else f"{one.train_chips}+{one.rollout_chips}"
-        speed = (amount(one.step_s, "s"), f"{one.tokens_per_s_per_chip:,.0f}", "yes" if one.feasible else "no")
-        rows.append((one.mode, one.stack, chips, *speed, one.rollout, one.train))
-    return table(columns, rows, "Ways to run it")
+    own = {
+        "chips": lambda one: f"{one.train_chips}" + (f"+{one.rollout_chips}" if one.mode != "colocated" else ""),
+        "fits": lambda one: "yes" if one.feasible else "no",
+    }
+    return grid("rl-plans", plans, own=own)
 
 
 def _nothing(report: RlReport) -> str:

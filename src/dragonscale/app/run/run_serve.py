@@ -162,7 +162,7 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
             watch.cancel()
     finally:
         listening.close()
-        await front.drain(0)
+        await front.close()
         record.close()
     return started.result()
 
@@ -319,8 +319,8 @@ def run_sheet(result: ServeRun, _detail: bool) -> Sheet:
     said = []
     if planned is not None:
         said.append(
-            f"Planned is a steady state: {planned.batch} requests of {planned.prompt:,} + {planned.output:,} tokens "
-            f"under way in one replica on {planned.slice}."
+            f"Planned: {planned.batch} requests of {planned.prompt:,} + {planned.output:,} tokens under way in one "
+            f"replica on {planned.slice}, as many as a request saw; tokens/s for {planned.mean_batch:.3g}, the mean."
         )
     if result.restarts:
         said.append(f"Workers died and were started again: {result.restarts}.")

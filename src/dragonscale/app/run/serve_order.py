@@ -234,14 +234,14 @@ def _tokenizer(question: RunServeQuestion, named: str, weights: str) -> str:
 def _adapters(question: RunServeQuestion, model: str) -> list[tuple[str, str]]:
     """LoRAs by name and folder."""
     found: dict[str, str] = {}
-    for one in filter(None, question.lora.split(",")):
+    for one in filter(None, question.lora_modules.split(",")):
         name, equals, folder = one.partition("=")
         if not (equals and name and folder):
-            raise InputError(f"--lora is {shorten(one)}; write NAME=FOLDER, such as --lora sql=adapters/sql.")
+            raise InputError(f"--lora-modules is {shorten(one)}; write NAME=FOLDER, such as sql=adapters/sql.")
         if name in found or name == model:
-            raise InputError(f"Two models would be called {shorten(name)}; give each --lora a name of its own.")
+            raise InputError(f"Two models would be called {shorten(name)}; give each --lora-modules a name of its own.")
         if not Path(folder, "adapter_config.json").is_file():
-            raise InputError(f"There is no adapter_config.json in {shorten(folder)}; --lora takes a folder of PEFT's.")
+            raise InputError(f"There is no adapter_config.json in {shorten(folder)}; a LoRA is a folder of PEFT's.")
         found[name] = folder
     return list(found.items())
 

@@ -4,6 +4,7 @@ batch."""
 from dataclasses import dataclass, replace
 
 from dragonscale.app.run.serve_order import ServeOrder
+from dragonscale.app.run.serve_traffic import ServedLoad
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.hardware.driver_names import chip_named
@@ -22,12 +23,15 @@ PROMPT, OUTPUT = 1024, 256
 @dataclass(frozen=True)
 class PlannedServing:
     """The planner's numbers of one replica, on a slice; `page_bytes` are those of one chip, `tokens` what its KV cache
-    has room for, times are of `batch` requests under way, of `prompt` and `output` tokens."""
+    has room for, times are of `batch` requests under way, of `prompt` and `output` tokens. `tokens_per_s` is of all
+    replicas, each with `mean_batch` requests under way that take those times: in a run with pauses fewer than `batch`,
+    which is what requests saw beside them."""
 
     slice: str
     page_bytes: float
     tokens: float
     batch: int
+    mean_batch: float
     prompt: int
     output: int
     ttft_s: float | None
@@ -55,12 +59,9 @@ def uneven_heads(order: ServeOrder) -> list[str]:
     ]
 
 
-def planned_serving(
-    order: ServeOrder, device_kind: str, served: tuple[int, int, int] | None = None
-) -> PlannedServing | None:
+def planned_serving(order: ServeOrder, device_kind: str, served: ServedLoad | None = None) -> PlannedServing | None:
     """On the slice that was named or that the plan was made for, or on as many of the devices there are, where that
-    chip is known. `served` are tokens of prompts and outputs and requests under way as they came, instead of those that
-    the plan was made for."""
+    chip is known. `served` is the load as it came, instead of the one that the plan was made for."""
     chip = chip_named(device_kind)
     on = order.slice or (f"{chip}:{order.plan.chips}" if chip else "")
     if not on:
@@ -70,9 +71,9 @@ def planned_serving(
     engine = engine_on(ENGINE, piece.chip, order.model, limits, order.plan.chips, order.plan)
     deployment, plan = deploy(order.model, piece, order.plan, engine), order.plan
     most = first.sequences * plan.data
-    planned = (traffic.prompt or PROMPT, traffic.output or OUTPUT, order.saved.batch or most)
-    prompt, output, batch = served or planned
-    ask, batch = Ask(prompt, output), min(batch, most) if served else batch
+    batch = order.saved.batch or most
+    load = served or ServedLoad(traffic.prompt or PROMPT, traffic.output or OUTPUT, batch, batch)
+    ask, batch, mean = Ask(load.prompt, load.output), min(load.seen, most), min(load.mean, most)
     formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
     try:
         room = capacity(deployment)
@@ -85,9 +86,10 @@ def planned_serving(
         float(room.per_token * first.page * deployment.axes.get("data", 1)),
         float(room.tokens // first.page * first.page),
         batch,
+        mean,
         ask.prompt,
         ask.output,
         state and float(state.ttft),
         state and float(state.tpot),
-        state and float(state.tokens),
+        state and float(state.tokens) * mean / batch * order.replicas,
     )

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 from collections import deque
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,16 @@ class _Stamped(msgspec.Struct):
     timestamp: float
 
 
+class ServedLoad(NamedTuple):
+    """What was served: tokens of a prompt and of an output on average; how many requests of a replica a request saw
+    under way while it was, itself among them; and how many were on average over all the time, pauses too."""
+
+    prompt: int
+    output: int
+    seen: int
+    mean: float
+
+
 class TrafficRecord:
     """Times of requests: kept for the sums at the end and, where there is a file, written."""
 
@@ -36,31 +46,40 @@ class TrafficRecord:
         self.ttft: deque[float] = deque(maxlen=KEPT)
         self.tpot: deque[float] = deque(maxlen=KEPT)
         self.requests = self.tokens = self.prompt_tokens = self.failed = 0
-        self.busy = 0.0  # seconds of all requests, added up
+        self.under_way, self.moment = 0, 0.0
+        self.busy = self.beside = 0.0  # seconds of all requests, and those times how many were under way then
+
+    def _passed(self, moment: float, more: int) -> None:
+        """Time up to here has passed with as many under way as there were."""
+        moment = max(moment, self.moment)
+        span = (moment - self.moment) * self.under_way
+        self.busy, self.beside = self.busy + span, self.beside + span * self.under_way
+        self.under_way, self.moment = self.under_way + more, moment
 
     def came(self, flight: Flight) -> None:
         self.began = self.began or flight.arrived
+        self._passed(flight.arrived, 1)
         if self.file is not None:  # in the order of a trace, though some were longer on their way here
             self.latest = max(self.latest, flight.arrived - self.began)
             self.open[flight.request.id] = self.latest
 
-    def typical(self, replicas: int) -> tuple[int, int, int] | None:
-        """Tokens of a prompt and of an output, and requests under way in each of some replicas, on average; None
-        before the first is over."""
-        if not self.requests:
+    def typical(self, replicas: int) -> ServedLoad | None:
+        """The load of each of some replicas; None before the first request is over."""
+        if not self.requests or not self.busy:
             return None
-        under_way = self.busy / max(self.until - self.began, 1e-9) / replicas
-        return round(self.prompt_tokens / self.requests), round(self.tokens / self.requests), max(round(under_way), 1)
+        lengths = round(self.prompt_tokens / self.requests), round(self.tokens / self.requests)
+        mean = self.busy / max(self.moment - self.began, 1e-9) / replicas
+        return ServedLoad(*lengths, max(round(self.beside / self.busy / replicas), 1), mean)
 
     def ended(self, flight: Flight, finish: str) -> None:
         """A request is over; one that was given up or failed has no line."""
         count = 0 if finish in ("error", "cancelled") else flight.tokens
         first, between = flight.first_s - flight.arrived, (flight.last_s - flight.first_s) / max(count - 1, 1)
         self.until, prompt = max(self.until, flight.last_s), flight.request.prompt
+        self._passed(flight.last_s or self.moment, -1)
         if count:
             self.requests, self.tokens = self.requests + 1, self.tokens + count
             self.prompt_tokens += len(prompt)
-            self.busy += flight.last_s - flight.arrived
             self.ttft.append(first)
             if count > 1:
                 self.tpot.append(between)

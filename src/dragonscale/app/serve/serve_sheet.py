@@ -300,10 +300,14 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
         both = f"{several(first.prefill.replicas, 'prefill replica')} and {several(first.decodes, 'decode replica')}"
         return f"{both} for {amount(rate, 'count')} requests/s ({several(first.chips, 'chip')}){dollars}{there}"
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
+    run = next(
+        (one.requests_per_s for one in report.max_rates if (one.slice, one.plan) == (first.copy_slice, first.plan)), 0
+    )
+    each, how = (run, "/s by running") if run else (first.requests_per_s, "/s or less")
     return (
         f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
-        f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / first.requests_per_s:.0%} "
-        f"of {amount(first.requests_per_s, 'count')}/s or less{there}"
+        f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / each:.0%} "
+        f"of {amount(each, 'count')}{how}{there}"
     )
 
 

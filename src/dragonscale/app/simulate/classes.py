@@ -96,9 +96,10 @@ class ClassTable(Strict, frozen=True):
 
     @property
     def text(self) -> str:
-        """What it says, without what everybody has and where it comes from."""
-        usual = msgspec.to_builtins(ClassTable(self.name))
-        own = {name: value for name, value in msgspec.to_builtins(self).items() if value != usual[name]}
+        """What it says, without what everybody has (but for lengths that it draws) and where it comes from."""
+        usual, always = msgspec.to_builtins(ClassTable(self.name)), () if self.pairs else ("prompt", "output")
+        said = msgspec.to_builtins(self).items()
+        own = {name: value for name, value in said if name in always or value != usual[name]}
         hidden = ("name", "source", "assumed", "pairs", "later", "profile")
         return ", ".join(
             f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"

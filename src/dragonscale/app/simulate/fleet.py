@@ -274,9 +274,8 @@ def _replayed(question: SimulateQuestion, requests: int, brought: sim.Brought) -
     if not count:
         return AskedTraffic(replay, longest, 1, 1)
     means = max(round(inputs / count), 1), max(round(outputs / count), 1)
-    return AskedTraffic(
-        replay, longest, *means, count / last * question.speed if last > 0 else None, room=recorded_room(question.trace)
-    )
+    rate = count / last * question.speed if last > 0 and not replay.after else None  # a closed loop has none
+    return AskedTraffic(replay, longest, *means, rate, room=recorded_room(question.trace))
 
 
 def _arrivals(question: SimulateQuestion | ClassTable, rate: float | None) -> Arrivals:

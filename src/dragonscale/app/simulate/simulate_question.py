@@ -124,15 +124,15 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     forced = _refused(question, deployment, prefill, (traffic.prompt, traffic.output))
     pool = _equipped(question, read_pool(question, deployment, traffic.longest), deployment)
     pool, pools, others = _others(question, pool, traffic)
-    recorded = ()
-    if traffic.room and deployment.engine.name == RECORDS and original.memory_fraction is None:
+    own, recorded = traffic.room and deployment.engine.name == RECORDS, ()
+    if own and original.memory_fraction is None:
         pool, recorded = _as_recorded(pool, traffic.room)
     failures, faults = read_failures(question.fail)
     fleet = sim.Fleet(
         pool,
         prefill and _prefill_pool(question, prefill, traffic.longest, pool),
         failures,
-        overhead_s=deployment.engine.host.front_s(traffic.prompt),
+        overhead_s=0.0 if own else deployment.engine.host.front_s(traffic.prompt),  # a record's times lie behind it
         queue_limit=question.queue_limit or None,
         context=context,
         faults=faults,

@@ -57,7 +57,7 @@ def summary(report: SimulateReport, detail: bool = False) -> Facts:
         used=use_text(report),
         cache=report if report.cache_hit_rate or report.host_hit_rate else None,
         drafted=report.tokens_per_verify_step or None,
-        planned=report.analytic,
+        planned=None if _alone(report) else report.analytic,
         power=power_text(report) if detail or report.mean_watts else None,
         adapters=report if report.adapter_loads else None,
     )
@@ -93,7 +93,7 @@ def _behind(report: SimulateReport) -> str:
         return ""
     return (
         f" ({rates.requests_per_s:.3g}/s ended of {rates.arrived_per_s:.3g}/s that came while it was measured; the "
-        "others were still running)"
+        f"others were {'refused or ' if report.requests.refused else ''}still running)"
     )
 
 
@@ -123,13 +123,24 @@ def cost_text(report: SimulateReport) -> str:
     if report.rates.cost_usd_per_mtok is None:
         return ""
     at = "; ".join(f"{row.chip} at {row.text}" for row in report.prices)
-    chips = f"{report.chips:,.4g} chip{'s' * (report.chips != 1)}"
+    mean = report.chips != round(report.chips)
+    chips = f"{report.chips:,.1f} chips on average" if mean else f"{report.chips:,.0f} chip{'s' * (report.chips != 1)}"
     hourly = f"{chips}, ${report.usd_per_h:,.2f}/h, " if report.usd_per_h else ""
     hourly += f"${report.usd:,.2f} in all, " if report.usd else ""
-    if report.rates.output_tokens_per_s <= 1.01 * report.rates.requests_per_s:  # prompts alone: embeddings, scores
-        million = 1e6 * report.usd_per_h / 3600 / report.rates.input_tokens_per_s if report.usd_per_h else 0.0
-        return f"{hourly}${million:.3f} per million input tokens ({at})"
-    return f"{hourly}${report.rates.cost_usd_per_mtok:.2f} per million output tokens ({at})"
+    return f"{hourly}{_per_million(report, report.rates.cost_usd_per_mtok)} ({at})"
+
+
+def _alone(report: SimulateReport) -> bool:
+    """Whether requests are prompts alone: embeddings, scores."""
+    return report.rates.output_tokens_per_s <= 1.01 * report.rates.requests_per_s
+
+
+def _per_million(report: SimulateReport, usd: float) -> str:
+    """Dollars for a million output tokens, or for as many prompts' tokens."""
+    rates = report.rates
+    if _alone(report):
+        return f"${usd * rates.output_tokens_per_s / rates.input_tokens_per_s:.3f} per million input tokens"
+    return f"${usd:.2f} per million output tokens"
 
 
 def power_text(report: SimulateReport) -> str:
@@ -152,7 +163,7 @@ def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
     if found.replicas is not None and found.chips is not None:
         apart = f" and {found.prefill_replicas} for prefill" if found.prefill_replicas else ""
         money = f", ${found.usd_per_h:,.2f}/h" if found.usd_per_h is not None else ""
-        money += f", ${found.usd_per_mtok:.2f} per million output tokens" if found.usd_per_mtok is not None else ""
+        money += f", {_per_million(report, found.usd_per_mtok)}" if found.usd_per_mtok is not None else ""
         takes = "the asked rate takes" if report.bound_by == TRAFFIC else "the change has"
         count = f"{found.replicas} replica{'s' * (found.replicas != 1)}"
         text += f"; {takes} {count}{apart}, {found.chips:,} chip{'s' * (found.chips != 1)}{money}"
@@ -184,6 +195,8 @@ def requests_text(report: SimulateReport) -> str:
     parts = [f"{found.arrived:,} in {render(report.simulated_s, 's')}: {found.finished:,} finished"]
     parts += [f"{count:,} refused ({reason})" for reason, count in found.refused.items()]
     parts += [f"{found.unfinished:,} unfinished"] if found.unfinished else []
+    if report.asked is not None and report.asked.question.fail:
+        parts.append(f"{found.failures:,} replica failure{'s' * (found.failures != 1)}")
     parts += [f"{found.retried:,} retried"] if found.retried else []
     parts += [f"{found.preempted:,} preemptions"] if found.preempted else []
     return ", ".join(parts)

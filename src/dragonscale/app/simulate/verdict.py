@@ -3,12 +3,14 @@
 from typing import Any
 
 from dragonscale.app.simulate.capacity import FULL, FleetCapacity, prefill_queue
+from dragonscale.app.simulate.classes import ClassTable
 from dragonscale.app.simulate.missed import class_ratio
 from dragonscale.app.simulate.simulate_question import SimulateAsked
 from dragonscale.app.simulate.simulate_records import NAMES
 from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.backlog import Backlog
+from dragonscale.simulation.result import ClassResult
 
 BUSY = 0.97
 """Above this share of busy time batches never run empty."""
@@ -44,12 +46,11 @@ def verdict(
     if outcome.refused and not outcome.finished:
         return "refusals", f"Every request was refused: {', '.join(outcome.refused)}."
     more = capacity_text(asked, found)
-    if asked.deadline_s:
-        late = result.seconds > asked.deadline_s
-        away = f"{sum(outcome.refused.values()):,} requests were refused. " if outcome.refused else ""
-        return "the replicas" if late or away else TRAFFIC, f"{away}{more}".strip()
     grows = load is not None and load.grows
     bound, shown, helps = _cause(asked, result, found)
+    if asked.deadline_s:  # all is there from the beginning, and the fleet takes as long as it takes
+        away = f"{sum(outcome.refused.values()):,} requests were refused. " if outcome.refused else ""
+        return bound, f"{away}{shown} {more}".strip()
     if load is not None and grows:
         return bound, f"{_overloaded(load, result)} {shown} {more}".strip()
     if missed:
@@ -125,14 +126,19 @@ def _missing(asked: SimulateAsked, result: SimulationResult, missed: dict[str, f
 
 def _class_missing(asked: SimulateAsked, result: SimulationResult, name: str) -> str:
     """The class that misses a target most, and by how much."""
-    rows = zip(asked.traffic.classes, result.classes, strict=True)
-    late = [(class_ratio(own, name, goal), one, own) for one, own in rows if (goal := one.targets.get(name))]
-    over, one, own = max(late, key=lambda row: row[0])
+    over, one, own = _latest(asked, result, name)
     goal = one.targets[name]
     return (
         f"{NAMES[name]} of {one.name} is {render(over * goal.seconds, 's')} {goal.at}, {over:.3g} times its target of "
         f"{render(goal.seconds, 's')}; {own.met[name]:.1%} of its requests meet it."
     )
+
+
+def _latest(asked: SimulateAsked, result: SimulationResult, name: str) -> tuple[float, ClassTable, ClassResult]:
+    """The class that misses a target most, with its statistic over the target."""
+    rows = zip(asked.traffic.classes, result.classes, strict=True)
+    late = [(class_ratio(own, name, goal), one, own) for one, own in rows if (goal := one.targets.get(name))]
+    return max(late, key=lambda row: row[0])
 
 
 def _booting(asked: SimulateAsked, result: SimulationResult, found: FleetCapacity | None) -> str:
@@ -160,11 +166,17 @@ def capacity_text(asked: SimulateAsked, found: FleetCapacity | None) -> str:
         what = NAMES.get(found.limit)
         if not what or found.trial is None:
             return "By running: no rate that was tried holds; more chips per replica, another plan or a looser target."
-        if sum(found.trial.result.outcome.refused.values()):
+        if found.trial.missed.get(found.limit, 0.0) <= 1:  # but for those that are refused it is met
             return "By running: requests are refused at any rate; shorter ones, another model or a larger cache."
-        value = f"{asked.statistic(found.limit)} {render(asked.reached(found.trial.result, found.limit), 's')}"
+        if found.limit in asked.targets:
+            at, seconds, whose = asked.statistic(found.limit), asked.reached(found.trial.result, found.limit), ""
+        else:
+            over, one, _ = _latest(asked, found.trial.result, found.limit)
+            at, seconds = one.targets[found.limit].statistic, over * one.targets[found.limit].seconds
+            whose = f" of {one.name}"
         return (
-            f"By running: {what} misses its target at any rate, since requests that are alone take {value}; "
+            f"By running: {what}{whose} misses its target at any rate, since requests that are alone take {at} "
+            f"{render(seconds, 's')}; "
             f"more chips per replica, another plan or a looser target."
         )
     slowed = ""
@@ -190,5 +202,6 @@ def _waits(asked: SimulateAsked, found: FleetCapacity) -> str:
     assert found.confirmed is not None
     run: Any = found.confirmed.result
     names = dict.fromkeys(("ttft_s", "tpot_s", *asked.targets))
-    each = (f"{asked.statistic(name)} {NAMES[name]} {render(asked.reached(run, name), 's')}" for name in names)
+    waits = ((name, asked.reached(run, name)) for name in names)
+    each = (f"{asked.statistic(name)} {NAMES[name]} {render(value, 's')}" for name, value in waits if value)
     return f" ({', '.join(each)})"

@@ -37,16 +37,12 @@ class TrainWorkload(msgspec.Struct):
     """Of the parameters, those in adapters."""
 
 
-def _own_mfu(row: Any) -> float | None:
-    """The MFU that people are told: of the peak of the format that matmuls are in."""
-    return row.mfu if row.mfu_of_dtype is None else row.mfu_of_dtype
-
-
 class Utilised(msgspec.Struct, kw_only=True):
     """What has an `mfu` of the bf16 peak, and `mfu_of_dtype` of the peak of its own format where that is another."""
 
     mfu_of_dtype: float | None = None
-    own_mfu = property(_own_mfu)
+    own_mfu = property(lambda row: row.mfu if row.mfu_of_dtype is None else row.mfu_of_dtype)
+    """The MFU that people are told: of the peak of the format that matmuls are in."""
 
 
 class TermRow(msgspec.Struct):

@@ -235,7 +235,7 @@ def _traffic(test: LoadTest) -> dict[str, Any]:
     under_way = test.mean_clients
     closed = test.clients and (test.rate is None or (under_way is not None and under_way >= FULL * test.clients))
     if closed:
-        words |= {"clients": test.clients, "ramp": f"{test.ramp:.6g}s"}
+        words |= {"clients": test.clients, "ramp": "0s"}
     elif test.rate is None:
         words |= {"arrivals": "at-once"}
     else:
@@ -286,7 +286,8 @@ def _workload(report: SimulateReport, test: LoadTest) -> str:
     traffic = report.traffic
     if test.trace:
         lengths = f"{test.prompt:,.0f} and {test.output:,.0f} tokens on average"
-        return f"{test.requests:,} requests as they came, of {lengths}"
+        came = f"of {test.clients} clients" if test.clients else "as they came"
+        return f"{test.requests:,} requests {came}, of {lengths}"
     came = f"{traffic['clients']} clients" if "clients" in traffic else traffic.get("rate") or "all at once"
     return f"{test.requests:,} requests ({came}) of {traffic['prompt']} and {traffic['output']} tokens"
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from dragonscale.app.grids import grid
 from dragonscale.app.validate.validate_records import MeasureRow, RunScore, Validation
-from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, amount, facts, table
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, facts, table
 
 APART = {"latencies": "latencies (static, prefill, decode)", "rates": "throughputs (max, serving)"}
 APART |= {"tpot": "TPOT", "ttft": "TTFT"}
@@ -190,7 +191,7 @@ def run_sheet(report: RunScore, detail: bool) -> Sheet:
     tone = {True: "good", False: "warn", None: ""}[report.inside]
     blocks: list[Block] = [title, _read(report), _measures(report.measures), Prose(report.text, tone)]
     if report.suspects:
-        blocks.append(_suspects(report))
+        blocks.append(grid("train-suspects", report.suspects))
     if report.notes:
         blocks.append(Prose("\n".join(report.notes), "dim"))
     if detail and report.band:
@@ -222,9 +223,3 @@ def _measures(rows: list[MeasureRow]) -> Grid:
     if all(row.spread_low is None for row in rows):
         columns, cells = columns[:2] + columns[3:], [row[:2] + row[3:] for row in cells]
     return table(columns, cells)
-
-
-def _suspects(report: RunScore) -> Grid:
-    rows = [[one.cause, amount(one.step_s, "s"), f"{one.explains:.0%}", one.look] for one in report.suspects]
-    numbers = [Column(head, right=True) for head in ("gives", "explains")]
-    return table([Column("where it may have gone", wrap=True), *numbers, Column("look at", wrap=True, keep=5)], rows)

@@ -151,7 +151,7 @@ def not_a_number(value: Any) -> str:
         size = f"; bytes({value}) is the size of an element" if value in DTYPE_BYTES else ""
         return f"{shorten(value)} is a word and no number{size}."
     if isinstance(value, tuple):
-        return "Several values cannot be reckoned with at once; take one of them, such as [0]."
+        return "Several values cannot be reckoned with at once; take one ([0]), or name the list: x=[1,2]; 2*x."
     names = [str(name) for name in functions.parts_of(value)]
     return f"This has several parts; take one of them: {', '.join(names[:8]) or 'none is a number'}."
 
@@ -198,6 +198,8 @@ def _letter(text: str, scope: Scope) -> Any:
 
     scope.clock.leave_out(started)
     scope.free[text] = None
+    if text in WORDS and text.islower():
+        scope.notes[f"{text} alone is a letter, not a unit; a unit stands behind its number: 1{text}."] = None
     if len(scope.free) > MOST_LETTERS:
         raise InputError(
             f"More than {MOST_LETTERS} letters are left open ({', '.join(scope.free)}); give some a value."

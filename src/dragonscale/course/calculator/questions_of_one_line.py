@@ -49,10 +49,10 @@ def active_params(model: Transformer) -> int:
     return count_parameters(model).active
 
 
-def flops(model: Transformer, tokens: Number, training: bool = True, recomputed: Number = 0) -> Number:
-    """6·N·tokens of training (2·N·tokens forward with training=False), N the parameters that a token uses, and
-    2·N·tokens for a forward pass that is `recomputed` (0 to 1 of it)."""
-    return model_flops(count_parameters(model).active, tokens, training, recomputed)
+def flops(active_params: Number, tokens: Number, training: bool = True, recomputed: Number = 0) -> Number:
+    """6·N·tokens of training (2·N·tokens forward with training=False), N the parameters that a token uses (a model
+    has its own), and 2·N·tokens for a forward pass that is `recomputed` (0 to 1 of it)."""
+    return model_flops(active_params, tokens, training, recomputed)
 
 
 def train_flops(model: Transformer, seq: Number, batch: Number = 1, causal: bool = True) -> Number:

@@ -19,12 +19,10 @@ in GenAI-Perf at places that differ by release, so that keys are looked for wher
 
 `dscale run serve --record`: a line of JSON for each request, when it came, what it had and what it waited for.
 
-The file is a trace too (`simulation/trace_files.py`), so the same requests are simulated, each when it came. Where
-clients waited for their answers before they asked again, when requests came depends on how fast the server was: then as
-many clients are simulated.
+The file is a trace too (`simulation/trace_files.py`), so the same requests are simulated, each when it came, or when
+the one ended that it followed.
 """
 
-import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +31,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.evidence.logs.text import LogText, formats, number
+from dragonscale.simulation.trace_files import order_of
 
 Table = dict[str, Any]
 
@@ -73,8 +72,6 @@ class LoadTest:
     notes: tuple[str, ...] = field(default=())
     trace: str = ""
     """The file itself, where it says when each request came: the same ones are simulated."""
-    ramp: float = 0.0
-    """Seconds over which clients began."""
     slice: str = ""
     launch: dict[str, int] = field(default_factory=dict)
     """What the server was started with, by the flags of `dscale simulate`."""
@@ -277,9 +274,6 @@ class ServedRecord:
 
     name = "dscale run serve --record"
     launch = ("max_seqs", "token_budget", "replicas")
-    full = 0.9
-    """The part of the most requests at once that must be under way at nearly every arrival, where each follows an
-    answer."""
 
     def recognises(self, log: LogText) -> bool:
         return any(map(self._is_request, log.tables))
@@ -299,7 +293,8 @@ class ServedRecord:
         requests = list(zip(came, ttfts, tpots, outputs, strict=True))
         lasts = [at + ttft + tpot * (made - 1) for at, ttft, tpot, made in requests]
         span = max(lasts) - min(stamps) / 1e3
-        clients, ramp = _clients(came, lasts)
+        followed = order_of(came, lasts)
+        clients = count - len(followed) if followed else 0
         named = ("model", "engine", "plan", "slice", "device")
         words: dict[str, Any] = {name: str(first.get(name) or "") for name in named}
         lengths = sum(prompts) / count, sum(outputs) / count
@@ -313,9 +308,8 @@ class ServedRecord:
             *rates,
             rate=None if clients else rates[1],
             clients=clients,
-            ramp=ramp,
             spread=max((one for one in map(variation, (prompts, outputs)) if one is not None), default=None),
-            trace="" if clients else str(log.path),
+            trace=str(log.path),
             launch={name: int(value) for name in self.launch if (value := number(first.get(name)))},
             kv_tokens=int(number(first.get("kv_tokens")) or 0),
             e2e=_times([last - at for last, at in zip(lasts, came, strict=True)]),
@@ -334,28 +328,3 @@ def _times(values: list[float]) -> MeasuredTimes:
         return MeasuredTimes()
     parts = (ranked[int(share * len(ranked))] for share in (0.5, 0.99, 0.9, 0.95))
     return MeasuredTimes(sum(ranked) / len(ranked), *parts)
-
-
-def _clients(stamps: list[float], lasts: list[float]) -> tuple[int, float]:
-    """How many clients there were who each waited for their output, and the time over which they began; 0 where
-    requests came by themselves.
-
-    >>> _clients([0, 1, 2, 3, 4], [2, 3, 4, 5, 6]), _clients([0, 1, 2, 3, 4], [9, 9, 9, 9, 9])
-    ((2, 1), (0, 0.0))
-    """
-    under_way: list[float] = []
-    counts = []
-    for stamp, last in zip(stamps, lasts, strict=True):
-        while under_way and under_way[0] <= stamp:
-            heapq.heappop(under_way)
-        heapq.heappush(under_way, last)
-        counts.append(len(under_way))
-    most = max(counts)
-    full = counts.index(most)
-    steady = counts[full:]
-    closed = (
-        most > 1
-        and len(steady) > most
-        and sum(one >= ServedRecord.full * most for one in steady) > ServedRecord.full * len(steady)
-    )
-    return (most, stamps[full] - stamps[max(full + 1 - most, 0)]) if closed else (0, 0.0)

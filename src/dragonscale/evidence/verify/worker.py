@@ -27,7 +27,7 @@ from dragonscale.runtime.decode import serving_mesh, serving_step
 from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.place import exchanges, mesh_of, serving_sizes
-from dragonscale.runtime.tick_table import BACKWARD, COLUMNS, FORWARD, LAST, SCOPES, table_of
+from dragonscale.runtime.tick_table import COLUMNS, SCOPES, table_of
 from dragonscale.runtime.train.settings import Order, RunSettings, check
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.serving.plan import parse_serving_plan
@@ -45,17 +45,15 @@ def mesh_sizes(request: Request) -> dict[str, int]:
 
 
 def turns_taken(request: Request) -> Taken:
-    """How often the first rank of a pipeline runs forward, runs backward and ends a microbatch in its walk through the
-    schedule, by the scopes of the program; nothing without one."""
+    """How often the first rank of a pipeline takes each kind of turn in its walk through the schedule, by the scopes of
+    the program; nothing without one."""
     plan = parse_plan(request.plan) if request.program == "train" else Plan()
     if plan.pipe == 1:
         return ()
     microbatches = request.batch // (plan.replicas * plan.microbatch)
     ticks = timeline(plan.schedule, plan.pipe, plan.virtual, microbatches)
     kinds = table_of(ticks, plan.pipe, plan.virtual).rows[:, 0, COLUMNS.index("kind")]
-    return tuple(
-        (scope, int((kinds == kind).sum())) for scope, kind in zip(SCOPES, (FORWARD, BACKWARD, LAST), strict=True)
-    )
+    return tuple((scope, int((kinds == kind).sum())) for kind, scope in SCOPES.items())
 
 
 def lower(request: Request) -> Any:

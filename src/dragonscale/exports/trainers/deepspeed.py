@@ -72,6 +72,9 @@ def read(source: Source, given: Given) -> Imported:
     command = None if source.table is not None else _command(source)
     flags = flags_of(command.words) if command is not None else {}
     tuned = [name for name, value in flags.items() if name.startswith(_ADAPTERS) and value not in ("false", "0", "no")]
+    kind = next((flag for flag in TERMS.tables["chat_stages"] if flag in flags), "")
+    if kind:
+        raise TERMS.wrong("chat_stage", source=source, kind=TERMS.tables["chat_stages"][kind], flag=kind)
     if tuned:
         raise TERMS.wrong("adapters", source=source, names=", ".join(f"--{name}" for name in tuned))
     config = dict(source.table or {}) if command is None else _config_of(source, command, flags)
@@ -104,16 +107,7 @@ def read(source: Source, given: Given) -> Imported:
 
 
 _READ = TERMS.lists["read"]
-_ADAPTERS = (
-    "lora_dim",
-    "lora_r",
-    "lora_rank",
-    "use_lora",
-    "use_peft",
-    "load_in_4bit",
-    "load_in_8bit",
-    "only_optimize_lora",
-)
+_ADAPTERS = tuple(TERMS.lists["adapters"])
 
 
 def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) -> dict[str, Any]:

@@ -33,8 +33,8 @@ ABSENT = {
     "--stack": "Whole steps are timed by --whole-steps.",
     "--tokens": "Tokens of an iteration are given by --token-budget.",
     "--memory": "The memory that may be used is given by --memory-limit or --memory-fraction.",
-    "--params": "`dscale estimate --params 7B` counts with parameters alone; elsewhere a model is a preset, an org/name, a "
-    "config.json or a .toml of sizes.",
+    "--params": "`dscale estimate --params 7B` counts with parameters alone; elsewhere a model is a preset, "
+    "an org/name, a config.json or a .toml of sizes.",
     "--spot": "Spot chips, with the times that they are taken away, are asked for by --pricing spot.",
 }
 """What people ask for that is not here, by the flag that was typed, whatever the command: what comes nearest."""

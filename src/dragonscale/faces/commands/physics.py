@@ -196,7 +196,7 @@ def explain_shard():
     return ask_shard
 
 
-@command(ExplainModelQuestion, PHYSICS, "models", charts=("times",))
+@command(ExplainModelQuestion, PHYSICS, "models")
 def explain_model():
     """Where a model's parameters and FLOPs come from.
 

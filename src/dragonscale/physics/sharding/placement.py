@@ -4,7 +4,7 @@ Under switches an axis is a stride and a size, so arrays need nothing special. O
 are laid over the slice once, and the rings found are spread back over the arrays.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,7 @@ from dragonscale.errors import InputError
 from dragonscale.physics.collectives import Group, Ring, Rings, Stacked, Switches, Wide
 from dragonscale.physics.collectives.group import joined
 from dragonscale.physics.hardware import Slice, Torus
-from dragonscale.physics.numbers import Number, is_array, product
+from dragonscale.physics.numbers import Number, alone, is_array, product
 from dragonscale.physics.sharding.mesh import Mesh, make_mesh
 
 MOST_RINGS = 3
@@ -44,7 +44,16 @@ class Wires:
     @cached_property
     def single(self) -> frozenset[str]:
         """Axes that have one chip in every mesh: nothing travels over them (a letter may stand for any number)."""
-        return frozenset(name for name, size in self.axes.items() if is_array(size) and bool((size == 1).all()))
+        return frozenset(
+            name
+            for name, size in self.axes.items()
+            if (bool((size == 1).all()) if is_array(size) else isinstance(size, int) and size == 1)
+        )
+
+    def of_one(self) -> "Wires":
+        """The wires of a single mesh, in plain numbers."""
+        rings = {name: tuple(Ring(**alone(vars(ring))) for ring in found) for name, found in self.rings.items()}
+        return replace(self, axes=alone(self.axes), rings=rings, pods=alone(self.pods), possible=self.possible.item())
 
     def group(self, names: tuple[str, ...]) -> Group:
         """The chips along some axes and the wires between them."""

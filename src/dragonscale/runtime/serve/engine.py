@@ -26,7 +26,7 @@ from dragonscale.runtime.serve.requests import Emitted, GenerateRequest, HandedO
 from dragonscale.runtime.serve.sampling import Sampled, check_sampling
 from dragonscale.runtime.serve.scheduler import BatchScheduler, LiveSequence, ScheduledStep
 from dragonscale.runtime.serve.speculation import NgramIndex
-from dragonscale.runtime.serve.steps import EngineLimits, StepShape
+from dragonscale.runtime.serve.steps import EngineLimits, StepShape, empty_batch
 
 
 @dataclass
@@ -130,6 +130,14 @@ class ServingEngine:
     def idle(self) -> bool:
         return not self.live and not self.pending and not self.outbox
 
+    def warm(self) -> None:
+        """Runs every step once with nothing but padding: a GPU loads a kernel when it is first launched, and that is
+        not for the first request to wait for."""
+        limits = self.limits
+        for shape in self.scheduler.packer.shapes:
+            batch = empty_batch(shape, limits.ranks, limits.width, limits.sequences)
+            self.sampler.warm(self.runner.run(batch, self.sampler.last), batch)
+
     def add(self, request: GenerateRequest, handed: HandedOver | None = None) -> None:
         """Queues a request; `handed` is what another engine computed of it. Raises `InputError` for one that can never
         be served."""
@@ -145,9 +153,7 @@ class ServingEngine:
         grammar = None
         if request.sampling.grammar is not None:
             if self.grammars is None:
-                raise InputError(
-                    "The model's tokenizer has no decoder or no end, so output cannot be held to a grammar."
-                )
+                raise InputError("The tokenizer has no decoder or no end, so output cannot be held to a grammar.")
             grammar = self.grammars.begin(request.sampling.grammar)
             for token in handed.tokens if handed else ():
                 grammar.take(token)

@@ -76,9 +76,7 @@ def check_sampling(request: GenerateRequest, vocab: int) -> None:
     if wrong := [token for token in bias if not 0 <= token < vocab]:
         raise InputError(f"The bias is for token {wrong[0]}; the vocabulary's tokens are 0 to {vocab - 1}.")
     if len(bias) + len(ends) > EDITS:
-        raise InputError(
-            f"A bias for {len(bias)} tokens and {len(ends)} end tokens were given; together {EDITS} are allowed."
-        )
+        raise InputError(f"A bias for {len(bias)} tokens and {len(ends)} end tokens are more than {EDITS} together.")
 
 
 def _choose(
@@ -222,6 +220,13 @@ class Sampler:
         found, self.last, counts = program(*given, words, *more, probs if key.weighed else None)
         self._counts = counts if shaped else self._counts
         return Sampled(*found)
+
+    def warm(self, logits: Any, batch: StepBatch) -> None:
+        """Sample a step of padding in every way that needs no draft's probabilities."""
+        for level in range(SHAPED + 1 if not self.weighed else GREEDY + 1):
+            self._need[:, -1] = level
+            self.sample(logits, batch).fetch()
+        self._need[:, -1] = GREEDY
 
     def score(self, logits: Any, tokens: Any) -> Sampled:
         """Log probabilities of tokens [R, D] that were there already, from a step's logits [R, D, v] before them."""

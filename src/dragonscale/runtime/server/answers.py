@@ -22,7 +22,7 @@ import msgspec
 from starlette.responses import Response
 
 from dragonscale.runtime.serve.requests import Emitted, GenerateRequest, TokenLogprob
-from dragonscale.runtime.server.front import Overfull
+from dragonscale.runtime.server.front import DIED, Overfull
 from dragonscale.runtime.server.metrics import ServerMetrics
 from dragonscale.runtime.server.protocol import ApiError
 from dragonscale.runtime.server.text import ModelText, TextStream
@@ -79,6 +79,8 @@ class ChoiceAnswer:
 
     def take(self, emitted: Emitted, metrics: ServerMetrics) -> None:
         """What an engine emitted, added."""
+        if emitted.why == DIED:  # another try may find one that lives
+            raise ApiError(503, DIED, retry_after=1)
         if emitted.finish in _FAILED:
             status, said = _FAILED[emitted.finish]
             raise ApiError(status, said if said.endswith(".") else f"{said}{emitted.why.rstrip('.')}.")

@@ -86,9 +86,8 @@ def _folder(name: str) -> Path | None:
 
 def _reader(name: str, folder: Path | None, program: Program) -> WeightReader:
     if folder is None:
-        raise InputError(
-            f"The model {shorten(name)} is known by name only; give its folder, one with --load-weights, or --random."
-        )
+        ways = "give its folder, one with --load-weights, or --random"
+        raise InputError(f"The model {shorten(name)} is known by name only; {ways}.")
     if not folder.is_dir():
         raise InputError(f"There is no folder {shorten(str(folder))} to read weights from.")
     if next(folder.glob("*.safetensors"), None) is None:
@@ -167,6 +166,8 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
     grammars = grammar_reader(loaded.text, vocab)
     own = {"drafter": drafter, "prefixes": order.prefix_cache, "role": order.role}
     engine = ServingEngine(runner, sampler, limits, shapes, grammars=grammars, **own)
+    if not order.lazy and devices[0].platform != "cpu":  # where nothing is loaded late, and a long step takes seconds
+        engine.warm()
     known = weights_of(loaded.model.program()).values()
     facts = {
         "pages": pages,

@@ -31,7 +31,7 @@ from dragonscale.workers import WAITS, Mailbox, Worker
 STEADY = 60.0
 """Seconds after which a worker counts as well."""
 TRIES = 3
-"""How often a worker may die before it was ever ready."""
+"""How often a worker may die before it is ready: at the start the server gives up, later its `/health` fails."""
 MASK = (1 << 53) - 1
 """Names of blocks are whole numbers that every reader of JSON keeps."""
 DIED = "The worker that had the request died."
@@ -55,8 +55,8 @@ def block_names(prompt: Sequence[int], size: int, adapter: int = 0) -> list[int]
 class Overfull(Exception):
     """No room for a request: `retry_after` seconds from now there may be."""
 
-    def __init__(self, retry_after: float, why: str = "the queue is full") -> None:
-        super().__init__(why)
+    def __init__(self, retry_after: float) -> None:
+        super().__init__("the queue is full")
         self.retry_after = retry_after
 
 
@@ -108,7 +108,7 @@ class WorkerProcess(Worker):
         self.stats: dict[str, float] = {}
         self.failed: wire.WorkerFailed | None = None
         self.starting: wire.Starting | None = None
-        self.since = 0.0
+        self.since, self.deaths = 0.0, 0  # when it was ready, and how often it died since
         self._decode = msgspec.msgpack.Decoder(wire.FromWorker).decode
 
     full = False  # how many it takes at once is for the worker to know
@@ -129,7 +129,10 @@ class WorkerProcess(Worker):
         """Why it takes no requests."""
         told = self.starting
         does = f"is {told.what} ({told.done:,} of {told.total:,})" if told else "is starting"
-        return f"worker {self.index} {'died and is started again' if self.state == 'dead' else does}"
+        does = does if self.state != "dead" else "died and is started again"
+        times = f" after it died {self.deaths} times in a row" if self.deaths > 1 else ""
+        why = f": {self.failed.why.rstrip('.')}" if self.deaths and self.failed is not None else ""
+        return f"worker {self.index} {does}{times}{why}"
 
     def order(self) -> bytes:
         return wire.encode(self.runs)
@@ -139,6 +142,7 @@ class WorkerProcess(Worker):
 
     def died(self) -> float | None:
         self.front.died(self)
+        self.deaths += 1
         if self.state == "stopped" or (self.failed is not None and self.failed.wrong and self.facts is None):
             return None  # one that ran before may run again: a device's memory is not free at once
         if time.monotonic() - self.since > STEADY and self.since:
@@ -160,6 +164,7 @@ class WorkerProcess(Worker):
             if self.facts is not None:
                 print(f"Worker {self.index} is ready again.", file=sys.stderr, flush=True)
             self.state, self.facts, self.since, self.failed = "ready", message, time.monotonic(), None
+            self.deaths = 0
             self.front.changed.set()
             self.front.pump()
         elif isinstance(message, wire.WorkerFailed):
@@ -208,7 +213,7 @@ class ServingFront:
         self.flights: dict[str, Flight] = {}
         self.waiting: deque[Flight] = deque()
         self.record, self.say = record, say
-        self.changed, self.draining = asyncio.Event(), False
+        self.changed = asyncio.Event()
         self.ends: deque[float] = deque(maxlen=64)
         self.numbers = itertools.count()
         self.tasks: list[asyncio.Task[None]] = []
@@ -227,9 +232,19 @@ class ServingFront:
     @property
     def why(self) -> str:
         """Why no requests are taken; empty where every role has a worker that takes them."""
+        return "; ".join(one.how for one in self._missing())
+
+    @property
+    def hopeless(self) -> str:
+        """Why nothing is to be expected of this process any more: all workers of a role died again and again."""
+        missing = self._missing()
+        roles = {one.runs.role for one in missing} - {one.runs.role for one in missing if one.deaths < TRIES}
+        return "; ".join(one.how for one in missing if one.runs.role in roles)
+
+    def _missing(self) -> list[WorkerProcess]:
+        """The workers of roles that nobody has now."""
         alive = {one.runs.role for one in self.workers if one.state == "ready"}
-        late = "; ".join(one.how for one in self.workers if one.runs.role not in alive)
-        return "it is shutting down" if self.draining else late
+        return [one for one in self.workers if one.runs.role not in alive]
 
     def check_room(self, count: int) -> None:
         """Refuse so many requests that come at once: those that can never be taken together, or not now."""
@@ -243,8 +258,6 @@ class ServingFront:
 
     def generate(self, request: GenerateRequest) -> Flight:
         """Take a request, or refuse it: what comes of it is read from the flight, which must be closed."""
-        if self.draining:
-            raise Overfull(self._retry_after(), "the server is shutting down")
         self.check_room(1)
         named = any(one.kind in ("prefix_affinity", "slo_aware") for one in self.routers.values())
         blocks = block_names(request.prompt, self.block_tokens, request.adapter) if named else ()
@@ -359,26 +372,14 @@ class ServingFront:
         return min(max(span / max(len(self.ends) - 1, 1), 1.0), 60.0)
 
     def stats(self) -> dict[str, Any]:
-        """What is under way and how the workers are, for `/metrics` and `/health`."""
-        known = ("state", "restarts", "load", "stats")
-        workers = [
-            {"index": one.index, "role": one.runs.role} | {name: getattr(one, name) for name in known}
-            for one in self.workers
-        ]
-        return {"requests": len(self.flights), "waiting": len(self.waiting), "ready": not self.why, "workers": workers}
-
-    async def drain(self, grace: float) -> None:
-        """Take no more, let what is under way end within so many seconds, end the rest, stop the workers."""
-        self.draining = True
-        until = time.monotonic() + grace
-        while self.flights and time.monotonic() < until:
-            await asyncio.sleep(0.05)
-        for flight in list(self.flights.values()):
-            self._end(flight, "error", "The server is shutting down.")
-        await self.close()
+        """How the workers are, for `/metrics`."""
+        known = ("index", "state", "restarts", "load", "stats")
+        return {"workers": [{name: getattr(one, name) for name in known} for one in self.workers]}
 
     async def close(self) -> None:
-        """Stop all workers, whatever they do."""
+        """End what is under way, and stop all workers, whatever they do."""
+        for flight in list(self.flights.values()):
+            self._end(flight, "error", "The server is shutting down.")
         for one in self.workers:
             one.stop()
         for one in self.workers:

@@ -2,8 +2,9 @@
 
 A request is read by `msgspec` straight into a typed record, so a wrong type, a number out of its range, a missing
 field, broken JSON or broken UTF-8 never reaches the engine, and the OpenAPI schema is made from the same records.
-Fields that nobody knows are ignored: OpenAI's own clients send new ones all the time. What is known and not offered
-(`suffix`, a forced tool) is refused. `null` stands for a field that was not given. Every refusal is one sentence, in
+Fields that nobody knows are refused, as OpenAI's server does: they are mostly slips of the pen, whose answer would not
+be what was asked for. What is known and not offered (`suffix`, a forced tool) is refused too, but for fields that say
+who asks and the like (`IGNORED`). `null` stands for a field that was not given. Every refusal is one sentence, in
 OpenAI's envelope.
 
 The server's paths are a table, and their description as OpenAPI is made of it and of the records that are read. Of
@@ -76,7 +77,15 @@ class StructuredOutputs(msgspec.Struct):
     json_object: bool | None = None
 
 
-class GenerationFields(msgspec.Struct, kw_only=True):
+IGNORED = (
+    "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention priority request_id "
+    "reasoning_effort verbosity parallel_tool_calls"
+)
+"""Fields of OpenAI's and vLLM's that say who asks, how soon, or how a model should think."""
+_Ignored = msgspec.defstruct("_Ignored", [(name, Any, None) for name in IGNORED.split()], kw_only=True)
+
+
+class GenerationFields(_Ignored, kw_only=True, forbid_unknown_fields=True):
     """What chat and plain completions have in common. `timeout` is in seconds."""
 
     model: str | None = None
@@ -151,7 +160,7 @@ class ChatRequest(GenerationFields, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-class EmbeddingRequest(msgspec.Struct, kw_only=True):
+class EmbeddingRequest(_Ignored, kw_only=True, forbid_unknown_fields=True):
     input: Prompt
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
@@ -184,6 +193,9 @@ def read(body: bytes, kind: type[Record]) -> Record:
     >>> read(b'{"prompt": "a", "temperature": 3}', CompletionRequest)
     Traceback (most recent call last):
     dragonscale.runtime.server.protocol.ApiError: The field `temperature` is wrong: expected `float` <= 2.0.
+    >>> read(b'{"prompt": "a", "max_token": 3}', CompletionRequest)
+    Traceback (most recent call last):
+    dragonscale.runtime.server.protocol.ApiError: The body is wrong: object contains unknown field `max_token`.
     >>> read(b'{"prompt": "a", "n": NaN}', CompletionRequest)
     Traceback (most recent call last):
     dragonscale.runtime.server.protocol.ApiError: The body is not JSON: JSON is malformed: invalid character (byte 21).
@@ -213,9 +225,8 @@ def prompts_of(prompt: Prompt, field: str) -> list[str] | list[list[int]]:
         return [prompt]
     kinds = {type(each) for each in prompt}
     if len(kinds) != 1:
-        raise ApiError(
-            400, f"`{field}` is a text, a list of texts, a list of token ids or a list of such lists.", field
-        )
+        said = f"`{field}` is a text, a list of texts, a list of token ids or a list of such lists."
+        raise ApiError(400, said, field)
     return [prompt] if kinds == {int} else prompt  # pyright: ignore[reportReturnType]
 
 
@@ -237,9 +248,8 @@ def grammar_of(request: GenerationFields) -> tuple[str, str] | None:
     given = [(kind, one) for kind, every in asked.items() for one in every if one is not None]
     if len(given) > 1:
         raise ApiError(400, "The output can be held to one constraint only: one schema, regex, choice or grammar.")
-    return next(
-        ((kind, one if isinstance(one, str) else msgspec.json.encode(one).decode()) for kind, one in given), None
-    )
+    texts = [(kind, one if isinstance(one, str) else msgspec.json.encode(one).decode()) for kind, one in given]
+    return texts[0] if texts else None
 
 
 _SAMPLED = {name: name for name in ("temperature", "top_k", "top_p", "min_p", "seed")}

@@ -89,10 +89,8 @@ class OpenAIService:
     def number(self, model: str | None) -> int:
         """Which adapter answers to a model's name: 0 for the model itself, which also answers where none is named."""
         if (model or self.names[0]) not in self.names:
-            known = ", ".join(map(shorten, self.names))
-            raise ApiError(
-                404, f"There is no model {shorten(str(model))} here, only {known}.", "model", "model_not_found"
-            )
+            said = f"There is no model {shorten(str(model))} here, only {', '.join(map(shorten, self.names))}."
+            raise ApiError(404, said, "model", "model_not_found")
         return self.names.index(model or self.names[0])
 
     async def prompts(self, given: protocol.Prompt, field: str, special: bool = True) -> list[list[int]]:
@@ -109,9 +107,8 @@ class OpenAIService:
     def fitting(self, ids: list[int], field: str) -> list[int]:
         last, length = self.settings.vocabulary - 1, self.settings.length
         if not ids or max(ids) > last:
-            raise ApiError(
-                400, f"The prompt has token ids beyond {last}." if ids else "The prompt has no token.", field
-            )
+            said = f"The prompt has token ids beyond {last}." if ids else "The prompt has no token."
+            raise ApiError(400, said, field)
         if len(ids) >= length:
             said = f"The prompt has {len(ids)} tokens, and the model takes {length - 1} at most."
             raise ApiError(400, said, field, "context_length_exceeded")
@@ -138,10 +135,8 @@ class OpenAIService:
         """The choices that are asked of one prompt."""
         room, least = self.settings.length - len(prompt), asked.min_tokens or 0
         if most is not None and most > room:
-            said = (
-                f"The prompt has {len(prompt)} tokens and {most} are asked for: the model takes "
-                f"{self.settings.length} together."
-            )
+            both = f"The prompt has {len(prompt)} tokens and {most} are asked for"
+            said = f"{both}: the model takes {self.settings.length} together."
             raise ApiError(400, said, "max_tokens", "context_length_exceeded")
         if least > (most or room):
             raise ApiError(400, "`min_tokens` is more than `max_tokens`.", "min_tokens")
@@ -245,9 +240,8 @@ class OpenAIService:
         else:
             ids = await asyncio.to_thread(self.text.encode, asked.prompt, special)
         texts = [self.text.token_text(one)[0] for one in ids] if asked.return_token_strs else None
-        return answer_json(
-            {"count": len(ids), "max_model_len": self.settings.length, "tokens": ids, "token_strs": texts}
-        )
+        about = {"count": len(ids), "max_model_len": self.settings.length}
+        return answer_json({**about, "tokens": ids, "token_strs": texts})
 
     async def detokenize(self, request: Request) -> Response:
         asked = await self.body(request, protocol.DetokenizeRequest)
@@ -263,8 +257,8 @@ class OpenAIService:
         """About a model or an adapter, which says as vLLM's do what it belongs to."""
         known = {"max_model_len": self.settings.length, "owned_by": "dragonscale"}
         model = self.names[0]
-        of = {"root": dict(self.settings.adapters).get(name, self.settings.root or model)}
-        of["parent"] = None if name == model else model
+        root = dict(self.settings.adapters).get(name, self.settings.root or model)
+        of = {"root": root, "parent": None if name == model else model}
         return {"id": name, "object": "model", "created": self.created, **known, **of}
 
     async def models(self, _: Request) -> Response:
@@ -279,7 +273,8 @@ class OpenAIService:
         return "it is shutting down" if self.draining else self.front.why
 
     async def health(self, _: Request) -> Response:
-        return answer_json({"status": "ok"})
+        why = self.front.hopeless
+        return answer_json({"status": "failed", "reason": why} if why else {"status": "ok"}, 503 if why else 200)
 
     async def ready(self, _: Request) -> Response:
         why = self.late()

@@ -253,9 +253,8 @@ def load_text(folder: str | Path) -> ModelText:
     try:
         tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     except Exception as error:  # `tokenizers` raises plain exceptions
-        raise InputError(
-            f"The folder {shorten(str(folder))} has no tokenizer.json that can be read: {str(error)[:200]}."
-        ) from None
+        why = str(error)[:200]
+        raise InputError(f"The folder {shorten(str(folder))} has no tokenizer.json to read: {why}.") from None
     about = _json(path / "special_tokens_map.json") | _json(path / "tokenizer_config.json")
     said = {name: one.get("content") if isinstance(one, dict) else one for name, one in about.items()}
     named = {name: one for name, one in said.items() if name.endswith("_token") and isinstance(one, str)}

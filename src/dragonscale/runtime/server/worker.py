@@ -8,6 +8,7 @@ FD is the worker's end of a socket whose first message is what to run (`wire.py`
 import contextlib
 import gc
 import os
+import select
 import shutil
 import signal
 import sys
@@ -37,7 +38,7 @@ class WorkerLoop:
     """The engine, what comes over the pipe, and the files of those whose pages are handed over."""
 
     def __init__(self, pipe: Connection, engine: Any) -> None:
-        self.pipe, self.engine = pipe, engine
+        self.pipe, self.engine, self.arrived = pipe, engine, select.poll()
         self.decode = msgspec.msgpack.Decoder(wire.ToWorker).decode
         self.into: dict[str, str] = {}
         self.handed: list[str] = []
@@ -47,12 +48,13 @@ class WorkerLoop:
     def run(self) -> None:
         """Until the front is gone (an `EOFError`), or the engine is dead."""
         engine = self.engine
+        self.arrived.register(self.pipe.fileno(), select.POLLIN)  # once: `pipe.poll` builds its selector at each call
         while not engine.dead:
             idle = engine.idle and not self.refused
             if idle and self.told:  # the numbers at rest, before it sleeps
                 self._tell(wire.StepOutput(stats=self._stats(0.0)))
                 self.told = 0.0
-            while self.pipe.poll(None if idle else 0):
+            while self.arrived.poll(None if idle else 0):
                 self._heard(self.decode(self.pipe.recv_bytes()))
                 idle = False
             emitted = [self._handed_over(one) for one in engine.step()] + self.refused

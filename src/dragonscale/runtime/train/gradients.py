@@ -99,12 +99,7 @@ class Leaf:
 
 
 def step_gradients(
-    order: Order,
-    program: Program,
-    numerics: Numerics,
-    mesh: Mesh,
-    mixing: Mixing | None = None,
-    watched: bool = False,
+    order: Order, program: Program, numerics: Numerics, mesh: Mesh, mixing: Mixing | None = None, watched: bool = False
 ) -> Callable[..., tuple[Statistics, Any]]:
     """The mean `loss` and its gradients: of (params, tokens [passes, b, t], targets). Tokens [passes, b, t, 2] have
     beside each the position where its document begins, before which it sees nothing. Of experts that are `watched`,

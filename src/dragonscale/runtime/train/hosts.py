@@ -6,25 +6,34 @@ many schedulers set too. A single process needs none of them.
 """
 
 import re
+import socket
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dragonscale.errors import InputError, shorten
 
 PORT = 8476
 """Where processes meet if nobody says otherwise: the port of JAX's own TPU start-up."""
+NAMES_S = 10
+"""Seconds in which a host's name has to be known; under Kubernetes, where names come with pods, as long as all wait."""
 
 
 @dataclass(frozen=True)
 class Host:
     """One of `count` processes that meet at `address`. `local` is its place among those of one machine, where each is
-    to use one device only; None: it uses all it sees."""
+    to use one device only; None: it uses all it sees. `names` are hosts that the scheduler names beside."""
 
     address: str
     count: int
     index: int
     local: int | None = None
     source: str = "jax"
+    names: tuple[str, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def told(self) -> str:
+        return f"Process {self.index} of {self.count} ({self.source})"
 
 
 def found_host(environ: Mapping[str, str]) -> Host | None:
@@ -116,7 +125,7 @@ def _coordinated(environ: Mapping[str, str]) -> Host:
 def _tpu(environ: Mapping[str, str]) -> Host:
     """A GKE TPU slice: the names of its hosts, and which this is."""
     names = [name.strip() for name in environ["TPU_WORKER_HOSTNAMES"].split(",") if name.strip()]
-    return Host(f"{names[0]}:{PORT}", len(names), _number(environ, "TPU_WORKER_ID"), source="tpu")
+    return Host(f"{names[0]}:{PORT}", len(names), _number(environ, "TPU_WORKER_ID"), None, "tpu", tuple(names))
 
 
 def _torchrun(environ: Mapping[str, str]) -> Host:
@@ -141,10 +150,29 @@ _READERS = (
 """The variables that each scheduler sets, in the order in which they are looked for."""
 
 
+def check_names(host: Host, patience_s: float) -> None:
+    """Refuse hosts that nobody can find by their names, which JAX would wait for without a word."""
+    name, _, port = host.address.rpartition(":")
+    if not name or not re.fullmatch(r"\d{1,5}", port) or not 0 < int(port) < 65536:
+        raise InputError(f"{host.told} is to meet the others at {shorten(host.address)}, which is no HOST:PORT.")
+    until = time.monotonic() + (patience_s if host.source == "kubernetes" else min(NAMES_S, patience_s))
+    for one in dict.fromkeys((name.strip("[]"), *host.names)):
+        while True:
+            try:
+                socket.getaddrinfo(one, int(port))
+                break
+            except (OSError, UnicodeError) as error:
+                if time.monotonic() >= until:
+                    why = getattr(error, "strerror", None) or error
+                    raise InputError(f"{host.told} finds no host by the name {shorten(one)} ({why}).") from None
+                time.sleep(0.5)
+
+
 def join(host: Host | None, patience_s: int = 300) -> None:
     """Meet the others; a process alone does nothing."""
     if host is None:
         return
+    check_names(host, patience_s)
     import jax
 
     cpu = getattr(jax.config, "jax_platforms", None) == "cpu"
@@ -153,6 +181,5 @@ def join(host: Host | None, patience_s: int = 300) -> None:
         jax.distributed.initialize(host.address, host.count, host.index, own, initialization_timeout=patience_s)
     except RuntimeError as error:
         raise InputError(
-            f"Process {host.index} of {host.count} ({host.source}) did not meet the others at {host.address}: "
-            f"{str(error).splitlines()[0][:200]}"
+            f"{host.told} did not meet the others at {host.address}: {str(error).splitlines()[0][:200]}"
         ) from None

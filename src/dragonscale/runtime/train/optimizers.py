@@ -63,11 +63,7 @@ class Momentum(NamedTuple):
 
 
 def muon(
-    program: Program,
-    states: Shardings,
-    decay: float,
-    decayed: Any,
-    betas: tuple[float, float],
+    program: Program, states: Shardings, decay: float, decayed: Any, betas: tuple[float, float]
 ) -> optax.GradientTransformation:
     """Muon for the matrices of layers and AdamW for the rest, for a learning rate of one."""
     stacks = _stacks(program, states)

@@ -18,16 +18,7 @@ from dragonscale.models.program import Program
 from dragonscale.runtime.expert_exchange import Mixing
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.packed import BLOCK, TYPES, packed
-from dragonscale.runtime.parameters import (
-    Shardings,
-    Tree,
-    abstract,
-    initialise,
-    merged,
-    parted,
-    shardings,
-    weights_of,
-)
+from dragonscale.runtime.parameters import Shardings, Tree, abstract, initialise, merged, parted, shardings, weights_of
 from dragonscale.runtime.place import BATCH, rules_of
 from dragonscale.runtime.train.gradients import DTYPES, Statistics, step_gradients
 from dragonscale.runtime.train.offload import fetched, on_host, streamed

@@ -138,8 +138,9 @@ def encoded(spec: dict[str, Any], suffix: str) -> bytes:
 
 
 def picture(spec: dict[str, Any]) -> str:
-    """The chart as SVG, or nothing where vl-convert is not installed."""
-    return encoded(spec, ".svg").decode() if find_spec("vl_convert") else ""
+    """The chart as SVG, or nothing where vl-convert is not installed. Labels in a reader's wider font may leave it."""
+    drawn = encoded(spec, ".svg").decode() if find_spec("vl_convert") else ""
+    return drawn.replace("<svg ", '<svg style="overflow: visible" ', 1)
 
 
 def counted_anew(svg: str) -> str:

@@ -64,7 +64,6 @@ async def serve_page(
         timeout_keep_alive=int(settings.idle_s),
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=32 << 10,
-        proxy_headers=False,
         **QUIET,
     )
     server = PageServer(config)

@@ -28,17 +28,7 @@ from dragonscale.training.plan_file import TrainingFile
 CONFIGS = (".yaml", ".yml", ".json")
 CONFIGURED = ("parallelism_config_", "distributed_type", "mixed_precision")
 """What accelerate's config says, and not the arguments."""
-ALSO = (
-    "num_processes",
-    "nproc_per_node",
-    "num_machines",
-    "accelerate_config",
-    "config",
-    "fsdp_config",
-    "use_mca",
-    "use_unsloth",
-    "peft_type",
-)
+ALSO = load_terms("tuners").lists["read_apart"]
 """Settings that are read apart from those of a run."""
 
 
@@ -262,7 +252,8 @@ def _built(builder: str, tables: dict[str, dict[str, Any]]) -> str:
     """The model that a builder of torchtune makes, with adapters or without; empty where it is not known."""
     package, _, last = builder.rpartition(".")
     plain = last.removeprefix("q").removeprefix("lora_") if last.startswith(("lora_", "qlora_")) else last
-    models = {own.removesuffix("_instruct"): model for model, own in tables["builders"].items()}
+    every = tables["builders"] | tables["also_built"]
+    models = {own.removesuffix("_instruct"): model for model, own in every.items()}
     return models.get(f"{package}.{plain}".removesuffix("_instruct").removesuffix("_base"), "")
 
 

@@ -54,8 +54,11 @@ def structured_result(report: Any, whole: bool) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """Numbers that JSON does not have are null."""
-    if type(value) in (str, int, bool):  # most of a record, and asked first because `isinstance` of a Mapping is slow
+    kind = type(value)  # `isinstance` of a Mapping is slow, and most of a record is these
+    if kind in (str, int, bool):
         return value
+    if kind is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, dict | Mapping):
         return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

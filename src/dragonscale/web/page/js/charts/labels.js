@@ -23,7 +23,7 @@ export const inside = (place, wide, low, high) => Math.max(low, Math.min(place, 
 function tried(spot, wide) {
   const { x, y } = spot;
   const places = [[x + 9, y + 4, "start"], [x - 9, y + 4, "end"], [x, y + 18, "middle"], [x, y - 10, "middle"],
-    ...[22, 36, 50, 64].map((down) => [x + 10, y + down, "start"]), ...[22, 36, 50].map((down) => [x - 10, y + down, "end"])];
+    ...[22, 36, 50, 64, 78].map((down) => [x + 10, y + down, "start"]), ...[22, 36, 50, 64].map((down) => [x - 10, y + down, "end"])];
   return places.map(([px, py, anchor]) => {
     const left = anchor === "start" ? px : anchor === "end" ? px - wide : px - wide / 2;
     return { px, py, anchor, area: [left, py - 10, left + wide, py + 3] };
@@ -48,14 +48,14 @@ function costOf(area, box, areas, lines, rules) {
 
 /** A place for each text, {text, size, weight, spots: [[x, y, anchor] …]}, in order: the first of its spots that is inside of `box` and touches neither an area of `taken`
  * ([left, top, right, bottom]) nor a text before it; else the one that touches least. `lines` and `rules` are points of them, which may rather be touched than
- * texts. Gives {x, y, anchor, area} for each. */
+ * texts. Gives {text, x, y, anchor, area} for each. */
 export function placed(texts, box, taken = [], lines = [], rules = []) {
   const areas = [...taken];
   return texts.map(({ text, size = SIZE, weight = 400, spots }) => {
     const wide = textWidth(text, size, weight);
     const every = spots.map(([x, y, anchor]) => {
       const left = anchor === "start" ? x : anchor === "end" ? x - wide : x - wide / 2;
-      return { x, y, anchor, area: [left, y - size + 1, left + wide, y + 3] };
+      return { text, x, y, anchor, area: [left, y - size + 1, left + wide, y + 3] };
     });
     // this runs at every move of a slider: a spot that touches nothing ends the search, and each is weighed once
     let [best, least] = [every[0], Infinity];
@@ -79,15 +79,16 @@ export function along(points, step = 6) {
 }
 
 /** Names of points beside them, with a thin line where they had to go further; `taken` are areas [left, top, right, bottom] to keep
- * free; those at the places of `first` are bold and get their places before the others. */
-export function PointNames({ names, spots, box, taken = [], first = [] }) {
+ * free, `lines` others to keep off where there is room; those at the places of `first` are bold and get their places before the others. */
+export function PointNames({ names, spots, box, taken = [], lines = [], first = [] }) {
   const areas = [...spots.map((spot) => [spot.x - 6, spot.y - 6, spot.x + 6, spot.y + 6]), ...taken];
   const order = [...first, ...names.map((_, at) => at).filter((at) => !first.includes(at))];
   return order.map((at) => {
     const strong = first.includes(at);
     const { x, y } = spots[at];
-    const free = names[at] && tried(spots[at], strong ? textWidth(names[at], 12, 600) : textWidth(names[at], SIZE)).find(({ area }) => area[0] > box.left && area[2] < box.right + 14
+    const every = !names[at] ? [] : tried(spots[at], strong ? textWidth(names[at], 12, 600) : textWidth(names[at], SIZE)).filter(({ area }) => area[0] > box.left && area[2] < box.right + 14
       && area[1] > box.top - 24 && area[3] < box.bottom && areas.every((other, place) => place === at || apartFrom(area, other)));
+    const free = every.find(({ area }) => lines.every((other) => apartFrom(area, other))) || every[0];
     if (!free) return null;
     areas.push(free.area);
     return html`<g key=${at}>${free.py > y + 20 && html`<line class="leader" x1=${x} y1=${y + 5} x2=${free.px + (free.px > x ? -2 : 2)} y2=${free.py - 5} />`}

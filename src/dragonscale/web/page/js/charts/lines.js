@@ -61,7 +61,10 @@ function placedRules(rules, box, sx, sy, right, lines) {
 function Rules({ placements, box }) {
   return placements.map(({ rule, place, spot }, at) => {
     const colour = rule.role ? colourOf(rule.role) : "var(--muted)";
-    const ends = rule.along === "y" ? { x1: box.left, x2: box.right, y1: place, y2: place } : { x1: place, x2: place, y1: box.top - 4, y2: box.bottom };
+    const [left, , end, low] = spot.area;
+    // a text with no room on either side stands on top of its rule
+    const top = left < place && end > place && low < box.top + 20 ? low + 2 : box.top - 4;
+    const ends = rule.along === "y" ? { x1: box.left, x2: box.right, y1: place, y2: place } : { x1: place, x2: place, y1: top, y2: box.bottom };
     return html`<g key=${at} class="rule"><line ...${ends} style=${{ stroke: colour }} /><text class="note" x=${spot.x} y=${spot.y} text-anchor=${spot.anchor}>${rule.text || ""}</text></g>`;
   });
 }
@@ -123,7 +126,7 @@ export function Lines(given) {
   const drawn = useMemo(() => html`<${Axes} box=${box} sx=${sx} sy=${sy} x=${x} y=${y} />
     ${series.map((one) => one.band && one.band.length > 1 && html`<path key=${`${one.name} band`} class="band" d=${bandOf(one.band, sx, sy, box.top)} style=${{ fill: colourOf(one.role) }} />`)}
     <${Rules} placements=${placements} box=${box} />
-    ${series.map((one) => html`<path key=${one.name} class=${one.dashed ? "line line-dashed" : "line"} d=${pathOf(one.points, sx, sy, box.top)} style=${{ stroke: colourOf(one.role) }} />`)}
+    ${series.map((one) => html`<path key=${one.name} class=${one.dashed ? "line line-dashed" : "line"} d=${pathOf(one.points, sx, sy, box.top)} style=${{ "--own": colourOf(one.role) }} />`)}
     ${series.map((one) => one.dots && one.points.filter((point) => Number.isFinite(point[1])).map(([px, py]) => html`<circle key=${`${one.name} ${px}`} class="dot" cx=${sx.at(px)} cy=${sy.at(py)} r="3"
       style=${{ fill: colourOf(one.role) }} />`))}
     ${named && html`<${Names} series=${series} box=${box} sy=${sy} />`}`, [series, placements, box, sx, sy, named, width]);

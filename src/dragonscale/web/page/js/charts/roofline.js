@@ -3,7 +3,7 @@
 import { html, useContext, useMemo, useState } from "../html.js";
 import { Deriving } from "../number.js";
 import { colourOf } from "../theme.js";
-import { inside, PointNames } from "./labels.js";
+import { along, inside, PointNames } from "./labels.js";
 import { Legend } from "./lines.js";
 import { Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, Tip, useWidth } from "./svg.js";
 
@@ -30,22 +30,29 @@ function laidOut(roofs, points, x, y, width, height) {
   return { box, sx, sy, low, high, floor };
 }
 
+/** The corners of a roof: where its slope begins, its ridge, and its end. */
+function cornersOf(roof, { sx, sy, low, high, floor }) {
+  const [start, ridge] = [Math.max(low, floor / roof.bandwidth), roof.peak / roof.bandwidth];
+  return [[sx.at(start), sy.at(roof.bandwidth * start)], [sx.at(ridge), sy.at(roof.peak)], [sx.at(high), sy.at(roof.peak)]];
+}
+
+const sameAs = (roofs, at) => at > 0 && roofs[at].peak === roofs[0].peak;
+
 function Roof({ roof, at, found, same }) {
-  const { box, sx, sy, low, high, floor } = found;
-  const ridge = roof.peak / roof.bandwidth;
-  const ridgeText = `${same ? `${roof.name}: ` : ""}${trimmed(ridge)} FLOP/B`;
-  const start = Math.max(low, floor / roof.bandwidth);
-  const path = `M${sx.at(start)} ${sy.at(roof.bandwidth * start)}L${sx.at(ridge)} ${sy.at(roof.peak)}L${sx.at(high)} ${sy.at(roof.peak)}`;
-  const over = `${path}L${box.right} ${box.bottom}L${sx.at(start)} ${box.bottom}Z`;
+  const { box } = found;
+  const corners = cornersOf(roof, found);
+  const [[start], [x, y]] = corners;
+  const path = `M${corners.map((one) => one.join(" ")).join("L")}`;
+  const text = ridgeText(roof);
   return html`<g class="roof">
-    ${at === 0 && html`<path class="under" d=${over} />`}
+    ${at === 0 && html`<path class="under" d=${`${path}L${box.right} ${box.bottom}L${start} ${box.bottom}Z`} /><line class="ridge" x1=${x} x2=${x} y1=${y} y2=${box.bottom} />
+      <text class="note" x=${inside(x + 4, textWidth(text, 11), box.left, box.right)} y=${box.bottom - 6}>${text}</text>`}
     <path class=${at ? "roof-line roof-other" : "roof-line"} d=${path} style=${{ stroke: `var(--${ROOFS[Math.min(at, 1)]})` }} />
-    <line class="ridge" x1=${sx.at(ridge)} x2=${sx.at(ridge)} y1=${sy.at(roof.peak)} y2=${box.bottom} />
-    ${!same && html`<text class="note" x=${box.right} y=${sy.at(roof.peak) - 6} text-anchor="end">${roofText(roof)}</text>`}
-    <text class="note" x=${inside(sx.at(ridge) + 4, textWidth(ridgeText, 11), box.left, box.right + 14)} y=${box.bottom - 6 - 13 * at}>${ridgeText}</text>
+    ${!same && html`<text class="note" x=${box.right} y=${y - 6} text-anchor="end">${roofText(roof)}</text>`}
   </g>`;
 }
 
+const ridgeText = (roof) => `${trimmed(roof.peak / roof.bandwidth)} FLOP/B`;
 const roofText = (roof) => `${roof.name} ${tickText(roof.peak, "FLOP/s")}`;
 const trimmed = (value) => Number(value.toPrecision(3)).toLocaleString("en-US");
 
@@ -62,14 +69,10 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
   const { box, sx, sy } = found;
   const spots = seen.map((one) => ({ x: sx.at(one.intensity), y: sy.at(one.rate),
     text: `${one.name}: ${trimmed(one.intensity)} FLOP per byte, ${tickText(one.rate, "FLOP/s")}${one.bound ? `, bound by ${one.bound}` : ""}` }));
-  const taken = roofs.filter((roof, at) => at === 0 || roof.peak !== roofs[0].peak).map((roof) => [box.right - textWidth(roofText(roof), 11), sy.at(roof.peak) - 18, box.right, sy.at(roof.peak) + 1]);
-  // names keep off the roofs' own lines
-  for (const roof of roofs) {
-    for (let x = box.left; x < box.right; x += 8) {
-      const y = sy.at(Math.min(roof.peak, roof.bandwidth * sx.back(x)));
-      if (y < box.bottom) taken.push([x, y - 1, x + 8, y + 1]);
-    }
-  }
+  const taken = roofs.filter((_, at) => !sameAs(roofs, at)).map((roof) => [box.right - textWidth(roofText(roof), 11), sy.at(roof.peak) - 18, box.right, sy.at(roof.peak) + 1]);
+  // names keep off the lines where they can
+  const lines = roofs.flatMap((roof, at) => { const [start, ridge, end] = cornersOf(roof, found); return [...along([start, ridge, end], 4), ...(at ? [] : along([ridge, [ridge[0], box.bottom]]))]; })
+    .filter(([, py]) => py < box.bottom).map(([px, py]) => [px - 1, py - 1, px + 1, py + 1]);
   const kinds = [...new Map(seen.map((one) => [one.bound, { name: `bound by ${one.bound}`, role: one.role || boundRole(one.bound) }])).values()];
   const one = active == null ? null : seen[active];
   const pick = onPick || (open && seen.some((point) => point.why) ? (at) => seen[at].why && open(seen[at].why, seen[at]) : null);
@@ -79,16 +82,17 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
       <svg data-chart width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img"
         aria-label=${`${label}: ${roofs.map((roof) => `${roof.name} up to ${tickText(roof.peak, "FLOP/s")}`).join(", ")}; ${spots.map((spot) => spot.text).join("; ")}.`}>
         <${Axes} box=${box} sx=${sx} sy=${sy} x=${x} y=${y} />
-        ${roofs.map((roof, at) => html`<${Roof} key=${roof.name} roof=${roof} at=${at} found=${found} same=${at > 0 && roof.peak === roofs[0].peak} />`)}
+        ${roofs.map((roof, at) => html`<${Roof} key=${roof.name} roof=${roof} at=${at} found=${found} same=${sameAs(roofs, at)} />`)}
         ${seen.map((point, at) => html`<circle key=${`${point.name}${at}`} class="point" cx=${spots[at].x} cy=${spots[at].y} r=${active === at ? 7 : 5}
           style=${{ fill: colourOf(point.role || boundRole(point.bound)) }} />`)}
-        <${PointNames} names=${seen.map((point) => point.name)} spots=${spots} box=${box} taken=${taken} />
+        <${PointNames} names=${seen.map((point) => point.name)} spots=${spots} box=${box} taken=${taken} lines=${lines} />
       </svg>
       <${Reader} label=${label} spots=${spots} active=${active} onActive=${setActive} onPick=${pick} width=${width} height=${height} />
       ${one && html`<${Tip} x=${spots[active].x} y=${spots[active].y} width=${width}><strong>${one.name}</strong>
         <span>intensity <b>${trimmed(one.intensity)} FLOP/B</b></span><span>rate <b>${tickText(one.rate, "FLOP/s")}</b></span>
         ${one.bound && html`<span>bound by <b>${one.bound}</b></span>`}${one.text && html`<span>${one.text}</span>`}</${Tip}>`}
     </div>
+    ${roofs.length > 1 && html`<ul class="legend">${roofs.slice(1).map((roof) => html`<li key=${roof.name}><i class="dash"></i>${roof.name}: from ${ridgeText(roof)}</li>`)}</ul>`}
     <${ChartTable} columns=${["operation", "FLOP per byte", "FLOP/s", "bound by"]}
       rows=${() => seen.map((point) => [point.name, trimmed(point.intensity), tickText(point.rate, "FLOP/s"), point.bound || ""])} />
   </figure>`;
