@@ -1,7 +1,7 @@
 """The names that frameworks of reinforcement learning take, by their sources: `python -m tools.rl_keys NAME GIT_DIR`.
 
-verl and NeMo-RL have configs with all their defaults, OpenRLHF and slime parsers of flags (slime's beside Megatron's
-and, with a prefix, SGLang's, whose tables we have), TRL a dataclass.
+Of those that no package index has whole: NeMo-RL's configs have all its defaults, slime has a parser of flags beside
+Megatron's and, with a prefix, SGLang's, whose tables we have. The others are in `tools.software`.
 """
 
 import ast
@@ -17,23 +17,12 @@ from dragonscale.exports.keys import Key, KeyTable, dotted, key_file, load_keys
 
 KEYS = Path(__file__).parent.parent / "src" / "dragonscale" / "exports" / "keys"
 SOURCES = {
-    "verl": (
-        "verl",
-        "verl/version/version",
-        [
-            *(f"verl/trainer/config/_generated_ppo_{kind}trainer.yaml" for kind in ("", "megatron_")),
-            "verl/experimental/fully_async_policy/config/fully_async_ppo_trainer.yaml",
-            "verl/experimental/one_step_off_policy/config/one_step_off_ppo_trainer.yaml",
-        ],
-    ),
     "nemo-rl": (
         "NeMo-RL",
         "nemo_rl/package_info.py",
         [f"examples/configs/grpo_math_1B{kind}.yaml" for kind in ("", "_megatron")],
     ),
-    "openrlhf": ("OpenRLHF", "version.txt", ["openrlhf/cli/train_ppo_ray.py"]),
     "slime": ("slime", "setup.py", ["slime/utils/arguments.py"]),
-    "trl-grpo": ("TRL (GRPO)", "VERSION", ["trl/trainer/grpo_config.py"]),
 }
 TYPES = {bool: "bool", int: "int", float: "float", list: "list", dict: "json"}
 
@@ -48,7 +37,7 @@ def of_config(text: str) -> dict[str, Key]:
 
 
 def of_parser(text: str) -> dict[str, Key]:
-    """Every flag that a file adds to a parser; a name with a part to fill in stands for the actor and the critic."""
+    """Every flag that a file adds to a parser."""
     found: dict[str, Key] = {}
     for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
         if getattr(call.func, "attr", "") != "add_argument" and getattr(call.func, "id", "") != "reset_arg":
@@ -60,21 +49,8 @@ def of_parser(text: str) -> dict[str, Key]:
         row = Key(type="flag" if action in ("store_true", "store_false") else kind if kind in TYPES.values() else "str")
         plain = default if isinstance(default, str | int | float) else None
         for arg in call.args:
-            for prefix in ("actor", "critic"):
-                parts = arg.values if isinstance(arg, ast.JoinedStr) else [arg]
-                name = "".join(str(part.value) if isinstance(part, ast.Constant) else prefix for part in parts)
-                if name.startswith("--"):
-                    found[name] = msgspec.structs.replace(row, default=plain)
-    return found
-
-
-def of_dataclass(text: str) -> dict[str, Key]:
-    """The annotated fields of the classes of a file."""
-    found: dict[str, Key] = {}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            words = ast.unparse(node.annotation).replace("|", " ").split()
-            found[node.target.id] = Key(type=next((one for one in words if one in TYPES.values()), "str"))
+            if isinstance(arg, ast.Constant) and str(arg.value).startswith("--"):
+                found[str(arg.value)] = msgspec.structs.replace(row, default=plain)
     return found
 
 
@@ -87,15 +63,13 @@ def table(name: str, repository: str) -> KeyTable:
         ).stdout
 
     title, version, paths = SOURCES[name]
-    read: Any = of_config if paths[0].endswith("yaml") else of_dataclass if name == "trl-grpo" else of_parser
+    read: Any = of_config if paths[0].endswith("yaml") else of_parser
     keys: dict[str, Key] = {}
     for path in paths:
         keys = read(git("show", f"HEAD:{path}")) | keys
     if name == "slime":
         engine = {f"--sglang{flag[1:]}": key for flag, key in load_keys("sglang").keys.items() if flag.startswith("--")}
         keys = load_keys("megatron").keys | {flag: Key(type=key.type) for flag, key in engine.items()} | keys
-    if name == "trl-grpo":
-        keys = load_keys("trl").keys | keys
     commit = git("log", "-1", "--format=%h of %cs").strip()
     return KeyTable(title, numbered(git("show", f"HEAD:{version}")), f"{', '.join(paths)} at {commit}", keys)
 

@@ -229,7 +229,7 @@ def cases_for(name: str) -> list[dict[str, Any]]:
     from tools.software import specs
 
     load_keys(name)
-    cases = []
+    cases = [*_rl_cases(name)]
     targets = [
         target
         for target in TARGETS.values()
@@ -255,6 +255,19 @@ def cases_for(name: str) -> list[dict[str, Any]]:
                                 case |= {"config": model_fields(made.model), "chip": made.slice.partition(":")[0]}
                             cases.append({**case, "env": command.env, "parameters": _parameters(path, target)})
     return cases
+
+
+def _rl_cases(name: str) -> Iterator[dict[str, Any]]:
+    """Commands of a framework of reinforcement learning, of runs and of what a search recommends."""
+    from dragonscale.exports.rl.rl_commands import target_of, targets
+    from dragonscale.exports.shell import read_commands
+    from tests.exports.rl_runs import RUNS, script
+
+    frameworks = {target_of(one).keys or one: one for one in targets()}
+    for run in RUNS:
+        if run.stack == frameworks.get(name):
+            for command in read_commands(script(run)):
+                yield {"name": f"{run.stack} {run.mode}: {run.train}", "words": command.words}
 
 
 def _parameters(path: Path, target: Target) -> int:

@@ -11,7 +11,7 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import framework, tables, transfer_seconds
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.simulation.rl.step import Judge, RlPlan, deployed, judge_step, reading_seconds
-from dragonscale.simulation.rl.ways import Choices, search_steps
+from dragonscale.simulation.rl.ways import Choices, Planner, best_engine, search_steps
 from dragonscale.simulation.rl.work import packed_job, work_of
 from dragonscale.training.evaluation import judge_one
 from dragonscale.training.plan import Plan
@@ -109,3 +109,15 @@ def test_a_search_keeps_to_what_the_frameworks_trainer_can():
 def test_megatron_of_a_framework_has_its_distributed_optimizer():
     found = search_steps(WORK, HALF, [framework("nemo-rl")], Choices(modes=("colocated",)))
     assert {step.plan.train.zero for step in found} == {1}
+
+
+@pytest.mark.parametrize(("model", "width"), [("deepseek-v3", 32), ("kimi-k2", 64)])
+def test_an_engine_is_no_wider_than_published_ones_unless_nothing_else_fits(model, width):
+    pool = parse_slice("h100:64")
+    work = work_of(load_model(model), "grpo", 64, 16, 128, AnswerLengths(800.0, 1536), 1)
+    asked = RlPlan("colocated", framework("nemo-rl"), packed_job(work, pool, "megatron-rl", 8), Plan(), None, pool)
+    judge = Planner()
+    found = best_engine(work, asked, "bf16", judge)
+    assert found.rollout.tensor == width
+    wider = replace(found, rollout=replace(found.rollout, tensor=64))
+    assert judge.rollout(work, wider).seconds <= judge.rollout(work, found).seconds

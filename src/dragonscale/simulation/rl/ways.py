@@ -30,6 +30,8 @@ AHEAD = 1.0
 
 ODD = (1, 3)
 """What is left of a trainer's hosts, halved as often as it goes: layers, heads and batches rarely divide by 5 or 7."""
+WIDEST = 32
+"""Chips of a replica beyond which no engine of a published run goes; wider ones are for what does not fit otherwise."""
 TRIED = 4
 """The planner's best plans of an update, of which the fastest on answers as they are packed is taken."""
 
@@ -158,5 +160,5 @@ def best_engine(work: RlWork, plan: RlPlan, dtype: str, planner: Planner) -> RlP
         if plan.pool.chips % split.tensor or part(plan.pool, split.tensor).chips != split.tensor:
             continue
         tried.append((planner.rollout(work, other, other.ahead).seconds, split.tensor, other))
-    best = min(tried, key=lambda one: one[:2], default=None)
+    best = min(tried, key=lambda one: (math.isinf(one[0]), one[1] > WIDEST, *one[:2]), default=None)
     return best[2] if best and math.isfinite(best[0]) else None
