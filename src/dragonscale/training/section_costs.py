@@ -38,11 +38,10 @@ _LAST: OrderedDict[tuple[int, ...], tuple[Setting, SectionCosts]] = OrderedDict(
 def last_section_costs(setting: Setting, numbers: dict[str, Any], wires: Wires) -> SectionCosts:
     """The same for a single plan, whose wires follow from its numbers: from memory where it was asked just before."""
     sizes, here = tuple(numbers.values()), replace(setting, batch=0)
-    there, known = _LAST.get(sizes, (None, None))
+    there, known = _LAST.pop(sizes, (None, None))
     if known is None or there != here:
         known = section_costs(setting, numbers, wires)
-        _LAST[sizes] = here, known
-    _LAST.move_to_end(sizes)
+    _LAST[sizes] = here, known
     while len(_LAST) > KEPT:
         _LAST.popitem(last=False)
     return known
