@@ -257,7 +257,7 @@ class OpenAIService:
         """About a model or an adapter, which says as vLLM's do what it belongs to."""
         known = {"max_model_len": self.settings.length, "owned_by": "dragonscale"}
         model = self.names[0]
-        of = {"root": dict(self.settings.adapters).get(name, self.settings.root or model)}
+        of: dict[str, str | None] = {"root": dict(self.settings.adapters).get(name, self.settings.root or model)}
         of["parent"] = None if name == model else model
         return {"id": name, "object": "model", "created": self.created, **known, **of}
 
