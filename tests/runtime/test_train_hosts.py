@@ -19,7 +19,7 @@ pytest.importorskip("optax")
 pytest.importorskip("orbax.checkpoint")
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.train.hosts import Host, check_names, found_host
+from dragonscale.runtime.train.hosts import Host, check_names, found_host, join
 from dragonscale.runtime.train.metrics import read_metrics
 from tests.runtime.tiny import CONFIGS
 
@@ -110,6 +110,9 @@ def test_a_name_that_is_not_known_yet_is_waited_for(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(socket, "getaddrinfo", late)
     check_names(Host("pod-0:8476", 2, 1, source="kubernetes"), 300)
     assert tries == ["pod-0"] * 3
+    tries.clear()
+    with pytest.raises(InputError, match="no host by the name 'pod-0'"):
+        join(Host("pod-0:8476", 2, 1), patience_s=0)
 
 
 @pytest.mark.slow
