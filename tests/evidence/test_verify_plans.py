@@ -99,6 +99,10 @@ PIPED = "pipe=2,fsdp=2,tensor=2"
             Request("train", "llama3-8b", "h100:8", f"{PIPED},virtual=2,schedule=interleaved,zero=1", 16, 1024),
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            Request("train", "llama3.2-1b", "h100:8", f"{PIPED},remat=none,schedule=zb-h1", 16, 1024),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(Request("prefill", "mixtral-8x7b", "h100:8", "tensor=8", 2, 2048), marks=pytest.mark.slow),
     ],
     ids=lambda each: f"{each.program}-{each.model}",

@@ -19,7 +19,7 @@ pytest.importorskip("optax")
 pytest.importorskip("orbax.checkpoint")
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.train.hosts import Host, check_names, found_host, join
+from dragonscale.runtime.train.hosts import Host, check_names, found_host
 from dragonscale.runtime.train.metrics import read_metrics
 from tests.runtime.tiny import CONFIGS
 
@@ -93,8 +93,10 @@ def test_hosts_are_looked_up_by_name_before_anything_starts(environ: dict[str, s
     """JAX would wait five minutes for the first, and for the last without looking at it."""
     if "TPU_WORKER_ID" not in environ:
         environ |= {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
+    host = found_host(environ)
+    assert host is not None
     with pytest.raises(InputError, match=re.escape(told)):
-        join(found_host(environ), patience_s=0)
+        check_names(host, 0)
 
 
 def test_a_name_that_is_not_known_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

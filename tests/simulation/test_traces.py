@@ -22,7 +22,6 @@ from dragonscale.simulation import (
     read_trace,
     simulate,
     trace_format,
-    trace_lengths,
 )
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
@@ -97,11 +96,6 @@ def test_a_trace_can_be_faster_shorter_and_repeated() -> None:
     assert simulate(fleet, traffic, SimulationOptions(keep=True)) == simulate(
         fleet, traffic, SimulationOptions(keep=True)
     )
-
-
-def test_lengths_of_a_trace_can_be_drawn() -> None:
-    prompt, output = trace_lengths(SAMPLES / "plain_sample.csv.gz")
-    assert len(prompt.seen) == len(output.seen) == 300
 
 
 @pytest.mark.parametrize(

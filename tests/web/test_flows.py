@@ -305,3 +305,27 @@ def test_a_move_asks_only_what_is_in_sight(page: Any, page_address: str) -> None
     assert "time" in moved["panels"]
     assert "mesh" not in moved["panels"]
     until(page, "the mesh of the batch it rests at", lambda: page.inner_text("[data-panel=mesh]") != before)
+
+
+@pytest.mark.slow
+def test_a_use_case_answers_for_its_fields_and_gives_them_back(page, page_address):
+    opened(page, page_address, "#serve?model=llama3-8b&on=h100:1&prompt=1024&output=256&ttft=500ms&tpot=30ms")
+    page.select_option("[data-field=use_case] select", "chat")
+    until(page, "the use case in the address", lambda: "use_case=chat" in page.url and "users=1000" in page.url)
+    assert "prompt=" not in page.url
+    assert "ttft=" not in page.url
+    wait_ready(page, PATIENCE, READY)
+    assert "300ms at p95" in page.inner_text("#answer .sentence")
+    page.select_option("[data-field=use_case] select", "")
+    until(page, "no use case", lambda: "use_case" not in page.url)
+    assert "prompt=2048" in page.url
+    assert "ttft=1s" in page.url
+
+
+@pytest.mark.slow
+def test_what_is_trained_is_asked_first_and_said(page, page_address):
+    opened(page, page_address, GIVEN.replace("v5e:4x4", "h100:8").replace("fsdp16", "dp8"))
+    page.select_option("[data-field=method] select", "qlora")
+    until(page, "the method in the address", lambda: "method=qlora" in page.url)
+    until(page, "the method in the sentence", lambda: "LoRA on nf4 rank 16" in page.inner_text("#answer .sentence"))
+    assert page.locator("[data-field=lora_rank] input").is_visible()

@@ -11,7 +11,6 @@
 from dragonscale.simulation.distributions import (
     AtOnce,
     Diurnal,
-    Empirical,
     Fixed,
     Gamma,
     Lognormal,
@@ -34,10 +33,10 @@ from dragonscale.simulation.result import (
 )
 from dragonscale.simulation.sessions import Mixed, Pairs, TrafficClass
 from dragonscale.simulation.simulate import simulate
-from dragonscale.simulation.trace_files import read_trace, trace_format, trace_lengths
+from dragonscale.simulation.trace_files import read_trace, trace_format
 from dragonscale.simulation.traffic import Brought, ClosedLoop, OpenLoop, Prefixes, Replay, TrafficSource
 
-__all__ = ["AtOnce", "Autoscale", "Brought", "CacheTier", "ClosedLoop", "Diurnal", "Empirical", "Estimate", "Failure"]
+__all__ = ["AtOnce", "Autoscale", "Brought", "CacheTier", "ClosedLoop", "Diurnal", "Estimate", "Failure"]
 __all__ += ["Faults", "Fixed", "Longer"]
 __all__ += [
     "Fleet",
@@ -53,4 +52,4 @@ __all__ += [
 ]
 __all__ += ["Pool", "Prefixes", "Replay", "ReplicaUse", "Scheduler", "ServedRequest", "SimulatedRequest"]
 __all__ += ["SimulationOptions", "SimulationResult", "Summary", "Throughput", "TrafficClass", "TrafficSource"]
-__all__ += ["Uniform", "read_trace", "save_trace", "simulate", "trace_format", "trace_lengths"]
+__all__ += ["Uniform", "read_trace", "save_trace", "simulate", "trace_format"]

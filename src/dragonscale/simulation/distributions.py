@@ -213,19 +213,3 @@ class Lognormal:
         middle, spread = numpy.log(self.mean) - variance / 2, numpy.sqrt(variance)
         lengths = lambda: numpy.rint(random.lognormal(middle, spread, CHUNK))  # noqa: E731
         return _endless(lambda: numpy.clip(lengths(), 1, self.most).astype(int))
-
-
-@dataclass(frozen=True)
-class Empirical:
-    """Drawn from lengths that were seen."""
-
-    seen: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if not self.seen:
-            raise InputError("An empirical distribution of lengths needs at least one length.")
-        _check_length(min(self.seen))
-
-    def draw(self, random: Generator) -> Iterator[int]:
-        seen = numpy.array(self.seen)
-        return _endless(lambda: random.choice(seen, CHUNK))

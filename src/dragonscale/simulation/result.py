@@ -264,8 +264,6 @@ class ClassResult:
     output_tokens: int
     latency: dict[str, Summary]
     met: dict[str, float]
-    in_system_s: float
-    """Of all requests, from arrival to end."""
 
     @property
     def served_s(self) -> float:

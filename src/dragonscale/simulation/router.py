@@ -60,23 +60,6 @@ class RoutedReplica(Protocol):
         ...
 
 
-class CachedReplica(RoutedReplica, Protocol):
-    """A replica that tells of its cache too."""
-
-    @property
-    def queued(self) -> int:
-        """Requests that wait in it."""
-        ...
-
-    def in_use(self, now: float) -> tuple[int, int]:
-        """Tokens of its cache that requests hold, and all that it has room for."""
-        ...
-
-    def cached(self, request: Any) -> int:
-        """Tokens of a prompt that it has."""
-        ...
-
-
 class RoutedRequest(Protocol):
     """A request as a router sees it: names of its prompt's leading blocks, each with everything before it."""
 

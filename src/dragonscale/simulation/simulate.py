@@ -101,7 +101,6 @@ def _class(tally: Tally) -> ClassResult:
         tally.output_tokens,
         {name: times[name].summary() for name in BY_REQUEST},
         {name: _over(count, of) for name, count in tally.met.items()},
-        tally.all_e2e_s,
     )
 
 

@@ -30,7 +30,6 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.units import LONGEST
-from dragonscale.simulation.distributions import Empirical
 from dragonscale.simulation.request import SimulatedRequest
 from dragonscale.simulation.traffic import Replay
 from dragonscale.tables import check_regular
@@ -283,9 +282,3 @@ def order_of(came: list[float], ended: list[float]) -> dict[int, tuple[int, floa
     steady = counts[counts.index(most) :] if counts else []
     closed = most > 1 and len(steady) > most and sum(one >= FULL * most for one in steady) > FULL * len(steady)
     return order if closed else {}
-
-
-def trace_lengths(path: Path | str) -> tuple[Empirical, Empirical]:
-    """Prompt and output lengths of a trace as distributions to draw from, each by itself."""
-    requests = list(read_trace(path).read())
-    return Empirical(tuple(r.input_tokens for r in requests)), Empirical(tuple(r.output_tokens for r in requests))

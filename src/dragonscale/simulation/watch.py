@@ -5,9 +5,9 @@ then it is taken to have until the next look. When looks become too many, `every
 such time is kept, so that a run of any length takes the same memory and a look costs nothing between them.
 """
 
-import itertools
-from bisect import bisect_right
 from typing import Any, NamedTuple
+
+import numpy
 
 FIRST_S = 0.01
 LOOKS = 512
@@ -55,33 +55,14 @@ class ReplicaWatch:
         """(seconds, value) at equal times up to the end, by quantity and replica (`running:0`, …): requests and the
         part of the cache as they were last seen, tokens a second as the slope between looks."""
         found: dict[str, list[tuple[float, float]]] = {}
-        width = until / MOMENTS
+        edges = numpy.linspace(0.0, until, MOMENTS + 1)
+        middles = (edges[1:] + edges[:-1]) / 2
         for index, looks in sorted(self.looks.items()) if until > 0 else ():
-            middles = [(place + 0.5) * width for place in range(MOMENTS)]
-            seen = [_before(looks, moment) for moment in middles]
-            for name in QUANTITIES[:3]:
-                found[f"{name}:{index}"] = [
-                    (moment, float(getattr(one, name)) if one else 0.0)
-                    for moment, one in zip(middles, seen, strict=True)
-                ]
-            out = [_emitted(looks, place * width) for place in range(MOMENTS + 1)]
-            pairs = itertools.pairwise(out)
-            found[f"tokens:{index}"] = [
-                (moment, (late - early) / width) for moment, (early, late) in zip(middles, pairs, strict=True)
-            ]
+            seconds, *kinds, emitted = numpy.array(looks, float).T
+            before = numpy.searchsorted(seconds, middles, "right")
+            rows = [numpy.append(0.0, values)[before] for values in kinds]
+            out = numpy.interp(edges, numpy.append(0.0, seconds), numpy.append(0.0, emitted))
+            rows.append(numpy.diff(out) / (until / MOMENTS))
+            for name, values in zip(QUANTITIES, rows, strict=True):
+                found[f"{name}:{index}"] = list(zip(middles.tolist(), values.tolist(), strict=True))
         return found
-
-
-def _before(looks: list[ReplicaLook], moment: float) -> ReplicaLook | None:
-    place = bisect_right(looks, moment, key=lambda one: one.seconds)
-    return looks[place - 1] if place else None
-
-
-def _emitted(looks: list[ReplicaLook], moment: float) -> float:
-    """Tokens out by then, on the line between two looks."""
-    place = bisect_right(looks, moment, key=lambda one: one.seconds)
-    if place == len(looks):
-        return looks[-1].emitted if looks else 0.0
-    start, early = (looks[place - 1].seconds, looks[place - 1].emitted) if place else (0.0, 0.0)
-    late = looks[place]
-    return early + (late.emitted - early) * (moment - start) / max(late.seconds - start, 1e-12)

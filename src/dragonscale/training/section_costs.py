@@ -39,11 +39,10 @@ def last_section_costs(setting: Setting, numbers: dict[str, Any], wires: Wires) 
     """The same for a single plan, whose wires follow from its numbers: from memory where it was asked just before."""
     sizes = tuple(numbers.values())
     here = replace(setting, batch=0, tuning=replace(setting.tuning, passes=0.0))
-    there, known = _LAST.get(sizes, (None, None))
+    there, known = _LAST.pop(sizes, (None, None))
     if known is None or there != here:
         known = section_costs(setting, numbers, wires)
-        _LAST[sizes] = here, known
-    _LAST.move_to_end(sizes)
+    _LAST[sizes] = here, known
     while len(_LAST) > KEPT:
         _LAST.popitem(last=False)
     return known

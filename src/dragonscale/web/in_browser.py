@@ -10,40 +10,44 @@ The worker gives a request as JSON text and gets each message as JSON text, the 
 
 import contextlib
 import json
-import time
+import signal
 from collections.abc import Callable
+from types import FrameType
 
 from dragonscale.web.answers import Unwanted, answer
 
-BREATH_S = 0.04
-"""How long Python computes before it lets messages in."""
 
-
-def resting(unwanted: Callable[[], bool], rest: Callable[[], object]) -> Callable[[], bool]:
-    """`unwanted`, after a moment in which the worker hears what the page says meanwhile; `rest()` is a promise of that
-    moment.
+def pausing(unwanted: Callable[[], bool], rest: Callable[[], object]) -> Callable[[int, FrameType | None], None]:
+    """What a signal does in the midst of an answer: let the worker hear what the page says meanwhile, which may be a
+    question that is answered before this one goes on, and end it where nobody waits any more. `rest()` is a promise.
 
     Python can wait for a promise only where the browser can suspend WebAssembly; elsewhere a question runs to its end.
     """
     from pyodide.ffi import can_run_sync, run_sync  # pyright: ignore[reportMissingImports]
 
-    rested = time.perf_counter()
-
-    def asked() -> bool:
-        nonlocal rested
-        if time.perf_counter() - rested > BREATH_S and can_run_sync():
+    def pause(_: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code.co_filename.startswith("<frozen importlib"):
+                return  # another question must not see half of a module
+            frame = frame.f_back
+        if can_run_sync():
             run_sync(rest())
-            rested = time.perf_counter()
-        return unwanted()
+        if unwanted():
+            raise Unwanted
 
-    return asked
+    return pause
 
 
 def answer_in_worker(
     text: str, post: Callable[[str], object], unwanted: Callable[[], bool], rest: Callable[[], object]
 ) -> None:
-    """`answer_text` as the worker calls it."""
-    answer_text(text, post, resting(unwanted, rest))
+    """`answer_text` as the worker calls it, which sends a signal every now and then."""
+    before = signal.signal(signal.SIGINT, pausing(unwanted, rest))
+    with contextlib.suppress(Unwanted):
+        try:
+            answer_text(text, post, unwanted)
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def answer_text(text: str, post: Callable[[str], object], unwanted: Callable[[], bool] = lambda: False) -> None:

@@ -19,7 +19,7 @@ from dragonscale.app.serve.serve_records import ConfigReport
 from dragonscale.app.serve.variant_records import MaxRate
 from dragonscale.app.simulate.ask_simulate import fleet_chips, fleet_usd_per_h, sized
 from dragonscale.app.simulate.capacity import FEWEST, Trial, Trials, confirmed_sizes
-from dragonscale.app.simulate.rate_search import largest_rate
+from dragonscale.app.simulate.rate_search import TOLERANCE, largest_rate
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.frontier import Config
@@ -28,6 +28,9 @@ FINALISTS, RUNS = 3, 9
 """Configurations that are run, and runs of each at most."""
 FIRST = 0.8
 """Part of what a batch that is always full serves at which the search begins."""
+LONG, STEPS = 10_000, 9
+"""Requests of the run that confirms a rate, as many as `dscale simulate` has without a word, and steps down until one
+does."""
 ROOMY = 2
 """Times the room that the other pool needs."""
 
@@ -116,6 +119,14 @@ def _search(
     larger ones."""
     trials = Trials(_read(asked, row, FIRST * full, sizes, 2 * FEWEST), FIRST * full * row.latency_s, None)
     low, high = largest_rate(trials.run, FIRST * full, RUNS)
+    for number in range(0 if low is None or row.drafts else STEPS):  # queues near the limit grow for longer than that
+        one = trials.run(float(f"{low.rate:.3g}"), LONG)
+        low = one if one.good else replace(one, rate=one.rate / TOLERANCE ** (1 + number // 3))
+        if one.good:
+            break
+        high = one
+    else:
+        low = low if low is None or low.good else None
     return trials, low, "queue" if high is None or not high.missed else next(iter(high.missed))
 
 

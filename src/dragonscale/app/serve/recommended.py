@@ -90,6 +90,7 @@ def simulate_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion
         "draft": saved.speculation.draft,
         **{name: getattr(asked.question, name) for name in AS_ASKED},
     }
+    words |= asked.case and {**asked.case, "clients": None}
     if saved.prefill.slice:
         words |= {"prefill_on": saved.prefill.slice, "prefill_plan": saved.prefill.plan}
         words["prefill_replicas"] = saved.prefill.replicas if saved.prefill.replicas > 1 else None
@@ -102,7 +103,13 @@ def next_command(asked: ServeAsked, report: ServeReport) -> str:
     question = asked.question
     if not report.configs or not report.configs[0].meets_slo or unnamed(question.model, question.on, question.draft):
         return ""
-    return command_of(simulate_question(asked, report.configs[0]))
+    best = report.configs[0]
+    next_question = simulate_question(asked, best)
+    held = next((one for one in report.max_rates if (one.slice, one.plan) == (best.copy_slice, best.plan)), None)
+    if held and held.requests_per_s and not next_question.rate and not asked.case:  # what was found by running it
+        rate = f"{held.requests_per_s:.4g}/s"
+        next_question = replace(next_question, replicas=None, clients=None, rate=rate)
+    return command_of(next_question)
 
 
 def piece_of(asked: ServeAsked, name: str) -> Slice:
@@ -115,7 +122,8 @@ def short_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion:
     nothing from each other, at most so many of those that share a rate, and as few of two pools as have their ratio."""
     question = simulate_question(asked, best)
     replicas = question.replicas or 1
-    each = parse(question.rate, "count/s", "--rate") / replicas if question.rate else 0.0
+    rate = asked.ask.rate if asked.case else question.rate and parse(question.rate, "count/s", "--rate")
+    each = (rate or 0.0) / replicas
     enough = FEWEST / (TURNS * each * best.latency_s) if each else 0.0
     kept = min(replicas, max(MOST_REPLICAS, int(enough))) if each else 1
     if best.prefill:
@@ -136,5 +144,5 @@ def fleet_question(
     words |= {"draft": asked.question.draft} if question.draft else {}
     if best.prefill:
         words |= {"prefill_on": piece_of(asked, best.prefill.slice), "prefill_replicas": prefills}
-    words |= {"rate": f"{rate}/s", "clients": None} if rate else {"clients": best.batch}
+    words |= {"rate": f"{rate}/s", "clients": None, "users": None} if rate else {"clients": best.batch}
     return replace(question, **words, replicas=replicas, requests=str(requests), set="", assume="", family="")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -46,7 +46,8 @@ many chips."""
 @dataclass(frozen=True)
 class ServeAsked:
     """The flags understood. `targets` are chips, each with a slice where one was named; `everywhere` says that all
-    chips of the catalogue are meant; `against_best` that something better than the given plan is looked for."""
+    chips of the catalogue are meant; `against_best` that something better than the given plan is looked for; `case`
+    has the flags of a use case, of which the question has the means."""
 
     question: ServeQuestion
     model: Transformer
@@ -62,6 +63,7 @@ class ServeAsked:
     everywhere: bool = False
     against_best: bool = False
     notes: tuple[str, ...] = ()
+    case: dict[str, Any] = field(default_factory=dict)
 
     @property
     def pace(self) -> float | None:
@@ -185,7 +187,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
 
 def _read(question: ServeQuestion) -> ServeAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
-    question, case = as_used(question)
+    question, case, used = as_used(question)
     if question.better and not written(question.plan):
         raise InputError("--better looks for something better than a plan; give the plan with --plan tp8.")
     foreign = foreign_plan(question.plan, question.model, question.on)
@@ -223,24 +225,26 @@ def _read(question: ServeQuestion) -> ServeAsked:
     better = question.better or foreign is not None
     draft = _draft(question, saved, model, ask.output)
     whole = question, model, where.targets, ask, goals, engine, limits, saved, batch, draft, where.everywhere
-    return ServeAsked(*whole, against_best=better, notes=(*case, *how, *shorter, *where.notes))
+    return ServeAsked(*whole, against_best=better, notes=(*used, *how, *shorter, *where.notes), case=case)
 
 
-def as_used(question: ServeQuestion) -> tuple[ServeQuestion, tuple[str, ...]]:
-    """A question with the means of its use case, where it has one, and a note on what they are."""
+def as_used(question: ServeQuestion) -> tuple[ServeQuestion, dict[str, Any], tuple[str, ...]]:
+    """A question with the means of its use case, where it has one, its flags, and a note on what they are."""
     if not question.use_case:
         if question.users is not None:
             raise InputError("--users are those of a use case; add --use-case chat.")
-        return question, ()
+        return question, {}, ()
     given = {name: getattr(question, name) for name in ("rate", *LATENCIES) if name != "itl"}
     usual = {"prompt": ServeQuestion.prompt, "output": ServeQuestion.output}
     given |= {name: getattr(question, name) for name, value in usual.items() if getattr(question, name) != value}
-    traffic = read_traffic(SimulateQuestion("", use_case=question.use_case, users=question.users, **given))
+    given |= {"use_case": question.use_case, "users": question.users}
+    traffic = read_traffic(SimulateQuestion("", **given))
     one, means = traffic.classes[0], means_of(traffic.source)
     words = {"prompt": means.prompt, "output": means.output, "cached": question.cached or round(means.repeated, 2)}
     words |= {"rate": f"{traffic.rate:.6g}/s", "ttft": one.ttft, "tpot": one.tpot, "e2e": one.e2e}
     note = f"As {one.name}: {one.text}. Prompts are {means.prompt:,} tokens on average, {means.repeated:.0%} cached."
-    return replace(question, **words), (note, *traffic.notes)
+    case = {} if question.cached else {"prompt": "", "output": "", "prefixes": ""} | given
+    return replace(question, **words), case, (note, *traffic.notes)
 
 
 def _check_words(question: ServeQuestion, model: Transformer, engine: str) -> None:

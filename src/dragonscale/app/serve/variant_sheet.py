@@ -25,7 +25,8 @@ def max_rates_table(report: records.ServeReport) -> laid.Grid:
     rate, rows = report.workload.rate_per_s, report.max_rates
     without = ["prefill"] * all(row.prefill_requests_per_s is None for row in rows)
     without += ["$/Mtok"] if rate else ["replicas", "headroom", "$/h"]
-    return grids.grid("serve-max-rates", rows, own=columns, without=without)
+    foot = "* No other gives more good tokens, those of requests that meet every target, at a lower TPOT."
+    return grids.grid("serve-max-rates", rows, foot=foot, own=columns, without=without)
 
 
 def limits_table(limits: Sequence[records.LimitRow]) -> laid.Grid:

@@ -123,8 +123,11 @@ def _operated(node: reading.Operator, scope: Scope) -> Measure:
 
 
 def _note_division(node: reading.Operator, above: Measure, scope: Scope) -> None:
-    """Say how `1/2 GB` is read: a bare number is divided by the bytes, which its answer does not show."""
+    """Say how `1/2 GB` is read: a bare number is divided by the bytes, which its answer does not show. And that
+    the s of `3/s` is a letter."""
     below = node.second
+    if node.sign == "/" and below == reading.WordNode("s") and not {"s"} & {*scope.assigned, *scope.letters}:
+        scope.notes["s alone is a letter, not a unit; a unit stands behind its number: 1s."] = None
     if node.sign != "/" or not isinstance(below, reading.FigureNode) or any(above.exponents):
         return
     if below.measure.unit in ("bytes", "FLOP"):
@@ -198,8 +201,6 @@ def _letter(text: str, scope: Scope) -> Any:
 
     scope.clock.leave_out(started)
     scope.free[text] = None
-    if text in WORDS and text.islower():
-        scope.notes[f"{text} alone is a letter, not a unit; a unit stands behind its number: 1{text}."] = None
     if len(scope.free) > MOST_LETTERS:
         raise InputError(
             f"More than {MOST_LETTERS} letters are left open ({', '.join(scope.free)}); give some a value."

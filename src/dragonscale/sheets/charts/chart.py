@@ -22,6 +22,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.files import is_stream, write_file
+from dragonscale.sheets.charts.text import fitted
 from dragonscale.sheets.charts.theme import TITLE, ThemeName, config, resolved, theme_named
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
@@ -131,7 +132,7 @@ def encoded(spec: dict[str, Any], suffix: str) -> bytes:
     if suffix == ".pdf":
         return vl_convert.vegalite_to_pdf(spec, vl_version=VEGALITE)
     if suffix == ".svg":
-        return counted_anew(vl_convert.vegalite_to_svg(spec, vl_version=VEGALITE)).encode()
+        return fitted(counted_anew(vl_convert.vegalite_to_svg(spec, vl_version=VEGALITE))).encode()
     # Its stub asks for a snippet; without one the libraries become globals, and are put together only once a process.
     libraries = vl_convert.javascript_bundle(vl_version=VEGALITE)  # pyright: ignore[reportCallIssue]
     return page(spec, libraries).encode()

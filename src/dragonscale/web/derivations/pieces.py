@@ -32,7 +32,7 @@ def titled(name: str) -> str:
     ('FSDP collectives', 'Weights')
     """
     first, _, rest = name.partition(" ")
-    return f"{first.upper() if first in ('mlp', 'fsdp', 'kv', 'hbm') else first.capitalize()} {rest}".strip()
+    return f"{first.upper() if first in ('mlp', 'fsdp', 'kv', 'hbm') else first[:1].upper() + first[1:]} {rest}".strip()
 
 
 def row(name: str, number: Amount, note: str = "") -> Piece:

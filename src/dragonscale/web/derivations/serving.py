@@ -259,7 +259,7 @@ class _Term:
     """The lines that are counted under one name in a decode step or a prompt."""
 
     def __init__(self, of: ServeNumbers, phase: str, name: str) -> None:
-        self.of, self.name, self.title = of, name, name.capitalize()
+        self.of, self.name, self.title = of, name, name[:1].upper() + name[1:]
         self.phase = of.decode if phase == "decode" else of.prefill
         ledger = self.phase.bill
         self.lines = [line for line in ledger.lines if line.term == name]
@@ -301,7 +301,7 @@ class _Held:
         if of.one.memory is None or name not in _PARTS:
             raise unknown("part of memory called", name, _PARTS)
         key, told = _PARTS[name]
-        self.of, self.name, self.title = of, name, name.capitalize()
+        self.of, self.name, self.title = of, name, name[:1].upper() + name[1:]
         self.bytes = float(getattr(of.one.memory, key))
         held = held_bill(of.report.asked, of.one, of.deployment).held
         self.lines = [line for line in held if line.part == name]
@@ -373,7 +373,7 @@ class _Limit:
         limits = {one.name: one for one in of.report.limits}
         if name not in limits:
             raise unknown("limit called", name, limits)
-        self.limit, self.title = limits[name], name.capitalize()
+        self.limit, self.title = limits[name], name[:1].upper() + name[1:]
         self.counts = self.limit.counts or name
 
     def formulas(self) -> Piece:

@@ -79,7 +79,7 @@ def answer_panel(asked: PageRequest) -> Card:
         "plan_words": _plan_words(one.plan),
         "settings": vars(one.plan),
         "divides": one.plan.replicas * one.plan.microbatch,
-        "band": f"{one.band.rstrip('.')}.",
+        "band": f"{one.band[:1].upper()}{one.band[1:].rstrip('.')}.",
         "region": train_plan.region_of(one) if one.feasible else None,
         "helps": helps,
         "figures": _figures(one, report.goodput) if one.feasible else _no_figures(one),
@@ -92,7 +92,9 @@ def _sentence(report: TrainReport, one: PlanReport, plan: str) -> str:
         return f"{plan} cannot train {report.model} on {report.slice}: {'; '.join(one.problems)}."
     times = f"{render(one.step_s, 's')} a step, {one.mfu_text}"
     spare = render(max(one.hbm_limit_bytes - one.hbm_bytes, 0.0), "bytes")
-    return f"{times}: {report.model} fits on {report.slice} with {spare} of a chip to spare{_tight(one)}."
+    method = report.workload.method
+    model = f"{report.model}, {method}," if method not in ("", "full") else report.model
+    return f"{times}: {model} fits on {report.slice} with {spare} of a chip to spare{_tight(one)}."
 
 
 def _plan_words(plan: Plan) -> str:
@@ -166,7 +168,7 @@ def _figures(one: PlanReport, run: GoodputReport | None) -> list[Card]:
         dollars = "" if run.cost_usd is None else f", ${run.cost_usd:,.0f}"
         figures.append(figure("with failures", days, f"p90 {most}{dollars}; {run.text}"))
     if one.cost_usd is not None:
-        hours = f"{one.chip_hours:,.4g} chip hours" if one.chip_hours else ""
+        hours = f"{render(one.chip_hours, 'count')} chip hours" if one.chip_hours else ""
         figures.append(figure("cost", amount(one.cost_usd, "USD", "cost_usd", f"${one.cost_usd:,.0f}"), hours))
     return [{"more": [], **row} for row in figures]
 

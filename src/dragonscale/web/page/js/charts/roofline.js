@@ -70,6 +70,9 @@ export function RooflineChart({ roofs = [], points = [], onPick, height = 320, l
   const spots = seen.map((one) => ({ x: sx.at(one.intensity), y: sy.at(one.rate),
     text: `${one.name}: ${trimmed(one.intensity)} FLOP per byte, ${tickText(one.rate, "FLOP/s")}${one.bound ? `, bound by ${one.bound}` : ""}` }));
   const taken = roofs.filter((_, at) => !sameAs(roofs, at)).map((roof) => [box.right - textWidth(roofText(roof), 11), sy.at(roof.peak) - 18, box.right, sy.at(roof.peak) + 1]);
+  const [, [ridge]] = cornersOf(roofs[0], found);
+  const wide = textWidth(ridgeText(roofs[0]), 11);
+  taken.push([inside(ridge + 4, wide, box.left, box.right), box.bottom - 17, inside(ridge + 4, wide, box.left, box.right) + wide, box.bottom]);
   // names keep off the lines where they can
   const lines = roofs.flatMap((roof, at) => { const [start, ridge, end] = cornersOf(roof, found); return [...along([start, ridge, end], 4), ...(at ? [] : along([ridge, [ridge[0], box.bottom]]))]; })
     .filter(([, py]) => py < box.bottom).map(([px, py]) => [px - 1, py - 1, px + 1, py + 1]);

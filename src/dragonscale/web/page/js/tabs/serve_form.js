@@ -3,13 +3,13 @@
 import { Catalogue } from "../catalogue.js";
 import { Combobox } from "../combobox.js";
 import { ModelField } from "../config.js";
-import { MoreFields } from "../fields.js";
+import { MoreFields, UseCase } from "../fields.js";
 import { ChoiceField, Form, Group, SliderField, SwitchField, TextField } from "../form.js";
 import { html, useContext, useMemo, useRef, useState } from "../html.js";
 import { WhatIf } from "../whatif.js";
 
 const PLACED = [
-  "model", "on", "prompt", "output", "ttft", "tpot", "itl", "e2e", "rate", "plan", "batch", "engine", "quantize", "dtype", "kv_dtype", "price", "set",
+  "model", "on", "use_case", "users", "prompt", "output", "ttft", "tpot", "itl", "e2e", "rate", "plan", "batch", "engine", "quantize", "dtype", "kv_dtype", "price", "set",
   "cached", "accept", "drafts", "draft", "disaggregate", "better",
 ];
 const LENGTHS = Array.from({ length: 25 }, (_, at) => Math.round(2 ** (5 + at / 2) / 8) * 8);
@@ -74,6 +74,7 @@ export function ServeForm({ fields, said, error, dropped, drag, set }) {
       <${BatchSlider} fields=${fields} sizes=${sizes} drag=${drag} set=${set} />
     </${Group}>
     <${Group} title="Requests">
+      <${UseCase} command="serve" fields=${fields} without=${["prompt", "output", "ttft", "tpot", "itl", "e2e", "rate", "cached"]} onChange=${set} />
       ${moved("prompt", sizes?.prompt || Number(fields.prompt) || 2048)}
       ${moved("output", sizes?.output || Number(fields.output) || 512)}
       <${TextField} label="Part of each prompt that is cached" name="cached" value=${fields.cached} placeholder="0" onChange=${put("cached")} />

@@ -3,7 +3,7 @@
 import { Catalogue } from "../catalogue.js";
 import { Combobox } from "../combobox.js";
 import { ModelField } from "../config.js";
-import { MoreFields } from "../fields.js";
+import { MoreFields, UseCase } from "../fields.js";
 import { ChoiceField, Form, Group, Segmented, TextField } from "../form.js";
 import { html, useContext, useRef, useState } from "../html.js";
 import { change } from "../state.js";
@@ -11,7 +11,7 @@ import { WhatIf } from "../whatif.js";
 import { LiveSlider, useChips } from "./serve_form.js";
 
 const PLACED = [
-  "model", "on", "replicas", "plan", "rate", "clients", "requests", "prompt", "output", "lengths", "cv", "arrivals", "burst", "swing", "period",
+  "model", "on", "replicas", "plan", "use_case", "users", "rate", "clients", "requests", "prompt", "output", "lengths", "cv", "arrivals", "burst", "swing", "period",
   "ttft", "tpot", "itl", "e2e", "percentile", "router", "prefixes", "autoscale", "fail", "engine", "set", "max_rate", "price", "seed", "prefill_on",
   "prefill_plan", "prefill_replicas", "trace", "speed",
 ];
@@ -71,7 +71,9 @@ export function SimulateForm({ fields, said, error, dropped, set }) {
     <${Group} title="Traffic">
       <${TraceField} fields=${fields} set=${set} />
       ${!fields.trace && html`
-      <${Segmented} label="Requests come" name="kind" value=${closed ? "clients" : "rate"} choices=${[{ value: "rate", text: "at a rate" }, { value: "clients", text: "from clients" }]}
+      <${UseCase} command="simulate" fields=${fields} onChange=${set}
+        without=${["rate", "clients", "arrivals", "prompt", "output", "lengths", "prefixes", "ttft", "tpot", "itl", "e2e", "percentile", "requests", "max_rate"]} />
+      ${!fields.use_case && html`<${Segmented} label="Requests come" name="kind" value=${closed ? "clients" : "rate"} choices=${[{ value: "rate", text: "at a rate" }, { value: "clients", text: "from clients" }]}
         onChange=${(kind) => set(kind === "clients" ? { clients: "64", rate: "", arrivals: "", max_rate: "" } : { rate: "4/s", clients: "" })} />
       ${closed ? slider("Clients", "clients", [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], 64)
         : html`<${LiveSlider} label="Requests a second" name="rate" stops=${RATES} value=${rateOf(fields.rate) || 4} read=${(one) => Number(one.toPrecision(3)).toLocaleString("en-US")}
@@ -80,12 +82,12 @@ export function SimulateForm({ fields, said, error, dropped, set }) {
             choices=${choices(["", ...offered("arrivals").filter((one) => one !== "poisson")], "poisson")} />
           ${fields.arrivals === "gamma" && html`<${TextField} label="Burstiness" name="burst" value=${fields.burst} placeholder="2" onChange=${put("burst")} />`}
           ${fields.arrivals === "diurnal" && html`<${TextField} label="Swing" name="swing" value=${fields.swing} placeholder="0.5" onChange=${put("swing")} />
-            <${TextField} label="Period" name="period" value=${fields.period} placeholder="24h" onChange=${put("period")} />`}`}
+            <${TextField} label="Period" name="period" value=${fields.period} placeholder="24h" onChange=${put("period")} />`}`}`}
       ${slider("Requests in all", "requests", REQUESTS, 10000)}
-      ${slider("Prompt tokens", "prompt", LENGTHS, 2048)}
+      ${!fields.use_case && html`${slider("Prompt tokens", "prompt", LENGTHS, 2048)}
       ${slider("Output tokens", "output", LENGTHS, 256)}
       <${ChoiceField} label="Lengths" name="lengths" value=${fields.lengths || ""} onChange=${put("lengths")} choices=${choices(["", ...offered("lengths")], "as usual")} />
-      ${fields.lengths === "lognormal" && html`<${TextField} label="Variation of lengths" name="cv" value=${fields.cv} placeholder="1" onChange=${put("cv")} />`}
+      ${fields.lengths === "lognormal" && html`<${TextField} label="Variation of lengths" name="cv" value=${fields.cv} placeholder="1" onChange=${put("cv")} />`}`}
       <${TextField} label="Prompts that begin alike" name="prefixes" value=${fields.prefixes} placeholder="100x1024,share=0.8" onChange=${put("prefixes")} />`}
       <${TextField} label="Seed" name="seed" value=${fields.seed} placeholder="0" onChange=${put("seed")} />
     </${Group}>

@@ -3,13 +3,14 @@
 import { Catalogue } from "../catalogue.js";
 import { Combobox } from "../combobox.js";
 import { ModelField } from "../config.js";
-import { AnyField } from "../fields.js";
+import { AnyField, MoreFields } from "../fields.js";
 import { ChoiceField, Form, Group, SliderField, TextField } from "../form.js";
 import { html, useContext, useMemo, useState } from "../html.js";
 import { WhatIf } from "../whatif.js";
 import { PlanEditor } from "./train_plan.js";
 
-const PLACED = ["model", "on", "batch", "seq", "tokens", "method", "stack", "numerics", "dtype", "plan", "fix", "remat", "price", "set"];
+const TUNED = ["lora_rank", "frozen", "teacher"];
+const PLACED = ["model", "on", "batch", "seq", "tokens", "method", ...TUNED, "stack", "numerics", "dtype", "plan", "fix", "remat", "price", "set"];
 const ELSEWHERE = ["alone", "profile", "scaling"];
 const DTYPES = ["", "bf16", "fp8", "fp16", "fp32", "mxfp8", "nvfp4", "mxfp4", "int8"];
 const textAt = (stops, value) => (stops.find((one) => one.value === value) || {}).text;
@@ -43,12 +44,16 @@ export function TrainForm({ fields, said, sliders, error, dropped, drag, set }) 
   }), [catalogue]);
   const put = (name) => (value) => set({ [name]: value });
   const chip = String(fields.on || "").split(/[:,]/)[0];
-  const rest = catalogue.fields.train.filter((field) => !PLACED.includes(field.name) && !ELSEWHERE.includes(field.name));
-  const used = rest.filter((field) => fields[field.name]).length;
+  const known = (name) => catalogue.fields.train.find((field) => field.name === name);
+  const methods = (known("method")?.examples || []).filter((one) => one !== "full");
+  const tuned = TUNED.filter((one) => one !== "teacher" || fields.method === "distill").map(known).filter(Boolean);
   const summary = [fields.model, fields.on, fields.batch, fields.plan || "best plan"].filter(Boolean).join(" · ");
   return html`<${Form} summary=${summary} error=${error}>
     <${Group} title="Job">
       <${ModelField} value=${fields.model} dropped=${dropped} onChange=${put("model")} />
+      <${ChoiceField} label="What is trained" name="method" value=${fields.method || ""} onChange=${(method) => set({ ...Object.fromEntries(TUNED.map((one) => [one, ""])), method })}
+        choices=${["", ...methods].map((one) => ({ value: one, text: one || "every weight" }))} />
+      ${fields.method && tuned.map((field) => html`<${AnyField} key=${field.name} field=${field} value=${fields[field.name]} onChange=${put(field.name)} />`)}
       <${Combobox} label="Chips" name="on" value=${fields.on} choices=${chips} placeholder="v5p:8x16x16" onChange=${put("on")} />
       ${sliders && sliders.chips.length > 1 && html`<${StopSlider} label="Number of chips" name="chips" stops=${sliders.chips} at=${sliders.at.chips || sliders.chips[0].value}
         typed=${said && said.chips ? said.chips.toLocaleString("en-US") : ""} field=${fields.on} onDrag=${(stop) => drag({ on: stop.on })} onChange=${(stop) => set({ on: stop.on })} />`}
@@ -75,9 +80,7 @@ export function TrainForm({ fields, said, sliders, error, dropped, drag, set }) 
       ${!fields.plan && html`<${TextField} label="Fixed settings" name="fix" value=${fields.fix} placeholder="tp8,zero=1|3" onChange=${put("fix")} />
         <${TextField} label="Recompute policies" name="remat" value=${fields.remat} placeholder="any" onChange=${put("remat")} about="none, selective, matmuls, block, offload …" />`}
     </${Group}>
-    <${Group} title="Software and price" open=${Boolean(fields.method || fields.stack || fields.numerics || fields.dtype || fields.price)}>
-      <${ChoiceField} label="What is trained" name="method" value=${fields.method || ""} onChange=${put("method")}
-        choices=${["", "lora", "qlora", "dpo", "orpo", "kto", "reward"].map((one) => ({ value: one, text: one || "every weight" }))} />
+    <${Group} title="Software and price" open=${Boolean(fields.stack || fields.numerics || fields.dtype || fields.price)}>
       <${ChoiceField} label="Stack" name="stack" value=${fields.stack || "auto"} onChange=${(value) => set({ stack: value === "auto" ? "" : value })}
         about=${(catalogue.stack_words[fields.stack || (said && said.stack)] || {}).about}
         choices=${["auto", ...catalogue.stacks.filter((one) => one !== "auto")].map((one) => ({ value: one, text: one === "auto" && said ? `auto: ${said.stack}` : one, group: (catalogue.stack_words[one] || {}).group }))} />
@@ -88,8 +91,6 @@ export function TrainForm({ fields, said, sliders, error, dropped, drag, set }) 
       <${TextField} label="Price of a chip" name="price" value=${fields.price} placeholder="2.5/h" onChange=${put("price")} />
     </${Group}>
     <${WhatIf} chip=${chip} set=${fields.set || ""} onDrag=${(value) => drag({ set: value })} onChange=${put("set")} />
-    <${Group} title="More" open=${used > 0} aside=${used ? `${used} set` : ""}>
-      ${rest.map((field) => html`<${AnyField} key=${field.name} field=${field} value=${fields[field.name]} onChange=${put(field.name)} />`)}
-    </${Group}>
+    <${MoreFields} command="train" placed=${[...PLACED, ...ELSEWHERE]} fields=${fields} onChange=${set} />
   </${Form}>`;
 }
