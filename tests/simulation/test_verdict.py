@@ -197,6 +197,37 @@ def test_a_target_that_lone_requests_miss_is_missed_at_any_rate() -> None:
     assert "at any rate" in tight.advice
 
 
+def test_a_class_that_misses_its_target_alone_is_named_though_others_are_refused() -> None:
+    """Some prompts are longer than the context, and fewer than a target's percentile allows for."""
+    long = "docs,rate=1/s,prompt=3000,output=16,lengths=lognormal,cv=0.5,ttft=p90:60ms,chat,rate=2/s,ttft=p95:2s"
+    question = SimulateQuestion("llama3-8b", on="h100:1", requests="1000", classes=long, max_rate=True)
+    report = asked(question)
+    assert report.requests.refused
+    assert "TTFT of docs misses its target at any rate, since requests that are alone take p90" in report.advice
+    assert "refused" not in report.advice
+
+
+def test_prompts_alone_are_priced_by_their_tokens_everywhere() -> None:
+    report = asked(replace(ONE, rate="400/s", prompt="512", output="0", ttft="p95:200ms"))
+    rows = {row.label: row.text for row in summary(report).rows}
+    assert report.capacity is not None
+    assert report.capacity.usd_per_h is not None
+    assert "per million input tokens" in rows["cost"]
+    price = report.capacity.usd_per_h * 1e6 / 3600 / (400 * 512)
+    assert f"${price:.3f} per million input tokens" in rows["holds"]
+    assert "planner" not in rows
+    assert "TPOT" not in report.advice
+
+
+def test_failures_are_counted_and_offline_work_is_bound_by_what_is_full() -> None:
+    report = asked(replace(ONE, rate="4/s", replicas=2, requests="400", fail="0@20s+10s"))
+    assert report.requests.failures == 1
+    rows = {row.label: row.text for row in summary(report).rows}
+    assert "1 replica failure" in rows["requests"]
+    whole = replace(ONE, arrivals="at-once", prompt="4096", output="512", deadline="10h", requests="1500")
+    assert asked(whole).bound_by == "the KV cache"
+
+
 def test_a_fleet_with_room_says_how_much_only_when_asked() -> None:
     quiet = asked(replace(ONE, rate="4/s", requests="1000"))
     assert quiet.capacity is None

@@ -195,7 +195,7 @@ def requests_text(report: SimulateReport) -> str:
     parts = [f"{found.arrived:,} in {render(report.simulated_s, 's')}: {found.finished:,} finished"]
     parts += [f"{count:,} refused ({reason})" for reason, count in found.refused.items()]
     parts += [f"{found.unfinished:,} unfinished"] if found.unfinished else []
-    if report.asked is not None and report.asked.question.fail:
+    if found.failures or (report.asked is not None and report.asked.question.fail):
         parts.append(f"{found.failures:,} replica failure{'s' * (found.failures != 1)}")
     parts += [f"{found.retried:,} retried"] if found.retried else []
     parts += [f"{found.preempted:,} preemptions"] if found.preempted else []
