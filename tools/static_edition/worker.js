@@ -12,19 +12,6 @@ const running = []; // what is being answered: the last began while those before
 let answerInWorker = null;
 let failed = null;
 
-const WITHOUT_REST_MS = 40;
-const SIGINT = 2;
-let rested = 0;
-/** Python reads the number of a signal here every few instructions: one after each stretch without a rest. */
-const signals = {
-  get 0() {
-    if (performance.now() - rested < WITHOUT_REST_MS) return 0;
-    rested = performance.now();
-    return SIGINT;
-  },
-  set 0(_) {},
-};
-
 const post = (id, message) => self.postMessage({ id, message: typeof message === "string" ? message : JSON.stringify(message) });
 
 async function bytes(name) {
@@ -55,9 +42,6 @@ async function start() {
   const packages = python.pyimport("dragonscale.web.late_packages");
   packages.install(python.toPy(late), python.toPy(missing), PACKAGES, (name) => python.toPy(bytesNow(name)));
   answerInWorker = python.pyimport("dragonscale.web.in_browser").answer_in_worker;
-  const signal = python.pyimport("signal");
-  signal.signal(SIGINT, signal.SIG_IGN); // between answers
-  python.setInterruptBuffer(signals);
   told(1, "");
 }
 
@@ -83,10 +67,9 @@ const rest = () => new Promise((resolve) => { setTimeout(resolve, 0); });
 
 async function answerOne(asked) {
   const { id, request } = asked;
-  rested = performance.now();
   const hear = (text) => { if (!asked.cancelled) post(id, text); };
   // while this one rests, what is more urgent is answered, and only then does it go on
-  const resting = async () => { await rest(); await work(rankOf(request)); rested = performance.now(); };
+  const resting = async () => { await rest(); await work(rankOf(request)); };
   try {
     if (failed) throw failed;
     await answerInWorker.callPromising(JSON.stringify(request), hear, () => asked.cancelled === true, resting);

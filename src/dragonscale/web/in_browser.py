@@ -10,51 +10,48 @@ The worker gives a request as JSON text and gets each message as JSON text, the 
 
 import contextlib
 import json
-import signal
+import time
 from collections.abc import Callable
-from types import FrameType
 
 from dragonscale.web.answers import Unwanted, answer
 
+BREATH_S = 0.04
+"""How long Python computes before it lets messages in."""
 
-def pausing(unwanted: Callable[[], bool], rest: Callable[[], object]) -> Callable[[int, FrameType | None], None]:
-    """What a signal does in the midst of an answer: let the worker hear what the page says meanwhile, which may be a
-    question that is answered before this one goes on, and end it where nobody waits any more. `rest()` is a promise.
+
+def resting(unwanted: Callable[[], bool], rest: Callable[[], object]) -> Callable[[], bool]:
+    """`unwanted`, after a moment in which the worker hears what the page says meanwhile; `rest()` is a promise of that
+    moment.
 
     Python can wait for a promise only where the browser can suspend WebAssembly; elsewhere a question runs to its end.
     """
     from pyodide.ffi import can_run_sync, run_sync  # pyright: ignore[reportMissingImports]
 
-    def pause(_: int, frame: FrameType | None) -> None:
-        while frame is not None:
-            if frame.f_code.co_filename.startswith("<frozen importlib"):
-                return  # another question must not see half of a module
-            frame = frame.f_back
-        if can_run_sync():
-            run_sync(rest())
-        if unwanted():
-            raise Unwanted
+    rested = time.perf_counter()
 
-    return pause
+    def asked() -> bool:
+        nonlocal rested
+        if time.perf_counter() - rested > BREATH_S and can_run_sync():
+            run_sync(rest())
+            rested = time.perf_counter()
+        return unwanted()
+
+    return asked
 
 
 def answer_in_worker(
     text: str, post: Callable[[str], object], unwanted: Callable[[], bool], rest: Callable[[], object]
 ) -> None:
-    """`answer_text` as the worker calls it, which sends a signal every now and then."""
-    before = signal.signal(signal.SIGINT, pausing(unwanted, rest))
-    with contextlib.suppress(Unwanted):
-        try:
-            answer_text(text, post, unwanted)
-        finally:
-            signal.signal(signal.SIGINT, before)
+    """`answer_text` as the worker calls it."""
+    answer_text(text, post, resting(unwanted, rest))
 
 
 def answer_text(text: str, post: Callable[[str], object], unwanted: Callable[[], bool] = lambda: False) -> None:
     """Answer a request that is JSON text by messages that are; ends early where `unwanted` says that nobody waits."""
 
     def send(message: dict[str, object]) -> None:
-        post(json.dumps(message))
+        if message:
+            post(json.dumps(message))
         if unwanted():
             raise Unwanted
 

@@ -30,9 +30,9 @@ class PageListener(Listener):
 
     def step(self, done: int, total: int) -> None:
         reached = int(OFTEN * min(done / total, 1.0)) if total > 0 else 0
-        if reached > self.reached:
-            self.reached = reached
-            self.send({"progress": reached / OFTEN})
+        # an empty message is not sent on, but whoever sends looks whether anybody waits or something else comes first
+        self.send({"progress": reached / OFTEN} if reached > self.reached else {})
+        self.reached = max(reached, self.reached)
 
     def wait(self, text: str) -> None:
         self.send({"note": text})

@@ -94,7 +94,8 @@ def _answer_one(wire: WorkerWire, request: dict[str, Any]) -> None:
     def send(message: dict[str, Any]) -> None:
         if wire.unwanted:
             raise Unwanted
-        wire.send(MESSAGE, msgspec.json.encode(message) + b"\n")
+        if message:
+            wire.send(MESSAGE, msgspec.json.encode(message) + b"\n")
 
     with contextlib.suppress(Unwanted):
         try:
