@@ -19,7 +19,7 @@ def worked(line, letters: dict[str, float]) -> float:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"model": "llama3-8b", "on": "h100:8", "lora": 16, "batch": 32, "tokens": "1T"},
+        {"model": "llama3-8b", "on": "h100:8", "lora_rank": 16, "batch": 32, "tokens": "1T"},
         {"model": "deepseek-v3", "on": "h200", "batch": 4},
         {"model": "gemma3-27b", "on": "v6e:2x4", "context": "32k", "weights": "int8"},
         {"params": "70e9", "active": "10B", "on": "gb200", "tokens": "15T", "batch": 8},
@@ -46,7 +46,7 @@ def test_the_books_questions():
 
 
 def test_what_adapters_train_and_hold():
-    report = ds.estimate("llama3-8b", lora=16)
+    report = ds.estimate("llama3-8b", lora_rank=16)
     # published for rank 16 on every linear layer of LLaMA 3 8B: 41,943,040 trainable parameters
     assert report["LoRA parameters, all matmuls"] == 41_943_040
     full, lora, narrow = (
@@ -90,7 +90,7 @@ def test_json_and_text(capsys):
     [
         ({}, "neither a model nor params="),
         ({"model": "llama3-8b", "params": "8e9"}, "both a model and params="),
-        ({"params": "8e9", "lora": 16}, "name a model"),
+        ({"params": "8e9", "lora_rank": 16}, "name a model"),
         ({"model": "llama3-8b", "mfu": "400%"}, "mfu="),
         ({"model": "llama3-8b", "price": "2/h"}, "on="),
         ({"params": "8e9", "active": "9e9"}, "no more than all"),
@@ -109,7 +109,7 @@ def test_the_headline_has_the_flops_that_its_days_are_of(capsys):
 
 
 def test_adapters_are_told_without_a_run(capsys):
-    assert main(["estimate", "llama3-8b", "--lora", "16"]) == 0
+    assert main(["estimate", "llama3-8b", "--lora-rank", "16"]) == 0
     text = capsys.readouterr().out
     assert "fine-tuning  LoRA 16.7GB, QLoRA" in text
     assert "P_lora those of the adapters" in " ".join(text.split())

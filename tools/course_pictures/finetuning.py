@@ -16,7 +16,7 @@ MODELS = ("llama3-8b", "llama3-70b")
 def _held() -> Chart:
     drawn = []
     for model in MODELS:
-        found = ds.estimate(model, lora=16)
+        found = ds.estimate(model, lora_rank=16)
         drawn += [Bar(f"{model}, {way}", found[name]) for name, way in WAYS.items()]
     return bars(drawn, "What fine-tuning holds", "rank 16 beside every matmul; activations left out", "bytes")
 

@@ -124,14 +124,14 @@ def answer(asked: EstimateAsked) -> EstimateReport:
     lines.write_weights(asked, paper)
     if asked.training:
         # adapters are not trained on a whole run's tokens
-        if asked.question.lora is None or asked.question.tokens.strip():
+        if asked.question.lora_rank is None or asked.question.tokens.strip():
             lines.write_run(asked, paper)
         lines.write_state(asked, paper)
     if asked.serving:
         lines.write_cache(asked, paper)
         if asked.chip is not None:
             lines.write_serving(asked, paper)
-    if asked.question.lora is not None:
+    if asked.question.lora_rank is not None:
         lines.write_finetuning(asked, paper)
     where = str(asked.piece) if asked.piece is not None else asked.chip.name if asked.chip is not None else ""
     sizes = asked.total, asked.active, asked.tokens, asked.seq, asked.context, asked.mfu

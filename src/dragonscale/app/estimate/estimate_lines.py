@@ -145,10 +145,10 @@ BESIDE = "An estimate of memory alone, and without activations."
 def write_finetuning(asked: EstimateAsked, paper: Paper) -> None:
     """Bytes held by each way of fine-tuning; with a chip, the fewest that hold them."""
     assert asked.model is not None
-    assert asked.question.lora is not None
+    assert asked.question.lora_rank is not None
     paper.group = FINE_TUNING
     total, _ = letters_of(asked, paper)
-    blocks, rank = asked.model.program().sections[1:-1], paper.let("rank", asked.question.lora)
+    blocks, rank = asked.model.program().sections[1:-1], paper.let("rank", asked.question.lora_rank)
     weights, more = STATES[STATE]
     held = {"full": paper.write("full: 16 bytes a parameter", state_bytes(total, weights, MOMENTS, *more), "bytes")}
     adapters = functools.partial(adapter_parameters, rank=rank)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.app.given import read_part, read_tokens, target_of
-from dragonscale.app.questions.flag import written
+from dragonscale.app.questions.flag import check_limits, written
 from dragonscale.app.questions.operations import EstimateQuestion
 from dragonscale.errors import InputError, shorten
 from dragonscale.models import load_model
@@ -16,7 +16,6 @@ from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.serving.checkpoint import stored_in
 
 CONTEXT, PROMPT = 8192, 2048
-MOST_RANK = 65536
 MFU = "write the part of the peak that is reached, such as 40% or 0.4"
 
 
@@ -124,9 +123,6 @@ def _length(text: str, what: str, usual: int, notes: list[str]) -> int:
 
 
 def _check_rank(question: EstimateQuestion, model: Transformer | None) -> None:
-    if question.lora is None:
-        return
-    if not 1 <= question.lora <= MOST_RANK:
-        raise InputError(f"--lora is {question.lora}; the rank of adapters is 1 to {MOST_RANK:,}, such as 16.")
-    if model is None:
-        raise InputError("--lora counts adapters from a model's matmuls; name a model instead of --params.")
+    check_limits(question)
+    if model is None and question.lora_rank is not None:
+        raise InputError("--lora-rank counts adapters from a model's matmuls; name a model instead of --params.")

@@ -1,7 +1,7 @@
 """What `dscale roofline`, `shard`, `collective`, `hlo` and `estimate` and their functions can be asked."""
 
 from dragonscale.app.questions import shared
-from dragonscale.app.questions.flag import SHOW, WHERE, Question, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.app.questions.flag import SHOW, WHERE, WORK, Question, Real, Several, Switch, Text, Thing, Whole
 
 SIZES = Thing("", "SIZES")
 """Sizes of named dims, such as B=1024,D=8192."""
@@ -129,7 +129,7 @@ class EstimateQuestion(Question):
     """Tokens in the KV cache of a sequence (8192 without it)."""
     prompt: Text = shared.PROMPT.but(default="")
     """Tokens of a prompt (2048 without it)."""
-    lora: Whole = Whole(None, "RANK")
+    lora_rank: Whole = shared.LORA_RANK.but(group=WORK)
     """Add the memory of fine-tuning with adapters of this rank."""
     price: Text = shared.PRICE
     dtype: Text = shared.DTYPE
