@@ -191,11 +191,13 @@ def save_timeline(report: RlReport, path: str) -> str:
 
 
 def _shown(found: list[RlStep], most: int) -> list[RlStep]:
-    """The best of each mode and pool, no two alike to a reader."""
+    """The best of each mode and pool, no two alike to a reader; of every mode one."""
     kept: dict[tuple[object, ...], RlStep] = {}
     for step in found:
         kept.setdefault((step.plan.mode, step.plan.framework.name, str(step.plan.pool)), step)
-    return list(kept.values())[:most]
+    rows = list(kept.values())
+    modes = {step.plan.mode: place for place, step in reversed(list(enumerate(rows)))}
+    return [step for place, step in enumerate(rows) if place < most or place in modes.values()]
 
 
 def _bound(step: RlStep) -> str:

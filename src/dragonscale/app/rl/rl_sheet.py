@@ -9,6 +9,8 @@ from dragonscale.app.rl.rl_records import RlPlanRow, RlReport, RlRunRow
 from dragonscale.sheets.sheet import Block, Grid, NextStep, Prose, Sheet, Title, Verbatim, amount, facts
 from dragonscale.simulation.rl.frameworks import framework, tables
 
+APART = 0.1
+"""How far half of a framework's steps are from what is expected where the answer says it at once."""
 FEW = 3
 """Other ways that are shown without `--explain`."""
 
@@ -23,6 +25,8 @@ def rl_sheet(report: RlReport, detail: bool) -> Sheet:
         return Sheet((title, Prose(_nothing(report), "bad")))
     blocks: list[Block] = [title, _summary(report, best)]
     others = report.plans if detail else report.plans[: FEW + 1]
+    seen = {one.mode for one in others}  # and the first of every other mode
+    others = [*others, *{one.mode: one for one in reversed(report.plans) if one.mode not in seen}.values()]
     if detail:
         blocks.append(grid("rl-phases", best.phases))
     if len(others) > 1:
@@ -48,7 +52,12 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
     slower = "; ".join(f"{one.what}: {one.gain:.0%} tokens/s" for one in report.changes if one.gain <= 0)
     moved = f", {amount(best.offloaded_bytes, 'bytes')} go to the host in between" if best.offloaded_bytes else ""
     engine = best.engine.partition(",")[0]  # without what differs from its usual settings
-    band = f"{amount(best.step_low_s, 's')} to {amount(best.step_high_s, 's')}"
+    band, middle = (
+        f"{amount(best.step_low_s, 's')} to {amount(best.step_high_s, 's')}",
+        framework(best.stack).errors.middle,
+    )
+    if abs(middle) >= APART:
+        band = f"{amount(best.step_s * (1 + middle), 's')} as half of {best.stack}'s published steps took, {band}"
     return facts(
         ("plan", f"{best.mode}, {where}, {best.stack} (staleness {best.staleness:g})", "key"),
         ("trainer", f"{best.train} ({best.train_stack})"),
