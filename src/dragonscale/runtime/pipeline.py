@@ -97,11 +97,6 @@ def into_chunks(weights: Any, pipe: int, virtual: int = 1, sizes: Sequence[int] 
     return jax.tree.map(lambda leaf: leaf.reshape(virtual, pipe, -1, *leaf.shape[1:]), weights)
 
 
-def _no_gradient(target: jax.Array) -> Any:
-    whole = jnp.issubdtype(target.dtype, jnp.integer)
-    return numpy.zeros(target.shape, jax.dtypes.float0) if whole else jnp.zeros_like(target)
-
-
 def pipelined_loss(pipeline: Pipeline, layer: Layer, last: Last) -> Callable[[Any, Any, jax.Array, Any], jax.Array]:
     """The loss of (weights, weights of `last`, microbatches [m, …], targets [m, …]), added up over microbatches, for
     one chip inside a `jax.shard_map` over all axes: weights are its own chunks [virtual, layers of a chunk, …]. The
@@ -117,12 +112,10 @@ def pipelined_loss(pipeline: Pipeline, layer: Layer, last: Last) -> Callable[[An
         ticks = timeline(pipeline.schedule, pipeline.size, pipeline.virtual, x.shape[0])
         table = table_of(ticks, pipeline.size, pipeline.virtual)
         value, *gradients = _walked(_Chip(pipeline, layer, last, weights, head, x), targets, table)
-        return value, (tuple(gradients), targets)
+        return value, gradients
 
-    def backward(saved: Any, slope: jax.Array) -> tuple[Any, ...]:
-        gradients, targets = saved
-        scaled = jax.tree.map(lambda leaf: (leaf * slope).astype(leaf.dtype), gradients)
-        return (*scaled, jax.tree.map(_no_gradient, targets))
+    def backward(gradients: Any, slope: jax.Array) -> tuple[Any, ...]:
+        return (*jax.tree.map(lambda leaf: (leaf * slope).astype(leaf.dtype), gradients), None)
 
     total.defvjp(forward, backward)
     return total

@@ -140,7 +140,7 @@ def _cut(program: Jaxpr, slope: Var) -> tuple[list[JaxprEqn], list[JaxprEqn], li
 
 def _makers(eqns: Sequence[JaxprEqn], wanted: set[Any]) -> set[int]:
     """The places of those that some variables are made by."""
-    found: set[int] = set()
+    found = set[int]()
     for place in reversed(range(len(eqns))):
         if wanted & set(eqns[place].outvars):
             found.add(place)
