@@ -237,13 +237,13 @@ export interface SuggestPanel { slices: Array<SuggestedSlice> }
 
 export interface LetterStop { size: Integer; text: string }
 /** A dim with its slider. */
-export interface LetterSlider { name: string; size: Integer; text: string; stops: Array<LetterStop> }
+export interface LetterSlider { name: string; size: Integer | null; text: string; stops: Array<LetterStop> }
 /** What is wrong with an expression and where, and its dims. */
 export interface NotationPanel { wrong: string; at: Array<Integer> | null; letters: Array<LetterSlider> }
 export interface ResourceRow { name: string; formula: string; role: string; seconds: ShownAmount }
 export interface ShownCrossover { variable: string; value: number; below: string; above: string; number: ShownAmount }
 export interface OperationPanel {
-  advice: string; expression: string; chip: string; chip_title: string; bound_by: string; sentence: string;
+  advice: string; expression: string; chip: string; chip_title: string; bound_by: string | null; sentence: string;
   notes: Array<string>; figures: Array<ShownFigure>; resources: Array<ResourceRow>; crossovers: Array<ShownCrossover>;
 }
 /** Time over one of the letters. */
@@ -254,7 +254,7 @@ export interface OperationCurve {
 export interface MeshSide { name: string; size: Integer; role: string }
 export interface ShardMesh { axes: Array<MeshSide>; chips: Integer; rows: Integer; places: Array<string> }
 export interface ShardPanel {
-  sentence: string; on: string; expression: string; figures: Array<ShownFigure>; bound_by: string;
+  sentence: string; on: string; expression: string; figures: Array<ShownFigure>; bound_by: string | null;
   notes: Array<string>; mesh: ShardMesh;
 }
 export interface LaidArray {
@@ -278,7 +278,7 @@ export interface ShardStage {
 }
 /** A legal way of running a product. */
 export interface ShardWay {
-  local: string; computes: boolean; bound_by: string; repeated_over: Array<string>; free_slices: Array<string>;
+  local: string; computes: boolean; bound_by: string | null; repeated_over: Array<string>; free_slices: Array<string>;
   lower: ShownAmount; upper: ShownAmount; sent: ShownAmount; flops: ShownAmount; read: ShownAmount;
   written: ShownAmount; times: Array<HeldPart>; moves: Array<ShardMove>; stages: Array<ShardStage>;
 }
