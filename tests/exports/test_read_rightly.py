@@ -96,3 +96,114 @@ def test_a_task_of_a_cloud_is_unwrapped_for_reinforcement_learning() -> None:
     run += " trainer.nnodes=$SKYPILOT_NUM_NODES trainer.n_gpus_per_node=$SKYPILOT_NUM_GPUS_PER_NODE"
     file = read_rl(f"resources: {{accelerators: 'H100:4'}}\nnum_nodes: 2\nrun: |\n  {run}\n").file
     assert (file.slice, file.prompts, file.model) == ("h100:8", 32, "qwen3-8b")
+
+
+def test_torchtune_shards_what_tensor_ranks_leave() -> None:
+    config = "model: {_component_: torchtune.models.llama3_3.llama3_3_70b}\ntokenizer: {max_seq_len: 1024}\n"
+    config += "batch_size: 4\ntensor_parallel_dim: 8\ndata_parallel_shard_dim: -1\ndata_parallel_replicate_dim: 1\n"
+    plan = training(config, "h100:32").plan
+    assert (plan.fsdp, plan.data, plan.tensor, plan.zero) == (4, 1, 8, 3)
+    plan = training(config.replace("replicate_dim: 1", "replicate_dim: 2"), "h100:32").plan
+    assert (plan.fsdp, plan.data, plan.tensor, plan.zero) == (2, 2, 8, 3)
+    scout = config.replace("llama3_3.llama3_3_70b", "llama4.llama4_scout_17b_16e")
+    assert training(scout).model == "llama4-scout"
+
+
+LAUNCH = "accelerate launch --num_processes 8 {launch} {script} --model_name_or_path meta-llama/Llama-2-7b-hf "
+LAUNCH += "--per_device_train_batch_size 1 --max_seq_length 1024 {rest}"
+
+
+def launched(script: str, launch: str = "--mixed_precision bf16", rest: str = "") -> TrainingFile:
+    return training(LAUNCH.format(script=script, launch=launch, rest=rest))
+
+
+def test_a_script_of_ones_own_trains_as_its_name_says() -> None:
+    own = launched("open_instruct/dpo_tune_cache.py", rest="--use_qlora --use_lora --lora_rank 64")
+    assert (own.method, own.frozen, own.lora_rank, own.plan.microbatch) == ("dpo", "nf4", 64, 2)
+    assert launched("finetune.py").method == ""
+    for script, rest in (("grpo_fast.py", ""), ("train.py", "--vllm_server_host node4")):
+        with pytest.raises(InputError, match="trains by grpo, on answers"):
+            launched(script, rest=rest)
+
+
+def test_a_file_without_offload_in_its_name_offloads_nothing() -> None:
+    for name, offload in (("stage3_no_offloading.conf", "none"), ("stage3_offloading.conf", "optimizer")):
+        file = launched("finetune.py", f"--use_deepspeed --deepspeed_config_file {name}")
+        assert (file.plan.zero, file.plan.offload) == (3, offload)
+
+
+def test_flags_of_slurm_are_not_those_of_accelerate() -> None:
+    text = "#SBATCH --job-name=x\n#SBATCH --nodes=2\nsrun -l --mpi=pmix --container-image ./a.sqsh "
+    found = read_plan(text + LAUNCH.format(script="train.py", launch="--num_machine 2", rest=""), Given(slice="h100:8"))
+    assert [name.partition(" ")[0] for name in found.unknown] == ["num_machine"]
+    assert [note for note in found.notes if note.startswith("Nothing says bf16 or fp16")]
+
+
+@pytest.mark.parametrize("flag", ["--actor_model_name_or_path a", "--num_padding_at_beginning 1"])
+def test_the_later_stages_of_deepspeed_chat_are_refused(flag: str) -> None:
+    chat = "deepspeed main.py --model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 4 "
+    chat += "--max_seq_len 512 --zero_stage 3 --deepspeed"
+    assert training(chat).plan.zero == 3
+    with pytest.raises(InputError, match="not read from DeepSpeed-Chat's flags"):
+        training(f"{chat} {flag}")
+
+
+def test_heads_are_as_wide_as_megatron_makes_them() -> None:
+    sizes = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 12 --hidden-size 512 --num-attention-heads 64 "
+    sizes += "--group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm --seq-length 1024 "
+    sizes += "--micro-batch-size 1 --global-batch-size 8 --position-embedding-type rope --bf16"
+    assert "head_dim=8" in training(sizes).model
+    assert "head_dim=64" in training(f"{sizes} --kv-channels 64").model
+
+
+COMPOSE = """
+services:
+  engine:
+    image: vllm/vllm-openai:latest
+    environment: {HF_TOKEN: "${HF_TOKEN}", NCCL_DEBUG: null}
+    command: %s
+    deploy: {resources: {reservations: {devices: [{driver: nvidia, device_ids: ["0", "1"]}]}}}
+  page:
+    image: ghcr.io/open-webui/open-webui:main
+    environment: [OPENAI_API_BASE_URL=http://engine:8000/v1]
+"""
+
+
+@pytest.mark.parametrize("command", ["--model Qwen/Qwen3-32B -tp 2", '["--model", "Qwen/Qwen3-32B", "-tp", "2"]'])
+def test_services_of_docker_compose_are_read(command: str) -> None:
+    found = read_plan(COMPOSE % command, Given(slice="h100"))
+    assert isinstance(found.file, SavedPlan)
+    assert (found.target, found.file.model, found.file.slice) == ("vllm", "qwen3-32b", "h100:2")
+    assert found.file.plan.tensor == 2
+
+
+def test_a_container_of_kserve_is_read() -> None:
+    text = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nspec: {predictor: {containers: [{name: a, "
+    text += "command: [vllm, serve, Qwen/Qwen3-8B, -tp, '2'], resources: {limits: {nvidia.com/gpu: 2}}}]}}\n"
+    assert read_plan(text, Given(slice="h100")).file.slice == "h100:2"
+
+
+SET = """
+apiVersion: apps/v1
+kind: StatefulSet
+spec:
+  replicas: 2
+  template:
+    spec:
+      containers:
+      - name: sglang
+        command: [/bin/bash, -c, "python3 -m sglang.launch_server --model deepseek-ai/DeepSeek-R1 --tp 16 %s"]
+        resources: {limits: {nvidia.com/gpu: "8"}}
+"""
+
+
+@pytest.mark.parametrize(("nodes", "replicas"), [("--nnodes 2 --node-rank $POD_INDEX", 1), ("", 2)])
+def test_pods_that_serve_together_are_one_replica(nodes: str, replicas: int) -> None:
+    found = read_plan(SET % nodes, Given(slice="h20:16"))
+    assert isinstance(found.file, SavedPlan)
+    assert (found.file.replicas or 1, found.file.plan.tensor) == (replicas, 16)
+
+
+def test_sums_of_expr_are_worked_out() -> None:
+    assert read_commands("N=2\nswift sft --steps $(expr 16 / $N) --more $(expr 2 \\* 3)")[0].words[3] == "8"
+    assert read_commands("swift sft --more $(expr 2 \\* 3)")[0].words[3] == "6"

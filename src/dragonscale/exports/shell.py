@@ -32,7 +32,7 @@ TERMS = load_terms("shell")
 _ASSIGN = re.compile(r"(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+)?([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?:(:?-|:?=)([^}]*))?\}|\$([A-Za-z_]\w*)")
 _REQUIRED = re.compile(r"\"?\$\{[A-Za-z_]\w*:?\?[^}]*\}\"?")
-_SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
+_SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)|\$\(expr ([^()]*)\)")
 _HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?|(?<!\S)#.*|'[^']*'|\"(?:\\.|[^\"\\])*\"")
 """What begins a here-document; or a comment or text in quotes, which begin none."""
 _REDIRECT = re.compile(r"(?:\d|&)?>{1,2}(?:&\d)?|<")
@@ -101,7 +101,7 @@ def read_commands(text: str) -> list[ShellCommand]:
             value = _filled(_array(assigned[3]), names)
             names[assigned[1]] = f"{names.get(assigned[1], '')} {value}".strip() if assigned[2] else value
             continue
-        words = _words(_filled(line, names))
+        words = words_of(_filled(line, names))
         if words:
             command = _unwrapped(words)
             command.launch = {**batch, **command.launch}
@@ -276,7 +276,8 @@ def _filled(text: str, names: dict[str, str]) -> str:
 
 
 def _summed(match: re.Match[str], names: dict[str, str]) -> str:
-    inner = re.sub(r"\b[A-Za-z_]\w*\b", lambda name: names.get(name[0], "x"), match[1])
+    said = match[1] or match[2].replace("\\*", "*")
+    inner = re.sub(r"\b[A-Za-z_]\w*\b", lambda name: names.get(name[0], "x"), said)
     if "x" in inner or not re.fullmatch(r"[\d\s+\-*/()%]{1,200}", inner) or "**" in inner:
         return match[0]
     try:
@@ -302,7 +303,7 @@ def _arithmetic(text: str) -> int:
     return worth(ast.parse(text.strip(), mode="eval").body)
 
 
-def _words(line: str) -> list[str]:
+def words_of(line: str) -> list[str]:
     """The words of a line, without what is redirected."""
     try:
         words = [word for word in shlex.split(line) if word]

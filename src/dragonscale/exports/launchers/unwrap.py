@@ -25,7 +25,7 @@ from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import table_at
 from dragonscale.exports.launchers.launch_parts import RESOURCES, chip_called
 from dragonscale.exports.runs import read_kept
-from dragonscale.exports.shell import batch_flags
+from dragonscale.exports.shell import batch_flags, words_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.physics.hardware import load_chip, parse_slice, parse_target
 from dragonscale.physics.hardware.catalogue import is_chip
@@ -80,8 +80,24 @@ def files_of(tables: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {str(name): text for data in maps for name, text in data.items() if isinstance(text, str)}
 
 
+def _composed(services: Mapping[str, Any]) -> Iterator[Contained]:
+    """The services of `docker compose`, whose words are a list or the text of a shell."""
+    for name, service in services.items():
+        own, parts = table_at(service), {"command": "entrypoint", "args": "command"}
+        said = {part: own.get(theirs, []) for part, theirs in parts.items()}
+        words = {part: words_of(value) if isinstance(value, str) else value for part, value in said.items()}
+        env = {str(one).partition("=")[0]: str(one).partition("=")[2] for one in _list(own, "environment")}
+        env |= {str(key): value for key, value in table_at(own, "environment").items() if value is not None}
+        devices = _rows(table_at(own, "deploy", "resources", "reservations"), "devices")
+        chips = sum(count_of(one.get("count") or len(_list(one, "device_ids"))) for one in devices)
+        if script := script_of({"image": own.get("image"), **words}):
+            yield Contained(str(name), script, env, {}, chips, "Pod")
+
+
 def containers(table: Mapping[str, Any]) -> list[Contained]:
     """The containers of a manifest that start something; of a leader and its workers the leader's."""
+    if "services" in table:
+        return list(_composed(table_at(table, "services")))
     kind, spec = str(table.get("kind", "")), table_at(table, "spec")
     if kind == "JobSet":
         jobs = _rows(spec, "replicatedJobs")
@@ -99,7 +115,7 @@ def containers(table: Mapping[str, Any]) -> list[Contained]:
         return _operator(spec, kind)
     if kind == "Pod":
         return list(pod_containers(spec, kind))
-    pods = table_at(spec, "template", "spec")
+    pods = table_at(spec, "template", "spec") or table_at(spec, "predictor")  # KServe's InferenceService
     return [replace(one, copies=count_of(spec.get("replicas"))) for one in pod_containers(pods, kind)]
 
 
@@ -180,7 +196,7 @@ def unwrapped(source: Source) -> Source:
     if re.search(r"^#SBATCH\s", source.text, re.MULTILINE):
         return replace(source, launch=_batch(source))
     tables = source.tables
-    if any("apiVersion" in table and "kind" in table for table in tables):
+    if any({"apiVersion", "kind"} <= {*table} or "services" in table for table in tables):
         return source if any(map(is_own, tables)) else _manifests(source)
     if tables and isinstance(tables[0].get("run"), str) and ("resources" in tables[0] or "num_nodes" in tables[0]):
         return _task(source, tables[0])
@@ -270,9 +286,10 @@ def labelled(source: Source, labels: Mapping[str, str], chips: int, jobs: int = 
 
 def _pods(source: Source, one: Contained) -> dict[str, Any]:
     """What manifests say of a program's chips and replicas."""
-    jobs = one.copies if one.kind == "JobSet" else 1  # slices work together; replicas of an engine do not
+    together = one.kind == "JobSet" or (one.kind == "StatefulSet" and "--nnodes" in one.script)
+    jobs = one.copies if together else 1  # slices and hosts of one program work together; replicas of an engine do not
     launch = labelled(source, one.labels, one.chips * one.pods * jobs, jobs)
-    if one.kind in ("Deployment", "StatefulSet", "LeaderWorkerSet"):
+    if one.kind in ("Deployment", "StatefulSet", "LeaderWorkerSet") and not together:
         launch["replicas"] = one.copies
     tpus = "cloud.google.com/gke-tpu-accelerator" in one.labels
     if one.pods > 1 and one.kind == "LeaderWorkerSet" and 0 < one.chips < 8 and not tpus:

@@ -17,6 +17,7 @@ script's arguments, from a JSON file that they name, or is left open.
 """
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +28,7 @@ from dragonscale.exports.model_names import EXPERTS, SIZES, hub_id
 from dragonscale.exports.runs import STEPS, TrainingRun, header
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.terms import load_terms
-from dragonscale.exports.trainers.hub_run import PLANNED, HubRun, file_of, flat_config
+from dragonscale.exports.trainers.hub_run import PAIRED, PLANNED, HubRun, file_of, flat_config
 from dragonscale.exports.written import LEADER, RANK, PlanDifference, WrittenFiles, config_file, yaml_text
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.stack import stacks
@@ -40,7 +41,8 @@ TYPES = ("FSDP", "MULTI_GPU", "DEEPSPEED", "NO", "XLA", "TPU", "MEGATRON_LM", "M
 
 
 UNPLANNED = ("torch_compile", "galore", "optim_target")
-_ADAPTERS = {"use_lora": "use_peft", "lora_rank": "lora_r", "lora_dim": "lora_r", "lora_target": "lora_target_modules"}
+_ADAPTERS = {"use_lora": "use_peft", "use_qlora": "load_in_4bit"}
+_ADAPTERS |= {"lora_rank": "lora_r", "lora_dim": "lora_r", "lora_target": "lora_target_modules"}
 """What scripts call arguments that TRL has too."""
 
 
@@ -52,15 +54,25 @@ def _launch(source: Source, command: ShellCommand) -> HubRun:
             run.config = flat_config(inner.table or {})
         elif "config_file" in launch:
             run.notes.append(f"{launch['config_file']} is not here, so that only the flags of the launch are read.")
-        run.config |= {name.replace("-", "_"): value for name, value in launch.items() if name != "config_file"}
+        own = {name.replace("-", "_"): value for name, value in launch.items() if "_" in name or _is_config(name)}
+        run.config |= {name: value for name, value in own.items() if name != "config_file"}  # without Slurm's
         if used := [kind for kind in ("FSDP", "DEEPSPEED") if launch.get(f"use_{kind.lower()}")]:
             run.config["distributed_type"] = used[0]
     nodes = launch.get("nnodes", "")  # torchrun takes a range too
     run.hosts = run.number("num_machines") or (whole(nodes, "nnodes") if nodes.isdecimal() else 0)
     # -1 is accelerate's word for not said
     run.processes = max(run.number("num_processes", least=-1), 0) or command.processes
-    run.arguments = _arguments(source, command.words)
+    run.arguments = {"trainer": _trainer(command.words), **_arguments(source, command.words)}
     return run
+
+
+def _trainer(words: list[str]) -> str:
+    """What a script trains by: its name says it, or a setting of those that generate answers."""
+    script = next((word for word in words if word.endswith(".py")), "").rpartition("/")[2].lower()
+    settings = {name for name, kind in load_terms("trl").tables["tells"].items() if kind == "grpo"}
+    told = ["grpo"] if settings & {name.replace("-", "_") for name, _ in options(words)} else []
+    known = (*PAIRED, "kto", *TERMS.lists["generating"])
+    return next(iter([*told, *(word for word in re.split(r"[\W_\d]+", script) if word in known)]), "sft")
 
 
 def _arguments(source: Source, words: list[str]) -> dict[str, Any]:

@@ -72,6 +72,9 @@ def read(source: Source, given: Given) -> Imported:
     command = None if source.table is not None else _command(source)
     flags = flags_of(command.words) if command is not None else {}
     tuned = [name for name, value in flags.items() if name.startswith(_ADAPTERS) and value not in ("false", "0", "no")]
+    kind = next((flag for flag in TERMS.tables["chat_stages"] if flag in flags), "")
+    if kind:
+        raise TERMS.wrong("chat_stage", source=source, kind=TERMS.tables["chat_stages"][kind], flag=kind)
     if tuned:
         raise TERMS.wrong("adapters", source=source, names=", ".join(f"--{name}" for name in tuned))
     config = dict(source.table or {}) if command is None else _config_of(source, command, flags)

@@ -200,9 +200,9 @@ def _mesh(source: Source, run: HubRun, chips: int, hosts: int) -> Plan:
         return replace(plan, **mesh, offload=offload)
     rest = math.prod((plan.data, plan.fsdp, plan.tensor, plan.context))
     if rest > 1 and rest != chips:
-        if plan.data * plan.fsdp > 1 or chips % rest:
+        if plan.fsdp > 1 or (plan.data > 1 and run.owner != "torchtune") or chips % rest:
             raise InputError(f"{source.shown} has a mesh of {rest} ranks, and there are {chips} chips.")
-        plan = replace(plan, **{"fsdp" if run.owner == "axolotl" and shards else "data": chips // rest})
+        plan = replace(plan, **{"fsdp" if shards else "data": chips // rest})
     if rest > 1:
         zero = 3 if str(run.config.get("fsdp_reshard_after_forward", "true")).lower() == "true" else 2
         return replace(plan, zero=zero if shards else 3)
@@ -257,7 +257,8 @@ def _offloads(source: Source, run: HubRun, what: str = "optimizer") -> bool:
     inside = _deepspeed(source, run)
     named = "" if inside else run.config.get("deepspeed_config_file") or run.arguments.get("deepspeed") or ""
     device = table_at(inside, "zero_optimization", f"offload_{what}").get("device")
-    device = device or run.config.get(f"offload_{what}_device", "cpu" if "offload" in str(named).lower() else "none")
+    guess = "cpu" if re.search(r"(?<!no_)(?<!no-)(?<!without_)offload", str(named).lower()) else "none"
+    device = device or run.config.get(f"offload_{what}_device", guess)
     return str(device) not in ("none", "None", "")
 
 
@@ -276,6 +277,7 @@ def _precision(run: HubRun, plan: Plan) -> Plan:
     if not dtype:
         wide = "tf32" if run.truth("tf32") else "fp32" if run.arguments else "bf16"
         dtype = {"bfloat16": "bf16", "float16": "fp16"}.get(run.loaded, wide)
+        run.notes += [TERMS.say("no_precision")] if dtype == "fp32" and run.loaded != "float32" else []
     block = run.truth("gradient_checkpointing") or run.truth("fsdp_activation_checkpointing")
     named = str(run.arguments.get("optim") or "adamw_torch").lower()
     other = "adam8" if "8bit" in named else next((own for own in OPTIMIZERS if own in named), "adam")

@@ -228,8 +228,11 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
         own["intermediate_size"] = _usual_width(said)
     if said.get("--multi-latent-attention"):
         own = {name: value for name, value in own.items() if name not in ("head_dim", "num_key_value_heads")}
-    elif not said.get("--group-query-attention"):
-        own["num_key_value_heads"] = own.get("num_attention_heads")
+    else:
+        if not said.get("--group-query-attention"):
+            own["num_key_value_heads"] = own.get("num_attention_heads")
+        if "head_dim" not in own and "num_attention_heads" in own:
+            own["head_dim"] = own["hidden_size"] // own["num_attention_heads"]
     if own.get("num_experts"):
         own.setdefault("num_experts_per_tok", 2)
     if said.get("--window-size"):

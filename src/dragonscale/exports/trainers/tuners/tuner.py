@@ -262,7 +262,8 @@ def _built(builder: str, tables: dict[str, dict[str, Any]]) -> str:
     """The model that a builder of torchtune makes, with adapters or without; empty where it is not known."""
     package, _, last = builder.rpartition(".")
     plain = last.removeprefix("q").removeprefix("lora_") if last.startswith(("lora_", "qlora_")) else last
-    models = {own.removesuffix("_instruct"): model for model, own in tables["builders"].items()}
+    every = tables["builders"] | tables["also_built"]
+    models = {own.removesuffix("_instruct"): model for model, own in every.items()}
     return models.get(f"{package}.{plain}".removesuffix("_instruct").removesuffix("_base"), "")
 
 
