@@ -29,17 +29,8 @@ from dragonscale.training.plan_file import parse_plan
 FINER = ("remat", "age", "tokens_per_gpu", "ep", "etp")
 """Words that stand for several values, of which the comment has the one."""
 NUMBERS = ("ahead", "share")
-USUAL = (
-    "algorithm",
-    "samples",
-    "prompts",
-    "prompt",
-    "output",
-    "longest",
-    "mini_prompts",
-    "mini_samples",
-    "rollout_tensor",
-)
+USUAL = {"algorithm", "samples", "prompts", "prompt", "output", "longest"}
+USUAL |= {"mini_prompts", "mini_samples", "rollout_tensor"}
 """Words that the framework's own default says where a run does not."""
 WORDS = ("algorithm", "mode", "trainer", "model", "rollout_dtype", "engine", "remat", "remat_method", "offload")
 
@@ -86,26 +77,12 @@ def _program(start: str) -> list[str]:
 @functools.cache
 def targets() -> dict[str, RlTarget]:
     """The frameworks that are written and read, by name."""
-    own = (
-        "title",
-        "style",
-        "starts",
-        "marks",
-        "todo",
-        "keys",
-        "apart",
-        "usual",
-        "dynamic",
-        "adapters",
-        "other",
-        "wrong",
-    )
+    own = {*RlTarget.__struct_fields__} - {"name", "sections"}
     found: dict[str, RlTarget] = {}
     for name, row in shipped_table("exports.rl", "rl_words.toml").items():
         sections = {key: value for key, value in row.items() if key not in own}
-        found[name] = msgspec.convert(
-            {key: row[key] for key in own if key in row} | {"name": name, "sections": sections}, RlTarget
-        )
+        facts = {key: row[key] for key in own if key in row} | {"name": name, "sections": sections}
+        found[name] = msgspec.convert(facts, RlTarget)
     return found
 
 
@@ -163,10 +140,8 @@ def write_rl(file: RlFile, expected: tuple[str, ...] = (), command: str = "") ->
     if file.trainer == "megatron-rl" and file.train.zero > 1:
         lines.append(f"Differs: Megatron shards optimizer state (zero=1), and not as zero={file.train.zero} does.")
     lines += [f"Made by: {command}"] if command else []
-    said = {
-        name: getattr(file, name)
-        for name in ("algorithm", "mean_output", "spread", "ahead", "trainer", "mode", "share")
-    }
+    kept_names = ("algorithm", "mean_output", "spread", "ahead", "trainer", "mode", "share")
+    said = {name: getattr(file, name) for name in kept_names}
     said |= {"train": _plan_text(file.train), "rollout": str(file.rollout)}
     kept = kept_line({"model": file.model, "slice": file.slice, "stack": file.stack, "rl": said})
     return {f"{target.name}.sh": f"#!/bin/bash\n{comments([*lines, kept])}{body}\n"}
@@ -292,9 +267,8 @@ def _usual(target: RlTarget) -> dict[str, Any]:
     """What the framework takes where nothing is said."""
     rows = {name: row if isinstance(row, str) else row.get("of") for name, row in target.sections["always"].items()}
     found = {name: target.table().known(name) for name, word in rows.items() if word in USUAL}
-    return {
-        name: key.default for name, key in found.items() if key is not None and key.default is not None
-    } | target.usual
+    said = {name: key.default for name, key in found.items() if key is not None and key.default is not None}
+    return said | target.usual
 
 
 def read_rl(text: str, given: Given | None = None) -> ImportedRl:
@@ -336,9 +310,8 @@ def read_rl(text: str, given: Given | None = None) -> ImportedRl:
         said.pop("microbatch" if by_tokens else "tokens_per_gpu", None)
         said["by_answers"] = not by_tokens
     if str(settings.get(target.adapters, 0)).lower() not in ("0", "none", "null", "false"):
-        notes.append(
-            f"{target.adapters} trains adapters alone: the update is planned of every weight, which takes more."
-        )
+        text = f"{target.adapters} trains adapters alone"
+        notes.append(f"{text}: the update is planned of every weight, which takes more.")
     kept_ones = {name for name in FINER if kept and said.get(name) == words[name]}
     said = {name: value for name, value in said.items() if name not in kept_ones and name != "engine"}
     named = str(said.get("model", "")).rstrip("/")

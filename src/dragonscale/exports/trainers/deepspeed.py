@@ -107,16 +107,7 @@ def read(source: Source, given: Given) -> Imported:
 
 
 _READ = TERMS.lists["read"]
-_ADAPTERS = (
-    "lora_dim",
-    "lora_r",
-    "lora_rank",
-    "use_lora",
-    "use_peft",
-    "load_in_4bit",
-    "load_in_8bit",
-    "only_optimize_lora",
-)
+_ADAPTERS = tuple(TERMS.lists["adapters"])
 
 
 def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) -> dict[str, Any]:

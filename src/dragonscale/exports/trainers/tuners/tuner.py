@@ -28,17 +28,7 @@ from dragonscale.training.plan_file import TrainingFile
 CONFIGS = (".yaml", ".yml", ".json")
 CONFIGURED = ("parallelism_config_", "distributed_type", "mixed_precision")
 """What accelerate's config says, and not the arguments."""
-ALSO = (
-    "num_processes",
-    "nproc_per_node",
-    "num_machines",
-    "accelerate_config",
-    "config",
-    "fsdp_config",
-    "use_mca",
-    "use_unsloth",
-    "peft_type",
-)
+ALSO = load_terms("tuners").lists["read_apart"]
 """Settings that are read apart from those of a run."""
 
 
