@@ -3,6 +3,7 @@
 A small sample, the same each time; `python -m tools.fuzz` runs as many as one likes, and the nightly workflow does.
 """
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,6 +34,8 @@ def test_the_judge_sees_what_is_wrong(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "KeyError" in judge.reading(lambda: {}["a"])
     assert "0.05 s" in judge.reading(lambda: [None for _ in iter(int, 1)])
     assert judge.ends["defect"] == 2
+    assert not judge.reading(lambda: time.sleep(0.1))  # the machine is another's
+    assert "0.05 s" in judge.reading(lambda: time.sleep(2))
     peaks = iter((5, 5_000_000))
     monkeypatch.setattr(judging.resource, "getrusage", lambda _: SimpleNamespace(ru_maxrss=next(peaks)))
     assert "grew by 5120 MB" in judge.reading(lambda: None)
