@@ -93,6 +93,11 @@ class Terms(Strict, frozen=True):
         """That a config or a command says something that cannot be."""
         return InputError(self.say(sentence, **values))
 
+    def by_formats(self, name: str) -> dict[tuple[str, str], str]:
+        """A table by the formats of weights and matmuls."""
+        rows = ((*formats.split(), word) for formats, word in self.tables[name].items())
+        return {(weights, compute): word for weights, compute, word in rows}
+
     def refuse(self, run: Any, /, **values: Any) -> None:
         """Refuse a run by the first of the refusals that holds, in the sentence of its name."""
         about = About(run, values)

@@ -40,12 +40,8 @@ TERMS = load_terms("checkpoints")
 
 SCHEMES: Mapping[str, tuple[str, str]] = {name: (pair[0], pair[1]) for name, pair in TERMS.tables["schemes"].items()}
 _SPELT = TERMS.tables["spellings"]
-_ENDING = re.compile(
-    r"-(?P<scheme>"
-    + "|".join(sorted(map(re.escape, (*SCHEMES, *_SPELT)), key=len, reverse=True))
-    + r")(?:-ATTN-(?P<attention>\w+))?$",
-    re.IGNORECASE,
-)
+_ENDINGS = "|".join(sorted(map(re.escape, (*SCHEMES, *_SPELT)), key=len, reverse=True))
+_ENDING = re.compile(rf"-(?P<scheme>{_ENDINGS})(?:-ATTN-(?P<attention>\w+))?$", re.IGNORECASE)
 
 
 FormatWords = Mapping[tuple[str, str], str]

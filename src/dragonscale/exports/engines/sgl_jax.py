@@ -29,12 +29,7 @@ from dragonscale.serving.plan import ServingPlan
 
 TERMS = load_terms("sgl-jax")
 
-ONLINE = {
-    ("int8", "int8"): "int8_w8a8.yaml",
-    ("fp8", "fp8"): "fp8_w8a8.yaml",
-    ("fp8", "bf16"): "fp8.yaml",
-    ("int8", "bf16"): "int8.yaml",
-}
+ONLINE = TERMS.by_formats("online")
 """The YAML that quantises a 16-bit checkpoint on loading, by weights and matmuls (srt/utils/quantization/configs)."""
 KINDS = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bf16": "bf16"}
 

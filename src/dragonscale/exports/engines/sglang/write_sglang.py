@@ -39,8 +39,7 @@ PAGE = 64
 """Tokens of the largest page that its attention backends take by themselves (FlashMLA, TensorRT-LLM's kernels)."""
 WIDE_CACHES = ("deepseek_v4", "kimi_linear")
 """Types of models whose attention backends have no cache of four bits (srt/arg_groups/kv_cache_hook.py)."""
-_ONLINE = {("fp8", "fp8"): "fp8", ("fp8", "bf16"): "fp8"}
-_ONLINE |= {("mxfp8", "mxfp8"): "mxfp8", ("mxfp4", "mxfp4"): "quark_mxfp4"}
+_ONLINE = TERMS.by_formats("online")
 
 
 @dataclass(frozen=True)

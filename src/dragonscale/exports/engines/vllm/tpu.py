@@ -29,11 +29,7 @@ from dragonscale.serving.plan import ServingPlan
 TERMS, VLLM = load_terms("vllm-tpu"), load_terms("vllm")
 
 ENGINE = "vllm-tpu"
-ONLINE: Mapping[tuple[str, str], str] = {
-    ("fp8", "fp8"): "float8_e4m3fn float8_e4m3fn",
-    ("fp8", "bf16"): "float8_e4m3fn",
-    ("int8", "int8"): "int8 int8",
-}
+ONLINE = TERMS.by_formats("online")
 """What Qwix makes of 16 bits: the types of weights and of activations."""
 IN_JAX = frozenset({"llama", "llama4", "llama4_text", "qwen3", "gemma4", "gemma4_text"})
 """Types of models that tpu-inference has in JAX and quantises on loading (tpu_inference/models/common/model_loader.py).

@@ -7,7 +7,7 @@ hand caches over by NIXL, and a router in front of them.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,11 +26,7 @@ from dragonscale.serving.plan import ServingPlan
 
 TERMS = load_terms("vllm")
 
-ONLINE: Mapping[tuple[str, str], str] = {
-    ("fp8", "fp8"): "fp8_per_tensor",
-    ("fp8", "fp8_block"): "fp8_per_block",
-    ("mxfp8", "mxfp8"): "mxfp8",
-}
+ONLINE = TERMS.by_formats("online")
 """What vLLM quantises a 16-bit checkpoint to while it loads it, linear layers and experts (config/quantization.py)."""
 WEIGHT_ONLY = frozenset({"turing", "ampere"})
 """Chips without fp8 units: what is quantised to fp8 there has its weights in fp8 and is multiplied in 16 bits (Marlin).
