@@ -137,9 +137,12 @@ def largest_batch(job: Job, space: Space = QUICK, progress: Progress | None = No
     (With accumulation every batch fits; this is how many sequences the memory holds at once.)
     """
     single = replace(space, single=True, fixed=space.fixed | {"pipe": 1, "virtual": 1})
-
-    jobs = {2**power: replace(job, batch=2**power) for power in range(24)}
-    return _largest(jobs, single, progress)
+    fit = _largest({2**power: replace(job, batch=2**power) for power in range(24)}, single, progress)
+    if fit is None:
+        return None
+    most, step = fit.job.batch, min(fit.job.batch, job.slice.chips)
+    between = {size: replace(job, batch=size) for size in range(most + step, 2 * most, step)}
+    return _largest(between, single, progress) or fit
 
 
 def _largest(jobs: dict[int, Job], space: Space, progress: Progress | None) -> Fit | None:

@@ -100,7 +100,7 @@ def details(report: TrainReport, first: PlanReport) -> laid.Facts:
 
 def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
     """What to run, in ten lines."""
-    given = report.better is not None or report.searched <= 1
+    given = report.better is not None or report.searched == 1
     head = facts(("given" if given else "plan", short_plan(first.plan), "key"), *_problems(first))
     _, memory, tone = _memory(first)
     rest = grids.summary(
