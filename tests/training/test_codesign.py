@@ -84,6 +84,9 @@ def test_the_largest_batch_fits_and_twice_as_much_does_not(job: Job) -> None:
     fit = largest_batch(small, QUICK)
     assert fit is not None
     assert fit.best.plan.replicas * fit.best.plan.microbatch == fit.job.batch
+    more = replace(small, batch=fit.job.batch + small.slice.chips)  # not only twice as much
+    found = search(more, replace(QUICK, single=True, fixed={"pipe": 1, "virtual": 1}), 1).best
+    assert not any(one.roomy for one in found)
 
 
 def test_the_largest_model(job: Job) -> None:
