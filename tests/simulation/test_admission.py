@@ -156,6 +156,17 @@ def test_pages_under_the_watermark_are_for_those_who_are_in(watermark: float, wa
     assert {one.number: one.queue_s for one in stories} == pytest.approx({0: 0.0, 1: waits})
 
 
+def test_who_decodes_has_its_next_page_first() -> None:
+    """Six pages are free when the second comes, which asks for six; but the first takes its fifth in that step."""
+    calls = [SimulatedRequest(0, 0.0, 64, 10), SimulatedRequest(1, 1.0, 96, 2)]
+    pool = Pool(TIMES, 160, Scheduler(watermark=0.0))
+    first, second = sorted(
+        simulate(Fleet(pool), replay(calls), SimulationOptions(keep=True)).served, key=lambda one: one.number
+    )
+    assert (first.preemptions, second.preemptions) == (0, 0)
+    assert 1.0 + second.queue_s == pytest.approx(first.e2e_s)
+
+
 def test_who_was_thrown_out_comes_before_those_who_wait() -> None:
     """The second gives way for the first, and is back before the third, which came meanwhile."""
     calls = [SimulatedRequest(0, 0.0, 40, 40), SimulatedRequest(1, 0.0, 40, 40), SimulatedRequest(2, 5.0, 40, 2)]
