@@ -74,6 +74,17 @@ def preset_lines() -> list[tuple[str, str, int | None]]:
     return [(name, str(preset(name).get("model_type", "")), own[name].get("parameters")) for name in sorted(own)]
 
 
+def presets_that_take(tokens: int) -> list[str]:
+    """Presets with a context of so many tokens, the nearest first.
+
+    >>> presets_that_take(2_000_000)
+    ['minimax-text-01', 'llama4-scout']
+    """
+    configs = {name: preset(name) for name in model_names()}
+    known = ((one.get("text_config", one).get("max_position_embeddings", 0), name) for name, one in configs.items())
+    return [name for context, name in sorted(known) if context >= tokens]
+
+
 def is_preset(name: str) -> bool:
     """Whether a name, however it is spelt, is a preset's."""
     return plain(name) in _index()

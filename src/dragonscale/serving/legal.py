@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dragonscale.models.catalogue import presets_that_take
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.serving.checkpoint import bits, own_formats, stored_in
@@ -137,9 +138,10 @@ def context_refusal(model: Transformer, prompt: int, output: int) -> str:
     if model.context is None or prompt + output <= model.context:
         return ""
     fits = f": --prompt {model.context - output}" if output < model.context else ""
+    others = ", ".join(presets_that_take(prompt + output)[:4])
     return (
         f"{model.name} has a context of {model.context:,} tokens, and prompt and output are {prompt + output:,}; "
-        f"ask for at most {model.context:,} together{fits}"
+        f"ask for at most {model.context:,} together{fits}{f', or one that takes them ({others})' if others else ''}"
     )
 
 
