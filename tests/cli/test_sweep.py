@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,11 +17,12 @@ import pytest
 from dragonscale.app.sweep import ask_sweep as sweep_module
 from dragonscale.app.sweep import workers as sweep_pool
 from dragonscale.app.sweep.ask_sweep import read_grid, sweep
-from dragonscale.app.sweep.sweep_records import Entry, SweepAnswer, open_answers, read_answers
-from dragonscale.app.sweep.sweep_sheet import BEGIN, END, flat_rows, save_table
+from dragonscale.app.sweep.sweep_records import Entry, SweepAnswer, SweepReport, open_answers, read_answers
+from dragonscale.app.sweep.sweep_sheet import BEGIN, END, flat_rows, save_table, sweep_sheet
 from dragonscale.app.sweep.workers import answer_entry
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.faces.cli import main
+from dragonscale.sheets.terminal import text_of
 from tests.cli.verify_reports import AGREEING, DIFFERING, instead_of_compiling
 
 TRAIN = """
@@ -69,6 +71,20 @@ def test_every_combination_once(grid: Path) -> None:
     assert len({entry.key for entry in entries}) == 6
     grid.write_text(TRAIN + TRAIN)
     assert len(read_grid(str(grid))) == 4
+
+
+def test_what_was_varied_is_shown_where_the_width_is_short() -> None:
+    """Rows that only their sequence, or a flag that no table shows, tells apart do not read alike."""
+    asks: dict[str, Any] = {"model": "llama3-8b", "slice": "h100:8", "batch": "1Mi", "plan": "fsdp=8,remat=block"}
+    found = {"stack": "megatron-core", "step_s": 14.9, "mfu": 0.43, "bound_by": "compute", "failed": ""}
+    for name in ("seq", "numerics"):
+        rows = [{"command": "train", **asks, name: value, **found} for value in ("4096", "8192")]
+        report = SweepReport("", 2, 0, 2, 0, 0.0, rows)
+        text = text_of(sweep_sheet(report, detail=False), 64)
+        assert name in text
+        assert "4096" in text
+        assert "8192" in text
+    assert "batch" not in text  # alike in all rows, it gives way
 
 
 WRONG = {

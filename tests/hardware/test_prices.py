@@ -12,7 +12,14 @@ from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
 from dragonscale.physics.hardware import chip_names, load_chip, parse_target, price_book
 from dragonscale.physics.hardware.price_book import Owned, Tariff, read_owned
-from dragonscale.physics.hardware.prices import price_kind, price_text, priced_targets, read_prices, unpriced
+from dragonscale.physics.hardware.prices import (
+    price_date,
+    price_kind,
+    price_text,
+    priced_targets,
+    read_prices,
+    unpriced,
+)
 from dragonscale.tables import beside
 
 CHIPS = [load_chip(name) for name in chip_names() if load_chip(name).price is not None]
@@ -187,6 +194,10 @@ def test_an_owned_chip_costs_capital_and_power() -> None:
     assert price_book.owned_price(h100, owned) == pytest.approx(30000 / (4 * 8766 * 0.5) + 0.7 * 1.8 * 1.2 * 0.1)
     assert price_book.owned_price(h100, Owned(1, 1)) < price_book.owned_price(load_chip("b200"), Owned(1, 1))
     assert Tariff({}, "owned").paid(h100).price == pytest.approx(1.64, abs=0.01)
+    parts = "$1.71 capital over 4 years of 50% use, $0.15 power with host and cooling"
+    paid = Tariff({}, "owned", owned).paid(h100)
+    assert price_text(paid) == f"$1.86/h owned ({parts}); on demand $3.99"
+    assert price_date(paid) == ""
     assert Tariff({}, "owned").paid(load_chip("v5p")).price is None
     for text in ("30000", "30000/0", "x/4", "30k/4,pue=0.5", "30k/4,green"):
         with pytest.raises(InputError, match="--owned"):

@@ -9,6 +9,7 @@ import pytest
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.simulate.ask_simulate import run_simulation
 from dragonscale.app.simulate.simulate_question import read_question
+from dragonscale.app.simulate.simulate_sheet import fleet_table
 from dragonscale.errors import InputError
 from dragonscale.simulation import (
     Autoscale,
@@ -22,6 +23,7 @@ from dragonscale.simulation import (
     Scheduler,
     SimulatedRequest,
     SimulationOptions,
+    Uniform,
     read_trace,
     simulate,
 )
@@ -195,6 +197,24 @@ def test_pools_in_words_and_in_a_file_are_the_same(tmp_path: Path) -> None:
     assert priced.usd_per_h is not None
     assert priced.usd_per_h > 2 * alone.usd_per_h  # an H200 costs more
     assert priced.tokens_per_joule is not None
+
+
+def test_the_fleet_says_what_each_pool_reached() -> None:
+    """By requests: TTFT and TPOT of a pool are those of the requests that ended there, its cache's use that of it."""
+    fleet = Fleet(Pool(SLOW, 1000), others=(Pool(TIMES, 1000, upto=20),))
+    result = simulate(fleet, OpenLoop(Poisson(0.2), 400, Uniform(5, 25), Fixed(5)), KEPT)
+    for row, name in enumerate(("serve", "serve 2")):
+        ended, use = [one for one in result.served if one.replica == row], result.use[name]
+        assert use.ttft_s == pytest.approx(sum(one.ttft_s for one in ended) / len(ended))
+        assert use.tpot_s == pytest.approx(sum(one.tpot_s for one in ended) / len(ended))
+    slow, fast = result.use["serve"].kv_share, result.use["serve 2"].kv_share
+    assert slow > 2 * fast
+    assert (slow + fast) / 2 == pytest.approx(result.kv_occupancy)
+    report = asked(pool="l40s:1")
+    table, alone = fleet_table(report), fleet_table(asked())
+    told = [f"{one.kv_share:.0%}" for one in report.use.values()]
+    assert [row[[one.title for one in table.columns].index("KV full")] for row in table.rows] == told
+    assert "TPOT" not in [one.title for one in alone.columns]
 
 
 def test_a_model_of_its_own_serves_its_class() -> None:

@@ -1,5 +1,6 @@
 """Fine-tuning as plans like any other: adapters in the program, what is held, what runs beside the trained model."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,9 +8,11 @@ import pytest
 from dragonscale.app.train.lengths import packed_sequences, with_lengths
 from dragonscale.app.train.train_question import TrainQuestion, read_question
 from dragonscale.errors import InputError
+from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.physics.units import render
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job
 from dragonscale.training.inverse import fewest_chips, least_chips
 from dragonscale.training.legal import illegal
@@ -238,6 +241,20 @@ def test_epochs_and_the_usual_sequence_of_a_dataset(tmp_path):
     for given, said in wrong:
         with pytest.raises(InputError, match=said):
             with_lengths(TrainQuestion("llama3-8b", "h100:1", **given))
+
+
+def test_what_fits_instead_is_told_with_its_run_and_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """LoRA of a 70B does not fit on two chips: QLoRA does, and its own answer has the same hours and dollars."""
+    assert (
+        main(["train", *["llama3-70b", "--method", "lora", "--on", "h100:2", "--tokens", "100M", "--owned", "30k/4"]])
+        == 3
+    )
+    text = " ".join(capsys.readouterr().out.split())
+    command = "--on h100:2 --batch 16seq --seq 2048 --tokens 100M --owned 30k/4 --method qlora"
+    assert text.endswith(f"Next: dscale train llama3-70b {command}")
+    assert main(["train", "llama3-70b", *command.split(), "--json"]) == 0
+    run = json.loads(capsys.readouterr().out)["goodput"]
+    assert f"100M tokens in {render(run['days'] * 86400, 's')} and ${run['cost_usd']:,.2f}, with failures" in text
 
 
 def test_the_smallest_slice_holds_adapters_and_frozen_weights_alone() -> None:

@@ -19,13 +19,13 @@ FRESH = 4096 * COLUMNS
 
 class ActivityLog:
     """Rows of all replicas of a run. `sums` has by replica: busy seconds, those of iterations with prompts, the number
-    of these, and places taken in all iterations."""
+    of these, places taken in all iterations, and the used part of the cache times seconds."""
 
     def __init__(self, tally: Tally, series: Series) -> None:
         self.tally, self.series = tally, series
         self.rows: list[float] = []
         self.queues: list[float] = []  # from when, until when so many waited in a replica; the next …
-        self.sums = numpy.zeros((4, 1))
+        self.sums = numpy.zeros((5, 1))
 
     def settle(self) -> None:
         """Count the rows."""
@@ -41,7 +41,8 @@ class ActivityLog:
         count = max(int(replica.max()) + 1, known)
         self.sums = numpy.pad(self.sums, ((0, 0), (0, count - known)))
         # those who wait for prompts that run alone keep their places
-        for place, each in enumerate((seconds, seconds * prompts, prompts, numpy.maximum(steps, 1) * running)):
+        places = numpy.maximum(steps, 1) * running
+        for place, each in enumerate((seconds, seconds * prompts, prompts, places, pages * seconds)):
             self.sums[place] += numpy.bincount(replica, each, count)
         gap = seconds / numpy.maximum(steps, 1)
         first = (steps > 0) & ((joined > 0) | (since != began))  # the first token comes after a pause
@@ -49,6 +50,6 @@ class ActivityLog:
         gaps = numpy.stack((began - since + gap, gap)).T.ravel()
         self.tally.count_gaps(gaps[weights > 0], weights[weights > 0])
 
-    def of(self, replica: int) -> tuple[float, float, float, float]:
+    def of(self, replica: int) -> tuple[float, float, float, float, float]:
         """The sums of one replica."""
-        return tuple(self.sums[:, replica].tolist()) if replica < self.sums.shape[1] else (0.0, 0.0, 0.0, 0.0)
+        return tuple(self.sums[:, replica].tolist()) if replica < self.sums.shape[1] else (0.0, 0.0, 0.0, 0.0, 0.0)

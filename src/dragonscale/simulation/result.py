@@ -97,6 +97,7 @@ class Tally:
         self.last_arrival_s = self.last_end_s = -1.0
         self.verify_steps = self.verify_tokens = 0
         self.all_e2e_s = 0.0
+        self.ended, self.by_replica = list[int](), numpy.zeros((3, 1))  # where; how many, their TTFT, their TPOT
         self.watch_first, self.firsts, self.firsts_s = False, 0, 0.0  # first tokens, where an autoscaler asks
 
     @property
@@ -109,6 +110,7 @@ class Tally:
         """Count what was kept."""
         self.gaps.settle()
         number, arrival, inputs, outputs, start, first, end = columns(self.rows, 7)
+        replica, self.ended = numpy.array(self.ended, int), []
         self.input_tokens += int(inputs.sum())
         self.output_tokens += int(outputs.sum())
         self.all_e2e_s += float((end - arrival).sum())
@@ -118,6 +120,11 @@ class Tally:
         for name in BY_REQUEST:
             known = taken[name][own & (outputs > 1) if name == "tpot_s" else own]
             self._times[name].add_all(known, numpy.ones_like(known))
+        known = self.by_replica.shape[1]
+        count = max(int(replica.max(initial=0)) + 1, known)
+        self.by_replica = numpy.pad(self.by_replica, ((0, 0), (0, count - known)))
+        for place, each in enumerate((own, taken["ttft_s"] * own, tpot * own)):
+            self.by_replica[place] += numpy.bincount(replica, each, count)
         good = own
         for name, limit in self.limits.items():
             met = own & (taken[name if name in taken else "tpot_s"] <= limit)
@@ -166,6 +173,7 @@ class Tally:
         self.finished += 1
         self.last_end_s = now
         self.rows += (*request[:4], sequence.start_s, sequence.first_s, now)
+        self.ended.append(replica)
         if len(self.rows) >= FRESH:
             self.settle()
         if self.served is not None and self.first <= request.number < self.last:
@@ -229,12 +237,17 @@ class ReplicaUse:
 class PoolUse:
     """What a pool's replicas are used for, which tells more than that they are busy: the share of their busy time that
     is iterations with prompts, of the places in batches that are taken, and of the token budget that prompts fill in an
-    iteration that has some; `replicas` that were up, on average."""
+    iteration that has some; `replicas` that were up, on average, their mean batch, the used share of their cache, and
+    the mean TTFT and TPOT of the requests that ended there."""
 
     prompt_share: float
     places_share: float
     budget_share: float
     replicas: float = 0.0
+    mean_batch: float = 0.0
+    kv_share: float = 0.0
+    ttft_s: float = 0.0
+    tpot_s: float = 0.0
 
 
 class Checkpoint(NamedTuple):

@@ -65,7 +65,7 @@ def _throughput(run: Simulation) -> Throughput:
 
 
 def _use(replica: Replica, pool: str) -> ReplicaUse:
-    busy_s, prompt_s, prompt_iterations, batched = replica.shared.log.of(replica.index)
+    busy_s, prompt_s, prompt_iterations, batched, _ = replica.shared.log.of(replica.index)
     return ReplicaUse(
         replica.index,
         pool,
@@ -104,15 +104,24 @@ def _class(tally: Tally) -> ClassResult:
     )
 
 
-def _pool_use(replicas: list[Replica], up: float) -> PoolUse:
-    scheduler, log = replicas[0].scheduler, replicas[0].shared.log
-    busy_s, prompt_s, prompt_iterations, _ = map(sum, zip(*(log.of(one.index) for one in replicas), strict=True))
+def _pool_use(replicas: list[Replica], up_s: float, run_s: float) -> PoolUse:
+    scheduler, log, batch = replicas[0].scheduler, replicas[0].shared.log, _mean_batch(replicas)
+    busy_s, prompt_s, prompt_iterations, _, used_s = map(
+        sum, zip(*(log.of(one.index) for one in replicas), strict=True)
+    )
+    tally = replicas[0].tally
+    places = [one.index for one in replicas if one.index < tally.by_replica.shape[1]]
+    ended, ttft_s, tpot_s = tally.by_replica[:, places].sum(1).tolist()
     filled = _over(sum(one.prefilled for one in replicas), prompt_iterations)
     return PoolUse(
         _over(prompt_s, busy_s),
-        _mean_batch(replicas) / scheduler.sequences,
+        batch / scheduler.sequences,
         min(filled / scheduler.tokens, 1.0),
-        up,
+        _over(up_s, run_s),
+        batch,
+        _over(used_s, up_s),
+        _over(ttft_s, ended),
+        _over(tpot_s, ended),
     )
 
 
@@ -152,7 +161,7 @@ def report(run: Simulation) -> SimulationResult:
         adapter_loads=tally.swaps,
         tokens_per_verify_step=_over(tally.verify_tokens, tally.verify_steps),
         replicas=tuple(_use(replica, group.name) for group, replica in run.places),
-        use={group.name: _pool_use(group.replicas, _over(group.up_s, end)) for group in run.groups},
+        use={group.name: _pool_use(group.replicas, group.up_s, end) for group in run.groups},
         series=points,
         checkpoints=tuple(run.checkpoints),
         departures=tuple(run.departures),

@@ -247,12 +247,17 @@ def _times(one: Latency) -> list[str]:
 
 
 def fleet_table(report: SimulateReport) -> Grid:
-    """The replicas, alike in each row."""
+    """The replicas, alike in each row, with what each of several pools reached on average."""
     columns = {
         "replicas": lambda row: f"{row.replicas}" + ("" if row.most_replicas is None else f" to {row.most_replicas}"),
         "router": lambda row: row.router.replace("_", " "),
+        "KV full": lambda row: f"{report.use[row.name].kv_share:.0%}",
+        "batch": lambda row: f"{report.use[row.name].mean_batch:.1f}",
+        "TTFT": (lambda row: report.use[row.name].ttft_s or None, "s"),
+        "TPOT": (lambda row: report.use[row.name].tpot_s or None, "s"),
     }
     without = [] if any(row.takes for row in report.fleet) else ["takes"]
+    without += [] if len(report.fleet) > 1 else ["KV full", "batch", "TTFT", "TPOT"]
     return grids.grid("simulate-fleet", report.fleet, own=columns, without=without)
 
 

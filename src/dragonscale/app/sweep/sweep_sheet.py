@@ -137,13 +137,22 @@ def markdown(report: SweepReport) -> str:
     for command in COMMANDS:
         rows = [row for row in report.lines if row["command"] == command and not row["failed"]]
         if rows:
-            names = SHORT[command]
+            names = columns_of(command, rows)[0]
             cells = [[shown(name, row.get(name)) for name in names] for row in rows]
             parts.append(_pipes([HEADS.get(name, name) for name in names], cells))
     if report.failed:
         rows = [[reason, str(len(found)), ", ".join(found)] for reason, found in failures(report.lines).items()]
         parts.append("Not answered:\n\n" + _pipes(["why", "entries", "which"], rows))
     return "\n\n".join(parts) + "\n"
+
+
+def columns_of(command: str, rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """What is shown of a command's rows, and what of it was asked differently from row to row."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    asked = [name for name in names if name in ("batch", "seq") or name not in (*ANSWERED[command], "answer_s")]
+    asked = [name for name in asked if len({str(row.get(name)) for row in rows}) > 1]
+    short = SHORT[command]
+    return [*short[:2], *(name for name in asked if name not in short), *short[2:]], asked
 
 
 def failures(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
@@ -212,13 +221,13 @@ def sweep_sheet(report: SweepReport, detail: bool) -> Sheet:
 
 def _rows(command: str, rows: list[dict[str, Any]], most: int) -> Grid:
     """The rows of one command."""
-    names, less = SHORT[command], COLUMNS["less"]
+    (names, asked), less = columns_of(command, rows), COLUMNS["less"]
     cells = [[shown(name, row.get(name)) for name in names] for row in rows[:most]]
     columns = [
         Column(
             HEADS.get(name, name),
             right=name.endswith(_NUMBERS),
-            keep=less.index(name) - 2 if name in less else 9,
+            keep=less.index(name) - 2 if name in less and name not in asked else 9,
             wrap=name in ("plan", "wire"),
         )
         for name in names

@@ -248,15 +248,22 @@ def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainRep
 def next_command(asked: TrainAsked, report: TrainReport) -> str:
     """What to ask next of the first plan: XLA's witness where there is one, its formulas otherwise; a search after a
     plan that fails."""
-    if not report.plans or asked.question.largest or unnamed(asked.question.model, asked.question.on):
+    lighter = "" if report.plans else report.lighter
+    if not (report.plans or lighter) or asked.question.largest or unnamed(asked.question.model, asked.question.on):
         return ""
-    best, work = report.plans[0], report.workload
-    command = "verify" if best.verifiable and best.feasible else "explain train"
+    work = report.workload
     model = shlex.quote(written(asked.question.model))
     job = f"--on {slices.written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
     stack = f" --stack {asked.question.stack}" if asked.question.stack != "auto" else ""
     said = {name: written(getattr(asked.question, name)) for name in FIELDS if getattr(asked.question, name)}
+    said = {name: value for name, value in said.items() if f"--{name} " not in f"{lighter} "}
     stack += "".join(f" --{name.replace('_', '-')} {value}" for name, value in said.items())
+    if lighter:
+        paid = {name: getattr(asked.question, name).strip() for name in ("tokens", "price", "pricing", "owned")}
+        stack += "".join(f" --{name} {shlex.quote(value)}" for name, value in paid.items() if value)
+        return f"dscale train {model} {job}{stack} {lighter}"
+    best = report.plans[0]
+    command = "verify" if best.verifiable and best.feasible else "explain train"
     stack += f" --numerics {asked.question.numerics}" if asked.question.numerics and command != "verify" else ""
     if not best.feasible and asked.plan is not None:
         return f"dscale train {model} {job}{stack}"

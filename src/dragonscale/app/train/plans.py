@@ -20,7 +20,7 @@ from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.bands import in_production, job_band, job_error
-from dragonscale.training.budget import run_budget
+from dragonscale.training.budget import planned_run, run_budget
 from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
@@ -270,7 +270,7 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
     by least."""
     if not report.plans:
         missing = max(1.0, nearest.hbm_bytes / job.slice.chip.visible) if nearest is not None else 1.0
-        report.notes += _lighter(asked, job)
+        report.notes += _lighter(asked, job, report)
         found = nearest_possible(job, asked.space, missing)
         report.notes += [_works(job, near) for near in found]
     else:
@@ -290,7 +290,7 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
     ]
 
 
-def _lighter(asked: TrainAsked, job: Job) -> list[str]:
+def _lighter(asked: TrainAsked, job: Job, report: records.TrainReport) -> list[str]:
     """The method that holds less and fits where the one that was asked for does not: LoRA, or QLoRA."""
     tuning = job.tuning
     if tuning.frozen != "bf16" or not asked.question.method.strip():
@@ -298,12 +298,24 @@ def _lighter(asked: TrainAsked, job: Job) -> list[str]:
     lora = tuning if tuning.rank else replace(tuning, method="lora", rank=RANK, copies=0.0)
     qlora = replace(lora, method="qlora" if lora.method == "lora" else lora.method, frozen="nf4")
     for one in (lora, qlora):
-        best = search_stacks(tuned(job, one), asked.space, 1)[0].best if one != tuning else None
-        if best:
-            step, plan = render(best.seconds, "s"), short_plan(best.plan)
-            words = f"--method {one.method}" + (" --frozen nf4" if one.method not in ("lora", "qlora") else "")
-            return [f"{words} fits here: {plan}, {step} a step."]
+        found = search_stacks(tuned(job, one), asked.space, 1)[0] if one != tuning else None
+        if found and found.best:
+            step, plan = render(found.best.seconds, "s"), short_plan(found.best.plan)
+            report.lighter = f"--method {one.method}"
+            report.lighter += " --frozen nf4" if one.method not in ("lora", "qlora") else ""
+            return [f"{report.lighter} fits here: {plan}, {step} a step{_whole_run(asked, found.job, found.best)}."]
     return []
+
+
+def _whole_run(asked: TrainAsked, job: Job, best: Candidate) -> str:
+    """The time and the dollars of all tokens with a plan, with failures, where they are known."""
+    if not asked.tokens:
+        return ""
+    clean = run_budget(asked.tokens, job.tokens, best.seconds, job.slice.chips)
+    run = planned_run(job, best.plan, clean.seconds)
+    usd = run.dollars(job.slice)
+    money = "" if usd is None else f" and ${usd:,.{0 if usd >= 100 else 2}f}"
+    return f"; {render(asked.tokens, 'count')} tokens in {render(run.seconds, 's')}{money}, with failures"
 
 
 def _works(job: Job, near: Fit) -> str:

@@ -287,8 +287,7 @@ class FrontRow(msgspec.Struct):
 
 
 class ScalingRow(Utilised):
-    """The best plan of one slice, or None where nothing fits. `efficiency` compares tokens/s per chip
-    with the first."""
+    """The best plan of a slice, None where nothing fits; `efficiency` is its tokens/s per chip over the first's."""
 
     slice: str
     chips: int
@@ -361,6 +360,7 @@ class TrainReport(Record):
     """The same of `dscale verify`."""
     measured: Measured | None = None
     neighbours: list[Neighbour] = []
+    lighter: str = ""  # flags of the method that fits where the one that was asked for does not
     slices: list[SliceRow] = []
     stacks: list[StackRow] = []
     """The stacks that were searched: the one of the answer, then others that people run there."""

@@ -130,6 +130,14 @@ def owned_price(chip: Chip, owned: Owned) -> float:
     return owned.capital / hours + (site_watts(chip) or 0.0) / 1e3 * pue * rate
 
 
+def owned_text(chip: Chip, owned: Owned) -> str:
+    """The parts of that price: `$0.95 capital over 4 years of 90% use, $0.13 power with host and cooling`."""
+    capital = owned_price(replace(chip, power=None), owned)
+    power = owned_price(chip, owned) - capital
+    watts = f"${power:.2f} power with host and cooling" if power else "power not known"
+    return f"${capital:.2f} capital over {owned.years:g} years of {owned.busy or site('busy'):.0%} use, {watts}"
+
+
 def _bought(chip: Chip) -> Owned | None:
     """A chip at what the book says it costs to buy."""
     every = [offer.middle for offer in price_book(chip) if offer.kind == BUY]
@@ -174,7 +182,8 @@ class Tariff:
             return Quantity(self.prices[chip.name], "USD/h", "--price")
         if self.kind == OWNED:
             owned = self.owned or _bought(chip)
-            return None if owned is None else Quantity(owned_price(chip, owned), "USD/h", OWNED)
+            text = owned and owned_text(chip, owned)
+            return owned and Quantity(owned_price(chip, owned), "USD/h", OWNED, note=text or "")
         found = offered_price(chip, self.kind or "on-demand", chips)
         # a chip whose price was changed (h100+price=2x) keeps that
         return chip.facts.get("price") if not self.kind and split_changes(chip.name)[1] else found

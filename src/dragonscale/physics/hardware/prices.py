@@ -10,7 +10,7 @@ from dataclasses import replace
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware.catalogue import load_chip
 from dragonscale.physics.hardware.chip import Chip
-from dragonscale.physics.hardware.price_book import KINDS, Tariff, read_kind
+from dragonscale.physics.hardware.price_book import KINDS, OWNED, Tariff, read_kind
 from dragonscale.physics.hardware.slices import Slice
 from dragonscale.physics.units import parse
 
@@ -92,7 +92,7 @@ def price_date(chip: Chip) -> str:
     """The year and month of the price's source, as its file says."""
     fact = chip.facts.get("price")
     if fact is not None and fact.source in KINDS:
-        return fact.note
+        return "" if fact.source == OWNED else fact.note
     found = re.findall(r"\((\d{4}(?:-\d\d)*)\)", chip.sources.get(fact.source, "")) if fact else []
     return found[-1] if found else ""
 
@@ -121,6 +121,7 @@ def price_text(chip: Chip) -> str:
     words = f"${chip.price:,.2f}/h" + (f" {kind}" if kind else "") + (f", {date}" if date else "")
     known = chip.list_price is not None and kind != "list"
     fact = chip.facts.get("price")
+    words += f" ({fact.note})" if fact is not None and fact.source == OWNED else ""
     if fact is not None and fact.source in KINDS and fact.also:
         return f"{words}; on demand ${fact.also[0].value:,.2f}"
     return f"{words}; list ${chip.list_price:,.2f}" if known else words
