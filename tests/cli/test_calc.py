@@ -365,3 +365,11 @@ def test_a_unit_without_a_number_is_told_to_be_a_letter() -> None:
     assert "a unit stands behind its number: 1s" in ds.calc("0.003/86400/s").notes_beside[0]
     assert not ds.calc("2*B*D").notes_beside
     assert not ds.calc("s=3; 2*s").notes_beside
+
+
+@pytest.mark.parametrize(("asked", "rate"), [("intensity(b200, fp8)", "b200.fp8"), ("intensity(v6e)", "v6e.bf16")])
+def test_the_rate_that_is_used_is_the_one_that_is_cited(asked: str, rate: str) -> None:
+    found = {one.name: one.value for one in ds.calc(asked).names}
+    assert rate in found
+    chip = rate.partition(".")[0]
+    assert found[rate] / found[f"{chip}.hbm_bandwidth"] == pytest.approx(ds.calc(asked).value)

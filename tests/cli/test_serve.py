@@ -511,3 +511,14 @@ def test_turing_is_served_in_fp16_by_vllm(capsys: pytest.CaptureFixture[str]) ->
 def test_cards_without_a_fast_network_stay_in_one_machine_unless_they_must_not(capsys: pytest.CaptureFixture) -> None:
     assert {one["chips"] for one in answered(["serve", "llama3-8b", "--on", "l4"], capsys)["frontier"]} <= {1, 2, 4, 8}
     assert answered(["serve", "llama3-70b", "--on", "gh200", "--top", "1"], capsys)["configs"][0]["chips"] > 1
+
+
+def test_of_the_whole_catalogue_nobody_is_shown_a_thousand_small_chips(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "qwen2.5-32b", "--on", "any", "--rate", "20/s"]
+    few, every = answered(asked, capsys), answered([*asked, "--top", "45"], capsys)
+    first, *rest = few["configs"]
+    assert not first["slice"].startswith("gh200-144gb")  # which has no price of its own
+    assert all((one["fleet_usd_per_h"] or 0.0) <= 10 * first["fleet_usd_per_h"] for one in rest)
+    hidden = {one["slice"] for one in every["configs"]} - {one["slice"] for one in few["configs"]}
+    assert "t4:8" in hidden
+    assert any("Over 10 times as dear" in note and "t4" in note for note in few["notes"])

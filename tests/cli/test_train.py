@@ -441,7 +441,7 @@ def test_a_plan_without_room_is_marked_and_not_recommended(capsys: pytest.Captur
     asks = ["train", "llama3-8b", "--on", "l40s:4", "--batch", "16seq", "--seq", "4096", "--top", "3"]
     fixed = ["--stack", "torchtitan", "--fix", "optimizer=adam-bf16,pipe=1,remat=block"]
     text = " ".join(printed([*asks, *fixed], capsys).split())
-    assert "48GB tight rv fsdp4 mb2 z2 block" in text
+    assert "48GB tight r fsdp4 mb2 z2 block" in text
     assert "not recommended: it fills 100% of memory (--headroom)" in text
     full = [*asks, *fixed[:2], "--fix", "optimizer=adam-bf16,fsdp=4,zero=2,remat=block"]
     told = " ".join(printed(full, capsys).split())
@@ -498,3 +498,13 @@ def test_small_runs_have_their_cents_and_adapters_are_counted_apart(capsys: pyte
         printed([*asked[:7], "3G", *asked[8:], "--plan", "z0 none", "--alone", "--explain"], capsys).split()
     )
     assert "spot chips are there 62% of the time" in long
+
+
+@pytest.mark.parametrize(("on", "word"), [("h200:8", "verify"), ("b200:8", "explain train")])
+def test_next_is_a_verification_only_where_xla_has_a_target(
+    on: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["train", "llama3-8b", "--on", on, "--batch", "64seq", "--seq", "4096", "--fix", "zero=3,schedule=1f1b"]
+    told = printed(asked, capsys)
+    assert told.splitlines()[-1].strip().startswith(f"dscale {word} ")
+    assert bool(re.search(r" rv  ", told)) is (word == "verify")

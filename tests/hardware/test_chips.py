@@ -338,7 +338,20 @@ def test_siblings_differ_only_where_they_should() -> None:
         assert set(second) <= set(first)
 
 
-UNPRICED = {"h20", "h20-3e", "h800", "h200-nvl", "gb10", "gaudi3", "m2ultra", "m3ultra", "trainium3", *ANNOUNCED}
+UNPRICED = {
+    "gh200-144gb",
+    "rtxpro6000-ws",
+    "h20",
+    "h20-3e",
+    "h800",
+    "h200-nvl",
+    "gb10",
+    "gaudi3",
+    "m2ultra",
+    "m3ultra",
+    "trainium3",
+    *ANNOUNCED,
+}
 
 
 def test_prices_of_the_books_serving_chapter() -> None:

@@ -23,8 +23,8 @@ from dragonscale.physics.hardware.prices import (
 from dragonscale.tables import beside
 
 CHIPS = [load_chip(name) for name in chip_names() if load_chip(name).price is not None]
-LISTED = ("gb300", "a10g", "t4")
-"""GPUs whose only price is a large cloud's."""
+LISTED = ("gb300", "a10g", "t4", "mi355x")
+"""GPUs whose only price on demand is a large cloud's."""
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
@@ -71,6 +71,24 @@ def test_a_chip_of_ones_own_has_no_list_price_of_its_base(tmp_path: Path) -> Non
     chip = load_chip(str(file))
     assert (chip.price, chip.list_price, price_text(chip)) == (1.0, None, "$1.00/h")
     assert read_prices("own=2/h", [chip])[0] == {"own": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("own", "price"),
+    [
+        ('[memory.hbm]\ncapacity = "96GB"\n', None),
+        ('[matrix]\nbf16 = "900TFLOP/s"\n', None),
+        ('pcie = "9GB/s"\n', 3.99),
+    ],
+)
+def test_a_chip_with_other_memory_or_rates_is_not_to_be_had_at_the_price_of_its_base(
+    own: str, price: float | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(f'base = "h100"\nname = "own"\n{own}')
+    chip = load_chip(str(file))
+    assert chip.price == price
+    assert (chip.list_price is None) is (price is None)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 from dragonscale.app.serve.config import violations
 from dragonscale.app.serve.formats import formats_for
-from dragonscale.app.serve.search import excess, search
+from dragonscale.app.serve.search import ABSURD, excess, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.models.catalogue import published_fp8
 from dragonscale.models.transformer import Transformer
@@ -201,6 +201,8 @@ def left_out(asked: ServeAsked, configs: Sequence[Config], chosen: Sequence[Conf
     misses = [name for chip, name in names.items() if chip in fits and chip not in meets]
     unfits = [name for chip, name in names.items() if chip not in fits]
     lines = [f"Nothing fits on {', '.join(unfits)}."] if unfits else []
+    dear = [] if asked.question.top else [name for chip, name in names.items() if chip in meets]
+    lines += [f"Over {ABSURD} times as dear as the best: {', '.join(dear)} (--top {asked.top})."] if dear else []
     what = "Nothing meets the targets" if asked.goals else "No user gets 20 tokens/s"
     return [*lines, f"{what} on {', '.join(misses)}."] if misses else lines
 

@@ -15,7 +15,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Ask, Config, explore, judge
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.ranking import best, first_of_each
+from dragonscale.serving.ranking import best, first_of_each, worth
 from dragonscale.serving.space import one_plan, parts_of, pool_parts, slices_of
 
 WIDER = (256, 1024)
@@ -157,7 +157,19 @@ def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
         for one in met:
             chips.setdefault(one.piece.chip.name, []).append(one)
         met = [one for _, own in sorted(chips.items()) for one in best(own, asked.ask, 1)]
-    return best(met, asked.ask, asked.top) if met else nearest(asked.ask, configs, asked.top)
+    found = best(met, asked.ask, asked.top) if met else nearest(asked.ask, configs, asked.top)
+    return not_absurd(asked, found) if met and asked.everywhere and not asked.question.top else found
+
+
+ABSURD = 10
+"""Times the cost of the best that a row of the whole catalogue may have, and times the chips where it has no price."""
+
+
+def not_absurd(asked: ServeAsked, found: Sequence[Config]) -> list[Config]:
+    """Without chips that nobody would take for this: hundreds of small ones for what a few others do."""
+    costs = {one.place: worth(one, asked.ask)[1:3] for one in found}
+    least = {bare: min(cost for priced, cost in costs.values() if priced == bare) for bare, _ in costs.values()}
+    return [one for one in found if costs[one.place][1] <= ABSURD * least[costs[one.place][0]]]
 
 
 def ranked_apart(asked: ServeAsked, configs: Sequence[Config]) -> tuple[list[Config], list[Config]]:

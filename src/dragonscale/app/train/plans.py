@@ -15,6 +15,7 @@ from dragonscale.app.train.advice import (
     other_stacks,
 )
 from dragonscale.app.train.train_question import TrainAsked
+from dragonscale.evidence.xla.gpu_target import compiles_for
 from dragonscale.models.lora import PART
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import render
@@ -107,7 +108,7 @@ def plan_report(
         advice=advice,
         helps=useful,
         gradients="" if brief else gradients_text(job, plan, verdict),
-        verifiable=not not_run and job.tuning.method == "full",
+        verifiable=not not_run and job.tuning.method == "full" and compiles_for(chip),
         not_run=not_run,
         mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)",
         peak_flops=peak,

@@ -243,7 +243,8 @@ def taken_text(report: TrainReport, first: PlanReport) -> str:
         return text
     changed = ", ".join(f"{name}={value}" for name, value in differences(first.plan, other.plan).items())
     slower = f"{other.step_s / first.step_s - 1:+.1%}"
-    return f"{text}; the best that both take: {short_plan(other.plan)} ({slower}; {changed})"
+    takers = "both take" if other.verifiable else "`dscale run` takes"
+    return f"{text}; the best that {takers}: {short_plan(other.plan)} ({slower}; {changed})"
 
 
 def time_stack(first: PlanReport, detail: bool) -> laid.StackedBar:

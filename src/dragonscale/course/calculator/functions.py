@@ -234,9 +234,12 @@ def call_text(name: str) -> str:
 def behind(name: str, given: list[Any], named: dict[str, Any]) -> list[tuple[str, str]]:
     """The facts of chips that a function reckons with, as (chip, fact): the C and W of its formula."""
     chips = [one.chip if isinstance(one, Slice) else one for one in (*given, *named.values())]
+    known = inspect.signature(function_of(name)).parameters
+    said = dict(zip(known, given, strict=False)) | named
+    rate = said.get("dtype", said.get("compute", "bf16"))
     found: list[tuple[str, str]] = []
     for chip in (one for one in chips if isinstance(one, Chip)):
-        words = [named.get("dtype", named.get("compute", one)) if one == "bf16" else one for one in UNITS.behind[name]]
+        words = [rate if one == "bf16" else one for one in UNITS.behind[name]]
         found += [(chip.kin, word) for word in words]
     return found
 

@@ -11,10 +11,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from dragonscale.errors import InputError, unknown
+from dragonscale.errors import InputError
 from dragonscale.physics.hardware import Chip
 
-_TABLE = tomllib.loads(Path(__file__).with_name("targets.toml").read_text("utf-8"))["gpu"]
+_TARGETS = tomllib.loads(Path(__file__).with_name("targets.toml").read_text("utf-8"))
+_TABLE = _TARGETS["gpu"]
 FAST = tuple(_TABLE["fast"])
 """Kernels compiled quickly and badly; collectives do not change."""
 GPU = (*_TABLE["flags"], *FAST)
@@ -23,6 +24,17 @@ CAPABILITIES: dict[str, list[int]] = _TABLE["capabilities"]
 """The compute capability, major and minor, and the bytes of shared memory of an SM."""
 RESERVED = 1024
 """Bytes that the runtime keeps of an SM's shared memory for each block."""
+
+
+def compiles_for(chip: Chip) -> bool:
+    """Whether XLA's compilers can be told of a chip that is not there.
+
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> [compiles_for(load_chip(name)) for name in ("h100", "b200", "mi300x", "v5p", "h100+nvlink=2x")]
+    [True, False, False, True, True]
+    """
+    tpus = (*_TARGETS["tpu"]["generations"], *_TARGETS["tpu"]["aliases"])
+    return chip.kin in (CAPABILITIES if chip.kind == "gpu" else tpus)
 
 
 def target_config(chip: Chip) -> str:
@@ -35,7 +47,8 @@ def target_config(chip: Chip) -> str:
     if chip.kind != "gpu":
         raise InputError(f"XLA's GPU compiler cannot compile for {chip.title}; choose a GPU.")
     if chip.kin not in CAPABILITIES:
-        raise unknown("GPU that XLA can be told about", chip.name, CAPABILITIES)
+        known = ", ".join(CAPABILITIES)
+        raise InputError(f"XLA's GPU compiler can be told about {known} without having one, not about {chip.name}.")
     major, minor, shared = CAPABILITIES[chip.kin]
     device = _TABLE["limits"] | {
         "shared_memory_per_core": shared,
@@ -81,9 +94,9 @@ def devices(chip: Chip, count: int) -> list[Any]:
     except ImportError:
         raise InputError("Compiling needs JAX; install dragonscale[gpu-compiler].") from None
     node = min(count, chip.host_chips)
-    shape = f"1x{math.ceil(count / node)}x{node}"
+    shape, config = f"1x{math.ceil(count / node)}x{node}", target_config(chip)
     try:
-        found = topologies.get_topology_desc("", "cuda", target_config=target_config(chip), topology=shape)
+        found = topologies.get_topology_desc("", "cuda", target_config=config, topology=shape)
     except Exception as error:
         how = f"install dragonscale[gpu-compiler] and start with {ENVIRONMENT}"
         raise InputError(f"XLA's GPU compiler did not start ({error}); {how}.") from error

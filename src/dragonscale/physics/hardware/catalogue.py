@@ -63,9 +63,9 @@ def _based(table: dict[str, Any]) -> dict[str, Any]:
         # what programs find of the base's memory says nothing about another memory
         main = {key: value for key, value in merged["memory"]["hbm"].items() if key != "visible"}
         merged = {**merged, "memory": {**merged["memory"], "hbm": main}}
-    if "price" in own and "list_price" not in own:
-        merged = {key: value for key, value in merged.items() if key != "list_price"}  # that of the base says nothing
-    return merged
+    # the base's prices say nothing about a chip with a price, a memory or rates of its own
+    other = {"price", "list_price"} - own.keys() if own.keys() & {"price", "memory", "matrix"} else set()
+    return {key: value for key, value in merged.items() if key not in other}
 
 
 def _resolve(name: str) -> str:
