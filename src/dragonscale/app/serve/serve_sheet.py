@@ -192,6 +192,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
         ("memory", memory_text(first)),
+        ("max seqs", report.at_most),
         ("cost", cost_text(report, first)),
         ("bound by", bound),
         ("would help", change),
