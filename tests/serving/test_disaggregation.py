@@ -4,6 +4,7 @@ what pays is told."""
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from dragonscale.app.questions.serve import ServeQuestion
@@ -12,6 +13,7 @@ from dragonscale.app.serve.answer import answer
 from dragonscale.app.serve.ask_serve import next_command, recommended
 from dragonscale.app.serve.serve_question import read_question
 from dragonscale.app.serve.serve_records import ServeReport
+from dragonscale.app.serve.serve_sheet import frontier_table
 from dragonscale.models import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import load_chip, parse_slice
@@ -225,6 +227,15 @@ def answered(model: str, where: str, **words: Any) -> ServeReport:
 @pytest.fixture(scope="module")
 def rack() -> ServeReport:
     return answered("deepseek-v3", "gb200:72", tpot="30ms", engine="sglang-ep")
+
+
+def test_the_frontier_that_is_shown_has_the_recommended_configuration(rack: ServeReport) -> None:
+    """Whichever it is, and pools too: a few points of many would leave it out."""
+    assert len(rack.frontier) > 8
+    for best in rack.frontier:
+        table = frontier_table(msgspec.structs.replace(rack, configs=[best]))
+        assert len(table.rows) == 8
+        assert any(f"{best.output_tokens_per_s_per_chip:,.0f}" in map(str, row) for row in table.rows)
 
 
 def test_pools_of_many_experts_are_looked_at_unasked_and_the_best_of_all_is_told(rack: ServeReport) -> None:

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dragonscale.app.questions.serve import ServeQuestion
+from dragonscale.app.serve.answer import answer
+from dragonscale.app.serve.ask_serve import next_command
+from dragonscale.app.serve.serve_question import read_question
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import chip_names, load_chip, parse_slice
+from dragonscale.physics.units import render
 from dragonscale.serving.auto import auto_choice, engine_choices
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
@@ -162,3 +167,19 @@ def test_auto_says_why_and_names_engines_that_exist() -> None:
             choice = auto_choice(load_chip(name), model)
             assert engine_on("auto", load_chip(name), model).name == choice.engine
             assert runs_on(choice.engine, load_chip(name))
+
+
+@pytest.mark.parametrize("seqs", [64, 256])
+def test_a_launch_is_judged_at_the_sequences_that_it_allows(seqs: int) -> None:
+    """Those that fit, what each gets with all places taken, and the same limit in the next command."""
+    command = f"vllm serve Qwen/Qwen2.5-7B-Instruct -tp 2 --max-num-seqs {seqs}"
+    asked = read_question(ServeQuestion("", on="l4:2", plan=command))
+    report = answer(asked, confirm=False)
+    fit = report.configs[0].max_batch
+    assert (fit < seqs) == (seqs == 256)
+    full = answer(read_question(ServeQuestion("qwen2.5-7b", on="l4:2", plan="tensor=2", batch=str(fit))), brief=True)
+    told = f"all {seqs} fit" if fit == seqs else f"{fit} of {seqs} fit"
+    assert report.at_most.startswith(f"{told} at these lengths; with {fit} at once TPOT")
+    assert f"TPOT {render(full.configs[0].tpot_s, 's')}, TTFT" in report.at_most
+    assert f"--max-seqs {seqs}" in next_command(asked, report)
+    assert full.at_most == ""

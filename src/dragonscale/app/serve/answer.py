@@ -14,7 +14,7 @@ from dragonscale.app.serve.advice import advice, margin_notes, unfit
 from dragonscale.app.serve.config import config_report, deployed, expected_error, fleet_times, kind_of
 from dragonscale.app.serve.confirm import Confirmed, as_run, confirmed, in_order
 from dragonscale.app.serve.max_rate import max_rates
-from dragonscale.app.serve.search import Progress, check_plan, paced, parameter_count, ranked_apart, search
+from dragonscale.app.serve.search import Progress, at_batches, check_plan, paced, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variants import (
     disaggregation_report,
@@ -76,6 +76,7 @@ def answer(
     report.workload = _request(asked, chosen)
     report.expected_error = expected_error(kind_of(asked, best))
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
+    report.at_most = at_most(asked, best)
     rows = list(zip((*chosen, *apart), report.configs, strict=True))
     if asked.ask.rate is not None:
         for one, shown in rows:
@@ -237,6 +238,19 @@ def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> records.ServeR
     goals = {name: goal.statistic for name, goal in asked.goals.items()}
     why = asked.why_engine(chip, names[chip.name])
     return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals, asked.pace)
+
+
+def at_most(asked: ServeAsked, best: Config) -> str:
+    """How many of the sequences that a launch allows at once fit, and what they get with all of these places taken."""
+    if not asked.launched or best.is_fleet:
+        return ""
+    scheduling = asked.engine_on(best.piece.chip, best.engine, best.chips).scheduling
+    allowed, most = scheduling.max_sequences * best.plan.data, best.most
+    full = min(at_batches(asked, best, [most]), key=lambda one: float(one.state.tpot))
+    times = f"TTFT {render(float(full.state.ttft), 's')}"
+    times = f"TPOT {render(float(full.state.tpot), 's')}, {times}" if asked.ask.output > 1 else times
+    fit = f"all {allowed:,} fit" if most >= allowed else f"{most:,} of {allowed:,} fit"
+    return f"{fit} at these lengths; with {most:,} at once {times}, {full.tokens_per_chip:,.0f} tok/s per chip"
 
 
 # A given serving plan against the best configuration of the same chips, engine and formats.

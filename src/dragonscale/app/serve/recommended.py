@@ -105,6 +105,9 @@ def next_command(asked: ServeAsked, report: ServeReport) -> str:
         return ""
     best = report.configs[0]
     next_question = simulate_question(asked, best)
+    if asked.launched and best.prefill is None:  # as it is launched, whatever the best load is
+        launched = asked.engine_on(piece_of(asked, best.copy_slice).chip, best.engine, best.chips)
+        next_question = replace(next_question, max_seqs=launched.scheduling.max_sequences)
     held = next((one for one in report.max_rates if (one.slice, one.plan) == (best.copy_slice, best.plan)), None)
     if held and held.requests_per_s and not next_question.rate and not asked.case:  # what was found by running it
         rate = f"{held.requests_per_s:.4g}/s"

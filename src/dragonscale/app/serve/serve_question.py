@@ -71,6 +71,12 @@ class ServeAsked:
         return None if "tpot" in self.goals else self.ask.tpot
 
     @property
+    def launched(self) -> bool:
+        """Whether a launch is judged, with as many sequences at once as it or its engine says, and not the best batch
+        of a plan."""
+        return self.batch is None and (self.limits.max_seqs is not None or self.against_best)
+
+    @property
     def is_auto(self) -> bool:
         """Whether nobody named an engine."""
         return self.engine.partition(",")[0].strip() == AUTO

@@ -327,6 +327,8 @@ class ServeReport(Record):
     better: ConfigReport | None = None
     """What is better than a given plan, where that was asked for; `comparison` says by how much."""
     comparison: str = ""
+    at_most: str = ""
+    """What the sequences that a launch allows at once (`--max-seqs`) are like, where it says how many."""
     simulated: SimulatedRun | None = None
     """The headline as it was run; null in brief and where nothing meets the targets."""
     max_rates: list[MaxRate] = []

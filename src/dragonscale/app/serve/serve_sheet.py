@@ -89,11 +89,17 @@ def lead_text(report: records.ServeReport) -> str:
     return run if cheaper and report.simulated else ""
 
 
-def frontier_table(frontier: Sequence[records.ConfigReport]) -> laid.Grid:
-    """Tokens/s per user against tokens/s per chip: some of the configurations that none beats in both."""
+def frontier_table(report: records.ServeReport) -> laid.Grid:
+    """Tokens/s per user against tokens/s per chip: some of the configurations that none beats in both, the recommended
+    one among them."""
+    frontier, best = report.frontier, report.configs[0]
     step = max((len(frontier) - 1) / (MOST_POINTS - 1), 1)
-    places = sorted({round(number * step) for number in range(min(MOST_POINTS, len(frontier)))})
-    shown = [frontier[min(place, len(frontier) - 1)] for place in places]
+    places = {min(round(number * step), len(frontier) - 1) for number in range(min(MOST_POINTS, len(frontier)))}
+    for place, one in enumerate(frontier):
+        alike = (one.slice, one.plan, one.batch) == (best.slice, best.plan, best.batch)
+        if alike and (one.prefill is None) == (best.prefill is None) and place not in places:
+            places ^= {place, min(places - {0, len(frontier) - 1}, key=lambda near: abs(near - place))}
+    shown = [frontier[place] for place in sorted(places)]
     most = max(one.output_tokens_per_s_per_chip for one in shown)
     columns = CONFIG | {"": lambda one: one.output_tokens_per_s_per_chip / most}
     title = f"frontier: {len(frontier)} configurations that no other beats in both"
@@ -127,7 +133,7 @@ def serve_sheet(report: records.ServeReport, detail: bool) -> laid.Sheet:
     blocks += configurations(report)
     blocks += [max_rates_table(report)] if report.max_rates else []
     frontier = len(report.frontier) > 1 and work.output > 1 and (detail or not work.goals)
-    blocks += [frontier_table(report.frontier)] if frontier else []
+    blocks += [frontier_table(report)] if frontier else []
     blocks += speculation_blocks(report.speculation) if report.speculation else []
     blocks += disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
     if report.prefix:  # what a cached prefix saves, and where it could live
@@ -186,6 +192,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
         ("memory", memory_text(first)),
+        ("max seqs", report.at_most),
         ("cost", cost_text(report, first)),
         ("bound by", bound),
         ("would help", change),
