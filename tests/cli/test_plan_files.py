@@ -153,7 +153,9 @@ from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.train.ask_train import ask
 from dragonscale.listener import Listener
 ask(TrainQuestion(plan=sys.argv[1], model="llama3-8b", on="h100:8", batch="64seq", seq="4096", alone=True), Listener())
-rooms = {name.split(".")[1] for name in sys.modules if name.startswith("dragonscale.")}
+targets = {"evidence", "evidence.xla", "evidence.xla.gpu_target"}  # the names of chips that XLA can be told about
+modules = {name.removeprefix("dragonscale.") for name in sys.modules if name.startswith("dragonscale.")} - targets
+rooms = {name.split(".")[0] for name in modules}
 print(sorted(rooms & {"exports", "serving", "simulation", "evidence", "web"}))
 """
 

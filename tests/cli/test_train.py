@@ -508,3 +508,11 @@ def test_next_is_a_verification_only_where_xla_has_a_target(
     told = printed(asked, capsys)
     assert told.splitlines()[-1].strip().startswith(f"dscale {word} ")
     assert bool(re.search(r" rv  ", told)) is (word == "verify")
+
+
+def test_next_verifies_for_the_stack_whose_memory_was_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["train", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "4096", "--set", "nvlink=2x"]
+    told = printed([*asked, "--fix", "zero=3,schedule=1f1b"], capsys)
+    assert told.splitlines()[-1].endswith(" --stack megatron-core")
+    own = printed([*asked, "--fix", "zero=3,schedule=1f1b", "--stack", "dragonscale"], capsys)
+    assert own.splitlines()[-1].endswith(" --stack dragonscale")

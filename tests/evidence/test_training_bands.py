@@ -173,3 +173,19 @@ def test_what_is_expected_lies_in_its_own_band() -> None:
     for name in tables()["kinds"]:
         band = band_of(RunKind("h100", "generic", False), {"all": tables()["kinds"][name]})
         assert band.low <= 0.0 <= band.high, name
+
+
+@pytest.mark.parametrize(
+    ("on", "stack", "told"),
+    [
+        ("h100:8", "megatron-core", ""),
+        ("h100+nvlink=2x:8", "megatron-core", "no run of h100+nvlink=2x is published, those of h100 stand for it"),
+        ("mi300x:8", "megatron-core", ", fewer than 10 of them on mi300x"),
+        ("h100:8", "axolotl", "hf (which stands for axolotl)"),
+    ],
+)
+def test_a_band_says_where_its_runs_are_not_of_the_chip_or_the_software(on: str, stack: str, told: str) -> None:
+    job = make_job(load_model("llama3-8b"), parse_slice(on), 64, 8192, stack)
+    text = job_band(job, parse_plan("fsdp8 z3")).text
+    assert told in text
+    assert bool(told) is any(word in text for word in ("no run", "fewer", "stands for"))

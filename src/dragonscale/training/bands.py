@@ -28,12 +28,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dragonscale.physics.hardware.changes import PROFILE, split_changes
 from dragonscale.physics.units import render
 from dragonscale.plan.settings import shipped_table
 from dragonscale.training.auto import production_runs
 from dragonscale.training.evaluation import Job, first, judge_one
 from dragonscale.training.plan import Plan
-from dragonscale.training.run_kinds import SCALE, UNNAMED, RunKind, kind_of, published_kinds
+from dragonscale.training.run_kinds import SCALE, UNNAMED, RunKind, family, kind_of, published_kinds
 from dragonscale.training.stack import load_stack
 
 Kinds = Mapping[str, Mapping[str, float]]
@@ -99,13 +100,30 @@ def job_band(job: Job, plan: Plan) -> Band:
     largest = max((row["chips"] for row in known), default=0)
     tuned = job.tuning.method if job.tuning.method != "full" else ""
     if not tuned and (kind.stack in UNNAMED or not kind.split or job.slice.chips <= SCALE * largest):
-        return band
+        return replace(band, said=_of_whose_runs(job, kind, band.name, band.text))
     wider = tables()["unpublished"]
     low, high = (math.expm1(wider * math.log1p(side)) for side in (band.low, band.high))
     what, wide = kind_name(kind.plan_name).replace("runs", "run", 1), kind_name(band.name)
     most = f" with {tuned}" if tuned else f" with more than {largest:,} chips" if largest else ""
     said = f"no {what}{most} is published; the band, {low:+.0%}/{high:+.0%}, is {wider:g} times that of the "
-    return replace(band, low=low, high=high, said=f"{said}{band.runs} published {wide}")
+    return replace(
+        band, low=low, high=high, said=_of_whose_runs(job, kind, band.name, f"{said}{band.runs} published {wide}")
+    )
+
+
+def _of_whose_runs(job: Job, kind: RunKind, name: str, text: str) -> str:
+    """A band in a sentence that says where the runs are not of this chip or of this software."""
+    stack, chip = family(kind.stack), job.slice.chip
+    if kind.stack != stack and not kind.stack.startswith(stack):
+        text = text.replace(f" of {stack} ", f" of {stack} (which stands for {kind.stack}) ", 1)
+    changes = [one for one in split_changes(chip.name)[1] if not one.startswith(PROFILE)]
+    if chip.like and (changes or "+" not in chip.name):
+        return f"no run of {chip.name} is published, those of {chip.kin} stand for it; {text}"
+    words = name.split()
+    if chip.kin in words or not text.startswith("4 of 5"):
+        return text
+    lacking = f"of {stack}" if len(words) == 2 else f"on {chip.kin}"
+    return f"{text}, fewer than {LEAST} of them {lacking}"
 
 
 def job_error(job: Job) -> float:

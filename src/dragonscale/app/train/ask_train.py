@@ -254,7 +254,9 @@ def next_command(asked: TrainAsked, report: TrainReport) -> str:
     work = report.workload
     model = shlex.quote(written(asked.question.model))
     job = f"--on {slices.written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
-    stack = f" --stack {asked.question.stack}" if asked.question.stack != "auto" else ""
+    # verified is our own program, which may hold more: whether the plan fits is for its own stack to say
+    named = best.stack if command == "verify" and asked.question.stack == "auto" else asked.question.stack
+    stack = f" --stack {named}" if named != "auto" else ""
     said = {name: written(getattr(asked.question, name)) for name in FIELDS if getattr(asked.question, name)}
     said = {name: value for name, value in said.items() if f"--{name} " not in f"{lighter} "}
     stack += "".join(f" --{name.replace('_', '-')} {value}" for name, value in said.items())

@@ -103,6 +103,7 @@ def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
     given = report.better is not None or report.searched == 1
     head = facts(("given" if given else "plan", short_plan(first.plan), "key"), *_problems(first))
     _, memory, tone = _memory(first)
+    late = first.step_high_s / first.step_s - 1
     rest = grids.summary(
         "train-facts",
         first,
@@ -113,7 +114,9 @@ def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
         change=help_text(first.helps),
         stacks=stacks_text(report.stacks),
         judged=report.comparison,
-        slower="; large runs of 2023 and 2024 were slower (--explain)" if first.large_runs else "",
+        slower=f"; the step's slow end, {late:+.0%}, is of large runs of 2023 and 2024 (--explain)"
+        if first.large_runs
+        else "",
     )
     return laid.Facts((*head.rows, *rest.rows))
 

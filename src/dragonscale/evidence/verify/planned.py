@@ -35,7 +35,7 @@ from dragonscale.training.legal import unrunnable
 from dragonscale.training.pipeline_order import timeline
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.stack import Stack, change, load_stack
+from dragonscale.training.stack import Stack, change, in_numerics, load_stack
 from dragonscale.training.stages import chunk_sizes, stage_layers
 from dragonscale.training.step_ledger import MATMULS
 
@@ -183,7 +183,7 @@ Sums = dict[tuple[str, str, str, str], float]
 
 def stack_differences(request: Request, name: str) -> tuple[StackDifference, ...]:
     """Every line that a stack's switches change, with the switch; nothing for our own."""
-    other = load_stack(name)
+    other = in_numerics(load_stack(name), "production")  # as train takes it
     if name == "dragonscale" or request.program != "train":
         return ()
     found: list[StackDifference] = []
