@@ -248,13 +248,14 @@ def _times(one: Latency) -> list[str]:
 
 def fleet_table(report: SimulateReport) -> Grid:
     """The replicas, alike in each row, with what each of several pools reached on average."""
+    use = report.use | {"decode": report.use["serve"]}  # of two pools the first is called so
     columns = {
         "replicas": lambda row: f"{row.replicas}" + ("" if row.most_replicas is None else f" to {row.most_replicas}"),
         "router": lambda row: row.router.replace("_", " "),
-        "KV full": lambda row: f"{report.use[row.name].kv_share:.0%}",
-        "batch": lambda row: f"{report.use[row.name].mean_batch:.1f}",
-        "TTFT": (lambda row: report.use[row.name].ttft_s or None, "s"),
-        "TPOT": (lambda row: report.use[row.name].tpot_s or None, "s"),
+        "KV full": lambda row: f"{use[row.name].kv_share:.0%}",
+        "batch": lambda row: f"{use[row.name].mean_batch:.1f}",
+        "TTFT": (lambda row: use[row.name].ttft_s or None, "s"),
+        "TPOT": (lambda row: use[row.name].tpot_s or None, "s"),
     }
     without = [] if any(row.takes for row in report.fleet) else ["takes"]
     without += [] if len(report.fleet) > 1 else ["KV full", "batch", "TTFT", "TPOT"]
