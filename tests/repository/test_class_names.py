@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "dragonscale"
 CLASS = re.compile(r"^ *class ([A-Za-z]\w*) *[(:\[]", re.MULTILINE)
 TEXT = re.compile(r'""".*?"""', re.DOTALL)
-LEFT = {"BarPart", "BatchPoint", "Engine", "HeldPart", "Help", "Move", "RlRun", "Shape", "Track"}
+LEFT = {"Engine", "RlRun"}
 """Names that stood twice when the rule came and still do: this list only shrinks."""
 
 

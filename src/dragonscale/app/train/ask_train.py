@@ -254,18 +254,18 @@ def next_command(asked: TrainAsked, report: TrainReport) -> str:
     work = report.workload
     model = shlex.quote(written(asked.question.model))
     job = f"--on {slices.written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
+    best = None if lighter else report.plans[0]
+    command = "verify" if best is not None and best.verifiable and best.feasible else "explain train"
     # verified is our own program, which may hold more: whether the plan fits is for its own stack to say
-    named = best.stack if command == "verify" and asked.question.stack == "auto" else asked.question.stack
+    named = best.stack if best and command == "verify" and asked.question.stack == "auto" else asked.question.stack
     stack = f" --stack {named}" if named != "auto" else ""
     said = {name: written(getattr(asked.question, name)) for name in FIELDS if getattr(asked.question, name)}
     said = {name: value for name, value in said.items() if f"--{name} " not in f"{lighter} "}
     stack += "".join(f" --{name.replace('_', '-')} {value}" for name, value in said.items())
-    if lighter:
+    if best is None:
         paid = {name: getattr(asked.question, name).strip() for name in ("tokens", "price", "pricing", "owned")}
         stack += "".join(f" --{name} {shlex.quote(value)}" for name, value in paid.items() if value)
         return f"dscale train {model} {job}{stack} {lighter}"
-    best = report.plans[0]
-    command = "verify" if best.verifiable and best.feasible else "explain train"
     stack += f" --numerics {asked.question.numerics}" if asked.question.numerics and command != "verify" else ""
     if not best.feasible and asked.plan is not None:
         return f"dscale train {model} {job}{stack}"
