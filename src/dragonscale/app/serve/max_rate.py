@@ -119,14 +119,13 @@ def _search(
     larger ones."""
     trials = Trials(_read(asked, row, FIRST * full, sizes, 2 * FEWEST), FIRST * full * row.latency_s, None)
     low, high = largest_rate(trials.run, FIRST * full, RUNS)
-    for number in range(0 if low is None or row.drafts else STEPS):  # queues near the limit grow for longer than that
-        one = trials.run(float(f"{low.rate:.3g}"), LONG)
-        low = one if one.good else replace(one, rate=one.rate / TOLERANCE ** (1 + number // 3))
-        if one.good:
+    rate = None if low is None or row.drafts else low.rate
+    for number in range(STEPS):  # queues near the limit grow for longer than that
+        if rate is None:
             break
-        high = one
-    else:
-        low = low if low is None or low.good else None
+        one = trials.run(float(f"{rate:.3g}"), LONG)
+        low, high = (one, high) if one.good else (None, one)
+        rate = None if one.good else one.rate / TOLERANCE ** (1 + number // 3)
     return trials, low, "queue" if high is None or not high.missed else next(iter(high.missed))
 
 
