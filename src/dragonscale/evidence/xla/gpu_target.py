@@ -82,7 +82,7 @@ def mark_hosted(lowered: Any, places: list[int]) -> None:
         for side in ("arg_attrs", "res_attrs"):
             every = list(main.attributes[side])
             for place in places:
-                known: dict[str, Any] = {each.name: each.attr for each in every[place]}
+                known: Any = {each.name: each.attr for each in every[place]}
                 every[place] = ir.DictAttr.get(known | {"mhlo.memory_kind": kind})
             main.attributes[side] = ir.ArrayAttr.get(every)
 
