@@ -34,7 +34,8 @@ def normal_tail(count):
 def test_the_longest_answer_is_that_of_order_statistics(mean, spread, count):
     lengths = AnswerLengths(mean, 10**9, spread)
     expected = lengths.median * math.exp(spread * normal_tail(count))
-    assert lengths.draw(count)[-1] == pytest.approx(expected, rel=0.12)
+    # The quantile that is drawn is not the mean of the largest: a tenth of a deviation apart for the fewest answers.
+    assert lengths.draw(count)[-1] == pytest.approx(expected, rel=math.expm1(0.1 * spread) + 0.01)
 
 
 @given(some.integers(1, 40), some.lists(some.integers(1, 500), min_size=1, max_size=80))

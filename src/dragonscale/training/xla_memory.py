@@ -25,7 +25,7 @@ from dragonscale.training.expert_load import expert_room
 from dragonscale.training.memory import frozen_bytes, section_shares, state_bytes
 from dragonscale.training.plan import Plan, layer_policies
 from dragonscale.training.setting import Setting, pass_sizes
-from dragonscale.training.stack import ALIVE
+from dragonscale.training.stack import ALIVE, Alive
 from dragonscale.training.stages import SPLIT_BACKWARD, StageLayers, held_microbatches, share_of_layers
 
 BF16, FP32 = 2.0, 4.0
@@ -137,6 +137,24 @@ def _score_block(query: Array, rules: Rules, sizes: dict[str, Number], mesh: Mes
     return batch * heads * block * sizes["s"] * FP32
 
 
+def _layer_workspace(
+    alive: Alive, blocks: list[SectionParts], gradients: Number, residual: Number
+) -> dict[str, Number]:
+    """What lies there while a layer's gradients are made, by part."""
+
+    def largest(name: str) -> Number:
+        return maximum(0.0, *(getattr(one, name) for one in blocks))
+
+    return {
+        "gradients": gradients,
+        "gathered weights": alive.weights * largest("every") * BF16,
+        "FFN hidden": alive.hidden * largest("hidden"),
+        "attention block": alive.scores * largest("scores"),
+        "residuals": alive.residual * residual * BF16,
+        "rows of experts": alive.rows * largest("rows"),
+    }
+
+
 def xla_held(
     setting: Setting, parts: dict[str, SectionParts], layers: StageLayers, numbers: dict[str, Any], microbatches: Number
 ) -> list[HeldLine]:
@@ -152,7 +170,6 @@ def xla_held(
         for part in ("used", "state", "matrices", "frozen")
     )
     sharded = plan.zero == 3
-    blocks = [parts[name] for name in counts]
     head = parts[ends[0]]
     share = state if plan.zero >= 2 else used
     again = share_of_layers(plan.remat, counts, numbers)
@@ -185,18 +202,8 @@ def xla_held(
     # Where the stack's loss is its own, by what it holds; of our own program's, as many copies as the compiler has.
     copies = stack.memory.logit_bytes / stack.memory.loss_chunks / BF16 or alive.logits
     around = {"logits": copies * head.logits, "head's weights": alive.head * (head.every + head.tied) * BF16}
-
-    def largest(name: str) -> Number:
-        return maximum(0.0, *(getattr(one, name) for one in blocks))
-
-    inside = {
-        "gradients": (state + stacked) * FP32 if sharded else (used + stacked) * BF16,
-        "gathered weights": alive.weights * largest("every") * BF16,
-        "FFN hidden": alive.hidden * largest("hidden"),
-        "attention block": alive.scores * largest("scores"),
-        "residuals": alive.residual * tokens * width * BF16,
-        "rows of experts": alive.rows * largest("rows"),
-    }
+    gradients = (state + stacked) * FP32 if sharded else (used + stacked) * BF16
+    inside = _layer_workspace(alive, [parts[name] for name in counts], gradients, tokens * width)
     outer = sum(around.values()) >= sum(inside.values())
     for name, size in around.items():
         lines.append(HeldLine(name, name, where(outer, size, 0.0), "forward", "backward", "head"))

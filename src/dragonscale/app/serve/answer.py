@@ -56,8 +56,7 @@ def answer(
     nothing = bool(refused) and (bool(none) or all(remedies.chip_refusal(asked, chip) for chip, _ in asked.targets))
     asked, configs = (asked, []) if nothing else paced(asked, progress)
     fleets = [] if nothing else search_pools(asked)
-    seconds = time.perf_counter() - start
-    chip = asked.targets[0][0]
+    seconds, chip = time.perf_counter() - start, asked.targets[0][0]
     error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_moe(asked.model)))
     report = records.ServeReport(
         asked.model.name, _request(asked), [], [], len(configs) + len(fleets), seconds, [], [], "", error
@@ -95,10 +94,9 @@ def answer(
     if fleets or asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, best, report.configs[0], fleets, configs)
     report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
-    report.notes += [note] if (note := unpriced(chips, kind=asked.question.pricing)) else []
+    report.notes += filter(None, [unpriced(chips, kind=asked.question.pricing)])
     report.notes += remedies.refused_notes(asked, refused, all_=False)
-    report.notes += _notes(asked, report, [*configs, *fleets], chosen, apart)
-    report.notes += [budget] if budget else []
+    report.notes += [*_notes(asked, report, [*configs, *fleets], chosen, apart), *filter(None, [budget])]
     aimed = runs[0].as_means(asked) if runs else asked
     report.advised(*advice(aimed, best, report.configs[0], configs))
     if asked.saved is not None and asked.against_best:

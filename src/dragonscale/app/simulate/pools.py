@@ -76,6 +76,15 @@ class PoolTable(Strict, frozen=True):
         return parse_length(self.upto, f"upto of the pool {self.on}")[0] if self.upto else 0
 
 
+def check_one_slice(named: str) -> None:
+    """Refuse several slices where one is meant, with the pools that say it."""
+    first, *others = (part.strip() for part in named.split(","))
+    if others:
+        pools = " ".join(f"--pool {part}" for part in others)
+        told = f"--on is {shorten(named)}, several slices; the others of a mixed fleet are pools"
+        raise InputError(f"{told}: --on {first} {pools}.")
+
+
 def read_pools(text: str) -> list[PoolTable]:
     """Pools in words, or those of a file.
 

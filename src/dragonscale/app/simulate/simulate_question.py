@@ -14,7 +14,7 @@ from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve.formats import planned_formats
 from dragonscale.app.simulate.classes import OF_CLASSES, has_classes
 from dragonscale.app.simulate.fleet import AskedTraffic, read_autoscale, read_failures, read_pool, read_traffic
-from dragonscale.app.simulate.pools import placed, read_adapters, read_images, read_pools, with_tiers
+from dragonscale.app.simulate.pools import check_one_slice, placed, read_adapters, read_images, read_pools, with_tiers
 from dragonscale.app.simulate.simulate_flags import PERCENTILE, check_flags
 from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.models import load_model
@@ -104,12 +104,7 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     changes = (question.set, question.profile)
     prefill_on = asked_chips(question.prefill_on, *changes) if question.prefill_on else ""
     named_on = question.on or saved.slice
-    if len(parts := written(named_on).split(",")) > 1:
-        pools = " ".join(f"--pool {part.strip()}" for part in parts[1:])
-        raise InputError(
-            f"--on is {shorten(named_on)}, several slices; the others of a mixed fleet are pools: "
-            f"--on {parts[0].strip()} {pools}."
-        )
+    check_one_slice(written(named_on))
     on = asked_chips(named_on, *changes)
     question = replace(question, on=question.on if on == named_on else on, prefill_on=prefill_on, set="", profile="")
     check_flags(question, bool(saved.prefill.slice))

@@ -13,7 +13,7 @@ from dragonscale.errors import InputError, nearest, shorten
 Fields = Sequence[Field[Any, Any]]
 
 ABSENT = {
-    "--lora": "LoRA is a method of `dscale train`: --method lora --lora-rank 16; the rank is --lora-rank everywhere.",
+    "--lora": "LoRA is a method of `dscale train`: --method lora --lora-rank 16; a server takes --lora-modules.",
     "--qlora": "QLoRA is a method of `dscale train`: --method qlora --lora-rank 16.",
     "--dpo": "DPO is a method of `dscale train`: --method dpo, with --lora-rank 16 for adapters.",
     "--rlhf": "Reinforcement learning is planned by `dscale rl`.",

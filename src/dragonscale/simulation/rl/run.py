@@ -44,7 +44,7 @@ class Answer:
 
 
 @dataclass
-class Engine:
+class RolloutEngine:
     """A replica: its clock of decode steps, answers under way by the clock at which their turn ends."""
 
     number: int
@@ -57,7 +57,7 @@ class Engine:
 
 
 @dataclass
-class RlRun:
+class SimulatedRlRun:
     """What happened: seconds of each step, how old the weights behind each trained answer were, answers that waited in
     the queue as each step began, answers begun, trained on and begun again, and spans for a timeline (what, where, from
     when, how long)."""
@@ -101,7 +101,7 @@ class RunSimulation:
         self.train_s = sum(one.seconds for one in where[TRAINER] if one.name != "idle")
         self.between_s = sum(one.seconds for one in where[BETWEEN])
         self.reward_s = sum(one.seconds for one in where[ROLLOUT] if one.name == "reward")
-        self.engines = [Engine(number) for number in range(plan.replicas)]
+        self.engines = [RolloutEngine(number) for number in range(plan.replicas)]
         self.now, self.version, self.training = 0.0, 0, False
         self.paused = False
         self.queue: list[Answer] = []
@@ -109,9 +109,9 @@ class RunSimulation:
         self.running: Counter[int] = Counter()
         self.drains = plan.mode == "one-step-off"
         self.agenda: list[tuple[float, int, str, Any]] = []
-        self.order, self.told, self.result = 0, 0.0, RlRun()
+        self.order, self.told, self.result = 0, 0.0, SimulatedRlRun()
 
-    def run(self) -> RlRun:
+    def run(self) -> SimulatedRlRun:
         """All steps."""
         for engine in self.engines:
             self._may_fail(engine)
@@ -132,24 +132,24 @@ class RunSimulation:
         self.order += 1
         heapq.heappush(self.agenda, (self.now + seconds, self.order, what, about))
 
-    def _pace(self, engine: Engine) -> float:
+    def _pace(self, engine: RolloutEngine) -> float:
         return self.decode_s[min(len(engine.active), self.room) - 1]
 
-    def _advance(self, engine: Engine) -> None:
+    def _advance(self, engine: RolloutEngine) -> None:
         """Bring a replica's clock to now."""
         if engine.active and engine.up and not self.paused:
             engine.clock += (self.now - engine.since) / self._pace(engine)
             engine.busy_s += self.now - engine.since
         engine.since = self.now
 
-    def _schedule(self, engine: Engine) -> None:
+    def _schedule(self, engine: RolloutEngine) -> None:
         """The next end of a turn, which later changes of the batch make void."""
         engine.events += 1
         if engine.active and engine.up and not self.paused:
             wait = max(engine.active[0][0] - engine.clock, 0.0) * self._pace(engine)
             self._at(wait, "turn", (engine, engine.events))
 
-    def _join(self, engine: Engine, answer: Answer) -> None:
+    def _join(self, engine: RolloutEngine, answer: Answer) -> None:
         self._advance(engine)
         self.order += 1
         heapq.heappush(engine.active, (engine.clock + answer.left[0], self.order, answer))
@@ -161,7 +161,7 @@ class RunSimulation:
             allowed = self.result.trained + math.floor((1 + self.limit) * self.batch)
         if self.drains and any(self.running[one] for one in self.running if one < self.version):
             return  # weights arrive once the batch before has ended
-        changed: dict[int, Engine] = {}
+        changed: dict[int, RolloutEngine] = {}
         up = [(len(one.active), one.number) for one in self.engines if one.up]
         heapq.heapify(up)
         while up and self.result.begun < allowed and up[0][0] < self.room and not self.paused:
@@ -184,7 +184,7 @@ class RunSimulation:
             return self.random.choice(lengths.measured)
         return min(max(lengths.median * math.exp(lengths.spread * self.random.standard_normal()), 1.0), lengths.cap)
 
-    def _turn(self, about: tuple[Engine, int]) -> None:
+    def _turn(self, about: tuple[RolloutEngine, int]) -> None:
         """A turn has ended: the answer goes to a tool, or into the queue."""
         engine, event = about
         if event != engine.events:
@@ -271,13 +271,15 @@ class RunSimulation:
         """Another number of replicas; answers of those that go begin again elsewhere."""
         for engine in self.engines[count:]:
             self._lose(engine)
-        self.engines = self.engines[:count] + [Engine(n, since=self.now) for n in range(len(self.engines), count)]
+        self.engines = self.engines[:count] + [
+            RolloutEngine(n, since=self.now) for n in range(len(self.engines), count)
+        ]
 
-    def _may_fail(self, engine: Engine) -> None:
+    def _may_fail(self, engine: RolloutEngine) -> None:
         if self.terms.mtbf_s:
             self._at(float(self.random.exponential(self.terms.mtbf_s)), "fail", engine)
 
-    def _fail(self, engine: Engine) -> None:
+    def _fail(self, engine: RolloutEngine) -> None:
         if engine not in self.engines:
             return
         self._lose(engine)
@@ -285,7 +287,7 @@ class RunSimulation:
         self.result.spans.append(("restart", f"engine {engine.number}", self.now, self.terms.restart_s))
         self._at(self.terms.restart_s, "recover", engine)
 
-    def _lose(self, engine: Engine) -> None:
+    def _lose(self, engine: RolloutEngine) -> None:
         """A replica goes; its answers begin again, with all their tokens, on others."""
         self._advance(engine)
         engine.up = False
@@ -296,18 +298,18 @@ class RunSimulation:
         engine.active = []
         self._schedule(engine)
 
-    def _recover(self, engine: Engine) -> None:
+    def _recover(self, engine: RolloutEngine) -> None:
         engine.up, engine.since = True, self.now
         self._may_fail(engine)
         self._fill()
 
 
-def simulate_run(step: RlStep, terms: RunTerms) -> RlRun:
+def simulate_run(step: RlStep, terms: RunTerms) -> SimulatedRlRun:
     """A run of a plan that was judged; the same seed gives the same run."""
     return RunSimulation(step, terms).run()
 
 
-def run_trace(run: RlRun) -> dict[str, Any]:
+def run_trace(run: SimulatedRlRun) -> dict[str, Any]:
     """Its spans as a timeline for ui.perfetto.dev."""
     tracks = {place: number for number, place in enumerate(dict.fromkeys(span[1] for span in run.spans))}
     labels = [{"name": "thread_name", "ph": "M", "pid": 1, "tid": n, "args": {"name": p}} for p, n in tracks.items()]
