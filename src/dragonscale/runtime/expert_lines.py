@@ -32,7 +32,7 @@ def expert_matmul(op: Op, run: SectionPass) -> None:
     if made and not alike:
         run.routed.wide = run.routed.wide or widened(rows, made)
         rows = run.routed.wide
-    last = _is_last(op, run.section)
+    last = is_last(op, run.section)
     if (key := run.joined(op)) is None:
         done = experts.multiply(rows, run.weight(weight, op, rows.values.dtype), last)
     else:
@@ -55,7 +55,7 @@ def _part_of_joined(op: Op, run: SectionPass, key: str, rows: ExpertRows) -> Exp
     return made.having(parts[key.split("+").index(op.weights[0].name)])
 
 
-def _is_last(op: Op, section: Section) -> bool:
+def is_last(op: Op, section: Section) -> bool:
     """Whether the result of an expert matmul goes straight back to its tokens."""
     assert op.output is not None
     readers = [other for other in section.ops if op.output.name in (array.name for array in other.inputs)]
@@ -69,7 +69,7 @@ def route(op: Op, run: SectionPass) -> None:
     served = run.setting.mixing.few > 0
     if run.setting.balance or run.setting.watched:
         logits = _balanced(op, run, logits, correction)
-    parts = _router_parts(op, run, logits) if served and jax.default_backend() == "gpu" else None
+    parts = run.parts.get(op.inputs[0].name) if served else None
     chosen = experts.choose(logits, run.section.dims["x"], run.numerics.routing, correction, served, parts)
     run.put(op, chosen)
     run.layouts[op.output.name] = run.held(op.inputs[0])
@@ -90,21 +90,6 @@ def _balanced(op: Op, run: SectionPass, logits: jax.Array, correction: jax.Array
         return logits
     length = logits.shape[1] * ways
     return experts.balanced(logits, counts * (setting.balance * count / (each * length * copies)), routing.score)
-
-
-def _router_parts(op: Op, run: SectionPass, logits: jax.Array) -> jax.Array | None:
-    """A router's logits of few tokens as the parts [S, T, e] that a GPU's matmul leaves to be added up."""
-    from dragonscale.runtime.serve.gpu_matmul import few_parts  # Pallas: others need not load it
-
-    name = op.inputs[0].name
-    lines = [line for line in run.section.ops if line.output is not None and line.output.name == name]
-    router = lines[0]
-    if [line.function for line in lines] != ["einsum", "route"] or run.held(op.inputs[0]).partial:
-        return None
-    x = run.operand(router.inputs[0], router)
-    weight = run.weight(router.weights[0], router, x.dtype)
-    fits = isinstance(weight, jax.Array) and weight.shape == (x.shape[-1], logits.shape[-1])
-    return few_parts(x.reshape(-1, x.shape[-1]), weight) if fits else None
 
 
 def dispatch(op: Op, run: SectionPass) -> None:
@@ -159,6 +144,7 @@ def combine(op: Op, run: SectionPass) -> None:
     done = run.tensors[op.inputs[0].name]
     done = done if done.slots is not None else among_all(done, place, place.picked_axes)
     made = from_experts(done, routed.way, routed.chosen)
+    made = made if run.setting.dtype is None else made.astype(run.setting.dtype)
     rest = run.at_rest(op.output)
     layout = {dim.name: place.token_axes if dim.name == "t" else dim.axes for dim in rest.dims}
     if place.gathered_axes:
@@ -168,6 +154,8 @@ def combine(op: Op, run: SectionPass) -> None:
         home = rest.with_layout(layout_of(rest), tuple(a for a in found.partial if a not in place.gathered_axes))
         made, found = place.bring(made, found, home), home
     run.put(op, made, found)
+    if done.slots is not None and not found.partial:
+        run.parts[op.output.name] = done.weighted().values
 
 
 def to_experts(

@@ -39,7 +39,7 @@ class ExpertRows:
     of each row (None once it is multiplied in). `shift` is how far uneven rows were rolled to have a chip's own experts
     first. Where every expert has the same number of rows whatever was chosen, they are `even`, and matmuls with them
     are plain ones. Rows in `tiles` have zeros between the experts, whose order is one beyond the last. With `slots` the
-    values are all tokens [r, d], and from the first matmul on [slot, r, f]."""
+    values are all tokens [r, d], from the first matmul on [slot, r, f] and from the last on parts of their sum."""
 
     values: jax.Array
     sizes: jax.Array
@@ -265,11 +265,11 @@ def multiply(rows: ExpertRows, weight: jax.Array | Quantized, last: bool = False
     """Each expert's rows times its matrix: weight [e, d, f]. What goes straight back to tokens (`last`) has the
     router's weights multiplied in, and slots added up."""
     rows = rows.weighted() if last else rows
-    if isinstance(weight, Quantized):
-        done = multiply(rows, weight.values)
-        return done.having((done.values * weight.scale[rows.experts]).astype(rows.values.dtype))
     if rows.slots is not None:
         return rows.having(slot_matmul(rows.values, weight, rows.slots, last))
+    if isinstance(weight, Quantized):
+        done = multiply(rows, _widened(weight.values, rows.values.dtype))
+        return done.having((done.values * weight.scale[rows.experts]).astype(rows.values.dtype))
     weight = weight.astype(rows.values.dtype)
     if rows.tiles is not None:
         return rows.having(tile_matmul(rows.values, weight, rows.tiles))
@@ -280,15 +280,26 @@ def multiply(rows: ExpertRows, weight: jax.Array | Quantized, last: bool = False
     return rows.having(jnp.einsum("erd,edf->erf", boxes, weight).reshape(-1, weight.shape[2]))
 
 
-def slot_matmul(x: jax.Array, weight: jax.Array, slots: Slots, summed: bool) -> jax.Array:
-    """Tokens [r, d], or of each slot [s, r, d], times the matrices of the slots' experts; `summed` over the slots."""
+def _widened(values: jax.Array, dtype: Any) -> jax.Array:
+    """All experts' integers for many tokens, as numbers where the kernels that come next have none for integers."""
+    if not has_kernel():
+        return values
+    from dragonscale.runtime.serve.gpu_matmul import widened_ahead
+
+    return widened_ahead(values, dtype)
+
+
+def slot_matmul(x: jax.Array, weight: jax.Array | Quantized, slots: Slots, summed: bool) -> jax.Array:
+    """[s, r, f] of tokens [r, d], or of each slot [s, r, d], times the matrices of the slots' experts; of what is to be
+    `summed` over the slots maybe fewer parts than these, in fp32."""
     if jax.default_backend() == "gpu":
         from dragonscale.runtime.serve.gpu_slots import experts_of_few
 
         return experts_of_few(x, weight, slots.owner, slots.count, summed)
     there = (jnp.arange(slots.owner.size) < slots.count)[:, None, None]
-    own = jnp.where(there, weight[slots.owner], 0).astype(x.dtype)
-    return jnp.einsum(f"{'s' * (x.ndim - 2)}rd,sdf->{'' if summed else 's'}rf", x, own)
+    whole = weight.values * weight.scale[:, None] if isinstance(weight, Quantized) else weight
+    own = jnp.where(there, whole[slots.owner], 0).astype(x.dtype)
+    return jnp.einsum(f"{'s' * (x.ndim - 2)}rd,sdf->srf", x, own)
 
 
 def tile_matmul(rows: jax.Array, weight: jax.Array, tiles: Tiles) -> jax.Array:
@@ -333,10 +344,9 @@ def grouped_matmul(rows: jax.Array, weight: jax.Array, sizes: jax.Array, most: i
 
 def combine(rows: ExpertRows, chosen: ExpertChoice) -> jax.Array:
     """Results back at their tokens, weighted and added: [b, t, d]."""
-    if rows.slots is not None:
-        added = rows.values if rows.values.ndim == 2 else rows.weighted().values.sum(0)
-        return added.reshape(*chosen.experts.shape[:-1], -1)
     rows = rows.weighted()
+    if rows.slots is not None:
+        return rows.values.sum(0).reshape(*chosen.experts.shape[:-1], -1)
     if rows.tiles is not None:
         back: Any = moved(rows.values, rows.tiles.places, rows.order)
         return back.reshape(*chosen.experts.shape, -1).sum(2)

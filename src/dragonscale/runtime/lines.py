@@ -23,12 +23,12 @@ from dragonscale.runtime.attention_lines import attend, cache
 from dragonscale.runtime.expert_lines import combine, dispatch, expert_matmul, route
 from dragonscale.runtime.narrow import narrow_einsum
 from dragonscale.runtime.numerics import Numerics
-from dragonscale.runtime.one_pass import PassSetting, SectionPass, Tensors
+from dragonscale.runtime.one_pass import PassSetting, Product, SectionPass, Tensors
 from dragonscale.runtime.quantized import Quantized
 from dragonscale.runtime.scopes import scope_of
 from dragonscale.training.setting import NARROW_PARTS
 
-__all__ = ["ACTS", "COMPUTED", "PassSetting", "SectionPass", "Tensors", "run_section", "subscripts"]
+__all__ = ["ACTS", "COMPUTED", "PassSetting", "SectionPass", "Tensors", "gated", "run_section", "subscripts"]
 
 ACTS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
@@ -78,6 +78,7 @@ def _einsum(op: Op, run: SectionPass) -> None:
             _take_channels(array, run)
     if isinstance(run.tensors[op.inputs[0].name], experts.ExpertRows):
         return expert_matmul(op, run)
+    parts = None
     if (key := run.joined(op)) is not None:
         value = _part_of_joined(op, run, key)
     else:
@@ -86,29 +87,33 @@ def _einsum(op: Op, run: SectionPass) -> None:
         if run.setting.fp8 and op.part in NARROW_PARTS and len(operands) == len(weights) == 1:
             value = narrow_einsum(subscripts(op), operands[0], weights[0])
         else:
-            value = _multiplied(subscripts(op), operands, weights, run.setting, wide=op.part == "head")
+            product = _multiplied(subscripts(op), operands, weights, run.setting, wide=op.part == "head")
+            value, parts = product.value, product.parts
     forms = (*(run.wanted(array, op) for array in op.inputs), *(run.used(array, op) for array in op.weights))
     made = run.place.of_line(op, forms, run.section.dims)
     if run.adapters is not None and op.part == ADAPTERS and made.names[-1] == RANK.name:
-        value = jnp.where(run.place.part(run.adapters, 1, made.dims[1].axes), jnp.asarray(value), 0)
-    return run.put(op, value, made)
+        value, parts = jnp.where(run.place.part(run.adapters, 1, made.dims[1].axes), jnp.asarray(value), 0), None
+    run.put(op, value, made)
+    if parts is not None and op.output is not None and not made.partial:
+        run.parts[op.output.name] = parts
+    return None
 
 
 def _multiplied(
     text: str, operands: list[jax.Array], weights: list[Any], setting: PassSetting, wide: bool = False
-) -> jax.Array:
+) -> Product:
     """An einsum of which the last operand may be a weight in int8: its result is scaled."""
     multiply: Callable[..., jax.Array] = _wide_einsum if wide else jnp.einsum  # pyright: ignore[reportAssignmentType]
-    narrow = bool(weights) and isinstance(weights[-1], Quantized)
-    last = weights[-1].values if narrow else [*operands, *weights][-1]
-    value = None if wide or (len(operands), len(weights)) != (1, 1) else setting.multiply(text, operands[0], last)
-    if value is None and narrow:
-        # No weight is widened before its turn: all of them at once would need their memory in bf16.
-        last, first = jax.lax.optimization_barrier((last, operands[0]))
-        value = multiply(text, first, *operands[1:], *weights[:-1], last.astype(first.dtype))
-    elif value is None:
-        value = multiply(text, *operands, *weights)
-    return (value * weights[-1].scale).astype(value.dtype) if narrow else value
+    if not wide and (len(operands), len(weights)) == (1, 1):
+        made = setting.multiply(text, operands[0], weights[0])
+        if made is not None:
+            return made
+    if not weights or not isinstance(weights[-1], Quantized):
+        return Product(multiply(text, *operands, *weights))
+    # No weight is widened before its turn: all of them at once would need their memory in bf16.
+    last, first = jax.lax.optimization_barrier((weights[-1].values, operands[0]))
+    value = multiply(text, first, *operands[1:], *weights[:-1], last.astype(first.dtype))
+    return Product((value * weights[-1].scale).astype(value.dtype))
 
 
 def _part_of_joined(op: Op, run: SectionPass, key: str) -> jax.Array:
@@ -116,9 +121,12 @@ def _part_of_joined(op: Op, run: SectionPass, key: str) -> jax.Array:
     if key not in run.products:
         x = run.operand(op.inputs[0], op)
         weight = run.weights[key]
-        run.products[key] = _multiplied(
+        made = _multiplied(
             "btd,dm->btm", [x], [weight if isinstance(weight, Quantized) else weight.astype(x.dtype)], run.setting
         )
+        run.products[key] = made.value
+        if made.parts is not None:
+            run.parts[key] = made.parts
     at = 0
     for name in key.split("+"):
         line = next(one for one in run.section.ops if any(array.name == name for array in one.weights))
@@ -153,7 +161,7 @@ _wide_einsum.defvjp(lambda text, *operands: (_wide_einsum(text, *operands), oper
 
 
 def _norm(op: Op, run: SectionPass) -> None:
-    if run.setting.normed(op, run):
+    if run.setting.fused(op, run):
         return
     x = run.operand(op.inputs[0], op)
     names = [array for array in op.weights if not array.name.endswith("_bias")]
@@ -188,7 +196,7 @@ def _bias(op: Op, run: SectionPass) -> None:
     return run.put(op, x, run.wanted(op.inputs[0], op))
 
 
-def _gated(gate: jax.Array, x: jax.Array, numerics: Numerics) -> jax.Array:
+def gated(gate: jax.Array, x: jax.Array, numerics: Numerics) -> jax.Array:
     """What a gate lets through."""
     limit = numerics.gate_limit
     if not limit:
@@ -198,16 +206,18 @@ def _gated(gate: jax.Array, x: jax.Array, numerics: Numerics) -> jax.Array:
 
 
 def _act(op: Op, run: SectionPass) -> None:
+    if run.setting.fused(op, run):
+        return None
     assert op.output is not None
     first, *rest = (run.operand(array, op) for array in op.inputs)
     function = ACTS[run.numerics.act]
     if isinstance(first, experts.ExpertRows):
-        gated = _gated(first.values, rest[0].values, run.numerics) if rest else function(first.values)
-        return run.put(op, first.having(gated))
+        made = gated(first.values, rest[0].values, run.numerics) if rest else function(first.values)
+        return run.put(op, first.having(made))
     if not rest:
         made = function(first)
     elif op.part in ("mlp", "experts", "shared") and "d" not in op.output.names:  # a hidden layer behind its gate
-        made = _gated(first, rest[0], run.numerics)
+        made = gated(first, rest[0], run.numerics)
     else:
         gate = jax.nn.sigmoid(rest[0].astype(jnp.float32)).astype(first.dtype)
         made = first * gate.reshape(*gate.shape, *[1] * (first.ndim - gate.ndim))
@@ -221,14 +231,17 @@ def _add(op: Op, run: SectionPass) -> None:
     if first.partial and all(layout_of(one) == layout_of(first) and one.partial == first.partial for one in others):
         parts = [run.tensors[array.name] for array in op.inputs]
         return run.put(op, sum(parts[1:], parts[0]), first)
-    total = run.operand(op.inputs[0], op)
-    run.before[op.inputs[0].name] = total
+    total = before = run.operand(op.inputs[0], op)
+    parts = run.parts.get(op.inputs[-1].name) if len(op.inputs) == 2 and not op.weights else None
     for array in op.inputs[1:]:
         total = total + run.operand(array, op)
     for array in op.weights:  # learnt positions, counted from the beginning of each document
         held = run.held(op.inputs[0])
         total = total + run.weight(array, op, total.dtype)[run.positions_of(held) - run.begins_of(held)]
-    return run.put(op, total, run.wanted(op.inputs[0], op))
+    run.put(op, total, run.wanted(op.inputs[0], op))
+    if parts is not None and op.output is not None:
+        run.added[op.output.name] = before, parts
+    return None
 
 
 def _adapted(op: Op, run: SectionPass) -> None:

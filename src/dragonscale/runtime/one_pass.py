@@ -27,6 +27,15 @@ Note = Callable[[jax.Array, str], jax.Array]
 
 
 @dataclass(frozen=True)
+class Product:
+    """What a matmul made, and where a kernel left it as parts [S, tokens, columns] to be added up, these: a kernel that
+    reads them itself saves the sum, which XLA drops when nobody reads it."""
+
+    value: jax.Array
+    parts: jax.Array | None = None
+
+
+@dataclass(frozen=True)
 class PassSetting:
     """What all passes of a model share: its arithmetic, what it computes in (None: in the weights' own type), where
     things lie, how tokens reach experts, a function that marks each tensor of the program by its name (which remat
@@ -34,20 +43,20 @@ class PassSetting:
     adapters add is multiplied by, and, where documents are kept apart, the position at which that of each token of this
     chip begins [b, t]. `balance` is what a loss that balances experts weighs beside that of one token; where routers
     are `watched`, passes tell the load of each expert. With `fp8` the matmuls of layers are `runtime.narrow`'s.
-    `normed` computes some norms of a pass better than XLA, and says whether it did."""
+    `fused` computes some lines of a pass better than XLA, and says whether it did."""
 
     numerics: Numerics
     dtype: Any = None
     place: Place = WHOLE
     mixing: Mixing = field(default_factory=Mixing)
     note: Note = lambda value, _: value
-    multiply: Callable[[str, jax.Array, jax.Array], jax.Array | None] = lambda *_: None
+    multiply: Callable[[str, jax.Array, jax.Array | Quantized], Product | None] = lambda *_: None
     adapters: float = 1.0
     begins: jax.Array | None = None
     balance: float = 0.0
     watched: bool = False
     fp8: bool = False
-    normed: Callable[[Op, Any], bool] = lambda *_: False
+    fused: Callable[[Op, Any], bool] = lambda *_: False
 
 
 class LayerCache(Protocol):
@@ -77,8 +86,9 @@ class SectionPass:
     """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t];
     `stored` is the cache of this layer while decoding; `kept` collects what the layer wants cached. `layouts` says how
     each tensor lies, `forms` holds those that were brought elsewhere for a line, `products` those of joined weights;
-    `load` is how many of this chip's tokens each expert was chosen by, where that is watched; `before` what something
-    was last added to; where several adapters are served, `adapters` [1, t, rank] are those of each token."""
+    `load` is how many of this chip's tokens each expert was chosen by, where that is watched; `parts` of a tensor or a
+    product what it is the sum of, `added` what was last added up to a tensor: that to which, and the parts of what;
+    where several adapters are served, `adapters` [1, t, rank] are those of each token."""
 
     section: Section
     setting: PassSetting
@@ -92,7 +102,8 @@ class SectionPass:
     forms: dict[tuple[str, Array], jax.Array] = field(default_factory=dict)
     routed: Routed | None = None
     products: Tensors = field(default_factory=dict)
-    before: Tensors = field(default_factory=dict)
+    parts: dict[str, jax.Array] = field(default_factory=dict)
+    added: dict[str, tuple[jax.Array, jax.Array]] = field(default_factory=dict)
     load: jax.Array | None = None
     adapters: jax.Array | None = None
 
@@ -175,8 +186,14 @@ class SectionPass:
             self.layouts[array.name] = rest
         elif isinstance(value, experts.ExpertRows):
             value = value.having(self.setting.note(value.values, array.name))
-        self.tensors[array.name] = value
-        self.forms = {key: form for key, form in self.forms.items() if key[0] != array.name}
+        self.renew(array.name, value)
+
+    def renew(self, name: str, value: Any) -> None:
+        """A tensor that is made anew: nothing that was known of it holds."""
+        self.tensors[name] = value
+        self.forms = {key: form for key, form in self.forms.items() if key[0] != name}
+        for known in (self.parts, self.added):
+            known.pop(name, None)
 
     def positions_of(self, array: Array) -> jax.Array:
         """Of the tokens that this chip has of a tensor [b, t, …]."""

@@ -21,6 +21,9 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The same for attention of single tokens against the cache, and for recurrent states."""
     elementwise: float = 1.0
     """Kernels of norms, activations and rotary embeddings over one each."""
+    fused: bool = False
+    """Whether a GPU that decodes alone computes activations with the matmul before them, and norms of heads with the
+    writing of the cache."""
     quantise: float = 0.0
     """How much of the conversion of activations to block-scaled formats is a kernel of its own (0: fused)."""
     joined: bool = True
@@ -35,7 +38,8 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cache_moves: float = 5.0
     widening: float = 0.0
     """Seconds of matmuls with weights stored narrower than they are multiplied, over those with weights of that wider
-    format, for more than `widening_rows` rows; 0: as the profile times them, whose kernels widen on the fly."""
+    format, for more than `widening_rows` rows (experts': for any, and prompts write theirs out first); 0: as the
+    profile times them, whose kernels widen on the fly."""
     widening_rows: int = 0
     narrow_attention: bool = False
     """Whether prefill attends in the cache's format."""

@@ -117,7 +117,9 @@ def expert_line(
     chips, slices = bench.mesh.size("data", "expert"), bench.mesh.size("tensor", "share")
     name = part_format(bench.plan, "experts")
     gated = len(kernels) > 2
-    habits = bench.engine.experts
+    habits, widening = bench.engine.experts, bench.engine.kernels.widening
+    narrow = FORMATS[name].weight < FORMATS[name].activation and widening > 0
+    priced = FORMATS[name].compute if narrow else name
     experts = expert_slots(experts, chips, habits.redundant) if bench.exchange else experts
     load = route(tokens, sizes["x"], experts, chips, habits.routing)
     busy = replace(load, rows=load.rows * hot)
@@ -127,15 +129,19 @@ def expert_line(
     if capacity:
         flops, seconds = capacity_work(kernels, tokens, bench)
     elif bench.timed:
-        tables = bench.profile.grouped.of(name)
+        tables = bench.profile.grouped.of(priced)
         chosen = expert_kernels(habits, tables)
         if chosen == "plain":
-            seconds = _plain_experts(busy, hidden, inner / slices, gated, name, bench.profile)
+            seconds = _plain_experts(busy, hidden, inner / slices, gated, priced, bench.profile)
         else:
-            shape = (tokens * hot, hidden, inner, sizes["x"], experts, name, bench.profile)
+            shape = (tokens * hot, hidden, inner, sizes["x"], experts, priced, bench.profile)
             split = {"chips": chips, "tensor": slices, "routing": habits.routing}
             seconds = grouped_matmul_seconds(*shape, **split, gated=gated, implementation=chosen)
             seconds = seconds - min(habits.overlap_s, tables[chosen].launch)
+        if narrow:
+            both = each * experts / chips * (FORMATS[name].weight + FORMATS[priced].weight)
+            ahead = memory_seconds(both, bench.profile) if bench.phase == "prefill" else 0.0
+            seconds = seconds * widening + ahead
     moved = each * FORMATS[name].weight * (experts / chips if capacity else load.active)
     parts, taken = (kernel_names(kernels), "grouped matmul", "experts", "experts"), seconds * habits.slowdown
     return bench.line(*parts, name, flops, moved, taken, EXPERT_CALLS)
@@ -359,6 +365,8 @@ def elementwise_line(kernels: Sequence[Kernel], sizes: dict[str, Number], bench:
         moved = sum(bench.size(array, sizes) for array in kernel.arrays) * 2.0
     slow: Number = bench.engine.kernels.elementwise
     summed = kernel.function == "norm" and any(array.names[-1] == "d" for array in kernel.arrays)
+    if bench.engine.kernels.fused and bench.phase == "decode" and kernel.function in ("act", "norm") and not summed:
+        slow = where(bench.plan.chips == 1, 0.0, slow)
     if summed and bench.phase == "decode" and bench.engine.collectives.norms:
         slow = where(bench.mesh.size("tensor", "share") > 1, 0.0, slow)
     seconds = memory_seconds(moved, bench.profile) * slow if bench.timed else 0.0

@@ -150,11 +150,11 @@ def test_matmuls_with_int8_weights() -> None:
 
 def test_which_einsums_are_such_matmuls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only of few tokens, whose weight's leading dims are summed over; anything else is left to XLA."""
-    monkeypatch.setattr("dragonscale.runtime.serve.gpu_matmul.skinny_matmul", lambda x, w, *_: (x @ w)[None])
+    monkeypatch.setattr("dragonscale.runtime.serve.gpu_matmul.skinny_matmul", lambda x, w, *_, **__: (x @ w)[None])
     x, weight = normal(1, 1, 3, 4, 64).astype(jnp.bfloat16), normal(2, 4, 64, 32).astype(jnp.bfloat16)
     found = few_tokens("abcd,cde->abe", x, weight)
     assert found is not None
-    numpy.testing.assert_array_equal(found, jnp.einsum("abcd,cde->abe", x, weight))
+    numpy.testing.assert_array_equal(found.value, jnp.einsum("abcd,cde->abe", x, weight))
     assert few_tokens("abcd,ecd->abe", x, normal(2, 32, 4, 64)) is None
     assert few_tokens("abcd,cde->abe", jnp.tile(x, (1, 30, 1, 1)), weight) is None
 

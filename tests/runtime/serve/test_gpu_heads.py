@@ -1,6 +1,7 @@
 """Queries and the written cache of decoding rows by one kernel, interpreted on the CPU, against the model's lines."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy
@@ -10,12 +11,14 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 from dragonscale.models.huggingface import load_config  # noqa: E402
+from dragonscale.runtime.expert_exchange import Mixing  # noqa: E402
 from dragonscale.runtime.lines import SectionPass, run_section  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.packed_weights import served  # noqa: E402
 from dragonscale.runtime.parameters import random_reader  # noqa: E402
+from dragonscale.runtime.serve.gpu_fused import fused  # noqa: E402
 from dragonscale.runtime.serve.gpu_heads import prepared_heads  # noqa: E402
-from dragonscale.runtime.serve.gpu_norm import normed_sum  # noqa: E402
+from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens  # noqa: E402
 from dragonscale.runtime.serve.paged_attention import PagedKeys, StepRows  # noqa: E402
 from dragonscale.runtime.serve.runner import ModelRunner  # noqa: E402
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape, empty_batch  # noqa: E402
@@ -55,7 +58,7 @@ class Attended:
     tensors: dict[str, jax.Array]
 
 
-def attended(config: dict[str, Any], plan: str = "tensor=1", normed: Any = None) -> Attended:
+def attended(config: dict[str, Any], plan: str = "tensor=1", fused: Any = None) -> Attended:
     program, numerics = load_config(config).program(), read_numerics(config)
     parsed, shape = parse_serving_plan(plan), StepShape(3)
     read = random_reader(program, seed=1)
@@ -73,7 +76,8 @@ def attended(config: dict[str, Any], plan: str = "tensor=1", normed: Any = None)
         numpy.random.default_rng(3).normal(size=(1, shape.packed, config["hidden_size"])), jnp.bfloat16
     )
     section = served(program)[program.order[0]]
-    setting = replace(runner.setting, normed=normed) if normed else runner.setting
+    setting = replace(runner.setting, multiply=partial(few_tokens, interpret=True))
+    setting = replace(setting, fused=fused) if fused else setting
 
     @jax.jit  # a program at once, as it is served: line by line each would be compiled alone
     def passed(paged: PagedKeys, rows: StepRows, weights: Any, residual: jax.Array) -> tuple[Any, ...]:
@@ -112,16 +116,53 @@ def test_other_layers_are_left_to_the_lines(config: dict[str, Any], plan: str) -
     assert attended(config, plan).made is None
 
 
-def test_one_kernel_adds_a_matmul_and_norms_the_sum() -> None:
-    seen = []
+SIZES = {"hidden_size": 128, "num_hidden_layers": 2, "head_dim": 32, "intermediate_size": 128}
+STEPS: dict[str, tuple[dict[str, Any], str]] = {
+    "dense": ({**CONFIGS["qwen3"], **SIZES}, "tensor=1"),
+    "dense in int8": ({**CONFIGS["gemma2"], **SIZES}, "tensor=1,weights=int8"),
+    "experts": ({**CONFIGS["qwen3-moe"], **SIZES, "moe_intermediate_size": 64}, "tensor=1"),
+    "experts in int8": ({**CONFIGS["mixtral"], **SIZES}, "tensor=1,weights=int8"),
+}
 
-    def normed(op: Any, run: SectionPass) -> bool:
-        seen.append(normed_sum(op, run, interpret=True))
-        return seen[-1]
 
-    config = {**BIASED, "hidden_size": 96, "head_dim": 16}
-    found, wanted = attended(config, normed=normed).tensors, attended(config).tensors
-    assert seen == [False, True]
-    for name in ("X", "R"):  # in bf16, and behind an MLP whose sums are large
-        one, other = (numpy.asarray(tensors[name], numpy.float32) for tensors in (found, wanted))
-        assert numpy.linalg.norm(one - other) < 0.02 * numpy.linalg.norm(other), name
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("dense", 1),
+        pytest.param("dense in int8", 3, marks=pytest.mark.slow),
+        pytest.param("experts", 1, marks=pytest.mark.slow),
+        ("experts in int8", 3),
+    ],
+)
+def test_lines_computed_with_what_is_before_them_give_what_lines_give(
+    name: str, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a step of two layers: sums and norms, also over the border of layers, and what gates let through."""
+    tiles = "dragonscale.runtime.serve.gpu_matmul.tile_of"  # as of large matrices: those that make much are not cut
+    monkeypatch.setattr(tiles, lambda m, k, n, narrow=False: MatmulTile(128, 64, 2 if n < 256 else 1))  # noqa: ARG005
+    config, plan = STEPS[name]
+    program, numerics = load_config(config).program(), read_numerics(config)
+    seen: list[str] = []
+
+    def noted(op: Any, run: SectionPass) -> bool:
+        if done := fused(op, run, interpret=True):
+            seen.append(op.function)
+        return done
+
+    def logits(kernels: bool) -> numpy.ndarray:
+        read = random_reader(program, seed=1)
+        runner = ModelRunner(program, numerics, parse_serving_plan(plan), jax.devices()[:1], read, LIMITS)
+        if kernels:
+            multiply = partial(few_tokens, interpret=True)
+            runner.setting = replace(runner.setting, multiply=multiply, fused=noted, mixing=Mixing(few=64))
+        batch = empty_batch(StepShape(tokens), 1, LIMITS.width, LIMITS.sequences)
+        batch.tokens[0], batch.writes[0], batch.lengths[0] = numpy.arange(tokens) + 5, numpy.arange(tokens) + 4, 1
+        batch.tables[0, :, 0] = 1
+        runner.compile([batch.shape], moves=False)
+        last = jax.device_put(numpy.zeros((1, LIMITS.sequences + 1), numpy.int32), runner.by_rank)
+        return numpy.asarray(runner.run(batch, last), numpy.float32)
+
+    found, wanted = logits(kernels=True), logits(kernels=False)
+    assert numpy.linalg.norm(found - wanted) < 0.03 * numpy.linalg.norm(wanted)
+    between = [] if "int8" in name and "experts" not in name else ["norm"]  # Gemma norms what it adds
+    assert seen == [*between, "act", *between, *between, "act"]

@@ -17,7 +17,6 @@ from jax.experimental.pallas import triton as gpu
 from dragonscale.models.program import Op
 from dragonscale.runtime.attention_lines import frequencies, rope_of
 from dragonscale.runtime.one_pass import SectionPass
-from dragonscale.runtime.serve.gpu_matmul import few_parts
 from dragonscale.runtime.serve.paged_attention import PagedKeys, StepRows
 
 KNOWN = (["einsum"], ["einsum", "bias"], ["einsum", "norm"], ["einsum", "bias", "norm"])
@@ -45,11 +44,8 @@ def prepared_heads(
     plain = rope.kind != "none" and rope.part == 1 and not rope.interleaved and h == pl.next_power_of_2(h)
     if rows.shape.tokens or not lines or not same or not plain:
         return None
-    first = lines[0]["einsum"]
-    weight = run.weights[run.joined(first) or ""]
-    parts = few_parts(run.operand(first.inputs[0], first)[0], weight, interpret)
-    n = weight.shape[1] // h - 2 * k
-    if parts is None or n < k or weight.shape[1] % h:
+    parts = run.parts.get(run.joined(lines[0]["einsum"]) or "")
+    if parts is None or parts.shape[2] % h or (n := parts.shape[2] // h - 2 * k) < k:
         return None
     angles = rows.positions[:, None].astype(jnp.float32) * frequencies(rope, h)
     turns = [turn(angles) * rope.magnitude for turn in (jnp.cos, jnp.sin)]
@@ -80,7 +76,7 @@ def _lines(run: SectionPass) -> list[dict[str, Op]]:
     key = run.joined(found[0][0])
     together = [ops[0].weights[0].name for ops in found]
     lone = all(len(op.weights) == 1 for ops in found for op in ops)
-    if not lone or key is None or key.split("+") != together or not isinstance(run.weights[key], jax.Array):
+    if not lone or key is None or key.split("+") != together:
         return []
     return [{op.function: op for op in ops} for ops in found]
 

@@ -4,19 +4,24 @@ under way.
 With up to 64 tokens a matmul does nothing but read its weights. Programs have a block of columns each, and where these
 are too few to fill the GPU also a part of the rows, whose sums are then added up by whatever XLA fuses with them. On an
 H200 LLaMA-3-8B's matmuls take 5% less time than XLA's with one token, and 11% less with 64. Weights in int8 are widened
-on the chip.
+on the chip, their scales multiplied in there. Of two weights side by side, one of which gates the other, the kernel
+computes what the gate lets through.
 """
 
 import functools
 import math
 import operator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
+
+from dragonscale.runtime.one_pass import Product
+from dragonscale.runtime.quantized import Quantized
 
 MOST = 64
 """Tokens beyond which XLA's matmuls are as fast."""
@@ -36,7 +41,11 @@ class MatmulTile:
     stages: int = 4
 
 
-def few_tokens(text: str, x: jax.Array, weight: jax.Array) -> jax.Array | None:
+Gate = Callable[[jax.Array, jax.Array], jax.Array]
+"""Of the halves of a product, one of which gates the other: what it lets through."""
+
+
+def few_tokens(text: str, x: jax.Array, weight: jax.Array | Quantized, interpret: bool = False) -> Product | None:
     """An einsum as lines have them, if it is a matmul that this kernel takes; None otherwise."""
     (left, right), out = text.split("->")[0].split(","), text.split("->")[1]
     summed = "".join(letter for letter in left if letter in right)
@@ -46,25 +55,36 @@ def few_tokens(text: str, x: jax.Array, weight: jax.Array) -> jax.Array | None:
         and out == left.removesuffix(summed) + right.removeprefix(summed)
     ):
         return None
-    k = math.prod(weight.shape[: len(summed)])
-    m, n = x.size // k, weight.size // k
-    narrow = weight.dtype == jnp.int8
-    if m > MOST and narrow:  # widened while it multiplies, XLA's matmul is far from the tensor cores' rate
-        return jnp.einsum(text, x, _widened_ahead(weight, x.dtype))
-    parts = few_parts(x.reshape(m, k), weight.reshape(k, n))
-    if parts is None:
+    values, scale = (weight.values, weight.scale) if isinstance(weight, Quantized) else (weight, None)
+    k = math.prod(values.shape[: len(summed)])
+    m, n = x.size // k, values.size // k
+    if m > MOST and scale is not None:  # widened while it multiplies, XLA's matmul is far from the tensor cores' rate
+        made = jnp.einsum(text, x, widened_ahead(values, x.dtype))
+        return Product((made * scale).astype(made.dtype))
+    tile = tile_of(m, k, n, scale is not None)
+    if not _fits(x, m, k, n, tile):
         return None
+    scale = None if scale is None else scale.reshape(-1)
+    parts = skinny_matmul(x.reshape(m, k), values.reshape(k, n), tile, scale, interpret=interpret)
     made = functools.reduce(operator.add, parts).astype(x.dtype)
-    return made.reshape(*x.shape[: len(left) - len(summed)], *weight.shape[len(summed) :])
+    return Product(made.reshape(*x.shape[: len(left) - len(summed)], *values.shape[len(summed) :]), parts)
 
 
-def few_parts(x: jax.Array, weight: jax.Array, interpret: bool = False) -> jax.Array | None:
-    """x [M, K] · weight [K, N] as parts [S, M, N] to be added up, where the kernel takes it; None otherwise."""
-    (m, k), n = x.shape, weight.shape[1]
-    tile = tile_of(m, k, n, weight.dtype == jnp.int8)
-    if m > MOST or x.dtype != jnp.bfloat16 or k % (tile.rows * tile.splits) or n % 16:
+def few_gated(x: jax.Array, weight: jax.Array | Quantized, gate: Gate, interpret: bool = False) -> jax.Array | None:
+    """Of x [..., K] and two weights [K, 2 N] side by side what `gate` makes of the halves of their product, [..., N];
+    None where the kernel does not take it."""
+    values, scale = (weight.values, weight.scale) if isinstance(weight, Quantized) else (weight, None)
+    (k, n), m = values.shape, x.size // x.shape[-1]
+    whole = tile_of(m, k, n, scale is not None)
+    tile = replace(whole, columns=whole.columns // 2)
+    if whole.splits > 1 or not _fits(x, m, k, n // 2, tile):
         return None
-    return skinny_matmul(x, weight, tile, interpret)
+    made = skinny_matmul(x.reshape(m, k), values, tile, scale, gate, interpret)
+    return made.reshape(*x.shape[:-1], n // 2)
+
+
+def _fits(x: jax.Array, m: int, k: int, n: int, tile: MatmulTile) -> bool:
+    return m <= MOST and x.dtype == jnp.bfloat16 and k % (tile.rows * tile.splits) == 0 and n % 16 == 0
 
 
 def tile_of(m: int, k: int, n: int, narrow: bool = False) -> MatmulTile:
@@ -80,20 +100,27 @@ def tile_of(m: int, k: int, n: int, narrow: bool = False) -> MatmulTile:
     return MatmulTile(columns, rows, max(fitting, default=1), 8 if deep else 4, 3 if m > WORDS and narrow else 4)
 
 
-def skinny_matmul(x: jax.Array, weight: jax.Array, tile: MatmulTile, interpret: bool = False) -> jax.Array:
-    """x [M, K] · weight [K, N] of few rows M, in the tile's parts [S, M, N], into which K divides. For few tokens int8
-    is read as words of four columns."""
-    m, n = x.shape[0], weight.shape[1]
+def skinny_matmul(
+    x: jax.Array,
+    weight: jax.Array,
+    tile: MatmulTile,
+    scale: jax.Array | None = None,
+    gate: Gate | None = None,
+    interpret: bool = False,
+) -> jax.Array:
+    """x [M, K] · weight [K, N] (times the `scale` [N] of its columns) of few rows M, in the tile's parts [S, M, N],
+    into which K divides; with a `gate` [1, M, N / 2]. For few tokens int8 is read as words of four columns."""
+    m, n = x.shape[0], weight.shape[1] // (2 if gate else 1)
     split = tile.splits > 1
     four = 4 if weight.dtype == jnp.int8 and m <= WORDS else 1
     return pl.pallas_call(
-        functools.partial(_kernel, tile=tile, four=four, interpret=interpret),
+        functools.partial(_kernel, tile=tile, four=four, gate=gate, interpret=interpret),
         grid=(pl.cdiv(n, tile.columns), tile.splits),
         out_shape=jax.ShapeDtypeStruct((tile.splits, m, n), jnp.float32 if split else x.dtype),
         compiler_params=gpu.CompilerParams(num_warps=tile.warps, num_stages=tile.stages),
         interpret=interpret,
-        name="skinny_matmul",
-    )(x, words(weight) if four > 1 else weight)
+        name="gated_matmul" if gate else "skinny_matmul",
+    )(x, words(weight) if four > 1 else weight, scale)
 
 
 def words(narrow: jax.Array) -> jax.Array:
@@ -148,7 +175,7 @@ def widened(block: jax.Array, dtype: Any) -> jax.Array:
     return (jax.lax.bitcast_convert_type(bits, jnp.float32) - 12582912.0).astype(dtype)
 
 
-def _widened_ahead(weight: jax.Array, dtype: Any, block: int = 8192) -> jax.Array:
+def widened_ahead(weight: jax.Array, dtype: Any, block: int = 8192) -> jax.Array:
     """A whole int8 weight, in a pass of its own."""
     if weight.size % block:
         return jax.lax.optimization_barrier(weight.astype(dtype))
@@ -164,22 +191,73 @@ def _widened_ahead(weight: jax.Array, dtype: Any, block: int = 8192) -> jax.Arra
     return call(weight.reshape(-1)).reshape(weight.shape)
 
 
-def _kernel(x: Any, weight: Any, out: Any, *, tile: MatmulTile, four: int, interpret: bool) -> None:
-    (m, k), n, part = x.shape, weight.shape[1], pl.program_id(1)
-    tokens = jnp.arange(max(16, pl.next_power_of_2(m)))[:, None]
-    columns = (pl.program_id(0) * (tile.columns // four) + jnp.arange(tile.columns // four))[None]
+@dataclass(frozen=True)
+class ColumnBlock:
+    """The columns [1, C] of what a program makes, `n` in all, read as words of `four`; with a gate those of both
+    halves of a weight. `inside` says which there are, where some are not."""
+
+    first: jax.Array
+    n: int
+    four: int
+    gate: Gate | None
+    inside: jax.Array | None
+
+    def places(self, begin: int = 0) -> jax.Array:
+        return self.first + begin // self.four
+
+    @property
+    def halves(self) -> tuple[int, ...]:
+        return (0, self.n) if self.gate else (0,)
+
+    def blocks(self, weight: Any, rows: Any, dtype: Any, interpret: bool) -> list[jax.Array]:
+        """The weight's rows (places of all dims before the columns), widened: of each half each byte of a word."""
+        given = {} if self.inside is None else {"mask": self.inside, "other": 0}
+        loaded = [gpu.load(weight.at[(*rows, self.places(begin))], **given) for begin in self.halves]
+        return [block for one in loaded for block in bytes_of(one, dtype, interpret)]
+
+    def scaled(self, totals: list[jax.Array], scale: Any, *own: Any) -> list[jax.Array]:
+        """Sums of such blocks times the scales of their columns."""
+        if scale is None:
+            return totals
+        at = [self.places() * self.four + byte + begin for begin in self.halves for byte in range(self.four)]
+        real = {"mask": at[0] < self.n, "other": 0}
+        return [one * gpu.load(scale.at[(*own, where)], **real) for one, where in zip(totals, at, strict=True)]
+
+    def put(
+        self, out: Any, totals: list[jax.Array], rows: Any, mask: jax.Array, times: jax.Array | None = None
+    ) -> None:
+        """What the sums are worth at their places of the result."""
+        for byte in range(self.four):
+            halves = totals[byte :: self.four]
+            made = self.gate(*(each.astype(out.dtype) for each in halves)) if self.gate else halves[0]
+            if times is not None:
+                made = made.astype(jnp.float32) * times
+            columns = self.places() * self.four + byte
+            gpu.store(out.at[(*rows, columns)], made.astype(out.dtype), mask=mask & (columns < self.n))
+
+
+def column_block(columns: int, n: int, four: int, gate: Gate | None) -> ColumnBlock:
+    """Those of the program at hand."""
+    first = (pl.program_id(0) * (columns // four) + jnp.arange(columns // four))[None]
     # Masks only where they are needed: they cost instructions in the loop.
+    return ColumnBlock(first, n, four, gate, None if n % columns == 0 else first * four < n)
+
+
+def _kernel(
+    x: Any, weight: Any, scale: Any, out: Any, *, tile: MatmulTile, four: int, gate: Gate | None, interpret: bool
+) -> None:
+    (m, k), part = x.shape, pl.program_id(1)
+    tokens = jnp.arange(max(16, pl.next_power_of_2(m)))[:, None]
+    block = column_block(tile.columns, out.shape[2], four, gate)
     real = {} if m == tokens.size else {"mask": tokens < m, "other": 0}
-    inside = {} if n % (tile.columns // four) == 0 else {"mask": columns < n, "other": 0}
     each = k // tile.splits
 
     def step(index: Any, totals: list[jax.Array]) -> list[jax.Array]:
         rows = part * each + index * tile.rows + jnp.arange(tile.rows)
         left = gpu.load(x.at[tokens, rows[None]], **real)
-        blocks = bytes_of(gpu.load(weight.at[rows[:, None], columns], **inside), left.dtype, interpret)
-        return [total + dot(left, block) for total, block in zip(totals, blocks, strict=True)]
+        blocks = block.blocks(weight, (rows[:, None],), left.dtype, interpret)
+        return [total + dot(left, one) for total, one in zip(totals, blocks, strict=True)]
 
-    zeros = [jnp.zeros((tokens.size, columns.size), jnp.float32)] * four
-    for at, total in enumerate(jax.lax.fori_loop(0, each // tile.rows, step, zeros)):
-        place = out.at[part, tokens, columns * four + at]
-        gpu.store(place, total.astype(out.dtype), mask=(tokens < m) & (columns < n))
+    zeros = [jnp.zeros((tokens.size, tile.columns // four), jnp.float32)] * (four * len(block.halves))
+    totals = jax.lax.fori_loop(0, each // tile.rows, step, zeros)
+    block.put(out, block.scaled(totals, scale), (part, tokens), tokens < m)

@@ -33,7 +33,11 @@ from dragonscale.serving.plan import ServingPlan
 MOVED = 32
 """Pages that are read or written from outside at once."""
 
-PROMPT_OPTIONS = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_enable_cublaslt": True}
+PROMPT_OPTIONS = {
+    "xla_gpu_enable_triton_gemm": False,
+    "xla_gpu_enable_cublaslt": True,
+    "xla_gpu_graph_min_graph_size": 1 << 20,
+}
 """On GPUs, for steps with prompts: cuBLASLt adds the residual stream within its matmuls, and has more of them to choose
 from; weights in int8 are widened apart, where a kernel that did it for every block of tokens would lose more."""
 
@@ -67,9 +71,9 @@ class ModelRunner:
             few = MOST if dtype == jnp.bfloat16 else 0  # what the kernels of experts take
             self.setting = replace(self.setting, multiply=few_tokens, mixing=Mixing(few=few))
             if plan.chips == 1:
-                from dragonscale.runtime.serve.gpu_norm import normed_sum
+                from dragonscale.runtime.serve.gpu_fused import fused
 
-                self.setting = replace(self.setting, normed=normed_sum)
+                self.setting = replace(self.setting, fused=fused)
         self.by_rank = NamedSharding(self.mesh, PartitionSpec("data"))
         self.placement = WeightPlacement(program, place, self.mesh, dtype, plan.weights == "int8")
         if weights is not None and (callable(weights) or "layers" not in weights):

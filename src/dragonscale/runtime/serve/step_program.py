@@ -77,6 +77,7 @@ def _narrow(run: SectionPass, reads: jax.Array) -> None:
         {name: some(value) for name, value in of.items()} for of in (run.tensors, run.products)
     )
     run.forms, run.positions, run.adapters = {}, some(run.positions), some(run.adapters)
+    run.parts, run.added = {}, {}
 
 
 def attend_paged(
@@ -148,9 +149,10 @@ def run_step(
     written: list[PagedKeys] = []
     reads = jnp.resize(rows.reads, (max(shape.read, FEWEST),)) if shape.tokens else None
     narrows = reads is not None and not setting.place.token_axes
+    added = None
     for at, (name, own, paged) in enumerate(zip(program.order, weights["layers"], cache, strict=True), 1):
         last_reads = reads if narrows and at == len(cache) else None
-        residual, paged = kinds[name](residual, own, paged, rows, last_reads)
+        residual, added, paged = kinds[name](residual, added, own, paged, rows, last_reads)
         written.append(paged)
     if reads is not None and not narrows:
         with jax.named_scope("head/last"):
@@ -165,18 +167,22 @@ def _layer(
     section: Section,
     setting: PassSetting,
     residual: jax.Array,
+    added: Any,
     weights: Any,
     paged: PagedKeys,
     rows: StepRows,
     reads: jax.Array | None,
-) -> tuple[jax.Array, PagedKeys]:
-    """The residual stream behind a layer, of the tokens `reads` alone where they are given, and its cache."""
+) -> tuple[jax.Array, Any, PagedKeys]:
+    """The residual stream behind a layer, of the tokens `reads` alone where they are given, what was last added to it
+    (which the next layer's norm may add itself), and the layer's cache."""
     layer = PagedLayer(paged, rows, reads)
     run = layer.run = SectionPass(
         section, setting, rows.positions[None], weights, stored=layer, tensors={"R": residual}
     )
+    run.added = {} if added is None else {"R": added}
     run.adapters = rows.adapters_of(section.dims.get(RANK.name, 0))
-    return run_section(run)["R"], layer.paged
+    made = run_section(run)["R"]
+    return made, run.added.get("R"), layer.paged
 
 
 def cached_sizes(section: Section, place: Place) -> tuple[int, int, int | None, tuple[str, ...]]:
