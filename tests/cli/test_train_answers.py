@@ -123,3 +123,24 @@ def test_an_estimate_has_the_days_of_a_calculation_by_hand(capsys: pytest.Captur
     said = text_of(["estimate", "llama3-70b", "--on", "h100:1024", "--tokens", "15T", "--mfu", "40%"], capsys)
     days = 6 * 6.9503e10 * 15e12 / (1024 * 989.5e12 * 0.4) / 86400
     assert f"(6ND 6.26e24, {days:.0f}d alone, and attention" in said
+
+
+@pytest.mark.parametrize("plan", ["pp4 fsdp2 tp8 z1", "fsdp64 z3 block"])
+def test_formulas_lead_to_the_expected_step(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each term from its formula to what the step waits for, with the reason; they add up to the answer of `train`."""
+    job = ["--on", "h100:64", "--batch", "256seq", "--seq", "8192", "--stack", "megatron-core", "--json"]
+    said = json.loads(text_of(["explain", "train", plan, "--model", "llama3-70b", *job], capsys))
+    step = json.loads(text_of(["train", "llama3-70b", *job, "--plan", plan, "--alone"], capsys))["plans"][0]["step_s"]
+    *terms, whole = said["terms"]
+    assert whole["name"] == "step"
+    assert whole["exposed_s"] == pytest.approx(step)
+    assert sum(one["exposed_s"] for one in terms) == pytest.approx(step)
+    assert all(one["why"] for one in terms)
+    formulas = {line["name"]: line["value_si"] for line in said["lines"]}
+    assert {one["name"] for one in terms if one["bound_s"]} == {one["name"] for one in terms} & set(formulas)
+    for one in terms:
+        if one["bound_s"]:
+            assert formulas[one["name"]] == pytest.approx(one["bound_s"], rel=1e-6), one["name"]
+    why = {one["name"]: one["why"] for one in terms}
+    assert "of HBM's rate" in why["elementwise"]
+    assert why["mlp matmuls"].endswith("of the peak")
