@@ -144,3 +144,15 @@ def test_formulas_lead_to_the_expected_step(plan: str, capsys: pytest.CaptureFix
     why = {one["name"]: one["why"] for one in terms}
     assert "of HBM's rate" in why["elementwise"]
     assert why["mlp matmuls"].endswith("of the peak")
+
+
+def test_a_spot_run_stands_beside_the_same_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*JOB, "--plan", "fsdp16 z3 block", "--alone", "--tokens", "1T"]
+    spot, kept = ([*asked, "--pricing", "spot"], asked)
+    said = json.loads(text_of([*spot, "--json"], capsys))["goodput"]
+    own = json.loads(text_of([*kept, "--json"], capsys))["goodput"]
+    assert (said["on_demand_days"], said["on_demand_usd"]) == pytest.approx((own["days"], own["cost_usd"]))
+    assert own["on_demand_usd"] is None
+    assert said["days"] > own["days"]
+    text = " ".join(text_of(spot, capsys).split())
+    assert f"on demand $3.99, {own['days']:.1f} days and ${own['cost_usd']:,.0f}" in text

@@ -24,6 +24,7 @@ from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.sheets.sheet import NextStep, Sheet
+from dragonscale.training.auto import AUTO
 from dragonscale.training.changes import towards
 from dragonscale.training.evaluation import Job, usual_jobs
 from dragonscale.training.explanations import slowest_behind, suspects
@@ -245,9 +246,9 @@ def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainRep
     return report
 
 
-def next_command(asked: TrainAsked, report: TrainReport) -> str:
-    """What to ask next of the first plan: XLA's witness where there is one, its formulas otherwise; a search after a
-    plan that fails."""
+def next_command(asked: TrainAsked, report: TrainReport, detail: bool = False) -> str:
+    """What to ask next of the first plan: how its step comes about; in detail, XLA's witness where there is one. Of a
+    plan that is slower than the best, or fails, what to run instead."""
     lighter = "" if report.plans else report.lighter
     near = None if report.plans or lighter else next(iter(report.neighbours), None)
     question, work = asked.question, report.workload
@@ -257,24 +258,26 @@ def next_command(asked: TrainAsked, report: TrainReport) -> str:
     where = slices.written_slice(asked, near or report)
     job = f"--on {where} --batch {near.sequences if near else work.sequences}seq --seq {work.seq}"
     best = report.plans[0] if report.plans else None
-    command = "verify" if best is not None and best.verifiable and best.feasible else "explain train"
-    # verified is our own program, which may hold more: whether the plan fits is for its own stack to say
-    named = best.stack if best and command == "verify" and question.stack == "auto" else question.stack
-    stack = f" --stack {named}" if named != "auto" else ""
     said = {name: written(getattr(question, name)) for name in FIELDS if getattr(question, name)}
-    said = {name: value for name, value in said.items() if f"--{name} " not in f"{lighter} "}
-    stack += "".join(f" --{name.replace('_', '-')} {value}" for name, value in said.items())
-    if best is None:
-        paid = {name: getattr(question, name).strip() for name in ("tokens", "price", "pricing", "owned")}
-        stack += "".join(f" --{name} {shlex.quote(value)}" for name, value in paid.items() if value)
-        return f"dscale train {model} {job}{stack} {lighter}".rstrip()
-    stack += f" --numerics {question.numerics}" if question.numerics and command != "verify" else ""
-    if not best.feasible and asked.plan is not None:
-        return f"dscale train {model} {job}{stack}"
-    plans, other = f'"{short_plan(best.plan)}"', report.better
+    if best is None or not best.feasible:
+        said |= {name: getattr(question, name).strip() for name in ("tokens", "price", "pricing", "owned", "dtype")}
+    taken = best.stack if best and best.feasible else question.stack  # the same stack, whatever plan is asked about
+    said = ({"stack": taken} if taken != AUTO else {}) | said | {"numerics": question.numerics}
+    command, plans, other = "explain train", f'"{short_plan(best.plan)}"' if best else "", report.better
+    if best is None or (not best.feasible and asked.plan is not None):
+        return f"dscale train {model} {job}{_flags(said, lighter)} {lighter}".rstrip()
     if other is not None and best.step_s > 1.005 * other.step_s:
         command, plans = "compare", f'{plans} "{short_plan(other.plan)}"'
-    return f"dscale {command} {plans} --model {model} {job}{stack}"
+    elif detail and best.verifiable and best.feasible:
+        # verified is our own program, which may hold more: whether the plan fits is for its own stack to say
+        command, said = "verify", {"stack": best.stack}
+    return f"dscale {command} {plans} --model {model} {job}{_flags(said)}"
+
+
+def _flags(said: dict[str, Any], given: str = "") -> str:
+    """Flags with their values, but for those that are given already."""
+    kept = {f"--{name.replace('_', '-')}": shlex.quote(str(value)) for name, value in said.items() if value}
+    return "".join(f" {flag} {value}" for flag, value in kept.items() if f"{flag} " not in f"{given} ")
 
 
 def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
@@ -300,7 +303,7 @@ def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
 
 
 def _sheet(report: TrainReport, detail: bool) -> Sheet:
-    sheet, command = train_sheet(report, detail), report.asked and next_command(report.asked, report)
+    sheet, command = train_sheet(report, detail), report.asked and next_command(report.asked, report, detail)
     return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
 
 

@@ -95,6 +95,9 @@ class GoodputReport(msgspec.Struct):
     source: str
     """Where the rate of failures is from."""
     text: str
+    on_demand_days: float | None = None
+    """Of a run on spot chips: the same with chips that nobody takes away, and what it costs."""
+    on_demand_usd: float | None = None
 
 
 class PlanReport(Utilised, dict=True):

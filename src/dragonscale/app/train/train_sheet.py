@@ -236,6 +236,8 @@ def goodput_text(report: TrainReport, run: GoodputReport) -> str:
         chip = report.slice.rpartition(":")[0]
         at = "".join(f" at {row.text}" for row in report.prices if row.chip == chip)
         ends += f", {_money(run.cost_usd)} (p90 {_money(run.cost_usd_p90)}){at}"
+    if run.on_demand_usd is not None and run.on_demand_days is not None:
+        ends += f", {days_text(run.on_demand_days)} and {_money(run.on_demand_usd)}"
     return f"{amount(report.workload.tokens, 'count')} tokens: {ends}"
 
 
