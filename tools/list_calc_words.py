@@ -135,7 +135,8 @@ def models() -> str:
 def slices() -> str:
     """Words for slices."""
     counted = ", ".join(f"`.{word}`" for word in ("chips", "hosts", "vms", "cores", "pods", "X", "Y", "Z"))
-    return f"Counts: {counted}. Of all its chips together: {', '.join(f'`.{word}`' for word in TOTALS)}."
+    totals = ", ".join(f"`.{word}`" for word in TOTALS)
+    return f"Counts: {counted}. Of all its chips together: {totals}; `.mtbf`: time between failures of a job on them."
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -9,6 +9,7 @@ import json
 import os
 import stat
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,7 +79,10 @@ YAML = (".yaml", ".yml")
 def _yaml_table(text: str) -> dict[str, Any]:
     found = safe_yaml(text)
     if len(found) != 1 or not isinstance(found[0], dict):
-        raise ValueError("it is no single table of keys and values, or uses aliases")
+        why = "it is no single table of keys and values, or uses aliases"
+        with suppress(ValueError):
+            why = "it is TOML: call it .toml" if tomllib.loads(text) else why
+        raise ValueError(why)
     return found[0]
 
 

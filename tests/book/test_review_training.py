@@ -157,4 +157,4 @@ def test_5_the_format_of_activations_on_the_wire_is_said_and_can_be_set(capsys: 
 
 def test_12_a_scheme_of_three_fits_a_small_slice(capsys: Capsys) -> None:
     report = answered(capsys, "explain", "train", "dp+fsdp+tp", "--on", "v5e:4x4", "--model", "llama3-8b")
-    assert "data=4,fsdp=2,tensor=2" in report["subject"]
+    assert "dp4 fsdp2 tp2" in report["subject"]

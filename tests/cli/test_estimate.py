@@ -105,7 +105,7 @@ def test_what_cannot_be_estimated_is_said_in_a_sentence(asked, words):
 def test_the_headline_has_the_flops_that_its_days_are_of(capsys):
     assert main(["estimate", "llama3-70b", "--on", "h100:512", "--tokens", "15T", "--mfu", "40%"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "6.74e24 FLOP (6ND 6.26e24 and attention at 8,192 tokens), 385d" in text
+    assert "6.74e24 FLOP (6ND 6.26e24, 357d alone, and attention at 8,192 tokens), 385d" in text
 
 
 def test_adapters_are_told_without_a_run(capsys):

@@ -505,8 +505,11 @@ def test_next_is_a_verification_only_where_xla_has_a_target(
     on: str, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["train", "llama3-8b", "--on", on, "--batch", "64seq", "--seq", "4096", "--fix", "zero=3,schedule=1f1b"]
-    told = printed(asked, capsys)
-    assert told.splitlines()[-1].strip().startswith(f"dscale {word} ")
+    for more, command in (([], "explain train"), (["--explain"], word), (["--explain", "--method", "full"], word)):
+        told = printed([*asked, *more], capsys)
+        named = told.splitlines()[-1].strip()
+        assert named.startswith(f"dscale {command} ")
+        assert "--method" not in named or command != "verify"  # which has no such flag
     assert bool(re.search(r" rv  ", told)) is (word == "verify")
 
 

@@ -18,6 +18,7 @@ from dragonscale.physics.hardware.price_book import Offer, price_book
 from dragonscale.physics.hardware.prices import price_text
 from dragonscale.physics.hardware.slices import AXIS_NAMES
 from dragonscale.physics.units import render
+from dragonscale.training.goodput import failure_rate, family_of
 
 CHIP_CHARTS = ("roofs", "flops", "hbm", "bandwidth")
 
@@ -254,6 +255,10 @@ class SliceReport(Record):
 
     wiring: list[str] = []
     """The switches of each tier, their ports and what they carry."""
+    mtbf_s: float = 0.0
+    """Time between failures of a job on all of its chips."""
+    mtbf_source: str = ""
+    """Whose rate of failures that is."""
 
     def headline(self) -> str:
         return f"{self.slice}: {self.chips:,} chips, {render(self.bf16_flops_per_s, 'FLOP/s')} in bf16"
@@ -287,6 +292,8 @@ def slice_report(piece: Slice) -> SliceReport:
         power_w=chip.power * count if chip.power else None,
         farthest_hops=eccentricity(piece) if isinstance(chip.network, Torus) else None,
         wiring=[*node_switches(chip), *(switch_text(switch_for(chip), "above the nodes") if tree else ())],
+        mtbf_s=1 / failure_rate(piece),
+        mtbf_source=family_of(piece)["name"],
     )
 
 

@@ -107,6 +107,8 @@ def no_model(name: str, hint: str) -> InputError:
     close, known = nearest_preset(name), list(_index())
     guess = f"; did you mean {close!r}?" if close else "."
     near = dict.fromkeys(_index()[one][1] for one in difflib.get_close_matches(plain(name)[:100], known, 16, 0.0))
+    if re.fullmatch(r"[\d.]+ ?[bmt]", name.lower()):
+        hint = f"Of a number of parameters alone, `dscale estimate --params {name}` reckons. {hint}"
     if re.search("embed|rerank", name.lower()):
         hint = f"A model that embeds or ranks is its base, served with --output 0. {hint}"
     return InputError(f"There is no model {shorten(name)}{guess} Known: {', '.join(list(near)[:8])}, … {hint}")

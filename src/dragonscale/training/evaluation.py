@@ -310,8 +310,12 @@ def beyond(used: float, limit: float) -> str:
 
     >>> beyond(90e9, 80e9), beyond(25.41e9, 25.36e9)
     ('90.0 GB per chip, 12% more than the 80 GB there are', '25.41 GB per chip, 0.2% more than the 25.36 GB there are')
+    >>> beyond(790e9, 80e9)
+    '790.0 GB per chip, 9.9 times the 80 GB there are'
     """
     over = used / limit - 1
+    if over >= 1:
+        return f"{used / 1e9:.1f} GB per chip, {used / limit:.2g} times the {limit / 1e9:.0f} GB there are"
     if over >= 0.02:
         return f"{used / 1e9:.1f} GB per chip, {over:.0%} more than the {limit / 1e9:.0f} GB there are"
     return f"{used / 1e9:.2f} GB per chip, {100 * over:.1g}% more than the {limit / 1e9:.2f} GB there are"

@@ -57,6 +57,17 @@ def around(piece: Slice, below: int = 3, above: int = 2) -> list[Slice]:
     return [*parts_of(piece, GROWTH**below), piece, *larger[:above]]
 
 
+def between(least: Slice, most: Slice) -> list[Slice]:
+    """A slice, a larger one of the same chip, and what lies between them.
+
+    >>> from dragonscale.physics.hardware import parse_slice
+    >>> [one.chips for one in between(parse_slice("h100:64"), parse_slice("h100:496"))]
+    [64, 128, 256, 496]
+    """
+    inner = slice_sizes(least.chip, most.chips - 1, least.chips + 1)
+    return [least, *inner, most]
+
+
 @dataclass(frozen=True)
 class Point:
     """One scheme on some chips: bounds of compute and of the busiest wires, and the expected step."""

@@ -2,6 +2,7 @@
 `train` or `serve` would be, then held against the first."""
 
 import re
+import shlex
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -11,6 +12,7 @@ from dragonscale.app.compare.compare_charts import draw
 from dragonscale.app.compare.compare_records import CompareReport, Side
 from dragonscale.app.compare.compare_sheet import compare_sheet
 from dragonscale.app.compare.sides import DOLLARS, TOKENS, difference, keyed, seconds_of, serving_side, training_side
+from dragonscale.app.given import unnamed
 from dragonscale.app.overtake import overtaking, price_where
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import CompareQuestion, TrainQuestion
@@ -30,6 +32,7 @@ from dragonscale.models.catalogue import is_preset
 from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.prices import StrangePrice
 from dragonscale.serving.plan_file import load_serving_plan
+from dragonscale.sheets.sheet import NextStep, Sheet
 from dragonscale.tables import read_table
 from dragonscale.training.plan_file import is_plan_path, load_training_file
 from dragonscale.training.tuning import FIELDS
@@ -265,9 +268,42 @@ def compared(answers: list[Any], serving: bool) -> CompareReport:
     report.notes += ["The sides are asked about different work."] if len(works) > 1 else []
     if any(side.terms and not side.feasible for side in sides):
         report.notes.append("Times of what cannot run are as if it could.")
-    report.notes += _measured(sides)
+    report.notes += [*_measured(sides), *_heads(sides)]
     report.overtakes = [*_by_price(sides), *([] if serving or len(answers) != 2 else _by_hardware(answers, sides))]
     return report
+
+
+HEAD, UNEVEN = "head matmuls", "uneven stages"
+
+
+def _heads(sides: list[Side]) -> list[str]:
+    """Whose matmuls of the head are within another term: the other stages of a pipeline wait for the one that has
+    them."""
+    terms = {side.key: {term.name for term in side.terms if term.exposed_s} for side in sides}
+    within = [key for key, names in terms.items() if UNEVEN in names and HEAD not in names]
+    if not within or not any(HEAD in names for names in terms.values()):
+        return []
+    return [f"The {HEAD} of {' and '.join(within)} are in its {UNEVEN}: the others wait for the stage that has them."]
+
+
+def next_command(report: CompareReport) -> str:
+    """The whole answer for the fastest side of a comparison of training."""
+    asked, best = report.asked, report.best
+    if asked is None or best is None or asked.serving or len(asked.candidates) != len(report.sides):
+        return ""
+    question, side = asked.question, asked.candidates[report.sides.index(best)]
+    words = {"batch": question.batch, "seq": question.seq, "tokens": question.tokens, "stack": best.software}
+    words |= {name: getattr(question, name) for name in ("method", "lora_rank", "frozen", "dtype")}
+    if not (question.batch and question.seq) or unnamed(question.model, side.on):
+        return ""
+    plan = f' --plan "{best.plan}"' if written(side.plan) else ""
+    told = "".join(f" --{name.replace('_', '-')} {shlex.quote(str(word))}" for name, word in words.items() if word)
+    return f"dscale train {shlex.quote(written(question.model))} --on {written(side.on)}{plan}{told}"
+
+
+def _sheet(report: CompareReport, detail: bool) -> Sheet:
+    sheet, command = compare_sheet(report, detail), next_command(report)
+    return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
 
 
 def _by_price(sides: list[Side]) -> list[str]:
@@ -333,4 +369,4 @@ def _value(side: Side, name: str) -> float:
     return 0.0 if found is None or found.value is None else found.value
 
 
-bind(CompareReport, Face(compare_sheet, draw))
+bind(CompareReport, Face(_sheet, draw))

@@ -85,7 +85,9 @@ def _run_flops(report: EstimateReport) -> str:
     if attention is None:
         return f"{dense.shown} (6ND)"
     whole = replace(dense, value=dense.value + attention.value).shown
-    own = dense.shown.removesuffix(" FLOP")
+    own, time = dense.shown.removesuffix(" FLOP"), report.find("run time")
+    if time is not None:  # what a calculation by hand gives
+        own += f", {replace(time, value=time.value / (1 + attention.value / dense.value)).shown} alone,"
     return f"{whole} (6ND {own} and attention at {report.letters['T']:,.0f} tokens)"
 
 

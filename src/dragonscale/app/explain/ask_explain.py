@@ -4,6 +4,7 @@ out (each quantity with its formula and the numbers put in, then what was solved
 from dataclasses import fields
 from typing import Any
 
+from dragonscale.app import grids
 from dragonscale.app.asked_chips import asked_chips, profile_notes
 from dragonscale.app.charts.roles import nothing_to_draw
 from dragonscale.app.collective import read_question as read_collective
@@ -30,6 +31,7 @@ _NETWORK = ("latency", "bandwidth", "network", "collectives", "all_", "reduce_sc
 def explanation_sheet(explanation: Explanation, detail: bool = False) -> Sheet:  # noqa: ARG001 - it is all detail
     """The lines, the crossovers and what the letters stand for; what bounds the answer comes last."""
     blocks: list[Block] = [Title(explanation.subject)]
+    blocks += [grids.grid("explain-terms", explanation.terms)] if explanation.terms else []
     if explanation.lines:
         blocks.append(Prose("\n".join(part for line in explanation.lines for part in _line(line))))
     if explanation.crossovers:

@@ -38,6 +38,17 @@ class FormulaLine(msgspec.Struct):
     """Of a crossover, what binds on either side of it."""
 
 
+class ExpectedTerm(msgspec.Struct):
+    """A term of a step from datasheet rates to what is expected: at best, through the profile, what of it the step
+    waits for, and why it is not the formula's."""
+
+    name: str
+    bound_s: float
+    expected_s: float
+    exposed_s: float
+    why: str
+
+
 class Explanation(Record):
     """Formulas, the crossovers in words and (`solutions`) in numbers, and notes."""
 
@@ -49,6 +60,8 @@ class Explanation(Record):
     crossovers: list[str]
     notes: list[str]
     solutions: list[FormulaLine] = []
+    terms: list[ExpectedTerm] = []
+    """Of a step: its terms, whose exposed parts add up to it."""
 
     def __getitem__(self, name: str) -> FormulaLine:
         """A line, or what was solved for, by its name."""

@@ -9,20 +9,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.app.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_text, letters_in
+from dragonscale.app.explain.formulas import (
+    QUANTITIES,
+    ExpectedTerm,
+    Explanation,
+    FormulaLine,
+    Lettered,
+    formula_text,
+    letters_in,
+)
 from dragonscale.app.questions.train import TrainQuestion
-from dragonscale.app.train.plans import HELD
+from dragonscale.app.train.plans import HELD, term_rows
 from dragonscale.app.train.train_question import read_question
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.formula import expression
 from dragonscale.physics.hardware import Slice, dtype_bytes
 from dragonscale.physics.units import render
+from dragonscale.plan.ledger import COLLECTIVES
 from dragonscale.plan.letters import Letters
 from dragonscale.training.evaluation import Job, Verdict, judge_one
 from dragonscale.training.formulas import Crossing, crossings, formula_verdict
 from dragonscale.training.legal import read_ranks
 from dragonscale.training.legality import family
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import given_settings, parse_plan
 from dragonscale.training.stack import change
 from dragonscale.training.stack_search import job_for
@@ -96,12 +105,42 @@ def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: s
     solved = crossings(found.verdict, found.letters, wanted, plan)
     lines = [*_named(found, line)] if line else [*_overview(found)]
     work = f"{job.batch} sequences of {job.sequence:,} tokens"
-    subject = f"{job.model.name} on {job.slice}, {plan}, {work}, {job.stack.name}"
+    subject = f"{job.model.name} on {job.slice}: {short_plan(plan)}, {work}, {job.stack.name}"
     solutions = [_solution(one) for one in solved if one.value is not None]
     real = judge_one(job, plan)
     exposed = real.ledger.by("term", "exposed_s")
     told = [crossing_sentence(one, float(exposed.get(one.term, 0.0)), job.stack.name) for one in solved]
-    return Explanation(subject, lines, told, [*_fitted(found, lines), *_notes(found, real)], solutions)
+    terms = [] if line else _terms(job, real)
+    return Explanation(subject, lines, told, [*_fitted(found, lines), *_notes(found, real)], solutions, terms)
+
+
+def _terms(job: Job, real: Verdict) -> list[ExpectedTerm]:
+    """Every term of the step from datasheet rates to what is expected, the longest exposed first."""
+    rows = term_rows(real)
+    step, found = sum(row.exposed_s for row in rows), list[ExpectedTerm]()
+    kinds = {line.term: line.kind for line in real.ledger.lines}
+    read = real.ledger.by("term", "hbm_bytes")
+    for row in rows:
+        took, held, kind = row.expected_s or 1.0, float(read[row.name]), kinds[row.name]
+        part = f"{row.lower_s / took:.0%} of"
+        why = _REST.get(kind, f"{part} datasheet rates")
+        if kind in COLLECTIVES:
+            hidden = 1 - row.exposed_s / took
+            why = f"{part} the wires' rate{f', {hidden:.0%} overlapped' if hidden > SEEN else ''}"
+        elif row.flops and row.lower_s and kind != "optimizer":
+            why = f"{part} the peak"
+        elif held:
+            why = f"{render(held, 'bytes')} at {held / took / job.slice.chip.bandwidth('hbm'):.0%} of HBM's rate"
+        elif row.name == "stragglers":
+            why = f"{row.exposed_s / (step - row.exposed_s):.1%} of the rest, for {job.slice.hosts} hosts"
+        found.append(ExpectedTerm(row.name, row.lower_s, row.expected_s, row.exposed_s, why))
+    return [*found, ExpectedTerm("step", float(real.upper), sum(row.expected_s for row in rows), step, "")]
+
+
+SEEN = 0.005
+"""A part of a term that overlaps is told of from here on."""
+_REST = {"copy": "weights copied, gradients added in HBM", "host": "the host between kernels"}
+"""Why terms without a formula take their time, by their kind."""
 
 
 def _overview(found: StepFormulas) -> Iterator[FormulaLine]:

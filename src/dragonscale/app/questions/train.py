@@ -80,7 +80,8 @@ class TrainQuestion(Question):
     largest: Text = Text("", "WHAT", flag.SHOW, offers=("batch", "model"))
     """Ask for the largest 'batch' or 'model' that fits the slice instead."""
     scaling: Switch = Switch(group=flag.SHOW)
-    """Add the best plans on smaller and larger slices."""
+    """Add the best plans of the same batch on smaller and larger slices; with two slices in --on (h100:64,h100:512),
+    from one to the other."""
     codesign: Switch = Switch(group=flag.SHOW)
     """Add what better hardware would change."""
 

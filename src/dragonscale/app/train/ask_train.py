@@ -24,6 +24,7 @@ from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.sheets.sheet import NextStep, Sheet
+from dragonscale.training.auto import AUTO
 from dragonscale.training.changes import towards
 from dragonscale.training.evaluation import Job, usual_jobs
 from dragonscale.training.explanations import slowest_behind, suspects
@@ -109,10 +110,9 @@ def against_measured(job: Job, plan: Plan, given: PlanReport, seconds: float) ->
     ratio = seconds / given.step_s
     within = given.step_low_s <= seconds <= given.step_high_s
     rest = seconds - given.step_s
-    rows = [
-        SuspectRow(one.cause, one.look, one.seconds, (one.seconds - given.step_s) / rest if rest else 0.0)
-        for one in suspects(job, plan, seconds)
-    ]
+    # what would be slower than measured even at the fast end of its band, did not happen
+    likely = [one for one in suspects(job, plan, seconds) if one.seconds * given.step_low_s <= seconds * given.step_s]
+    rows = [SuspectRow(one.cause, one.look, one.seconds, (one.seconds - given.step_s) / rest) for one in likely if rest]
     rows = rows[:SUSPECTS] if rest > 0 and not within else []
     band = f"{render(given.step_low_s, 's')} to {render(given.step_high_s, 's')}"
     own = f"{render(seconds, 's')} ({given.own_mfu / ratio:.1%} MFU)"
@@ -131,8 +131,8 @@ def against_measured(job: Job, plan: Plan, given: PlanReport, seconds: float) ->
         )
     else:
         text = (
-            f"{start}, outside the band of {band}. Where the rest probably went is below, what comes nearest first; a "
-            "profile decides."
+            f"{start}, outside the band of {band}. Where the rest probably went is below, each cause by itself, the "
+            "nearest first; a profile decides."
         )
         if job.slice.hosts > 1:
             text += f" A straggler {slowest_behind(job, plan, given.step_s, seconds):.0%} slower would also explain it."
@@ -209,18 +209,19 @@ def _answer(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     if question.largest:
         return slices.largest_report(asked, progress)
     if asked.piece is None:
-        return (slices.several_report if asked.chip is None else slices.fewest_report)(asked, progress)
-    if asked.plan is not None:
+        report = (slices.several_report if asked.chip is None else slices.fewest_report)(asked, progress)
+    elif asked.plan is not None:
         report = _given(asked, asked.plan, progress)
     elif question.rank == "cost":
         report = slices.cheapest_part(asked, progress)
     else:
         report = best_report(asked, asked.job(), progress, near=True)
     asked = replace(asked, taken=report.workload.stack)
+    if report.plans:
+        report.unchanged = slices.unchanged(asked, slices.chosen_slice(asked, report), progress)
     if question.scaling and report.plans:
         piece = slices.chosen_slice(asked, report)
         report.scaling = slices.scaling_rows(asked, piece, progress)
-        report.batches = slices.batch_rows(asked, piece, report.plans[0].plan)
         report.notes += slices.crossover_notes(asked, piece)
     if question.codesign and report.plans:
         report.codesign = slices.codesign_report(
@@ -245,31 +246,38 @@ def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainRep
     return report
 
 
-def next_command(asked: TrainAsked, report: TrainReport) -> str:
-    """What to ask next of the first plan: XLA's witness where there is one, its formulas otherwise; a search after a
-    plan that fails."""
+def next_command(asked: TrainAsked, report: TrainReport, detail: bool = False) -> str:
+    """What to ask next of the first plan: how its step comes about; in detail, XLA's witness where there is one. Of a
+    plan that is slower than the best, or fails, what to run instead."""
     lighter = "" if report.plans else report.lighter
-    if not (report.plans or lighter) or asked.question.largest or unnamed(asked.question.model, asked.question.on):
+    near = None if report.plans or lighter else next(iter(report.neighbours), None)
+    question, work = asked.question, report.workload
+    if not (report.plans or lighter or near) or question.largest or unnamed(question.model, question.on):
         return ""
-    work = report.workload
-    model = shlex.quote(written(asked.question.model))
-    job = f"--on {slices.written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
-    best = None if lighter else report.plans[0]
-    command = "verify" if best is not None and best.verifiable and best.feasible else "explain train"
-    # verified is our own program, which may hold more: whether the plan fits is for its own stack to say
-    named = best.stack if best and command == "verify" and asked.question.stack == "auto" else asked.question.stack
-    stack = f" --stack {named}" if named != "auto" else ""
-    said = {name: written(getattr(asked.question, name)) for name in FIELDS if getattr(asked.question, name)}
-    said = {name: value for name, value in said.items() if f"--{name} " not in f"{lighter} "}
-    stack += "".join(f" --{name.replace('_', '-')} {value}" for name, value in said.items())
-    if best is None:
-        paid = {name: getattr(asked.question, name).strip() for name in ("tokens", "price", "pricing", "owned")}
-        stack += "".join(f" --{name} {shlex.quote(value)}" for name, value in paid.items() if value)
-        return f"dscale train {model} {job}{stack} {lighter}"
-    stack += f" --numerics {asked.question.numerics}" if asked.question.numerics and command != "verify" else ""
-    if not best.feasible and asked.plan is not None:
-        return f"dscale train {model} {job}{stack}"
-    return f'dscale {command} "{short_plan(best.plan)}" --model {model} {job}{stack}'
+    model = shlex.quote(written(question.model))
+    where = slices.written_slice(asked, near or report)
+    job = f"--on {where} --batch {near.sequences if near else work.sequences}seq --seq {work.seq}"
+    best = report.plans[0] if report.plans else None
+    said = {name: written(getattr(question, name)) for name in FIELDS if getattr(question, name)}
+    if best is None or not best.feasible:
+        said |= {name: getattr(question, name).strip() for name in ("tokens", "price", "pricing", "owned", "dtype")}
+    taken = best.stack if best and best.feasible else question.stack  # the same stack, whatever plan is asked about
+    said = ({"stack": taken} if taken != AUTO else {}) | said | {"numerics": question.numerics}
+    command, plans, other = "explain train", f'"{short_plan(best.plan)}"' if best else "", report.better
+    if best is None or (not best.feasible and asked.plan is not None):
+        return f"dscale train {model} {job}{_flags(said, lighter)} {lighter}".rstrip()
+    if other is not None and best.step_s > 1.005 * other.step_s:
+        command, plans = "compare", f'{plans} "{short_plan(other.plan)}"'
+    elif detail and best.verifiable and best.feasible:
+        # verified is our own program, which may hold more: whether the plan fits is for its own stack to say
+        command, said = "verify", {"stack": best.stack}
+    return f"dscale {command} {plans} --model {model} {job}{_flags(said)}"
+
+
+def _flags(said: dict[str, Any], given: str = "") -> str:
+    """Flags with their values, but for those that are given already."""
+    kept = {f"--{name.replace('_', '-')}": shlex.quote(str(value)) for name, value in said.items() if value}
+    return "".join(f" {flag} {value}" for flag, value in kept.items() if f"{flag} " not in f"{given} ")
 
 
 def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
@@ -295,7 +303,7 @@ def recommended(asked: TrainAsked, report: TrainReport) -> TrainingFile:
 
 
 def _sheet(report: TrainReport, detail: bool) -> Sheet:
-    sheet, command = train_sheet(report, detail), report.asked and next_command(report.asked, report)
+    sheet, command = train_sheet(report, detail), report.asked and next_command(report.asked, report, detail)
     return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
 
 
@@ -309,7 +317,8 @@ def _save(report: TrainReport, path: str) -> str:
     best, asked = report.first(f"none is written to {shorten(path)}"), report.asked
     check_named(asked.question.model, asked.question.on)
     save_training_file(recommended(asked, report), path)
-    return f"; `dscale verify {path}` compiles it" if best.verifiable else ""
+    said = f"; `dscale export {path} --to NAME` writes it for a trainer"
+    return f"{said}, `dscale verify {path}` compiles it" if best.verifiable else said
 
 
 def _save_step(report: TrainReport, path: str) -> str:

@@ -1,5 +1,7 @@
 """A run with failures: the days, dollars and energy that it takes."""
 
+from dataclasses import replace
+
 from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.app.train.train_records import GoodputReport, TrainReport
 from dragonscale.errors import Infeasible, InputError, shorten
@@ -34,6 +36,12 @@ def add_goodput(asked: TrainAsked, report: TrainReport) -> None:
         took = render(run.write_s, "s")
         report.notes.append(f"--checkpoint-every {asked.question.checkpoint_every} is less than a save takes, {took}.")
     report.goodput = _record(asked, report, run, first.step_s, job.slice)
+    price = job.slice.chip.facts.get("price")
+    if report.goodput.preemptions and price is not None and price.also:
+        stays = planned_run(replace(job, run=replace(job.run, spot=False)), first.plan, first.days * DAY)
+        dollars = stays.dollars(job.slice)
+        report.goodput.on_demand_days = stays.seconds / DAY
+        report.goodput.on_demand_usd = dollars and dollars / (job.slice.chip.price or 1.0) * price.also[0].value
 
 
 def _record(asked: TrainAsked, report: TrainReport, run: Run, step_s: float, piece: Slice) -> GoodputReport:

@@ -10,12 +10,13 @@ from dragonscale.app.overtake import SHOWN, overtaking, price_where
 from dragonscale.app.questions.flag import written
 from dragonscale.app.train import train_records as records
 from dragonscale.app.train.advice import worked_terms
-from dragonscale.app.train.plans import best_report, plan_report, slices_note, stack_rows, workload_of
+from dragonscale.app.train.plans import best_report, plan_report, slices_note, stack_row, stack_rows, workload_of
 from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice
-from dragonscale.physics.hardware.catalogue import chip_path
+from dragonscale.physics.hardware.catalogue import chip_path, load_chip
+from dragonscale.physics.hardware.changes import PROFILE, split_changes
 from dragonscale.physics.units import render
 from dragonscale.training.budget import planned_run
 from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smallest_change
@@ -23,7 +24,7 @@ from dragonscale.training.evaluation import Job, Verdict, judge_one
 from dragonscale.training.goodput import DAY
 from dragonscale.training.inverse import Fit, fewest_chips, fits, largest_batch, largest_model, run_seconds
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.scaling import SCHEMES, Point, around, crossover, parts_of, scheme_curve, slice_sizes
+from dragonscale.training.scaling import SCHEMES, Point, around, between, crossover, parts_of, scheme_curve, slice_sizes
 from dragonscale.training.search import Progress, search, shared
 from dragonscale.training.stack_search import search_stacks
 from dragonscale.training.targets import Tried, compare
@@ -42,9 +43,28 @@ def several_report(asked: TrainAsked, progress: Progress | None) -> records.Trai
         report.slices = rows
         return report
     report = best_report(asked, best.job)
-    report.slices = rows
+    report.slices, report.answer = rows, _ahead(rows, rank)
     report.notes = [*(f"{report.slice}: {text}" for text in report.notes), *slices_note(rows), *_cheaper(tried)]
     return report
+
+
+NEXT_BEST = 3
+"""Slices that are held against the best in the answer's first lines."""
+
+
+def _ahead(rows: list[records.SliceRow], rank: str) -> str:
+    """The best of several slices, and how far the next ones are behind it."""
+    planned = [(row, row.step_s) for row in rows if row.step_s]
+    best, least = planned[0]
+    behind = []
+    for row, step in planned[1 : NEXT_BEST + 1]:
+        much = f"{step / least - 1:+.0%}" if step < 2 * least else f"{step / least:.2g}x"
+        dollars = (
+            row.usd_per_mtok and best.usd_per_mtok and f", dollars {row.usd_per_mtok / best.usd_per_mtok - 1:+.0%}"
+        )
+        behind.append(f"; {row.slice} takes {render(step, 's')} a step ({much}){dollars or ''}")
+    named = f"the {'cheapest' if rank == 'cost' else 'fastest'} of {len(rows)}" if behind else f"alone of {len(rows)}"
+    return f"{best.slice}, {named}{''.join(behind)}"
 
 
 def _cheaper(tried: list[Tried]) -> list[str]:
@@ -94,7 +114,7 @@ def first_verdict(asked: TrainAsked, report: records.TrainReport) -> Verdict:
     return best.verdict or judge_one(asked.job(chosen_slice(asked, report)), best.plan)
 
 
-def written_slice(asked: TrainAsked, report: records.TrainReport) -> str:
+def written_slice(asked: TrainAsked, report: records.TrainReport | records.Neighbour) -> str:
     """The slice as a command reads it: with the path of its chip's file, where it has one."""
     name, _, topology = report.slice.rpartition(":")
     paths = [text for text, (chip, _) in asked.targets.items() if chip.name == name and chip_path(text)]
@@ -107,7 +127,7 @@ def written_slice(asked: TrainAsked, report: records.TrainReport) -> str:
 def _of_fit(asked: TrainAsked, fit: Fit, sentence: str, progress: Progress | None) -> records.TrainReport:
     """A full report on the slice that was found."""
     report = best_report(asked, fit.job, progress)
-    report.notes.append(sentence)
+    report.answer = sentence
     return report
 
 
@@ -161,10 +181,12 @@ def largest_report(asked: TrainAsked, progress: Progress | None) -> records.Trai
         sentence = f"The deepest {asked.model.name} that trains on {job.slice} has {held}."
     report = plan_report(fit.job, fit.best.plan, asked.tokens)
     work = workload_of(fit.job, asked.space.words, asked.tokens)
-    return records.TrainReport(fit.job.model.name, str(job.slice), work, 0, 0.0, [report], 1, {}, [], [sentence])
+    return records.TrainReport(
+        fit.job.model.name, str(job.slice), work, 0, 0.0, [report], 1, {}, [], [], answer=sentence
+    )
 
 
-# The same job on other hardware: the slices around its own, larger batches, and a chip with better numbers.
+# The same job on other hardware: the slices around its own, the chip without its changes, and one with better numbers.
 
 
 REMOVED = 0.02
@@ -177,35 +199,47 @@ def scaling_rows(asked: TrainAsked, piece: Slice, progress: Progress | None) -> 
 
 
 def each_scaling_row(asked: TrainAsked, piece: Slice, progress: Progress | None) -> Iterator[records.ScalingRow]:
-    """The same, one after the other."""
-    base: float | None = None
-    parts = around(piece)
+    """The same, one after the other: on slices around one, or from the smallest to the largest of those that were
+    named of one chip. `efficiency` is over the named one, of several the smallest."""
+    named = [one for chip, one in asked.targets.values() if one is not None and chip.name == piece.chip.name]
+    ends = sorted(named, key=lambda one: one.chips)
+    parts, base = (between(ends[0], ends[-1]), ends[0]) if len(ends) > 1 else (around(piece), piece)
+    whole = search_stacks(asked.job(base), asked.space, 1, None, asked.slack)[0]
+    each = whole.job.tokens / whole.best.seconds / base.chips if whole.best is not None else None
     for done, part in enumerate(parts):
-        found = search_stacks(asked.job(part), asked.space, 1, shared(progress, done, len(parts)), asked.slack)[0]
+        share = shared(progress, done, len(parts))
+        found = whole if part == base else search_stacks(asked.job(part), asked.space, 1, share, asked.slack)[0]
         if found.best is None:
             yield records.ScalingRow(str(part), part.chips, *[None] * 6, stack="")
             continue
         job, plan = found.job, found.best.plan
         report = plan_report(job, plan, brief=True)
         speed = job.tokens / report.step_s
-        base = base or speed / part.chips
-        times = report.step_s, speed, speed / part.chips / base, report.mfu
+        each = each or speed / part.chips
+        times = report.step_s, speed, speed / part.chips / each, report.mfu
         own = report.mfu_of_dtype
         words = report.bound_by, job.stack.name
         yield records.ScalingRow(str(part), part.chips, str(plan), *times, *words, mfu_of_dtype=own)
 
 
-def batch_rows(
-    asked: TrainAsked, piece: Slice, plan: Plan, factors: tuple[int, ...] = (1, 2, 4, 8)
-) -> list[records.BatchRow]:
-    """The same plan with the batch and its multiples."""
-    rows = []
-    for factor in factors:
-        job = replace(asked.job(piece), batch=asked.sequences * factor)
-        report = plan_report(job, plan)
-        numbers = report.step_s, report.tokens_per_s_per_chip, report.mfu, report.bound_by
-        rows.append(records.BatchRow(job.tokens, *numbers, mfu_of_dtype=report.mfu_of_dtype))
-    return rows
+def unchanged(asked: TrainAsked, piece: Slice, progress: Progress | None) -> records.Neighbour | None:
+    """The same job on the chip as it is, where numbers of it were changed (`h100+nvlink=2x`): the given plan, or the
+    best there."""
+    text = next((text for text, (chip, _) in asked.targets.items() if chip.name == piece.chip.name), piece.chip.name)
+    name, changes = split_changes(text.rpartition(":")[0] or text)
+    own = [one for one in changes if one.startswith(f"{PROFILE}=")]
+    if len(own) == len(changes):
+        return None
+    job = asked.job(replace(piece, chip=load_chip("+".join((name, *own)))))
+    if asked.plan is None:
+        found = search_stacks(job, asked.space, 1, progress, asked.slack)[0]
+        if found.best is None:
+            return None
+        row = stack_row(found.job, found.best)
+    else:
+        seconds = float(judge_one(job, asked.plan).seconds)
+        row = records.StackRow("", short_plan(asked.plan), seconds, job.model_flops / (seconds * job.slice.flops))
+    return records.Neighbour(str(job.slice), job.batch, row.plan, row.step_s, row.mfu, mfu_of_dtype=row.mfu_of_dtype)
 
 
 def crossovers(asked: TrainAsked, piece: Slice) -> Iterator[tuple[str, list[Point], float | None]]:

@@ -95,6 +95,9 @@ class GoodputReport(msgspec.Struct):
     source: str
     """Where the rate of failures is from."""
     text: str
+    on_demand_days: float | None = None
+    """Of a run on spot chips: the same with chips that nobody takes away, and what it costs."""
+    on_demand_usd: float | None = None
 
 
 class PlanReport(Utilised, dict=True):
@@ -287,7 +290,8 @@ class FrontRow(msgspec.Struct):
 
 
 class ScalingRow(Utilised):
-    """The best plan of a slice, None where nothing fits; `efficiency` is its tokens/s per chip over the first's."""
+    """The best plan of a slice, None where nothing fits; `efficiency` is its tokens/s per chip over those of the slice
+    that was asked about, of several the smallest."""
 
     slice: str
     chips: int
@@ -298,16 +302,6 @@ class ScalingRow(Utilised):
     mfu: float | None
     bound_by: str | None
     stack: str = ""
-
-
-class BatchRow(Utilised):
-    """The same plan with a larger batch: more microbatches, or more rounds of them."""
-
-    batch_tokens: int
-    step_s: float
-    tokens_per_s_per_chip: float
-    mfu: float
-    bound_by: str
 
 
 class ChangeRow(msgspec.Struct):
@@ -347,7 +341,6 @@ class TrainReport(Record):
     pareto: list[FrontRow]
     notes: list[str]
     scaling: list[ScalingRow] = []
-    batches: list[BatchRow] = []
     codesign: Codesign | None = None
     better: PlanReport | None = msgspec.field(default=None, name="best")
     """What is recommended where a plan was given; `best` in JSON."""
@@ -362,6 +355,10 @@ class TrainReport(Record):
     neighbours: list[Neighbour] = []
     lighter: str = ""  # flags of the method that fits where the one that was asked for does not
     slices: list[SliceRow] = []
+    answer: str = ""
+    """What was found where slices, a batch or a model were asked for: which it is."""
+    unchanged: Neighbour | None = None
+    """The same job on the chip as it is, where `--set` changes it."""
     stacks: list[StackRow] = []
     """The stacks that were searched: the one of the answer, then others that people run there."""
     prices: list[PriceRow] = []

@@ -11,7 +11,6 @@ from dragonscale.app.train.advice import help_text
 from dragonscale.app.train.train_records import (
     GoodputReport,
     PlanReport,
-    ScalingRow,
     SliceRow,
     StackRow,
     TrainReport,
@@ -19,6 +18,7 @@ from dragonscale.app.train.train_records import (
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
 from dragonscale.training.plan import Plan, differences, layers_of, short_plan, without_layers
+from dragonscale.training.stack_search import APART
 
 SLOWEST = 1.5
 """A plan that our own program takes is told of unless it is so much slower."""
@@ -47,7 +47,8 @@ def train_sheet(report: TrainReport, detail: bool) -> laid.Sheet:
     blocks += [laid.Verbatim(mesh_drawing(first.plan)), grids.grid("train-terms", first.terms)] if detail else []
     blocks += [details(report, first)] if detail else []
     blocks += [goodput_facts(report.goodput)] if detail and report.goodput else []
-    blocks += [plans_table(report)] if len(report.plans) > 1 else []
+    blocks += [scaling_table(report)] if report.scaling else []
+    blocks += [plans_table(report)] if len(report.plans) > 1 and (detail or not report.scaling) else []
     more = (
         [] if detail else [laid.Prose("--explain: the split in words, bounds, memory, every term, the search.", "dim")]
     )
@@ -57,9 +58,8 @@ def train_sheet(report: TrainReport, detail: bool) -> laid.Sheet:
 def _after(report: TrainReport, detail: bool = False) -> list[laid.Block]:
     """What follows the plan: changes, slices, scaling, notes, the next command."""
     blocks: list[laid.Block] = [grids.grid("train-changes", report.changes[:MOST_CHANGES])] if report.changes else []
-    blocks += [slices_table(report.slices)] if report.slices else []
-    blocks += [scaling_table(report.scaling)] if report.scaling else []
-    blocks += [grids.grid("train-batches", report.batches)] if report.batches else []
+    shown = {row.slice for row in report.scaling}
+    blocks += [slices_table(report.slices)] if not {row.slice for row in report.slices} <= shown else []
     if report.codesign:
         blocks += [grids.grid("train-codesign", report.codesign.rows), laid.Prose(report.codesign.advice)]
         blocks += [laid.Prose(" ".join(report.codesign.overtakes))] if report.codesign.overtakes else []
@@ -76,12 +76,22 @@ def _title(report: TrainReport) -> laid.Title:
     work = report.workload
     packed = f" packed with documents of {work.documents:,} (weighted by length)" if work.documents else ""
     sequences = f"{work.sequences:,} sequences of {work.seq:,}{packed}"
-    stack = f"stack {work.stack}{f' (auto: {work.stack_why})' if work.stack_why else ''}"
+    stack = f"stack {work.stack}{f' (auto: {work.stack_why}{_also(report)})' if work.stack_why else ''}"
     method = "" if work.method in ("", "full") else f"{work.method}, "
     asides = [f"{method}{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}, {stack}"]
     size = f"{amount(work.parameters - work.adapter_parameters, 'count')} parameters"
     size += f" +{amount(work.adapter_parameters, 'count')} in adapters" if work.adapter_parameters else ""
     return laid.Title(f"{report.model} ({size}) on {report.slice}", "\n".join(asides))
+
+
+def _also(report: TrainReport) -> str:
+    """Which other stack is as usual there, and how it differs for this job."""
+    if len(report.stacks) < 2:
+        return ""
+    own, other = report.stacks[:2]
+    near = abs(other.step_s / own.step_s - 1) < APART
+    how = "with less memory left" if other.tight > own.tight else "as fast" if near else "slower"
+    return f"; so is {other.stack}, {how} here"
 
 
 def details(report: TrainReport, first: PlanReport) -> laid.Facts:
@@ -101,7 +111,8 @@ def details(report: TrainReport, first: PlanReport) -> laid.Facts:
 def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
     """What to run, in ten lines."""
     given = report.better is not None or report.searched == 1
-    head = facts(("given" if given else "plan", short_plan(first.plan), "key"), *_problems(first))
+    answer = ("answer", report.answer.removesuffix("."), "key") if report.answer else None
+    head = facts(answer, ("given" if given else "plan", short_plan(first.plan), "key"), *_problems(first))
     _, memory, tone = _memory(first)
     late = first.step_high_s / first.step_s - 1
     rest = grids.summary(
@@ -114,11 +125,20 @@ def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
         change=help_text(first.helps),
         stacks=stacks_text(report.stacks),
         judged=report.comparison,
+        unchanged=_unchanged(report, first),
         slower=f"; the step's slow end, {late:+.0%}, is of large runs of 2023 and 2024 (--explain)"
         if first.large_runs
         else "",
     )
     return laid.Facts((*head.rows, *rest.rows))
+
+
+def _unchanged(report: TrainReport, first: PlanReport) -> str | None:
+    """The chip without what was changed of it, against the answer."""
+    if (old := report.unchanged) is None:
+        return None
+    gain = old.step_s / first.step_s - 1
+    return f"{old.slice}: {amount(old.step_s, 's')} with {old.plan}; the change brings {gain:+.1%} tokens/s"
 
 
 def stacks_text(stacks: list[StackRow]) -> str:
@@ -216,6 +236,8 @@ def goodput_text(report: TrainReport, run: GoodputReport) -> str:
         chip = report.slice.rpartition(":")[0]
         at = "".join(f" at {row.text}" for row in report.prices if row.chip == chip)
         ends += f", {_money(run.cost_usd)} (p90 {_money(run.cost_usd_p90)}){at}"
+    if run.on_demand_usd is not None and run.on_demand_days is not None:
+        ends += f", {days_text(run.on_demand_days)} and {_money(run.on_demand_usd)}"
     return f"{amount(report.workload.tokens, 'count')} tokens: {ends}"
 
 
@@ -310,12 +332,14 @@ def front_table(report: TrainReport, most: int = 12) -> laid.Grid:
     return grids.grid("train-front", report.pareto[:: -(-len(report.pareto) // most)], own=memory | PLAN)
 
 
-def scaling_table(rows: list[ScalingRow]) -> laid.Grid:
+def scaling_table(report: TrainReport) -> laid.Grid:
     """The best plan of each slice, with bars of its tokens a second."""
+    rows = report.scaling
+    base = min(rows, key=lambda row: abs((row.efficiency or 0.0) - 1)).slice
     longest = max((row.tokens_per_s or 0.0) for row in rows) or 1.0
     columns = {
         "step": (lambda row: "no fit" if row.step_s is None else row.step_s, "s"),
         "bound by": lambda row: row.bound_by or "",
         "tokens/s": lambda row: (row.tokens_per_s or 0.0) / longest,
     }
-    return grids.grid("train-scaling", rows, own=columns)
+    return grids.grid("train-scaling", rows, own=columns, foot=f"scaling: tokens/s per chip over those on {base}")

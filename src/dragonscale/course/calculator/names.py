@@ -16,6 +16,7 @@ from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.hardware.chip import DTYPE_BYTES, Chip, Torus
 from dragonscale.physics.hardware.parts import alus, cores, matrix_units
 from dragonscale.physics.hardware.slices import AXIS_NAMES, Slice, parse_slice
+from dragonscale.training.goodput import failure_rate, family_of
 
 TORUS = ("ici_axis", "ici", "pod_chips")
 """Words for what only a chip of a torus has."""
@@ -163,10 +164,12 @@ def _slice_fact(name: str, piece: Slice, tail: str) -> Meaning:
     counts |= dict(zip(AXIS_NAMES, piece.shape, strict=False)) | {"cores": piece.cores}
     if tail in counts:
         return Meaning(Measure(float(counts[tail])), f"of {piece}")
+    if tail == "mtbf":
+        return Meaning(Measure.of(1 / failure_rate(piece), "s"), family_of(piece)["name"])
     words = chip_words(piece.chip)
     totals = [word for word in TOTALS if word in words or word in piece.chip.matrix]
     if tail not in totals:
-        raise _no_fact(name, tail, [*counts, *totals], f"dscale chips {name}")
+        raise _no_fact(name, tail, [*counts, *totals, "mtbf"], f"dscale chips {name}")
     one = _chip_fact(piece.chip.name, piece.chip, tail)
     return Meaning(one.value * Measure(float(piece.chips)), f"{piece.chips:,} chips, {one.source}")
 

@@ -28,7 +28,8 @@ ABSENT = {
     "--warmup": "Steps until the learning rate is at its peak are given by --warmup-steps.",
     "--jobs": "A part of the rows is asked for by --limit N.",
     "--from": "The chip that sends is given by --from-chip.",
-    "--to": "The chip that receives is given by --to-chip.",
+    "--to": "A plan of --save FILE is written for a trainer or an engine by `dscale export FILE --to NAME`; the chip "
+    "that receives a message is given by --to-chip.",
     "--log": "Lines on stderr are asked for by --verbose, or their interval by --log-every.",
     "--stack": "Whole steps are timed by --whole-steps.",
     "--tokens": "Tokens of an iteration are given by --token-budget.",
