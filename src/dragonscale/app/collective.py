@@ -127,7 +127,7 @@ def _terms(report: reports.CollectiveReport) -> Grid:
         "latency": (report.latency_s, "hops"),
         "lower bound": (report.lower_s, "the larger of the two: at best"),
         "book": (report.book_s, f"the same to first order, {report.book_drops}"),
-        "expected": (report.expected_s, "through the measured efficiency profile"),
+        "expected": (report.expected_s, report.expected_by),
     }
     rows = [[name, amount(time, "s"), about] for name, (time, about) in terms.items() if time is not None]
     return table([Column("term"), Column("time", right=True), Column("", wrap=True)], rows)

@@ -212,6 +212,8 @@ def _read(question: ServeQuestion) -> ServeAsked:
     engine = question.engine or (saved.engine if saved else "") or AUTO
     _check_words(question, model, engine)
     question, shorter = _within(question, model)
+    if question.output.strip() == "0":  # embeddings and scores: a request ends with its prompt, as with one token
+        question = replace(question, output="1")
     prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
     read = [*dict.fromkeys(note for note in (prompt[1], output[1], *where.read) if note)]
     goals, batch = read_targets(question), _batch(question, saved)

@@ -14,9 +14,10 @@ from dragonscale.physics.units import render
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.disaggregation import PooledConfig, Pools, as_config, best_pools
-from dragonscale.serving.frontier import Config
+from dragonscale.serving.frontier import Config, judge
 from dragonscale.serving.legality import server_of
 from dragonscale.serving.prefix import hit, rooms
+from dragonscale.serving.space import one_plan
 from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 
 # Other ways to serve the same requests, beside the best configuration: drafting, disaggregated prefill and decode,
@@ -49,6 +50,8 @@ def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation
     most = max(0 if draft.source else MOST, *draft.counts)
     loops = speculate(deployment, draft, config.batch, keys, tuple(range(most + 1)))
     rows = [DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops]
+    engine, lot = asked.engine_on(config.piece.chip, config.engine), one_plan(config.piece, config.plan)
+    plain = [] if config.is_fleet or not config.drafts else judge(asked.model, lot, engine, asked.ask, [config.batch])
     return records.Speculation(
         acceptance=list(draft.acceptance) if isinstance(draft.acceptance, tuple) else [draft.acceptance],
         drafter=draft.model.name if draft.model is not None else remedies.drafter(asked),
@@ -58,6 +61,7 @@ def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation
         most_batch=config.most,
         hurts_from_batch=break_even(deployment, draft, keys, [one for one in BATCHES if one <= config.most]),
         source=draft.source,
+        server_gain=next((config.tokens_per_chip / one.tokens_per_chip for one in plain), None),
     )
 
 
