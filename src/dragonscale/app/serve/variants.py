@@ -10,7 +10,6 @@ from dragonscale.app.serve.config import config_report, deployed, first
 from dragonscale.app.serve.search import ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variant_records import DraftRow
-from dragonscale.physics.units import render
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.disaggregation import PooledConfig, Pools, as_config, best_pools
@@ -146,18 +145,7 @@ def prefix_report(asked: ServeAsked, config: Config) -> records.PrefixCache | No
         prefixes_hbm=where.hbm,
         prefixes_host=where.host,
         host_pays=found.host_pays,
-        advice=_prefix_advice(found.saved, where.hbm, found.host_pays, found.from_host, found.computed),
-    )
-
-
-def _prefix_advice(saved: float, fits: float, host_pays: bool, loaded: float, computed: float) -> str:
-    text = f"A hit saves {saved:.0%} of the prefill"
-    if fits >= 2:
-        text += f"; {int(fits):,} such prefixes fit in HBM beside this batch, the one that it shares among them"
-    else:
-        text += "; the batch shares one, and no other fits in HBM beside it (a smaller batch makes room)"
-    verb = "still beats" if host_pays else "takes longer than"
-    return (
-        f"{text}, and loading one from the host ({render(loaded, 's')} in all) {verb} computing it "
-        f"({render(computed, 's')})."
+        advice=f"A hit saves {found.saved:.0%} of the prefill"
+        + "; no other prefix fits in HBM beside this batch" * (where.hbm < 2)
+        + "; to load one from the host takes longer than to compute it" * (not found.host_pays),
     )
