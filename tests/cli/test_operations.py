@@ -110,7 +110,7 @@ def test_what_is_expected_of_a_collective_names_its_algorithm_and_its_wires(caps
 
     tree, adding = (answer("all_reduce", "1GB", "--on", "h100:64", *more) for more in ((), ("--in-network",)))
     assert tree["expected_by"].startswith(
-        "by a tree, at the rates measured on NVLink 4 under NVSwitch and Nodes of H100"
+        "by a tree without NVLS, at the rates measured on NVLink 4 under NVSwitch and Nodes of H100"
     )
     assert "NVLS" in adding["expected_by"]
     assert adding["expected_s"] < tree["expected_s"]

@@ -265,10 +265,10 @@ def rests_on(kind: ServedKind) -> str:
     found = ", ".join(f"{runs:,} {name} ({', '.join(names)})" for (runs, name), names in parts.items())
     if not guessed:
         return found
-    which = "" if len(guessed) == len(SHOWN) else f"{' and '.join(guessed)} are a guess, "
+    which = "a guess: " if len(guessed) == len(SHOWN) else f"{' and '.join(guessed)} are a guess: "
     why = f"no such run on {kind.chip} was measured"
     why += "" if fitted_kernels(kind.chip) else ", and its kernels' efficiencies are assumed"
-    return f"{which}{why}; bands from {found}"
+    return f"{which}{why}; 80% intervals from {found}"
 
 
 def add_bands(report: ConfigReport, kind: ServedKind) -> None:

@@ -184,8 +184,7 @@ def throughput_text(report: records.ServeReport, first: records.ConfigReport) ->
 
 def error_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What the bands rest on."""
-    often = "a guess" if len(first.estimated) == 3 else "80% intervals from published runs"
-    return f"{often}: {report.expected_error.source}."
+    return f"{'' if first.estimated else '80% intervals from published runs: '}{report.expected_error.source}."
 
 
 def simulated_text(work: records.ServeRequest, found: records.SimulatedRun) -> str:

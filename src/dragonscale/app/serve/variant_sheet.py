@@ -189,7 +189,8 @@ def disaggregation_blocks(found: records.Disaggregation, rate: float | None = No
         "decode": lambda pair: f"{pair.decodes} x {pair.decode.copy_slice} {records.degrees_text(pair.decode)}",
         "batch": (lambda pair: f"{pair.decode.batch:,}", ""),
     }
-    details = grids.summary("serve-disaggregation", found.pools[0], advice=found.advice)
-    # pools that are recommended stand among the configurations
+    # pools that are recommended stand at the head and among the configurations
+    apart = None if found.pays else found.pools[0]
+    details = grids.summary("serve-disaggregation", found.pools[0], advice=found.advice, apart=apart)
     table = grids.grid("serve-pools", found.pools, title, own=columns, without=("$/Mtok" if rate else "$/h",))
     return [details] if found.pays else [table, details]

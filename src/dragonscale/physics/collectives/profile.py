@@ -223,6 +223,8 @@ def expected_by(kind: str, volume: float, group: Group, profile: NetworkProfile,
         ways = _ways(kind, volume, group, layout, profile, options)
         pairs = kind in ("all_to_all", "permute")
         way = "every pair at once" if pairs else f"by a {min(ways, key=lambda name: float(ways[name]))}"
+        adds = group.levels[0].reduces and "in_network" in profile.domain.paths
+        way += " without NVLS" * (kind == "all_reduce" and adds and not options.in_network)
         crossed = [float(span.fan) > 1 for span in layout.spans]
         tiers = [*[profile.domain] * crossed[0], *[profile.fabric] * any(crossed[1:])]
     known = " and ".join(tier.title for tier in tiers if not tier.name.startswith("generic"))
