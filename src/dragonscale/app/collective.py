@@ -118,7 +118,7 @@ def collective_sheet(report: reports.CollectiveReport, _detail: bool) -> Sheet:
     head = f"{report.collective} of {amount(report.bytes, 'bytes')} over {', '.join(report.axes)}"
     title, counted = f"{head} ({report.chips} chips) on {report.on}", {"children": lambda tier: round(tier.children)}
     tiers = grid("collective-tiers", report.tiers, own=counted) if report.tiers else None
-    return sheet(Title(title, f"mesh {mesh}"), _terms(report), tiers, _inside(report), Prose(report.advice, "key"))
+    return sheet(Title(title, f"mesh {mesh}"), Prose(report.advice, "key"), _terms(report), tiers, _inside(report))
 
 
 def _terms(report: reports.CollectiveReport) -> Grid:

@@ -249,13 +249,12 @@ def _advice(report: CollectiveReport) -> str:
     threshold = render(report.latency_bound_below_bytes, "bytes")
     if report.chips == 1:
         return ONE_CHIP
+    at = f"{render(report.lower_s, 's')} at best, {render(report.expected_s or 0.0, 's')} expected"
     if report.regime == "latency":
-        latency = render(report.latency_s, "s")
-        return f"Bound by the latency of {latency} at best; messages above {threshold} are bound by bandwidth."
+        return f"Bound by latency: {at}; messages above {threshold} are bound by bandwidth."
     binding = max(report.tiers, key=lambda tier: tier.seconds, default=None)
     where = f"the {binding.tier} tier" if binding else ", ".join(report.axes)
-    time = render(report.lower_s, "s")
-    return f"Bound by the bandwidth of {where}: {time} at best; messages below {threshold} would be bound by latency."
+    return f"Bound by the bandwidth of {where}: {at}; messages below {threshold} would be bound by latency."
 
 
 def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -> dict[str, list[tuple[float, float]]]:

@@ -39,7 +39,7 @@ def _title(report: SimulateReport) -> Title:
 
 def summary(report: SimulateReport, detail: bool = False) -> Facts:
     """Whether it holds, and what to do about it."""
-    found = report.capacity
+    found, rates = report.capacity, report.rates
     _, verdict, tone = verdict_fact(report)
     return grids.summary(
         "simulate-facts",
@@ -48,6 +48,9 @@ def summary(report: SimulateReport, detail: bool = False) -> Facts:
         tone=tone,
         # random arrivals are not quite as many as asked for
         came=f" ({report.rates.arrived_per_s:.3g}/s came)" if report.load is not None else "",
+        made=""
+        if _alone(report)
+        else f"{rates.output_tokens_per_s:,.0f} output tokens/s ({rates.output_tokens_per_s_per_chip:,.0f} per chip), ",
         window=_window(report),
         goodput=goodput_text(report),
         cost=cost_text(report),
