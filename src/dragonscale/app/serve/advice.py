@@ -8,7 +8,7 @@ from typing import Any
 from dragonscale.app.serve.config import STEP_SCORES, WIRES, first
 from dragonscale.app.serve.formats import known_engine
 from dragonscale.app.serve.remedies import quantize_text
-from dragonscale.app.serve.search import search
+from dragonscale.app.serve.search import at_batches, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, ServeRequest
 from dragonscale.app.serve.variants import solved_limits
@@ -25,7 +25,7 @@ from dragonscale.serving.legality import caches, rules
 from dragonscale.serving.narrowing import PACE_S, PATIENCE_S
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.ranking import best
-from dragonscale.serving.space import Lot, one_plan, parts_of, slices_of, splits, stack
+from dragonscale.serving.space import Lot, parts_of, slices_of, splits, stack
 from dragonscale.serving.targets import LATENCIES, MEAN
 
 BUDGET = 8192
@@ -128,9 +128,7 @@ def _gain(asked: ServeAsked, config: Config, name: str, **formats: str) -> str:
     """What the same plan and batch make in other formats."""
     if config.is_fleet:
         return ""
-    lot = one_plan(config.piece, replace(config.plan, **formats))
-    engine, draft = asked.engine_on(config.piece.chip, config.engine), asked.draft_by(config.engine)
-    found = judge(asked.model, lot, engine, asked.ask, [config.batch], draft)
+    found = at_batches(asked, replace(config, plan=replace(config.plan, **formats)), [config.batch])
     more = found[0].tokens_per_chip / config.tokens_per_chip - 1 if found else 0.0
     return f"; {name} makes {more:+.0%} tokens at this batch" if more > WORTH else ""
 
