@@ -60,6 +60,8 @@ def test_the_step_is_as_published_ones_went_and_orders_the_ways():
     assert len(likely) > 2
     assert likely == sorted(likely)
     first = report.best
+    assert first is not None
+    assert first.cost_usd_per_step is not None
     assert first.likely_s > 1.2 * first.step_s  # verl, whose published steps took a quarter longer
     text = " ".join(str(report).split())
     assert f"step {render(first.likely_s, 's')} expected" in text

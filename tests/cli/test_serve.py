@@ -523,6 +523,9 @@ def test_of_the_whole_catalogue_nobody_is_shown_a_thousand_small_chips(capsys: p
     hidden = {one["slice"] for one in every["configs"]} - {one["slice"] for one in few["configs"]}
     assert "t4:8" in hidden
     assert any("Dearer than these" in note and "t4" in note for note in few["notes"])
+    hoped = re.findall(r"At what is expected \S+ on ([\w-]+):", " ".join(few["notes"]))
+    own = {one["slice"].partition(":")[0]: one["estimated"] for one in every["configs"]}
+    assert all(own[chip] for chip in hoped)  # what was measured is ranked as expected already
     assert any(re.search(r"gb10 \([\d.]+ at most\)", note) for note in few["notes"])
 
 

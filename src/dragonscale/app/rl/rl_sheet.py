@@ -104,9 +104,8 @@ def _error(stack: str, stacks: set[str]) -> str:
     known = framework(stack).errors
     whose = f"steps of {stack}" if stack in tables()["errors"] else f"steps (none of {stack})"
     others = ", ".join(f"{1 + framework(name).errors.middle:.2f} of {name}" for name in sorted(stacks - {stack}))
-    text = (
-        f"4 of 5 of {known.runs} published {whose} took {1 + known.low:.2f} to {1 + known.high:.2f} times their phases"
-    )
+    band = f"{1 + known.low:.2f} to {1 + known.high:.2f} times their phases"
+    text = f"of {known.runs} published {whose} four in five took {band}"
     usual = f"{1 + known.middle:.2f} times in the middle, which is the step expected here"
     return f"{text}, {usual}{f' ({others})' if others else ''}."
 
