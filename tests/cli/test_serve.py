@@ -127,7 +127,7 @@ def test_one_chip_several_chips_and_all_of_them(capsys: pytest.CaptureFixture[st
     assert some["notes"][0] == "Nothing fits on v5e:1x1."
     assert len(some["notes"]) == 2
     assert some["notes"][1].startswith("No target was given")
-    every = json.loads(printed(["serve", "llama3-8b", "--on", "all", "--dtype", "bf16", "--json"], capsys))
+    every = json.loads(printed(["serve", "llama3-8b", "--on", "all", "--dtype", "bf16", "--top", "48", "--json"], capsys))
     assert len(every["configs"]) >= 18
     shown = {one["slice"].partition(":")[0] for one in every["configs"]}
     assert len(shown) == len(every["configs"])
@@ -164,13 +164,13 @@ def test_a_plan_without_tensor_ways_takes_the_slice(capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 def test_missed_targets_are_told_with_what_would_meet_them(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(
-        [*ASKED[:3], "h100:1", *ASKED[4:], "--dtype", "int4", "--kv", "fp8", "--tpot", "15ms"], capsys, code=3
+        [*ASKED[:3], "h100:1", *ASKED[4:], "--dtype", "int4", "--kv-dtype", "fp8", "--tpot", "15ms"], capsys, code=4
     )
     assert "Nothing meets the targets" in text
     assert "above the 15ms asked for" in text
     assert "More chips would: h100:" in text
     assert "The cheapest other chip that would" in text
-    one = json.loads(printed([*ASKED, *QUICK, "--tpot", "1us", "--json"], capsys, code=3))
+    one = json.loads(printed([*ASKED, *QUICK, "--tpot", "1us", "--json"], capsys, code=4))
     assert not any(config["meets_slo"] for config in one["configs"])
     assert one["configs"][0]["violations"][0].startswith("TPOT is")
     assert "No chip of the catalogue" in " ".join(one["notes"])
@@ -323,10 +323,11 @@ def test_remedies_are_other_than_what_was_asked_for(capsys: pytest.CaptureFixtur
     """The largest batch that meets the target, larger slices only, and formats narrower than the
     checkpoint's own fp8."""
     asked = ["serve", "deepseek-v3", "--on", "h200:8", "--tpot", "40ms"]
-    text = " ".join(printed([*asked, "--batch", "128"], capsys, code=3).split())
+    text = " ".join(printed([*asked, "--batch", "128"], capsys, code=4).split())
     batch = int(re.search(r"A batch of (\d+) would", text).group(1))  # type: ignore[union-attr]
     free = answered(asked, capsys)
-    assert batch == max(one["batch"] for one in free["configs"]) > 16
+    most = max(one["batch"] for one in free["configs"])  # which was run, and keeps the target with a margin
+    assert 0.9 * batch < most <= batch
     assert int(re.search(r"More chips would: h200:(\d+)", text).group(1)) > 8  # type: ignore[union-attr]
     assert "Quantised to fp8" not in text
     assert re.search(r"A batch of \d+ would make \+\d+% tokens, but its TPOT of \S+ misses the 40ms", free["advice"])
@@ -335,10 +336,10 @@ def test_remedies_are_other_than_what_was_asked_for(capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 def test_an_unattainable_tpot_is_told_what_drafts_would_do(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["serve", "llama3-8b", "--on", "h100:1", "--tpot", "4ms"]
-    text = " ".join(printed(asked, capsys, code=3).split())
+    text = " ".join(printed(asked, capsys, code=4).split())
     found = re.search(r"\(--accept 0.7\) it would: ([\d.]+)ms .* batch (\d+), drafts", text)
     assert found
-    drafted = answered([*asked, "--speculate", "0.7"], capsys)["configs"][0]
+    drafted = answered([*asked, "--accept", "0.7"], capsys)["configs"][0]
     assert (f"{drafted['tpot_s'] * 1e3:.3g}", drafted["batch"]) == (found.group(1), int(found.group(2)))
 
 
