@@ -127,7 +127,7 @@ def test_one_chip_several_chips_and_all_of_them(capsys: pytest.CaptureFixture[st
     assert some["notes"][0] == "Nothing fits on v5e:1x1."
     assert len(some["notes"]) == 2
     assert some["notes"][1].startswith("No target was given")
-    every = json.loads(printed(["serve", "llama3-8b", "--on", "all", "--dtype", "bf16", "--top", "48", "--json"], capsys))
+    every = answered(["serve", "llama3-8b", "--on", "all", "--dtype", "bf16", "--top", "48"], capsys)
     assert len(every["configs"]) >= 18
     shown = {one["slice"].partition(":")[0] for one in every["configs"]}
     assert len(shown) == len(every["configs"])
