@@ -102,3 +102,32 @@ def test_shard_names_what_is_no_matmul_and_sends_sums_to_roofline(capsys: pytest
     assert "Backward needs all_reduce of dW2 over X; all_reduce of dW1 over X; bound by the network, 1.66x" in told(
         capsys, "shard", layer, *sizes
     )
+
+
+def test_what_is_expected_of_a_collective_names_its_algorithm_and_its_wires(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(*words: str) -> dict:
+        return json.loads(told(capsys, "collective", *words, "--json"))
+
+    tree, adding = (answer("all_reduce", "1GB", "--on", "h100:64", *more) for more in ((), ("--in-network",)))
+    assert tree["expected_by"].startswith(
+        "by a tree without NVLS, at the rates measured on NVLink 4 under NVSwitch and Nodes of H100"
+    )
+    assert "NVLS" in adding["expected_by"]
+    assert adding["expected_s"] < tree["expected_s"]
+    assert answer("all_reduce", "1GB", "--on", "h100:8")["expected_by"].endswith("NVLink 4 under NVSwitch")
+    assert answer("all_reduce", "1GB", "--on", "l40s:8")["expected_by"].endswith("networks like this one")
+    assert "ICI" in answer("all_gather", "1GB", "--on", "v5p:4x4x4")["expected_by"]
+
+
+def test_shard_says_what_is_needed_before_how(capsys: pytest.CaptureFixture[str]) -> None:
+    mlp = ["shard", "In[B, D] · W1[D, F_Y] · W2[F_Y, D] -> Out[B, D]", "--mesh", "Y=8"]
+    text = told(capsys, *mlp)
+    assert text.index("Forward needs all_reduce of Out over Y") < text.index("array each chip holds")
+    assert "2. or:" not in text  # of a chain the cheapest way of each
+    assert "2. or:" in told(capsys, *mlp, "--alternatives", "2")
+    assert "2. or:" in told(capsys, "shard", "A[I, J_X] @ B[J, K] -> C[I, K]", "--mesh", "X=4")
+
+
+def test_the_next_command_of_a_model_keeps_length_and_format(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "models", "llama3-70b", "--seq", "32k", "--kv-dtype", "fp8")
+    assert "dscale estimate llama3-70b --context 32k --kv-dtype fp8" in text

@@ -4,6 +4,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.errors import InputError
+from dragonscale.physics.units import render
 
 SMALL = {"on": "h100:16", "prompts": 32, "samples": 8, "output": "2k", "stack": "nemo-rl"}
 
@@ -51,6 +52,20 @@ def test_text_tells_plan_step_bound_and_next_command(report):
     ):
         assert word in text
     assert "nemo-rl" in text
+
+
+def test_the_step_is_as_published_ones_went_and_orders_the_ways():
+    report = ds.rl("qwen3-32b", on="h100:32")
+    likely = [row.likely_s for row in report.plans if row.feasible and not row.tight]
+    assert len(likely) > 2
+    assert likely == sorted(likely)
+    first = report.best
+    assert first is not None
+    assert first.cost_usd_per_step is not None
+    assert first.likely_s > 1.2 * first.step_s  # verl, whose published steps took a quarter longer
+    text = " ".join(str(report).split())
+    assert f"step {render(first.likely_s, 's')} expected" in text
+    assert f"${first.cost_usd_per_step * first.likely_s / first.step_s:,.2f} a step" in text
 
 
 def test_changes_are_told_with_what_they_gain(report):

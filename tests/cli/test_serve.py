@@ -127,7 +127,7 @@ def test_one_chip_several_chips_and_all_of_them(capsys: pytest.CaptureFixture[st
     assert some["notes"][0] == "Nothing fits on v5e:1x1."
     assert len(some["notes"]) == 2
     assert some["notes"][1].startswith("No target was given")
-    every = json.loads(printed(["serve", "llama3-8b", "--on", "all", "--dtype", "bf16", "--json"], capsys))
+    every = answered(["serve", "llama3-8b", "--on", "all", "--dtype", "bf16", "--top", "48"], capsys)
     assert len(every["configs"]) >= 18
     shown = {one["slice"].partition(":")[0] for one in every["configs"]}
     assert len(shown) == len(every["configs"])
@@ -164,13 +164,13 @@ def test_a_plan_without_tensor_ways_takes_the_slice(capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 def test_missed_targets_are_told_with_what_would_meet_them(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(
-        [*ASKED[:3], "h100:1", *ASKED[4:], "--dtype", "int4", "--kv", "fp8", "--tpot", "15ms"], capsys, code=3
+        [*ASKED[:3], "h100:1", *ASKED[4:], "--dtype", "int4", "--kv-dtype", "fp8", "--tpot", "15ms"], capsys, code=4
     )
     assert "Nothing meets the targets" in text
     assert "above the 15ms asked for" in text
     assert "More chips would: h100:" in text
     assert "The cheapest other chip that would" in text
-    one = json.loads(printed([*ASKED, *QUICK, "--tpot", "1us", "--json"], capsys, code=3))
+    one = json.loads(printed([*ASKED, *QUICK, "--tpot", "1us", "--json"], capsys, code=4))
     assert not any(config["meets_slo"] for config in one["configs"])
     assert one["configs"][0]["violations"][0].startswith("TPOT is")
     assert "No chip of the catalogue" in " ".join(one["notes"])
@@ -323,10 +323,11 @@ def test_remedies_are_other_than_what_was_asked_for(capsys: pytest.CaptureFixtur
     """The largest batch that meets the target, larger slices only, and formats narrower than the
     checkpoint's own fp8."""
     asked = ["serve", "deepseek-v3", "--on", "h200:8", "--tpot", "40ms"]
-    text = " ".join(printed([*asked, "--batch", "128"], capsys, code=3).split())
+    text = " ".join(printed([*asked, "--batch", "128"], capsys, code=4).split())
     batch = int(re.search(r"A batch of (\d+) would", text).group(1))  # type: ignore[union-attr]
     free = answered(asked, capsys)
-    assert batch == max(one["batch"] for one in free["configs"]) > 16
+    most = max(one["batch"] for one in free["configs"])  # which was run, and keeps the target with a margin
+    assert 0.9 * batch < most <= batch
     assert int(re.search(r"More chips would: h200:(\d+)", text).group(1)) > 8  # type: ignore[union-attr]
     assert "Quantised to fp8" not in text
     assert re.search(r"A batch of \d+ would make \+\d+% tokens, but its TPOT of \S+ misses the 40ms", free["advice"])
@@ -335,10 +336,10 @@ def test_remedies_are_other_than_what_was_asked_for(capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 def test_an_unattainable_tpot_is_told_what_drafts_would_do(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["serve", "llama3-8b", "--on", "h100:1", "--tpot", "4ms"]
-    text = " ".join(printed(asked, capsys, code=3).split())
+    text = " ".join(printed(asked, capsys, code=4).split())
     found = re.search(r"\(--accept 0.7\) it would: ([\d.]+)ms .* batch (\d+), drafts", text)
     assert found
-    drafted = answered([*asked, "--speculate", "0.7"], capsys)["configs"][0]
+    drafted = answered([*asked, "--accept", "0.7"], capsys)["configs"][0]
     assert (f"{drafted['tpot_s'] * 1e3:.3g}", drafted["batch"]) == (found.group(1), int(found.group(2)))
 
 
@@ -377,7 +378,7 @@ def test_an_answer_of_one_token_has_no_time_per_token(capsys: pytest.CaptureFixt
     asked = ["serve", "llama3-8b", "--on", "h100:1", "--output", "1", "--tpot", "1us"]
     assert answered(asked, capsys)["configs"][0]["tpot_s"] == 0
     text = printed(asked, capsys)
-    assert "1 output token, engine" in text
+    assert "prefill alone, engine" in text
     assert "Decoding" not in text
 
 
@@ -465,7 +466,7 @@ def test_a_table_over_chips_says_what_is_estimated_and_whose_prices_it_has(capsy
     assert re.search(r"tpu7x:1x1x1 .*~[\d.]+ms", text)
     assert not re.search(r"h100:1 .*~", text)
     told = " ".join(text.split())
-    assert "by vllm; #2 by vllm-tpu ~ never measured: no such run on tpu7x; ranked, sized and priced " in told
+    assert "by vllm; #2 by vllm-tpu ~ never measured on that chip: ranked, sized and priced at the slow end" in told
     assert "prices: market for h100; list for tpu7x" in told
     assert "2 a chip: for tensor=1 give vLLM --tensor-parallel-size 2." in told
 
@@ -518,7 +519,73 @@ def test_of_the_whole_catalogue_nobody_is_shown_a_thousand_small_chips(capsys: p
     few, every = answered(asked, capsys), answered([*asked, "--top", "45"], capsys)
     first, *rest = few["configs"]
     assert not first["slice"].startswith("gh200-144gb")  # which has no price of its own
-    assert all((one["fleet_usd_per_h"] or 0.0) <= 10 * first["fleet_usd_per_h"] for one in rest)
+    assert 1 < len(rest) < 10
+    assert all(one["fleet_usd_per_h"] <= 3 * first["fleet_usd_per_h"] for one in rest)
     hidden = {one["slice"] for one in every["configs"]} - {one["slice"] for one in few["configs"]}
     assert "t4:8" in hidden
-    assert any("Over 10 times as dear" in note and "t4" in note for note in few["notes"])
+    assert any("Dearer than these" in note and "t4" in note for note in few["notes"])
+    hoped = re.findall(r"At what is expected \S+ on ([\w-]+):", " ".join(few["notes"]))
+    own = {one["slice"].partition(":")[0]: one["estimated"] for one in every["configs"]}
+    assert all(own[chip] for chip in hoped)  # what was measured is ranked as expected already
+    assert any(re.search(r"gb10 \([\d.]+ at most\)", note) for note in few["notes"])
+
+
+def test_prompts_alone_are_counted_by_their_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    """Embeddings and scores: no output is as one token, and tokens and dollars are the prompt's."""
+    asked = ["serve", "qwen3-8b", "--on", "h100:1", "--prompt", "512", "--output"]
+    one = answered([*asked, "0"], capsys)["configs"][0]
+    assert one == answered([*asked, "1"], capsys)["configs"][0]
+    text = printed([*asked, "0"], capsys)
+    assert f"{512 * one['requests_per_s']:,.0f} input tok/s per chip" in text
+    assert f"${one['cost_usd_per_mtok'] / 512:.3f} per million input tokens" in text
+
+
+def test_a_nearest_configuration_is_not_recommended(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(["serve", "llama3-70b", "--on", "h100:8", "--tpot", "1ms"], capsys, 4)
+    assert "10.4 times the 1ms asked for" in " ".join(text.split())
+    assert "the nearest one first" in text
+    assert "would help" not in text
+
+
+def test_what_a_narrower_format_makes_is_what_it_makes_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "llama3-70b", "--on", "h100:4", "--plan", "tensor=4", "--batch", "88"]
+    own, narrow = (answered([*asked, *more], capsys)["configs"][0] for more in ([], ["--quantize", "fp8"]))
+    gain = narrow["output_tokens_per_s_per_chip"] / own["output_tokens_per_s_per_chip"] - 1
+    assert f"fp8 makes {gain:+.0%} tokens at this batch" in " ".join(printed(asked, capsys).split())
+
+
+def test_drafts_are_told_with_what_the_whole_replica_gains(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "llama3-70b", "--on", "h100:4", "--plan", "tensor=4", "--batch", "32"]
+    drafted, plain = (answered([*asked, *more], capsys) for more in (["--draft", "llama3.2-1b", "--accept", "0.7"], []))
+    tokens, none = (one["configs"][0]["output_tokens_per_s_per_chip"] for one in (drafted, plain))
+    assert drafted["speculation"]["server_gain"] == pytest.approx(tokens / none, rel=1e-6)
+
+
+def test_prefill_is_named_where_it_takes_most_of_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    def bound(prompt: int, output: int) -> str:
+        lengths = ["--prompt", str(prompt), "--output", str(output)]
+        return answered(["serve", "llama3-8b", "--on", "h100:1", "--batch", "16", *lengths], capsys)["advice"]
+
+    assert re.match(r"Bound by prefill \(\d\d% of the time\)", bound(7168, 64))
+    assert bound(256, 1024).startswith("Decoding is bound by")
+
+
+def test_the_rate_that_a_replica_holds_is_told_first(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "llama3-8b", "--on", "h100:1", "--ttft", "p95:1s", "--max-rate"]
+    first = next(line for line in printed(asked, capsys).split("\n\n")[1].splitlines())
+    rate = max(one["requests_per_s"] or 0.0 for one in answered(asked, capsys)["max_rates"])
+    assert first.startswith(f"holds       {rate:.3g} requests/s per replica by running")
+
+
+def test_a_narrow_cache_that_nobody_asked_for_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "llama3-8b", "--on", "rtx5090:1", "--quantize", "int4"]
+    told = "The KV cache is in fp8, taken along with int4 weights"
+    assert any(told in note for note in answered(asked, capsys)["notes"])
+    assert not any(told in note for note in answered([*asked, "--kv-dtype", "fp8"], capsys)["notes"])
+
+
+def test_a_prefix_cache_without_shared_prefixes_is_said_to_change_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    launch = ["serve", "--plan", "vllm serve Qwen/Qwen3-8B --enable-prefix-caching", "--on", "h100:1"]
+    for more, told in (([], True), (["--cached", "0.5"], False)):
+        assert main([*launch, *more]) == 0
+        assert ("No prompts share a prefix here" in capsys.readouterr().err) == told

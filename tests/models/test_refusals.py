@@ -175,3 +175,18 @@ def test_any_text_as_a_name(name):
 def test_lists_of_inert_fields_do_not_overlap():
     assert not INERT & INERT_WHILE_OFF
     assert not INERT & {"hidden_size", "head_dim", "sliding_window", "num_experts", "layer_types", "vocab_size"}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("qwen3-embedding-8b", "its base (the nearest here: qwen3-8b) with --output 0"),
+        ("qwen2.5-vl-7b", "dscale simulate qwen2.5-7b --images"),
+        ("7B", "dscale estimate --params 7B"),
+    ],
+)
+def test_a_name_of_no_preset_says_what_it_is_planned_as(name: str, told: str) -> None:
+    with pytest.raises(InputError, match="There is no model") as refusal:
+        load_model(name)
+    assert told in str(refusal.value)
+    assert "did you mean" not in str(refusal.value)

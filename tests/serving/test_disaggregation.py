@@ -13,7 +13,7 @@ from dragonscale.app.serve.answer import answer
 from dragonscale.app.serve.ask_serve import next_command, recommended
 from dragonscale.app.serve.serve_question import read_question
 from dragonscale.app.serve.serve_records import ServeReport
-from dragonscale.app.serve.serve_sheet import frontier_table
+from dragonscale.app.serve.variant_sheet import frontier_table
 from dragonscale.models import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import load_chip, parse_slice

@@ -31,7 +31,7 @@ def panels() -> dict[str, Any]:
 def test_the_sentence_says_what_the_command_says(panels: dict[str, Any]) -> None:
     said, best = panels["answer"], panels["record"]["plans"][0]
     assert said["feasible"]
-    assert said["figures"][0]["number"]["value"] == best["step_s"]
+    assert said["figures"][0]["number"]["value"] == best["likely_s"]
     assert said["figures"][0]["number"]["text"] in said["sentence"]
     assert "GRPO of qwen2.5-0.5b on h100:2, colocated" in said["sentence"]
 

@@ -167,7 +167,7 @@ def test_what_cannot_be_served_is_told() -> None:
         {"on": "h100:3x3"},
         {"batch": "-4"},
         {"plan": "tp3"},
-        {"output": "0"},
+        {"output": "-1"},
         {"tpot": "soon"},
         {"kv_dtype": "int3"},
     ):

@@ -69,7 +69,7 @@ def kin_notes(chips: Iterable[Chip]) -> list[str]:
     ['No kernel of h100-pcie was measured: the fractions of datasheet rates are those of h100.', 'No kernel of a6000 was
     measured: the fractions of datasheet rates are those of a generic GPU.']
     """
-    told = []
+    told, kin = list[str](), dict[str, list[str]]()
     for chip in chips:
         file = profile_files()[choose(chip)]
         if chip.assumed:
@@ -77,8 +77,9 @@ def kin_notes(chips: Iterable[Chip]) -> list[str]:
         if chip.announced:
             told.append(f"{chip.name} is announced and not to be had yet: its numbers are its maker's promises.")
         if chip.kind == "gpu" and not chip.kernels and chip.kin not in file.chips:
-            of = ", ".join(file.chips) or "a generic GPU"
-            told.append(f"No kernel of {chip.kin} was measured: the fractions of datasheet rates are those of {of}.")
+            kin.setdefault(", ".join(file.chips) or "a generic GPU", []).append(chip.kin)
+    why = "No kernel of {} was measured: the fractions of datasheet rates are those of {}."
+    told += [why.format(", ".join(dict.fromkeys(names)), of) for of, names in kin.items()]
     return list(dict.fromkeys(told))
 
 

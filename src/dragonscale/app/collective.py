@@ -118,7 +118,7 @@ def collective_sheet(report: reports.CollectiveReport, _detail: bool) -> Sheet:
     head = f"{report.collective} of {amount(report.bytes, 'bytes')} over {', '.join(report.axes)}"
     title, counted = f"{head} ({report.chips} chips) on {report.on}", {"children": lambda tier: round(tier.children)}
     tiers = grid("collective-tiers", report.tiers, own=counted) if report.tiers else None
-    return sheet(Title(title, f"mesh {mesh}"), _terms(report), tiers, _inside(report), Prose(report.advice, "key"))
+    return sheet(Title(title, f"mesh {mesh}"), Prose(report.advice, "key"), _terms(report), tiers, _inside(report))
 
 
 def _terms(report: reports.CollectiveReport) -> Grid:
@@ -127,7 +127,7 @@ def _terms(report: reports.CollectiveReport) -> Grid:
         "latency": (report.latency_s, "hops"),
         "lower bound": (report.lower_s, "the larger of the two: at best"),
         "book": (report.book_s, f"the same to first order, {report.book_drops}"),
-        "expected": (report.expected_s, "through the measured efficiency profile"),
+        "expected": (report.expected_s, report.expected_by),
     }
     rows = [[name, amount(time, "s"), about] for name, (time, about) in terms.items() if time is not None]
     return table([Column("term"), Column("time", right=True), Column("", wrap=True)], rows)

@@ -16,7 +16,7 @@ from dragonscale.app.record import Record
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.collectives import Group, Rings, Seconds, Stacked, Switches, Wide, gather_time, transfer_time
 from dragonscale.physics.collectives.cost import KINDS, Options, bus_bandwidth, collective_time, ragged_fill, sent_bytes
-from dragonscale.physics.collectives.profile import expected_time
+from dragonscale.physics.collectives.profile import expected_by, expected_time
 from dragonscale.physics.collectives.profile_file import profile_for
 from dragonscale.physics.collectives.tiers import switch_traffic, tier_seconds
 from dragonscale.physics.collectives.transfer import (
@@ -95,6 +95,8 @@ class CollectiveReport(Record):
     ring: RingFacts | None
     tiers: list[TierFacts]
     advice: str
+    expected_by: str = ""
+    """The algorithm and the measurements that the expected time is of."""
     expected_bus_bandwidth_bytes_per_s: float = 0.0
     ring_s: float | None = None
     """With `in_network`, the lower bound where the chips add and not the switches."""
@@ -163,7 +165,8 @@ def collective_report(
     group, size = mesh.group(axes), mesh.size(*axes)
     true = collective_time(kind, volume, group, replace(options, exact=True))
     lower, tiers = float(true.lower), _tier_facts(kind, volume, group, options)
-    expected = float(expected_time(kind, volume, group, profile_for(mesh.chip), options))
+    profile = profile_for(mesh.chip)
+    expected = float(expected_time(kind, volume, group, profile, options))
     report = CollectiveReport(
         collective=kind,
         on=on,
@@ -189,6 +192,7 @@ def collective_report(
         ring=_ring_facts(kind, volume, group, true, options),
         tiers=tiers,
         advice="",
+        expected_by=expected_by(kind, volume, group, profile, options),
         expected_bus_bandwidth_bytes_per_s=float(bus_bandwidth(kind, volume, size, expected)) if expected else 0.0,
         ring_s=float(collective_time(kind, volume, group, replace(options, in_network=False)).lower)
         if options.in_network
@@ -245,13 +249,12 @@ def _advice(report: CollectiveReport) -> str:
     threshold = render(report.latency_bound_below_bytes, "bytes")
     if report.chips == 1:
         return ONE_CHIP
+    at = f"{render(report.lower_s, 's')} at best, {render(report.expected_s or 0.0, 's')} expected"
     if report.regime == "latency":
-        latency = render(report.latency_s, "s")
-        return f"Bound by the latency of {latency} at best; messages above {threshold} are bound by bandwidth."
+        return f"Bound by latency: {at}; messages above {threshold} are bound by bandwidth."
     binding = max(report.tiers, key=lambda tier: tier.seconds, default=None)
     where = f"the {binding.tier} tier" if binding else ", ".join(report.axes)
-    time = render(report.lower_s, "s")
-    return f"Bound by the bandwidth of {where}: {time} at best; messages below {threshold} would be bound by latency."
+    return f"Bound by the bandwidth of {where}: {at}; messages below {threshold} would be bound by latency."
 
 
 def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -> dict[str, list[tuple[float, float]]]:

@@ -275,7 +275,9 @@ def model_sheet(report: ModelReport, detail: bool) -> laid.Sheet:
     asked = report.asked
     if asked is not None and not unnamed(asked.model) and not (asked.assume or asked.family):
         name = shlex.quote(written(asked.model))
-        blocks.append(laid.NextStep(f"dscale estimate {name}", "Next, what it takes to train and serve:"))
+        words = f" --context {asked.seq}" * (asked.seq != ModelsQuestion.seq)
+        words += f" --kv-dtype {asked.kv_dtype}" * (asked.kv_dtype != ModelsQuestion.kv_dtype)
+        blocks.append(laid.NextStep(f"dscale estimate {name}{words}", "Next, what it takes to train and serve:"))
     return laid.Sheet(tuple(blocks))
 
 

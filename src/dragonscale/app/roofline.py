@@ -42,12 +42,12 @@ def roofline_sheet(report: RooflineReport, _detail: bool) -> Sheet:
     """Numbers where every size is known, formulas and a curve where one is open."""
     return sheet(
         _title(report),
+        Prose(report.advice, "key"),
         _resources(report) if report.chip is not None and report.resources else None,
         _summary(report),
         grid("roofline-limits", report.limits) if report.limits else None,
         _curve(report) if report.samples else None,
         _crossovers(report) if report.crossovers else None,
-        Prose(report.advice, "key"),
     )
 
 

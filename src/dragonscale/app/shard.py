@@ -18,7 +18,7 @@ from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, a
 
 def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
     """Every way to do it, cheapest first."""
-    if question.alternatives < 1:
+    if question.alternatives is not None and question.alternatives < 1:
         raise InputError(f"--alternatives is {question.alternatives}; show at least one strategy.")
     on = with_changes(question.on, question.set)
     chip, piece = maybe_target(on, listener)
@@ -41,7 +41,8 @@ def shard_sheet(report: ShardReport, _detail: bool) -> Sheet:
     axes = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
     where = (f"mesh {axes}" if axes else "one chip") + (f" on {report.on}" if report.on else "")
     formats = "" if re.search(r"\b(bf|fp|int)\d+", report.expression) else "; bytes in bf16 (or write int8[I, J])"
-    blocks: list[Block] = [Title(report.expression, where + formats)]
+    blocks: list[Block] = [Title(report.expression, where + formats), Prose(report.advice, "key")]
+    blocks += [Prose(report.repeats, "key")] if report.repeats else []
     for line in report.forward:
         blocks += [_arrays(line), *([] if report.blocks else _ways(line))]
     if report.blocks:
@@ -51,8 +52,7 @@ def shard_sheet(report: ShardReport, _detail: bool) -> Sheet:
             blocks += [Prose(f"backward: {_head(line)}"), *_ways(line)]
         there, back = len(report.forward_collectives), len(report.backward_collectives)
         blocks.append(Prose(f"Collectives in all, each once: {there} forward, {back} backward."))
-    blocks += [Prose(report.repeats, "key")] if report.repeats else []
-    return Sheet((*blocks, Prose(report.advice, "key")))
+    return Sheet(tuple(blocks))
 
 
 def _blocks(report: ShardReport) -> Grid:
@@ -66,7 +66,7 @@ def _blocks(report: ShardReport) -> Grid:
 
 def _head(line: LineReport) -> str:
     computes = any(way.computes for way in line.strategies)
-    return f"{line.einsum}   (case {line.book_case})" if computes else f"{line.einsum}   (a reshard)"
+    return f"{line.einsum}   (case {line.book_case} of the book)" if computes else f"{line.einsum}   (a reshard)"
 
 
 def _arrays(line: LineReport) -> Grid:

@@ -143,8 +143,17 @@ def shown(value: Number) -> Value:
     return float(value) if value.is_number else str(value)
 
 
+WAYS = 3
+"""Ways that are shown of a single einsum; of a chain it is the cheapest of each."""
+
+
 def shard_report(
-    expression: str, mesh: Mesh, on: str, sizes: dict[str, int] | None = None, most: int = 6, both: bool = True
+    expression: str,
+    mesh: Mesh,
+    on: str,
+    sizes: dict[str, int] | None = None,
+    most: int | None = None,
+    both: bool = True,
 ) -> ShardReport:
     """Everything about `A[I_X, J] @ B[J_X, K] -> C[I, K]` on a mesh; the backward pass too where
     `both` are asked for."""
@@ -159,7 +168,9 @@ def shard_report(
         has = ", ".join(f"{name}={size}" for name, size in mesh.axes.items()) or "no axes"
         uses = f"The expression uses the mesh axis {missing}, but the mesh has {has}"
         raise InputError(f"{uses}; add {missing}=… to --mesh.")
-    there, back = passes(parse_chain(expression), all_sizes, mesh, EXACT)
+    chain = parse_chain(expression)
+    most = most or (WAYS if len(chain) == 1 else 1)
+    there, back = passes(chain, all_sizes, mesh, EXACT)
     back = back if both else []
     forward = [line_report(planned, all_sizes, mesh, most) for planned in there]
     report = ShardReport(

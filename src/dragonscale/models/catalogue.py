@@ -100,6 +100,16 @@ def nearest_preset(name: str) -> str:
     return _index()[found[0]][1] if found else ""
 
 
+OTHERWISE = {
+    "-?(embed(ding)?|rerank(er)?)": "A model that embeds or ranks is served as its base (the nearest here: {base}) "
+    "with --output 0.",
+    r"-?\b(vl|vision|omni)\b": "A model that reads images is its text model (the nearest here: {base}) and what they "
+    "add: dscale simulate {base} --images 1x1024,encoder=675M.",
+    r"^[\d.]+[bm]$": "Of a model of which only the size is known, dscale estimate --params {name} tells what 6ND does.",
+}
+"""What names of no preset are planned as, by what is in them."""
+
+
 def no_model(name: str, hint: str) -> InputError:
     """The error for a name that stands for nothing."""
     if name.startswith(("/", "./", "../", "~")):
@@ -107,10 +117,10 @@ def no_model(name: str, hint: str) -> InputError:
     close, known = nearest_preset(name), list(_index())
     guess = f"; did you mean {close!r}?" if close else "."
     near = dict.fromkeys(_index()[one][1] for one in difflib.get_close_matches(plain(name)[:100], known, 16, 0.0))
-    if re.fullmatch(r"[\d.]+ ?[bmt]", name.lower()):
-        hint = f"Of a number of parameters alone, `dscale estimate --params {name}` reckons. {hint}"
-    if re.search("embed|rerank", name.lower()):
-        hint = f"A model that embeds or ranks is its base, served with --output 0. {hint}"
+    for pattern, words in OTHERWISE.items():
+        if re.search(pattern, name.lower()):
+            base = nearest_preset(re.sub(pattern, "", name.lower())) or "MODEL"
+            guess = f". {words.format(base=base, name=name)}"
     return InputError(f"There is no model {shorten(name)}{guess} Known: {', '.join(list(near)[:8])}, … {hint}")
 
 

@@ -139,9 +139,10 @@ def context_refusal(model: Transformer, prompt: int, output: int) -> str:
         return ""
     fits = f": --prompt {model.context - output}" if output < model.context else ""
     others = ", ".join(presets_that_take(prompt + output)[:4])
+    others = f", or a model that takes them ({others})" if others else ""
     return (
         f"{model.name} has a context of {model.context:,} tokens, and prompt and output are {prompt + output:,}; "
-        f"ask for at most {model.context:,} together{fits}{f', or one that takes them ({others})' if others else ''}"
+        f"ask for at most {model.context:,} together{fits}{others}"
     )
 
 

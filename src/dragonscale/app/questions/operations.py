@@ -47,8 +47,8 @@ class ShardedEinsum(Question):
 class ShardQuestion(ShardedEinsum):
     """A sharded einsum, a chain of them, or a reshard."""
 
-    alternatives: Whole = Whole(3, "N", SHOW)
-    """How many ways to show for each einsum."""
+    alternatives: Whole = Whole(None, "N", SHOW)
+    """How many ways to show for each einsum; without it three, of a chain the cheapest."""
     backward: Switch = Switch(default=True, group=SHOW)
     """Show the backward pass too."""
 

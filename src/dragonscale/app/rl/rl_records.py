@@ -21,9 +21,10 @@ class PhaseRow(msgspec.Struct):
 
 class RlPlanRow(msgspec.Struct):
     """One way to run a step. `train` and `rollout` are plans of the trainer and of one replica of the engine, on so
-    many chips each (the same ones where colocated); `staleness` the steps that the weights behind an answer may be
-    old; `tail_s` what the last 2% of answers take of generation; bytes are those of the fullest chip, while the trainer
-    and while the engine works, and what moves to the host in between."""
+    many chips each (the same ones where colocated); `step_s` is what its phases take, `likely_s` with what half of the
+    framework's published steps took over that; `staleness` the steps that the weights behind an answer may be old;
+    `tail_s` what the last 2% of answers take of generation; bytes are those of the fullest chip, while the trainer and
+    while the engine works, and what moves to the host in between."""
 
     mode: str
     stack: str
@@ -38,6 +39,7 @@ class RlPlanRow(msgspec.Struct):
     step_s: float
     step_low_s: float
     step_high_s: float
+    likely_s: float
     phases: list[PhaseRow]
     tokens_per_s_per_chip: float
     staleness: float
@@ -53,6 +55,11 @@ class RlPlanRow(msgspec.Struct):
     rollout_limit_bytes: float
     tight: bool
     cost_usd_per_step: float | None
+
+    @property
+    def likely_tokens(self) -> float:
+        """Tokens a second and chip of a likely step."""
+        return self.tokens_per_s_per_chip * self.step_s / self.likely_s
 
     def phase(self, name: str) -> float:
         """Seconds of a phase."""
@@ -125,7 +132,7 @@ class RlReport(Record):
     def headline(self) -> str:
         if self.best is None:
             return f"{self.model} on {self.slice}: nothing fits"
-        return f"{self.model} on {self.slice}: {self.best.mode}, {render(self.best.step_s, 's')} a step"
+        return f"{self.model} on {self.slice}: {self.best.mode}, {render(self.best.likely_s, 's')} a step"
 
 
 def _price(step: RlStep) -> float | None:
@@ -153,7 +160,13 @@ def plan_row(step: RlStep) -> RlPlanRow:
     words = {"stack": plan.framework.name, "engine": plan.engine, "train_stack": plan.job.stack.name}
     words |= {"train": short_plan(plan.train), "rollout": str(plan.rollout)}
     words |= {"transfer": plan.framework.method(plan.mode)}
-    times = {"step_s": step.seconds, "step_low_s": low, "step_high_s": high, "tokens_per_s_per_chip": step.rate}
+    times = {
+        "step_s": step.seconds,
+        "step_low_s": low,
+        "step_high_s": high,
+        "likely_s": step.weighed_s,
+        "tokens_per_s_per_chip": step.rate,
+    }
     sizes = {"train_chips": plan.job.slice.chips, "rollout_chips": plan.pool.chips, "feasible": step.fits}
     words |= {"rollout_chip": str(plan.pool).partition(":")[0]}
     held = {"train_hbm_bytes": step.train_bytes, "rollout_hbm_bytes": step.generation.hbm_bytes}

@@ -52,19 +52,16 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
     slower = "; ".join(f"{one.what}: {one.gain:.0%} tokens/s" for one in report.changes if one.gain <= 0)
     moved = f", {amount(best.offloaded_bytes, 'bytes')} go to the host in between" if best.offloaded_bytes else ""
     engine = best.engine.partition(",")[0]  # without what differs from its usual settings
-    band, middle = (
-        f"{amount(best.step_low_s, 's')} to {amount(best.step_high_s, 's')}",
-        framework(best.stack).errors.middle,
-    )
-    if abs(middle) >= APART:
-        band = f"{amount(best.step_s * (1 + middle), 's')} as half of {best.stack}'s published steps took, {band}"
+    band = f"{amount(best.step_low_s, 's')} to {amount(best.step_high_s, 's')}"
+    alone = abs(best.likely_s / best.step_s - 1) >= APART
+    alone = f"; its phases alone take {amount(best.step_s, 's')}" if alone else ""
     return facts(
         ("plan", f"{best.mode}, {where}, {best.stack} (staleness {best.staleness:g})", "key"),
         ("trainer", f"{best.train} ({best.train_stack})"),
         ("engine", f"{best.replicas:,} x {best.rollout} ({engine}), weights sent: {best.transfer}"),
         (
             "step",
-            f"{amount(best.step_s, 's')} expected ({band}), {best.tokens_per_s_per_chip:,.0f} tokens/s/chip",
+            f"{amount(best.likely_s, 's')} expected ({band}), {best.likely_tokens:,.0f} tokens/s/chip{alone}",
             "key",
         ),
         (
@@ -87,6 +84,7 @@ def _summary(report: RlReport, best: RlPlanRow) -> Block:
 def _cost(best: RlPlanRow, own: str) -> str:
     paid = best.cost_usd_per_step
     if paid is not None:
+        paid *= best.likely_s / best.step_s
         return f"${paid:,.2f} a step, ${paid * 1000:,.0f} for 1,000"
     both = dict.fromkeys((own, best.rollout_chip))
     return f"not every chip has a known price: --price {','.join(f'{one}=$2/h' for one in both)} says it"
@@ -105,11 +103,11 @@ def _simulated(run: RlRunRow) -> str:
 def _error(stack: str, stacks: set[str]) -> str:
     known = framework(stack).errors
     whose = f"steps of {stack}" if stack in tables()["errors"] else f"steps (none of {stack})"
-    text = f"4 of 5 of {known.runs} published {whose} took {known.low:+.0%} to {known.high:+.0%} of what was expected"
-    if len(stacks) < 2:
-        return f"{text}."
-    usual = ", ".join(f"{name} {framework(name).errors.middle:+.0%}" for name in sorted(stacks))
-    return f"{text}; ways are ranked with what half of them took ({usual})."
+    others = ", ".join(f"{1 + framework(name).errors.middle:.2f} of {name}" for name in sorted(stacks - {stack}))
+    band = f"{1 + known.low:.2f} to {1 + known.high:.2f} times their phases"
+    text = f"of {known.runs} published {whose} four in five took {band}"
+    usual = f"{1 + known.middle:.2f} times in the middle, which is the step expected here"
+    return f"{text}, {usual}{f' ({others})' if others else ''}."
 
 
 def _others(plans: list[RlPlanRow]) -> Grid:

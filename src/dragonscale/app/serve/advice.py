@@ -8,7 +8,7 @@ from typing import Any
 from dragonscale.app.serve.config import STEP_SCORES, WIRES, first
 from dragonscale.app.serve.formats import known_engine
 from dragonscale.app.serve.remedies import quantize_text
-from dragonscale.app.serve.search import search
+from dragonscale.app.serve.search import at_batches, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, ServeRequest
 from dragonscale.app.serve.variants import solved_limits
@@ -34,6 +34,8 @@ TensorRT-LLM take by themselves on chips of 80 GB."""
 WORTH = 0.05
 """More tokens than steps are expected wrong by."""
 LATENCY = "latency: small kernels, launches and collectives' latency"
+MOSTLY = 0.5
+"""Of the time, what prefill takes where it is what bounds a replica."""
 NOTICEABLE = 1.25
 """A batch that is so much larger is another choice; those between are only looked at to find where a target is just
 met."""
@@ -46,9 +48,9 @@ def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Seq
     if asked.ask.output == 1:
         longest, whole = report.prefill_terms[0], sum(row.expected_s for row in report.prefill_terms)
         share = f"{longest.name} takes {longest.expected_s / whole:.0%}"
-        bound = f"Requests for one output token are all prefill, of which {share}"
+        bound = f"prefill, of which {share}"
         change = "faster chips, narrower matmuls or cached prefixes (--cached) shorten it."
-        return f"{bound}: {change}", bound, change
+        return f"Bound by {bound}: {change}", bound, change
     remedies = {
         "weight reads": _for_weights(asked, config, critical),
         "cache reads": _for_cache(asked, config),
@@ -64,7 +66,11 @@ def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Seq
     if isinstance(config, PooledConfig):
         return _of_pools(config.pools, bound, sentences[0])
     sentences += [_next_batch(asked, config, configs), _next_launch(asked, config)]
-    change = " ".join(filter(None, sentences))
+    change, prompts = " ".join(filter(None, sentences)), float(config.state.added * config.state.requests)
+    if prompts > MOSTLY:
+        bound = f"prefill ({prompts:.0%} of the time), and decode steps by {bound}"
+        change = f"cached prefixes (--cached) and narrower matmuls shorten prefill; in decode steps {change}"
+        return f"Bound by {bound}: {change}", bound, change
     return f"Decoding is bound by {bound}: {change}", bound, change
 
 
@@ -113,9 +119,18 @@ def _narrower(names: Iterable[str], than: str) -> str:
 def _for_weights(asked: ServeAsked, config: Config, critical: float) -> str:
     narrow = _narrower((one.weights for one in _had(asked, config)), config.plan.weights)
     change = f"a larger batch shares them (compute takes over at {critical:,.0f} tokens a step)"
-    return change + (
-        f", {narrow} weights shorten them ({'--weights' if asked.pinned else '--quantize'})" if narrow else ""
-    )
+    formats = max(_had(asked, config), key=lambda one: bits(one.weights), default=Formats())
+    flag = f"{'--weights' if asked.pinned else '--quantize'}{_gain(asked, config, formats.weights, **vars(formats))}"
+    return change + (f", {narrow} weights shorten them ({flag})" if narrow else "")
+
+
+def _gain(asked: ServeAsked, config: Config, name: str, **formats: str) -> str:
+    """What the same plan and batch make in other formats."""
+    if config.is_fleet:
+        return ""
+    found = at_batches(asked, replace(config, plan=replace(config.plan, **formats)), [config.batch])
+    more = found[0].tokens_per_chip / config.tokens_per_chip - 1 if found else 0.0
+    return f"; {name} makes {more:+.0%} tokens at this batch" if more > WORTH else ""
 
 
 def _had(asked: ServeAsked, config: Config) -> list[Formats]:
@@ -130,7 +145,9 @@ def _for_cache(asked: ServeAsked, config: Config) -> str:
     ways = [way for way in rules(config.engine).spread if way not in ("copy", config.plan.spread)]
     copied = config.plan.tensor > max(divisible(asked.model).kv_heads, default=0)  # else heads split it already
     split = f", or splitting the cache further (--kv-split {' or '.join(ways)})" if ways and copied else ""
-    return (f"a cache in {narrow} (--kv-dtype), " if narrow else "") + f"fewer or shorter sequences{split}"
+    widest = narrow.partition(" or ")[0]
+    cache = f"a cache in {narrow} (--kv-dtype{_gain(asked, config, widest, kv=widest)}), " if narrow else ""
+    return f"{cache}fewer or shorter sequences{split}"
 
 
 def _for_compute(asked: ServeAsked, config: Config, critical: float) -> str:
@@ -335,13 +352,8 @@ def _by_batch_fit(asked: ServeAsked) -> str:
 def beyond(expected: float, high: float | None, target: float | None) -> bool:
     """Whether a target is met in the middle of a band and missed at its slow end.
 
-    >>> (
-    ...     beyond(0.039, 0.046, 0.040),
-    ...     beyond(0.030, 0.035, 0.040),
-    ...     beyond(0.041, 0.046, 0.040),
-    ...     beyond(0.039, None, 0.040),
-    ... )
-    (True, False, False, False)
+    >>> [beyond(*one, 0.040) for one in ((0.039, 0.046), (0.030, 0.035), (0.041, 0.046), (0.039, None))]
+    [True, False, False, False]
     """
     return target is not None and high is not None and expected <= target < high
 

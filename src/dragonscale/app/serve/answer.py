@@ -193,7 +193,7 @@ def _guess_notes(asked: ServeAsked, chosen: Sequence[Config], configs: Sequence[
     alike = [one for one in configs if one.meets and is_quantized(one.plan.weights, asked.model) == narrow]
     hoped = min(alike or chosen, key=lambda one: (one.usd_per_h is None, one.cost * one.counted))
     first = f" At what is expected {hoped.plan} on {hoped.piece} would be first: measure it before you buy."
-    first *= hoped.piece.chip.name != chosen[0].piece.chip.name
+    first *= hoped.counted < 1 and hoped.piece.chip.name != chosen[0].piece.chip.name
     return [f"{why}, as part of what is expected: {', '.join(names.values())}.{first}"]
 
 

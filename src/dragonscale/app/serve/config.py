@@ -163,8 +163,8 @@ def violations(asked: ServeAsked, config: Config) -> list[str]:
 
 def violation(name: str, found: float, target: float, at: str = "") -> str:
     """A latency that misses its target, in words."""
-    above = f"{found / target - 1:.0%} above the {render(target, 's')} asked for"
-    return f"{LATENCIES[name]} is {render(found, 's')}{at}, {above}"
+    above = f"{found / target - 1:.0%} above" if found < 2 * target else f"{found / target:.3g} times"
+    return f"{LATENCIES[name]} is {render(found, 's')}{at}, {above} the {render(target, 's')} asked for"
 
 
 def prompt_chunks(asked: ServeAsked, deployment: Deployment) -> list[tuple[float, float, float]]:
@@ -262,13 +262,13 @@ def rests_on(kind: ServedKind) -> str:
     for measure, band in bands.items():
         side = f", nearly all {abs(band.bias):.0%} or more {'above' if band.bias > 0 else 'below'} what is expected"
         parts.setdefault((band.runs, kind_name(band.name) + (side if band.bias else "")), []).append(SHOWN[measure])
-    found = "; ".join(f"{', '.join(names)}: {runs:,} {name}" for (runs, name), names in parts.items())
+    found = ", ".join(f"{runs:,} {name} ({', '.join(names)})" for (runs, name), names in parts.items())
     if not guessed:
         return found
-    which = "" if len(guessed) == len(SHOWN) else f"{' and '.join(guessed)} "
+    which = "a guess: " if len(guessed) == len(SHOWN) else f"{' and '.join(guessed)} are a guess: "
     why = f"no such run on {kind.chip} was measured"
-    why += "" if fitted_kernels(kind.chip) else ", its kernels' efficiencies are assumed"
-    return f"{which}not validated there: {why} ({found})"
+    why += "" if fitted_kernels(kind.chip) else ", and its kernels' efficiencies are assumed"
+    return f"{which}{why}; 80% intervals from {found}"
 
 
 def add_bands(report: ConfigReport, kind: ServedKind) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dragonscale.app.serve.config import violations
 from dragonscale.app.serve.formats import formats_for
-from dragonscale.app.serve.search import ABSURD, excess, search
+from dragonscale.app.serve.search import excess, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.models.catalogue import published_fp8
 from dragonscale.models.transformer import Transformer
@@ -131,7 +131,7 @@ def format_notes(asked: ServeAsked, configs: Sequence[Config]) -> list[str]:
             notes.append(_quality_note(asked, plan))
         elif not asked.pinned:
             made.setdefault(told(Formats(plan.weights, plan.compute), asked.model), []).append(chip.name)
-            notes += _cache_note(asked, row.name, plan)
+        notes += [] if asked.pinned or asked.saved else _cache_note(asked, row.name, plan)
     notes += [f"On {', '.join(chips)} {asked.model.name} is {text}." for text, chips in made.items() if text]
     return list(dict.fromkeys(notes))
 
@@ -166,6 +166,7 @@ def _cache_note(asked: ServeAsked, engine: str, plan: ServingPlan) -> list[str]:
         if asked.model.quantization.kv
         else f"which {engine} is run with for {plan.weights} weights"
     )
+    by = f"taken along with {plan.weights} weights" if is_quantized(plan.weights, asked.model) else by
     return [f"The KV cache is in {plan.kv}, {by}; --kv-dtype bf16 keeps it wide."]
 
 
@@ -201,10 +202,16 @@ def left_out(asked: ServeAsked, configs: Sequence[Config], chosen: Sequence[Conf
     misses = [name for chip, name in names.items() if chip in fits and chip not in meets]
     unfits = [name for chip, name in names.items() if chip not in fits]
     lines = [f"Nothing fits on {', '.join(unfits)}."] if unfits else []
-    dear = [] if asked.question.top else [name for chip, name in names.items() if chip in meets]
-    lines += [f"Over {ABSURD} times as dear as the best: {', '.join(dear)} (--top {asked.top})."] if dear else []
-    what = "Nothing meets the targets" if asked.goals else "No user gets 20 tokens/s"
-    return [*lines, f"{what} on {', '.join(misses)}."] if misses else lines
+    priced = {one.piece.chip.name for one in configs if one.usd_per_h is not None}
+    dear = [] if asked.question.top else [name for chip, name in names.items() if chip in meets & priced]
+    lines += [f"Dearer than these: {', '.join(dear)} (--top {asked.top} shows all)."] if dear else []
+    if not misses:
+        return lines
+    if asked.goals or asked.pace is None:
+        return [*lines, f"Nothing meets the targets on {', '.join(misses)}."]
+    users = {chip: max(float(1 / one.state.tpot) for one in configs if one.piece.chip.name == chip) for chip in fits}
+    told = [f"{name} ({users[chip]:.2g} at most)" for chip, name in names.items() if name in misses]
+    return [*lines, f"No user gets {1 / asked.pace:.3g} tokens/s on {', '.join(told)}."]
 
 
 def _met(asked: ServeAsked, **changed: Any) -> list[Config]:

@@ -158,18 +158,18 @@ def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
             chips.setdefault(one.piece.chip.name, []).append(one)
         met = [one for _, own in sorted(chips.items()) for one in best(own, asked.ask, 1)]
     found = best(met, asked.ask, asked.top) if met else nearest(asked.ask, configs, asked.top)
-    return not_absurd(asked, found) if met and asked.everywhere and not asked.question.top else found
+    return rentable(asked, found) if met and asked.everywhere and not asked.question.top else found
 
 
-ABSURD = 10
-"""Times the cost of the best that a row of the whole catalogue may have, and times the chips where it has no price."""
+MOST_CHIPS, DEAR = 10, 3
+"""Rows of the whole catalogue, and times the cost of the best that one may have."""
 
 
-def not_absurd(asked: ServeAsked, found: Sequence[Config]) -> list[Config]:
-    """Without chips that nobody would take for this: hundreds of small ones for what a few others do."""
-    costs = {one.place: worth(one, asked.ask)[1:3] for one in found}
-    least = {bare: min(cost for priced, cost in costs.values() if priced == bare) for bare, _ in costs.values()}
-    return [one for one in found if costs[one.place][1] <= ABSURD * least[costs[one.place][0]]]
+def rentable(asked: ServeAsked, found: Sequence[Config]) -> list[Config]:
+    """The chips that somebody would choose between: the cheapest of those with a price (of all where none has one)."""
+    priced = [one for one in found if one.usd_per_h is not None] or found
+    costs = [worth(one, asked.ask)[2] for one in priced]
+    return [one for one, cost in zip(priced, costs, strict=True) if cost <= DEAR * min(costs)][:MOST_CHIPS]
 
 
 def ranked_apart(asked: ServeAsked, configs: Sequence[Config]) -> tuple[list[Config], list[Config]]:

@@ -212,6 +212,8 @@ def _read(question: ServeQuestion) -> ServeAsked:
     engine = question.engine or (saved.engine if saved else "") or AUTO
     _check_words(question, model, engine)
     question, shorter = _within(question, model)
+    if question.output.strip() == "0":  # embeddings and scores: a request ends with its prompt, as with one token
+        question = replace(question, output="1")
     prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
     read = [*dict.fromkeys(note for note in (prompt[1], output[1], *where.read) if note)]
     goals, batch = read_targets(question), _batch(question, saved)
@@ -248,7 +250,8 @@ def as_used(question: ServeQuestion) -> tuple[ServeQuestion, dict[str, Any], tup
     one, means = traffic.classes[0], means_of(traffic.source)
     words = {"prompt": means.prompt, "output": means.output, "cached": question.cached or round(means.repeated, 2)}
     words |= {"rate": f"{traffic.rate:.6g}/s", "ttft": one.ttft, "tpot": one.tpot, "e2e": one.e2e}
-    note = f"As {one.name}: {one.text}. Prompts are {means.prompt:,} tokens on average, {means.repeated:.0%} cached."
+    note = f"As {one.name}: {one.text}. As drawn, prompts are {means.prompt:,} tokens on average, {means.repeated:.0%} "
+    note += f"cached, and outputs {means.output:,}."
     case = {} if question.cached else {"prompt": "", "output": "", "prefixes": ""} | given
     return replace(question, **words), case, (note, *traffic.notes)
 
@@ -328,9 +331,11 @@ def _draft(question: ServeQuestion, saved: SavedPlan | None, model: Transformer,
 
 
 def _notes(question: ServeQuestion, saved: SavedPlan | None, model: Transformer) -> tuple[str, ...]:
+    plain = "prefix-cach" in question.plan and not question.cached
+    notes = ["No prompts share a prefix here, so its cache changes nothing; --cached or --use-case says that some do."]
     if saved is None or not saved.model or saved.model in (written(question.model), model.name):
-        return ()
-    return (f"The plan was made for {saved.model}; it is judged for {model.name}.",)
+        return tuple(notes * plain)
+    return (f"The plan was made for {saved.model}; it is judged for {model.name}.", *notes * plain)
 
 
 # What a plan file says of a question about serving, under what its flags say.

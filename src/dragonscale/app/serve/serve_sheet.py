@@ -2,109 +2,25 @@
 goes, others."""
 
 import math
-from collections.abc import Sequence
-from itertools import count
 from typing import Any
 
 from dragonscale.app import grids
 from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.variant_sheet import (
+    configurations,
+    counted,
     disaggregation_blocks,
+    frontier_table,
+    limit_text,
     limits_table,
     max_rates_table,
+    rate_text,
     speculation_blocks,
+    token_words,
 )
-from dragonscale.serving.ranking import CLOSE
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
-
-MOST_POINTS = 8
-"""Rows of the frontier that are shown."""
-
-
-def counted(value: float | None, digits: int = 0) -> str:
-    """A number as text, a dash where there is none."""
-    return "–" if value is None else f"{value:,.{digits}f}"
-
-
-CONFIG = {"plan": records.plan_text, "formats": records.formats_text}
-"""What a configuration is, in columns of any table."""
-
-
-def configs_table(
-    report: records.ServeReport, configs: Sequence[records.ConfigReport], title: str, foot: str = ""
-) -> laid.Grid:
-    """Configurations, one a line; with a rate, the chips and dollars of the fleet that serves it."""
-    several, fleet = len({one.chip for one in configs}) > 1, configs[0].replicas is not None
-    numbers = count(1)
-    columns = CONFIG | {
-        "#": lambda _: next(numbers),
-        # one token has no time per token
-        "TPOT": (lambda one: "~" * (several and "tokens" in one.estimated) + amount(one.tpot_s or None, "s"), ""),
-        "meets SLO": lambda one: "yes" if one.meets_slo else "no",
-    }
-    columns |= {} if fleet else {"chips": (lambda one: one.copies * one.chips, "")}
-    missed = report.best is not None and not all(one.meets_slo for one in configs)
-    without = () if missed else ("meets SLO",)
-    return grids.grid("serve-fleets" if fleet else "serve-configs", configs, title, foot, columns, without)
-
-
-def configs_foot(report: records.ServeReport) -> str:
-    """What the table leaves open: other engines than the best's, numbers that rest on no run, whose
-    prices were taken."""
-    configs, chips = report.configs, list(dict.fromkeys(one.chip for one in report.configs))
-    own = [one.engine for one in configs if one.quantized == configs[0].quantized]
-    rows = {
-        name: [f"#{number}" for number, engine in enumerate(own, 1) if engine == name] for name in dict.fromkeys(own)
-    }
-    told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
-    lines = [f"by {own[0]}; {told}"] if told else []
-    lines += filter(None, [lead_text(report)])
-    if len(chips) > 1:
-        guessed = list(dict.fromkeys(one.chip for one in configs if "tokens" in one.estimated))
-        slow = "ranked, sized and priced at the slow end of the band"
-        lines += [f"~ never measured: no such run on {', '.join(guessed)}; {slow}"] if guessed else []
-        kinds: dict[str, list[str]] = {}
-        for row in report.prices:
-            if row.chip in chips and row.kind:
-                kinds.setdefault(row.kind, []).append(row.chip)
-        told = "; ".join(f"{kind} for {', '.join(names)}" for kind, names in kinds.items())
-        told += "; list prices are 1.5 to 2 times the market's" * (len(kinds) > 1)
-        lines += [f"prices: {told}"] if told else []
-    return "\n".join(lines)
-
-
-def lead_text(report: records.ServeReport) -> str:
-    """Why the first is not the cheapest of those that are shown."""
-    first, *others = (one for one in report.configs if one.quantized == report.configs[0].quantized)
-    priced = [one for one in others if one.meets_slo and one.cost_usd_per_mtok]
-    cheaper = [one for one in priced if one.paid < 0.995 * first.paid]
-    close = all(first.paid <= (1 + CLOSE) * one.paid and first.chips < one.chips for one in cheaper)
-    if cheaper and first.replicas is None and close:
-        return f"#1 has the fewest chips of those within {CLOSE:.0%} of the lowest cost"
-    if cheaper and first.data * first.expert == 1 and all(one.data * one.expert > 1 for one in cheaper):
-        return "#1 is tensor parallelism alone; dealing out experts or attention gains less than the estimate's error"
-    run = "#1 was run, and keeps its targets with a margin; the others were not"
-    return run if cheaper and report.simulated else ""
-
-
-def frontier_table(report: records.ServeReport) -> laid.Grid:
-    """Tokens/s per user against tokens/s per chip: some of the configurations that none beats in both, the recommended
-    one among them."""
-    frontier, best = report.frontier, report.configs[0]
-    step = max((len(frontier) - 1) / (MOST_POINTS - 1), 1)
-    places = {min(round(number * step), len(frontier) - 1) for number in range(min(MOST_POINTS, len(frontier)))}
-    for place, one in enumerate(frontier):
-        alike = (one.slice, one.plan, one.batch) == (best.slice, best.plan, best.batch)
-        if alike and (one.prefill is None) == (best.prefill is None) and place not in places:
-            places ^= {place, min(places - {0, len(frontier) - 1}, key=lambda near: abs(near - place))}
-    shown = [frontier[place] for place in sorted(places)]
-    most = max(one.output_tokens_per_s_per_chip for one in shown)
-    columns = CONFIG | {"": lambda one: one.output_tokens_per_s_per_chip / most}
-    title = f"frontier: {len(frontier)} configurations that no other beats in both"
-    return grids.grid("serve-frontier", shown, title, own=columns)
-
 
 SEEN = 0.01
 """Terms of a smaller share of a step are left to `--explain`."""
@@ -132,15 +48,16 @@ def serve_sheet(report: records.ServeReport, detail: bool) -> laid.Sheet:
         blocks.append(grids.grid("serve-terms", first.prefill_terms, title))
     blocks += configurations(report)
     blocks += [max_rates_table(report)] if report.max_rates else []
-    frontier = len(report.frontier) > 1 and work.output > 1 and (detail or not work.goals)
+    free = not (work.goals or work.rate_per_s or len(report.frontier_by_chip) > 1)
+    frontier = len(report.frontier) > 1 and work.output > 1 and (detail or free)
     blocks += [frontier_table(report)] if frontier else []
     blocks += speculation_blocks(report.speculation) if report.speculation else []
     blocks += disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
     if report.prefix:  # what a cached prefix saves, and where it could live
         blocks.append(grids.summary("serve-prefix", report.prefix, room=max(1, int(report.prefix.prefixes_hbm))))
     blocks += [limits_table(report.limits)] if detail and report.limits else []
-    more = "bounds, memory by part, every term, the frontier of latency and throughput"
-    blocks += [] if detail else [laid.Prose(f"--explain: {more}.", "dim")]
+    more = "" if frontier or work.output == 1 else ", the frontier of latency and throughput"
+    blocks += [] if detail else [laid.Prose(f"--explain: bounds, memory by part, every term{more}.", "dim")]
     blocks += [laid.Prose("\n".join(report.notes), "dim")] if report.notes and first.meets_slo else []
     return laid.Sheet(tuple(blocks))
 
@@ -160,7 +77,8 @@ def title_of(report: records.ServeReport) -> laid.Title:
     engine = f"engine {work.engine}" + (f" (auto: {work.engine_why})" if work.engine_why else "")
     if len(engines) > 1:
         engine = f"by the engine that people run on each chip ({', '.join(engines)})"
-    asides = [f"prompts of {work.prompt:,} tokens{cached}, {several(work.output, 'output token')}, {engine}"]
+    output = several(work.output, "output token") if work.output > 1 else "prefill alone"
+    asides = [f"prompts of {work.prompt:,} tokens{cached}, {output}, {engine}"]
     asked = [f"{LATENCIES[name]} within {goal.text}" for name, goal in work.goals.items()]
     asked += [f"{amount(work.rate_per_s, 'count')} requests/s"] if work.rate_per_s else []
     asides += [f"asked for: {', '.join(asked)}" if asked else ""]
@@ -184,6 +102,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     ttft = _timed(report, first, "ttft")
     return facts(
         ("fleet", fleet_text(report, first), "key"),
+        ("holds", holds_text(report, first), "key"),
         ("serve as" if first.meets_slo else "nearest", f"{records.config_text(first)}, by {first.engine}", "key"),
         *pools_facts(first),
         ("replica", f"{first.plan} on {first.copy_slice}{copies}") if first.prefill is None else None,
@@ -195,7 +114,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("max seqs", report.at_most),
         ("cost", cost_text(report, first)),
         ("bound by", bound),
-        ("would help", change),
+        ("would help", change) if first.meets_slo else None,  # of a miss the sentences above say what would
         ("better", report.comparison, "key"),
         ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
         ("error", error_text(report, first)),
@@ -219,7 +138,7 @@ def pools_facts(first: records.ConfigReport) -> list[tuple[str, str]]:
         return []
     return [
         ("prefill on", f"{pool.replicas} x {pool.slice}: {pool.plan}, at {pool.load:.0%} of its rate"),
-        ("decode on", f"{first.decodes} x {first.copy_slice}: {first.plan}"),
+        ("decode on", f"{first.decodes} x {first.copy_slice}: {first.plan}, places for {first.places}"),
     ]
 
 
@@ -231,7 +150,8 @@ def drafts_text(report: records.ServeReport, first: records.ConfigReport) -> str
     chances = found.acceptance[: first.drafts]
     source = f" ({found.source}; --accept says another)" if found.source else ""
     drafts = several(first.drafts, "draft")
-    return f"{drafts} a step by {found.drafter}, accepted {', '.join(f'{one:.2g}' for one in chances)}{source}"
+    gain = f"; {found.server_gain:.2f}x the tokens/s of none at this batch" if found.server_gain else ""
+    return f"{drafts} a step by {found.drafter}, accepted {', '.join(f'{one:.2g}' for one in chances)}{source}{gain}"
 
 
 def _timed(report: records.ServeReport, first: records.ConfigReport, name: str) -> str:
@@ -253,9 +173,10 @@ def tpot_text(report: records.ServeReport, first: records.ConfigReport) -> str:
 
 def throughput_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """Tokens of a chip, of a user and of a replica."""
-    text = f"{first.output_tokens_per_s_per_chip:,.0f} tok/s per chip"
+    each, what = token_words(report.workload)
+    text = f"{rate_text(each * first.output_tokens_per_s_per_chip)} {what} per chip"
     if first.tokens_low is not None and first.tokens_high is not None:
-        text += f" ({first.tokens_low:,.0f} to {first.tokens_high:,.0f})"
+        text += f" ({rate_text(each * first.tokens_low)} to {rate_text(each * first.tokens_high)})"
     user = f", {first.tokens_per_s_per_user:,.0f} per user" if report.workload.output > 1 else ""
     of = "per replica" if first.prefill is None else f"of {several(first.chips, 'chip')}"
     return f"{text}{user}; {amount(first.requests_per_s, 'count')} requests/s {of}"
@@ -263,8 +184,7 @@ def throughput_text(report: records.ServeReport, first: records.ConfigReport) ->
 
 def error_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What the bands rest on."""
-    often = "a guess" if len(first.estimated) == 3 else "80% intervals from published runs"
-    return f"{often} ({report.expected_error.source})."
+    return f"{'' if first.estimated else '80% intervals from published runs: '}{report.expected_error.source}."
 
 
 def simulated_text(work: records.ServeRequest, found: records.SimulatedRun) -> str:
@@ -278,7 +198,8 @@ def simulated_text(work: records.ServeRequest, found: records.SimulatedRun) -> s
     )
     load = several(found.clients, "client") if found.clients else f"{amount(found.rate_per_s, 'count')} requests/s"
     where = "" if found.clients else f" to {several(found.replicas, 'replica')}"
-    tokens = f", {found.output_tokens_per_s_per_chip:,.0f} tok/s per chip"
+    each, what = token_words(work)
+    tokens = f", {rate_text(each * found.output_tokens_per_s_per_chip)} {what} per chip"
     return f"{times}{tokens}: {found.requests:,} requests, {load}{where}"
 
 
@@ -291,7 +212,11 @@ def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     both, prompt, output = (counted(value, 2) for value in own)
     guess = first.counted < 1 and first.replicas is None
     slow = f"; ranked at ${counted(first.ranked_usd_per_mtok, 2)}, the slow end of the band" * guess
-    return f"${both} per million output tokens with their prompts (${prompt} input, ${output} output alone){at}{slow}"
+    full = " at full batches" * (first.replicas is not None and first.prefill is None)
+    apart = f"apart ${prompt} a million of input, ${output} of output"
+    if report.workload.output == 1:
+        return f"${counted(own[1], 3)} per million input tokens{full}{at}{slow}"
+    return f"${both} per million output tokens{full}, prompts included ({apart}){at}{slow}"
 
 
 def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
@@ -302,20 +227,34 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
     times = (("TTFT", first.fleet_ttft_s), ("TPOT", first.fleet_tpot_s))
     there = "".join(f", {name} {amount(seconds, 's')}" for name, seconds in times if seconds and not first.prefill)
-    there += f", ${counted(first.fleet_usd_per_mtok, 2)} per million" if first.fleet_usd_per_mtok else ""
+    if first.fleet_usd_per_mtok and report.workload.output > 1:
+        there += f", ${counted(first.fleet_usd_per_mtok, 2)} per million output tokens"
     if first.prefill is not None:
         both = f"{several(first.prefill.replicas, 'prefill replica')} and {several(first.decodes, 'decode replica')}"
         return f"{both} for {amount(rate, 'count')} requests/s ({several(first.chips, 'chip')}){dollars}{there}"
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
-    run = next(
-        (one.requests_per_s for one in report.max_rates if (one.slice, one.plan) == (first.copy_slice, first.plan)), 0
-    )
-    each, how = (run, "/s by running") if run else (first.requests_per_s, "/s or less")
+    run = ran(report, first)
+    each, how = (run and run.requests_per_s) or first.requests_per_s, "/s by running" if run else "/s or less"
     return (
         f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
         f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / each:.0%} "
         f"of {amount(each, 'count')}{how}{there}"
     )
+
+
+def ran(report: records.ServeReport, first: records.ConfigReport) -> records.MaxRate | None:
+    """The largest rate of a replica of the recommended configuration, where `--max-rate` found one."""
+    rates = (one for one in report.max_rates if (one.slice, one.plan) == (first.copy_slice, first.plan))
+    return next((one for one in rates if one.requests_per_s), None)
+
+
+def holds_text(report: records.ServeReport, first: records.ConfigReport) -> str:
+    """What a replica holds under the targets, and what stops more."""
+    run = ran(report, first)
+    if run is None or run.requests_per_s is None:
+        return ""
+    whole = f", {first.copies * run.requests_per_s:.3g}/s on {first.slice}" * (first.copies > 1)
+    return f"{run.requests_per_s:.3g} requests/s per replica by running{whole}; limited by {limit_text(run)}"
 
 
 def memory_text(first: records.ConfigReport) -> str:
@@ -379,16 +318,3 @@ def time_stack(name: str, rows: list[Any], detail: bool, legend: str = "list") -
             rest, shown = rest + shown[-1].value, shown[:-1]
         shown = (*shown, laid.BarPart(REST, rest, amount(rest, "s")))
     return laid.StackedBar(name, shown, total, amount(total, "s"), legend)
-
-
-def configurations(report: records.ServeReport) -> list[laid.Block]:
-    """The recommended configuration and others, those in narrower formats apart."""
-    own = [one for one in report.configs if one.quantized == report.configs[0].quantized]
-    apart = report.configs[len(own) :]
-    blocks: list[laid.Block] = []
-    if len(own) > 1 or configs_foot(report):
-        blocks.append(configs_table(report, own, "configurations, the recommended one first", configs_foot(report)))
-    if apart:
-        title = "in narrower formats than the checkpoint's (what they cost in quality is said below)"
-        blocks.append(configs_table(report, apart, title))
-    return blocks

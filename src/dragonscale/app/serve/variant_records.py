@@ -36,6 +36,8 @@ class Speculation(msgspec.Struct):
     hurts_from_batch: int | None
     source: str = ""
     """Who says the acceptance, where nobody who asked does."""
+    server_gain: float | None = None
+    """Tokens/s of the replica over those without drafts at this batch, prompts included."""
 
     def loss(self, drafts: int) -> str:
         """That drafts do not pay, and by how much, where the configuration has none or too many."""

@@ -10,13 +10,13 @@ from dragonscale.app.serve.config import config_report, deployed, first
 from dragonscale.app.serve.search import ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.variant_records import DraftRow
-from dragonscale.physics.units import render
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.disaggregation import PooledConfig, Pools, as_config, best_pools
-from dragonscale.serving.frontier import Config
+from dragonscale.serving.frontier import Config, judge
 from dragonscale.serving.legality import server_of
 from dragonscale.serving.prefix import hit, rooms
+from dragonscale.serving.space import one_plan
 from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 
 # Other ways to serve the same requests, beside the best configuration: drafting, disaggregated prefill and decode,
@@ -49,6 +49,8 @@ def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation
     most = max(0 if draft.source else MOST, *draft.counts)
     loops = speculate(deployment, draft, config.batch, keys, tuple(range(most + 1)))
     rows = [DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops]
+    engine, lot = asked.engine_on(config.piece.chip, config.engine), one_plan(config.piece, config.plan)
+    plain = [] if config.is_fleet or not config.drafts else judge(asked.model, lot, engine, asked.ask, [config.batch])
     return records.Speculation(
         acceptance=list(draft.acceptance) if isinstance(draft.acceptance, tuple) else [draft.acceptance],
         drafter=draft.model.name if draft.model is not None else remedies.drafter(asked),
@@ -58,6 +60,7 @@ def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation
         most_batch=config.most,
         hurts_from_batch=break_even(deployment, draft, keys, [one for one in BATCHES if one <= config.most]),
         source=draft.source,
+        server_gain=next((config.tokens_per_chip / one.tokens_per_chip for one in plain), None),
     )
 
 
@@ -142,18 +145,7 @@ def prefix_report(asked: ServeAsked, config: Config) -> records.PrefixCache | No
         prefixes_hbm=where.hbm,
         prefixes_host=where.host,
         host_pays=found.host_pays,
-        advice=_prefix_advice(found.saved, where.hbm, found.host_pays, found.from_host, found.computed),
-    )
-
-
-def _prefix_advice(saved: float, fits: float, host_pays: bool, loaded: float, computed: float) -> str:
-    text = f"A hit saves {saved:.0%} of the prefill"
-    if fits >= 2:
-        text += f"; {int(fits):,} such prefixes fit in HBM beside this batch, the one that it shares among them"
-    else:
-        text += "; the batch shares one, and no other fits in HBM beside it (a smaller batch makes room)"
-    verb = "still beats" if host_pays else "takes longer than"
-    return (
-        f"{text}, and loading one from the host ({render(loaded, 's')} in all) {verb} computing it "
-        f"({render(computed, 's')})."
+        advice=f"A hit saves {found.saved:.0%} of the prefill"
+        + "; no other prefix fits in HBM beside this batch" * (where.hbm < 2)
+        + "; to load one from the host takes longer than to compute it" * (not found.host_pays),
     )

@@ -39,7 +39,7 @@ def _title(report: SimulateReport) -> Title:
 
 def summary(report: SimulateReport, detail: bool = False) -> Facts:
     """Whether it holds, and what to do about it."""
-    found = report.capacity
+    found, rates = report.capacity, report.rates
     _, verdict, tone = verdict_fact(report)
     return grids.summary(
         "simulate-facts",
@@ -48,6 +48,9 @@ def summary(report: SimulateReport, detail: bool = False) -> Facts:
         tone=tone,
         # random arrivals are not quite as many as asked for
         came=f" ({report.rates.arrived_per_s:.3g}/s came)" if report.load is not None else "",
+        made=""
+        if _alone(report)
+        else f"{rates.output_tokens_per_s:,.0f} output tokens/s ({rates.output_tokens_per_s_per_chip:,.0f} per chip), ",
         window=_window(report),
         goodput=goodput_text(report),
         cost=cost_text(report),
@@ -159,13 +162,16 @@ def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
     most = report.fleet[0].most_replicas  # which are not there from the beginning
     up = f" once all {most} replicas are up" if most else ""
     text = f"{found.requests_per_s:.3g} requests/s at most{up}{_speed(report, found)} ({goal})"
-    text += f", goodput {found.goodput_requests_per_s:.3g}/s" if report.meets_slo is not None else ""
+    text += (
+        f", {found.goodput_requests_per_s:.3g}/s meet every target themselves" if report.meets_slo is not None else ""
+    )
     if found.replicas is not None and found.chips is not None:
         apart = f" and {found.prefill_replicas} for prefill" if found.prefill_replicas else ""
         money = f", ${found.usd_per_h:,.2f}/h" if found.usd_per_h is not None else ""
         money += f", {_per_million(report, found.usd_per_mtok)}" if found.usd_per_mtok is not None else ""
         takes = "the asked rate takes" if report.bound_by == TRAFFIC else "the change has"
         count = f"{found.replicas} replica{'s' * (found.replicas != 1)}"
+        count += f" of {report.fleet[0].slice} and the other pools" if len(report.fleet) > 1 and not apart else ""
         text += f"; {takes} {count}{apart}, {found.chips:,} chip{'s' * (found.chips != 1)}{money}"
     return f"{text} ({found.runs} runs of {found.requests_per_run:,} requests)"
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dragonscale.app.questions.flag import written
 from dragonscale.app.simulate.capacity import FULL, FleetCapacity, prefill_queue
 from dragonscale.app.simulate.classes import ClassTable
 from dragonscale.app.simulate.missed import class_ratio
@@ -105,8 +106,11 @@ def _cause(asked: SimulateAsked, result: SimulationResult, found: FleetCapacity 
 
 def _overloaded(load: Backlog, result: SimulationResult) -> str:
     away = result.outcome.refused.get("queue full", 0)
-    grows = f"{away:,} were turned away" if away else f"the queue grows, to {load.waiting:,} when the last came"
-    return f"Overloaded: {load.arrived_per_s:.3g} requests/s come, {load.served_per_s:.3g}/s are served, and {grows}."
+    return (
+        f"Overloaded: {away:,} were turned away."
+        if away
+        else f"Overloaded: {load.waiting:,} queue when the last comes."
+    )
 
 
 def _missing(asked: SimulateAsked, result: SimulationResult, missed: dict[str, float]) -> str:
@@ -183,7 +187,8 @@ def capacity_text(asked: SimulateAsked, found: FleetCapacity | None) -> str:
     if asked.question.trace and found.rate < _rate(asked):
         slowed = f" It holds the trace slowed down (--speed {asked.question.speed * found.rate / _rate(asked):.3g})."
     if found.confirmed is not None:
-        return f"By running: {_flags(found)} would hold {_rate(asked):.3g}/s{_waits(asked, found)}.{slowed}"
+        where = f" on {written(asked.question.on)}" * (bool(asked.fleet.others) and "replicas" in found.change)
+        return f"By running: {_flags(found)}{where} would hold {_rate(asked):.3g}/s{_waits(asked, found)}.{slowed}"
     if found.rate < _rate(asked):
         return f"By running: no number of replicas that was tried holds {_rate(asked):.3g}/s.{slowed}"
     return ""

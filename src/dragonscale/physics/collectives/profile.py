@@ -195,19 +195,50 @@ def _spanned(fan: Number) -> Number:
     return where(fan > 1, 1, 0) if is_symbolic(fan) else present(fan)
 
 
-def _under_switches(kind: str, volume: Number, group: Switches, profile: NetworkProfile, options: Options) -> Number:
+def _layout(group: Switches, profile: NetworkProfile) -> _Layout:
     spans = group.spans
     nodes = spans[1].children if len(spans) > 1 else 1
-    layout = _Layout(spans, group.size, nodes, group.size / nodes, profile.domain, profile.fabric, profile.rail)
+    return _Layout(spans, group.size, nodes, group.size / nodes, profile.domain, profile.fabric, profile.rail)
+
+
+def _ways(
+    kind: str, volume: Number, group: Switches, layout: _Layout, profile: NetworkProfile, options: Options
+) -> dict[str, Number]:
+    """Seconds of each algorithm that a library chooses from."""
+    ways = {"ring": _ring(kind, volume, layout, profile)}
+    if kind == "all_reduce" and len(layout.spans) > 1:
+        ways["tree"] = _tree(volume, layout, profile, "ring")
+    if kind == "all_reduce" and options.in_network and group.levels[0].reduces and "in_network" in profile.domain.paths:
+        ways["tree whose switches add (NVLS)"] = _tree(volume, layout, profile, "in_network")
+    return ways
+
+
+def expected_by(kind: str, volume: float, group: Group, profile: NetworkProfile, options: Options = BOOK) -> str:
+    """What `expected_time` assumes: the algorithm, and on which wires its constants were measured."""
+    way, tiers = "the bound's own algorithm", [profile.torus if isinstance(group, Rings) else profile.wide]
+    if isinstance(group, Stacked):
+        return "stage by stage, over each network as it was measured"
+    if isinstance(group, Switches):
+        layout = _layout(group, profile)
+        ways = _ways(kind, volume, group, layout, profile, options)
+        pairs = kind in ("all_to_all", "permute")
+        way = "every pair at once" if pairs else f"by a {min(ways, key=lambda name: float(ways[name]))}"
+        adds = group.levels[0].reduces and "in_network" in profile.domain.paths
+        way += " without NVLS" * (kind == "all_reduce" and adds and not options.in_network)
+        crossed = [float(span.fan) > 1 for span in layout.spans]
+        tiers = [*[profile.domain] * crossed[0], *[profile.fabric] * any(crossed[1:])]
+    known = " and ".join(tier.title for tier in tiers if not tier.name.startswith("generic"))
+    return f"{way}, at the rates measured on {known}" if known else f"{way}, at the rates of networks like this one"
+
+
+def _under_switches(kind: str, volume: Number, group: Switches, profile: NetworkProfile, options: Options) -> Number:
+    layout = _layout(group, profile)
     if kind in ("all_to_all", "permute"):
         return _direct(kind, volume, group, layout, profile, options)
-    ring = _ring(kind, volume, layout, profile)
+    ways = _ways(kind, volume, group, layout, profile, options)
     if kind != "all_reduce":
-        return ring
-    reduces = options.in_network and group.levels[0].reduces and "in_network" in profile.domain.paths
-    usual = minimum(ring, _tree(volume, layout, profile, "ring")) if len(spans) > 1 else ring
-    if reduces:
-        usual = minimum(usual, _tree(volume, layout, profile, "in_network"))
+        return ways["ring"]
+    usual = minimum(*ways.values()) if len(ways) > 1 else ways["ring"]
     own = [_shot(name, volume, layout, profile) for name in ("one_shot", "two_shot") if profile.own(name)]
     extra = profile.own("library")
     usual = usual + extra.seconds(0, 0.0, volume) if extra else usual

@@ -74,11 +74,6 @@ def site(name: str) -> float:
     return float(_table()["site"][name]["value"])
 
 
-def site_source(name: str) -> str:
-    """Where such a number is from."""
-    return _table()["sources"][_table()["site"][name]["source"]]["title"]
-
-
 def price_book(chip: Chip) -> list[Offer]:
     """Every price that is known of a chip."""
     found = []

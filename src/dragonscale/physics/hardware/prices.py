@@ -127,6 +127,10 @@ def price_text(chip: Chip) -> str:
     return f"{words}; list ${chip.list_price:,.2f}" if known else words
 
 
+MOST_NAMED = 3
+"""Chips whose flag is written out."""
+
+
 def unpriced(chips: Iterable[Chip], by_cost: bool = True, kind: str = "") -> str:
     """A sentence about the chips that have no price (of the kind asked for), or nothing; `by_cost` says that chips are
     ranked by their prices.
@@ -143,4 +147,5 @@ def unpriced(chips: Iterable[Chip], by_cost: bool = True, kind: str = "") -> str
     ranked = ": ranked by chips" if len(names) == len(asked) else ": after those with a price"
     what = f"{kind.strip()} price".strip()
     start = f"No {what} is known for {', '.join(names)}{ranked if by_cost else ''}"
-    return f"{start}; give --price {','.join(f'{name}=2/h' for name in names)}."
+    more = " and so on" if len(names) > MOST_NAMED else ""
+    return f"{start}; give --price {','.join(f'{name}=2/h' for name in names[:MOST_NAMED])}{more}."

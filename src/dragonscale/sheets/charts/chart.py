@@ -15,7 +15,7 @@ Everything but JSON is drawn by vl-convert (the extra `plot`), which runs Vega w
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,6 @@ class Chart:
             **drawn,
             "config": settings | own,
         }
-
-    def in_theme(self, theme: ThemeName) -> "Chart":
-        """The same picture for another background."""
-        return replace(self, theme=theme_named(theme).name)
 
     def save(self, path: str | Path, theme: str = "") -> None:
         """Write the picture as .svg, .png, .pdf, .html or .json."""

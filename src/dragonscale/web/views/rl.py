@@ -24,20 +24,20 @@ def answer_panel(asked: PageRequest) -> Card:
     common = {"notes": list(report.notes), "ways": [_way(row) for row in report.plans], "feasible": one is not None}
     if one is None:
         return common | {"sentence": f"{report.headline()}.", "figures": []}
-    rate = count(one.tokens_per_s_per_chip)
+    rate = count(one.likely_tokens)
     what = f"{report.algorithm.upper()} of {report.model} on {report.slice}"
     chips = f"{one.train_chips:,} chips train, {one.rollout_chips:,} generate"
     figures = [
-        figure("step", amount(one.step_s, "s"), f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}"),
+        figure("step", amount(one.likely_s, "s"), f"{render(one.step_low_s, 's')} to {render(one.step_high_s, 's')}"),
         figure("tokens/s per chip", rate, chips if one.mode != "colocated" else f"{one.train_chips:,} chips do both"),
         figure("memory", amount(one.hbm_bytes, "bytes"), f"of {render(one.hbm_limit_bytes, 'bytes')}"),
         figure("staleness", count(one.staleness), "steps that answers may be old"),
     ]
     if one.cost_usd_per_step is not None:
-        figures.append(figure("a step costs", dollars(one.cost_usd_per_step), ""))
+        figures.append(figure("a step costs", dollars(one.cost_usd_per_step * one.likely_s / one.step_s), ""))
     changes = [f"{change.what}: {change.gain:+.0%} tokens/s" for change in report.changes]
     return common | {
-        "sentence": f"{render(one.step_s, 's')} a step, {rate['text']} tokens/s per chip: {what}, {one.mode}.",
+        "sentence": f"{render(one.likely_s, 's')} a step, {rate['text']} tokens/s per chip: {what}, {one.mode}.",
         "plan": f"{one.train} + {one.replicas} x {one.rollout}",
         "about": f"{one.stack}: {one.train_stack} trains, {one.engine} generates, weights by {one.transfer}",
         "advice": f"Bound by {report.bound_by}. " + (f"Otherwise: {'; '.join(changes)}." if changes else ""),
@@ -46,7 +46,7 @@ def answer_panel(asked: PageRequest) -> Card:
 
 
 def _way(row: RlPlanRow) -> Card:
-    sizes = {"step": amount(row.step_s, "s"), "rate": count(row.tokens_per_s_per_chip)}
+    sizes = {"step": amount(row.likely_s, "s"), "rate": count(row.likely_tokens)}
     return fields(row, "mode stack train rollout train_chips rollout_chips feasible") | sizes
 
 
