@@ -23,8 +23,8 @@ from dragonscale.runtime.attention_lines import attend, cache
 from dragonscale.runtime.expert_lines import combine, dispatch, expert_matmul, route
 from dragonscale.runtime.narrow import narrow_einsum
 from dragonscale.runtime.numerics import Numerics
-from dragonscale.runtime.one_pass import PassSetting, Product, SectionPass, Tensors
-from dragonscale.runtime.quantized import Quantized
+from dragonscale.runtime.one_pass import PassSetting, SectionPass, Tensors
+from dragonscale.runtime.quantized import Product, Quantized
 from dragonscale.runtime.scopes import scope_of
 from dragonscale.training.setting import NARROW_PARTS
 

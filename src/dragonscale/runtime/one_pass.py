@@ -20,19 +20,10 @@ from dragonscale.runtime.expert_exchange import Mixing, Return
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.packed import Packed
 from dragonscale.runtime.place import WHOLE, Place
-from dragonscale.runtime.quantized import Quantized
+from dragonscale.runtime.quantized import Product, Quantized
 
 Tensors = dict[str, Any]
 Note = Callable[[jax.Array, str], jax.Array]
-
-
-@dataclass(frozen=True)
-class Product:
-    """What a matmul made, and where a kernel left it as parts [S, tokens, columns] to be added up, these: a kernel that
-    reads them itself saves the sum, which XLA drops when nobody reads it."""
-
-    value: jax.Array
-    parts: jax.Array | None = None
 
 
 @dataclass(frozen=True)

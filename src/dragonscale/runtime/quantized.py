@@ -24,6 +24,15 @@ class Quantized:
     scale: jax.Array
 
 
+@dataclass(frozen=True)
+class Product:
+    """What a matmul made, and where a kernel left it as parts [S, tokens, columns] to be added up, these: a kernel that
+    reads them itself saves the sum, which XLA drops when nobody reads it."""
+
+    value: jax.Array
+    parts: jax.Array | None = None
+
+
 def quantized(values: jax.Array, axes: tuple[int, ...], dtype: Any = jnp.float32) -> tuple[jax.Array, jax.Array]:
     """int8 and the scales of all that is not in `axes` (as kept dims of one). Integers are those of the scales as
     stored."""

@@ -20,8 +20,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
-from dragonscale.runtime.one_pass import Product
-from dragonscale.runtime.quantized import Quantized
+from dragonscale.runtime.quantized import Product, Quantized
 
 MOST = 64
 """Tokens beyond which XLA's matmuls are as fast."""
