@@ -15,7 +15,15 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec  # noqa: E
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
 from dragonscale.runtime.expert_exchange import Sending, capacity_for, send  # noqa: E402
-from dragonscale.runtime.experts import ExpertChoice, ExpertRows, combine, dispatch, multiply  # noqa: E402
+from dragonscale.runtime.experts import (  # noqa: E402
+    ExpertChoice,
+    ExpertRows,
+    combine,
+    dispatch,
+    into_tiles,
+    multiply,
+    out_of_tiles,
+)
 
 B, T, D, F, E, COUNT = 8, 4, 12, 20, 8, 2
 SPLIT, WEIGHT = PartitionSpec("expert"), PartitionSpec("expert")
@@ -27,11 +35,18 @@ WAYS = {
 
 
 def exchange(
-    x: jax.Array, chosen: ExpertChoice, experts: int, work: Callable[[ExpertRows], ExpertRows], how: Sending
+    x: jax.Array,
+    chosen: ExpertChoice,
+    experts: int,
+    work: Callable[[ExpertRows], ExpertRows],
+    how: Sending,
+    height: int,
 ) -> jax.Array:
-    """One chip's tokens through experts on all chips: dispatch, send, work, send back, combine."""
+    """One chip's tokens through experts on all chips: dispatch, send, work (in tiles of so many rows), send back,
+    combine."""
     rows, path = send(dispatch(x, chosen, experts), experts, "expert", how)
-    return combine(path(work(rows)), chosen)
+    done = out_of_tiles(work(into_tiles(rows, height)), rows) if height else work(rows)
+    return combine(path(done), chosen)
 
 
 def layer(up: jax.Array, down: jax.Array) -> Callable[[ExpertRows], ExpertRows]:
@@ -48,9 +63,9 @@ def plain(x: jax.Array, weights: jax.Array, up: jax.Array, down: jax.Array, expe
     return combine(layer(up, down)(dispatch(x, chosen, E)), chosen)
 
 
-def exchanged(mesh: Mesh, how: Sending) -> Any:
+def exchanged(mesh: Mesh, how: Sending, height: int = 0) -> Any:
     def local(x: jax.Array, weights: jax.Array, up: jax.Array, down: jax.Array, experts: jax.Array) -> jax.Array:
-        return exchange(x, ExpertChoice(experts, weights), E, layer(up, down), how)
+        return exchange(x, ExpertChoice(experts, weights), E, layer(up, down), how, height)
 
     specs = (SPLIT, SPLIT, WEIGHT, WEIGHT, SPLIT)
     return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=SPLIT, check_vma=False)
@@ -76,9 +91,10 @@ def mesh(eight: list[Any]) -> Mesh:
 
 
 @pytest.mark.parametrize(
-    "way", ["ragged", *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS if way != "ragged")]
+    ("way", "height"),
+    [("ragged", 0), ("ragged", 4), *(pytest.param(way, 0, marks=pytest.mark.slow) for way in WAYS if way != "ragged")],
 )
-def test_values_and_gradients_are_those_of_one_chip(way: str, mesh: Mesh) -> None:
+def test_values_and_gradients_are_those_of_one_chip(way: str, height: int, mesh: Mesh) -> None:
     def both(function: Any) -> Any:
         def summed(*arguments: Any) -> Any:
             found = function(*arguments)
@@ -86,7 +102,7 @@ def test_values_and_gradients_are_those_of_one_chip(way: str, mesh: Mesh) -> Non
 
         return jax.jit(jax.value_and_grad(summed, argnums=(0, 1, 2, 3), has_aux=True))
 
-    many, one = both(exchanged(mesh, WAYS[way])), both(plain)
+    many, one = both(exchanged(mesh, WAYS[way], height)), both(plain)
     for lopsided in (False, True):
         arguments = case(lopsided)
         for got, wanted in zip(jax.tree.leaves(many(*arguments)), jax.tree.leaves(one(*arguments)), strict=True):

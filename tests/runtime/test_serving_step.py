@@ -25,6 +25,8 @@ slow = pytest.mark.slow
     ("name", "text", "exchange"),
     [
         ("llama", "tensor=2,data=2", False),
+        ("qwen3-moe in tiles", "tensor=2,data=2,expert=4", False),
+        pytest.param("qwen3-moe in tiles", "data=4,expert=4", True, marks=slow),
         pytest.param("llama", "tensor=4", False, marks=slow),
         pytest.param("gemma2", "tensor=2", False, marks=slow),
         pytest.param("deepseek-v3", "tensor=2,data=2", False, marks=slow),
@@ -34,8 +36,14 @@ slow = pytest.mark.slow
         pytest.param("mixtral", "tensor=4,expert=2", False, marks=slow),
     ],
 )
-def test_logits_are_those_of_one_device(name: str, text: str, exchange: bool, eight: list[Any]) -> None:
-    config, plan = CONFIGS[name], parse_serving_plan(text)
+def test_logits_are_those_of_one_device(
+    name: str, text: str, exchange: bool, eight: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixing = PLENTY
+    if name.endswith("in tiles"):  # as on a GPU with a kernel for them
+        mixing = Mixing()
+        monkeypatch.setattr("dragonscale.runtime.expert_lines._tile_height", lambda *_: 4)
+    config, plan = CONFIGS[name.removesuffix(" in tiles")], parse_serving_plan(text)
     program, numerics = load_config(config).program(), read_numerics(config)
     params = initialise(program, jax.random.key(0))
     tokens = jax.random.randint(jax.random.key(1), (4, 12), 0, 128)
@@ -43,7 +51,7 @@ def test_logits_are_those_of_one_device(name: str, text: str, exchange: bool, ei
     mesh = serving_mesh(plan, program, eight[: plan.chips])
     alone = PassSetting(numerics)
     wanted, cache = prefill(params, program, tokens, lengths, empty_cache(program, 4, 12, jnp.float32), alone)
-    first = serving_step("prefill", plan, program, numerics, mesh, 4, 12, PLENTY, exchange, jnp.float32)
+    first = serving_step("prefill", plan, program, numerics, mesh, 4, 12, mixing, exchange, jnp.float32)
 
     def placed(values: Any, shapes: Any) -> Any:
         return jax.tree.map(lambda value, shape: jax.device_put(value, shape.sharding), values, shapes)
@@ -55,7 +63,7 @@ def test_logits_are_those_of_one_device(name: str, text: str, exchange: bool, ei
     newest = wanted.argmax(-1).astype(jnp.int32)
     at = jnp.minimum(lengths, 11)
     wanted, _ = decode(params, program, newest, at, cache, alone)
-    then = serving_step("decode", plan, program, numerics, mesh, 4, 12, PLENTY, exchange, jnp.float32)
+    then = serving_step("decode", plan, program, numerics, mesh, 4, 12, mixing, exchange, jnp.float32)
     found, _ = then.run(weights, *placed((newest, at), then.arguments[1:3]), mine)
     assert jnp.abs(found - wanted).max() < 1e-4
 

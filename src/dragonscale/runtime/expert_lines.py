@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from dragonscale.models.program import Op, Section
+from dragonscale.physics.notation import Dim
 from dragonscale.physics.sharding.reshard_step import layout_of
 from dragonscale.runtime import experts
 from dragonscale.runtime.expert_exchange import Mixing, Return, Sending, boxed, capacity_for, even_rows, send
@@ -106,11 +107,13 @@ def dispatch(op: Op, run: SectionPass) -> None:
         rows = experts.slotted(x, chosen, count, first, whole=not place.picked_axes)
         run.routed = Routed(chosen, rows, None)
         return run.put(op, rows)
-    height = _tile_height(run, chosen.experts.size)
-    rows, way = to_experts(x, chosen, run.section.dims["e"], place.expert_axes, run.setting.mixing, height)
+    height, stay = _tile_height(run, chosen.experts.size), not (place.expert_axes or place.picked_axes)
+    rows, way = to_experts(
+        x, chosen, run.section.dims["e"], place.expert_axes, run.setting.mixing, height if stay else 0
+    )
     rows = own_experts(rows, place, place.picked_axes)
     run.routed = Routed(chosen, rows, way)
-    return run.put(op, rows)
+    return run.put(op, rows if stay or not height else experts.into_tiles(rows, height))
 
 
 def _by_slots(run: SectionPass, chosen: ExpertChoice) -> bool:
@@ -121,20 +124,27 @@ def _by_slots(run: SectionPass, chosen: ExpertChoice) -> bool:
 
 
 def _tile_height(run: SectionPass, rows: int) -> int:
-    """Rows of the tiles that experts' rows lie in; 0 where no kernel takes tiles, or rows go on to other chips."""
+    """Rows of the tiles that experts' rows lie in, of so many on a chip as a rule; 0 where no kernel takes tiles, or
+    the chips of a slice of experts have rows of their own."""
     place, count = run.place, run.section.dims["e"]
     if not experts.has_kernel() or run.setting.dtype != jnp.bfloat16 or run.setting.mixing.capacity is not None:
         return 0
-    if place.expert_axes or place.picked_axes or place.token_axes:
+    sliced = any(dim.axes for dim in _matrix_dims(run))
+    if not _whole(run, experts.WHOLE_BLOCKS) or (sliced and place.token_axes):
         return 0
-    return experts.tile_height(rows, count) if _whole(run, experts.WHOLE_BLOCKS) else 0
+    here = count // place.ways((*place.expert_axes, *place.picked_axes))
+    return experts.tile_height(rows // place.ways(place.picked_axes), here)
+
+
+def _matrix_dims(run: SectionPass) -> list[Dim]:
+    """The dims of experts' matrices as they are used."""
+    matmuls = [op for op in run.section.ops if any(dim.select for array in op.weights for dim in array.dims)]
+    return [dim for op in matmuls for dim in run.used(op.weights[0], op).dims[1:]]
 
 
 def _whole(run: SectionPass, block: int) -> bool:
     """Whether both dims of experts' matrices are multiples of a block."""
-    matmuls = [op for op in run.section.ops if any(dim.select for array in op.weights for dim in array.dims)]
-    widths = [run.local_size(dim.name, dim.axes) for op in matmuls for dim in run.used(op.weights[0], op).dims[1:]]
-    return all(width % block == 0 for width in widths)
+    return all(run.local_size(dim.name, dim.axes) % block == 0 for dim in _matrix_dims(run))
 
 
 def combine(op: Op, run: SectionPass) -> None:
@@ -142,6 +152,8 @@ def combine(op: Op, run: SectionPass) -> None:
     assert run.routed is not None
     place, routed = run.place, run.routed
     done = run.tensors[op.inputs[0].name]
+    if done.tiles is not None and routed.rows.tiles is None:
+        done = experts.out_of_tiles(done, routed.rows)
     done = done if done.slots is not None else among_all(done, place, place.picked_axes)
     made = from_experts(done, routed.way, routed.chosen)
     made = made if run.setting.dtype is None else made.astype(run.setting.dtype)

@@ -127,6 +127,27 @@ def tiled(sizes: jax.Array, own: jax.Array, height: int) -> Tiles:
     return Tiles(begins, heights, jnp.where(owner < experts, owner, -1), places)
 
 
+def into_tiles(rows: ExpertRows, height: int) -> ExpertRows:
+    """Rows sorted by expert, those of none behind them, in tiles."""
+    count = rows.values.shape[0]
+    number = jnp.arange(count, dtype=jnp.int32)
+    own = (jnp.cumsum(rows.sizes)[None] <= number[:, None]).sum(1, dtype=jnp.int32)
+    tiles = tiled(rows.sizes, own, height)
+    room = tiles.owner.size * height
+    source = jnp.full(room, count, jnp.int32).at[tiles.places].set(number, mode="drop")
+    values: Any = moved(rows.values, source, tiles.places)
+    scale: Any = None if rows.scale is None else moved(rows.scale[:, None], source, tiles.places)
+    numbers = jnp.repeat(tiles.owner, height, total_repeat_length=room)
+    return ExpertRows(values, rows.sizes, numbers, source, None if scale is None else scale[:, 0], tiles=tiles)
+
+
+def out_of_tiles(done: ExpertRows, before: ExpertRows) -> ExpertRows:
+    """Results as the rows lay before they were put in tiles, weighted; zeros where no expert has the row."""
+    assert done.tiles is not None
+    values: Any = moved(done.weighted().values, done.tiles.places, done.order)
+    return replace(before, values=values, scale=None)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def moved(x: jax.Array, source: jax.Array, target: jax.Array, copies: int = 1) -> jax.Array:  # noqa: ARG001 (gradient's)
     """Rows of x [n / copies, …], each `copies` times, put where `source` [r] has their number of n (n: zeros there);
