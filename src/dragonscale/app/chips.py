@@ -86,7 +86,8 @@ def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
     for row in report.parts:
         rate = "" if row.flops_per_s is None else f" ({amount(row.flops_per_s, 'FLOP/s')} at their clock)"
         counts.append(f"{row.count:,} {row.part}s{rate}")
-    title = Title(f"{report.title} ({report.name}), {report.released}", f"{report.network}; {report.largest}")
+    since = f", {report.released}" if report.released else ""
+    title = Title(f"{report.title} ({report.name}){since}", f"{report.network}; {report.largest}")
     pod, whole = report.pod, None
     if pod is not None:
         size = f"{pod.chips:,} chips, {pod.hosts:,} hosts"

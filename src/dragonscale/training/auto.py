@@ -28,6 +28,8 @@ class AutoChoice(UsualChoice, frozen=True, kw_only=True):
     experts: bool | None = None
     tuned: bool = False
     """Whether it is for fine-tuning, where a method was named, alone."""
+    otherwise: tuple[str, ...] = ()
+    """Stacks that are less usual, for jobs that fit with none of these."""
 
 
 class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

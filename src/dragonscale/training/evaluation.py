@@ -124,6 +124,12 @@ def usual_jobs(job: Job) -> list[Job]:
     return [replace(job, stack=as_asked(job, name), auto=choice.why) for name in choice.stacks]
 
 
+def unusual_jobs(job: Job) -> list[Job]:
+    """The job with stacks that take what does not fit with the usual ones."""
+    names = auto_choice(job.slice, job.model, job.tuning.tunes).otherwise if job.auto else ()
+    return [replace(job, stack=as_asked(job, name), auto="") for name in names]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A plan judged, or many of one structure (arrays): the ledger, and what follows from it."""

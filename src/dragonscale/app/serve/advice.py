@@ -68,7 +68,7 @@ def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Seq
     sentences += [_next_batch(asked, config, configs), _next_launch(asked, config)]
     change, prompts = " ".join(filter(None, sentences)), float(config.state.added * config.state.requests)
     if prompts > MOSTLY:
-        bound = f"prefill ({prompts:.0%} of the time), and decode steps by {bound}"
+        bound = f"prefill ({min(prompts, 1):.0%} of the time), and decode steps by {bound}"
         change = f"cached prefixes (--cached) and narrower matmuls shorten prefill; in decode steps {change}"
         return f"Bound by {bound}: {change}", bound, change
     return f"Decoding is bound by {bound}: {change}", bound, change

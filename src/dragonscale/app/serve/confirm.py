@@ -55,7 +55,14 @@ class Confirmed:
 
     def rank(self, asked: ServeAsked) -> tuple[float, ...]:
         """What runs are ranked by, the least first."""
-        return not self.holds, *worth(self.config, asked.ask, self.replicas)
+        *first, cost, last = worth(self.config, asked.ask, self.replicas)
+        return not self.holds, *first, cost * (self.lost if asked.ask.rate is None else 1), last
+
+    @property
+    def lost(self) -> float:
+        """How many times as many tokens were expected as the run made, where that is far."""
+        more = self.config.tokens_per_chip / max(self.run.output_tokens_per_s_per_chip, 1e-9)
+        return more if more > 1 + APART else 1.0
 
     def as_means(self, asked: ServeAsked) -> ServeAsked:
         """What was asked for as means, if requests of other batches were as far from theirs as those of this run (at a
@@ -128,12 +135,12 @@ def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> list[Confirmed]:
         best = min(tried, key=rank, default=None)
         if best is not None and best.config.meets and not each:
             expected = worth(first[best.config.place], asked.ask)[-2]
-            as_expected = rank(best)[-2] <= expected / NEAR  # and it stands before this one
+            as_expected = best.lost == 1 and rank(best)[-2] <= expected / NEAR  # and it stands before this one
             if len(tried) >= FINALISTS or (best.holds and (as_expected or rank(best)[1:] <= worth(config, asked.ask))):
                 break
         held = _loaded if config.is_fleet else _largest if asked.ask.rate is None else _fewest
         tried.append(held(asked, config))
-        made = tried[-1].config.tokens_per_chip
+        made = tried[-1].config.tokens_per_chip if tried[-1].lost == 1 else 0
         if not each and tried[-1].holds and asked.ask.rate is None and made >= NEAR * config.tokens_per_chip:
             break
     return sorted(tried, key=rank) if any(one.config.meets for one in tried) else tried
@@ -212,7 +219,9 @@ def as_run(asked: ServeAsked, rows: Sequence[tuple[Config, ConfigReport]], runs:
     ran = {one.config.place: one for one in runs}
     first = rows[0][1]
     notes = [
-        as_simulated(asked, row, ran[one.place], asked.several or row is first) for one, row in rows if one.place in ran
+        as_simulated(asked, row, ran[one.place], asked.several or row is first or ran[one.place].lost > 1)
+        for one, row in rows
+        if one.place in ran
     ]
     return notes[0]
 

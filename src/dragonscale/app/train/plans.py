@@ -22,7 +22,7 @@ from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.bands import in_production, job_band, job_error
 from dragonscale.training.budget import planned_run, run_budget
-from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned
+from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
@@ -292,19 +292,21 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
 
 
 def _lighter(asked: TrainAsked, job: Job, report: records.TrainReport) -> list[str]:
-    """The method that holds less and fits where the one that was asked for does not: LoRA, or QLoRA."""
+    """What fits where the method that was asked for does not: it with a less usual stack, or LoRA, or QLoRA."""
     tuning = job.tuning
     if tuning.frozen != "bf16" or not asked.question.method.strip():
         return []
     lora = tuning if tuning.rank else replace(tuning, method="lora", rank=RANK, copies=0.0)
     qlora = replace(lora, method="qlora" if lora.method == "lora" else lora.method, frozen="nf4")
+    changed = [(f"--stack {other.stack.name}", other) for other in unusual_jobs(job)]
     for one in (lora, qlora):
-        found = search_stacks(tuned(job, one), asked.space, 1)[0] if one != tuning else None
-        if found and found.best:
-            step, plan = render(found.best.seconds, "s"), short_plan(found.best.plan)
-            report.lighter = f"--method {one.method}"
-            report.lighter += " --frozen nf4" if one.method not in ("lora", "qlora") else ""
-            return [f"{report.lighter} fits here: {plan}, {step} a step{_whole_run(asked, found.job, found.best)}."]
+        flags = f"--method {one.method}" + (" --frozen nf4" if one.method not in ("lora", "qlora") else "")
+        changed += [(flags, tuned(job, one))] if one != tuning else []
+    for flags, other in changed:
+        found = search_stacks(other, asked.space, 1)[0]
+        if found.best:
+            report.lighter, step, plan = flags, render(found.best.seconds, "s"), short_plan(found.best.plan)
+            return [f"{flags} fits here: {plan}, {step} a step{_whole_run(asked, found.job, found.best)}."]
     return []
 
 
