@@ -104,10 +104,22 @@ OTHERWISE = {
     "-?(embed(ding)?|rerank(er)?)": "A model that embeds or ranks is served as its base (the nearest here: {base}) "
     "with --output 0.",
     r"-?\b(vl|vision|omni)\b": "A model that reads images is its text model (the nearest here: {base}) and what they "
-    "add: dscale simulate {base} --images 1x1024,encoder=675M.",
-    r"^[\d.]+[bm]$": "Of a model of which only the size is known, dscale estimate --params {name} tells what 6ND does.",
+    "add: dscale simulate {base} --on h100:1 --images 1x1024,encoder=675M.",
+    r"^[\d.]+[bm]$": "Of a model of which only the size is known, dscale estimate --params {name} tells what 6ND does, "
+    "and a preset of about that size how it splits and serves: {alike}.",
 }
 """What names of no preset are planned as, by what is in them."""
+
+
+def _alike(size: str) -> list[str]:
+    """A few presets with about so many parameters, the nearest first; none for what is no size.
+
+    >>> _alike("8b")[:2]
+    ['llama3-8b', 'llama3.1-8b']
+    """
+    wanted = float(size[:-1] or 0) * (1e9 if size[-1:].lower() == "b" else 1e6) if size[:1].isdigit() else 0.0
+    found = [(abs(count / wanted - 1), name) for name, _, count in preset_lines() if wanted and count]
+    return [name for apart, name in sorted(found) if apart < 0.25][:3]
 
 
 def no_model(name: str, hint: str) -> InputError:
@@ -120,7 +132,7 @@ def no_model(name: str, hint: str) -> InputError:
     for pattern, words in OTHERWISE.items():
         if re.search(pattern, name.lower()):
             base = nearest_preset(re.sub(pattern, "", name.lower())) or "MODEL"
-            guess = f". {words.format(base=base, name=name)}"
+            guess = f". {words.format(base=base, name=name, alike=', '.join(_alike(name)))}"
     return InputError(f"There is no model {shorten(name)}{guess} Known: {', '.join(list(near)[:8])}, … {hint}")
 
 

@@ -160,7 +160,11 @@ def closed_loop(loop: SteadyLoop, halvings: tuple[int, ...] = HALVINGS, guess: B
             high, low = numpy.where(slow, rate, high), numpy.where(slow, low, rate)
             rate = numpy.sqrt(low * high)
         high, low = rate * 1.3, rate / 1.3
-    found = replace(found, state=replace(found.state, requests=batch / found.state.latency))
+    state = replace(found.state, requests=batch / found.state.latency)
+    if loop.output == 1:  # nobody decodes for prompts to ride on: they wait for the time that others take
+        requests = numpy.minimum(state.requests, 1 / prompt.full_s)
+        state = replace(state, requests=requests, waiting=state.waiting + batch / requests - state.latency)
+    found = replace(found, state=state)
     return _full(loop, found) if habits.beside else found
 
 

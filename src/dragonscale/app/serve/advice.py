@@ -12,8 +12,10 @@ from dragonscale.app.serve.search import at_batches, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, ServeRequest
 from dragonscale.app.serve.variants import solved_limits
-from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.exports.engines.checkpoints import NO_GRAPHS
+from dragonscale.physics.hardware import Chip, Slice, Torus
 from dragonscale.physics.units import render
+from dragonscale.serving.auto import NODE
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import bits, narrower_formats
 from dragonscale.serving.deployment import Deployment
@@ -65,7 +67,7 @@ def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Seq
     sentences = [f"{remedies[config.bound_by]}."]
     if isinstance(config, PooledConfig):
         return _of_pools(config.pools, bound, sentences[0])
-    sentences += [_next_batch(asked, config, configs), _next_launch(asked, config)]
+    sentences += [_next_batch(asked, config, configs), _next_launch(asked, config), _not_looked_at(asked)]
     change, prompts = " ".join(filter(None, sentences)), float(config.state.added * config.state.requests)
     if prompts > MOSTLY:
         bound = f"prefill ({min(prompts, 1):.0%} of the time), and decode steps by {bound}"
@@ -199,6 +201,17 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
     return f"A batch of {other.batch:,} would make {made}{missing}."
 
 
+def _not_looked_at(asked: ServeAsked) -> str:
+    """What a chip named without a number leaves out for a model of many experts."""
+    chip, piece = asked.targets[0]
+    if piece is not None or len(asked.targets) > 1 or asked.pools_on(chip) or asked.saved is not None:
+        return ""
+    named = replace(asked, targets=((chip, Slice(chip, (2 * NODE,))),))
+    if isinstance(chip.network, Torus) or not named.pools_on(chip):
+        return ""
+    return f"Prefill and decode apart were not looked at: --on {chip.name}:{2 * NODE} does."
+
+
 def _next_launch(asked: ServeAsked, config: Config) -> str:
     """A default of the engine's launch that holds the plan back, with what the best batch at another value does."""
     chip, limits, told = config.piece.chip, asked.limits, list[str]()
@@ -209,10 +222,19 @@ def _next_launch(asked: ServeAsked, config: Config) -> str:
         if config.batch == scheduling.max_sequences * config.plan.data
         else None,
     }
-    for name, value in wider.items():
-        if value is None or getattr(limits, name) is not None or asked.batch is not None:
-            continue
-        launched = replace(asked, limits=replace(limits, **{name: value}))
+    options = [
+        (
+            f"--{name.replace('_', '-')} {value} instead of the engine's default",
+            {"limits": replace(limits, **{name: value})},
+        )
+        for name, value in wider.items()
+        if value is not None and getattr(limits, name) is None and asked.batch is None
+    ]
+    if f",{NO_GRAPHS}" in asked.engine:
+        eager = "leaving --enforce-eager out" if asked.question.plan else f"leaving {NO_GRAPHS} out"
+        options.append((eager, {"engine": asked.engine.replace(f",{NO_GRAPHS}", "")}))
+    for change, said in options:
+        launched = replace(asked, **said)
         engine = launched.engine_on(chip, config.engine, config.chips)
         plan = config.plan
         formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
@@ -224,8 +246,7 @@ def _next_launch(asked: ServeAsked, config: Config) -> str:
         if gain >= WORTH:
             times = f"TTFT {render(float(other.state.ttft), 's')}, TPOT {render(float(other.state.tpot), 's')}"
             told.append(
-                f"--{name.replace('_', '-')} {value} instead of the engine's default would make {gain:+.0%} tokens "
-                f"(a batch of {other.batch:,}, {times})."
+                f"{change[0].upper()}{change[1:]} would make {gain:+.0%} tokens (a batch of {other.batch:,}, {times})."
             )
     return " ".join(told)
 

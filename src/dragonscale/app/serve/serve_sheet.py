@@ -211,7 +211,8 @@ def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     own = (first.cost_usd_per_mtok, first.cost_usd_per_mtok_input, first.cost_usd_per_mtok_output)
     both, prompt, output = (counted(value, 2) for value in own)
     guess = first.counted < 1 and first.replicas is None
-    slow = f"; ranked at ${counted(first.ranked_usd_per_mtok, 2)}, the slow end of the band" * guess
+    ranked, each = first.ranked_usd_per_mtok, report.workload.prompt if report.workload.output == 1 else 1
+    slow = f"; ranked at ${counted(ranked and ranked / each, 3 if each > 1 else 2)}, the slow end of the band" * guess
     full = " at full batches" * (first.replicas is not None and first.prefill is None)
     apart = f"apart ${prompt} a million of input, ${output} of output"
     if report.workload.output == 1:

@@ -231,6 +231,7 @@ def goodput_text(report: TrainReport, run: GoodputReport) -> str:
     """The run with failures: days, dollars, what makes progress."""
     ends = f"{days_text(run.days)} with failures (p90 {days_text(run.days_p90)})"
     if run.preemptions:
+        ends += f", {run.preemptions:,.3g} times taken away as AWS's V100s of 2023 were (goodput.md)"
         ends += f", {days_text(run.waiting * run.days)} of them waiting for spot chips, unpaid"
     if run.cost_usd is not None and run.cost_usd_p90 is not None:
         chip = report.slice.rpartition(":")[0]
