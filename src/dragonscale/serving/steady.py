@@ -161,9 +161,10 @@ def closed_loop(loop: SteadyLoop, halvings: tuple[int, ...] = HALVINGS, guess: B
             rate = numpy.sqrt(low * high)
         high, low = rate * 1.3, rate / 1.3
     state = replace(found.state, requests=batch / found.state.latency)
-    if loop.output == 1:  # nobody decodes for prompts to ride on: they wait for the time that others take
-        requests = numpy.minimum(state.requests, 1 / prompt.full_s)
-        state = replace(state, requests=requests, waiting=state.waiting + batch / requests - state.latency)
+    # Where nobody decodes there is nothing for prompts to ride on: they wait for the time that others take.
+    most = numpy.where(loop.output == 1, 1 / prompt.full_s, state.requests)
+    requests = numpy.minimum(state.requests, most)
+    state = replace(state, requests=requests, waiting=state.waiting + batch / requests - batch / state.requests)
     found = replace(found, state=state)
     return _full(loop, found) if habits.beside else found
 

@@ -222,7 +222,7 @@ def _next_launch(asked: ServeAsked, config: Config) -> str:
         if config.batch == scheduling.max_sequences * config.plan.data
         else None,
     }
-    options = [
+    options: list[tuple[str, dict[str, Any]]] = [
         (
             f"--{name.replace('_', '-')} {value} instead of the engine's default",
             {"limits": replace(limits, **{name: value})},

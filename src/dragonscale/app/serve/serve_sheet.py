@@ -18,6 +18,7 @@ from dragonscale.app.serve.variant_sheet import (
     speculation_blocks,
     token_words,
 )
+from dragonscale.serving.ranking import LOAD
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
@@ -236,10 +237,13 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
     run = ran(report, first)
     each, how = (run and run.requests_per_s) or first.requests_per_s, "/s by running" if run else "/s or less"
+    enough = math.ceil(rate / (LOAD * each))  # of a slice that was named, all is counted
+    chip = first.copy_slice.partition(":")[0]
+    spare = f"; {enough} of them on {first.copy_slice} would do (--on {chip})" if enough < first.replicas else ""
     return (
         f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
         f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / each:.0%} "
-        f"of {amount(each, 'count')}{how}{there}"
+        f"of {amount(each, 'count')}{how}{there}{spare}"
     )
 
 

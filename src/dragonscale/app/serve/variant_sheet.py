@@ -94,7 +94,8 @@ def lead_text(report: records.ServeReport) -> str:
         return f"#1 has the fewest chips of those within {CLOSE:.0%} of the lowest cost"
     if cheaper and first.data * first.expert == 1 and all(one.data * one.expert > 1 for one in cheaper):
         return "#1 is tensor parallelism alone; dealing out experts or attention gains less than the estimate's error"
-    run = "#1 was run, and keeps its targets with a margin; the others were not"
+    kept = ", and keeps its targets with a margin" if report.workload.goals else ""
+    run = f"#1 was run{kept}; the others were not"
     return run if cheaper and report.simulated else ""
 
 

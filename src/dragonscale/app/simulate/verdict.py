@@ -18,6 +18,8 @@ BUSY = 0.97
 SHORT = 3**0.5 - 1
 """Above this load one request queues on average where they come at random (M/D/1: load^2 / 2(1 - load) = 1); a queue
 below it has another cause."""
+HALF = 0.5
+"""Of a token budget, what prompts fill where another would find room."""
 KV = "the KV cache"
 TRAFFIC = "the traffic"
 """What bounds a fleet that has room for more: there is nothing to change about it."""
@@ -59,7 +61,8 @@ def verdict(
         lower = _LOWER[name] if asked.fleet.prefill is None else _LOWER_APART[name == "ttft_s"]
         helps = "" if found is not None and (found.change or found.rate is None) else f" Lower with {lower}."
         return NAMES[name], f"{_missing(asked, result, missed)} {shown}{helps} {more}".strip()
-    queues = result.utilisation > BUSY and result.mean_waiting > len(result.replicas)
+    waits = result.utilisation > BUSY and result.mean_waiting > len(result.replicas)
+    queues = waits and not _roomy(asked, result)
     if bound == KV or queues:
         queue = f"{result.mean_waiting:.3g} requests queue on average. " if queues else ""
         return bound, f"{queue}{shown} {helps} would help. {more}".strip()
@@ -82,7 +85,7 @@ def _cause(asked: SimulateAsked, result: SimulationResult, found: FleetCapacity 
     prompts = f"Iterations with prompts take {front.prompt_share:.0%} of a replica's busy time"
     queue = prefill_queue(asked, result)
     apart = f"{min(queue, 1):.0%} of the queueing is for a prefill; {full}."
-    if asked.fleet.prefill is not None and queue > 0.5:
+    if asked.fleet.prefill is not None and queue > 0.5 and not _roomy(asked, result):
         return "the prefill pool", apart, "More --prefill-replicas"
     if taken > max(SHORT, front.prompt_share if asked.fleet.prefill is None else 0.0):
         return "places in batches", f"{full}.", "A larger --max-seqs or more --replicas"
@@ -102,6 +105,12 @@ def _cause(asked: SimulateAsked, result: SimulationResult, found: FleetCapacity 
         shown = f"{prompts} and {full}: requests come to a replica together."
         return "bursts", shown, "Another --router or more --replicas"
     return "the replicas", f"{prompts} and {full}.", "More --replicas"
+
+
+def _roomy(asked: SimulateAsked, result: SimulationResult) -> bool:
+    """Whether a prefill pool, however busy, has more room in its iterations than prompts: these wait for the one under
+    way, and not for each other."""
+    return asked.fleet.prefill is not None and result.use["prefill"].budget_share < HALF
 
 
 def _overloaded(load: Backlog, result: SimulationResult) -> str:
