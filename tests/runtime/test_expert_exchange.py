@@ -40,7 +40,7 @@ def exchange(
     experts: int,
     work: Callable[[ExpertRows], ExpertRows],
     how: Sending,
-    height: int,
+    height: int = 0,
 ) -> jax.Array:
     """One chip's tokens through experts on all chips: dispatch, send, work (in tiles of so many rows), send back,
     combine."""
