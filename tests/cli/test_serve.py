@@ -589,3 +589,34 @@ def test_a_prefix_cache_without_shared_prefixes_is_said_to_change_nothing(capsys
     for more, told in (([], True), (["--cached", "0.5"], False)):
         assert main([*launch, *more]) == 0
         assert ("No prompts share a prefix here" in capsys.readouterr().err) == told
+
+
+LAUNCH = "vllm serve meta-llama/Meta-Llama-3-70B-Instruct -tp 8"
+
+
+def test_a_better_launch_is_what_serve_itself_would_take(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a target under the pace of any answer; a flag that holds a launch back is named."""
+    best = answered(ASKED, capsys)["configs"][0]
+    judged = answered([*ASKED, "--plan", LAUNCH, "--better"], capsys)
+    assert (judged["better"]["plan"], judged["better"]["batch"]) == (best["plan"], best["batch"])
+    eager = ["serve", "--on", "h100:4", "--plan", "vllm serve Qwen/Qwen2.5-32B-Instruct -tp 4 --enforce-eager"]
+    assert "Leaving --enforce-eager out would make +" in " ".join(printed(eager, capsys).split())
+
+
+def test_prompts_alone_go_no_faster_than_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """By no more than what a full iteration gains over one with a single prompt."""
+    for chip in ("v100", "h100"):
+        report = answered(["serve", "qwen3-8b", "--on", f"{chip},l40s", "--prompt", "4096", "--output", "0"], capsys)
+        for one in report["configs"]:
+            assert one["requests_per_s"] * sum(row["expected_s"] for row in one["prefill_terms"]) < 1.1
+
+
+def test_a_part_of_a_slice_that_would_do_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(["serve", "llama3-8b", "--on", "h100:8", "--rate", "2/s", "--top", "1"], capsys)
+    assert "1 of them on h100:1 would do (--on h100)" in " ".join(text.split())
+
+
+def test_what_was_run_and_made_less_is_not_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    report = answered(["serve", "deepseek-v4-flash", "--on", "h200:8", "--prompt", "1M"], capsys)
+    first, *others = (one["output_tokens_per_s_per_chip"] for one in report["configs"])
+    assert first > 0.99 * max(others)

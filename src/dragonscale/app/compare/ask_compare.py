@@ -268,7 +268,7 @@ def compared(answers: list[Any], serving: bool) -> CompareReport:
     report.notes += ["The sides are asked about different work."] if len(works) > 1 else []
     if any(side.terms and not side.feasible for side in sides):
         report.notes.append("Times of what cannot run are as if it could.")
-    report.notes += [*_measured(sides), *_heads(sides)]
+    report.notes += [*_measured(sides), *_heads(sides), *(_slow_ends(answers, sides) if serving else [])]
     report.overtakes = [*_by_price(sides), *([] if serving or len(answers) != 2 else _by_hardware(answers, sides))]
     return report
 
@@ -327,6 +327,17 @@ def _by_hardware(answers: list[Any], sides: list[Side]) -> list[str]:
         return []
     one, other = ((one.asked.job(chosen_slice(one.asked, one)), one.plans[0].plan) for one in answers)
     return overtaking(one, other, (sides[0].key, sides[1].key))
+
+
+def _slow_ends(answers: list[Any], sides: list[Side]) -> list[str]:
+    """What `serve` counts chips at on which no such run was measured."""
+    rows = answers[0].configs if len(answers) == 1 else [next(iter(one.configs), None) for one in answers]
+    return [
+        f"No such run was measured on the chips of {side.key}: `serve` ranks it at the slow end of its band, "
+        f"${one.ranked_usd_per_mtok:,.2f} per million tokens."
+        for side, one in zip(sides, rows, strict=True)
+        if one is not None and one.counted < 1 and one.ranked_usd_per_mtok
+    ]
 
 
 def _measured(sides: list[Side]) -> list[str]:

@@ -185,7 +185,8 @@ def throughput_text(report: records.ServeReport, first: records.ConfigReport) ->
 
 def error_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What the bands rest on."""
-    return f"{'' if first.estimated else '80% intervals from published runs: '}{report.expected_error.source}."
+    alone = " These runs decode too; of prompts alone none is published." if report.workload.output == 1 else ""
+    return f"{'' if first.estimated else '80% intervals from published runs: '}{report.expected_error.source}.{alone}"
 
 
 def simulated_text(work: records.ServeRequest, found: records.SimulatedRun) -> str:
