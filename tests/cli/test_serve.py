@@ -603,14 +603,6 @@ def test_a_better_launch_is_what_serve_itself_would_take(capsys: pytest.CaptureF
     assert "Leaving --enforce-eager out would make +" in " ".join(printed(eager, capsys).split())
 
 
-def test_prompts_alone_go_no_faster_than_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
-    """By no more than what a full iteration gains over one with a single prompt."""
-    for chip in ("v100", "h100"):
-        report = answered(["serve", "qwen3-8b", "--on", f"{chip},l40s", "--prompt", "4096", "--output", "0"], capsys)
-        for one in report["configs"]:
-            assert one["requests_per_s"] * sum(row["expected_s"] for row in one["prefill_terms"]) < 1.1
-
-
 def test_a_part_of_a_slice_that_would_do_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(["serve", "llama3-8b", "--on", "h100:8", "--rate", "2/s", "--top", "1"], capsys)
     assert "1 of them on h100:1 would do (--on h100)" in " ".join(text.split())

@@ -347,3 +347,15 @@ def test_what_tells_of_a_replica_stands_beside_its_cache() -> None:
     assert f"prompts in {own.prompt_share:.0%} of the time, filling {own.budget_share:.0%} of the token budget" in row
     assert 0 < own.places_share < own.prompt_share < 1
     assert 0 < own.budget_share < 1
+
+
+def test_a_prefill_pool_that_never_rests_and_has_room_bounds_nothing() -> None:
+    """Ranks that take turns: iterations follow each other a tenth full, and the queue does not grow."""
+    wide = "tensor=2,data=8,expert=16,weights=fp8,compute=fp8_block"
+    question = SimulateQuestion(
+        model="deepseek-v3", on="h100:16", plan=wide, prefill_on="h100:16", prefill_plan=wide, rate="45/s",
+        requests="1500", prompt="2048", output="512", max_seqs=80, accept="0.8,0.6,0.5", drafts=2,
+    )  # fmt: skip
+    report = asked(question)
+    assert next(row.busy_share for row in report.replicas if row.pool == "prefill") > 0.98
+    assert report.bound_by == "the traffic"

@@ -85,7 +85,7 @@ def _cause(asked: SimulateAsked, result: SimulationResult, found: FleetCapacity 
     prompts = f"Iterations with prompts take {front.prompt_share:.0%} of a replica's busy time"
     queue = prefill_queue(asked, result)
     apart = f"{min(queue, 1):.0%} of the queueing is for a prefill; {full}."
-    if asked.fleet.prefill is not None and queue > 0.5 and not _roomy(asked, result):
+    if asked.fleet.prefill is not None and queue > 0.5:
         return "the prefill pool", apart, "More --prefill-replicas"
     if taken > max(SHORT, front.prompt_share if asked.fleet.prefill is None else 0.0):
         return "places in batches", f"{full}.", "A larger --max-seqs or more --replicas"
