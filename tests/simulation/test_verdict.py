@@ -354,7 +354,7 @@ def test_a_prefill_pool_that_never_rests_and_has_room_bounds_nothing() -> None:
     wide = "tensor=2,data=8,expert=16,weights=fp8,compute=fp8_block"
     question = SimulateQuestion(
         model="deepseek-v3", on="h100:16", plan=wide, prefill_on="h100:16", prefill_plan=wide, rate="45/s",
-        requests="1500", prompt="2048", output="512", max_seqs=80, accept="0.8,0.6,0.5", drafts=2,
+        requests="3000", prompt="2048", output="64", max_seqs=80, accept="0.8,0.6,0.5", drafts=2,
     )  # fmt: skip
     report = asked(question)
     assert next(row.busy_share for row in report.replicas if row.pool == "prefill") > 0.98
