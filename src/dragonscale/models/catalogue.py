@@ -111,29 +111,42 @@ OTHERWISE = {
 """What names of no preset are planned as, by what is in them."""
 
 
-def _alike(size: str) -> list[str]:
-    """A few presets with about so many parameters, the nearest first; none for what is no size.
+LATER = ("qwen3", "qwen2", "llama", "mistral")
+"""Families that are named for a size, the latest first."""
 
-    >>> _alike("8b")[:2]
-    ['llama3-8b', 'llama3.1-8b']
+
+def _alike(size: str) -> list[str]:
+    """Presets with about so many parameters, one of each family that is named for it; none for what is no size.
+
+    >>> _alike("8b"), _alike("7b")
+    (['qwen3-8b', 'qwen2.5-7b', 'llama3-8b', 'mistral-7b-v0.3'], ['qwen3-8b', 'qwen2.5-7b', 'llama1-7b', 'mistral-7b'])
     """
     wanted = float(size[:-1] or 0) * (1e9 if size[-1:].lower() == "b" else 1e6) if size[:1].isdigit() else 0.0
-    found = [(abs(count / wanted - 1), name) for name, _, count in preset_lines() if wanted and count]
-    return [name for apart, name in sorted(found) if apart < 0.25][:3]
+    near = [(abs(count / wanted - 1), kind, name) for name, kind, count in preset_lines() if wanted and count]
+    near = [one for one in near if one[0] < 0.2]
+    found = [min((one for one in near if one[1] == kind), default=None) for kind in LATER]
+    return [one[2] for one in found if one is not None]
 
 
 def no_model(name: str, hint: str) -> InputError:
     """The error for a name that stands for nothing."""
     if name.startswith(("/", "./", "../", "~")):
         return InputError(f"There is no file or folder {shorten(name)}.")
-    close, known = nearest_preset(name), list(_index())
-    guess = f"; did you mean {close!r}?" if close else "."
+    known = list(_index())
     near = dict.fromkeys(_index()[one][1] for one in difflib.get_close_matches(plain(name)[:100], known, 16, 0.0))
+    guess = instead(name)
+    guess = f"; {guess}" if guess.startswith("did you") else f". {guess}".rstrip() if guess else "."
+    return InputError(f"There is no model {shorten(name)}{guess} Known: {', '.join(list(near)[:8])}, … {hint}")
+
+
+def instead(name: str) -> str:
+    """What a model of no preset is planned as, or the preset that was meant; empty where none is near."""
     for pattern, words in OTHERWISE.items():
         if re.search(pattern, name.lower()):
             base = nearest_preset(re.sub(pattern, "", name.lower())) or "MODEL"
-            guess = f". {words.format(base=base, name=name, alike=', '.join(_alike(name)))}"
-    return InputError(f"There is no model {shorten(name)}{guess} Known: {', '.join(list(near)[:8])}, … {hint}")
+            return words.format(base=base, name=name, alike=", ".join(_alike(name)))
+    close = nearest_preset(name)
+    return f"did you mean {close!r}?" if close else ""
 
 
 @cache

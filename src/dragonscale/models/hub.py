@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.models.catalogue import nearest_preset
+from dragonscale.models.catalogue import instead, nearest_preset
 
 _SITE = re.compile(r"^(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/", re.IGNORECASE)
 _WORD = r"[A-Za-z0-9](?:[\w.-]{0,94}[A-Za-z0-9_])?"
@@ -87,7 +87,12 @@ def fetch_config(name: HubName) -> Path:
     disable_progress_bars()
     set_verbosity_error()  # it logs every try
     if not reachable():  # it would try for half a minute
-        raise InputError(f"The model {shown} is not in the local cache, and the Hugging Face Hub cannot be reached.")
+        guess = instead(name.repo.rpartition("/")[2])
+        more = f"{', or ' if guess.startswith('did') else '. '}{guess}" if guess else "."
+        raise InputError(
+            f"The model {shown} is not in the local cache, and the Hugging Face Hub cannot be reached; give the path "
+            f"of its config.json{more}"
+        )
     try:
         return Path(hf_hub_download(name.repo, "config.json", revision=name.revision or None))
     except Exception as error:  # the package's own errors, and those of whatever it uses for HTTP

@@ -120,7 +120,7 @@ class Pools:
     @property
     def transfer_bytes(self) -> float:
         """Bytes of one prompt's cache."""
-        return self.ask.prompt * self.decode.kv_bytes_per_token
+        return self.decode.prompt_bytes
 
     @property
     def transfer_s(self) -> float:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy
 
 from dragonscale.errors import InputError
+from dragonscale.models.count import cache_bytes
 from dragonscale.models.transformer import Transformer, kv_bytes_per_token
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import floor, maximum, minimum
@@ -115,6 +116,8 @@ class Config:
     lower_s: float
     hbm_bytes: float
     kv_bytes_per_token: float
+    prompt_bytes: float
+    """Of a prompt's cache, windows as far as they reach."""
     bound_by: str
     most: int
     meets: bool
@@ -268,6 +271,7 @@ def _judged(
     packed = [tuple(zip(one[::2], one[1::2], strict=True)) for one in packs] or [()] * rows
     bounds = _bounds(steps.cost)[:rows]
     per_token = float(kv_bytes_per_token(model, lot.plan.kv))
+    whole = float(sum(cache_bytes(model.program().sections, ask.prompt, lot.plan.kv).values()))
     plans = {place: lot.one(place) for place in sorted(set(places.tolist()))}
     counted = counted_share(ServedKind(lot.pieces[0].chip.name, engine.name, is_moe(model)))
     found: list[Config] = []
@@ -283,6 +287,7 @@ def _judged(
             lower_s=least,
             hbm_bytes=heavy,
             kv_bytes_per_token=per_token,
+            prompt_bytes=whole,
             bound_by=bound,
             most=int(most[place]),
             meets=ask.met_by(own.ttft, own.tpot),

@@ -138,8 +138,8 @@ def context_refusal(model: Transformer, prompt: int, output: int) -> str:
     if model.context is None or prompt + output <= model.context:
         return ""
     fits = f": --prompt {model.context - output}" if output < model.context else ""
-    others = ", ".join(presets_that_take(prompt + output)[:4])
-    others = f", or a model that takes them ({others})" if others else ""
+    long = presets_that_take(prompt + output)
+    others = f", or a model that takes them ({', '.join(long[:4])}{', …' * (len(long) > 4)})" if long else ""
     return (
         f"{model.name} has a context of {model.context:,} tokens, and prompt and output are {prompt + output:,}; "
         f"ask for at most {model.context:,} together{fits}{others}"

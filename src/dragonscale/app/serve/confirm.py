@@ -73,8 +73,10 @@ class Confirmed:
             own = mean if asked.ask.rate is None else self.run.latency[f"{name}_s"].mean
             limits[name] = MARGIN * limit * own / late.get(name, own)
         if self.missed is not None and asked.ask.rate is None:
-            for name, (mean, _) in asked.ask.times(self.missed.state.ttft, self.missed.state.tpot).items():
-                limits[name] = min(limits[name], MARGIN * mean) if name in late else limits[name]
+            times = asked.ask.times(self.missed.state.ttft, self.missed.state.tpot)
+            own = {name: mean for name, (mean, _) in times.items() if name in late}
+            short = {name: mean for name, mean in own.items() if mean > NEAR * limits[name]} or own
+            limits |= {name: min(limits[name], MARGIN * mean) for name, mean in short.items()}
         return replace(asked, ask=replace(asked.ask, **limits))
 
 

@@ -79,7 +79,7 @@ def simulate_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion
         "rate": rate,
         "clients": None if rate else saved.batch * saved.replicas,
         "prompt": str(saved.traffic.prompt),
-        "output": str(saved.traffic.output),
+        "output": str(saved.traffic.output) if saved.traffic.output > 1 else "0",
         "prefixes": f"1x{shared}" if shared else "",  # one prefix that all prompts begin with, as serve counts it
         **{name: getattr(saved.targets, name) for name in LATENCIES},
         "plan": str(saved.plan),

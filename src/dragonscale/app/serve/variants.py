@@ -16,6 +16,7 @@ from dragonscale.serving.disaggregation import PooledConfig, Pools, as_config, b
 from dragonscale.serving.frontier import Config, judge
 from dragonscale.serving.legality import server_of
 from dragonscale.serving.prefix import hit, rooms
+from dragonscale.serving.ranking import worth
 from dragonscale.serving.space import one_plan
 from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 
@@ -75,7 +76,7 @@ def disaggregation_report(
     best configuration that does both."""
     pays = isinstance(first, PooledConfig)
     best = first if pays else next(iter(ranked_apart(asked, fleets)[0]), None)
-    together = ranked_apart(asked, configs)[0][0] if pays else first
+    together = min(configs, key=lambda one: worth(one, asked.ask)) if pays else first
     if not isinstance(best, PooledConfig):
         return records.Disaggregation([], None, False, "Nothing fits that could be disaggregated.")
     mine, other = row if pays else config_report(asked, best), config_report(asked, together) if pays else row

@@ -259,7 +259,8 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     if nearest is None:
         return text
     missed = beyond(nearest.hbm_bytes, job.slice.chip.visible)
-    more = "use more chips, a narrower optimizer state, or chips with more memory"
+    state = "shorter sequences" if job.tuning.rank else "a narrower optimizer state"
+    more = f"use more chips, {state}, or chips with more memory"
     return f"{text} The nearest, {short_plan(nearest.plan)}, needs {missed}: {more}."
 
 
@@ -302,12 +303,17 @@ def _lighter(asked: TrainAsked, job: Job, report: records.TrainReport) -> list[s
     for one in (lora, qlora):
         flags = f"--method {one.method}" + (" --frozen nf4" if one.method not in ("lora", "qlora") else "")
         changed += [(flags, tuned(job, one))] if one != tuning else []
+    told: list[str] = []
     for flags, other in changed:
         found = search_stacks(other, asked.space, 1)[0]
         if found.best:
-            report.lighter, step, plan = flags, render(found.best.seconds, "s"), short_plan(found.best.plan)
-            return [f"{flags} fits here: {plan}, {step} a step{_whole_run(asked, found.job, found.best)}."]
-    return []
+            step, plan = render(found.best.seconds, "s"), short_plan(found.best.plan)
+            tight = "" if found.best.roomy else ", tight in memory"
+            told.append(f"{flags} fits here{tight}: {plan}, {step} a step{_whole_run(asked, found.job, found.best)}.")
+            report.lighter = report.lighter or flags
+            if found.best.roomy:
+                break
+    return told
 
 
 def _whole_run(asked: TrainAsked, job: Job, best: Candidate) -> str:
