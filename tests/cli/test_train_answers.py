@@ -156,10 +156,3 @@ def test_a_spot_run_stands_beside_the_same_on_demand(capsys: pytest.CaptureFixtu
     assert said["days"] > own["days"]
     text = " ".join(text_of(spot, capsys).split())
     assert f"on demand $3.99, {own['days']:.1f} days and ${own['cost_usd']:,.0f}" in text
-
-
-def test_a_less_usual_stack_that_fits_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["train", "llama3-70b", "--method", "lora", "--on", "h100:2", "--tokens", "100M"]
-    text = text_of(asked, capsys, 3)
-    assert "--stack megatron-bridge fits here: tp2" in text
-    assert "plan " in text_of(next_of(text), capsys)

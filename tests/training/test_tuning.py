@@ -244,13 +244,15 @@ def test_epochs_and_the_usual_sequence_of_a_dataset(tmp_path):
 
 
 def test_what_fits_instead_is_told_with_its_run_and_its_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """LoRA of a 70B does not fit on two chips: QLoRA does, and its own answer has the same hours and dollars."""
+    """LoRA of a 70B does not fit on two chips with the usual stacks: with another it does, and so does QLoRA; its own
+    answer has the same hours and dollars."""
     assert (
         main(["train", *["llama3-70b", "--method", "lora", "--on", "h100:2", "--tokens", "100M", "--owned", "30k/4"]])
         == 3
     )
     text = " ".join(capsys.readouterr().out.split())
-    command = "--on h100:2 --batch 16seq --seq 2048 --tokens 100M --owned 30k/4 --method qlora"
+    command = "--on h100:2 --batch 16seq --seq 2048 --method lora --tokens 100M --owned 30k/4 --stack megatron-bridge"
+    assert "--method qlora fits here: " in text
     assert text.endswith(f"Next: dscale train llama3-70b {command}")
     assert main(["train", "llama3-70b", *command.split(), "--json"]) == 0
     run = json.loads(capsys.readouterr().out)["goodput"]

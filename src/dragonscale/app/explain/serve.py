@@ -13,11 +13,11 @@ from functools import cached_property
 from typing import Any
 
 from dragonscale.app.explain.formulas import QUANTITIES, Explanation, FormulaLine, Lettered, formula_line, told
-from dragonscale.app.serve.advice import unfit
 from dragonscale.app.serve.config import deployed, iterations
 from dragonscale.app.serve.remedies import asked_refusal, chip_refusal
 from dragonscale.app.serve.search import ranked, search
 from dragonscale.app.serve.serve_question import ServeAsked
+from dragonscale.app.serve.unfit import unfit
 from dragonscale.app.serve.variants import solved_limits
 from dragonscale.errors import Infeasible, unknown
 from dragonscale.physics.rooflines import symbol

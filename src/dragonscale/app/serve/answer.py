@@ -10,12 +10,13 @@ from functools import partial
 from dragonscale.app.prices import price_rows
 from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
-from dragonscale.app.serve.advice import advice, margin_notes, unfit
+from dragonscale.app.serve.advice import advice, margin_notes
 from dragonscale.app.serve.config import config_report, deployed, expected_error, fleet_times, kind_of
 from dragonscale.app.serve.confirm import Confirmed, as_run, confirmed, in_order
 from dragonscale.app.serve.max_rate import max_rates
 from dragonscale.app.serve.search import Progress, at_batches, check_plan, paced, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
+from dragonscale.app.serve.unfit import unfit
 from dragonscale.app.serve.variants import (
     disaggregation_report,
     limit_rows,

@@ -76,7 +76,7 @@ def disaggregation_report(
     best configuration that does both."""
     pays = isinstance(first, PooledConfig)
     best = first if pays else next(iter(ranked_apart(asked, fleets)[0]), None)
-    together = min(configs, key=lambda one: worth(one, asked.ask)) if pays else first
+    together = min(ranked_apart(asked, configs)[0], key=lambda one: worth(one, asked.ask)) if pays else first
     if not isinstance(best, PooledConfig):
         return records.Disaggregation([], None, False, "Nothing fits that could be disaggregated.")
     mine, other = row if pays else config_report(asked, best), config_report(asked, together) if pays else row
