@@ -181,7 +181,7 @@ def test_lists_of_inert_fields_do_not_overlap():
     ("name", "told"),
     [
         ("qwen3-embedding-8b", "its base (the nearest here: qwen3-8b) with --output 0"),
-        ("qwen2.5-vl-7b", "dscale simulate qwen2.5-7b --on h100:1 --images"),
+        ("qwen2.5-vl-7b", "dscale simulate qwen2.5-7b --on h100:1 --rate 1/s --images"),
         ("7B", "dscale estimate --params 7B"),
     ],
 )

@@ -240,7 +240,8 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     each, how = (run and run.requests_per_s) or first.requests_per_s, "/s by running" if run else "/s or less"
     enough = math.ceil(rate / (LOAD * each))  # of a slice that was named, all is counted
     chip = first.copy_slice.partition(":")[0]
-    spare = f"; {enough} of them on {first.copy_slice} would do (--on {chip})" if enough < first.replicas else ""
+    idle = first.copies > 1 and rate < first.replicas * each / 2 and enough < first.replicas
+    spare = f"; {enough} of them on {first.copy_slice} would do (--on {chip})" if idle else ""
     return (
         f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
         f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / each:.0%} "
