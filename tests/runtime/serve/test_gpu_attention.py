@@ -10,7 +10,7 @@ import pytest
 from dragonscale.runtime.attention import Reach, Scoring
 from dragonscale.runtime.experts import choose, slotted
 from dragonscale.runtime.numerics import Routing
-from dragonscale.runtime.quantized import quantized
+from dragonscale.runtime.quantized import Quantized, quantized
 from dragonscale.runtime.serve.gpu_attention import PageReading, Tile, attend_rows, decode_rows, prompt_rows
 from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens, skinny_matmul
 from dragonscale.runtime.serve.gpu_routing import choose_few, slots_of_few
@@ -165,13 +165,15 @@ def test_matmuls_of_few_tokens_with_experts(tokens: int, columns: int, chosen: i
     """Slots beyond the chosen ones are zero; each of two sums has every second slot."""
     weight = jnp.round(normal(1, 6, 128, columns) * 9).astype(dtype)
     owner, count = jnp.array([4, 0, 5, 1, 3, 2], jnp.int32), jnp.array([chosen], jnp.int32)
-    there = jnp.where((jnp.arange(6) < chosen)[:, None, None], weight[owner], 0).astype(jnp.float32)
+    scale = 1 + jnp.abs(normal(4, 6, columns)) if dtype == "int8" else jnp.ones((6, columns))
+    there = jnp.where((jnp.arange(6) < chosen)[:, None, None], (weight * scale[:, None])[owner], 0)
+    held = Quantized(weight, scale) if dtype == "int8" else weight
     x, own = normal(2, tokens, 128), normal(3, 6, tokens, 128)
 
     @jax.jit
     def ways(x, own):
         sums = (
-            slot_matmul(rows, weight, owner, count, MatmulTile(64, 64, n), interpret=True)
+            slot_matmul(rows, held, owner, count, MatmulTile(64, 64, n), interpret=True)
             for rows, n in ((x, 6), (own, 2))
         )
         return *sums, jnp.einsum("tk,skn->stn", x, there), jnp.einsum("stk,skn->stn", own, there)
