@@ -22,6 +22,9 @@ from dragonscale.runtime.one_pass import SectionPass
 from dragonscale.runtime.serve.gpu_matmul import MOST, Gate, few_gated
 from dragonscale.runtime.serve.gpu_slots import gated_experts_of_few
 
+ADDED = 32
+"""Parts that a norm adds up, as many as were tried on an H200; more (slots of biased experts) are for XLA to sum."""
+
 
 def fused(op: Op, run: SectionPass, interpret: bool = False) -> bool:
     """Computes a line of a kind that is better computed so, and says whether it did."""
@@ -36,7 +39,7 @@ def normed_sum(op: Op, run: SectionPass, interpret: bool = False) -> bool:
     if residual is None or parts is None or run.numerics.norm != "rms" or len(op.weights) != 1:
         return False
     tokens, width = parts.shape[1:]
-    if tokens > MOST or residual.size != tokens * width:
+    if tokens > MOST or residual.size != tokens * width or parts.shape[0] > ADDED:
         return False
     shape = jax.ShapeDtypeStruct((tokens, width), residual.dtype)
     total, normed = pl.pallas_call(
