@@ -51,6 +51,8 @@ def set_up(name: str) -> Path:
     spec = tomllib.loads((SPECS / f"{name}.toml").read_text(encoding="utf-8"))
     if "environment" in spec:  # that of another software
         return set_up(spec["environment"])
+    if PLACE.is_symlink():  # somebody else may be able to change what lies behind it
+        raise RuntimeError(f"{PLACE.name} is a link; remove it, so that environments are made in this checkout")
     place = PLACE / name
     python, stamp = place / "bin" / "python", place / "ready"
     told = json.dumps(spec, sort_keys=True)

@@ -1,8 +1,8 @@
 """Schemas of the manifests that exports write, made small: names, types, choices, what is required, and nothing else.
 
-    pip install --no-deps --target /tmp/core kubernetes-validate==1.37.0
+    pip install --no-deps --target build/core kubernetes-validate==1.37.0
     python -m tools.write_manifest_schemas
-    /tmp/core/kubernetes_validate/kubernetes-json-schema/v1.34.0-local-strict/_definitions.json \\
+    build/core/kubernetes_validate/kubernetes-json-schema/v1.34.0-local-strict/_definitions.json \\
         jobset.x-k8s.io_jobsets.yaml leaderworkerset.x-k8s.io_leaderworkersets.yaml
         nvidia.com_dynamographdeployments.yaml
 
