@@ -15,6 +15,7 @@ from dragonscale.faces.cli import main
 from dragonscale.faces.cli.mcp.results import LARGEST, shortened, structured_result
 from dragonscale.faces.cli.mcp.tools import COMMON, RECORD, known_lists, tools
 from dragonscale.faces.cli.table import COMMANDS
+from dragonscale.installing import install_hint
 
 SRC = str(Path(ds.__file__).parents[1])
 TRAIN = {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": 4096, "plan": "fsdp8", "alone": True}
@@ -66,10 +67,7 @@ def test_without_the_sdk_there_is_one_sentence(
 ) -> None:
     monkeypatch.setattr("dragonscale.faces.cli.mcp.server.has_sdk", lambda: False)
     assert main(["mcp"]) == 2
-    assert (
-        capsys.readouterr().err
-        == "dscale: `dscale mcp` needs the MCP SDK, version 2: pip install 'dragonscale[mcp]'.\n"
-    )
+    assert capsys.readouterr().err == f"dscale: `dscale mcp` needs the MCP SDK, version 2: {install_hint('mcp')}\n"
 
 
 @pytest.fixture(scope="module")

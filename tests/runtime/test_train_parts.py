@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
+from dragonscale.installing import install_hint
 from dragonscale.models import load_model
 from dragonscale.runtime.train.hosts import Host, first_node, found_host
 from dragonscale.runtime.train.metrics import Metrics, read_metrics
@@ -270,4 +271,4 @@ def test_without_the_extra_it_says_what_to_install(
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "optax" else found(name))
     assert main(["run", "train", "data=1"]) == 2
-    assert capsys.readouterr().err == "dscale: To run a plan optax must be installed: pip install 'dragonscale[jax]'.\n"
+    assert capsys.readouterr().err == f"dscale: To run a plan optax must be installed: {install_hint('jax')}\n"

@@ -15,6 +15,7 @@ from dragonscale.app.grids import grid
 from dragonscale.app.questions.faces import DoctorQuestion
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.files import user_cache
+from dragonscale.installing import install_hint
 from dragonscale.listener import Listener
 from dragonscale.models.hub import cache_folder
 from dragonscale.physics.kernels.profile_file import own_folder
@@ -175,9 +176,7 @@ def doctor_sheet(report: DoctorReport, detail: bool) -> Sheet:
         grid("doctor-folders", report.kept),
         Prose(", ".join(f"{name} {version}" for name, version in report.packages.items())) if detail else None,
         None if detail else Prose("--explain: the version of every package.", "dim"),
-        NextStep(f"pip install 'dragonscale[{','.join(one.extra for one in missing)}]'", "all that is missing")
-        if missing
-        else None,
+        NextStep(install_hint(*(extra.extra for extra in missing)), "all that is missing") if missing else None,
     )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.installing import install_hint
 from dragonscale.models.catalogue import instead, nearest_preset
 
 _SITE = re.compile(r"^(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/", re.IGNORECASE)
@@ -81,8 +82,8 @@ def fetch_config(name: HubName) -> Path:
         guess = f" (the nearest preset is {close!r})" if close else ""
         raise InputError(
             f"The model {shown} is neither a preset{guess} nor in the local cache of the Hugging Face Hub, and "
-            "huggingface_hub, which fetches its config, is not installed: pip install 'dragonscale[hub]', or give the "
-            "path of its config.json."
+            "huggingface_hub, which fetches its config, is not installed; give the path of its config.json, or install "
+            f"it: {install_hint('hub')}"
         ) from None
     disable_progress_bars()
     set_verbosity_error()  # it logs every try
@@ -108,8 +109,8 @@ def fetch_dataset(name: HubName, endings: tuple[str, ...]) -> Path:
 
         return Path(snapshot_download(name.repo, repo_type="dataset", local_files_only=not reachable(), **wanted))
     except ImportError:
-        more = "if it is a dataset of the Hugging Face Hub, that takes huggingface_hub: pip install 'dragonscale[hub]'"
-        raise InputError(f"{said}; {more}.") from None
+        more = f"if it is a dataset of the Hugging Face Hub, that takes huggingface_hub: {install_hint('hub')}"
+        raise InputError(f"{said}; {more}") from None
     except Exception as error:  # as above
         more = f"as a dataset it cannot be read from the Hugging Face Hub: {_reason(error)}"
         raise InputError(f"{said}, and {more}.") from None

@@ -26,6 +26,7 @@ from dragonscale.app.questions.run import RunTrainQuestion
 from dragonscale.app.questions.verify import ProfileQuestion
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.errors import InputError
+from dragonscale.installing import install_hint
 from dragonscale.listener import Listener
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.units import render
@@ -162,7 +163,7 @@ def check_installed(needed: tuple[str, ...], purpose: str, extra: str) -> None:
         except ModuleNotFoundError:
             there = False
         if not there:
-            raise InputError(f"To {purpose} {name} must be installed: pip install 'dragonscale[{extra}]'.")
+            raise InputError(f"To {purpose} {name} must be installed: {install_hint(extra)}")
 
 
 def prepare_jax(cpu: int) -> bool:

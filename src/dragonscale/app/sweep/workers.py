@@ -32,6 +32,7 @@ from dragonscale.app.train import ask_train as train
 from dragonscale.app.verify.verify_question import read_question as read_verifying
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify import comparing
+from dragonscale.installing import install_hint
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -237,7 +238,7 @@ def on_ray(entries: Sequence[Entry], address: str, cached: bool = True) -> Gener
     try:
         import ray  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise InputError("A sweep on a cluster needs Ray: pip install 'dragonscale[ray]'.") from None
+        raise InputError(f"A sweep on a cluster needs Ray: {install_hint('ray')}") from None
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
     except Exception as error:

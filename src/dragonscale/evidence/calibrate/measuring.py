@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from dragonscale.errors import InputError
 from dragonscale.evidence.calibrate.cases import BenchCase, Measurements, TimedCase, append, begin
 from dragonscale.evidence.calibrate.timing import Bench
+from dragonscale.installing import install_hint
 from dragonscale.listener import Listener
 
 BENCHES = ("jax", "torch")
@@ -31,7 +32,7 @@ def bench_with(name: str = "", small: bool = False) -> Bench:
     if name and name not in there:
         raise InputError(f"--with {name} needs {'PyTorch' if name == 'torch' else 'JAX'} to be installed here.")
     if not there:
-        raise InputError("To measure, JAX or PyTorch has to be installed: pip install 'dragonscale[jax]'.")
+        raise InputError(f"To measure, JAX or PyTorch has to be installed: {install_hint('jax')}")
     if (name or there[0]) == "torch":
         from dragonscale.evidence.calibrate.torch_timing import TorchBench
 

@@ -24,6 +24,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.verify.records import Made, Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.files import user_cache, write_file
+from dragonscale.installing import install_hint
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 
@@ -87,13 +88,16 @@ def check_installed(request: Request) -> None:
     chip = parse_slice(request.slice).chip
     if chip.kind == "gpu":
         if not _found("jax_plugins") or not _found("jax_plugins.xla_cuda12"):
-            how = "pip install 'dragonscale[gpu-compiler]' (no GPU needed)"
-            raise InputError(f"Verifying for GPUs needs XLA's GPU compiler: {how}.")
+            how = install_hint("gpu-compiler")
+            raise InputError(f"Verifying for GPUs needs XLA's GPU compiler, but no GPU: {how}")
     elif not _found("libtpu"):
-        machine, how = platform.machine(), "pip install 'dragonscale[tpu]' (no TPU needed)"
-        only = f" It exists for x86-64 Linux only, and this machine is {machine}."
-        there = "" if machine in ("x86_64", "AMD64") else only
-        raise InputError(f"Verifying for TPUs needs XLA's TPU compiler: {how}.{there}")
+        machine = platform.machine()
+        if machine not in ("x86_64", "AMD64"):
+            raise InputError(
+                "Verifying for TPUs needs XLA's TPU compiler, which exists for x86-64 Linux only; this machine is "
+                f"{machine}."
+            )
+        raise InputError(f"Verifying for TPUs needs XLA's TPU compiler, but no TPU: {install_hint('tpu')}")
 
 
 def _found(module: str) -> bool:

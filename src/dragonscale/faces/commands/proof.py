@@ -58,7 +58,7 @@ def verify():
 
     Does the real compiler agree with a plan? Memory, FLOPs and every collective, planned and compiled.
 
-    Needs the compiler (`pip install 'dragonscale[gpu-compiler]'` or `[tpu]`), but no accelerator. Returns a
+    Needs the compiler (the extra `gpu-compiler` or `tpu`), but no accelerator. Returns a
     `Verification`: `.verdict`, `.peak`, `.flops`, `.axes`; `.to_frame()` has a row for each number compared.
     """
     from dragonscale.app.verify.ask_verify import ask

@@ -22,6 +22,7 @@ import numpy
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.files import user_cache
+from dragonscale.installing import install_hint
 from dragonscale.locks import wait_for
 from dragonscale.models import hub
 
@@ -55,7 +56,7 @@ def tokenizer_for(model: str, tokenizer: str, weights: str, vocab: int) -> "Mode
     try:
         from dragonscale.runtime.server.text import load_text, plain_text
     except ImportError:
-        raise InputError("To tokenise text tokenizers must be installed: pip install 'dragonscale[serve]'.") from None
+        raise InputError(f"To tokenise text, tokenizers must be installed: {install_hint('serve')}") from None
     found = tokenizer_folder(model, tokenizer, weights)
     if found is None and tokenizer != BYTES:
         where = f"in {shorten(tokenizer)}" if tokenizer else "with the model or its weights, for text"

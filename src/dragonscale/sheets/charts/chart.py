@@ -22,6 +22,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.files import is_stream, write_file
+from dragonscale.installing import install_hint
 from dragonscale.sheets.charts.text import fitted
 from dragonscale.sheets.charts.theme import TITLE, ThemeName, config, resolved, theme_named
 
@@ -120,8 +121,9 @@ def encoded(spec: dict[str, Any], suffix: str) -> bytes:
     try:
         import vl_convert
     except ImportError:
-        extra = "pip install 'dragonscale[plot]'; .json needs nothing."
-        raise InputError(f"Plots as PNG, SVG, PDF or HTML need the extra: {extra}") from None
+        raise InputError(
+            f"Plots as PNG, SVG, PDF or HTML need an extra (a .json file needs none): {install_hint('plot')}"
+        ) from None
     spec = printable(spec)
     if suffix == ".png":
         return vl_convert.vegalite_to_png(spec, vl_version=VEGALITE, scale=SCALE)

@@ -9,13 +9,14 @@ from typing import Any
 
 from dragonscale.app.questions.faces import WebQuestion
 from dragonscale.errors import InputError
+from dragonscale.installing import install_hint
 from dragonscale.listener import Listener
 
 
 def ask(question: WebQuestion, listener: Listener) -> None:
     """Serve the page."""
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
-        raise InputError("`dscale web` needs Starlette and uvicorn: pip install 'dragonscale[web]'.")
+        raise InputError(f"`dscale web` needs Starlette and uvicorn: {install_hint('web')}")
     from dragonscale.web.server.page_serving import listen, serve_page
     from dragonscale.web.server.settings import PageSettings, default_workers
 

@@ -16,6 +16,7 @@ from dragonscale.app.questions.faces import McpQuestion
 from dragonscale.errors import InputError
 from dragonscale.faces.cli.mcp.results import answered
 from dragonscale.faces.cli.mcp.tools import tools
+from dragonscale.installing import install_hint
 from dragonscale.listener import Listener
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ OFTEN = 0.5
 def ask(question: McpQuestion, listener: Listener) -> None:  # noqa: ARG001  there is nothing to ask
     """Serve on stdin and stdout, for as long as the client stays."""
     if not has_sdk():
-        raise InputError("`dscale mcp` needs the MCP SDK, version 2: pip install 'dragonscale[mcp]'.")
+        raise InputError(f"`dscale mcp` needs the MCP SDK, version 2: {install_hint('mcp')}")
     serve()
 
 

@@ -53,7 +53,7 @@ export function Verifying({ tab, fields, dropped, onClose }) {
   const { running, progress, note, error, sheet, elapsed } = job;
   return html`<${Dialog} title="Verify with the compiler" onClose=${onClose}>
     <p>Our own JAX program of this plan is compiled by XLA for these chips (none are needed), and its memory, FLOPs and collectives are laid beside the plan's.
-      It takes most of a minute and the compilers on this machine (<code>pip install 'dragonscale[tpu]'</code> for TPUs, <code>'dragonscale[gpu-compiler]'</code> for GPUs); it goes on where you close this.</p>
+      It takes most of a minute and the compilers on this machine (the extra <code>tpu</code> for TPUs, <code>gpu-compiler</code> for GPUs; <code>dscale doctor</code> says how to install them); it goes on where you close this.</p>
     ${!hasJobs && html`<p class="error">This needs the server of the page: run <code>dscale web</code> on your machine.</p>`}
     ${hasJobs && html`<p>${running
       ? html`<button type="button" class="button" onClick=${cancel}>Cancel</button>`
