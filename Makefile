@@ -5,10 +5,11 @@ CORE := .venv/core
 READY := .venv/ready
 BROWSER := .venv/browser
 SITE := .venv/site
+WEB := .venv/web
 # Modules stay compiled, whatever the environment says: tests start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup lock golden mutants demo test test-slow bench docs validation refits lint format release-check
+.PHONY: setup lock golden mutants demo web test test-slow bench docs validation refits lint format release-check
 
 setup: $(READY)
 
@@ -40,6 +41,13 @@ lock:
 demo: $(CORE)
 	$(BIN)/python examples/demo.py
 
+# The page in a browser, on this machine alone.
+$(WEB): $(CORE)
+	$(call install,--no-dev --extra web,.[web])
+
+web: $(WEB)
+	$(BIN)/dscale web
+
 # A Chromium for the tests of the page, tried once; they are skipped with the reason where none can be had.
 $(BROWSER): $(READY)
 	$(BIN)/python -m tools.set_up_browser
@@ -55,7 +63,7 @@ test-slow: $(READY) $(BROWSER)
 mutants: $(READY)
 	$(BIN)/python -m tools.mutants
 
-# What differs from the answers of another commit: make golden AGAINST=v0.3.0
+# What differs from the answers of another commit: make golden AGAINST=COMMIT (the changelog names the commit of each version)
 AGAINST ?= HEAD
 golden: $(READY)
 	$(BIN)/python -m tools.golden --against $(AGAINST)
@@ -69,7 +77,7 @@ bench: $(READY)
 
 # The builder of the site, once.
 $(SITE): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check zensical
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check zensical==0.1.1
 	touch $@
 
 # Refreshes the reference, every example's output, the course's problems, the pictures and the JSON Schemas, builds the site into

@@ -2,8 +2,8 @@
 asked.
 
     python -m tools.check_release                  # a table of checks; the exit code is 1 where one fails
-    python -m tools.check_release --full           # also the README's two commands, `make demo` and `make test`, in a
-    clean clone python -m tools.check_release --python 3.12    # one Python alone
+    python -m tools.check_release --full           # also the commands that the README begins with, in a clean clone
+    python -m tools.check_release --python 3.12    # one Python alone
 
 Everything happens in a temporary folder; what is installed comes from the package index.
 """
@@ -11,6 +11,7 @@ Everything happens in a temporary folder; what is installed comes from the packa
 import argparse
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -175,15 +176,32 @@ def asked(home: Path, commands: Sequence[str], first: str) -> list[str]:
     return faults
 
 
+def first_commands(readme: str) -> list[list[str]]:
+    """The `make` commands in the first code block of the README, as words.
+
+    >>> first_commands("# A\\n\\n```sh\\ngit clone URL a && cd a\\nmake demo   # why\\nmake test\\n```\\n")
+    [['make', 'demo'], ['make', 'test']]
+    """
+    block = re.search(r"^```sh\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    lines = block[1].splitlines() if block else []
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("make ")]
+
+
 def check_clone(place: Path) -> Iterator[Checked]:
-    """The two commands that the README begins with, in a clean clone."""
+    """The commands that the README begins with, in a clean clone."""
     home = place / "clone"
     done = run(["git", "clone", "--quiet", str(ROOT), str(home)], place)
-    for target in ("demo", "test") if done.returncode == 0 else ():
+    if done.returncode:
+        yield Checked("clean clone", "not made", (done.stderr[-500:],))
+        return
+    commands = first_commands((home / "README.md").read_text(encoding="utf-8"))
+    if not commands:
+        yield Checked("commands of the README", "none", ("its first code block has no `make` command",))
+    for command in commands:
         begun = time.monotonic()
-        done = run(["make", target], home, 7200)
+        done = run(command, home, 7200)
         faults = (done.stdout[-1500:] + done.stderr[-500:],) if done.returncode else ()
-        yield Checked(f"make {target}, clean clone", f"{time.monotonic() - begun:.0f} s", faults)
+        yield Checked(f"{shlex.join(command)}, clean clone", f"{time.monotonic() - begun:.0f} s", faults)
 
 
 def checks(place: Path, pythons: Sequence[str], full: bool) -> Iterator[Checked]:
@@ -213,7 +231,7 @@ def checks(place: Path, pythons: Sequence[str], full: bool) -> Iterator[Checked]
 def main(arguments: Sequence[str] | None = None, show: Callable[[str], object] = print) -> int:
     """Check, and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="also make demo and make test in a clean clone")
+    parser.add_argument("--full", action="store_true", help="also the README's first commands in a clean clone")
     parser.add_argument("--python", action="append", choices=PYTHONS, help="a Python to install on; all without it")
     given = parser.parse_args(arguments)
     failed = 0

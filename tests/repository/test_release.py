@@ -1,15 +1,17 @@
 """The check of a release: its judgements on names, sizes and text; the real build is slow."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tools.check_release import PYTHONS, ROOT, Checked, check_archives, check_words, main, version
+from tools.check_release import PYTHONS, ROOT, Checked, check_archives, check_words, first_commands, main, version
 from tools.docs_links import anchors, broken_links, is_local, links
 from tools.release_contents import LARGEST_FILE, LICENCES, changelog_faults, sdist_faults, unreleased, wheel_faults
 
+PEOPLE = ("MAINTAINERS.md", "CODE_OF_CONDUCT.md")
 PACKAGE = ["dragonscale/__init__.py", "dragonscale/physics/hardware/chips/v5e.toml"]
 WHEEL = dict.fromkeys(PACKAGE, 1) | {f"dragonscale-1.0.dist-info/licenses/{name}": 1 for name in LICENCES}
 SDIST = {f"src/{name}": 1 for name in PACKAGE} | dict.fromkeys(
@@ -103,8 +105,67 @@ def test_one_version_is_told_everywhere() -> None:
 
 
 def test_the_files_of_a_project_are_there() -> None:
-    for name in ("SECURITY.md", "CITATION.cff", "LICENSE", "CONTRIBUTING.md", "docs/data-governance.md"):
+    for name in ("SECURITY.md", "CITATION.cff", "LICENSE", "CONTRIBUTING.md", "docs/data-governance.md", *PEOPLE):
         assert (ROOT / name).stat().st_size > 500, name
     images = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     assert all(f"AS {target}" in images for target in ("web", "engine"))
     assert all(word in (ROOT / "README.md").read_text(encoding="utf-8") for word in ("uvx ", "pipx ", "dscale doctor"))
+
+
+def makefile_targets() -> set[str]:
+    return set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+
+
+def test_the_readme_begins_with_a_clone_and_the_two_commands() -> None:
+    """A sentence that says what this is, then clone, `make demo` and `make test`, before anything else."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    before, _, rest = readme.partition("```sh\n")
+    assert len(before.split()) < 60
+    assert rest.startswith("git clone ")
+    assert first_commands(readme) == [["make", "demo"], ["make", "test"]]
+
+
+def test_every_make_command_in_the_docs_is_a_target() -> None:
+    """In code, at the start of a line or alone between backticks."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / ".github").rglob("*.*"), *(ROOT / "docs").rglob("*.md"), ROOT / ".ci" / "run"]
+    named = {
+        target: page.name
+        for page in pages
+        for target in re.findall(r"(?:^\s*(?:- run: )?|`)make ([a-z][\w-]*)", page.read_text(encoding="utf-8"), re.M)
+    }
+    unknown = {target: page for target, page in named.items() if target not in makefile_targets()}
+    assert not unknown
+    assert {"demo", "test", "web", "setup"} <= named.keys()
+
+
+def test_every_version_of_the_changelog_names_its_commit() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## (\d[\d.]*) — \S+\n\n(?:Commit `([0-9a-f]{8})`\.)?", text, re.M)
+    assert all(commit for version_name, commit in versions), versions
+    assert len({commit for _, commit in versions}) == len(versions)
+    shallow = ["git", "rev-parse", "--is-shallow-repository"]
+    answer = subprocess.run(shallow, cwd=ROOT, capture_output=True, text=True, check=False)
+    if answer.stdout.strip() != "false":
+        pytest.skip("the history is not here")
+    for version_name, commit in versions:
+        kind = subprocess.run(["git", "cat-file", "-t", commit], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert kind.stdout.strip() == "commit", f"{version_name}: {commit}"
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    """A tag can be moved to other code; the tag stands behind the commit as a comment."""
+    used = [
+        line.strip()
+        for path in (ROOT / ".github/workflows").glob("*.yml")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "uses:" in line
+    ]
+    assert used
+    assert all(re.fullmatch(r"- uses: [\w./-]+@[0-9a-f]{40}  # v\d[\d.]*", line) for line in used), used
+
+
+def test_the_package_says_who_made_it_and_what_it_is_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["authors"] == [{"name": "The Dragonscale authors"}]
+    assert any("Python :: 3.11" in classifier for classifier in project["classifiers"])
+    assert "urls" not in project, "name an address here and in the README's clone line once there is one"
