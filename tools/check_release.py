@@ -147,7 +147,20 @@ def check_installs(place: Path, python: str, base: str, same: dict[str, float]) 
         same[name] = (
             round(json.loads(answer.stdout)["plans"][0]["step_s"], 9) if answer.returncode == 0 else float("nan")
         )
+        if kind == "wheel":
+            faults += hint_faults(home)
         yield Checked(name, f"{size / 1e6:.1f} MB, {len(jobs)} jobs in {time.monotonic() - begun:.0f} s", tuple(faults))
+
+
+def hint_faults(home: Path) -> list[str]:
+    """What goes wrong when the command that messages print for an extra is followed."""
+    python = str(home / "bin" / "python")
+    hint = run([python, "-c", "from dragonscale.installing import install_hint; print(install_hint('web'))"], home)
+    followed = run(["bash", "-c", hint.stdout], home)
+    works = run([python, "-c", "import starlette, uvicorn"], home)
+    if hint.returncode or followed.returncode or works.returncode:
+        return [f"{hint.stdout.strip()}: {(hint.stderr + followed.stderr + works.stderr).strip()[-300:]}"]
+    return []
 
 
 def install(home: Path, base: str, archive: Path) -> subprocess.CompletedProcess[str]:
