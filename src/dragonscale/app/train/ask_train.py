@@ -25,6 +25,7 @@ from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.sheets.sheet import NextStep, Sheet
 from dragonscale.training.auto import AUTO
+from dragonscale.training.builds import release_of
 from dragonscale.training.changes import towards
 from dragonscale.training.evaluation import Job, usual_jobs
 from dragonscale.training.explanations import slowest_behind, suspects
@@ -192,6 +193,7 @@ def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = Fa
         report = single_report(asked.job(), asked.plan, asked.tokens, asked.question.force, brief=True)
     else:
         report = _answer(asked, progress)
+    report.release = release_of(report.workload.stack)
     chips = [chip for chip, _ in asked.targets.values()]
     report.prices = price_rows(chips)
     if asked.question.numerics and not load_stack(report.workload.stack).production:
@@ -317,8 +319,9 @@ def _save(report: TrainReport, path: str) -> str:
     best, asked = report.first(f"none is written to {shorten(path)}"), report.asked
     check_named(asked.question.model, asked.question.on)
     save_training_file(recommended(asked, report), path)
-    said = f"; `dscale export {path} --to NAME` writes it for a trainer"
-    return f"{said}, `dscale verify {path}` compiles it" if best.verifiable else said
+    offers = [] if report.workload.unbuilt else [f"`dscale export {path} --to NAME` writes it for a trainer"]
+    offers += [f"`dscale verify {path}` compiles it"] if best.verifiable else []
+    return f"; {', '.join(offers)}" if offers else ""
 
 
 def _save_step(report: TrainReport, path: str) -> str:

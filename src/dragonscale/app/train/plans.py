@@ -22,6 +22,7 @@ from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.bands import in_production, job_band, job_error
 from dragonscale.training.budget import planned_run, run_budget
+from dragonscale.training.builds import unbuilt
 from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
@@ -48,7 +49,8 @@ def workload_of(job: Job, words: Plan, tokens: float | None) -> records.TrainWor
     counts = count_parameters(job.model)
     sizes = job.tokens, job.batch, job.sequence, tokens, counts.total
     said = words.dtype, words.optimizer, job.stack.name, job.documents, job.auto, job.numerics, str(job.tuning)
-    return records.TrainWorkload(*sizes, *said, counts.by_part.get(PART, 0))
+    missing = unbuilt(job.stack.name, job.model)
+    return records.TrainWorkload(*sizes, *said, counts.by_part.get(PART, 0), missing)
 
 
 RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")

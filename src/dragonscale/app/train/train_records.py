@@ -35,6 +35,8 @@ class TrainWorkload(msgspec.Struct):
     """What is trained: full, or adapters, preferences, a teacher's logits."""
     adapter_parameters: int = 0
     """Of the parameters, those in adapters."""
+    unbuilt: str = ""
+    """Why the stack's trainer does not build the model; empty where it does."""
 
 
 class Utilised(msgspec.Struct, kw_only=True):
@@ -363,6 +365,8 @@ class TrainReport(Record):
     """The stacks that were searched: the one of the answer, then others that people run there."""
     prices: list[PriceRow] = []
     goodput: GoodputReport | None = None
+    release: str = ""
+    """The software that the stack is, with its release; empty where that is nobody's."""
 
     @property
     def best(self) -> PlanReport | None:

@@ -17,6 +17,7 @@ from dragonscale.app.train.train_records import (
 )
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
+from dragonscale.training.builds import software_of
 from dragonscale.training.plan import Plan, differences, layers_of, short_plan, without_layers
 from dragonscale.training.stack_search import APART
 
@@ -76,7 +77,11 @@ def _title(report: TrainReport) -> laid.Title:
     work = report.workload
     packed = f" packed with documents of {work.documents:,} (weighted by length)" if work.documents else ""
     sequences = f"{work.sequences:,} sequences of {work.seq:,}{packed}"
-    stack = f"stack {work.stack}{f' (auto: {work.stack_why}{_also(report)})' if work.stack_why else ''}"
+    stack = f"stack {work.stack}"
+    if work.stack_why:
+        stack += f" (auto: {work.stack_why}{_also(report)})"
+    elif work.unbuilt:
+        stack += f" ({work.unbuilt})"
     method = "" if work.method in ("", "full") else f"{work.method}, "
     asides = [f"{method}{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}, {stack}"]
     size = f"{amount(work.parameters - work.adapter_parameters, 'count')} parameters"
@@ -124,6 +129,7 @@ def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
         bound=first.bound.removeprefix("bound by "),
         change=help_text(first.helps),
         stacks=stacks_text(report.stacks),
+        software=software_of(report.workload.stack),
         judged=report.comparison,
         unchanged=_unchanged(report, first),
         slower=f"; the step's slow end, {late:+.0%}, is of large runs of 2023 and 2024 (--explain)"
