@@ -78,15 +78,16 @@ class Trainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             return self._unlike(kind, fields)
         if kind in self.sized:
             return self._no_flavor(kind, fields)
+        if kind in self.from_hub and _published(model):
+            return ""
+        if self.like and not trainers()[self.like].refuses(fields, model):
+            return ""
         if kind in self.from_hub:
-            if _published(model):
-                return ""
             return f"{self.named} builds models of type {kind} from a config on the Hub alone"
-        if self.like:
-            return trainers()[self.like].refuses(fields, model).replace(trainers()[self.like].named, self.named)
         if self.open and kind not in self.not_built:
             return ""
-        lacking = f": it has no words for {self.lacks[kind]}" if kind in self.lacks else ""
+        lacks = trainers()[self.like].lacks if self.like else self.lacks
+        lacking = f": it has no words for {lacks[kind]}" if kind in lacks else ""
         return f"{self.named} does not build models of type {kind}{lacking}"
 
     def _unlike(self, kind: str, fields: Mapping[str, Any]) -> str:
@@ -126,7 +127,7 @@ def trainers() -> dict[str, Trainer]:
 
 
 def trainer_of(stack: str) -> Trainer | None:
-    """The trainer that runs a stack's plans; None where that is nobody's software (`generic`, a paper's own trainer)."""
+    """The trainer that runs a stack's plans; None where that is nobody's software (`generic`, one of a paper)."""
     return next((trainer for trainer in trainers().values() if stack in trainer.stacks), None)
 
 
