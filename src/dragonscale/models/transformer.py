@@ -157,6 +157,12 @@ def count_parameters(model: Transformer) -> Counts:
     return Counts(total, sum(active.values()), total + sum(extras.values()), by_part, active, extras)
 
 
+def unseen_parameters(model: Transformer) -> dict[str, int]:
+    """Parameters that a checkpoint holds beside the language model and its multi-token heads, by part: what it sees or
+    hears with."""
+    return {part: size for part, size in count_parameters(model).extras_by_part.items() if part != "mtp"}
+
+
 def kv_bytes_per_token(model: Transformer, dtype: str = "bf16") -> Number:
     """Cache bytes that each token adds, before any window is full. Fixed states add nothing."""
     return cache_growth(model.program().sections, dtype)

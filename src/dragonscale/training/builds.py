@@ -18,6 +18,7 @@ from dragonscale.models import hub
 from dragonscale.models.catalogue import is_preset, preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.plan.settings import shipped_table
+from dragonscale.training.plan import Plan
 
 LIBRARY = "megatron-core"
 """The library that Megatron-LM and Megatron-Bridge run on: a name of either, by which of them builds the model."""
@@ -60,6 +61,7 @@ class Trainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     open: bool = False
     not_built: tuple[str, ...] = ()
     like: str = ""
+    expert_flag: str = ""
     exported: bool = True
     chips: tuple[str, ...] = ()
 
@@ -157,6 +159,27 @@ def unbuilt(stack: str, model: Transformer) -> str:
     if trainer is None or not model.config.get("model_type"):
         return ""
     return trainer.refuses(model.config, model.name)
+
+
+def expert_ranks_note(stack: str, plan: Plan) -> str:
+    """How a plan's `expert` is read where its stack's trainer counts tensor and context ranks among those that experts
+    are spread over, and how to write the trainer's own number; empty where both are the same.
+
+    >>> from dragonscale.training.plan_file import parse_plan
+    >>> print(expert_ranks_note("megatron-lm", parse_plan("tp2 pp8 ep64 z1")))
+    ep64 with tp2 spreads experts over 128 ranks, as --expert-model-parallel-size 128 does; for 64 ranks write ep32.
+    """
+    trainer = trainer_of(stack)
+    inner = 1 if plan.etp else plan.tensor
+    over = plan.context if plan.fold == "context" else 1
+    if trainer is None or not trainer.expert_flag or plan.expert == 1 or inner * over == 1:
+        return ""
+    beside = " ".join([f"tp{inner}"] * (inner > 1) + [f"cp{over}"] * (over > 1))
+    ranks = plan.expert * inner * over
+    read = f"ep{plan.expert} with {beside} spreads experts over {ranks:,} ranks, as {trainer.expert_flag} {ranks} does"
+    if plan.expert % (inner * over):
+        return f"{read}."
+    return f"{read}; for {plan.expert} ranks write ep{plan.expert // (inner * over)}."
 
 
 def meant(stack: str, model: Transformer) -> str:

@@ -25,7 +25,7 @@ from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.sheets.sheet import NextStep, Sheet
 from dragonscale.training.auto import AUTO
-from dragonscale.training.builds import release_of
+from dragonscale.training.builds import expert_ranks_note, release_of
 from dragonscale.training.changes import towards
 from dragonscale.training.evaluation import Job, usual_jobs
 from dragonscale.training.explanations import slowest_behind, suspects
@@ -33,7 +33,7 @@ from dragonscale.training.legal import illegal, read_ranks
 from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import offered, settled, settlements
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.plan_file import TUNED, TrainingFile, given_settings, save_training_file
+from dragonscale.training.plan_file import TUNED, TrainingFile, given_settings, is_plan_path, save_training_file
 from dragonscale.training.search import Found, Progress, search, space_size
 from dragonscale.training.space import Space
 from dragonscale.training.stack import load_stack
@@ -161,6 +161,9 @@ def understood(question: TrainQuestion) -> TrainAsked:
     runs = [_as_run(job, plan, given) for job in jobs]
     place = stack_of([(job, taken) for job, (taken, _) in zip(jobs, runs, strict=True)], asked.slack)
     taken, notes = runs[place]
+    typed = not is_plan_path(written(question.plan))
+    spread = expert_ranks_note(jobs[place].stack.name, taken) if typed and "expert" in given else ""
+    notes = [*notes, *([spread] if spread else [])]
     return replace(asked, plan=taken, notes=[*asked.notes, *notes], taken=jobs[place].stack.name)
 
 

@@ -21,7 +21,7 @@ from dragonscale.app.train.tuned import asked_tuning, read_optimizer, usual_step
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
-from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.models.transformer import Transformer, count_parameters, unseen_parameters
 from dragonscale.physics.hardware import Chip, Slice, dtype_bytes, load_chip, parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.units import parse, parse_count, parse_length
@@ -248,15 +248,11 @@ def _stack_meant(stack: str, model: Transformer) -> tuple[str, str]:
 
 def _unseen(model: Transformer) -> str:
     """That what a model sees or hears with is not trained, with its parameters."""
-    left_out: dict[str, int] = {}
-    for name, count in count_parameters(model).extras_by_part.items():
-        part = name.partition(".")[0]
-        if part != "mtp":
-            left_out[part] = left_out.get(part, 0) + count
+    left_out = unseen_parameters(model)
     if not left_out:
         return ""
-    parts = " and ".join(f"the {part} tower of {count:,} parameters" for part, count in left_out.items())
-    return f"The text model alone is trained here: {parts} is left out, with the images and their tokens."
+    parts = " and ".join(f"{count:,} parameters of {part}" for part, count in left_out.items())
+    return f"The text model alone is trained: {parts} are left out, with the tokens that they would make."
 
 
 def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:
