@@ -9,8 +9,8 @@ that hold no model) is answered by `Infeasible`. Programming mistakes are plain 
 import difflib
 from collections.abc import Iterable
 
-WRONG_INPUT, INFEASIBLE, MISSED = 2, 3, 4
-"""Exit codes beside 0: what was asked cannot be read, cannot be done, or misses its target."""
+FAULT, WRONG_INPUT, INFEASIBLE, MISSED = 1, 2, 3, 4
+"""Exit codes beside 0: the planner failed, or what was asked cannot be read, cannot be done, or misses its target."""
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -39,6 +39,18 @@ class InputError(ValueError):
 
 class Infeasible(InputError):
     """What was asked for is understood and not available: it names what is missing and by how much."""
+
+
+class NonFiniteCost(ArithmeticError):
+    """A cost that is no finite number: a fault of the planner, named by the term that it comes from.
+
+    >>> str(NonFiniteCost("optimizer", float("nan"), "the plan fsdp8"))
+    'The planner failed: optimizer of the plan fsdp8 came out as nan, which is a fault of its own.'
+    """
+
+    def __init__(self, term: str, value: float, of: str) -> None:
+        super().__init__(f"The planner failed: {term} of {of} came out as {value}, which is a fault of its own.")
+        self.term = term
 
 
 REFUSED = (InputError, RecursionError, MemoryError)

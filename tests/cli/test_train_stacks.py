@@ -38,8 +38,8 @@ def printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_the_faster_stack_is_taken_and_the_other_named(capsys: pytest.CaptureFixture[str]) -> None:
     told = answered(["--on", "h100:8"], capsys)
     own, other = told["stacks"]
-    assert (own["stack"], other["stack"]) == ("megatron-core", "torchtitan")
-    assert told["workload"]["stack"] == told["plans"][0]["stack"] == "megatron-core"
+    assert (own["stack"], other["stack"]) == ("megatron-lm", "torchtitan")
+    assert told["workload"]["stack"] == told["plans"][0]["stack"] == "megatron-lm"
     assert own["step_s"] == pytest.approx(told["plans"][0]["step_s"])
     there = answered(["--on", "h100:8", "--stack", "torchtitan"], capsys)
     assert other["step_s"] == there["stacks"][0]["step_s"] == pytest.approx(there["plans"][0]["step_s"])
@@ -53,10 +53,10 @@ def test_a_stack_that_was_named_is_taken_and_another_advised(capsys: pytest.Capt
     told = answered(["--on", "h100:8", "--stack", "torchtitan"], capsys)
     assert [one["stack"] for one in told["stacks"]] == ["torchtitan"]
     best, other = told["plans"][0]["helps"][0], answered(["--on", "h100:8"], capsys)["plans"][0]
-    assert best["change"] == "--stack megatron-core"
+    assert best["change"] == "--stack megatron-lm"
     assert best["gain"] == pytest.approx(told["plans"][0]["step_s"] / other["step_s"] - 1, abs=0.02)
     given = answered(["--on", "h100:8", "--stack", "torchtitan", "--plan", "fsdp8 z2 none mb1", "--alone"], capsys)
-    assert given["plans"][0]["helps"][0]["change"] == "--stack megatron-core"
+    assert given["plans"][0]["helps"][0]["change"] == "--stack megatron-lm"
 
 
 def test_no_other_release_of_the_same_software_is_advised() -> None:
@@ -66,9 +66,9 @@ def test_no_other_release_of_the_same_software_is_advised() -> None:
         job = make_job(model, parse_slice("h100:8"), 64, 8192, stack)
         return [one.stack.name for one in other_stacks(job)]
 
-    assert advised("torchtitan-2024") == ["megatron-core"]
+    assert advised("torchtitan-2024") == ["megatron-lm"]
     assert advised("megatron-fp32") == ["torchtitan"]
-    assert advised("maxtext") == ["torchtitan", "megatron-core"]
+    assert advised("maxtext") == ["torchtitan", "megatron-lm"]
     assert advised("generic") == []
     slow = make_job(model, parse_slice("h100:8"), 64, 8192, "megatron-fp32")
     assert not any("--stack" in one.change for one in helps(slow, plan))
@@ -82,7 +82,7 @@ def test_what_is_said_where_nothing_helps() -> None:
 
 def test_advice_says_where_it_leaves_no_room() -> None:
     """Twice the microbatch fits here, above what is recommended."""
-    job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), 512, 8192, "megatron-core")
+    job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), 512, 8192, "megatron-lm")
     found = helps(job, parse_plan("fsdp8 z1 block mb1"))
     room = [one for one in found if not one.needs]
     assert room or all("of memory" in one.needs or "GB a chip" in one.needs for one in found)
@@ -96,8 +96,8 @@ def test_slices_are_compared_with_their_stacks(capsys: pytest.CaptureFixture[str
     rows = {row["slice"]: row for row in told["slices"]}
     stacks = {name: (row["stack"], [one["stack"] for one in row["others"]]) for name, row in rows.items()}
     assert stacks == {
-        "h100:8": ("megatron-core", ["torchtitan"]),
-        "b200:8": ("megatron-core", []),
+        "h100:8": ("megatron-lm", ["torchtitan"]),
+        "b200:8": ("megatron-lm", []),
         "v6e:4x4": ("maxtext", []),
     }
     hopper = rows["h100:8"]
@@ -130,7 +130,7 @@ def test_chips_without_a_price_are_ranked_by_time(capsys: pytest.CaptureFixture[
 
 def test_scaling_names_the_stack_of_each_slice(capsys: pytest.CaptureFixture[str]) -> None:
     told = answered(["--on", "h100:8", "--scaling"], capsys)
-    assert {row["stack"] for row in told["scaling"] if row["plan"]} == {"megatron-core"}
+    assert {row["stack"] for row in told["scaling"] if row["plan"]} == {"megatron-lm"}
     assert "slice stack step" in printed(["--on", "h100:8", "--scaling"], capsys)
 
 
@@ -138,18 +138,18 @@ def test_what_follows_an_answer_is_of_its_stack(tmp_path: Path, capsys: pytest.C
     """A saved plan, the ledger and a plan given back have the stack that was taken."""
     report = ds.train("llama3-8b", on="h100:8", batch="64seq", seq="8192", fix="mb1", remat="none")
     best = report.plans[0]
-    assert report.asked.job().stack.name == best.stack == "megatron-core"
+    assert report.asked.job().stack.name == best.stack == "megatron-lm"
     assert report.ledger.total("exposed_s") == pytest.approx(best.step_s)
     report.save(str(tmp_path / "plan.toml"))
-    assert 'stack = "megatron-core"' in (tmp_path / "plan.toml").read_text()
+    assert 'stack = "megatron-lm"' in (tmp_path / "plan.toml").read_text()
     given = answered(["--on", "h100:8", "--plan", short_plan(best.plan), "--alone"], capsys)
-    assert given["plans"][0]["stack"] == "megatron-core"
+    assert given["plans"][0]["stack"] == "megatron-lm"
     assert given["plans"][0]["step_s"] == pytest.approx(best.step_s)
 
 
 def test_slices_of_a_named_stack_have_no_other(capsys: pytest.CaptureFixture[str]) -> None:
-    told = answered(["--on", "h100:8,a100:16", "--stack", "megatron-core"], capsys)
-    assert {(row["stack"], len(row["others"])) for row in told["slices"]} == {("megatron-core", 0)}
+    told = answered(["--on", "h100:8,a100:16", "--stack", "megatron-lm"], capsys)
+    assert {(row["stack"], len(row["others"])) for row in told["slices"]} == {("megatron-lm", 0)}
     assert not any("other stack" in note for note in told["notes"])
 
 
@@ -158,24 +158,24 @@ def test_slices_of_a_named_stack_have_no_other(capsys: pytest.CaptureFixture[str
 )
 def test_the_line_speaks_of_what_the_table_ranks(cost: float | None, per_token: float | None, expected: str) -> None:
     row = SliceRow("h100:8", 8, "fsdp8", 10.0, 1e5, 0.4, per_token, None, cost, stack="torchtitan")
-    row.others = [StackRow("megatron-core", "fsdp8", 8.0, 0.5)]
+    row.others = [StackRow("megatron-lm", "fsdp8", 8.0, 0.5)]
     assert slices_note([row]) == [
-        f"With the other stack that people run there: h100:8 with megatron-core {expected} (-20%)."
+        f"With the other stack that people run there: h100:8 with megatron-lm {expected} (-20%)."
     ]
-    row.others = [StackRow("megatron-core", "fsdp8", 10.0 * (1 + APART / 2), 0.4)]
+    row.others = [StackRow("megatron-lm", "fsdp8", 10.0 * (1 + APART / 2), 0.4)]
     assert slices_note([row]) == []
-    row.others = [StackRow("megatron-core", "fsdp8", 8.0, 0.5, tight=True)]
+    row.others = [StackRow("megatron-lm", "fsdp8", 8.0, 0.5, tight=True)]
     assert slices_note([row]) == []
 
 
 def test_a_job_that_only_the_other_stack_holds(capsys: pytest.CaptureFixture[str]) -> None:
     """torchtitan has no ZeRO-1, which is pinned here."""
     assert main([*JOB[:6], "--on", "a100:16", "--fix", "fsdp16,zero=1,mb1", "--remat", "block"]) == 0
-    assert "stack megatron-core (auto: usual for dense" in " ".join(capsys.readouterr().out.split())
+    assert "stack megatron-lm (auto: usual for dense" in " ".join(capsys.readouterr().out.split())
 
 
 def test_work_and_waiting_are_told_apart_by_the_lines_of_the_ledger() -> None:
-    job = make_job(load_model("llama3-8b"), parse_slice("h100:64"), 64, 8192, "megatron-core")
+    job = make_job(load_model("llama3-8b"), parse_slice("h100:64"), 64, 8192, "megatron-lm")
     one = plan_report(job, parse_plan("pp4 tp8 fsdp2 mb1 zero=1 block"), brief=True)
     assert one.verdict is not None
     work, names = worked_terms(one.verdict.ledger), {row.name for row in one.terms}

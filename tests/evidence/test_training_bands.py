@@ -123,11 +123,11 @@ def test_a_plan_of_which_no_step_is_published_has_a_wider_band_and_says_so() -> 
 
     known, unknown = band("h100:512", "pp4 fsdp16 tp8 z1"), band("h100:512", "fsdp128 tp4 z3")
     assert "with a pipeline and TP on h100" in known.text
-    assert unknown.text.startswith("no dense run of megatron with FSDP and TP on hopper is published")
+    assert unknown.text.startswith("no dense run of megatron with FSDP and TP on hopper is in our data (")
     assert unknown.high > 1.3 * band_of(RunKind("h100", "megatron-core", False)).high
     assert "published dense runs" in band("h100:16384", "pp4 fsdp512 tp8 z1").text  # Llama 3's are documented
     small, large = (band(f"h100:{chips}", f"fsdp{chips} z3", "torchtitan") for chips in (128, 1024))
-    assert "on hopper with more than 128 chips is published" in large.text
+    assert "on hopper with more than 128 chips is in our data" in large.text
     assert large.low < small.low < small.high < large.high
     assert "judged by generic" in band("h100:512", "fsdp128 tp4 z3", "generic").text
     assert band("h100:1", "mb1").text.startswith("4 of 5")
@@ -179,7 +179,7 @@ def test_what_is_expected_lies_in_its_own_band() -> None:
     ("on", "stack", "told"),
     [
         ("h100:8", "megatron-core", ""),
-        ("h100+nvlink=2x:8", "megatron-core", "no run of h100+nvlink=2x is published, those of h100 stand for it"),
+        ("h100+nvlink=2x:8", "megatron-core", "no run of h100+nvlink=2x is in our data, those of h100 stand for it"),
         ("mi300x:8", "megatron-core", ", fewer than 10 of them on mi300x"),
         ("h100:8", "axolotl", "hf (which stands for axolotl)"),
     ],

@@ -196,7 +196,7 @@ def test_what_is_not_said_is_asked_for() -> None:
 
 
 def test_the_stack_is_read_from_the_flags() -> None:
-    assert _read("").file.stack == "megatron-core"
+    assert _read("").file.stack == "megatron-lm"
     assert _read("--moe-token-dispatcher-type alltoall").file.stack == "megatron-alltoall"
 
 

@@ -41,17 +41,17 @@ def test_the_table_names_known_stacks_with_reasons() -> None:
     ("on", "model", "expected"),
     [
         ("v5p:8x8x8", "llama3-70b", ["maxtext"]),
-        ("h100:8", "llama3-8b", ["torchtitan", "megatron-core"]),
-        ("h100:16384", "llama3-405b", ["torchtitan", "megatron-core"]),
-        ("h800:2048", "deepseek-v3", ["megatron-core"]),
-        ("b200:64", "deepseek-v3", ["megatron-core"]),
-        ("b300:64", "deepseek-v3", ["megatron-core"]),
+        ("h100:8", "llama3-8b", ["torchtitan", "megatron-lm"]),
+        ("h100:16384", "llama3-405b", ["torchtitan", "megatron-lm"]),
+        ("h800:2048", "deepseek-v3", ["megatron-lm"]),
+        ("b200:64", "deepseek-v3", ["megatron-lm"]),
+        ("b300:64", "deepseek-v3", ["megatron-lm"]),
         ("gb200:64", "deepseek-v3", ["megatron-bridge"]),
-        ("gb200:64", "llama3-70b", ["megatron-core"]),
-        ("a100:64", "llama3-8b", ["torchtitan", "megatron-core"]),
+        ("gb200:64", "llama3-70b", ["megatron-lm"]),
+        ("a100:64", "llama3-8b", ["torchtitan", "megatron-lm"]),
         ("v100:64", "gpt2-xl", ["megatron-2021"]),
-        ("mi300x:8", "llama3-8b", ["torchtitan", "megatron-core"]),
-        ("mi300x:64", "mixtral-8x7b", ["megatron-core"]),
+        ("mi300x:8", "llama3-8b", ["torchtitan", "megatron-lm"]),
+        ("mi300x:64", "mixtral-8x7b", ["megatron-lm"]),
     ],
 )
 def test_what_people_run(on: str, model: str, expected: list[str]) -> None:
@@ -77,7 +77,7 @@ def test_the_stack_is_the_same_whatever_the_number_of_chips() -> None:
     for chips in (64, 512, 1024):
         job = make_job(load_model("llama3-8b"), parse_slice(f"h100:{chips}"), chips, 8192, "auto")
         own, other = search_stacks(job, SMALL, 1)
-        assert (own.job.stack.name, other.job.stack.name) == ("megatron-core", "torchtitan")
+        assert (own.job.stack.name, other.job.stack.name) == ("megatron-lm", "torchtitan")
         assert own.best is not None
         assert other.best is not None
         assert own.best.seconds < other.best.seconds / 1.1
@@ -95,7 +95,7 @@ def test_a_plan_is_judged_by_the_stack_that_is_best_for_it() -> None:
         assert first(judge_one(taken, found.best.plan).seconds) == pytest.approx(found.best.seconds)
     a100 = make_job(model, parse_slice("a100:64"), 64, 8192, "auto")
     assert job_for(a100, parse_plan("pp2 fsdp32 z2 zbv none")).stack.name == "torchtitan"
-    assert job_for(a100, parse_plan("fsdp64 z1 none")).stack.name == "megatron-core"
+    assert job_for(a100, parse_plan("fsdp64 z1 none")).stack.name == "megatron-lm"
     assert job_for(replace(a100, auto=""), parse_plan("fsdp64 z1 none")).stack.name == "torchtitan"
 
 
@@ -112,7 +112,7 @@ def test_weak_scaling_has_no_cliff() -> None:
     assert abs(more - fewer) < 0.03
 
 
-@pytest.mark.parametrize("stack", ["torchtitan", "megatron-core"])
+@pytest.mark.parametrize("stack", ["torchtitan", "megatron-lm"])
 def test_weak_scaling_of_one_stack(stack: str) -> None:
     fewer, more = mfu("llama3-8b", 512, 512, stack), mfu("llama3-8b", 576, 576, stack)
     assert abs(more - fewer) < 0.03
@@ -121,7 +121,7 @@ def test_weak_scaling_of_one_stack(stack: str) -> None:
 def test_large_runs_are_told_as_llama_3_ran() -> None:
     """The slow end of the band is what the same plan takes as Llama 3 and Nemotron-4 ran."""
     model, plan = load_model("llama3-70b"), parse_plan("pp4 fsdp256 tp4 v20 z1 none")
-    large = make_job(model, parse_slice("h100:4096"), 2048, 8192, "megatron-core")
+    large = make_job(model, parse_slice("h100:4096"), 2048, 8192, "megatron-lm")
     told = plan_report(large, plan, brief=True)
     there = plan_report(make_job(model, large.slice, 2048, 8192, "megatron-2024"), plan, brief=True)
     assert told.step_high_s == pytest.approx(there.step_s)
@@ -136,7 +136,7 @@ def test_a_band_reaches_there_without_a_jump() -> None:
 
     def slow(replicas: int) -> float:
         plan = parse_plan(f"pp4 fsdp{replicas} tp4 v20 z1 none")
-        job = make_job(model, parse_slice(f"h100:{16 * replicas}"), 8 * replicas, 8192, "megatron-core")
+        job = make_job(model, parse_slice(f"h100:{16 * replicas}"), 8 * replicas, 8192, "megatron-lm")
         told = plan_report(job, plan, brief=True)
         return told.step_high_s / told.step_s
 
@@ -150,11 +150,11 @@ def test_a_band_reaches_there_without_a_jump() -> None:
 @pytest.mark.parametrize(
     ("on", "model", "stack", "plan"),
     [
-        ("h100:64", "llama3-70b", "megatron-core", "pp4 fsdp4 tp4 z1"),
+        ("h100:64", "llama3-70b", "megatron-lm", "pp4 fsdp4 tp4 z1"),
         ("h100:4096", "llama3-70b", "torchtitan", "fsdp512 tp8"),
-        ("h100:4096", "llama3-70b", "megatron-core", "pp4 fsdp256 tp4 z1 fp8"),
-        ("b200:4096", "llama3-70b", "megatron-core", "pp4 fsdp256 tp4 z1"),
-        ("h100:2048", "mixtral-8x7b", "megatron-core", "fsdp256 ep8 z1"),
+        ("h100:4096", "llama3-70b", "megatron-lm", "pp4 fsdp256 tp4 z1 fp8"),
+        ("b200:4096", "llama3-70b", "megatron-lm", "pp4 fsdp256 tp4 z1"),
+        ("h100:2048", "mixtral-8x7b", "megatron-lm", "fsdp256 ep8 z1"),
     ],
 )
 def test_other_runs_are_not(on: str, model: str, stack: str, plan: str) -> None:
@@ -165,8 +165,8 @@ def test_a_job_moved_to_other_chips_has_their_stack_and_keeps_what_was_asked() -
     job = make_job(load_model("mixtral-8x7b"), parse_slice("v5p:4x4x4"), 256, 4096, "auto")
     asked = change(job.stack, "experts", skew=job.stack.experts.skew * 1.5)
     (there,) = usual_jobs(replace(job, stack=asked, slice=parse_slice("h100:64")))
-    assert there.stack.name == "megatron-core"
-    assert there.stack.experts.skew == pytest.approx(1.5 * stacks()["megatron-core"].experts.skew)
+    assert there.stack.name == "megatron-lm"
+    assert there.stack.experts.skew == pytest.approx(1.5 * stacks()["megatron-lm"].experts.skew)
     named = make_job(job.model, parse_slice("h100:64"), 256, 4096, "maxtext")
     assert [one.stack.name for one in usual_jobs(named)] == ["maxtext"]
 

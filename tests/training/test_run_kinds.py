@@ -89,6 +89,13 @@ def test_what_is_not_published_must_gain_the_error_within_limits() -> None:
     assert UNPUBLISHED_GAINS == (0.05, 0.10)
 
 
+def test_a_known_kind_taken_further_must_gain_less_than_an_unknown_one() -> None:
+    """Runs of MoE models on Hopper with a pipeline, TP and EP are known in fp8 up to eight stages; none with FSDP."""
+    here = replace(job("h100:1024"), model=load_model("deepseek-v3"))
+    plans = ("pp8 fsdp8 ep8 tp2 z1 fp8", "pp16 fsdp4 ep8 tp2 z1 fp8", "pp8 fsdp8 ep8 tp2 z1", "dp2 fsdp256 ep2 z3 fp8")
+    assert [gain(here, plan, 0.3) for plan in plans] == [0.0, 0.05, 0.05, 0.10]
+
+
 def test_context_at_short_sequences_must_gain_the_error_where_none_is_published() -> None:
     assert gain(job("h100:64"), "pp4 fsdp2 tp4 cp2 z1", 0.2) == 0.0
     assert gain(job("h100:64", seq=4096), "pp4 fsdp2 tp4 cp2 z1", 0.2) == 0.2

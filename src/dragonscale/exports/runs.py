@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.errors import Infeasible
 from dragonscale.exports.written import LaunchProgram, PlanDifference, Word, WrittenFiles
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice
@@ -31,6 +32,7 @@ from dragonscale.serving.engine import Engine
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import TABLES, SavedPlan
+from dragonscale.training.builds import trainers
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TUNED, TrainingFile
 from dragonscale.training.tuning import FIELDS
@@ -73,6 +75,11 @@ class TrainingRun:
     def running(self, plan: Plan) -> "TrainingRun":
         """The same with the plan that a target runs in place of the one that was asked for."""
         return replace(self, file=replace(self.file, plan=plan))
+
+    def check_built(self, trainer: str) -> None:
+        """Refuse a model that a trainer of `training.builds` does not build."""
+        if reason := trainers()[trainer].refuses(self.fields, self.file.model):
+            raise Infeasible(f"{reason}.")
 
     def trained(self, plan: Plan, words: Sequence[Word], written: WrittenFiles, **program: Any) -> WrittenFiles:
         """What a trainer writes with the program that every host starts, and the plan that runs where it is another."""

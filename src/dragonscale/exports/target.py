@@ -24,6 +24,7 @@ class Target(Strict, frozen=True):
     kind: str
     title: str
     runs: tuple[str, ...] = ()
+    same: dict[str, str] = {}
     keys: str = ""
     also: tuple[str, ...] = ()
     tunes: bool = False

@@ -21,7 +21,7 @@ The same rules, without a value, say when a run is refused (`refusals`) and what
 the sentence of its name, and what something is (`choices`): the first row that holds.
 
 >>> terms = load_terms("megatron")
->>> terms.tables["context_by"]["ring"], "mixtral" in terms.lists["llama_types"]
+>>> terms.tables["context_by"]["ring"], "tensorboard" in terms.lists["harmless"]
 ('p2p', True)
 """
 

@@ -32,7 +32,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args, get_orig
 from dragonscale.app.questions.flag import Field, Switch, Thing, fields_of
 from dragonscale.app.questions.shared import ALWAYS, Output
 from dragonscale.errors import InputError, nearest
-from dragonscale.listener import Listener
+from dragonscale.listener import Listener, without_numeric_warnings
 
 Params = ParamSpec("Params")
 Answer = TypeVar("Answer")
@@ -66,7 +66,8 @@ class Command(Generic[Params, Answer]):
     """Whether agents may call it (`dscale mcp`): not what runs for long, or is there for its files."""
 
     def answer(self, question: Any, listener: Listener) -> Answer:
-        return self.load()(question, listener)
+        with without_numeric_warnings():
+            return self.load()(question, listener)
 
     def asked(self) -> tuple[Field[Any, Any], ...]:
         """The fields of the question."""
@@ -86,7 +87,7 @@ class Command(Generic[Params, Answer]):
 
         def ask(*given: Params.args, **named: Params.kwargs) -> Answer:
             check_call(name, fields, given, named)
-            with python_words(fields):
+            with python_words(fields), without_numeric_warnings():
                 return answer(self.question(*given, **named), Listener())
 
         ask.__name__ = ask.__qualname__ = name

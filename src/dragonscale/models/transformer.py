@@ -10,8 +10,10 @@ model's width, runs one layer of the model's own kind and norms the result for t
 the head with the model; some checkpoints hold copies of either.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from dragonscale.models import count
 from dragonscale.models.component import written
@@ -43,7 +45,8 @@ class Transformer:
     beside the language model: multi-token heads (`mtp`), a vision tower (`vision`). `weight_dtypes` gives the stored
     dtype of the parts that are not in `dtype`, `quantization` how they are meant to be multiplied. `context` is the
     longest sequence it was made for. `stored` are the bytes that the checkpoint's own files hold by format, where these
-    were read; `notes` what was made of a config that is not plain.
+    were read; `notes` what was made of a config that is not plain. `config` are the fields that it was read from, with
+    what was assumed; empty where it was written in sizes.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Transformer:
     stored: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     adapters: Adapters = Adapters()
+    config: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         return f"<Transformer {self.name}: {self.n_layers} layers, d_model {self.d_model}, vocab {self.vocab}>"
@@ -151,6 +155,12 @@ def count_parameters(model: Transformer) -> Counts:
         extras[kind] = extras.get(kind, 0) + sum(count.parameters([section]).values())
     total = sum(by_part.values())
     return Counts(total, sum(active.values()), total + sum(extras.values()), by_part, active, extras)
+
+
+def unseen_parameters(model: Transformer) -> dict[str, int]:
+    """Parameters that a checkpoint holds beside the language model and its multi-token heads, by part: what it sees or
+    hears with."""
+    return {part: size for part, size in count_parameters(model).extras_by_part.items() if part != "mtp"}
 
 
 def kv_bytes_per_token(model: Transformer, dtype: str = "bf16") -> Number:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy
 
+from dragonscale.plan.finite import check_terms
 from dragonscale.serving.bulk import sojourn
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine, adjust
@@ -247,6 +248,8 @@ def as_config(pair: Pools) -> PooledConfig:
     for name in ("decode_s", "lower_s", "hbm_bytes"):
         values = [getattr(one, name) for one in ladder]
         words[name] = float(numpy.interp(batch, [one.batch for one in ladder], values))
+    times_and_rates = {f"{name} of the steady state": value for name, value in vars(state).items()}
+    check_terms(times_and_rates, True, f"pools of {own.plan} and {pair.decode.plan}")
     words["bound_by"] = next((one.bound_by for one in ladder if one.batch >= batch), ladder[-1].bound_by)
     return PooledConfig(**(vars(pair.decode) | words | {"chunk_tokens": own.chunk_tokens, "pools": pair}))
 

@@ -17,6 +17,7 @@ from dragonscale.models.count import cache_bytes
 from dragonscale.models.transformer import Transformer, kv_bytes_per_token
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import floor, maximum, minimum
+from dragonscale.plan.finite import check_lines, check_terms
 from dragonscale.serving.bands import ServedKind, counted_share, is_moe
 from dragonscale.serving.capacity import Capacity, capacity
 from dragonscale.serving.deployment import Deployment
@@ -255,6 +256,8 @@ def _judged(
     numbers = {name: numpy.atleast_1d(getattr(lot.plan, name))[places] for name in DEGREES}
     wide = Deployment(model, lot.piece, replace(lot.plan, **numbers), engine)
     steps = decode_steps(wide, batch, ask.prompt, ask.context)
+    of = f"an iteration under {engine.name} on {lot.piece}"
+    check_lines(steps.cost.lines, of)
     plain = steps.curve(batch)
     looped = NO_DRAFTS if draft is None else _looped(wide, draft, batch, steps.keys, plain)
     if ask.apart:
@@ -263,6 +266,8 @@ def _judged(
         loop = served(wide, batch, steps, ask.new, ask.past, ask.output, looped, ask.rate is not None)
     held = room.weights + room.working + room.reserve + _shared_bytes(room, ask)
     held = _rows(held, lot, places) + batch * _rows(_own_bytes(room, ask), lot, places)
+    times = {f"{name} of the steady state": value for name, value in vars(loop.state).items()}
+    check_terms({"a decode step": plain, "memory": held, **times}, True, of)
     rows = len(batch)
     lower = steps.cost.lower[:rows]
     columns = (held, plain, looped.drafts, loop.cut.count, numpy.minimum(loop.cut.size, ask.new), lower)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy
 
 from dragonscale.physics.numbers import is_array
+from dragonscale.plan.finite import checked
 from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.compiled_memory import program_lines
@@ -30,7 +31,7 @@ def iteration_ledger(deployment: Deployment, iteration: Iteration) -> Ledger:
     compiled = bool(deployment.engine.program.alive)
     held = program_lines(deployment, iteration) if compiled else _held(deployment, iteration, prompt)
     book = iteration_cost(deployment, iteration).ledger("prefill" if prompt else "decode", held)
-    one = at(book, 0)
+    one = checked(at(book, 0), f"an iteration of {deployment.plan}")
     return Ledger(present(one.lines, deployment.axes), one.held)
 
 

@@ -5,7 +5,13 @@
 >>> auto_choice(parse_slice("v5p:4x4x4"), load_model("llama3-70b")).stacks
 ('maxtext',)
 >>> auto_choice(parse_slice("h100:8"), load_model("llama3-8b")).stacks
-('torchtitan', 'megatron-core')
+('torchtitan', 'megatron-lm')
+
+Stacks whose trainer does not build the model are left out, and the reason says so.
+
+>>> found = auto_choice(parse_slice("h100:8"), load_model("olmo2-7b"))
+>>> found.stacks, found.why
+(('hf-fsdp',), 'torchtitan, Megatron-LM and Megatron-Bridge do not build olmo2 models')
 """
 
 import functools
@@ -16,7 +22,8 @@ import msgspec
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice
 from dragonscale.plan.settings import shipped_table
-from dragonscale.training.legality import UsualChoice
+from dragonscale.training.builds import builders_elsewhere, trainer_of, unbuilt
+from dragonscale.training.legality import FAMILIES, UsualChoice, family
 
 AUTO = "auto"
 
@@ -30,6 +37,10 @@ class AutoChoice(UsualChoice, frozen=True, kw_only=True):
     """Whether it is for fine-tuning, where a method was named, alone."""
     otherwise: tuple[str, ...] = ()
     """Stacks that are less usual, for jobs that fit with none of these."""
+    others: tuple[str, ...] = ()
+    """Stacks for models that the trainers of none of these build, the first to take before the second."""
+    unbuilt: bool = False
+    """Whether the trainers of all these stacks do not build the model either."""
 
 
 class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,7 +79,7 @@ def production_runs() -> tuple[ProductionRuns, ...]:
 
 
 def auto_choice(piece: Slice, model: Transformer, tuned: bool = False) -> AutoChoice:
-    """What people run there, with the reason.
+    """What people run there and builds the model, with the reason.
 
     >>> from dragonscale.physics.hardware import parse_slice
     >>> from dragonscale.models import load_model
@@ -76,5 +87,41 @@ def auto_choice(piece: Slice, model: Transformer, tuned: bool = False) -> AutoCh
     ('axolotl', 'hf')
     """
     experts = any("e" in section.dims for section in model.program().sections)
-    suit = (one for one in auto_choices() if one.suits(piece.chip) and one.experts in (None, experts))
-    return next(one for one in suit if tuned or not one.tuned)
+    suitable = (row for row in auto_choices() if row.suits(piece.chip) and row.experts in (None, experts))
+    usual = next(row for row in suitable if tuned or not row.tuned)
+    return _that_build(usual, model, family(piece.chip))
+
+
+def _that_build(usual: AutoChoice, model: Transformer, chips: str) -> AutoChoice:
+    """The usual choice with the stacks that build a model, and what of it had to give way; `chips` are a family."""
+    built = tuple(stack for stack in usual.stacks if not unbuilt(stack, model))
+    if built == usual.stacks:
+        return usual
+    left_out = [stack for stack in (*usual.stacks, *usual.others) if unbuilt(stack, model)]
+    otherwise = tuple(stack for stack in usual.otherwise if not unbuilt(stack, model))
+    if built:
+        text = f"{usual.why}; {_do_not_build([one for one in left_out if one in usual.stacks], model)}"
+        return msgspec.structs.replace(usual, stacks=built, why=text, otherwise=otherwise)
+    others = [stack for stack in (*usual.otherwise, *usual.others) if not unbuilt(stack, model)]
+    if others:
+        # what stands before it in the list does not build the model either
+        text = _do_not_build(left_out, model)
+        return msgspec.structs.replace(usual, stacks=(others[0],), why=text, otherwise=())
+    nearest = usual.stacks[-1]
+    names = builders_elsewhere(model, chips)
+    elsewhere = f" ({' and '.join(names)} does)" if names else ""
+    text = f"no trainer modelled for {FAMILIES[chips]} builds {model.config.get('model_type')} models{elsewhere}"
+    text += f"; planned as {_title(nearest)} would run it"
+    return msgspec.structs.replace(usual, stacks=(nearest,), why=text, otherwise=(), unbuilt=True)
+
+
+def _title(stack: str) -> str:
+    trainer = trainer_of(stack)
+    return trainer.title if trainer else stack
+
+
+def _do_not_build(stacks: list[str], model: Transformer) -> str:
+    """That the trainers of some stacks do not build models of a type."""
+    titles = list(dict.fromkeys(map(_title, stacks)))
+    named = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+    return f"{named} {'does' if len(titles) == 1 else 'do'} not build {model.config.get('model_type')} models"

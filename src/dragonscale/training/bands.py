@@ -105,7 +105,8 @@ def job_band(job: Job, plan: Plan) -> Band:
     low, high = (math.expm1(wider * math.log1p(side)) for side in (band.low, band.high))
     what, wide = kind_name(kind.plan_name).replace("runs", "run", 1), kind_name(band.name)
     most = f" with {tuned}" if tuned else f" with more than {largest:,} chips" if largest else ""
-    said = f"no {what}{most} is published; the band, {low:+.0%}/{high:+.0%}, is {wider:g} times that of the "
+    none = f"no {what}{most} is in our data ({tables()['kinds']['all']['runs']:,} published runs)"
+    said = f"{none}; the band, {low:+.0%}/{high:+.0%}, is {wider:g} times that of the "
     return replace(
         band, low=low, high=high, said=_of_whose_runs(job, kind, band.name, f"{said}{band.runs} published {wide}")
     )
@@ -118,7 +119,7 @@ def _of_whose_runs(job: Job, kind: RunKind, name: str, text: str) -> str:
         text = text.replace(f" of {stack} ", f" of {stack} (which stands for {kind.stack}) ", 1)
     changes = [one for one in split_changes(chip.name)[1] if not one.startswith(PROFILE)]
     if chip.like and (changes or "+" not in chip.name):
-        return f"no run of {chip.name} is published, those of {chip.kin} stand for it; {text}"
+        return f"no run of {chip.name} is in our data, those of {chip.kin} stand for it; {text}"
     words = name.split()
     if chip.kin in words or not text.startswith("4 of 5"):
         return text

@@ -21,6 +21,7 @@ from dragonscale.physics.collectives.profile_file import profile_for
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.numbers import Number, alone
 from dragonscale.physics.sharding.placement import Wires, lay_wires
+from dragonscale.plan.finite import checked
 from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.plan.rules import pairs, training_rules
 from dragonscale.training.auto import AUTO, auto_choice
@@ -294,6 +295,8 @@ def judge_one(job: Job, plan: Plan) -> Verdict:
     costs = last_section_costs(setting, numbers, wires)
     verdict = judge_setting(setting, numbers, wires, layers.of_one(), costs)
     book = at(verdict.ledger, 0)
+    if bool(numpy.ravel(verdict.possible)[0]):
+        checked(book, f"the plan {plan}")
     held = [line for line in book.held if line.bytes]
     return Verdict(Ledger(present(book.lines, wires.axes), held, book.hosted), verdict.possible, wires.axes)
 

@@ -21,6 +21,7 @@ from dragonscale.models.program import Section
 from dragonscale.physics.hardware import Torus
 from dragonscale.physics.numbers import maximum
 from dragonscale.physics.sharding.placement import Wires, lay_wires
+from dragonscale.plan.finite import check_terms
 from dragonscale.training.evaluation import Job, make_setting
 from dragonscale.training.expert_load import uneven
 from dragonscale.training.lines import costed_section, offload_seconds
@@ -226,9 +227,12 @@ def judge_rows(
 ) -> Judged:
     """Chosen rows under some words and each of some remat policies, from what `cost_rows` found for them."""
     setting = rows.setting(plan)
-    parts = _parts(chosen, expected)
-    seconds = step_time(setting, chosen.numbers, parts, chosen.wires).seconds
-    seconds = seconds * straggling(setting.stack, setting.slice, plan, chosen.numbers)
+    time = step_time(setting, chosen.numbers, _parts(chosen, expected), chosen.wires)
+    stragglers = straggling(setting.stack, setting.slice, plan, chosen.numbers)
+    seconds = time.seconds * stragglers
+    if not numpy.isfinite(seconds).all():  # each term is looked at only where their sum says that one is wrong
+        of = f"plans with {plan} on {setting.slice}"
+        check_terms({**time.exposed, "stragglers": stragglers}, chosen.wires.possible, of)
     if bounds:
         plans = (replace(plan, remat=remat) for remat in remats)
         pairs = zip(plans, bounds, strict=True)
@@ -236,6 +240,8 @@ def judge_rows(
     shape = (len(remats), len(chosen))
     kept = [replace(setting, plan=replace(plan, remat=remat)) for remat in remats]
     held = [_rank(one, chosen, expected.held, saved) for one, saved in zip(kept, expected.saved, strict=True)]
+    for remat, sizes in zip(remats, held, strict=True):  # infinite where the host lacks memory, never unknown
+        check_terms({"memory": numpy.where(numpy.isnan(sizes), sizes, 0.0)}, chosen.wires.possible, f"remat={remat}")
     return Judged(numpy.broadcast_to(seconds, shape), held, chosen.wires.possible)
 
 

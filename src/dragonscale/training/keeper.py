@@ -13,6 +13,7 @@ from typing import Any
 import numpy
 
 from dragonscale.models.program import longest_run
+from dragonscale.plan.finite import check_terms
 from dragonscale.plan.pareto import Front
 from dragonscale.training.bands import job_error
 from dragonscale.training.evaluation import NUMBERS, Job
@@ -209,7 +210,9 @@ class Keeper:
         good = laid & fits
         room = good & (held <= self.room)
         if self.job.experts and len(doubtful := numpy.flatnonzero(room & (seconds <= FAR * self.pools[0].fastest))):
-            room[doubtful] = uneven(doubtful) <= self.room
+            uneven_bytes = uneven(doubtful)
+            check_terms({"memory": numpy.where(numpy.isnan(uneven_bytes), uneven_bytes, 0.0)}, True, str(words))
+            room[doubtful] = uneven_bytes <= self.room
         places = numpy.flatnonzero(good)
 
         def label(place: int) -> Candidate:

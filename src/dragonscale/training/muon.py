@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.physics.collectives import wire_bytes
-from dragonscale.physics.numbers import Number, ceil, maximum, minimum, product
+from dragonscale.physics.numbers import Number, ceil, maximum, minimum, product, where
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.placement import Wires
 from dragonscale.plan.ledger import LedgerLine
@@ -40,9 +40,14 @@ class Orthogonalized:
     axes: tuple[str, ...]
 
     @property
+    def matrix_flops(self) -> Number:
+        """Of one matrix, all iterations."""
+        return ITERATIONS * (4 * self.m**2 * self.n + 2 * self.m**3)
+
+    @property
     def flops(self) -> Number:
         """Of all of them, all iterations."""
-        return self.count * ITERATIONS * (4 * self.m**2 * self.n + 2 * self.m**3)
+        return self.count * self.matrix_flops
 
     @property
     def hbm_bytes(self) -> Number:
@@ -59,12 +64,15 @@ def owned(setting: Setting, layers: dict[str, Any], mesh: Mesh) -> list[Orthogon
     """The matrices that a chip of the fullest rank orthogonalizes. `layers` are its layers by kind."""
     if setting.plan.optimizer != "muon":
         return []
-    found = list(_shares(setting, layers, mesh))
+    shares = list(_shares(setting, layers, mesh))
     if not setting.stack.state.flat:
-        return [replace(one, count=ceil(one.count)) for one in found]
-    largest = maximum(*[one.flops / one.count for one in found])
-    busiest = maximum(largest / sum(one.flops for one in found), 1.0)
-    return [replace(one, count=one.count * busiest) for one in found]
+        return [replace(share, count=ceil(share.count)) for share in shares]
+    # A rank may have no layer of some kind (the first layers of many MoE models are dense): none of its matrices is the
+    # largest then, and a rank without any matrix has nothing to share out.
+    largest = maximum(*[where(share.count > 0, share.matrix_flops, 0.0) for share in shares])
+    total = sum(share.flops for share in shares)
+    busiest = maximum(largest / where(total > 0, total, 1.0), 1.0)
+    return [replace(share, count=share.count * busiest) for share in shares]
 
 
 def _shares(setting: Setting, layers: dict[str, Any], mesh: Mesh) -> Iterator[Orthogonalized]:
@@ -98,15 +106,16 @@ def muon_lines(setting: Setting, layers: dict[str, Any], wires: Wires) -> Iterat
     """What Muon computes and sends in a step, weight by weight."""
     mesh, peak = wires.mesh, setting.slice.chip.peak("bf16")
     for one in owned(setting, layers, mesh):
-        seconds = _iterating(setting, one)
+        present = one.count > 0  # what a rank does not hold is neither computed nor sent
+        seconds = where(present, _iterating(setting, one), 0.0)
         computed = {"part": "optimizer", "flops": one.flops, "hbm_bytes": one.hbm_bytes, "bound_s": one.flops / peak}
         yield _update_line(one.section, f"Newton-Schulz {one.name}", "matmul", seconds, **computed)
         if not one.axes:
             continue
         volume = one.whole_bytes * mesh.size(*one.axes)
-        travels = travel_time("all_to_all", volume, one.axes, wires, setting.network)
+        travels = where(present, travel_time("all_to_all", volume, one.axes, wires, setting.network), 0.0)
         sent = wire_bytes("all_to_all", volume, mesh.size(*one.axes))
-        bound = bound_time("all_to_all", volume, one.axes, wires)
+        bound = where(present, bound_time("all_to_all", volume, one.axes, wires), 0.0)
         moved = {"axes": one.axes, "times": 2, "carries": "statistic", "wire_bytes": sent, "bound_s": bound}
         yield _update_line(one.section, f"momentum {one.name}", "all_to_all", travels, **moved)
 

@@ -39,8 +39,9 @@ FORMATS = {"mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}
 SCALE = 4
 """A kind of plan counts as published up to so many times the chips of its largest published run: replicas are added."""
 UNPUBLISHED_GAINS = (0.05, 0.10)
-"""What a kind of plan that nobody has published must gain to be recommended: the error of predicted steps, within these
-(the median error of all of them, and twice that)."""
+"""What a kind of plan of which no run is known must gain to be recommended: the error of predicted steps, within these
+(the median error of all of them, and twice that). A known kind with more stages or chips than any run had must gain the
+least of it, and so must one that ran in another format: it is nearer to what has run."""
 
 
 def generation(chip: str) -> str:
@@ -136,12 +137,13 @@ def published_kinds() -> list[tuple[str, dict[str, Any]]]:
 
 @functools.lru_cache(maxsize=64)
 def published_limits(kind: RunKind, dtype: str = "bf16") -> Any:
-    """How far each split of `SPLITS` has been published for jobs of a kind in a format: the most chips and stages, and
-    the shortest sequence, below zero. Where nothing is published of a stack on a generation of chips in that format,
-    other formats and then other generations count; where nothing is at all, every split does, but `context` at short
-    sequences."""
+    """How far each split of `SPLITS` has been published for jobs of a kind in a format (in any, where none is named):
+    the most chips and stages, and the shortest sequence, below zero. Where nothing is published of a stack on a
+    generation of chips in that format, other formats and then other generations count; where nothing is at all, every
+    split does, but `context` at short sequences."""
     stack = "" if kind.stack in UNNAMED else family(kind.stack)
-    for place, format in ((generation(kind.chip), wide_format(dtype)), (generation(kind.chip), ""), ("", "")):
+    own = generation(kind.chip)
+    for place, format in ((own, wide_format(dtype) if dtype else ""), (own, ""), ("", "")):
         limits = numpy.full((3, len(SPLITS)), -numpy.inf)
         for name, row in published_kinds():
             model, chips, trainer, split = name.split()
@@ -156,14 +158,18 @@ def published_limits(kind: RunKind, dtype: str = "bf16") -> Any:
 
 
 def needed_gains(job: Job, numbers: dict[str, Any], zero: int, error: float, dtype: str) -> Any:
-    """What plans of these meshes must gain over others to be recommended: where no run of their kind is published (with
-    `context`, at such short sequences), the `error` of predicted steps, within limits."""
-    chips, stages, shortest = published_limits(kind_of(job), dtype)[:, split_codes(numbers, zero)]
-    published = (job.slice.chips <= SCALE * chips) & (numpy.asarray(numbers["pipe"]) <= stages)
+    """What plans of these meshes must gain over others to be recommended: where no run of their kind is known (with
+    `context`, at such short sequences), the `error` of predicted steps, within limits; the least of these where runs of
+    the kind had fewer stages or chips, or another format."""
+    kind, splits = kind_of(job), split_codes(numbers, zero)
+    chips, stages, shortest = published_limits(kind, dtype)[:, splits]
+    within = (job.slice.chips <= SCALE * chips) & (numpy.asarray(numbers["pipe"]) <= stages)
+    known = published_limits(kind, "")[0, splits] > 0
     least, most = UNPUBLISHED_GAINS
-    gains = numpy.where(published, 0.0, min(max(error, least), most))
+    gains = numpy.where(known, least, min(max(error, least), most))
+    gains = numpy.where(within, 0.0, gains)
     if job.sequence > SHORT:
         return gains
-    there = published & (-job.sequence <= shortest)
+    there = within & (-job.sequence <= shortest)
     short = numpy.where(there, 0.0, max(error, least))
     return numpy.where(numpy.asarray(numbers["context"]) > 1, short, gains)

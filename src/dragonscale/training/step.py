@@ -150,9 +150,21 @@ class StepTime:
     update: Number
 
     @property
+    def exposed(self) -> dict[str, Number]:
+        """What the step waits for, by term."""
+        return {
+            "layers": self.layers,
+            "uneven stages": self.uneven,
+            "pipeline bubble": self.waiting,
+            "pipeline sends": self.sends[1],
+            "gradient reduction": self.reduction[1],
+            "optimizer": self.update,
+        }
+
+    @property
     def seconds(self) -> Number:
         """Seconds of the step."""
-        return self.layers + self.uneven + self.waiting + self.sends[1] + self.reduction[1] + self.update
+        return sum(self.exposed.values())
 
 
 def straggling(stack: Stack, piece: Slice, plan: Plan, numbers: dict[str, Any]) -> Number:

@@ -23,6 +23,7 @@ from typing import Any
 
 from dragonscale.errors import REFUSED, Infeasible, printable, sentence_of, shorten, unknown
 from dragonscale.faces.cli.mcp.results import plain
+from dragonscale.listener import without_numeric_warnings
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.registry import panels_of, refitted
 
@@ -43,7 +44,9 @@ def answer(request: Mapping[str, Any], send: Send) -> None:
         for name in asked.panels or tuple(panels):
             if name not in panels:
                 raise unknown(f"panel of {asked.view}", name, panels)
-            send({"panel": name, "data": plain(panels[name](asked))})
+            with without_numeric_warnings():
+                shown = plain(panels[name](asked))
+            send({"panel": name, "data": shown})
         send({"done": True, "seconds": time.perf_counter() - begun})
     except REFUSED as error:
         kinds = {Infeasible: "infeasible", MemoryError: "limit"}

@@ -106,9 +106,10 @@ def stack_for(target: Target, named: str) -> str:
     """The stack that judges: the plan's own where the target runs it, the target's otherwise.
 
     >>> from dragonscale.exports.target import target_named
-    >>> stack_for(target_named("megatron"), "torchtitan"), stack_for(target_named("torchtitan"), "torchtitan")
-    ('megatron-core', 'torchtitan')
+    >>> [stack_for(target_named("megatron"), name) for name in ("torchtitan", "megatron-core", "megatron-overlap")]
+    ['megatron-lm', 'megatron-lm', 'megatron-overlap']
     """
+    named = target.same.get(named, named)
     own = next((name for name in target.runs if name in stacks()), target.runs[0])
     return named if named in stacks() and runs_stack(target, named) else own
 

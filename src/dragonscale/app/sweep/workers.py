@@ -33,6 +33,7 @@ from dragonscale.app.verify.verify_question import read_question as read_verifyi
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify import comparing
 from dragonscale.installing import install_hint
+from dragonscale.listener import without_numeric_warnings
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -47,7 +48,8 @@ def answer_entry(entry: Entry, cached: bool = True) -> SweepAnswer:
     start, failed, found = time.monotonic(), "", None
     try:
         answers = {"verify": _verify, "train": _train, "serve": _serve, "simulate": _simulate}
-        found = answers[entry.command](entry.asks, cached)
+        with without_numeric_warnings():
+            found = answers[entry.command](entry.asks, cached)
     except InputError as error:
         failed = str(error)
     except Exception as error:  # one bad entry must not end a sweep of hundreds

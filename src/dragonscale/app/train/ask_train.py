@@ -25,6 +25,7 @@ from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.sheets.sheet import NextStep, Sheet
 from dragonscale.training.auto import AUTO
+from dragonscale.training.builds import expert_ranks_note, release_of
 from dragonscale.training.changes import towards
 from dragonscale.training.evaluation import Job, usual_jobs
 from dragonscale.training.explanations import slowest_behind, suspects
@@ -32,7 +33,7 @@ from dragonscale.training.legal import illegal, read_ranks
 from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import offered, settled, settlements
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.plan_file import TUNED, TrainingFile, given_settings, save_training_file
+from dragonscale.training.plan_file import TUNED, TrainingFile, given_settings, is_plan_path, save_training_file
 from dragonscale.training.search import Found, Progress, search, space_size
 from dragonscale.training.space import Space
 from dragonscale.training.stack import load_stack
@@ -160,6 +161,9 @@ def understood(question: TrainQuestion) -> TrainAsked:
     runs = [_as_run(job, plan, given) for job in jobs]
     place = stack_of([(job, taken) for job, (taken, _) in zip(jobs, runs, strict=True)], asked.slack)
     taken, notes = runs[place]
+    typed = not is_plan_path(written(question.plan))
+    spread = expert_ranks_note(jobs[place].stack.name, taken) if typed and "expert" in given else ""
+    notes = [*notes, *([spread] if spread else [])]
     return replace(asked, plan=taken, notes=[*asked.notes, *notes], taken=jobs[place].stack.name)
 
 
@@ -192,6 +196,7 @@ def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = Fa
         report = single_report(asked.job(), asked.plan, asked.tokens, asked.question.force, brief=True)
     else:
         report = _answer(asked, progress)
+    report.release = release_of(report.workload.stack)
     chips = [chip for chip, _ in asked.targets.values()]
     report.prices = price_rows(chips)
     if asked.question.numerics and not load_stack(report.workload.stack).production:
@@ -317,8 +322,9 @@ def _save(report: TrainReport, path: str) -> str:
     best, asked = report.first(f"none is written to {shorten(path)}"), report.asked
     check_named(asked.question.model, asked.question.on)
     save_training_file(recommended(asked, report), path)
-    said = f"; `dscale export {path} --to NAME` writes it for a trainer"
-    return f"{said}, `dscale verify {path}` compiles it" if best.verifiable else said
+    offers = [] if report.workload.unbuilt else [f"`dscale export {path} --to NAME` writes it for a trainer"]
+    offers += [f"`dscale verify {path}` compiles it"] if best.verifiable else []
+    return f"; {', '.join(offers)}" if offers else ""
 
 
 def _save_step(report: TrainReport, path: str) -> str:

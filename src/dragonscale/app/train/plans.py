@@ -17,11 +17,12 @@ from dragonscale.app.train.advice import (
 from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.evidence.xla.gpu_target import compiles_for
 from dragonscale.models.lora import PART
-from dragonscale.models.transformer import count_parameters
+from dragonscale.models.transformer import count_parameters, unseen_parameters
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.bands import in_production, job_band, job_error
 from dragonscale.training.budget import planned_run, run_budget
+from dragonscale.training.builds import unbuilt
 from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
@@ -31,7 +32,7 @@ from dragonscale.training.room import headroom_text, leaves_room
 from dragonscale.training.run_kinds import needed_gains
 from dragonscale.training.search import Candidate, Found, Progress
 from dragonscale.training.simplicity import SHORT, points
-from dragonscale.training.space import misfits
+from dragonscale.training.space import Space, misfits
 from dragonscale.training.stack_search import APART, StackSearch, search_stacks
 from dragonscale.training.tuning import RANK, unplanned_run
 
@@ -48,7 +49,8 @@ def workload_of(job: Job, words: Plan, tokens: float | None) -> records.TrainWor
     counts = count_parameters(job.model)
     sizes = job.tokens, job.batch, job.sequence, tokens, counts.total
     said = words.dtype, words.optimizer, job.stack.name, job.documents, job.auto, job.numerics, str(job.tuning)
-    return records.TrainWorkload(*sizes, *said, counts.by_part.get(PART, 0))
+    missing = unbuilt(job.stack.name, job.model)
+    return records.TrainWorkload(*sizes, *said, counts.by_part.get(PART, 0), missing, unseen_parameters(job.model))
 
 
 RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
@@ -168,6 +170,7 @@ def best_report(
     job, found = tried[0].job, tried[0].found
     words = offered(job, asked.space).words
     report = search_report(tried, words, asked.tokens)
+    report.unfit_stacks = [unfit_stack(one, asked.space) for one in tried[1:] if one.best is None]
     report.notes += settlements(asked.space.words, words, job.stack.name)
     if found.best:
         taken = found.best[0].plan
@@ -199,7 +202,7 @@ def _why_not(job: Job, best: Candidate, fastest: Candidate) -> str:
         why = f"it fills {_filled(job, fastest)} (--headroom)"
     elif (gain := _asked_of(job, fastest.plan)) > _asked_of(job, best.plan):
         context = fastest.plan.context > 1 and job.sequence <= SHORT
-        what = f"context at {job.sequence:,} tokens" if context else "a kind of plan that nobody has published there"
+        what = f"context at {job.sequence:,} tokens" if context else "a kind of plan of which our data has no such run"
         why = f"{what} must gain more than {gain:.0%} (--slack 0 takes it)"
     else:
         ours, theirs = (int(points(plan, vars(plan), job.sequence)) for plan in (best.plan, fastest.plan))
@@ -352,6 +355,21 @@ def stack_rows(tried: Sequence[StackSearch], why: bool = True) -> list[records.S
     if why and len(rows) > 1:
         rows[1].mostly = largest_gap(*(judge_one(job, best.plan).ledger for job, best in known[:2]))
     return rows
+
+
+def unfit_stack(tried: StackSearch, space: Space) -> records.UnfitStack:
+    """Why a stack has no plan: what it cannot run, or what fills the chip under the plan that misses by least."""
+    job, nearest = tried.job, tried.found.nearest
+    refused = refusals(job, space)
+    if refused:
+        return records.UnfitStack(job.stack.name, f"cannot run it: {refused[0]}")
+    if nearest is None:
+        return records.UnfitStack(job.stack.name, "has no plan that divides the job")
+    held = judge_one(job, nearest.plan).ledger.memory
+    name, size = max(held.items(), key=lambda item: float(item[1]))
+    largest = f"{float(size) / 1e9:.1f}GB of it {HELD.get(name, name)}"
+    why = f"does not fit ({nearest.hbm_bytes / 1e9:.1f}GB of {job.slice.chip.visible / 1e9:.1f}GB, {largest})"
+    return records.UnfitStack(job.stack.name, why, nearest.hbm_bytes)
 
 
 def largest_gap(ledger: Ledger, other: Ledger) -> str:

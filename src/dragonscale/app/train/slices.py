@@ -24,6 +24,7 @@ from dragonscale.training.evaluation import Job, Verdict, judge_one
 from dragonscale.training.goodput import DAY
 from dragonscale.training.inverse import Fit, fewest_chips, fits, largest_batch, largest_model, run_seconds
 from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.run_kinds import UNNAMED
 from dragonscale.training.scaling import SCHEMES, Point, around, between, crossover, parts_of, scheme_curve, slice_sizes
 from dragonscale.training.search import Progress, search, shared
 from dragonscale.training.stack_search import search_stacks
@@ -44,7 +45,8 @@ def several_report(asked: TrainAsked, progress: Progress | None) -> records.Trai
         return report
     report = best_report(asked, best.job)
     report.slices, report.answer = rows, _ahead(rows, rank)
-    report.notes = [*(f"{report.slice}: {text}" for text in report.notes), *slices_note(rows), *_cheaper(tried)]
+    notes = [f"{report.slice}: {text}" for text in report.notes]
+    report.notes = [*notes, *slices_note(rows), *_not_modelled(tried), *_cheaper(tried)]
     return report
 
 
@@ -65,6 +67,15 @@ def _ahead(rows: list[records.SliceRow], rank: str) -> str:
         behind.append(f"; {row.slice} takes {render(step, 's')} a step ({much}){dollars or ''}")
     named = f"the {'cheapest' if rank == 'cost' else 'fastest'} of {len(rows)}" if behind else f"alone of {len(rows)}"
     return f"{best.slice}, {named}{''.join(behind)}"
+
+
+def _not_modelled(tried: list[Tried]) -> list[str]:
+    """The slices whose steps are those of no trainer, with the reason."""
+    return [
+        f"{one.job.slice}: {one.job.auto}, so its step is that of a careful program that nobody has."
+        for one in tried
+        if one.job.auto and one.job.stack.name in UNNAMED and one.best is not None
+    ]
 
 
 def _cheaper(tried: list[Tried]) -> list[str]:

@@ -21,12 +21,13 @@ from dragonscale.app.train.tuned import asked_tuning, read_optimizer, usual_step
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
-from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.models.transformer import Transformer, count_parameters, unseen_parameters
 from dragonscale.physics.hardware import Chip, Slice, dtype_bytes, load_chip, parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning
+from dragonscale.training.builds import ON_LIBRARY, meant, trainer_of, unbuilt
 from dragonscale.training.evaluation import Job, make_job, usual_jobs, with_numerics
 from dragonscale.training.expert_load import dropped_share
 from dragonscale.training.offer import offered
@@ -187,8 +188,9 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     question, told = filled(question)
     named = with_assumed(question.model, question.assume, question.family)
     on, stack = asked_chips(question.on, question.set, question.profile), spelt_stack(question.stack)
+    model = load_model(named)
+    stack, trainer = _stack_meant(stack, model)
     question = replace(question, stack=stack, model=named, on=on, set="", profile="")
-    model = load_model(question.model)
     where = asked_targets(question.on, question)
     chip, piece = where.targets[0] if len(where.targets) == 1 and not where.everywhere else (None, None)
     sequence, length = parse_length(question.seq, "--seq")
@@ -205,7 +207,8 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     tuned = question.method.strip()  # the critical batch is of models that start from nothing
     warning = batch_warning(total, tokens, sequences * sequence) if tokens is not None and not tuned else ""
     deadline, (packed, document) = _deadline(question, piece), _documents(question, sequence)
-    read = *model.notes, *told, *changed, length, note, document, *where.read, _beyond(model, sequence), warning, absent
+    read = *model.notes, *told, trainer, _unseen(model), *changed, length, note, document, *where.read
+    read = *read, _beyond(model, sequence), warning, absent
     notes = [text for text in (*read, _dropping(question, model), *where.notes) if text]
     return TrainAsked(
         question,
@@ -226,6 +229,30 @@ def read_question(question: TrainQuestion) -> TrainAsked:
         headroom=read_part(question.headroom, "--headroom", FREE, 0.0, 0.5) if question.headroom.strip() else None,
         tuning=tuning,
     )
+
+
+def _stack_meant(stack: str, model: Transformer) -> tuple[str, str]:
+    """The stack that a name means for a model, and what to say of it: that a library was named, or a trainer that does
+    not build the model."""
+    if stack == AUTO:
+        return stack, ""
+    named = meant(stack, model)
+    note = ""
+    if named != stack:
+        titles = " and ".join(str(trainer.title) for one in ON_LIBRARY if (trainer := trainer_of(one)))
+        note = f"{stack} is the library of {titles}; read as --stack {named}. "
+    if reason := unbuilt(named, model):
+        note += f"{reason}; the plan is what it would run, and no export is written for it."
+    return named, note.strip()
+
+
+def _unseen(model: Transformer) -> str:
+    """That what a model sees or hears with is not trained, with its parameters."""
+    left_out = unseen_parameters(model)
+    if not left_out:
+        return ""
+    parts = " and ".join(f"{count:,} parameters of {part}" for part, count in left_out.items())
+    return f"The text model alone is trained: {parts} are left out, with the tokens that they would make."
 
 
 def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:

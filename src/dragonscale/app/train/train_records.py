@@ -35,6 +35,10 @@ class TrainWorkload(msgspec.Struct):
     """What is trained: full, or adapters, preferences, a teacher's logits."""
     adapter_parameters: int = 0
     """Of the parameters, those in adapters."""
+    unbuilt: str = ""
+    """Why the stack's trainer does not build the model; empty where it does."""
+    left_out: dict[str, int] = {}
+    """Parameters of the model that are not trained here: what it sees and hears with."""
 
 
 class Utilised(msgspec.Struct, kw_only=True):
@@ -260,6 +264,15 @@ class StackRow(Utilised):
     """The term that makes most of the difference to the stack of the answer; of the second stack alone."""
 
 
+class UnfitStack(msgspec.Struct):
+    """A software stack that people run there and that has no plan for the job."""
+
+    stack: str
+    why: str
+    hbm_bytes: float | None = None
+    """Of the plan that misses the memory by least."""
+
+
 class SliceRow(Utilised):
     """The recommended plan on one of several slices, or why there is none; days and dollars are with failures."""
 
@@ -361,8 +374,12 @@ class TrainReport(Record):
     """The same job on the chip as it is, where `--set` changes it."""
     stacks: list[StackRow] = []
     """The stacks that were searched: the one of the answer, then others that people run there."""
+    unfit_stacks: list[UnfitStack] = []
+    """The stacks that were searched and have no plan, with the reason."""
     prices: list[PriceRow] = []
     goodput: GoodputReport | None = None
+    release: str = ""
+    """The software that the stack is, with its release; empty where that is nobody's."""
 
     @property
     def best(self) -> PlanReport | None:

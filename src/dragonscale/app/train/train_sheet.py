@@ -14,9 +14,11 @@ from dragonscale.app.train.train_records import (
     SliceRow,
     StackRow,
     TrainReport,
+    UnfitStack,
 )
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
+from dragonscale.training.builds import software_of
 from dragonscale.training.plan import Plan, differences, layers_of, short_plan, without_layers
 from dragonscale.training.stack_search import APART
 
@@ -76,11 +78,16 @@ def _title(report: TrainReport) -> laid.Title:
     work = report.workload
     packed = f" packed with documents of {work.documents:,} (weighted by length)" if work.documents else ""
     sequences = f"{work.sequences:,} sequences of {work.seq:,}{packed}"
-    stack = f"stack {work.stack}{f' (auto: {work.stack_why}{_also(report)})' if work.stack_why else ''}"
+    stack = f"stack {work.stack}"
+    if work.stack_why:
+        stack += f" (auto: {work.stack_why}{_also(report)})"
+    elif work.unbuilt:
+        stack += f" ({work.unbuilt})"
     method = "" if work.method in ("", "full") else f"{work.method}, "
     asides = [f"{method}{work.batch_tokens:,} tokens a step ({sequences}), {work.dtype}, {stack}"]
     size = f"{amount(work.parameters - work.adapter_parameters, 'count')} parameters"
     size += f" +{amount(work.adapter_parameters, 'count')} in adapters" if work.adapter_parameters else ""
+    size += "".join(f"; {amount(number, 'count')} of {part} left out" for part, number in work.left_out.items())
     return laid.Title(f"{report.model} ({size}) on {report.slice}", "\n".join(asides))
 
 
@@ -123,7 +130,8 @@ def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
         run=_run(report, first),
         bound=first.bound.removeprefix("bound by "),
         change=help_text(first.helps),
-        stacks=stacks_text(report.stacks),
+        stacks=stacks_text(report.stacks, report.unfit_stacks),
+        software=software_of(report.workload.stack),
         judged=report.comparison,
         unchanged=_unchanged(report, first),
         slower=f"; the step's slow end, {late:+.0%}, is of large runs of 2023 and 2024 (--explain)"
@@ -141,7 +149,7 @@ def _unchanged(report: TrainReport, first: PlanReport) -> str | None:
     return f"{old.slice}: {amount(old.step_s, 's')} with {old.plan}; the change brings {gain:+.1%} tokens/s"
 
 
-def stacks_text(stacks: list[StackRow]) -> str:
+def stacks_text(stacks: list[StackRow], unfit: list[UnfitStack]) -> str:
     """The stacks that were not taken, against the one that was."""
     parts = []
     for row in stacks[1:]:
@@ -149,7 +157,7 @@ def stacks_text(stacks: list[StackRow]) -> str:
         room = ", leaves little memory" if row.tight else ""
         longer = f"{row.step_s / stacks[0].step_s - 1:+.0%}"
         parts.append(f"{row.stack}: step {longer} ({amount(row.step_s, 's')}{most}{room})")
-    return "; ".join(parts)
+    return "; ".join([*parts, *(f"{row.stack}: {row.why}" for row in unfit)])
 
 
 def split_text(plan: Plan) -> str:

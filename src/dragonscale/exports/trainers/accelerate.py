@@ -165,6 +165,7 @@ def mesh_settings(run: TrainingRun) -> dict[str, Any]:
 
 def write(run: TrainingRun) -> WrittenFiles:
     """The config, the arguments, and the command of a host."""
+    run.check_built("transformers")
     plan, differences = as_run(run)
     ran, table = run.running(plan), load_keys("accelerate")
     settings = mesh_settings(ran)

@@ -309,6 +309,7 @@ _OURS = ("name", "source", "parameters", "aliases", "checkpoint", "text_config")
 
 def write(asked: TrainingRun) -> WrittenFiles:
     """The config, and the command of a process."""
+    asked.check_built("deepspeed")
     plan, differences = as_run(asked)
     run, table = asked.running(plan), load_keys("deepspeed")
     _check(run)

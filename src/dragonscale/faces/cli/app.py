@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragonscale import errors
-from dragonscale.errors import INFEASIBLE, REFUSED, WRONG_INPUT, Infeasible, sentence_of
+from dragonscale.errors import FAULT, INFEASIBLE, REFUSED, WRONG_INPUT, Infeasible, NonFiniteCost, sentence_of
 from dragonscale.faces.cli.help import command_help, family_help, overview
 from dragonscale.faces.cli.shell import run_command
 from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.faces.command import Command
 from dragonscale.faces.commands import FAMILIES
+from dragonscale.listener import without_numeric_warnings
 from dragonscale.sheets.colour import wants_colour
 from dragonscale.sheets.terminal import width_of
 
@@ -42,9 +43,12 @@ def run(arguments: list[str]) -> int:
 def _told(arguments: list[str]) -> int:
     """The exit code of a line, bad news told in a sentence."""
     try:
-        return _run(arguments)
+        with without_numeric_warnings():
+            return _run(arguments)
     except REFUSED as error:
         return _refuse(sentence_of(error), INFEASIBLE if isinstance(error, Infeasible) else WRONG_INPUT)
+    except NonFiniteCost as error:
+        return _refuse(f"{error} Please report it with the command line.", FAULT)
 
 
 def _run(arguments: list[str]) -> int:

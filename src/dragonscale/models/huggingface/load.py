@@ -125,6 +125,7 @@ def load_config(
         weight_dtypes=stored,
         quantization=read_quantization(quantization),
         notes=tuple(findings.told()),
+        config=dict(given),
     )
 
 

@@ -53,17 +53,18 @@ from dragonscale.exports.terms import load_terms
 from dragonscale.models.catalogue import is_preset, preset
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.physics.hardware.chip import Tree
+from dragonscale.training.builds import trainers
 from dragonscale.training.legality import family
 from dragonscale.training.plan import AXES, Plan
 
 TERMS = load_terms("maxtext")
 
-NAMES: Mapping[str, str] = {name: name for name in TERMS.lists["same_names"]} | TERMS.tables["names"]
+NAMES: Mapping[str, str] = trainers()["maxtext"].presets
 """MaxText's name of each preset that it has a config of."""
 _ALSO = TERMS.tables["other_names"]
 _PRESETS = {**{own: name for name, own in reversed(NAMES.items())}, **_ALSO}
 
-DECODERS = TERMS.tables["decoders"]
+DECODERS = trainers()["maxtext"].called
 SIZES = TERMS.tables["sizes"]
 _CYCLES = ("gemma3", "gemma4", "gpt-oss", "llama4", "qwen3-next", "qwen3.5", "deepseek4", "deepseek3.2")
 """Names of models whose scanned block is several layers, or whose layers differ in more than being dense or not."""

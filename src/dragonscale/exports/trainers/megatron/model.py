@@ -30,13 +30,14 @@ from dragonscale.exports.model_names import EXPERTS, model_of_sizes
 from dragonscale.exports.terms import load_terms
 from dragonscale.models.catalogue import model_names, preset
 from dragonscale.models.load import model_fields
+from dragonscale.training.builds import trainers
 
 TERMS = load_terms("megatron")
 
 SCRIPT = "pretrain_gpt.py"
 
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
-TYPES = (*TERMS.lists["llama_types"], *_LATENT, "gpt2", "nemotron")
+TYPES = trainers()["megatron-lm"].types
 """The types of model that `pretrain_gpt.py` can be told, as `config.json` names them."""
 
 
@@ -55,7 +56,7 @@ def check_type(fields: Mapping[str, Any]) -> str:
     """The type of a model that the flags can say; any other is refused."""
     kind = str(fields.get("model_type", ""))
     if kind not in TYPES:
-        lacks = TERMS.tables["missing_blocks"].get(kind, "")
+        lacks = trainers()["megatron-lm"].lacks.get(kind, "")
         has = f": it has no flag for {lacks}" if lacks else ""
         raise TERMS.refused("type_not_built", kind=kind, has=has)
     return kind

@@ -288,7 +288,7 @@ def read_run(
     if not seq:
         raise InputError(f"{source.shown} does not say its --seq-length.")
     stack = TERMS.choice("stack", read.values)
-    if target == "megatron-bridge" and stack in ("megatron-core", "megatron-overlap"):
+    if target == "megatron-bridge" and stack in ("megatron-lm", "megatron-overlap"):
         stack = target
     plan, batch, notes = plan_read(read, piece.chips, built.n_layers, experts)
     iterations, samples = (read.whole(f"--train-{unit}", 0, least=0) for unit in ("iters", "samples"))

@@ -17,16 +17,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.errors import Infeasible
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import TrainingRun, header
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron import write_megatron as megatron
-from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
+from dragonscale.exports.trainers.megatron.model import model_flags
 from dragonscale.exports.trainers.megatron.write_megatron import MegatronRun
 from dragonscale.exports.trainers.megatron_bridge.read_megatron_bridge import CONFIGS, PRECISION, Code, fields_of
 from dragonscale.exports.written import PlanDifference, WrittenFiles, config_file
+from dragonscale.training.builds import trainers
 from dragonscale.training.plan import layers_of
 
 TERMS = load_terms("megatron-bridge")
@@ -34,7 +34,7 @@ TERMS = load_terms("megatron-bridge")
 FILE = "recipe.py"
 ENVIRONMENT = {"NCCL_GRAPH_REGISTER": "0"}
 """What graphs need beside an allocator with expandable segments."""
-_BRIDGED = TERMS.lists["bridged"]
+_TRAINER = trainers()["megatron-bridge"]
 
 
 def write(run: TrainingRun) -> WrittenFiles:
@@ -85,11 +85,10 @@ def _imports(body: list[str]) -> str:
 def _model(run: TrainingRun) -> tuple[str, dict[str, Any]]:
     """The expression that makes the model, and the fields that say its sizes."""
     kind, repo = str(run.fields.get("model_type", "")), hub_id(run.file.model)
-    if kind in _BRIDGED and "/" in repo and "?" not in run.file.model:
+    run.check_built("megatron-bridge")
+    if kind in _TRAINER.from_hub and "/" in repo and "?" not in run.file.model:
         named = json.dumps(repo, ensure_ascii=False)  # a string of the program, whatever the path holds
         return f"AutoBridge.from_hf_pretrained({named}).to_megatron_provider(load_weights=False)", {}
-    if kind not in TYPES:
-        raise Infeasible(f"Megatron-Bridge does not build models of type {kind}.")
     fields = fields_of(model_flags(run.fields, run.file.model, run.file.seq))
     words = ", ".join(f"{name.partition('.')[2]}={value!r}" for name, value in fields.items())
     provider = "MLAModelProvider" if run.fields.get("kv_lora_rank") else "GPTModelProvider"

@@ -34,17 +34,17 @@ from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.imported import layout_named
 from dragonscale.exports.keys import load_keys, whole
 from dragonscale.exports.terms import load_terms
+from dragonscale.training.builds import trainers
 from dragonscale.training.plan import Plan
 from dragonscale.training.stages import FOLDED, chunk_sizes
 
 TERMS = load_terms("torchtitan")
 
-MODULES = TERMS.tables["modules"]
+TRAINER = trainers()["torchtitan"]
+MODULES = TRAINER.called
 FILE = "torchtitan_run.py"
 _COMPARED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 _PLAIN_DISPATCH = ("", "AllToAllTokenDispatcher", "TorchAOTokenDispatcher")
-_BUILT = ("llama", "mistral", "qwen3", "qwen3_moe")
-"""Types whose module builds layers of any size."""
 
 
 def flavors() -> dict[str, dict[str, Any]]:
@@ -92,11 +92,11 @@ def function_for(flavor: str, dtype: str, context: bool) -> str:
 def own_sizes(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The sizes that a file builds a model of, where no flavor has them."""
     kind = str(fields.get("model_type"))
-    if kind not in _BUILT or fields.get("sliding_window") or fields.get("attention_bias"):
+    if kind not in TRAINER.types or any(fields.get(field) for field in TRAINER.without):
         raise Infeasible(f"torchtitan {load_keys('torchtitan').version} has no model like {name}; it has {_offered()}.")
     heads, width = fields["num_attention_heads"], fields["hidden_size"]
     head = fields.get("head_dim") or width // heads
-    if MODULES[kind] == "llama3" and head * heads != width:
+    if kind in TRAINER.square and head * heads != width:
         raise TERMS.refused("head_width", name=name, head=head)
     sizes = {
         "dim": width,

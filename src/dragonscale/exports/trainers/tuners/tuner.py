@@ -23,6 +23,7 @@ from dragonscale.exports.trainers.tuners.python_script import script_settings
 from dragonscale.exports.trainers.tuners.write_tuner import write_tuner
 from dragonscale.exports.written import WrittenFiles
 from dragonscale.models import load_model
+from dragonscale.training.builds import trainers
 from dragonscale.training.plan_file import TrainingFile
 
 CONFIGS = (".yaml", ".yml", ".json")
@@ -252,7 +253,7 @@ def _built(builder: str, tables: dict[str, dict[str, Any]]) -> str:
     """The model that a builder of torchtune makes, with adapters or without; empty where it is not known."""
     package, _, last = builder.rpartition(".")
     plain = last.removeprefix("q").removeprefix("lora_") if last.startswith(("lora_", "qlora_")) else last
-    every = tables["builders"] | tables["also_built"]
+    every = trainers()["torchtune"].presets | tables["also_built"]
     models = {own.removesuffix("_instruct"): model for model, own in every.items()}
     return models.get(f"{package}.{plain}".removesuffix("_instruct").removesuffix("_base"), "")
 

@@ -1,6 +1,7 @@
 """A fine-tuning plan as the config of a front end: its settings by the groups of its terms, and the command that every
 host starts. Front ends on the Trainer take the mesh from accelerate's config, which is written beside theirs."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.exports.keys import KeyTable, flag_words, load_keys
@@ -11,6 +12,7 @@ from dragonscale.exports.trainers.accelerate import CONFIG, PORT, mesh_settings
 from dragonscale.exports.trainers.hub_run import PAIRED
 from dragonscale.exports.written import LEADER, RANK, Word, WrittenFiles, config_file, yaml_text
 from dragonscale.models.lora import ATTENTION
+from dragonscale.training.builds import trainers
 from dragonscale.training.tuning import read_tuning
 
 RULES = load_terms("tuners")
@@ -57,8 +59,11 @@ def write_tuner(name: str, terms: Terms, table: KeyTable, run: TrainingRun) -> W
     settings = _settings(run)
     RULES.refuse(run, name=table.software, **settings)
     terms.refuse(run, **settings)
-    if "builders" in terms.tables:
-        settings |= _builders(terms, settings)
+    trainer = {"llamafactory": "llama-factory"}.get(name, name)
+    if builders := trainers()[trainer].presets:
+        settings |= _builders(terms, settings, builders)
+    else:
+        run.check_built(trainer)
     config = terms.group("config", run, **settings)
     table.check_all(config)
     main = f"{name}.yaml"
@@ -104,9 +109,8 @@ def _program(name: str, run: TrainingRun) -> dict[str, Any]:
     return {"env": {"NPROC_PER_NODE": str(run.plan.chips)}} if name == "swift" and run.plan.chips > 1 else {}
 
 
-def _builders(terms: Terms, settings: dict[str, Any]) -> dict[str, Any]:
+def _builders(terms: Terms, settings: dict[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
     """The builder of torchtune's model, of its tokenizer, and where adapters are put."""
-    known = terms.tables["builders"]
     if settings["known"] not in known:
         raise terms.refused("no_model", model=settings["known"], known=", ".join(known))
     package, _, last = known[settings["known"]].rpartition(".")

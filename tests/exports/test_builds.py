@@ -1,0 +1,103 @@
+"""The table of what trainers build, which the planner chooses stacks by, says what exports accept."""
+
+import functools
+
+import pytest
+
+from dragonscale.app.export.training import stack_for
+from dragonscale.errors import Infeasible
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.software import software
+from dragonscale.exports.target import Target, of_kind, software_for, target_named
+from dragonscale.exports.trainers.torchtitan.titan_models import flavors
+from dragonscale.models import load_model
+from dragonscale.models.catalogue import model_names
+from dragonscale.models.load import model_fields
+from dragonscale.physics.hardware import Slice, parse_slice
+from dragonscale.training.auto import auto_choice, auto_choices
+from dragonscale.training.builds import meant, release_of, trainer_of, trainers, unbuilt
+from dragonscale.training.plan_file import TrainingFile, parse_plan
+from dragonscale.training.stack import stacks
+
+TARGETS = [target.name for target in of_kind("training")]
+CHIPS = ("h100:8", "gb200:8", "b200:8", "mi300x:8", "v100:8", "v5p:2x2x2")
+
+
+@functools.cache
+def refusal(target: str, model: str, on: str = "") -> str:
+    """Why an export of a plain plan of a model is refused for what the model is; empty where it is written."""
+    own = target_named(target)
+    where = parse_slice(on or ("v5p:2x2x2" if target == "maxtext" else "h100:8"))
+    zero = 1 if "megatron" in target else 3
+    file = TrainingFile(parse_plan(f"fsdp8 z{zero} block"), model, str(where), stack_for(own, ""), batch=64, seq=4096)
+    return _written(own, file, where)
+
+
+def _written(target: Target, file: TrainingFile, where: Slice) -> str:
+    try:
+        software(target).write(TrainingRun(file, load_model(file.model), model_fields(file.model), where))
+    except Infeasible as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_table_and_the_exporter_agree(target: str) -> None:
+    stack = stack_for(target_named(target), "")
+    for name in model_names():
+        known, written = unbuilt(stack, load_model(name)), refusal(target, name)
+        assert bool(known) == bool(written), (name, known, written)
+
+
+@pytest.mark.parametrize("on", CHIPS)
+def test_what_auto_recommends_is_exported_or_said_not_to_be_built(on: str) -> None:
+    for name in model_names():
+        model = load_model(name)
+        choice = auto_choice(parse_slice(on), model)
+        for stack in choice.stacks:
+            target = software_for(stack, "training")
+            assert target is not None, stack
+            if choice.unbuilt:
+                assert "no trainer modelled" in choice.why
+                assert unbuilt(stack, model)
+            else:
+                assert refusal(target.name, name) == "", (stack, name)
+
+
+def test_releases_are_those_whose_names_exports_write() -> None:
+    files = {"megatron-lm": "megatron", "llama-factory": "llamafactory"}
+    for name, trainer in trainers().items():
+        if trainer.exported and name != "transformers":
+            assert trainer.release == load_keys(files.get(name, name)).version, name
+        assert trainer.source
+        assert set(trainer.stacks) <= set(stacks()), name
+        assert set(trainer.speeds) <= set(trainer.stacks), name
+    assert trainers()["transformers"].release in load_keys("accelerate").source
+
+
+def test_flavors_are_those_of_the_release() -> None:
+    trainer, known = trainers()["torchtitan"], flavors()
+    modules = {trainer.called[kind] for kind in trainer.sized}
+    assert {flavor.name for flavor in trainer.flavors} == {name for name in known if name.partition("/")[0] in modules}
+    for flavor in trainer.flavors:
+        assert flavor.has(known[flavor.name])
+
+
+def test_every_stack_of_auto_is_some_trainers_with_a_release() -> None:
+    for choice in auto_choices():
+        for stack in (*choice.stacks, *choice.otherwise, *choice.others):
+            assert stack == "generic" or (trainer_of(stack) and release_of(stack)), stack
+
+
+def test_megatron_core_means_the_trainer_that_builds_the_model() -> None:
+    assert {meant("megatron-core", load_model(name)) for name in ("llama3-8b", "deepseek-v3")} == {"megatron-lm"}
+    for name in ("glm-5", "minimax-m2.5", "nemotron3-nano-30b-a3b", "qwen3-next-80b-a3b"):
+        assert meant("megatron-core", load_model(name)) == "megatron-bridge-26.04"
+        assert auto_choice(parse_slice("h200:32"), load_model(name)).stacks == ("megatron-bridge-26.04",)
+    assert meant("torchtitan", load_model("glm-5")) == "torchtitan"
+
+
+def test_presets_of_the_table_are_presets() -> None:
+    for trainer in trainers().values():
+        assert set(trainer.presets) <= set(model_names())
