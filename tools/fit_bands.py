@@ -68,8 +68,8 @@ HEAD = """\
 # other sources have it; wider: by how much that was widened, in logarithms, or, below zero, which part it
 # is narrower by, so that it holds for sources that were left out.
 # unpublished: how much wider the band is of a kind of plan of which no step is published. published: the most chips and stages of
-# measured runs of a kind of plan on a generation of chips, and the shortest sequence. Written by `python -m tools.fit_bands --write`
-# from docs/data/measured/training.csv.gz.
+# measured runs of a kind of plan on a generation of chips, and the shortest sequence. counts: measured runs by dense or moe, chip and
+# family of the stack. Written by `python -m tools.fit_bands --write` from docs/data/measured/training.csv.gz.
 
 """
 
@@ -315,6 +315,9 @@ def write_training(write: bool) -> None:
         f'"{name}" = {{ {", ".join(f"{key} = {value}" for key, value in row.items())} }}\n'
         for name, row in published.items()
     )
+    counts = Counter(run.kind.counted for run in own if isinstance(run.kind, RunKind))
+    text += "\n[counts]\n"
+    text += "".join(f'"{name}" = {runs}\n' for name, runs in sorted(counts.items()))
     if write:
         TABLE.write_text(text, encoding="utf-8")
     else:
