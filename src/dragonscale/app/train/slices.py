@@ -298,7 +298,10 @@ def _removal(job: Job, plan: Plan, report: records.PlanReport) -> str:
     aside = {*worked_terms(report.verdict.ledger), "stragglers", "uneven stages"}
     lost = next((row for row in report.terms if row.name not in aside), None)
     if lost is None or lost.exposed_s <= REMOVED * report.step_s:
-        return "Nothing but compute takes more than 2% of the step; only more FLOP/s help."
+        return (
+            "Nothing but work on the chips themselves takes more than 2% of the step; only more FLOP/s and more HBM "
+            "bandwidth help."
+        )
     gone = f"{lost.name} under 2% of the step"
     change = smallest_change(job, plan, loss_shrinks(lost.name, REMOVED))
     if change is None:
