@@ -55,7 +55,7 @@ def test_every_way_to_report_a_step_is_read_alike(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["9000 PFLOP/s/GPU", "0 TFLOP/s", "-420 TFLOP/s", "1200 TFLOP/s/GPU"])
 def test_more_flops_than_a_chip_has_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="peak|FLOP"):
+    with pytest.raises(InputError, match=r"peak|FLOP"):
         measured_step(text, DENSE)
 
 

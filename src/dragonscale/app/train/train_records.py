@@ -376,6 +376,8 @@ class TrainReport(Record):
     """The stacks that were searched: the one of the answer, then others that people run there."""
     prices: list[PriceRow] = []
     goodput: GoodputReport | None = None
+    idle_chips: int = 0
+    """Chips of the slice that was asked for which the answer leaves idle."""
 
     @property
     def best(self) -> PlanReport | None:
