@@ -106,8 +106,9 @@ def compare(
         tried: list[Tried] = []
         # without a deadline, smaller slices are tried where those that end in time have no plan
         for limit in dict.fromkeys((limit_s, deadline)):
-            pieces = [piece]
-            if piece is None:
+            if piece is not None:
+                pieces = [piece]
+            else:
                 pieces = slice_sizes(chip, MOST_CHIPS, least_chips(jobs[place], chip, limit, tokens, space.words))
             searches = (search_stacks(job, space, 1, bar, slack) for job in map(job_on, pieces))
             tried = list(_tried(searches, in_time))
