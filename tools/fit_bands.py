@@ -10,6 +10,7 @@ of chips are left out together."""
 
 import argparse
 import itertools
+import json
 import math
 import statistics
 from collections import Counter, defaultdict
@@ -68,8 +69,8 @@ HEAD = """\
 # other sources have it; wider: by how much that was widened, in logarithms, or, below zero, which part it
 # is narrower by, so that it holds for sources that were left out.
 # unpublished: how much wider the band is of a kind of plan of which no step is published. published: the most chips and stages of
-# measured runs of a kind of plan on a generation of chips, and the shortest sequence. Written by `python -m tools.fit_bands --write`
-# from docs/data/measured/training.csv.gz.
+# measured runs of a kind of plan on a generation of chips, and the shortest sequence. counts: measured runs by dense or moe, chip and
+# family of the stack. Written by `python -m tools.fit_bands --write` from docs/data/measured/training.csv.gz.
 
 """
 
@@ -92,6 +93,38 @@ def residuals(stack: str = "", every: int = 1) -> tuple[list[Residual], dict[str
             most["pipe"] = max(most["pipe"], run.plan.pipe)
             most["sequence"] = min(most["sequence"], run.job.sequence)
     return found, dict(sorted(published.items()))
+
+
+RUNS_TABLE = TABLE.with_name("measured_runs.toml")
+RUNS_HEAD = """\
+# Measured training steps: what people published, to lay beside what somebody measures. A row a step of the model in seconds, on so many
+# chips, judged by a stack (training/stacks.toml). Written by `python -m tools.fit_bands --write` from docs/data/measured/training.csv.gz.
+
+"""
+
+
+def measured_runs() -> str:
+    """`measured_runs.toml`: the rows of the published runs that answers are laid beside."""
+    runs, _ = training_runs(FILE)
+    lines = []
+    for run in runs:
+        row, layers = run.row, run.job.model.n_layers
+        values = {
+            "source": row.source,
+            "model": row.model,
+            "layers": layers,
+            "d_model": run.job.model.d_model,
+            "experts": run.job.experts,
+            "chip": run.job.slice.chip.kin,
+            "chips": run.job.slice.chips,
+            "stack": run.job.stack.name,
+            "plan": str(run.plan),
+            "batch": run.job.batch,
+            "seq": run.job.sequence,
+            "step_s": row.step_s,
+        }
+        lines.append(f"  {{ {', '.join(f'{name} = {json.dumps(value)}' for name, value in values.items())} }},\n")
+    return f"{RUNS_HEAD}runs = [\n{''.join(lines)}]\n"
 
 
 def calibrated(residuals: Sequence[Residual]) -> dict[str, dict[str, float]]:
@@ -315,8 +348,12 @@ def write_training(write: bool) -> None:
         f'"{name}" = {{ {", ".join(f"{key} = {value}" for key, value in row.items())} }}\n'
         for name, row in published.items()
     )
+    counts = Counter(run.kind.counted for run in own if isinstance(run.kind, RunKind))
+    text += "\n[counts]\n"
+    text += "".join(f'"{name}" = {runs}\n' for name, runs in sorted(counts.items()))
     if write:
         TABLE.write_text(text, encoding="utf-8")
+        RUNS_TABLE.write_text(measured_runs(), encoding="utf-8")
     else:
         print(text)
 

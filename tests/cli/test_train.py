@@ -247,7 +247,7 @@ def test_one_plan_is_listed_where_one_is_asked_for(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("factor", "expected"), [(1.0, "no gap to explain"), (3.0, "probably"), (0.1, "datasheet allows")]
+    ("factor", "expected"), [(1.0, "no gap to explain"), (3.0, "candidate"), (0.1, "datasheet allows")]
 )
 def test_a_measured_step_is_explained(factor: float, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     plan = [*ASKED, "--plan", "fsdp=16,remat=block", "--alone"]

@@ -17,7 +17,7 @@ from dragonscale.evidence.bands import (
 )
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.bands import LEAST, NOMINAL, Band, band_of, job_band, job_error, tables
+from dragonscale.training.bands import LEAST, NOMINAL, Band, band_of, job_band, job_error, runs_of, tables
 from dragonscale.training.evaluation import make_job
 from dragonscale.training.plan_file import parse_plan
 from dragonscale.training.run_kinds import RunKind, generation
@@ -180,7 +180,7 @@ def test_what_is_expected_lies_in_its_own_band() -> None:
     [
         ("h100:8", "megatron-core", ""),
         ("h100+nvlink=2x:8", "megatron-core", "no run of h100+nvlink=2x is in our data, those of h100 stand for it"),
-        ("mi300x:8", "megatron-core", ", fewer than 10 of them on mi300x"),
+        ("mi300x:8", "megatron-core", ", none of them on mi300x"),
         ("h100:8", "axolotl", "hf (which stands for axolotl)"),
     ],
 )
@@ -188,4 +188,19 @@ def test_a_band_says_where_its_runs_are_not_of_the_chip_or_the_software(on: str,
     job = make_job(load_model("llama3-8b"), parse_slice(on), 64, 8192, stack)
     text = job_band(job, parse_plan("fsdp8 z3")).text
     assert told in text
-    assert bool(told) is any(word in text for word in ("no run", "fewer", "stands for"))
+    assert bool(told) is any(word in text for word in ("no run", "of them", "stands for"))
+
+
+@pytest.mark.parametrize(("on", "counted"), [("h100:16", "8 of them on h100"), ("h200:16", "none of them on h200")])
+def test_a_band_of_a_wider_kind_counts_the_runs_of_the_chip(on: str, counted: str) -> None:
+    """The number itself: no chip without a run hides behind "few"."""
+    job = make_job(load_model("qwen3-30b-a3b"), parse_slice(on), 512, 4096, "megatron-core")
+    assert job_band(job, parse_plan("pp2 ep8 z1")).text.endswith(f", {counted}")
+
+
+def test_counts_are_those_of_the_kinds() -> None:
+    """Runs by chip and stack add up to the runs of every kind, those of the unnamed stack too."""
+    table = tables()
+    for name, row in table["kinds"].items():
+        if len(name.split()) <= 3:
+            assert runs_of(name) == row["runs"], name

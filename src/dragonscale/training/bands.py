@@ -34,7 +34,7 @@ from dragonscale.plan.settings import shipped_table
 from dragonscale.training.auto import production_runs
 from dragonscale.training.evaluation import Job, first, judge_one
 from dragonscale.training.plan import Plan
-from dragonscale.training.run_kinds import SCALE, UNNAMED, RunKind, family, kind_of, published_kinds
+from dragonscale.training.run_kinds import SCALE, UNNAMED, RunKind, family, generation, kind_of, published_kinds
 from dragonscale.training.stack import load_stack
 
 Kinds = Mapping[str, Mapping[str, float]]
@@ -123,8 +123,33 @@ def _of_whose_runs(job: Job, kind: RunKind, name: str, text: str) -> str:
     words = name.split()
     if chip.kin in words or not text.startswith("4 of 5"):
         return text
-    lacking = f"of {stack}" if len(words) == 2 else f"on {chip.kin}"
-    return f"{text}, fewer than {LEAST} of them {lacking}"
+    if len(words) == 2:  # a model and a generation of chips, whatever the stack
+        return f"{text}, {_counted(runs_of(name, stack=stack))} of them of {stack}"
+    return f"{text}, {_counted(runs_of(name, chip=chip.kin))} of them on {chip.kin}"
+
+
+def _counted(runs: int) -> str:
+    return f"{runs:,}" if runs else "none"
+
+
+def runs_of(name: str, chip: str = "", stack: str = "") -> int:
+    """How many of the measured runs of a kind (by its name) are of a chip, or of a family of stacks.
+
+    >>> runs_of("moe", chip="h100"), runs_of("moe", chip="h200"), runs_of("dense hopper", stack="torchtitan")
+    (8, 0, 17)
+    """
+    model, where, software = (*name.split(), "*", "*")[:3]
+    total = 0
+    for counted, runs in tables()["counts"].items():
+        own_model, own_chip, own_stack = counted.split()
+        in_kind = (
+            model in ("all", own_model)
+            and where in ("*", own_chip, generation(own_chip))
+            and software in ("*", own_stack, *UNNAMED)  # every run was judged by an unnamed stack, too
+        )
+        if in_kind and chip in ("", own_chip) and stack in ("", own_stack):
+            total += int(runs)
+    return total
 
 
 def job_error(job: Job) -> float:

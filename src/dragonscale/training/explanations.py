@@ -1,15 +1,20 @@
 """What could make a run slower than expected: one switch of its software, or one habit of its machines, at a time.
 
 Each suspect is the same plan judged with one thing otherwise. Nothing here knows what happened; a suspect whose step
-comes near what was measured is a place to look first.
+comes near what was measured is a place to look first. What the run's software does by default is no suspect
+(`suspects.toml`).
+
+>>> by_default("attention", "megatron-bridge"), by_default("attention", "generic"), by_default("elementwise", "hf")
+(True, False, False)
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dragonscale.plan.settings import shipped_table
 from dragonscale.training.evaluation import Job, as_numbers, first, judge_one
 from dragonscale.training.plan import Plan
-from dragonscale.training.stack import Stack, change, on_chip
+from dragonscale.training.stack import Stack, change, load_stack, on_chip
 from dragonscale.training.step import straggling
 
 UNFUSED = 2.0
@@ -75,16 +80,29 @@ def _stacks(job: Job, plan: Plan) -> Iterator[tuple[str, str, Stack]]:
             yield cause, "profile: streams", change(stack, "overlap", **{switch: 0.0})
     kernels = stack.kernels
     if kernels.flash:
-        plain = change(stack, "kernels", flash=False)
-        yield "attention not fused (no flash kernel)", "profile: kernel names", plain
+        yield from _unless_default("attention", stack, change(stack, "kernels", flash=False))
     wide = change(stack, "kernels", elementwise_passes=UNFUSED * kernels.elementwise_passes)
-    yield "norms and activations not fused", "profile: kernel names", wide
+    yield from _unless_default("elementwise", stack, wide)
     if stack.host.kernel_s < LAUNCH_S:
-        slow = change(stack, "host", kernel_s=LAUNCH_S)
-        yield "kernels launched one by one from the host", "profile: gaps", slow
+        yield from _unless_default("launches", stack, change(stack, "host", kernel_s=LAUNCH_S))
     if job.experts:
         skewed = change(stack, "experts", skew=SKEW * stack.experts.skew)
         yield f"skewed routing ({SKEW:g}x on the busiest expert)", "tokens by expert", skewed
+
+
+def _unless_default(name: str, stack: Stack, otherwise: Stack) -> Iterator[tuple[str, str, Stack]]:
+    """A row of `suspects.toml` with the stack that it makes, unless the stack's software rules it out by default."""
+    row = shipped_table("training", "suspects.toml")[name]
+    if not by_default(name, stack.name):
+        yield row["cause"], row["look"], otherwise
+
+
+def by_default(name: str, stack: str) -> bool:
+    """Whether a stack, or the nearest one that it starts from and that has a row, does better by default."""
+    defaults = shipped_table("training", "suspects.toml")[name]["defaults"]
+    while stack and stack not in defaults:
+        stack = load_stack(stack).base
+    return bool(defaults.get(stack, ""))
 
 
 def _machines(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:

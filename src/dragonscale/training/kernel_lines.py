@@ -96,8 +96,7 @@ def _matmul_line(one: _Matmul, reading: Reading, setting: Setting) -> PassLine:
     flops, held = 0.0, 0.0
     if setting.detail:
         flops = sum(done for _, done in one.ops)
-        weights = one.n * one.k if one.groups is None else one.n * one.k * one.groups
-        held = 2.0 * one.batch * (one.m * one.k + weights + one.m * one.n)
+        held = 2.0 * one.batch * _operand_elements(one)
     covers = kernel.part == "attention" and not (rules.ring or rules.trades or setting.stack.kernels.hops)
     names = (section, kernel.phase, "+".join(one.names), "matmul" if one.groups is None else "grouped matmul")
     return PassLine(
@@ -112,6 +111,17 @@ def _matmul_line(one: _Matmul, reading: Reading, setting: Setting) -> PassLine:
         experts=0.0 if one.groups is None else one.groups * (BLOCK_SCALES if scaled else 1.0),
         covers=seconds if covers else 0.0,
     )
+
+
+def _operand_elements(one: _Matmul) -> Number:
+    """Elements of both operands and the result. What every expert has of its own is its weights: an operand of most
+    grouped matmuls, the result of those that give their gradients."""
+    operands = one.m * one.k, one.n * one.k, one.m * one.n
+    if one.groups is None:
+        return sum(operands)
+    if one.kernel.phase == "wgrad":
+        return operands[0] + operands[1] + operands[2] * one.groups
+    return operands[0] + operands[1] * one.groups + operands[2]
 
 
 def _elementwise_line(kernel: Kernel, own: PlacedSection) -> PassLine:

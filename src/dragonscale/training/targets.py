@@ -2,7 +2,8 @@
 
 Chips are tried in the order of what they could do at best, and one whose peak already loses clearly to what was found
 is not searched. On one kind of chip more chips are hardly ever cheaper, unless fewer must recompute: larger slices are
-tried only then.
+tried only then. By cost alone the smallest slice would win with a run of many years: without a deadline, runs of more
+than `LONGEST_RUN_S` come after shorter ones.
 """
 
 import math
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.training.evaluation import Job
+from dragonscale.training.goodput import DAY
 from dragonscale.training.inverse import MOST_CHIPS, finished_s, least_chips
 from dragonscale.training.keeper import Candidate
 from dragonscale.training.scaling import slice_sizes
@@ -21,6 +23,8 @@ from dragonscale.training.stack_search import StackSearch, search_stacks
 Target = tuple[Chip, Slice | None]
 SIZES = 3
 """Slices of a chip that hold the job, at most, of which the cheapest is taken."""
+LONGEST_RUN_S = 365 * DAY
+"""The longest run that is recommended for its cost where no deadline is given."""
 LOST = 1.5
 """A chip that costs so much more at its peak than another in earnest is not searched."""
 
@@ -75,12 +79,18 @@ def compare(
 ) -> list[Tried]:
     """Every slice, and of every chip the slice that holds the job, best first; those without a plan last."""
 
-    def in_time(one: Tried) -> bool:
-        seconds = None if one.best is None else finished_s(one.job, one.best, tokens)
-        return seconds is not None and (deadline is None or seconds <= deadline)
-
     found: list[Tried] = []
     some = list(targets)
+    limit_s = deadline
+    if limit_s is None and rank == "cost" and tokens is not None:
+        limit_s = LONGEST_RUN_S
+
+    def in_time(one: Tried) -> bool:
+        return _ends_within(one, limit_s, tokens)
+
+    def order_of(one: Tried) -> tuple[bool, bool, bool, float, float]:
+        return _rank(one, rank, in_time(one))
+
     jobs = {place: job_on(piece or slice_sizes(chip, MOST_CHIPS)[0]) for place, (chip, piece) in enumerate(some)}
     floors = {place: usd_at_peak(jobs[place], chip, space.words.dtype) for place, (chip, _) in enumerate(some)}
     order = sorted(jobs, key=lambda place: _or_more(floors[place]))
@@ -92,16 +102,29 @@ def compare(
             why = f"skipped: ${floor:.4f}/Mtok even at 100% MFU"
             found.append(Tried(jobs[place], None, floor, why, searched=False))
             continue
-        pieces = [piece] if piece is not None else []
-        if piece is None:
-            pieces = slice_sizes(chip, MOST_CHIPS, least_chips(jobs[place], chip, deadline, tokens, space.words))
         bar = shared(progress, done, len(order))
-        searches = (search_stacks(job, space, 1, bar, slack) for job in map(job_on, pieces))
-        tried = list(_tried(searches, in_time))
-        enough = [one for one in tried if in_time(one)]
+        tried: list[Tried] = []
+        # without a deadline, smaller slices are tried where those that end in time have no plan
+        for limit in dict.fromkeys((limit_s, deadline)):
+            if piece is not None:
+                pieces = [piece]
+            else:
+                pieces = slice_sizes(chip, MOST_CHIPS, least_chips(jobs[place], chip, limit, tokens, space.words))
+            searches = (search_stacks(job, space, 1, bar, slack) for job in map(job_on, pieces))
+            tried = list(_tried(searches, in_time))
+            if any(one.best is not None for one in tried):
+                break
+        enough = [one for one in tried if _ends_within(one, deadline, tokens)]
         why = "no plan fits" if all(one.best is None for one in tried) else "none of its slices is in time"
-        found.append(min(enough, key=lambda one: _rank(one, rank)) if enough else Tried(jobs[place], None, floor, why))
-    return sorted(found, key=lambda one: _rank(one, rank))
+        found.append(min(enough, key=order_of) if enough else Tried(jobs[place], None, floor, why))
+    return sorted(found, key=order_of)
+
+
+def _ends_within(one: Tried, limit_s: float | None, tokens: float | None) -> bool:
+    """Whether there is a plan whose run ends in time, failures with it; without a limit every run does."""
+    if one.best is None:
+        return False
+    return limit_s is None or finished_s(one.job, one.best, tokens) <= limit_s
 
 
 def _tried(searches: Iterable[list[StackSearch]], enough: Callable[[Tried], bool]) -> Iterator[Tried]:
@@ -121,12 +144,12 @@ def _or_more(dollars: float | None) -> float:
     return math.inf if dollars is None else dollars
 
 
-def _rank(one: Tried, rank: str) -> tuple[bool, bool, float, float]:
-    """Plans before none, those that leave room in memory before others; then dollars, or seconds of a step; without a
-    price chip-hours decide among those that have none."""
+def _rank(one: Tried, rank: str, in_time: bool) -> tuple[bool, bool, bool, float, float]:
+    """Plans before none, those that end in time and those that leave room in memory before others; then dollars, or
+    seconds of a step; without a price chip-hours decide among those that have none."""
     if one.best is None:
-        return True, True, one.least or math.inf, 0.0
+        return True, True, True, one.least or math.inf, 0.0
     if rank == "time":
-        return False, not one.roomy, one.best.seconds, 0.0
+        return False, False, not one.roomy, one.best.seconds, 0.0
     hours = one.best.seconds * one.job.slice.chips
-    return False, not one.roomy, _or_more(one.usd_per_mtok), hours
+    return False, not in_time, not one.roomy, _or_more(one.usd_per_mtok), hours

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dragonscale.app.train.train_records import Help, MemoryRow, TermRow
-from dragonscale.plan.ledger import COLLECTIVES, Ledger
+from dragonscale.plan.ledger import Ledger
+from dragonscale.training.bound import WAITING, step_bound
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, usual_jobs, with_numerics
 from dragonscale.training.legal import newly_illegal
@@ -25,8 +26,6 @@ from dragonscale.training.space import misfits
 from dragonscale.training.stack import NUMERICS, change
 from dragonscale.training.step_ledger import WIRES
 
-IDLE = (*COLLECTIVES, "wait", "host", "host transfer")
-"""Kinds of lines that are no work on the chip itself, but waiting for wires, the host, other stages or stragglers."""
 WIRED = ("ici.", "dcn.", "levels.")
 """Where the numbers of a chip's wires stand."""
 WORTH = 0.02
@@ -36,24 +35,15 @@ SHOWN = 3
 
 def worked_terms(ledger: Ledger) -> set[str]:
     """The terms that are work on the chip itself."""
-    return {line.term for line in ledger.lines if line.kind not in IDLE}
-
-
-def bound_by(terms: list[TermRow], ledger: Ledger) -> str:
-    """What takes most of the step: `compute`, or the name of the longest other term where that is more."""
-    work = worked_terms(ledger)
-    compute = sum(row.exposed_s for row in terms if row.name in work)
-    other = max((row for row in terms if row.name not in work), key=lambda row: row.exposed_s, default=None)
-    return other.name if other is not None and other.exposed_s > compute else "compute"
+    return {line.term for line in ledger.lines if line.kind not in WAITING}
 
 
 def bound_text(job: Job, plan: Plan, terms: list[TermRow], ledger: Ledger) -> str:
     """What bounds the step, and what takes most beside it: exposed, or by contention with what it overlaps."""
     total = sum(row.exposed_s for row in terms) or 1.0
-    work, bound = worked_terms(ledger), bound_by(terms, ledger)
-    taken = sum(row.exposed_s for row in terms if (row.name in work if bound == "compute" else row.name == bound))
-    start = f"bound by {bound} ({taken / total:.0%} of the step)"
-    others = [row for row in terms if row.name != bound and (row.name not in work or row.name == "recompute")]
+    work, bound = worked_terms(ledger), step_bound(ledger, job.slice.chip)
+    start = f"bound by {bound.text}"
+    others = [row for row in terms if row.name != bound.part and (row.name not in work or row.name == "recompute")]
     lost = max(others, key=lambda row: row.exposed_s, default=None)
     if lost is None or lost.exposed_s < 0.01 * total:
         return start

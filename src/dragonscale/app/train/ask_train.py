@@ -12,10 +12,11 @@ from dragonscale.app.questions.train import TrainQuestion
 from dragonscale.app.record import Face, Record, bind
 from dragonscale.app.train import slices
 from dragonscale.app.train.goodput import add_goodput
+from dragonscale.app.train.measured import against_measured, measured_step
 from dragonscale.app.train.plans import best_report, plan_report, single_report, stack_row
 from dragonscale.app.train.train_charts import draw
-from dragonscale.app.train.train_question import TrainAsked, measured_seconds, read_question
-from dragonscale.app.train.train_records import Measured, PlanReport, SettingChange, SuspectRow, TrainReport
+from dragonscale.app.train.train_question import TrainAsked, read_question
+from dragonscale.app.train.train_records import PlanReport, SettingChange, TrainReport
 from dragonscale.app.train.train_sheet import train_sheet
 from dragonscale.errors import shorten
 from dragonscale.listener import Listener
@@ -28,7 +29,6 @@ from dragonscale.training.auto import AUTO
 from dragonscale.training.builds import expert_ranks_note, release_of
 from dragonscale.training.changes import towards
 from dragonscale.training.evaluation import Job, usual_jobs
-from dragonscale.training.explanations import slowest_behind, suspects
 from dragonscale.training.legal import illegal, read_ranks
 from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import offered, settled, settlements
@@ -43,7 +43,6 @@ from dragonscale.training.tuning import FIELDS
 
 BOUNDED = 2_500_000
 """Plans that a comparison looks through at most; of larger spaces the usual words alone."""
-SUSPECTS = 5
 SEEN = 0.002
 """Changes of less are left out."""
 
@@ -104,40 +103,6 @@ def comparison(given: PlanReport, best: PlanReport, changes: list[SettingChange]
         return f"{text}; no single change brings any of it."
     part = "most of it" if first.gain > gain / 2 else "the largest part"
     return f"{text}; {part} by {first.setting}={first.new} alone ({first.gain:+.1%})."
-
-
-def against_measured(job: Job, plan: Plan, given: PlanReport, seconds: float) -> Measured:
-    """Where the rest of a measured step probably went."""
-    ratio = seconds / given.step_s
-    within = given.step_low_s <= seconds <= given.step_high_s
-    rest = seconds - given.step_s
-    # what would be slower than measured even at the fast end of its band, did not happen
-    likely = [one for one in suspects(job, plan, seconds) if one.seconds * given.step_low_s <= seconds * given.step_s]
-    rows = [SuspectRow(one.cause, one.look, one.seconds, (one.seconds - given.step_s) / rest) for one in likely if rest]
-    rows = rows[:SUSPECTS] if rest > 0 and not within else []
-    band = f"{render(given.step_low_s, 's')} to {render(given.step_high_s, 's')}"
-    own = f"{render(seconds, 's')} ({given.own_mfu / ratio:.1%} MFU)"
-    start = f"Measured {own} is {ratio:.2f}x the {render(given.step_s, 's')} expected"
-    if seconds < given.lower_s:
-        text = (
-            f"{start}, and below the {render(given.lower_s, 's')} that the datasheet allows: check what was timed, "
-            "and the batch."
-        )
-    elif within:
-        text = f"{start}, within the band of {band}: no gap to explain."
-    elif rest < 0:
-        text = (
-            f"{start}, faster than the band of {band}: this software does something better than the stack "
-            f"{given.stack} is taken to."
-        )
-    else:
-        text = (
-            f"{start}, outside the band of {band}. Where the rest probably went is below, each cause by itself, the "
-            "nearest first; a profile decides."
-        )
-        if job.slice.hosts > 1:
-            text += f" A straggler {slowest_behind(job, plan, given.step_s, seconds):.0%} slower would also explain it."
-    return Measured(seconds, given.step_s, ratio, within, given.mfu / ratio, rows, text)
 
 
 def ask(question: TrainQuestion, listener: Listener, brief: bool = False) -> TrainReport:
@@ -237,17 +202,14 @@ def _answer(asked: TrainAsked, progress: Progress | None) -> TrainReport:
 
 def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainReport:
     """A given plan, against the best and against what was measured of it."""
-    job, measured = asked.job(), asked.question.measured.strip()
-    seconds = measured_seconds(measured, job, plan.dtype) if measured else None
+    job, text = asked.job(), asked.question.measured.strip()
+    measured = measured_step(text, job, plan.dtype) if text else None
     report = single_report(job, plan, asked.tokens, asked.question.force)
     if not asked.question.alone:
         against_best(asked, job, plan, report, progress)
-    if seconds is not None:
-        report.measured = against_measured(job, plan, report.plans[0], seconds)
-        if "tok" in measured.lower():
-            every = job.tokens / seconds
-            each = f"{every / job.slice.chips:,.0f} tokens/s a chip, {every:,.0f} in all"
-            report.notes.append(f"--measured {measured} is read as {each}.")
+    if measured is not None:
+        report.measured = against_measured(job, plan, report.plans[0], measured.seconds)
+        report.notes += [measured.note] if measured.note else []
     return report
 
 

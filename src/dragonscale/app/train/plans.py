@@ -7,7 +7,6 @@ from dataclasses import replace
 from dragonscale.app.train import train_records as records
 from dragonscale.app.train.advice import (
     advice_text,
-    bound_by,
     bound_text,
     gradients_text,
     helps,
@@ -21,6 +20,7 @@ from dragonscale.models.transformer import count_parameters, unseen_parameters
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.bands import in_production, job_band, job_error
+from dragonscale.training.bound import step_bound
 from dragonscale.training.budget import planned_run, run_budget
 from dragonscale.training.builds import unbuilt
 from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
@@ -92,7 +92,7 @@ def plan_report(
         hbm_bytes=first(verdict.hbm_bytes),
         hbm_limit_bytes=chip.visible,
         tight=not full and not leaves_room(job, plan, verdict),
-        bound_by=bound_by(terms, verdict.ledger),
+        bound_by=step_bound(verdict.ledger, chip).label,
         terms=terms,
         problems=broken,
         illegal=refused,

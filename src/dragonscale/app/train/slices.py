@@ -28,7 +28,7 @@ from dragonscale.training.run_kinds import UNNAMED
 from dragonscale.training.scaling import SCHEMES, Point, around, between, crossover, parts_of, scheme_curve, slice_sizes
 from dragonscale.training.search import Progress, search, shared
 from dragonscale.training.stack_search import search_stacks
-from dragonscale.training.targets import Tried, compare
+from dragonscale.training.targets import LONGEST_RUN_S, Tried, compare
 
 
 def several_report(asked: TrainAsked, progress: Progress | None) -> records.TrainReport:
@@ -46,8 +46,43 @@ def several_report(asked: TrainAsked, progress: Progress | None) -> records.Trai
     report = best_report(asked, best.job)
     report.slices, report.answer = rows, _ahead(rows, rank)
     notes = [f"{report.slice}: {text}" for text in report.notes]
-    report.notes = [*notes, *slices_note(rows), *_not_modelled(tried), *_cheaper(tried)]
+    long = _too_long(rows) if rank == "cost" and asked.deadline is None else []
+    report.notes = [*notes, *long, *slices_note(rows), *_not_modelled(tried), *_cheaper(tried)]
     return report
+
+
+def _too_long(rows: list[records.SliceRow]) -> list[str]:
+    """That the best of several slices takes more than a year, or which cheaper one was passed over as it does; else
+    that longer runs would have been."""
+    best = rows[0]
+    limit = LONGEST_RUN_S / DAY
+    if best.days is not None and best.days > limit:
+        return [f"No run ends within a year: on {best.slice} it takes {_run_length(best.days * DAY)}."]
+    for row in rows[1:]:
+        cheaper = row.cost_usd is not None and best.cost_usd is not None and row.cost_usd < best.cost_usd
+        if cheaper and row.days is not None and row.days > limit:
+            less = 1 - (row.cost_usd or 0.0) / (best.cost_usd or 1.0)
+            return [
+                f"{row.slice} would cost {less:.1%} less and take {_run_length(row.days * DAY)}: runs of more than a "
+                "year come after shorter ones."
+            ]
+    if best.days is None:
+        return []
+    return [
+        "Runs of more than a year come after shorter ones, and of bare chips the slices that end within a year are "
+        "compared; --deadline asks for another limit."
+    ]
+
+
+def _run_length(seconds: float) -> str:
+    """How long a run takes, in years too where there are several.
+
+    >>> _run_length(30 * DAY), _run_length(2343 * DAY)
+    ('30 days', '2,343 days (6.4 years)')
+    """
+    days = seconds / DAY
+    text = f"{days:,.0f} days" if days >= 2 else f"{days * 24:,.1f} hours"
+    return f"{text} ({days / 365:.1f} years)" if days > 365 else text
 
 
 NEXT_BEST = 3
@@ -160,18 +195,44 @@ def fewest_report(asked: TrainAsked, progress: Progress | None) -> records.Train
 
 
 def cheapest_part(asked: TrainAsked, progress: Progress | None) -> records.TrainReport:
-    """`--rank cost`: the slice or a part of it, whichever costs least for each token."""
+    """`--rank cost`: the slice or a part of it, whichever costs least for each token; of a run whose tokens are known,
+    among those that end within a year, where some do."""
     job = asked.job()
     pieces = [*parts_of(job.slice), job.slice]
-    every = [fit for fit in fits(job, pieces, asked.space, None, progress) if fit.roomy]
+    every = [fit for fit in fits(job, pieces, asked.space, asked.tokens, progress) if fit.roomy]
     if not every:
         return best_report(asked, job, progress)
-    best = min(every, key=lambda fit: fit.best.seconds * fit.job.slice.chips)
-    spent = best.best.seconds * best.job.slice.chips / 3600 / (best.job.tokens / 1e6)
-    price = job.slice.chip.price
-    worth = f"${spent * price:.4f}" if price is not None else f"{spent:.5f} chip-hours"
-    sentence = f"Of {job.slice} and its parts, {best.job.slice} costs least: {worth} for a million tokens."
-    return _of_fit(asked, best, sentence, progress)
+    cheapest = min(every, key=_chip_seconds)
+    in_time = [fit for fit in every if asked.tokens is None or fit.seconds <= LONGEST_RUN_S]
+    best = min(in_time, key=_chip_seconds) if in_time else cheapest
+    sentence = f"Of {job.slice} and its parts, {best.job.slice} costs least: {_worth_of(best)} for a million tokens"
+    if asked.tokens is not None:
+        sentence += f", {_run_length(best.seconds)} in all"
+        if not in_time:
+            shortest = min(every, key=lambda fit: fit.seconds)
+            sentence += f"; no part ends within a year, the shortest run takes {_run_length(shortest.seconds)}"
+            sentence += f" ({shortest.job.slice}); --on {job.slice.chip.name} --deadline 365d finds enough chips"
+        elif best is not cheapest:
+            less = 1 - _chip_seconds(cheapest) / _chip_seconds(best)
+            sentence = sentence.replace("costs least:", "costs least within a year:")
+            sentence += f"; {cheapest.job.slice} would cost {less:.1%} less and take {_run_length(cheapest.seconds)}"
+    report = _of_fit(asked, best, f"{sentence}.", progress)
+    report.idle_chips = job.slice.chips - best.job.slice.chips
+    if report.idle_chips:
+        report.notes.append(f"{report.idle_chips:,} of the {job.slice.chips:,} chips of {job.slice} are left idle.")
+    return report
+
+
+def _chip_seconds(fit: Fit) -> float:
+    """What a step costs in seconds of a chip."""
+    return fit.best.seconds * fit.job.slice.chips
+
+
+def _worth_of(fit: Fit) -> str:
+    """What a million tokens cost, in dollars where the chip has a price."""
+    spent = _chip_seconds(fit) / 3600 / (fit.job.tokens / 1e6)
+    price = fit.job.slice.chip.price
+    return f"${spent * price:.4f}" if price is not None else f"{spent:.5f} chip-hours"
 
 
 def largest_report(asked: TrainAsked, progress: Progress | None) -> records.TrainReport:
@@ -309,7 +370,10 @@ def _removal(job: Job, plan: Plan, report: records.PlanReport) -> str:
     aside = {*worked_terms(report.verdict.ledger), "stragglers", "uneven stages"}
     lost = next((row for row in report.terms if row.name not in aside), None)
     if lost is None or lost.exposed_s <= REMOVED * report.step_s:
-        return "Nothing but compute takes more than 2% of the step; only more FLOP/s help."
+        return (
+            "Nothing but work on the chips themselves takes more than 2% of the step; only more FLOP/s and more HBM "
+            "bandwidth help."
+        )
     gone = f"{lost.name} under 2% of the step"
     change = smallest_change(job, plan, loss_shrinks(lost.name, REMOVED))
     if change is None:

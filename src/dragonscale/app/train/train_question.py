@@ -5,7 +5,6 @@ the sequence. A flag beside it wins, and where it says something else, that is n
 written out and a flag that contradicts it are both of one command line: that is refused.
 """
 
-import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -270,31 +269,6 @@ def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:
     searching += [f"--largest {question.largest}"] if question.largest else []
     if searching:
         raise InputError(f"--plan is judged as it is, and {searching[0]} is for a search; leave one of them out.")
-
-
-_RATE = re.compile(r"(?i)\s*([\d.,]+\s*[kMG]?)\s*tok(?:en)?s?\s*/\s*s(?:ec)?\s*(/\s*(?:chip|[gt]pu|device))?\s*")
-
-
-def measured_seconds(text: str, job: Job, dtype: str = "bf16") -> float:
-    """The seconds of a measured step: a time, an MFU of the peak of the plan's format, or tokens per second. These are
-    of one chip, as people report them; what no chip could do is of the whole run.
-
-    >>> from dragonscale.training.evaluation import make_job
-    >>> job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), 64, 8192)
-    >>> [f"{measured_seconds(text, job):.3g}" for text in ("8.2s", "38%", "8k tok/s", "8k tok/s/GPU", "64k tok/s")]
-    ['8.2', '8.97', '8.19', '8.19', '8.19']
-    """
-    least = job.model_flops / (job.slice.chips * job.slice.chip.peak(dtype))
-    if text.strip().endswith("%"):
-        seconds = least / read_part(text, "--measured", f"an MFU is a part of the {dtype} peak, such as 38%", 1e-9, 1.0)
-    elif rate := _RATE.fullmatch(text):
-        every = job.tokens / (parse(rate[1], "count", "the measured rate") or math.nan)
-        seconds = every / job.slice.chips if rate[2] or every / job.slice.chips > least else every
-    else:
-        seconds = math.nan if text.strip()[:1] == "-" else parse(text, "s", "the measured step")
-    if not 0 < seconds < 1e7:
-        raise InputError(f"--measured is {shorten(text)}; write a time (8.2s), an MFU (38%) or a rate (11k tok/s).")
-    return seconds
 
 
 def _beyond(model: Transformer, sequence: int) -> str:

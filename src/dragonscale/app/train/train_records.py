@@ -221,12 +221,23 @@ class SettingChange(msgspec.Struct, rename={"old": "from", "new": "to"}):
 
 
 class SuspectRow(msgspec.Struct):
-    """Something that could have been otherwise in a run: the step it gives, and its part of the difference."""
+    """A candidate: something that could have been otherwise in a run, the step it gives, and its part of the
+    difference."""
 
     cause: str
     look: str
     step_s: float
     explains: float
+
+
+class PublishedRow(msgspec.Struct):
+    """A published step of the same model on the same chip."""
+
+    source: str
+    plan: str
+    chips: int
+    step_s: float
+    tokens_per_s_per_chip: float
 
 
 class Measured(msgspec.Struct):
@@ -239,6 +250,8 @@ class Measured(msgspec.Struct):
     mfu: float
     suspects: list[SuspectRow]
     text: str
+    published: list[PublishedRow] = []
+    """Of a step outside its band: published runs of the model on that chip, those of the nearest rate first."""
 
 
 class Neighbour(Utilised):
@@ -380,6 +393,8 @@ class TrainReport(Record):
     goodput: GoodputReport | None = None
     release: str = ""
     """The software that the stack is, with its release; empty where that is nobody's."""
+    idle_chips: int = 0
+    """Chips of the slice that was asked for which the answer leaves idle."""
 
     @property
     def best(self) -> PlanReport | None:

@@ -23,7 +23,8 @@ from dragonscale.app.questions.validate import ServingScoreQuestion, TrainingSco
 from dragonscale.app.simulate.ask_simulate import run_simulation
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_records import Latency, SimulateReport
-from dragonscale.app.train.ask_train import against_measured, understood
+from dragonscale.app.train.ask_train import understood
+from dragonscale.app.train.measured import against_measured
 from dragonscale.app.train.plans import plan_report
 from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.app.train.train_records import Measured, PlanReport
