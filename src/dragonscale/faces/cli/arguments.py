@@ -89,10 +89,6 @@ def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> di
     return given
 
 
-FLAG_LIKENESS = 0.65
-"""Flags less alike than this are not suggested: all of them share their dashes."""
-
-
 def _is_number(word: str) -> bool:
     return word[1:2].isdigit() or word[1:2] == "."
 
@@ -107,7 +103,7 @@ def _flag(name: str, spelled: dict[str, Field[Any, Any]], command: str) -> tuple
         return spelled[denied], True
     if written in ABSENT:
         raise InputError(ABSENT[written])
-    close = nearest(written, spelled, FLAG_LIKENESS)
+    close = nearest(written, spelled)
     guess = f"; did you mean {close}?" if close else "."
     raise InputError(f"`dscale {command}` has no flag {shorten(name)}{guess} See `dscale {command} --help`.")
 
