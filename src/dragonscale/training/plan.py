@@ -235,7 +235,7 @@ def _no_setting(part: str, whole: str, numbered: re.Match[str] | None) -> InputE
         return InputError(f"{start}; {named} is on or off, write {named}=true.")
     if named in SHORT or named in vars(Plan()):  # a name without its value
         setting = SHORT.get(named, named)
-        value = next(iter(_CHOICES.get(setting, ("4",))))
+        value = next(iter(_CHOICES.get(setting, ("1",))))
         return InputError(f"{start} by itself; give its value, such as {named}={value}.")
     close = nearest(part, _WORDS) if numbered is None else nearest(named, [*SHORT, *AXES])
     if close:
