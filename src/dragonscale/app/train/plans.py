@@ -27,6 +27,7 @@ from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
 from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.remedies import LargerSlices, Remedy, larger_slices, longest_sequence, memory_remedies
 from dragonscale.training.room import headroom_text, leaves_room
 from dragonscale.training.run_kinds import needed_gains
 from dragonscale.training.search import Candidate, Found, Progress
@@ -259,9 +260,15 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     if nearest is None:
         return text
     missed = beyond(nearest.hbm_bytes, job.slice.chip.visible)
-    state = "shorter sequences" if job.tuning.rank else "a narrower optimizer state"
-    more = f"use more chips, {state}, or chips with more memory"
-    return f"{text} The nearest, {short_plan(nearest.plan)}, needs {missed}: {more}."
+    fullest, share = _fullest(job, nearest.plan)
+    return f"{text} The nearest, {short_plan(nearest.plan)}, needs {missed}; {share:.0%} of it is {fullest}."
+
+
+def _fullest(job: Job, plan: Plan) -> tuple[str, float]:
+    """What takes most of a plan's memory, and its part of all of it."""
+    memory = judge_one(job, plan).ledger.memory
+    name = max(memory, key=lambda tensor: float(memory[tensor]))
+    return HELD.get(name, name), float(memory[name]) / sum(float(size) for size in memory.values())
 
 
 # What is said of sizes that do not divide: the nearest batch or number of chips that works, or works much better.
@@ -273,7 +280,13 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
     if not report.plans:
         missing = max(1.0, nearest.hbm_bytes / job.slice.chip.visible) if nearest is not None else 1.0
         report.notes += _lighter(asked, job, report)
-        found = nearest_possible(job, asked.space, missing)
+        _add_remedies(asked, job, report)
+        if missing > 1:
+            larger = larger_slices(job, asked.space, missing)
+            found = [larger.fit] if larger.fit else []
+            report.notes += [_no_larger(job, larger)] if larger.fit is None and larger.tried else []
+        else:
+            found = nearest_possible(job, asked.space)
         report.notes += [_works(job, near) for near in found]
     else:
         best = report.plans[0]
@@ -290,6 +303,43 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
         )
         for one, row in ((one, stack_row(one.job, one.best)) for one in found)
     ]
+
+
+def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> None:
+    """Add to a report without a plan the flags with which it has one."""
+    remedies = list(memory_remedies(job, asked.space))
+    for remedy in remedies:
+        report.notes.append(f"{remedy.text} fits here{_of_remedy(remedy)}.")
+    if (longest := longest_sequence(job, asked.space)) is not None:
+        remedy = Remedy({"seq": str(longest.job.sequence)}, longest)
+        report.notes.append(f"The longest sequences that fit have {remedy.text}{_of_remedy(remedy)}.")
+        remedies.append(remedy)
+    report.remedies = [
+        records.RemedyRow(one.flags, short_plan(one.fit.best.plan), one.fit.best.seconds, not one.fit.roomy)
+        for one in remedies
+    ]
+    if remedies and not report.lighter and not asked.question.fix.strip():
+        report.lighter = remedies[0].text
+
+
+def _of_remedy(remedy: Remedy) -> str:
+    """The plan that a remedy gives, and its step."""
+    best = remedy.fit.best
+    tight = "" if best.roomy else ", tight in memory"
+    return f"{tight}: {short_plan(best.plan)}, {render(best.seconds, 's')} a step"
+
+
+def _no_larger(job: Job, larger: LargerSlices) -> str:
+    """Why more chips do not help."""
+    if not larger.split:
+        return (
+            f"More chips do not help: stack {job.stack.name} has no way to split {job.batch:,} sequences of "
+            f"{job.sequence:,} tokens over {larger.tried}."
+        )
+    return (
+        f"More chips do not help: the nearest plan on {larger.tried} still needs {larger.hbm_bytes / 1e9:.1f} GB of "
+        f"each."
+    )
 
 
 def _lighter(asked: TrainAsked, job: Job, report: records.TrainReport) -> list[str]:
