@@ -124,8 +124,8 @@ def _abbreviates(typed: str, name: str) -> bool:
 
 
 def edits(typed: str, name: str) -> list[int]:
-    """How many letters must be changed, added, left out or swapped to make what was typed each beginning of a name, from
-    none of its letters to all of them.
+    """How many letters must be changed, added, left out or swapped to make each beginning of a name of what was typed,
+    from none of the name's letters to all of them.
 
     >>> edits("trian", "train")
     [5, 4, 3, 2, 2, 1]

@@ -138,10 +138,7 @@ def no_model(name: str, hint: str) -> InputError:
     if name.startswith(("/", "./", "../", "~")):
         return InputError(f"There is no file or folder {shorten(name)}.")
     guess = instead(name)
-    if guess.startswith("did you"):
-        guess = f"; {guess}"
-    else:
-        guess = f". {guess}".rstrip()
+    guess = f"; {guess}" if guess.startswith("did you") else f". {guess}".rstrip()
     matches = difflib.get_close_matches(plain(name)[:100], list(_index()), 16, ALIKE)  # nearest first
     alike = list(dict.fromkeys(_index()[match][1] for match in matches))[:MOST_SIMILAR]
     similar = f" Similar: {', '.join(sorted(alike))}." if alike else ""

@@ -127,9 +127,8 @@ def _no_setting(part: str, whole: str, numbered: re.Match[str] | None) -> InputE
     names = [field.name for field in fields(ServingPlan)]
     degrees = [*SHORT, *SHORT.values()]
     if part in SHORT or part in names:
-        return InputError(
-            f"{start} by itself; give its value, such as {part}={getattr(ServingPlan, SHORT.get(part, part)) or 'bf16'}."
-        )
+        value = getattr(ServingPlan, SHORT.get(part, part)) or "bf16"
+        return InputError(f"{start} by itself; give its value, such as {part}={value}.")
     close = nearest(numbered[1], degrees) if numbered else ""
     if close and numbered:
         return InputError(f"{start}; did you mean {close + numbered[2]!r}?")

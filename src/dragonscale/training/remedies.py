@@ -1,5 +1,5 @@
-"""What would make a job fit where no plan does, and fewer chips that would be faster: each searched for, so that what is
-named does what is said.
+"""What would make a job fit where no plan does, and fewer chips that would be faster: each searched for, so that what
+is named does what is said.
 
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
@@ -50,10 +50,11 @@ class Remedy:
 
 def memory_remedies(job: Job, space: Space) -> Iterator[Remedy]:
     """Changes of the software, where the state is kept, and the optimizer, with which a job fits where it does not."""
-    for other in _other_stacks(job):
-        if (fit := _fit(other, space)) is not None:
-            yield Remedy({"stack": other.stack.name}, fit)
-            break
+    for others in (_other_stacks(job), _finer_losses(job)):
+        fits = (_fit(other, space) for other in others)
+        fit = next((fit for fit in fits if fit is not None), None)
+        if fit is not None:
+            yield Remedy({"stack": fit.job.stack.name}, fit)
     if space.words.offload == Plan().offload and "offload" not in space.named:
         offload = replace(
             space, words=replace(space.words, offload="optimizer"), named=space.named | frozenset({"offload"})
@@ -68,18 +69,22 @@ def memory_remedies(job: Job, space: Space) -> Iterator[Remedy]:
 
 
 def _other_stacks(job: Job) -> Iterator[Job]:
-    """The job with software that may hold less: what is usual there, what takes what the usual does not, and the same
-    software with its loss in more pieces."""
+    """The job with the software that is usual there, and with what takes what the usual does not."""
     named = replace(job, auto="named")
     seen = {job.stack.name} if not job.auto else {one.stack.name for one in usual_jobs(job)}
     for other in (*usual_jobs(named), *unusual_jobs(named)):
         if other.stack.name not in (*seen, *UNNAMED):
             seen.add(other.stack.name)
             yield replace(other, auto="")
-    chunks = job.stack.memory.loss_chunks
+
+
+def _finer_losses(job: Job) -> Iterator[Job]:
+    """The job with modes of the same software that make logits in more pieces (a fused loss)."""
+    if job.auto:
+        return
     for name, stack in stacks().items():
-        alike = family(name) == family(job.stack.name) and name not in seen
-        if alike and stack.memory.loss_chunks > chunks:
+        finer = stack.memory.loss_chunks > job.stack.memory.loss_chunks
+        if finer and family(name) == family(job.stack.name):
             yield replace(job, stack=as_asked(job, name), auto="")
 
 
@@ -143,9 +148,9 @@ def fewer_chips(job: Job, space: Space, seconds: float) -> Fit | None:
     if _spare_factor(job.slice.chips, job.batch) == 1 or len(job.slice.shape) > 1:
         return None
     least = math.ceil(job.slice.chips * LEAST_PART)
-    even = [
-        chips for chips in range(job.slice.chips - 1, least - 1, -1) if _spare_factor(chips, job.batch) == 1
-    ][:FEWER_TRIED]
+    even = [chips for chips in range(job.slice.chips - 1, least - 1, -1) if _spare_factor(chips, job.batch) == 1][
+        :FEWER_TRIED
+    ]
     pieces = [Slice(job.slice.chip, (chips,)) for chips in even]
     fits = [_fit(replace(job, slice=piece), quick(space)) for piece in pieces if rentable(piece)]
     faster = [fit for fit in fits if fit is not None and fit.roomy and fit.seconds < seconds]

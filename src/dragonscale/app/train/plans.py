@@ -32,7 +32,7 @@ from dragonscale.training.room import headroom_text, leaves_room
 from dragonscale.training.run_kinds import needed_gains
 from dragonscale.training.search import Candidate, Found, Progress
 from dragonscale.training.simplicity import SHORT, points
-from dragonscale.training.space import misfits
+from dragonscale.training.space import Space, misfits
 from dragonscale.training.stack_search import APART, StackSearch, search_stacks
 from dragonscale.training.tuning import RANK, unplanned_run
 
@@ -57,10 +57,16 @@ RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
 
 
 def plan_report(
-    job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False
+    job: Job,
+    plan: Plan,
+    tokens: float | None = None,
+    force: bool = False,
+    brief: bool = False,
+    space: Space | None = None,
 ) -> records.PlanReport:
     """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack
-    cannot run is not feasible, unless it is forced."""
+    cannot run is not feasible, unless it is forced. With the space that it is the best of, other slices are advised
+    too."""
     verdict, refused = judge_one(job, plan), illegal(job, plan)
     every = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
     broken = list(dict.fromkeys(every))
@@ -71,7 +77,7 @@ def plan_report(
     memory = [records.MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
     full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job, plan)
     slowest, produced = _slow_end(job, plan, step * (1 + band.high))
-    useful = [] if full or brief else helps(job, plan, verdict)
+    useful = [] if full or brief else helps(job, plan, verdict, tokens, space)
     peak, half = chip.peak("bf16"), "bf16" if chip.format("bf16") == "native" else "fp16"
     mfu = job.model_flops / (step * job.slice.flops)
     advice = bound = ""
@@ -144,11 +150,16 @@ def term_rows(verdict: Verdict) -> list[records.TermRow]:
     return sorted((row for row in rows if row.expected_s or row.lower_s or row.bytes), key=lambda row: -row.exposed_s)
 
 
-def search_report(tried: Sequence[StackSearch], words: Plan, tokens: float | None = None) -> records.TrainReport:
+def search_report(
+    tried: Sequence[StackSearch], words: Plan, tokens: float | None = None, space: Space | None = None
+) -> records.TrainReport:
     """The best plans of a search in full, with the first of the stacks that were tried, and what the others give."""
     job, found = tried[0].job, tried[0].found
     chips = job.slice.chips
-    plans = [plan_report(job, one.plan, tokens, brief=place > 0) for place, one in enumerate(found.best)]
+    plans = [
+        plan_report(job, one.plan, tokens, brief=place > 0, space=None if place else space)
+        for place, one in enumerate(found.best)
+    ]
     asked_for = job.model.name, str(job.slice), workload_of(job, words, tokens)
     missed = {reason: number for reason, number in found.misses.items() if number}
     front = [records.FrontRow(one.plan, chips, one.seconds, one.hbm_bytes) for one in found.front]
@@ -168,13 +179,14 @@ def best_report(
     tried = search_stacks(job, asked.space, asked.question.top, progress, asked.slack)
     job, found = tried[0].job, tried[0].found
     words = offered(job, asked.space).words
-    report = search_report(tried, words, asked.tokens)
+    report = search_report(tried, words, asked.tokens, asked.space if near else None)
     report.notes += settlements(asked.space.words, words, job.stack.name)
     if found.best:
         taken = found.best[0].plan
         if found.runs is not None and unrunnable(taken, job.model):
             report.runs = report.verified = plan_report(job, found.runs.plan, asked.tokens, brief=True)
-        report.notes += [*_passed_over(job, found), *_tight(job, found), *advice_against(job, taken)]
+        tight = _tight(job, found, asked.space) if near else []
+        report.notes += [*_passed_over(job, found), *tight, *advice_against(job, taken)]
     refused = refusals(job, asked.space)
     if refused:
         report.notes += [f"Not possible: {text}, or add --force." for text in refused]
@@ -216,13 +228,15 @@ def _asked_of(job: Job, plan: Plan) -> float:
     return float(needed_gains(job, vars(plan), plan.zero, job_error(job), plan.dtype))
 
 
-def _tight(job: Job, found: Found) -> list[str]:
-    """That no plan leaves room in memory, and what of it the recommended one fills."""
+def _tight(job: Job, found: Found, space: Space) -> list[str]:
+    """That no plan leaves room in memory, what of it the recommended one fills, and the chips that would leave room."""
     best = found.best[0]
     if best.roomy:
         return []
     filled = f"The plan fills {_filled(job, best)}: it is the least full that was found."
-    return [f"{filled} Otherwise {headroom_text(job)}. More chips would leave room."]
+    larger = larger_slices(job, space, missing=1.0).fit
+    more = f" {larger.job.slice} would leave room ({short_plan(larger.best.plan)})." if larger else ""
+    return [f"{filled} Otherwise {headroom_text(job)}.{more}"]
 
 
 def _filled(job: Job, one: Candidate) -> str:

@@ -103,9 +103,7 @@ def load_config(
         given, model_type = {**given, "model_type": family}, family
     if not model_type and "_diffusers_version" in given:
         kind = given.get("_class_name", "model")
-        raise InputError(
-            f"The config is of a {kind} of diffusers; diffusion models are not planned here, only Transformers of tokens."
-        )
+        raise InputError(f"The config is of a {kind} of diffusers; only Transformers of tokens are planned here.")
     if not isinstance(model_type, str) or not model_type:
         raise InputError(
             "The config has no model_type, the field that says how to read it; `--as FAMILY` gives it one."
