@@ -208,6 +208,8 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
     why = {"bound_by": _bound(shown[0]), "changes": _changes(found, shown[0])} if fitting else {}
     if fitting and (question.to.strip() or question.out.strip()):
         what["files"] = exported(question, shown[0], written(question.model), str(asked.piece))
+    if not fitting and file is None and not asked.bare:
+        what["fits_on"] = _larger_that_fits(asked)
     run = run_row(shown[0], asked.terms) if fitting and asked.terms else None
     report = RlReport(**shared(RlReport, work, **what, **why, run=run))
     return report.came_from(replace(asked, best=shown[0] if fitting else None), listener.notes)
@@ -221,6 +223,15 @@ def _smallest_fitting(asked: RlAsked) -> tuple[Slice, list[RlStep]]:
         if found and found[0].fits and not found[0].tight:
             break
     return piece, found
+
+
+def _larger_that_fits(asked: RlAsked) -> str:
+    """The smallest of a few larger slices that holds the step; empty where none does."""
+    for piece in slice_sizes(asked.piece.chip, MOST_CHIPS, asked.piece.chips + 1)[:SIZES_TRIED]:
+        found = search_steps(asked.work, piece, asked.frameworks, asked.choices)
+        if found and found[0].fits:
+            return str(piece)
+    return ""
 
 
 def save_timeline(report: RlReport, path: str) -> str:
@@ -257,18 +268,22 @@ def _changes(found: list[RlStep], best: RlStep) -> list[RlChange]:
     share = sum(one > cap for one in drawn) / len(drawn)
     if share <= FEW:
         other = judge_step(replace(best.work, lengths=measured_lengths(drawn, cap)), best.plan)
-        told.append(RlChange(f"cap answers at {cap:,} tokens ({share:.0%} are longer)", *_gain(best, other)))
+        capped = {"output": str(cap)}
+        told.append(RlChange(f"cap answers at {cap:,} tokens ({share:.0%} are longer)", *_gain(best, other), capped))
     for mode in MODES:
         other = next((one for one in found if one.plan.mode == mode and one.fits), None)
         if other is not None and mode != best.plan.mode:
-            told.append(RlChange(f"{mode} instead (staleness {other.plan.staleness:g})", *_gain(best, other)))
+            tight = ", tight in memory" if other.tight else ""
+            text = f"{mode} instead (staleness {other.plan.staleness:g}{tight})"
+            told.append(RlChange(text, *_gain(best, other), {"mode": mode}))
     plan = best.plan
     narrow = replace(plan.rollout, weights="fp8", compute="fp8")
     if plan.rollout.weights == "bf16" and not format_refusal(
         plan.framework.engine, plan.pool.chip, best.work.model, narrow
     ):
         other = judge_step(best.work, replace(plan, rollout=narrow))
-        told.append(RlChange("rollouts in fp8 (with truncated importance sampling)", *_gain(best, other)))
+        text = "rollouts in fp8 (with truncated importance sampling)"
+        told.append(RlChange(text, *_gain(best, other), {"rollout_dtype": "fp8"}))
     return [one for one in told if abs(one.gain) >= GAIN]
 
 

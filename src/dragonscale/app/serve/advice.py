@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dragonscale.app.advised import FITS, TOKENS, Advice
 from dragonscale.app.serve.config import STEP_SCORES, WIRES
 from dragonscale.app.serve.formats import known_engine
 from dragonscale.app.serve.search import at_batches
@@ -39,8 +40,18 @@ NOTICEABLE = 1.25
 met."""
 
 
-def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config]) -> tuple[str, str, str]:
-    """What takes most of the best configuration's step and what to change: in one, and each by itself."""
+@dataclass(frozen=True)
+class ServingAdvice:
+    """What takes most of a step (`bound`) and what to `change`: in one, each by itself, and what of it flags do."""
+
+    text: str
+    bound: str
+    change: str
+    changes: tuple[Advice, ...] = ()
+
+
+def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config]) -> ServingAdvice:
+    """What takes most of the best configuration's step and what to change."""
     lowest = next(solved_limits(asked, config))
     critical = lowest.value if lowest.name == "critical batch" else math.inf
     if asked.ask.output == 1:
@@ -48,7 +59,7 @@ def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Seq
         share = f"{longest.name} takes {longest.expected_s / whole:.0%}"
         bound = f"prefill, of which {share}"
         change = "faster chips, narrower matmuls or cached prefixes (--cached) shorten it."
-        return f"Bound by {bound}: {change}", bound, change
+        return ServingAdvice(f"Bound by {bound}: {change}", bound, change)
     remedies = {
         "weight reads": _for_weights(asked, config, critical),
         "cache reads": _for_cache(asked, config),
@@ -63,16 +74,18 @@ def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Seq
     sentences = [f"{remedies[config.bound_by]}."]
     if isinstance(config, PooledConfig):
         return _of_pools(config.pools, bound, sentences[0])
-    sentences += [_next_batch(asked, config, configs), _next_launch(asked, config), _not_looked_at(asked)]
+    changes = [_next_batch(asked, config, configs), *_next_launch(asked, config), _not_looked_at(asked)]
+    sentences += [one.text for one in changes]
+    followed = tuple(one for one in changes if one.flags)
     change, prompts = " ".join(filter(None, sentences)), float(config.state.added * config.state.requests)
     if prompts > MOSTLY:
         bound = f"prefill ({min(prompts, 1):.0%} of the time), and decode steps by {bound}"
         change = f"cached prefixes (--cached) and narrower matmuls shorten prefill; in decode steps {change}"
-        return f"Bound by {bound}: {change}", bound, change
-    return f"Decoding is bound by {bound}: {change}", bound, change
+        return ServingAdvice(f"Bound by {bound}: {change}", bound, change, followed)
+    return ServingAdvice(f"Decoding is bound by {bound}: {change}", bound, change, followed)
 
 
-def _of_pools(pair: Pools, step: str, remedy: str) -> tuple[str, str, str]:
+def _of_pools(pair: Pools, step: str, remedy: str) -> ServingAdvice:
     """Which pool has no more to give, and what another replica of it would bring; where it is the one that decodes,
     also what shortens its steps."""
     role = "prefill" if pair.prefill_binds else "decode"
@@ -87,7 +100,7 @@ def _of_pools(pair: Pools, step: str, remedy: str) -> tuple[str, str, str]:
         f"{more.tokens_per_chip:,.0f} tok/s per chip."
     )
     change += f" In a step {remedy}" if role == "decode" else ""
-    return f"Pools are bound by {bound}: {change}", bound, change
+    return ServingAdvice(f"Pools are bound by {bound}: {change}", bound, change)
 
 
 def _for_latency(asked: ServeAsked, config: Config, critical: float, configs: Sequence[Config]) -> str:
@@ -164,7 +177,7 @@ def _for_wires(config: Config, report: ConfigReport) -> str:
     return f"a degree below {axis}={getattr(plan, axis)}, or a larger batch for each message"
 
 
-def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) -> str:
+def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) -> Advice:
     """What a noticeably larger batch of the same plan would do, and whether it would still meet the targets."""
     larger = [
         one
@@ -174,13 +187,11 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
     if not larger:
         if config.batch != config.most:
             queued = asked.ask.ttft is None and asked.batch is None
-            return "A larger batch only makes prompts wait for each other." if queued else ""
+            return Advice("A larger batch only makes prompts wait for each other." if queued else "")
         limit = asked.engine_on(asked.targets[0][0]).scheduling.max_sequences * config.plan.data
-        return (
-            f"{config.batch:,} is the most that the engine runs at once (--max-seqs)."
-            if config.batch == limit
-            else f"{config.batch:,} is the largest batch that fits."
-        )
+        if config.batch == limit:
+            return Advice(f"{config.batch:,} is the most that the engine runs at once (--max-seqs).")
+        return Advice(f"{config.batch:,} is the largest batch that fits.")
     apart = [one for one in larger if one.batch >= NOTICEABLE * config.batch]
     other = min(apart, key=lambda one: one.batch) if apart else max(larger, key=lambda one: one.batch)
     gain = other.tokens_per_chip / config.tokens_per_chip - 1
@@ -194,23 +205,25 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
     made = f"{gain:+.0%} tokens" if gain > 0 else "no more tokens"
     each = "" if asked.ask.output == 1 else f", each in {render(float(other.state.tpot), 's')}"
     missing = f", but its {' and its '.join(over)}" if over else each
-    return f"A batch of {other.batch:,} would make {made}{missing}."
+    flags = {"on": str(config.piece), "plan": str(config.plan), "engine": config.engine, "batch": str(other.batch)}
+    return Advice(f"A batch of {other.batch:,} would make {made}{missing}.", flags, TOKENS, gain)
 
 
-def _not_looked_at(asked: ServeAsked) -> str:
+def _not_looked_at(asked: ServeAsked) -> Advice:
     """What a chip named without a number leaves out for a model of many experts."""
     chip, piece = asked.targets[0]
     if piece is not None or len(asked.targets) > 1 or asked.pools_on(chip) or asked.saved is not None:
-        return ""
+        return Advice("")
     named = replace(asked, targets=((chip, Slice(chip, (2 * NODE,))),))
     if isinstance(chip.network, Torus) or not named.pools_on(chip):
-        return ""
-    return f"Prefill and decode apart were not looked at: --on {chip.name}:{2 * NODE} does."
+        return Advice("")
+    on = f"{chip.name}:{2 * NODE}"
+    return Advice(f"Prefill and decode apart were not looked at: --on {on} does.", {"on": on}, FITS)
 
 
-def _next_launch(asked: ServeAsked, config: Config) -> str:
+def _next_launch(asked: ServeAsked, config: Config) -> list[Advice]:
     """A default of the engine's launch that holds the plan back, with what the best batch at another value does."""
-    chip, limits, told = config.piece.chip, asked.limits, list[str]()
+    chip, limits, told = config.piece.chip, asked.limits, list[Advice]()
     scheduling = asked.engine_on(chip, config.engine, config.chips).scheduling
     wider = {
         "token_budget": BUDGET if scheduling.max_tokens < BUDGET else None,
@@ -241,10 +254,13 @@ def _next_launch(asked: ServeAsked, config: Config) -> str:
         gain = other.tokens_per_chip / config.tokens_per_chip - 1
         if gain >= WORTH:
             times = f"TTFT {render(float(other.state.ttft), 's')}, TPOT {render(float(other.state.tpot), 's')}"
-            told.append(
+            text = (
                 f"{change[0].upper()}{change[1:]} would make {gain:+.0%} tokens (a batch of {other.batch:,}, {times})."
             )
-    return " ".join(told)
+            flags = {name: str(value) for name, value in vars(launched.limits).items() if value is not None}
+            plan_flags = {"on": str(config.piece), "plan": str(config.plan), "engine": launched.engine or config.engine}
+            told.append(Advice(text, flags | plan_flags, TOKENS, gain))
+    return told
 
 
 # How surely a configuration meets its targets: an expected TTFT or TPOT is the middle of a band, and the search takes

@@ -64,7 +64,8 @@ def answer(
     )
     if not configs:
         why, report.advice = unfit(asked, brief) if not nothing else ([], report.advice)
-        report.notes = [*why, *remedies.refused_notes(asked, refused, all_=nothing)]
+        report.changes = [one for one in why if one.flags]
+        report.notes = [*(one.text for one in why), *remedies.refused_notes(asked, refused, all_=nothing)]
         return report
     chosen, apart, runs = _chosen(asked, [*configs, *fleets], confirm)
     other, budget = _with_budget(asked, chosen[0], runs)
@@ -91,7 +92,10 @@ def answer(
         return report
     vars(report)["unsolved"] = partial(limit_rows, asked, best)
     report.speculation, report.prefix = speculation_report(asked, best), prefix_report(asked, best)
-    report.notes = how if best.meets or runs else remedies.missed(asked, best)
+    report.notes = how
+    if not (best.meets or runs):
+        missed = remedies.missed(asked, best)
+        report.notes, report.changes = [one.text for one in missed], [one for one in missed if one.flags]
     if fleets or asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, best, report.configs[0], fleets, configs)
     report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
@@ -99,7 +103,9 @@ def answer(
     report.notes += remedies.refused_notes(asked, refused, all_=False)
     report.notes += [*_notes(asked, report, [*configs, *fleets], chosen, apart), *filter(None, [budget])]
     aimed = runs[0].as_means(asked) if runs else asked
-    report.advised(*advice(aimed, best, report.configs[0], configs))
+    advised = advice(aimed, best, report.configs[0], configs)
+    report.advised(advised.text, advised.bound, advised.change)
+    report.changes += advised.changes
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
