@@ -245,11 +245,9 @@ FORMATS = ("weights", "compute", "kv_dtype", "attention", "dtype", "quantize")
 def _follow_serving(command: Any, report: ServeReport) -> Done:
     for one in report.changes:
         question = report.asked.question
-        if one.flags.get("plan"):
+        if one.flags.get("plan") or "quantize" in one.flags:
             question = replace(question, **dict.fromkeys(FORMATS, ""))
-        elif "quantize" in one.flags:
-            question = replace(question, **dict.fromkeys(FORMATS, ""))
-        changed = replace(question, **_typed(question, one.flags))
+        changed = replace(question, **_typed(one.flags))
         if one.effect == TOKENS:
             yield one.text, _gains(report, one, changed)
             continue
@@ -262,14 +260,12 @@ def _follow_serving(command: Any, report: ServeReport) -> Done:
             yield one.text, "" if result.exit_code != INFEASIBLE_CODE else "does not fit"
 
 
-def _typed(question: Any, flags: dict[str, str]) -> dict[str, Any]:
-    """Flags as their fields hold them: whole numbers as numbers."""
-    kinds = {name: type(getattr(question, name)) for name in flags}
-    numbers = ("max_seqs", "token_budget")
-    return {
-        name: int(value) if kinds[name] is int or name in numbers else float(value) if name == "memory_fraction" else value
-        for name, value in flags.items()
-    }
+NUMBERS: dict[str, Any] = {"max_seqs": int, "token_budget": int, "memory_fraction": float}
+
+
+def _typed(flags: dict[str, str]) -> dict[str, Any]:
+    """Flags as their fields hold them."""
+    return {name: NUMBERS.get(name, str)(value) for name, value in flags.items()}
 
 
 def _gains(report: ServeReport, one: Advice, question: Any) -> str:
@@ -347,16 +343,12 @@ def try_mistake(mistake: Mistake) -> list[Trial]:
     if mistake.far:
         return [*trials, Trial(mistake.line, message, f"a distant guess: {guesses}" if guesses else "")]
     for instead in guesses + _HERE.findall(message) + ["".join(found) for found in _SUCH_AS.findall(message)]:
-        corrected = mistake.line.replace(mistake.wrong, _quoted(mistake, instead))
+        corrected = instead.join(mistake.line.rsplit(mistake.wrong, 1))
         again = run(corrected)
         fault = f"still refused: {_end(again)}" if again.code == REFUSED_CODE else ""
         trials.append(Trial(mistake.line, corrected, fault))
-    return trials or [Trial(mistake.line, message, "nothing to type is said")]
-
-
-def _quoted(mistake: Mistake, instead: str) -> str:
-    """What is typed in place of a wrong word; a flag stands with its value, as the wrong one does."""
-    return instead
+    says_something = any(not trial.advice.endswith("--help") for trial in trials)
+    return trials if says_something else [Trial(mistake.line, message, "nothing to type is said")]
 
 
 def followed(task: str | Mistake) -> list[Trial]:
