@@ -194,6 +194,10 @@ def _follow_training(command: Any, report: TrainReport) -> Done:
     for near in report.neighbours:
         result = answered(command, replace(question, on=near.slice, batch=f"{near.sequences}seq"))
         yield f"neighbour {near.slice} {near.sequences}seq", _fits(result, near.step_s)
+    if any("(--slack 0 takes it)" in note for note in report.notes):
+        result = answered(command, replace(question, slack="0"))
+        faster = not isinstance(result, str) and result.plans[0].step_s < report.plans[0].step_s
+        yield "--slack 0", "" if faster else "takes nothing faster"
     for change in report.changes[:2]:
         result = answered(command, replace(question, plan=change.plan, alone=True, measured=""))
         if change.gain > 0 or not report.plans[0].feasible:
@@ -272,6 +276,7 @@ def _gains(report: ServeReport, one: Advice, question: Any) -> str:
     """What is wrong with more tokens of each chip, by the formulas that said so."""
     best = report.configs[0]
     before = replace(question, batch=str(best.batch), token_budget=report.asked.question.token_budget)
+    before = replace(before, plan=best.plan)
     before = replace(before, max_seqs=report.asked.question.max_seqs)
     try:
         speeds = [

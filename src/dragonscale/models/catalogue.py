@@ -110,8 +110,8 @@ OTHERWISE = {
     "with --output 0.",
     r"-?\b(vl|vision|omni)\b": "A model that reads images is its text model (the nearest here: {base}) and what they "
     "add: `dscale simulate {base} --on h100:1 --rate 1/s --images 1x1024,encoder=675M`.",
-    r"^[\d.]+[bm]$": "Of a model of which only the size is known, `dscale estimate --params {name}` tells what 6ND does, "
-    "and a preset of about that size how it splits and serves: {alike}.",
+    r"^[\d.]+[bm]$": "Of a model of which only the size is known, `dscale estimate --params {name}` tells what 6ND "
+    "does, and a preset of about that size how it splits and serves: {alike}.",
 }
 """What names of no preset are planned as, by what is in them."""
 

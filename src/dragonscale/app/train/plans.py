@@ -291,16 +291,10 @@ def _fullest(job: Job, plan: Plan) -> tuple[str, float]:
 def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nearest: Candidate | None) -> None:
     """Add to a report the sizes near those asked for that would do better; `nearest` is the plan that misses the memory
     by least."""
-    if not report.plans:
-        missing = max(1.0, nearest.hbm_bytes / job.slice.chip.visible) if nearest is not None else 1.0
+    if not report.plans or not report.plans[0].feasible:
         report.notes += _lighter(asked, job, report)
         _add_remedies(asked, job, report)
-        if missing > 1:
-            larger = larger_slices(job, asked.space, missing)
-            found = [larger.fit] if larger.fit else []
-            report.notes += [_no_larger(job, larger)] if larger.fit is None and larger.tried else []
-        else:
-            found = nearest_possible(job, asked.space)
+        found = _other_sizes(asked, job, report, nearest)
         report.notes += [_works(job, near) for near in found]
     else:
         best = report.plans[0]
@@ -317,6 +311,18 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
         )
         for one, row in ((one, stack_row(one.job, one.best)) for one in found)
     ]
+
+
+def _other_sizes(asked: TrainAsked, job: Job, report: records.TrainReport, nearest: Candidate | None) -> list[Fit]:
+    """The nearest slice that holds a job that does not fit, or batch and slice that divide; with a note where no larger
+    slice helps."""
+    missing = nearest.hbm_bytes / job.slice.chip.visible if nearest is not None else 0.0
+    if missing <= 1:
+        return nearest_possible(job, asked.space)
+    larger = larger_slices(job, asked.space, missing)
+    if larger.fit is None and larger.tried is not None:
+        report.notes.append(_no_larger(job, larger))
+    return [larger.fit] if larger.fit else []
 
 
 def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> None:
