@@ -189,10 +189,10 @@ def _follow_training(command: Any, report: TrainReport) -> Done:
         yield from _follow_helps(command, report)
     question = report.asked.question
     for remedy in report.remedies:
-        result = answered(command, replace(question, **_with_flags(question, remedy.flags)))
+        result = answered(command, replace(question, plan="", **_with_flags(question, remedy.flags)))
         yield f"remedy {remedy.flags}", _fits(result, remedy.step_s)
     for near in report.neighbours:
-        result = answered(command, replace(question, on=near.slice, batch=f"{near.sequences}seq"))
+        result = answered(command, replace(question, plan="", on=near.slice, batch=f"{near.sequences}seq"))
         yield f"neighbour {near.slice} {near.sequences}seq", _fits(result, near.step_s)
     if any("(--slack 0 takes it)" in note for note in report.notes):
         result = answered(command, replace(question, slack="0"))

@@ -45,8 +45,8 @@ def test_chips_that_do_not_divide_the_batch_are_better_left_idle() -> None:
 
 
 def test_no_batch_beyond_the_critical_one_is_advised() -> None:
-    given = {"batch": "512seq", "seq": "8192", "plan": "pp8 tp8 z1 block", "alone": True}
+    given = {"batch": "32seq", "seq": "8192", "plan": "pp8 tp8 z1 block", "alone": True}
     free = ds.train("llama3-8b", "h100:64", **given)
-    limited = ds.train("llama3-8b", "h100:64", tokens="100B", **given)
+    limited = ds.train("llama3-8b", "h100:64", tokens="200M", **given)
     assert any("twice the batch" in one.change for one in free.plans[0].helps)
     assert not any("twice the batch" in one.change for one in limited.plans[0].helps)

@@ -18,7 +18,8 @@ from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import parts_of, slices_of, splits
 
-MEMORY = "Bound by memory: more chips, chips with more memory, or narrower formats."
+MEMORY = "Bound by memory."
+NOTHING_HOLDS = "Bound by memory; no slice, format or batch that was tried holds it."
 DIVISION = "Bound by how the model divides: take a number of chips that divides its heads."
 
 
@@ -30,7 +31,8 @@ def unfit(asked: ServeAsked, brief: bool = False) -> tuple[list[Advice], str]:
         return [Advice(_shortage(asked, chip, piece, asked.formats(chip)[-1]))], MEMORY
     uneven = "" if asked.several else _indivisible(asked, piece)
     if not uneven:
-        return _too_large(asked), MEMORY
+        lines = _too_large(asked)
+        return lines, MEMORY if any(one.flags for one in lines) else NOTHING_HOLDS
     return [advice for advice in (Advice(uneven), _narrower_fit(asked)) if advice.text], DIVISION
 
 

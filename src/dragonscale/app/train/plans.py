@@ -328,11 +328,13 @@ def _other_sizes(asked: TrainAsked, job: Job, report: records.TrainReport, neare
 def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> None:
     """Add to a report without a plan the flags with which it has one."""
     remedies = list(memory_remedies(job, asked.space))
+    # what is found is the best of a search, which a given plan would hinder
+    start = "" if asked.plan is None else "Without --plan, "
     for remedy in remedies:
-        report.notes.append(f"{remedy.text} fits here{_of_remedy(remedy)}.")
+        report.notes.append(f"{start}{remedy.text} fits here{_of_remedy(remedy)}.")
     if (longest := longest_sequence(job, asked.space)) is not None:
         remedy = Remedy({"seq": str(longest.job.sequence)}, longest)
-        report.notes.append(f"The longest sequences that fit have {remedy.text}{_of_remedy(remedy)}.")
+        report.notes.append(f"{start}{remedy.text} is the longest that fits{_of_remedy(remedy)}.")
         remedies.append(remedy)
     report.remedies = [
         records.RemedyRow(one.flags, short_plan(one.fit.best.plan), one.fit.best.seconds, not one.fit.roomy)

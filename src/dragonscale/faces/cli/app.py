@@ -18,6 +18,7 @@ from dragonscale.sheets.colour import wants_colour
 from dragonscale.sheets.terminal import width_of
 
 HELP = ("--help", "-h")
+VERSION = ("--version", "-V", "version")
 
 
 def run(arguments: list[str]) -> int:
@@ -51,7 +52,7 @@ def _told(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in (*HELP, "help"):
         return _help(arguments[1:])
-    if arguments[0] == "--version":
+    if arguments[0] in VERSION:
         from importlib.metadata import version
 
         print(version("dragonscale"))
