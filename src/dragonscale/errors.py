@@ -7,6 +7,7 @@ that hold no model) is answered by `Infeasible`. Programming mistakes are plain 
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
 FAULT, WRONG_INPUT, INFEASIBLE, MISSED = 1, 2, 3, 4
@@ -79,20 +80,89 @@ def shorten(text: object, limit: int = 60) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 3]}…{shown[-1]}"
 
 
-def nearest(given: str, allowed: Iterable[str], likeness: float = 0.5) -> str:
-    """The most similar allowed name, or an empty string if nothing is close.
+def nearest(given: str, allowed: Iterable[str]) -> str:
+    """The allowed name that was probably meant: a few letters mistyped, or a beginning typed. Empty if none is near.
 
-    >>> nearest("h10", ["h100", "v5e"])
-    'h100'
+    >>> nearest("h10", ["h100", "v5e"]), nearest("least", ["least_loaded", "random"])
+    ('h100', 'least_loaded')
+    >>> nearest("finetune", ["roofline"]), nearest("cpu", ["tpu7x"]), nearest("--qps", ["--as"])
+    ('', '', '')
     """
-    spellings = {name.lower(): name for name in allowed}
-    found = difflib.get_close_matches(given[:100].lower(), list(spellings), n=1, cutoff=likeness)
-    return spellings[found[0]] if found else ""
+    typed = given[:MAX_TYPED].lower().strip("-")
+    spellings = {name.lower().strip("-"): name for name in allowed}
+    near = [spelling for spelling in spellings if is_near(typed, spelling)]
+    best = max(near, key=lambda spelling: difflib.SequenceMatcher(None, typed, spelling).ratio(), default="")
+    return spellings.get(best, "")
+
+
+MAX_TYPED = 100
+"""Letters of a mistyped name that are looked at."""
+LETTERS_FOR_A_TYPO = 4
+"""One mistake is taken for a typo in so many letters: in half as many a name is another one."""
+SHORTEST_TYPO = 3
+"""In fewer letters a changed one makes another name."""
+LOOK_ALIKE = str.maketrans("ol", "01")
+"""Letters that are typed for digits."""
+
+
+def is_near(typed: str, name: str) -> bool:
+    """Whether a name may have been meant by what was typed: one letter in `LETTERS_FOR_A_TYPO` may be wrong, missing,
+    too much or swapped with its neighbour; the end may be missing, and so may the ends of words.
+
+    >>> [is_near("trian", "train"), is_near("megatrn", "megatron-core"), is_near("crit_batch", "critical_batch")]
+    [True, True, True]
+    >>> [is_near("m2", "v2"), is_near("plan", "explain")]
+    [False, False]
+    """
+    typed, name = typed.translate(LOOK_ALIKE), name.translate(LOOK_ALIKE)
+    if not typed:
+        return False
+    if name.startswith(typed) or _abbreviates(typed, name):
+        return True
+    if len(typed) < SHORTEST_TYPO:
+        return False
+    mistakes = max(1, len(typed) // LETTERS_FOR_A_TYPO)
+    if len(typed) <= LETTERS_FOR_A_TYPO:
+        return edits(typed, name)[-1] <= mistakes
+    return min(edits(typed, name)) <= mistakes  # the name, or a beginning of it
+
+
+def _abbreviates(typed: str, name: str) -> bool:
+    """Whether each word of what was typed begins the word at its place in a name."""
+    words, others = re.split(r"[-_. ]", typed), re.split(r"[-_. ]", name)
+    return len(words) == len(others) > 1 and all(
+        other.startswith(word) and word for word, other in zip(words, others, strict=True)
+    )
+
+
+def edits(typed: str, name: str) -> list[int]:
+    """How many letters must be changed, added, left out or swapped to make each beginning of a name of what was typed,
+    from none of the name's letters to all of them.
+
+    >>> edits("trian", "train")
+    [5, 4, 3, 2, 2, 1]
+    """
+    before_last: list[int] = []
+    last = list(range(len(name) + 1))
+    for row, letter in enumerate(typed, 1):
+        this = [row]
+        for column, other in enumerate(name, 1):
+            least = min(last[column] + 1, this[column - 1] + 1, last[column - 1] + (letter != other))
+            swapped = row > 1 and column > 1 and letter == name[column - 2] and typed[row - 2] == other
+            if swapped:
+                least = min(least, before_last[column - 2] + 1)
+            this.append(least)
+        before_last, last = last, this
+    return last
+
+
+MAX_LISTED = 40
+"""Names that a message lists; of more, those that resemble what was given, and where all of them are."""
 
 
 def unknown(what: str, given: object, allowed: Iterable[str], hint: str = "", close: str = "") -> InputError:
     """The error for a name that is not one of `allowed`; `close` is what was meant, where that is known better than by
-    the letters.
+    the letters. `hint` says where all names are where they are too many to be listed.
 
     >>> print(unknown("chip", "v5q", ["v5p", "h100"]))
     There is no chip 'v5q'; did you mean 'v5p'? Known: h100, v5p.
@@ -100,5 +170,19 @@ def unknown(what: str, given: object, allowed: Iterable[str], hint: str = "", cl
     names = sorted(allowed)
     close = close or nearest(str(given), names)
     guess = f"; did you mean {close!r}?" if close else "."
-    listed = ", ".join(names[:24]) + (", …" if len(names) > 24 else "")
-    return InputError(f"There is no {what} {shorten(given)}{guess} Known: {listed}.{' ' + hint if hint else ''}")
+    listed = f"Known: {', '.join(names)}."
+    if len(names) > MAX_LISTED:
+        alike = [name for name in names if resembles(str(given), name)][:MAX_LISTED]
+        listed = f"Similar of {len(names)}: {', '.join(alike)}." if alike else ""
+        listed = listed if alike or hint else f"Known: {', '.join(names)}."
+    parts = (f"There is no {what} {shorten(given)}{guess}", listed, hint)
+    return InputError(" ".join(part for part in parts if part))
+
+
+def resembles(given: str, name: str) -> bool:
+    """Whether a name is like what was given: more letters of theirs agree, in order, than do not.
+
+    >>> resembles("v5q", "v5p"), resembles("cpu", "mi300x")
+    (True, False)
+    """
+    return difflib.SequenceMatcher(None, given[:MAX_TYPED].lower(), name.lower()).ratio() >= 0.6

@@ -117,7 +117,16 @@ def test_nothing_that_fits_is_an_answer():
     found = ds.rl("llama3-70b", on="h100:2", stack="nemo-rl", mode="colocated", output="1k")
     assert found.best is None
     assert found.exit_code == 3
-    assert "take more chips" in " ".join(str(found).split())
+    assert f"{found.fits_on} holds it" in " ".join(str(found).split())
+    held = ds.rl("llama3-70b", on=found.fits_on, stack="nemo-rl", mode="colocated", output="1k")
+    assert held.exit_code == 0
+
+
+def test_a_chip_without_a_number_is_the_smallest_slice_that_holds_the_step():
+    found = ds.rl("qwen3-4b", on="h100", stack="nemo-rl", mode="colocated", output="1k")
+    assert found.exit_code == 0
+    assert f"{found.slice} is the smallest slice of" in " ".join(found.notes_beside)
+    assert not found.best.tight
 
 
 @pytest.mark.parametrize(
@@ -127,7 +136,7 @@ def test_nothing_that_fits_is_an_answer():
         ({"algorithm": "sarsa"}, "algorithm"),
         ({"mode": "sync"}, "mode"),
         ({"stack": "trl", "mode": "async"}, 'does not run mode="async"'),
-        ({"on": "h100"}, "how many chips"),
+        ({"rollout_on": "h20"}, "write how many chips, such as h20:8"),
         ({"mean_output": 5000}, "at most output="),
         ({"updates": 10000}, "more than the"),
         ({"prompts": 10**6}, "at most 65,536"),

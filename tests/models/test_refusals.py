@@ -177,6 +177,11 @@ def test_lists_of_inert_fields_do_not_overlap():
     assert not INERT & {"hidden_size", "head_dim", "sliding_window", "num_experts", "layer_types", "vocab_size"}
 
 
+def test_a_diffusion_model_is_said_to_be_none_of_ours() -> None:
+    with pytest.raises(InputError, match="of a FluxTransformer2DModel of diffusers; only Transformers of tokens"):
+        load_config({"_class_name": "FluxTransformer2DModel", "_diffusers_version": "0.30.0", "num_layers": 19})
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [

@@ -25,8 +25,6 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.serving.plan_file import SavedPlan
 
 TERMS = load_terms("edited")
-LIKE = 0.8
-"""How like a name must be to be the one that was meant."""
 _INNER = {"llm-d": "vllm", "vllm-tpu": "vllm"}
 """Targets whose words are those of another."""
 
@@ -76,7 +74,7 @@ def _meant(name: str, found: Imported) -> str:
     tables = {found.target, _INNER.get(found.target, ""), engine} & key_tables()
     keys = [(first, key.also) for table in sorted(tables) for first, key in load_keys(table).keys.items()]
     names = [spelling for first, also in keys for spelling in (first, *also)]
-    near = nearest(name.replace("_", "-") if name.startswith("-") else name, names, LIKE)
+    near = nearest(name.replace("_", "-") if name.startswith("-") else name, names)
     return f"{name} (did you mean {near}?)" if near and near != name else name
 
 

@@ -10,7 +10,7 @@ format that they are published in (`published.toml`).
 >>> preset("lama3-70b")
 Traceback (most recent call last):
     ...
-dragonscale.errors.InputError: There is no model 'lama3-70b'; did you mean 'llama3-70b'? Known: ...
+dragonscale.errors.InputError: There is no model 'lama3-70b'; did you mean 'llama3-70b'? Similar: ...
 """
 
 import difflib
@@ -90,13 +90,18 @@ def is_preset(name: str) -> bool:
     return plain(name) in _index()
 
 
+ALIKE = 0.65
+"""Names that are less alike (`difflib`'s ratio) are not told of."""
+MOST_SIMILAR = 8
+
+
 def nearest_preset(name: str) -> str:
     """The preset whose name is nearest, by what matters in it; empty if none is near.
 
     >>> nearest_preset("mistralai/Mixtral-8x7B-v0.2"), nearest_preset("zzz")
     ('mixtral-8x7b', '')
     """
-    found = difflib.get_close_matches(plain(name)[:100], list(_index()), n=1, cutoff=0.65)
+    found = difflib.get_close_matches(plain(name)[:100], list(_index()), n=1, cutoff=ALIKE)
     return _index()[found[0]][1] if found else ""
 
 
@@ -104,9 +109,9 @@ OTHERWISE = {
     "-?(embed(ding)?|rerank(er)?)": "A model that embeds or ranks is served as its base (the nearest here: {base}) "
     "with --output 0.",
     r"-?\b(vl|vision|omni)\b": "A model that reads images is its text model (the nearest here: {base}) and what they "
-    "add: dscale simulate {base} --on h100:1 --rate 1/s --images 1x1024,encoder=675M.",
-    r"^[\d.]+[bm]$": "Of a model of which only the size is known, dscale estimate --params {name} tells what 6ND does, "
-    "and a preset of about that size how it splits and serves: {alike}.",
+    "add: `dscale simulate {base} --on h100:1 --rate 1/s --images 1x1024,encoder=675M`.",
+    r"^[\d.]+[bm]$": "Of a model of which only the size is known, `dscale estimate --params {name}` tells what 6ND "
+    "does, and a preset of about that size how it splits and serves: {alike}.",
 }
 """What names of no preset are planned as, by what is in them."""
 
@@ -132,11 +137,13 @@ def no_model(name: str, hint: str) -> InputError:
     """The error for a name that stands for nothing."""
     if name.startswith(("/", "./", "../", "~")):
         return InputError(f"There is no file or folder {shorten(name)}.")
-    known = list(_index())
-    near = dict.fromkeys(_index()[one][1] for one in difflib.get_close_matches(plain(name)[:100], known, 16, 0.0))
     guess = instead(name)
-    guess = f"; {guess}" if guess.startswith("did you") else f". {guess}".rstrip() if guess else "."
-    return InputError(f"There is no model {shorten(name)}{guess} Known: {', '.join(list(near)[:8])}, … {hint}")
+    guess = f"; {guess}" if guess.startswith("did you") else f". {guess}".rstrip()
+    matches = difflib.get_close_matches(plain(name)[:100], list(_index()), 16, ALIKE)  # nearest first
+    alike = list(dict.fromkeys(_index()[match][1] for match in matches))[:MOST_SIMILAR]
+    similar = f" Similar: {', '.join(sorted(alike))}." if alike else ""
+    every = f"`dscale models` lists all {len(model_names())}."
+    return InputError(f"There is no model {shorten(name)}{guess or '.'}{similar} {every} {hint}".rstrip())
 
 
 def instead(name: str) -> str:

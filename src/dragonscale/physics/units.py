@@ -26,6 +26,8 @@ DTYPE_BYTES: dict[str, float] = _FILE["dtypes"]
 COMPUTED_AS: dict[str, str] = _FILE["computed_as"]
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_LOWER = {"b": 1e9, "m": 1e6, "t": 1e12}
+"""Counts in small letters, as in the names of models: 8b, 350m."""
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _SI = {prefix: scale for prefix, scale in _DECIMAL.items() if prefix != "B"}
 
@@ -56,7 +58,7 @@ UNITS: dict[str, dict[str, float]] = {
     },
     "USD/h": {"$/h": 1.0, "USD/h": 1.0, "$/hour": 1.0},
     "W": _table({"W": 1.0}, _SI),
-    "count": _DECIMAL | _BINARY,
+    "count": _DECIMAL | _LOWER | _BINARY,
     "count/s": {f"{prefix}/s": scale for prefix, scale in _SI.items()} | {"/min": 1 / 60, "/h": 1 / 3600},
 }
 _TEXT = re.compile(
@@ -143,8 +145,8 @@ def _refused(text: object, dimension: str, what: str, problem: str) -> InputErro
 def parse_count(text: str | float, what: str = "count") -> int:
     """Read a whole number of things: `4M`, `8192`, `4Mi`, `1e6`.
 
-    >>> parse_count("4Mi"), parse_count("8,192")
-    (4194304, 8192)
+    >>> parse_count("4Mi"), parse_count("8,192"), parse_count("1.5b")
+    (4194304, 8192, 1500000000)
     """
     value = parse(text, "count", what)
     if value != int(value):

@@ -233,10 +233,10 @@ def _slices_near(piece: Slice, missing: float = 1.0) -> list[Slice]:
     wanted = piece.chips * missing / 2
     near = [one for one in sizes if one.chips != piece.chips and (missing <= 1 or one.chips >= wanted)]
     near.sort(key=lambda one: one.chips if missing > 1 else abs(one.chips - piece.chips))
-    return [one for one in near if _rentable(one)]
+    return [one for one in near if rentable(one)]
 
 
-def _rentable(piece: Slice) -> bool:
+def rentable(piece: Slice) -> bool:
     try:
         check_slice(piece)
     except InputError:

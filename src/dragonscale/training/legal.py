@@ -64,7 +64,7 @@ def illegal_words(job: Job, plan: Plan) -> list[str]:
     if lacking := uncomputed(name, row, job.model):
         return [f"{lacking}; take --stack auto"]
     found = _formats(chip, name, row, plan.dtype) or _experts_in(name, row, job.model, plan.dtype)
-    found += [_no_axis(name, row, plan, axis) for axis in AXES if not _has_axis(row, plan, axis)]
+    found += [_no_axis(job, name, row, plan, axis) for axis in AXES if not _has_axis(row, plan, axis)]
     found += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, job.experts > 0)]
     return found
 
@@ -104,9 +104,12 @@ def _has_axis(row: Legality, plan: Plan, axis: str) -> bool:
     return getattr(plan, axis) == 1 or axis in row.axes or (axis == "fsdp" and plan.zero == 0)
 
 
-def _no_axis(name: str, row: Legality, plan: Plan, axis: str) -> str:
+def _no_axis(job: Job, name: str, row: Legality, plan: Plan, axis: str) -> str:
     degree, instead = getattr(plan, axis), "fsdp" if "fsdp" in row.axes else "data"
-    rest = f"put its degree of {degree} into {instead}, or take --stack auto"
+    ways = plan.replicas * plan.microbatch * (1 if axis in ("data", "fsdp", "expert") else degree)
+    rest = "take --stack auto"
+    if instead in row.axes and job.batch % ways == 0:
+        rest = f"put its degree of {degree} into {instead}, or take --stack auto"
     return f"stack {name} has no {axis}={degree}, only {', '.join(row.axes)}{_because(row, 'axes')}; {rest}"
 
 

@@ -11,12 +11,11 @@ sequence between blocks). Their product is the number of chips.
 fsdp=16,tensor=4,microbatch=2,remat=block
 """
 
-import difflib
 import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.errors import InputError, nearest, shorten, unknown
 from dragonscale.models.activations import REMAT
 from dragonscale.models.recompute_modules import MODULES, is_modules, read_modules
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
@@ -221,12 +220,32 @@ def read_setting(part: str, whole: str) -> tuple[str, str]:
             return setting, name
         if number and (number[1] in SHORT or number[1] in AXES):
             return SHORT.get(number[1], number[1]), number[2]
-        near = difflib.get_close_matches(name, _WORDS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else "write it as 'tensor=4' or 'tp4'."
-        raise InputError(f"In the plan {shorten(whole)} the part {shorten(part)} is not a setting; {hint}")
+        raise _no_setting(part, whole, number)
     if name == "ring":
         return "context_by", "ring" if _truth(name, value) else "gather"
     return SHORT.get(name, name), value
+
+
+def _no_setting(part: str, whole: str, numbered: re.Match[str] | None) -> InputError:
+    """The error for a word of a plan that no setting has; `numbered` where it ends in a number."""
+    start = f"In the plan {shorten(whole)} the part {shorten(part)} is not a setting"
+    switches = [name for name, value in vars(Plan()).items() if isinstance(value, bool)]
+    named = part if numbered is None else numbered[1]
+    if named in switches:
+        return InputError(f"{start}; {named} is on or off, write {named}=true.")
+    if named in SHORT or named in vars(Plan()):  # a name without its value
+        setting = SHORT.get(named, named)
+        value = next(iter(_CHOICES.get(setting, ("1",))))
+        return InputError(f"{start} by itself; give its value, such as {named}={value}.")
+    close = nearest(part, _WORDS) if numbered is None else nearest(named, [*SHORT, *AXES])
+    if close:
+        return InputError(f"{start}; did you mean {close + (numbered[2] if numbered else '')!r}?")
+    degrees = ", ".join(f"{_SHOWN[axis]} ({axis})" if _SHOWN[axis] != axis else axis for axis in AXES)
+    return InputError(
+        f"{start}. A plan has degrees, written tp4 or tensor=4 ({degrees}), microbatches (mb2), stages of a rank (v2), "
+        f"ZeRO (z1) and words: recompute ({', '.join(REMAT)}), schedule ({', '.join(SCHEDULES)}), an optimizer, a "
+        "dtype."
+    )
 
 
 def settings_of(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.errors import InputError, unknown
+from dragonscale.errors import InputError, nearest, unknown
 from dragonscale.models import load_model
 from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.lora import ATTENTION, Adapters, target_weights
@@ -111,7 +111,18 @@ def optimizer_named(text: str) -> str:
     ('adam8', 'adafactor')
     """
     word = text.strip().lower().replace("_", "-")
-    return str(_table()["optimizers"].get(word, word))
+    known: dict[str, str] = _table()["optimizers"]
+    return known.get(word, word)
+
+
+def meant_optimizer(text: str) -> str:
+    """The optimizer of a plan whose name people mistyped; empty where none is near.
+
+    >>> meant_optimizer("admw")
+    'adam'
+    """
+    known: dict[str, str] = _table()["optimizers"]
+    return known.get(nearest(text, known), "")
 
 
 def read_tuning(

@@ -75,6 +75,8 @@ def read_question(question: CompareQuestion) -> CompareAsked:
     serving = _serves(question, plans)
     places = _several(question.on)
     programs = _programs(question.engine if serving else question.stack)
+    if not serving and not any(is_plan_path(plan.plan) for plan in plans):
+        _check_training(question)
     candidates = [replace(plan, on=on, software=software) for plan, on, software in product(plans, places, programs)]
     if question.measured.strip():
         candidates[0] = replace(candidates[0], measured=question.measured.strip())
@@ -88,6 +90,27 @@ def read_question(question: CompareQuestion) -> CompareAsked:
     if serving and any(one.measured for one in candidates):
         raise InputError("A measured time is that of a training step; leave it out, or --prompt and --output.")
     return CompareAsked(question, serving, candidates)
+
+
+def _check_training(question: CompareQuestion) -> None:
+    """Refuse a comparison of which nothing says whether it is of training or of serving, with both commands."""
+    if written(question.batch) and written(question.seq):
+        return
+    if written(question.method):  # fine-tuning has a usual batch and sequence
+        return
+    plans = [shlex.quote(written(thing)) for thing in question.things]
+    model = shlex.quote(written(question.model) or "llama3-8b")
+    on = written_slices(question.on) or "h100:8"
+    start = f"dscale compare {' '.join((model, *plans))} --on {on}"
+    raise InputError(
+        f"A comparison of training needs --batch and --seq, one of serving --prompt or --output: "
+        f"`{start} --batch 4M --seq 8192`, or `{start} --prompt 2048 --output 512`."
+    )
+
+
+def written_slices(on: Any) -> str:
+    """Chips and slices as they would be typed."""
+    return ",".join(written(thing) for thing in _several(on))
 
 
 def _with_model(question: CompareQuestion) -> CompareQuestion:

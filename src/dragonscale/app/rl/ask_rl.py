@@ -17,7 +17,7 @@ from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.hardware import Slice, Torus
+from dragonscale.physics.hardware import Chip, Slice, Torus
 from dragonscale.physics.hardware.prices import priced_targets
 from dragonscale.serving.legal import context_refusal, format_refusal
 from dragonscale.serving.plan import ServingPlan
@@ -28,6 +28,9 @@ from dragonscale.simulation.rl.run import RunTerms, run_trace, simulate_run
 from dragonscale.simulation.rl.step import RlStep, judge_step
 from dragonscale.simulation.rl.ways import AHEAD, RATIOS, Choices, search_steps
 from dragonscale.simulation.rl.work import RlWork, work_of
+from dragonscale.training.evaluation import make_job
+from dragonscale.training.inverse import least_chips
+from dragonscale.training.scaling import slice_sizes
 
 USUAL = ("nemo-rl", "verl")
 """The frameworks that are weighed where none is named: the two with most published steps."""
@@ -36,6 +39,8 @@ GAIN = 0.03
 FEW = 0.1
 """The part of answers that a lower cap may cut off: more of them would be another task."""
 DTYPES = ("bf16", "fp8")
+MOST_CHIPS, SIZES_TRIED = 65_536, 5
+"""Slices that are looked for where a chip is named without a number: at most so large, and so many of them."""
 MOST = 65_536
 """Answers of a step: several times the largest that are published."""
 
@@ -51,10 +56,13 @@ class RlAsked:
     choices: Choices
     terms: RunTerms | None = None
     best: RlStep | None = None
+    bare: bool = False
+    """Whether a chip was named without a number."""
 
 
 def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
-    """Check every flag; what cannot be used is refused in one sentence."""
+    """Check every flag; what cannot be used is refused in one sentence. Of a chip without a number the slice is the
+    smallest that could hold weights and optimizer."""
     check_limits(question)
     for name, example in (("model", "llama3-8b"), ("on", "--on h100:64")):
         if not written(getattr(question, name)).strip():
@@ -62,7 +70,9 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
                 f"Say which {'chips' if name == 'on' else name}, such as {example}; or give --plan CONFIG."
             )
     model = load_model(with_assumed(question.model, question.assume, question.family))
-    piece = _slice(question, question.on, "--on", listener)
+    chip, piece = _target(question, question.on, listener)
+    bare = piece is None
+    piece = piece or _slices_from_least(model, chip)[0]
     counts, prompt = (question.prompts, question.samples), question.prompt.tokens(listener)
     work = work_of(model, question.algorithm, *counts, prompt, _lengths(question, listener), question.updates)
     if work.answers > MOST:
@@ -75,27 +85,42 @@ def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     work = replace(work, turns=question.turns, tool_s=question.tool_s.read(0.0), oversample=question.oversample)
     other = written(question.rollout_on).strip()
     choices = replace(
-        _choices(question), pool=_slice(question, question.rollout_on, "--rollout-on", listener) if other else None
+        _choices(question), pool=_counted_slice(question, question.rollout_on, listener) if other else None
     )
     frameworks = _frameworks(question, piece, listener)
     plan = ServingPlan(weights=choices.dtype, compute=choices.dtype)
-    chip = (choices.pool or piece).chip
-    if all(format_refusal(row.engine, chip, model, plan) for row in frameworks):
+    generating = (choices.pool or piece).chip
+    if all(format_refusal(row.engine, generating, model, plan) for row in frameworks):
         near = "" if choices.dtype == DTYPES[0] else f"; take --rollout-dtype {DTYPES[0]}"
-        raise InputError(f"{frameworks[0].engine} does not generate in {choices.dtype} on {chip.title}{near}.")
+        raise InputError(f"{frameworks[0].engine} does not generate in {choices.dtype} on {generating.title}{near}.")
     if why := context_refusal(model, prompt, work.lengths.cap):
         raise InputError(f"{why}.")
-    return RlAsked(question, work, piece, frameworks, choices, _terms(question))
+    return RlAsked(question, work, piece, frameworks, choices, _terms(question), bare=bare)
 
 
-def _slice(question: RlQuestion, chips: object, flag: str, listener: Listener) -> Slice:
+def _target(question: RlQuestion, chips: object, listener: Listener) -> tuple[Chip, Slice | None]:
+    """The chip of a flag, and the slice of it where one is named."""
     target = target_of(asked_chips(chips, question.set), listener)  # pyright: ignore[reportArgumentType]
-    ((_, piece),), strange = priced_targets(question.price, [target], question.pricing, question.owned)
+    (found,), strange = priced_targets(question.price, [target], question.pricing, question.owned)
     for note in strange:
         listener.note(note)
+    return found
+
+
+def _counted_slice(question: RlQuestion, chips: object, listener: Listener) -> Slice:
+    chip, piece = _target(question, chips, listener)
     if piece is None:
-        raise InputError(f"{flag} is {shorten(written(chips))}; write how many chips, such as h100:64.")
+        named = written(chips)
+        raise InputError(f"--rollout-on is {shorten(named)}; write how many chips, such as {chip.name}:8.")
     return piece
+
+
+def _slices_from_least(model: Transformer, chip: Chip) -> list[Slice]:
+    """Slices of a chip, from the smallest whose memory could hold weights and optimizer on."""
+    sizes = slice_sizes(chip, MOST_CHIPS)
+    job = make_job(model, sizes[-1], 1, model.context or 1)
+    least = least_chips(job, chip, deadline=None, tokens=None)
+    return [piece for piece in sizes if piece.chips >= least][:SIZES_TRIED] or sizes[-1:]
 
 
 def _terms(question: RlQuestion) -> RunTerms | None:
@@ -167,8 +192,15 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
     if len(refused) == len(asked.frameworks):
         able = ", ".join(asked.frameworks[0].modes)
         raise InputError(f"--stack {refused[0]} does not run --mode {question.mode}; it runs {able}.")
-    given = None if file is None else [judge_step(work, plan_of(file, work))]
-    found = given or search_steps(work, asked.piece, asked.frameworks, asked.choices)
+    if file is not None:
+        found = [judge_step(work, plan_of(file, work))]
+    elif asked.bare:
+        piece, found = _smallest_fitting(asked)
+        asked = replace(asked, piece=piece)
+        chip = piece.chip
+        listener.note(f"{asked.piece} is the smallest slice of {chip.title} that was tried and holds the step.")
+    else:
+        found = search_steps(work, asked.piece, asked.frameworks, asked.choices)
     shown = _shown(found, question.top)
     fitting = bool(shown) and shown[0].fits
     what = {"model": work.model.name, "slice": str(asked.piece), "output": work.lengths.cap}
@@ -176,9 +208,30 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
     why = {"bound_by": _bound(shown[0]), "changes": _changes(found, shown[0])} if fitting else {}
     if fitting and (question.to.strip() or question.out.strip()):
         what["files"] = exported(question, shown[0], written(question.model), str(asked.piece))
+    if not fitting and file is None and not asked.bare:
+        what["fits_on"] = _larger_that_fits(asked)
     run = run_row(shown[0], asked.terms) if fitting and asked.terms else None
     report = RlReport(**shared(RlReport, work, **what, **why, run=run))
     return report.came_from(replace(asked, best=shown[0] if fitting else None), listener.notes)
+
+
+def _smallest_fitting(asked: RlAsked) -> tuple[Slice, list[RlStep]]:
+    """The smallest slice that has a way with room in memory, or the largest that was tried; with its ways."""
+    piece, found = asked.piece, list[RlStep]()
+    for piece in _slices_from_least(asked.work.model, asked.piece.chip):
+        found = search_steps(asked.work, piece, asked.frameworks, asked.choices)
+        if found and found[0].fits and not found[0].tight:
+            break
+    return piece, found
+
+
+def _larger_that_fits(asked: RlAsked) -> str:
+    """The smallest of a few larger slices that holds the step; empty where none does."""
+    for piece in slice_sizes(asked.piece.chip, MOST_CHIPS, asked.piece.chips + 1)[:SIZES_TRIED]:
+        found = search_steps(asked.work, piece, asked.frameworks, asked.choices)
+        if found and found[0].fits:
+            return str(piece)
+    return ""
 
 
 def save_timeline(report: RlReport, path: str) -> str:
@@ -215,18 +268,22 @@ def _changes(found: list[RlStep], best: RlStep) -> list[RlChange]:
     share = sum(one > cap for one in drawn) / len(drawn)
     if share <= FEW:
         other = judge_step(replace(best.work, lengths=measured_lengths(drawn, cap)), best.plan)
-        told.append(RlChange(f"cap answers at {cap:,} tokens ({share:.0%} are longer)", *_gain(best, other)))
+        capped = {"output": str(cap)}
+        told.append(RlChange(f"cap answers at {cap:,} tokens ({share:.0%} are longer)", *_gain(best, other), capped))
     for mode in MODES:
         other = next((one for one in found if one.plan.mode == mode and one.fits), None)
         if other is not None and mode != best.plan.mode:
-            told.append(RlChange(f"{mode} instead (staleness {other.plan.staleness:g})", *_gain(best, other)))
+            tight = ", tight in memory" if other.tight else ""
+            text = f"{mode} instead (staleness {other.plan.staleness:g}{tight})"
+            told.append(RlChange(text, *_gain(best, other), {"mode": mode}))
     plan = best.plan
     narrow = replace(plan.rollout, weights="fp8", compute="fp8")
     if plan.rollout.weights == "bf16" and not format_refusal(
         plan.framework.engine, plan.pool.chip, best.work.model, narrow
     ):
         other = judge_step(best.work, replace(plan, rollout=narrow))
-        told.append(RlChange("rollouts in fp8 (with truncated importance sampling)", *_gain(best, other)))
+        text = "rollouts in fp8 (with truncated importance sampling)"
+        told.append(RlChange(text, *_gain(best, other), {"rollout_dtype": "fp8"}))
     return [one for one in told if abs(one.gain) >= GAIN]
 
 

@@ -72,6 +72,8 @@ class RlChange(msgspec.Struct):
     what: str
     step_s: float
     gain: float
+    flags: dict[str, str] = {}
+    """The flags that do it."""
 
 
 class RlRunRow(msgspec.Struct):
@@ -119,6 +121,8 @@ class RlReport(Record):
     files: dict[str, str] = {}
     """The command of the best way, by its file's name, with `to`."""
     notes: list[str] = []
+    fits_on: str = ""
+    """Where nothing fits: the smallest larger slice that was tried and holds the step."""
 
     @property
     def best(self) -> RlPlanRow | None:

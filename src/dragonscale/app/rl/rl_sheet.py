@@ -120,10 +120,14 @@ def _others(plans: list[RlPlanRow]) -> Grid:
 
 def _nothing(report: RlReport) -> str:
     if not report.plans or math.isinf(report.plans[0].hbm_bytes):
-        return f"Nothing fits {report.slice}: no plan of the trainer or the engine leaves room; take more chips."
+        return f"Nothing fits {report.slice}: no plan of the trainer or the engine leaves room{_larger(report)}."
     row = report.plans[0]
     need, limit = amount(row.hbm_bytes, "bytes"), amount(row.hbm_limit_bytes, "bytes")
-    return f"Nothing fits {report.slice}: the nearest, {row.mode}, needs {need} of {limit} on a chip; take more chips."
+    return f"Nothing fits {report.slice}: the nearest, {row.mode}, needs {need} of {limit} on a chip{_larger(report)}."
+
+
+def _larger(report: RlReport) -> str:
+    return f"; {report.fits_on} holds it" if report.fits_on else "; none of the larger slices that were tried holds it"
 
 
 def _next(report: RlReport, best: RlPlanRow) -> list[Block]:

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dragonscale.app.advised import FITS, MEETS, TOKENS, Advice
 from dragonscale.app.serve.config import STEP_SCORES, WIRES
 from dragonscale.app.serve.formats import known_engine
 from dragonscale.app.serve.search import at_batches
@@ -39,8 +40,18 @@ NOTICEABLE = 1.25
 met."""
 
 
-def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config]) -> tuple[str, str, str]:
-    """What takes most of the best configuration's step and what to change: in one, and each by itself."""
+@dataclass(frozen=True)
+class ServingAdvice:
+    """What takes most of a step (`bound`) and what to `change`: in one, each by itself, and what of it flags do."""
+
+    text: str
+    bound: str
+    change: str
+    changes: tuple[Advice, ...] = ()
+
+
+def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config]) -> ServingAdvice:
+    """What takes most of the best configuration's step and what to change."""
     lowest = next(solved_limits(asked, config))
     critical = lowest.value if lowest.name == "critical batch" else math.inf
     if asked.ask.output == 1:
@@ -48,31 +59,33 @@ def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Seq
         share = f"{longest.name} takes {longest.expected_s / whole:.0%}"
         bound = f"prefill, of which {share}"
         change = "faster chips, narrower matmuls or cached prefixes (--cached) shorten it."
-        return f"Bound by {bound}: {change}", bound, change
+        return ServingAdvice(f"Bound by {bound}: {change}", bound, change)
     remedies = {
         "weight reads": _for_weights(asked, config, critical),
         "cache reads": _for_cache(asked, config),
-        "compute": _for_compute(asked, config, critical),
-        "collectives": _for_wires(config, report),
-        "latency": _for_latency(asked, config, critical, configs),
-        "host": "fewer chips or a larger batch, so that steps outlast the host's work for them",
-    }
+        "compute": [Advice(_for_compute(asked, config, critical))],
+        "collectives": [Advice(_for_wires(config, report))],
+        "latency": [Advice(_for_latency(asked, config, critical, configs))],
+        "host": [Advice("fewer chips or a larger batch, so that steps outlast the host's work for them")],
+    }[config.bound_by]
     against = f"{render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')}"
     words = {"latency": f"{LATENCY} ({against} at datasheet rates)", "cache reads": STEP_SCORES}
     bound = words.get(config.bound_by, config.bound_by)
-    sentences = [f"{remedies[config.bound_by]}."]
+    sentences = [f"{', '.join(one.text for one in remedies)}."]
     if isinstance(config, PooledConfig):
         return _of_pools(config.pools, bound, sentences[0])
-    sentences += [_next_batch(asked, config, configs), _next_launch(asked, config), _not_looked_at(asked)]
+    changes = [_next_batch(asked, config, configs), *_next_launch(asked, config), _not_looked_at(asked)]
+    sentences += [one.text for one in changes]
+    followed = tuple(one for one in (*remedies, *changes) if one.flags)
     change, prompts = " ".join(filter(None, sentences)), float(config.state.added * config.state.requests)
     if prompts > MOSTLY:
         bound = f"prefill ({min(prompts, 1):.0%} of the time), and decode steps by {bound}"
         change = f"cached prefixes (--cached) and narrower matmuls shorten prefill; in decode steps {change}"
-        return f"Bound by {bound}: {change}", bound, change
-    return f"Decoding is bound by {bound}: {change}", bound, change
+        return ServingAdvice(f"Bound by {bound}: {change}", bound, change, followed)
+    return ServingAdvice(f"Decoding is bound by {bound}: {change}", bound, change, followed)
 
 
-def _of_pools(pair: Pools, step: str, remedy: str) -> tuple[str, str, str]:
+def _of_pools(pair: Pools, step: str, remedy: str) -> ServingAdvice:
     """Which pool has no more to give, and what another replica of it would bring; where it is the one that decodes,
     also what shortens its steps."""
     role = "prefill" if pair.prefill_binds else "decode"
@@ -87,7 +100,7 @@ def _of_pools(pair: Pools, step: str, remedy: str) -> tuple[str, str, str]:
         f"{more.tokens_per_chip:,.0f} tok/s per chip."
     )
     change += f" In a step {remedy}" if role == "decode" else ""
-    return f"Pools are bound by {bound}: {change}", bound, change
+    return ServingAdvice(f"Pools are bound by {bound}: {change}", bound, change)
 
 
 def _for_latency(asked: ServeAsked, config: Config, critical: float, configs: Sequence[Config]) -> str:
@@ -114,21 +127,27 @@ def _narrower(names: Iterable[str], than: str) -> str:
     return " or ".join(dict.fromkeys(name for name in names if bits(name) < bits(than)))
 
 
-def _for_weights(asked: ServeAsked, config: Config, critical: float) -> str:
-    narrow = _narrower((one.weights for one in _had(asked, config)), config.plan.weights)
-    change = f"a larger batch shares them (compute takes over at {critical:,.0f} tokens a step)"
-    formats = max(_had(asked, config), key=lambda one: bits(one.weights), default=Formats())
-    flag = f"{'--weights' if asked.pinned else '--quantize'}{_gain(asked, config, formats.weights, **vars(formats))}"
-    return change + (f", {narrow} weights shorten them ({flag})" if narrow else "")
+def _for_weights(asked: ServeAsked, config: Config, critical: float) -> list[Advice]:
+    shared = Advice(f"a larger batch shares them (compute takes over at {critical:,.0f} tokens a step)")
+    narrower = [one for one in _had(asked, config) if bits(one.weights) < bits(config.plan.weights)]
+    if not narrower:
+        return [shared]
+    widest = max(narrower, key=lambda one: bits(one.weights))
+    flag = f"--{'weights' if asked.pinned else 'quantize'} {widest.weights}"
+    return [shared, *_in_formats(asked, config, flag, **vars(widest))]
 
 
-def _gain(asked: ServeAsked, config: Config, name: str, **formats: str) -> str:
-    """What the same plan and batch make in other formats."""
+def _in_formats(asked: ServeAsked, config: Config, flag: str, **formats: str) -> list[Advice]:
+    """What the same plan and batch make in other formats, where it is worth a word."""
     if config.is_fleet:
-        return ""
-    found = at_batches(asked, replace(config, plan=replace(config.plan, **formats)), [config.batch])
-    more = found[0].tokens_per_chip / config.tokens_per_chip - 1 if found else 0.0
-    return f"; {name} makes {more:+.0%} tokens at this batch" if more > WORTH else ""
+        return []
+    plan = replace(config.plan, **formats)
+    found = at_batches(asked, replace(config, plan=plan), [config.batch])
+    gain = found[0].tokens_per_chip / config.tokens_per_chip - 1 if found else 0.0
+    if gain <= WORTH:
+        return []
+    flags = {"on": str(config.piece), "plan": str(plan), "engine": config.engine, "batch": str(config.batch)}
+    return [Advice(f"{flag} makes {gain:+.0%} tokens at this batch", flags, TOKENS, gain)]
 
 
 def _had(asked: ServeAsked, config: Config) -> list[Formats]:
@@ -137,15 +156,14 @@ def _had(asked: ServeAsked, config: Config) -> list[Formats]:
     return narrower_formats(known_engine(config.engine, chip), chip, asked.model, "any")
 
 
-def _for_cache(asked: ServeAsked, config: Config) -> str:
+def _for_cache(asked: ServeAsked, config: Config) -> list[Advice]:
     chip = config.piece.chip
-    narrow = _narrower(caches(known_engine(config.engine, chip), chip), config.plan.kv)
+    narrow = [name for name in caches(known_engine(config.engine, chip), chip) if bits(name) < bits(config.plan.kv)]
     ways = [way for way in rules(config.engine).spread if way not in ("copy", config.plan.spread)]
     copied = config.plan.tensor > max(divisible(asked.model).kv_heads, default=0)  # else heads split it already
     split = f", or splitting the cache further (--kv-split {' or '.join(ways)})" if ways and copied else ""
-    widest = narrow.partition(" or ")[0]
-    cache = f"a cache in {narrow} (--kv-dtype{_gain(asked, config, widest, kv=widest)}), " if narrow else ""
-    return f"{cache}fewer or shorter sequences{split}"
+    cache = _in_formats(asked, config, f"--kv-dtype {narrow[0]}", kv=narrow[0]) if narrow else []
+    return [*cache, Advice(f"fewer or shorter sequences{split}")]
 
 
 def _for_compute(asked: ServeAsked, config: Config, critical: float) -> str:
@@ -164,7 +182,7 @@ def _for_wires(config: Config, report: ConfigReport) -> str:
     return f"a degree below {axis}={getattr(plan, axis)}, or a larger batch for each message"
 
 
-def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) -> str:
+def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) -> Advice:
     """What a noticeably larger batch of the same plan would do, and whether it would still meet the targets."""
     larger = [
         one
@@ -174,13 +192,11 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
     if not larger:
         if config.batch != config.most:
             queued = asked.ask.ttft is None and asked.batch is None
-            return "A larger batch only makes prompts wait for each other." if queued else ""
+            return Advice("A larger batch only makes prompts wait for each other." if queued else "")
         limit = asked.engine_on(asked.targets[0][0]).scheduling.max_sequences * config.plan.data
-        return (
-            f"{config.batch:,} is the most that the engine runs at once (--max-seqs)."
-            if config.batch == limit
-            else f"{config.batch:,} is the largest batch that fits."
-        )
+        if config.batch == limit:
+            return Advice(f"{config.batch:,} is the most that the engine runs at once (--max-seqs).")
+        return Advice(f"{config.batch:,} is the largest batch that fits.")
     apart = [one for one in larger if one.batch >= NOTICEABLE * config.batch]
     other = min(apart, key=lambda one: one.batch) if apart else max(larger, key=lambda one: one.batch)
     gain = other.tokens_per_chip / config.tokens_per_chip - 1
@@ -194,23 +210,25 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
     made = f"{gain:+.0%} tokens" if gain > 0 else "no more tokens"
     each = "" if asked.ask.output == 1 else f", each in {render(float(other.state.tpot), 's')}"
     missing = f", but its {' and its '.join(over)}" if over else each
-    return f"A batch of {other.batch:,} would make {made}{missing}."
+    flags = {"on": str(config.piece), "plan": str(config.plan), "engine": config.engine, "batch": str(other.batch)}
+    return Advice(f"A batch of {other.batch:,} would make {made}{missing}.", flags, TOKENS, gain)
 
 
-def _not_looked_at(asked: ServeAsked) -> str:
+def _not_looked_at(asked: ServeAsked) -> Advice:
     """What a chip named without a number leaves out for a model of many experts."""
     chip, piece = asked.targets[0]
     if piece is not None or len(asked.targets) > 1 or asked.pools_on(chip) or asked.saved is not None:
-        return ""
+        return Advice("")
     named = replace(asked, targets=((chip, Slice(chip, (2 * NODE,))),))
     if isinstance(chip.network, Torus) or not named.pools_on(chip):
-        return ""
-    return f"Prefill and decode apart were not looked at: --on {chip.name}:{2 * NODE} does."
+        return Advice("")
+    on = f"{chip.name}:{2 * NODE}"
+    return Advice(f"Prefill and decode apart were not looked at: --on {on} does.", {"on": on}, FITS)
 
 
-def _next_launch(asked: ServeAsked, config: Config) -> str:
+def _next_launch(asked: ServeAsked, config: Config) -> list[Advice]:
     """A default of the engine's launch that holds the plan back, with what the best batch at another value does."""
-    chip, limits, told = config.piece.chip, asked.limits, list[str]()
+    chip, limits, told = config.piece.chip, asked.limits, list[Advice]()
     scheduling = asked.engine_on(chip, config.engine, config.chips).scheduling
     wider = {
         "token_budget": BUDGET if scheduling.max_tokens < BUDGET else None,
@@ -241,10 +259,13 @@ def _next_launch(asked: ServeAsked, config: Config) -> str:
         gain = other.tokens_per_chip / config.tokens_per_chip - 1
         if gain >= WORTH:
             times = f"TTFT {render(float(other.state.ttft), 's')}, TPOT {render(float(other.state.tpot), 's')}"
-            told.append(
+            text = (
                 f"{change[0].upper()}{change[1:]} would make {gain:+.0%} tokens (a batch of {other.batch:,}, {times})."
             )
-    return " ".join(told)
+            flags = {name: str(value) for name, value in vars(launched.limits).items() if value is not None}
+            plan_flags = {"on": str(config.piece), "plan": str(config.plan), "engine": launched.engine or config.engine}
+            told.append(Advice(text, flags | plan_flags, TOKENS, gain))
+    return told
 
 
 # How surely a configuration meets its targets: an expected TTFT or TPOT is the middle of a band, and the search takes
@@ -271,8 +292,9 @@ def near_misses(work: ServeRequest, one: ConfigReport) -> list[tuple[str, float,
     ]
 
 
-def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
-    """Targets that are met in the middle of the band alone; that there was none to meet."""
+def margin_advice(work: ServeRequest, one: ConfigReport, configs: Sequence[Config]) -> list[Advice]:
+    """Targets that are met in the middle of the band alone, with targets that leave room where one of the
+    configurations meets them; that there was none to meet."""
     pace, quickest = work.pace_s or PACE_S, "" if work.pace_s == PACE_S else ", twice that of the quickest plan"
     least = f"{1 / pace:.3g} tokens/s or more (a TPOT of at most {render(pace, 's')}{quickest})"
     kept = f" Each user gets {least} where no TPOT is asked for." if work.pace_s else ""
@@ -280,20 +302,30 @@ def margin_notes(work: ServeRequest, one: ConfigReport) -> list[str]:
         most = "the lowest cost per token" if one.cost_usd_per_mtok is not None else "the most tokens per chip"
         most = f"the cheapest fleet for {work.rate_per_s:,.3g} requests/s" if work.rate_per_s else most
         return [
-            f"No target was given, so this is the point of {most} at which prompts do not just queue (a TTFT of at "
-            f"most {PATIENCE_S:.0f}s, or twice a prompt's own time); --ttft and --tpot set one.{kept}"
+            Advice(
+                f"No target was given, so this is the point of {most} at which prompts do not just queue (a TTFT of at "
+                f"most {PATIENCE_S:.0f}s, or twice a prompt's own time); --ttft and --tpot set one.{kept}"
+            )
         ]
     near = near_misses(work, one)
     if not near:
-        return [kept.strip()] if kept else []
+        return [Advice(kept.strip())] if kept else []
     ends = " and ".join(f"{name} of {render(high, 's')}" for name, _, high, _ in near)
     at = {name: "" if goal.share is None else f"{goal.statistic}:" for name, goal in work.goals.items()}
-    lower = " ".join(
-        f"--{name.lower()} {at[name.lower()]}{render(target * value / high, 's')}" for name, value, high, target in near
-    )
+    flags = {
+        name.lower(): f"{at[name.lower()]}{render(target * value / high, 's')}" for name, value, high, target in near
+    }
+    lower = " ".join(f"--{name} {value}" for name, value in flags.items())
     held = "" if one.estimated else "; the band holds 4 of 5 published runs of this kind"
     means = "; TTFT and TPOT are means of requests, not percentiles" if set(work.statistics.values()) == {MEAN} else ""
-    return [
-        f"The target is met at the middle of the band and missed at its slow end ({ends}{held}){means}. {lower} would "
-        f"leave room.{kept}"
-    ]
+    text = f"The target is met at the middle of the band and missed at its slow end ({ends}{held}){means}."
+    lowered = {name: target * value / high for name, value, high, target in near}
+    if not any(_means_within(config, lowered) for config in configs):
+        return [Advice(f"{text} Nothing here leaves room: more chips or looser targets would.{kept}")]
+    return [Advice(f"{text} {lower} would leave room.{kept}", flags, MEETS)]
+
+
+def _means_within(config: Config, targets: dict[str, float]) -> bool:
+    """Whether the mean times of a configuration that meets its targets are within lower ones."""
+    times = {"TTFT": float(config.state.ttft), "TPOT": float(config.state.tpot)}
+    return config.meets and all(times[name] <= seconds for name, seconds in targets.items())

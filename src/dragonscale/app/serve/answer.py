@@ -10,7 +10,7 @@ from functools import partial
 from dragonscale.app.prices import price_rows
 from dragonscale.app.serve import remedies
 from dragonscale.app.serve import serve_records as records
-from dragonscale.app.serve.advice import advice, margin_notes
+from dragonscale.app.serve.advice import advice, margin_advice
 from dragonscale.app.serve.config import config_report, deployed, expected_error, fleet_times, kind_of
 from dragonscale.app.serve.confirm import Confirmed, as_run, confirmed, in_order
 from dragonscale.app.serve.max_rate import max_rates
@@ -64,7 +64,8 @@ def answer(
     )
     if not configs:
         why, report.advice = unfit(asked, brief) if not nothing else ([], report.advice)
-        report.notes = [*why, *remedies.refused_notes(asked, refused, all_=nothing)]
+        report.changes = [one for one in why if one.flags]
+        report.notes = [*(one.text for one in why), *remedies.refused_notes(asked, refused, all_=nothing)]
         return report
     chosen, apart, runs = _chosen(asked, [*configs, *fleets], confirm)
     other, budget = _with_budget(asked, chosen[0], runs)
@@ -87,11 +88,14 @@ def answer(
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     report.max_rates = max_rates(asked, rows, progress) if asked.question.max_rate else []
     if brief:
-        report.notes = _brief_notes(asked, report, confirm)
+        report.notes = _brief_notes(asked, report, confirm, configs)
         return report
     vars(report)["unsolved"] = partial(limit_rows, asked, best)
     report.speculation, report.prefix = speculation_report(asked, best), prefix_report(asked, best)
-    report.notes = how if best.meets or runs else remedies.missed(asked, best)
+    report.notes = how
+    if not (best.meets or runs):
+        missed = remedies.missed(asked, best)
+        report.notes, report.changes = [one.text for one in missed], [one for one in missed if one.flags]
     if fleets or asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, best, report.configs[0], fleets, configs)
     report.notes += remedies.left_out(asked, configs, chosen) if best.meets else []
@@ -99,7 +103,9 @@ def answer(
     report.notes += remedies.refused_notes(asked, refused, all_=False)
     report.notes += [*_notes(asked, report, [*configs, *fleets], chosen, apart), *filter(None, [budget])]
     aimed = runs[0].as_means(asked) if runs else asked
-    report.advised(*advice(aimed, best, report.configs[0], configs))
+    advised = advice(aimed, best, report.configs[0], configs)
+    report.advised(advised.text, advised.bound, advised.change)
+    report.changes += advised.changes
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
@@ -137,12 +143,12 @@ def _with_budget(
     return found
 
 
-def _brief_notes(asked: ServeAsked, report: records.ServeReport, confirm: bool) -> list[str]:
+def _brief_notes(asked: ServeAsked, report: records.ServeReport, confirm: bool, configs: Sequence[Config]) -> list[str]:
     late = [LATENCIES[name] for name, goal in asked.goals.items() if goal.share and not confirm]
     return [
         *(f"{text}." for text in report.configs[0].violations),
         *([f"In brief {' and '.join(late)} are judged by means, not by percentiles."] if late else []),
-        *margin_notes(report.workload, report.configs[0]),
+        *(one.text for one in margin_advice(report.workload, report.configs[0], configs)),
     ]
 
 
@@ -155,13 +161,15 @@ def _notes(
 ) -> list[str]:
     """What there is to know of the configurations that are told."""
     drafted = report.speculation.loss(chosen[0].drafts) if report.speculation else ""
+    margins = margin_advice(report.workload, report.configs[0], configs)
+    report.changes += [one for one in margins if one.flags]
     return [
         *remedies.forced_notes(asked),
         *_guess_notes(asked, chosen, configs),
         *remedies.format_notes(asked, _told(asked, chosen, apart)),
         *_device_notes(chosen),
         *filter(None, (untimed_experts(deployed(asked, chosen[0])), drafted)),
-        *margin_notes(report.workload, report.configs[0]),
+        *(one.text for one in margins),
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dragonscale.app.advised import MEETS, Advice
 from dragonscale.app.serve.config import violations
 from dragonscale.app.serve.formats import formats_for
 from dragonscale.app.serve.search import excess, search
@@ -178,16 +179,19 @@ ACCEPTED = 0.7
 """Drafts of a trained head that are right, the ones before them right: about what EAGLE reports (arXiv 2401.15077)."""
 
 
-def missed(asked: ServeAsked, config: Config) -> list[str]:
+def missed(asked: ServeAsked, config: Config) -> list[Advice]:
     """Why nothing meets the targets: what the nearest configuration lacks, and changes that would do, each computed."""
     lacking = " and ".join(violations(asked, config))
     lines = [
-        f"Nothing meets the targets. The nearest is {config.plan} on {config.piece}, batch {config.batch}: {lacking}."
+        Advice(
+            f"Nothing meets the targets. The nearest is {config.plan} on {config.piece}, batch {config.batch}: "
+            f"{lacking}."
+        )
     ]
-    changes, (drafted, enough), other = [*_changes(asked, config)], _drafted(asked, config), _by_chip(asked)
-    lines += [text for text in (*changes, drafted, other) if text]
-    if not (any(changes) or enough or other):
-        lines.append("No chip of the catalogue does, in any format: ask for less.")
+    found = [*_changes(asked, config), _drafted(asked, config), _by_chip(asked)]
+    lines += [advice for advice in found if advice.text]
+    if not any(advice.flags for advice in found):
+        lines.append(Advice("No chip of the catalogue does, in any format: ask for less."))
     return lines
 
 
@@ -234,7 +238,7 @@ def _cheapest(met: Sequence[Config]) -> Config | None:
     return min(met, key=order, default=None)
 
 
-def _changes(asked: ServeAsked, config: Config) -> Iterator[str]:
+def _changes(asked: ServeAsked, config: Config) -> Iterator[Advice]:
     """What else on the same chips would do: another batch, another plan, a larger slice, other
     formats, narrower ones."""
     chip, piece = asked.targets[0]
@@ -244,41 +248,51 @@ def _changes(asked: ServeAsked, config: Config) -> Iterator[str]:
         here = [one for one in met if one.piece == config.piece] or met
         if here:
             one = max(here, key=lambda one: (one.batch, one.tokens_per_chip))
-            yield f"A batch of {one.batch:,} would ({one.plan} on {one.piece})."
+            flags = {"batch": str(one.batch), "on": asked.written_slice(str(one.piece))}
+            yield Advice(f"A batch of {one.batch:,} would ({one.plan} on {one.piece}).", flags, MEETS)
     if given:
-        yield _told("Another plan would", _cheapest(_met(asked, saved=None)))
+        yield _would("Another plan would", _cheapest(_met(asked, saved=None)), {"plan": ""})
     elif piece is not None and not asked.several:
         larger = [one for one in _met(asked, targets=((chip, None),)) if one.chips > piece.chips]
-        yield _told("More chips would", _cheapest(larger))
+        yield _would("More chips would", _cheapest(larger), on=True)
     if asked.pinned and not given:
         free = replace(asked.question, weights="", compute="", kv_dtype="", attention="", dtype="")
-        yield _told("Other formats would", _cheapest(_met(asked, question=free)))
+        unpinned: dict[str, str] = dict.fromkeys(("weights", "compute", "kv_dtype", "attention", "dtype"), "")
+        yield _would("Other formats would", _cheapest(_met(asked, question=free)), unpinned)
     if not (asked.pinned or given or asked.question.quantize):
         quantized = _met(asked, question=replace(asked.question, quantize="any"))
         one = _cheapest([one for one in quantized if is_quantized(one.plan.weights, asked.model)])
         if one is not None:
             narrow = one.plan.weights
             how = f" ({quantize_text(asked.model, narrow)})"
-            yield _told(f"Quantised to {narrow} it would", one, how)
+            yield _would(f"Quantised to {narrow} it would", one, {"quantize": narrow}, more=how)
 
 
-def _told(would: str, one: Config | None, more: str = "") -> str:
-    return "" if one is None else f"{would}: {one.piece} with {one.plan}, batch {one.batch:,}{more}."
+def _would(
+    would: str, one: Config | None, flags: dict[str, str] | None = None, *, on: bool = False, more: str = ""
+) -> Advice:
+    """That a change would meet the targets, with the configuration that does; nothing where none does. With `on` the
+    change is the slice."""
+    if one is None:
+        return Advice("")
+    changed = {**(flags or {}), **({"on": str(one.piece)} if on else {}), "batch": ""}
+    return Advice(f"{would}: {one.piece} with {one.plan}, batch {one.batch:,}{more}.", changed, MEETS)
 
 
-def _drafted(asked: ServeAsked, config: Config) -> tuple[str, bool]:
-    """What speculative decoding would do for a time per token that is missed, and whether that is enough."""
+def _drafted(asked: ServeAsked, config: Config) -> Advice:
+    """What speculative decoding would do for a time per token that is missed; with flags where that is enough."""
     ask = asked.ask
     if ask.step is None or float(config.state.tpot) <= ask.step or asked.draft is not None or ask.output == 1:
-        return "", False
+        return Advice("")
     found = search(replace(asked, draft=Draft(ACCEPTED, part=head_part(asked.model))))
     met = [one for one in found if one.meets]
     if not met:
         least = min(found, key=lambda one: excess(ask, one))
-        return f"Not even speculative decoding would (--accept {ACCEPTED}): TPOT {_decoding(least)}.", False
+        return Advice(f"Not even speculative decoding would (--accept {ACCEPTED}): TPOT {_decoding(least)}.")
     one = max(met, key=lambda one: one.tokens_per_chip)
     drafts = f"drafts of {one.drafts} by {drafter(asked)}"
-    return f"With speculative decoding (--accept {ACCEPTED}) it would: {_decoding(one)}, {drafts}.", True
+    text = f"With speculative decoding (--accept {ACCEPTED}) it would: {_decoding(one)}, {drafts}."
+    return Advice(text, {"accept": str(ACCEPTED)}, MEETS)
 
 
 def _decoding(one: Config) -> str:
@@ -293,12 +307,13 @@ def drafter(asked: ServeAsked) -> str:
     return f"an EAGLE or MTP head ({name} has none of its own; train or download one)"
 
 
-def _by_chip(asked: ServeAsked) -> str:
+def _by_chip(asked: ServeAsked) -> Advice:
     """Another chip of the catalogue, in the formats that were asked for."""
     if asked.everywhere:
-        return ""
+        return Advice("")
     tried = {chip.name for chip, _ in asked.targets}
     every = map(load_chip, chip_names())
     others = tuple((chip, None) for chip in every if chip.name not in tried and chip.price is not None)
     asked = possible(replace(asked, saved=None, targets=others))[0]
-    return _told("The cheapest other chip that would", _cheapest([one for one in search(asked) if one.meets]))
+    met = [one for one in search(asked) if one.meets]
+    return _would("The cheapest other chip that would", _cheapest(met), {"plan": ""}, on=True)

@@ -270,7 +270,7 @@ def _targets(question: ServeQuestion, saved: SavedPlan | None) -> AskedTargets:
     """The chips and slices of a question, or the slice of its plan file."""
     on = question.on.strip() or (saved.slice if saved else "") if isinstance(question.on, str) else question.on
     if not on:
-        raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on all.")
+        raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on any.")
     found = asked_targets(on, question)
     if saved is not None and found.everywhere:
         raise InputError(f"--plan needs a chip or a slice to run on; --on is {on!r}, write e.g. h100:8.")

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from dragonscale.app.advised import Advice
 from dragonscale.app.prices import PriceRow
 from dragonscale.app.record import Record
 from dragonscale.app.serve.variant_records import (
@@ -331,6 +332,8 @@ class ServeReport(Record):
     """What the sequences that a launch allows at once (`--max-seqs`) are like, where it says how many."""
     simulated: SimulatedRun | None = None
     """The headline as it was run; null in brief and where nothing meets the targets."""
+    changes: list[Advice] = []
+    """The advice that flags can follow, with what it brings."""
     max_rates: list[MaxRate] = []
     """What `--max-rate` found, the cheapest first."""
 

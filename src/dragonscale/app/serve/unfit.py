@@ -4,6 +4,7 @@ change."""
 from dataclasses import replace
 from typing import Any
 
+from dragonscale.app.advised import FITS, Advice
 from dragonscale.app.serve.config import first
 from dragonscale.app.serve.remedies import quantize_text
 from dragonscale.app.serve.search import search
@@ -17,33 +18,37 @@ from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import parts_of, slices_of, splits
 
-MEMORY = "Bound by memory: more chips, chips with more memory, or narrower formats."
+MEMORY = "Bound by memory."
+NOTHING_HOLDS = "Bound by memory; no slice, format or batch that was tried holds it."
 DIVISION = "Bound by how the model divides: take a number of chips that divides its heads."
 
 
-def unfit(asked: ServeAsked, brief: bool = False) -> tuple[list[str], str]:
+def unfit(asked: ServeAsked, brief: bool = False) -> tuple[list[Advice], str]:
     """Why nothing fits at all, with the bytes that are missing and the smallest slice that holds the model; and what to
     change. In brief the bytes that a given plan misses alone, without looking for what holds it."""
     chip, piece = asked.targets[0]
     if brief and asked.saved is not None:
-        return [_shortage(asked, chip, piece, asked.formats(chip)[-1])], MEMORY
+        return [Advice(_shortage(asked, chip, piece, asked.formats(chip)[-1]))], MEMORY
     uneven = "" if asked.several else _indivisible(asked, piece)
     if not uneven:
-        return _too_large(asked), MEMORY
-    return [text for text in (uneven, _narrower_fit(asked)) if text], DIVISION
+        lines = _too_large(asked)
+        return lines, MEMORY if any(one.flags for one in lines) else NOTHING_HOLDS
+    return [advice for advice in (Advice(uneven), _narrower_fit(asked)) if advice.text], DIVISION
 
 
-def _too_large(asked: ServeAsked) -> list[str]:
-    lines: list[str] = []
+def _too_large(asked: ServeAsked) -> list[Advice]:
+    lines: list[Advice] = []
     engine = asked.engine_on(asked.targets[0][0])
     most = engine.scheduling.max_sequences
     if asked.batch is not None and asked.batch > most:
-        lines.append(f"{engine.name} decodes at most {most:,} sequences at once in each place, not {asked.batch:,}.")
+        text = f"{engine.name} decodes at most {most:,} sequences at once in each place, not {asked.batch:,}."
+        lines.append(Advice(text))
     for chip, piece in asked.targets[:1] if not asked.everywhere else ():
         formats = asked.formats(chip)[-1]
-        lines.append(_shortage(asked, chip, piece, formats))
-        lines += [text for text in (_holds(asked, chip), _by_batch_fit(asked), _narrower_fit(asked)) if text]
-    return lines or [f"No slice of the catalogue holds {asked.model.name} and one sequence."]
+        lines.append(Advice(_shortage(asked, chip, piece, formats)))
+        changes = (_holds(asked, chip), _by_batch_fit(asked), _narrower_fit(asked))
+        lines += [advice for advice in changes if advice.text]
+    return lines or [Advice(f"No slice of the catalogue holds {asked.model.name} and one sequence.")]
 
 
 def _indivisible(asked: ServeAsked, piece: Slice | None) -> str:
@@ -99,7 +104,7 @@ def _widest(asked: ServeAsked, piece: Slice, formats: Formats) -> ServingPlan:
     return min(plans, key=lambda plan: first(capacity(Deployment(asked.model, piece, plan, engine)).weights))
 
 
-def _holds(asked: ServeAsked, chip: Chip) -> str:
+def _holds(asked: ServeAsked, chip: Chip) -> Advice:
     """The smallest slice of the same chip that does hold it; of a given plan, in its formats and by any other."""
     if asked.saved is not None:
         plan = asked.saved.plan
@@ -107,25 +112,30 @@ def _holds(asked: ServeAsked, chip: Chip) -> str:
         asked = replace(asked, saved=None, question=replace(asked.question, **words, dtype="", quantize=""))
     found = search(replace(asked, targets=((chip, None),)))
     smallest = min(found, key=lambda one: one.chips, default=None)
-    return "" if smallest is None else f"The smallest slice that holds it is {smallest.piece}, with {smallest.plan}."
+    if smallest is None:
+        return Advice("")
+    text = f"The smallest slice that holds it is {smallest.piece}, with {smallest.plan}."
+    return Advice(text, {"on": str(smallest.piece), "plan": ""}, FITS)
 
 
-def _narrower_fit(asked: ServeAsked) -> str:
+def _narrower_fit(asked: ServeAsked) -> Advice:
     """The widest narrower format in which it fits where it was asked for."""
     if asked.pinned or asked.question.quantize:
-        return ""
+        return Advice("")
     found = search(replace(asked, question=replace(asked.question, quantize="any")))
     if not found:
-        return ""
+        return Advice("")
     one = max(found, key=lambda config: (bits(config.plan.weights), config.tokens_per_chip))
     narrow = one.plan.weights
-    return f"Quantised to {narrow} it fits: {one.plan} on {one.piece} ({quantize_text(asked.model, narrow)})."
+    text = f"Quantised to {narrow} it fits: {one.plan} on {one.piece} ({quantize_text(asked.model, narrow)})."
+    return Advice(text, {"quantize": narrow}, FITS)
 
 
-def _by_batch_fit(asked: ServeAsked) -> str:
+def _by_batch_fit(asked: ServeAsked) -> Advice:
     if asked.batch is None:
-        return ""
+        return Advice("")
     found = search(replace(asked, batch=None))
     if not found:
-        return ""
-    return f"The largest batch that fits is {max(one.most for one in found)}."
+        return Advice("")
+    most = max(one.most for one in found)
+    return Advice(f"The largest batch that fits is {most}.", {"batch": str(most)}, FITS)

@@ -10,19 +10,23 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dragonscale.app.train.train_records import Help, MemoryRow, TermRow
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.bound import WAITING, step_bound
+from dragonscale.models.transformer import count_parameters
+from dragonscale.plan.ledger import COLLECTIVES, Ledger
+from dragonscale.training.budget import critical_batch
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, usual_jobs, with_numerics
 from dragonscale.training.legal import newly_illegal
 from dragonscale.training.offer import advice_against
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.remedies import fewer_chips
 from dragonscale.training.room import leaves_room
 from dragonscale.training.run_kinds import UNNAMED, family
-from dragonscale.training.space import misfits
+from dragonscale.training.space import Space, misfits
 from dragonscale.training.stack import NUMERICS, change
 from dragonscale.training.step_ledger import WIRES
 
@@ -60,11 +64,21 @@ def _contended(job: Job, plan: Plan, row: TermRow) -> bool:
     return quiet.ledger.by("term", "exposed_s").get(row.name, 0.0) < 0.5 * row.exposed_s
 
 
-def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
-    """What would raise the tokens a second of this plan by more than `WORTH`, most first, each judged by itself."""
-    before = job.tokens / first((verdict or judge_one(job, plan)).seconds)
+def helps(
+    job: Job,
+    plan: Plan,
+    verdict: Verdict | None = None,
+    tokens: float | None = None,
+    space: Space | None = None,
+) -> list[Help]:
+    """What would raise the tokens a second of this plan by more than `WORTH`, most first, each judged by itself.
+    `tokens` are those of the run, whose critical batch no advice exceeds. With the space that the plan is the best of,
+    leaving chips idle is tried too."""
+    step_s = first((verdict or judge_one(job, plan)).seconds)
+    before = job.tokens / step_s
     found: list[Help] = []
-    for text, other, changed in _tries(job, plan):
+    for attempt in _tries(job, plan, tokens):
+        other, changed = attempt.job, attempt.plan
         if not _possible(other, plan, changed):
             continue
         after = judge_one(other, changed)
@@ -72,7 +86,14 @@ def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
         held, limit = first(after.hbm_bytes), other.slice.chip.visible
         if gain > WORTH:
             full = f"{held / 1e9:.0f} GB a chip" if held > limit else f"{held / limit:.0%} of memory"
-            found.append(Help(text, gain, "" if leaves_room(other, changed, after) else full))
+            needs = "" if leaves_room(other, changed, after) else full
+            found.append(Help(attempt.text, gain, needs, attempt.flags))
+    fewer = fewer_chips(job, space, step_s / (1 + WORTH)) if space is not None else None
+    if fewer is not None:
+        idle = job.slice.chips - fewer.job.slice.chips
+        text = f"--on {fewer.job.slice} ({idle:,} chips idle)"
+        flags = {"on": str(fewer.job.slice), "plan": short_plan(fewer.best.plan), "stack": fewer.job.stack.name}
+        found.append(Help(text, step_s / fewer.seconds - 1, flags=flags))
     # what leaves no room in memory can hardly be acted on: told only where nothing else is
     fitting = [one for one in found if not one.needs]
     return sorted(fitting or found, key=lambda one: -one.gain)[:SHOWN]
@@ -85,22 +106,45 @@ def _possible(job: Job, plan: Plan, changed: Plan) -> bool:
     return bool(divides and advised and not misfits(job, changed) and not newly_illegal(job, plan, changed))
 
 
-def _tries(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
+@dataclass(frozen=True)
+class _Try:
+    """A change: in words, as flags of a question about the plan, and what it makes of job and plan."""
+
+    text: str
+    flags: dict[str, str]
+    job: Job
+    plan: Plan
+
+
+def _tries(job: Job, plan: Plan, tokens: float | None = None) -> Iterator[_Try]:
     """Changes that are not in place yet, whatever they bring."""
     rounds = job.batch // (plan.replicas * plan.microbatch) or 1
     twice, wider = replace(job, batch=2 * job.batch), replace(plan, microbatch=2 * plan.microbatch)
-    yield f"twice the batch ({2 * job.tokens:,} tokens)", twice, plan
-    if rounds == 1:
-        yield f"twice the batch in one pass (microbatch={wider.microbatch})", twice, wider
-    else:
-        yield f"microbatch={wider.microbatch}", job, wider
+    larger = {"batch": f"{twice.batch}seq"}
+    if not _exceeds_critical_batch(twice, tokens):
+        yield _Try(f"twice the batch ({twice.tokens:,} tokens)", larger, twice, plan)
+        if rounds == 1:
+            text = f"twice the batch in one pass (microbatch={wider.microbatch})"
+            yield _Try(text, larger | {"plan": short_plan(wider)}, twice, wider)
+    if rounds > 1:
+        yield _Try(f"microbatch={wider.microbatch}", {"plan": short_plan(wider)}, job, wider)
     if plan.remat != "none":
-        yield "recompute nothing (remat=none)", job, replace(plan, remat="none")
+        kept = replace(plan, remat="none")
+        yield _Try("recompute nothing (remat=none)", {"plan": short_plan(kept)}, job, kept)
     for other in other_stacks(job):
-        yield f"--stack {other.stack.name}", other, plan
+        yield _Try(f"--stack {other.stack.name}", {"stack": other.stack.name}, other, plan)
     for knob in knobs(job.slice):
         if all(path.startswith(WIRED) for path in knob.paths):
-            yield f"twice the {knob.title}", on_chip(job, raised(job.slice.chip, knob, 2.0)), plan
+            changes = {"set": ",".join(f"{path}=2x" for path in knob.paths)}
+            faster = on_chip(job, raised(job.slice.chip, knob, 2.0))
+            yield _Try(f"twice the {knob.title}", changes, faster, plan)
+
+
+def _exceeds_critical_batch(job: Job, tokens: float | None) -> bool:
+    """Whether a batch is more than a run of so many tokens makes use of; of models that start from nothing."""
+    if tokens is None or job.tuning.tunes:
+        return False
+    return job.tokens > critical_batch(count_parameters(job.model).total, tokens)
 
 
 def other_stacks(job: Job) -> list[Job]:
@@ -153,7 +197,7 @@ def memory_advice(job: Job, plan: Plan, memory: list[MemoryRow], verdict: Verdic
             after = judge_one(job, changed)
             freed.append((first(after.hbm_bytes), first(after.seconds), text))
     if not freed or min(freed)[0] > 0.98 * held:
-        return f"{start}: more chips, or chips with more memory."
+        return f"{start}; no recompute, microbatch or ZeRO of this mesh frees much of it."
     fitting = [one for one in freed if one[0] <= limit]
     size, seconds, text = min(fitting, key=lambda one: one[1]) if fitting else min(freed)
     slower = seconds / first(verdict.seconds) - 1

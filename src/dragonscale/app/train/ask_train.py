@@ -14,6 +14,7 @@ from dragonscale.app.train import slices
 from dragonscale.app.train.goodput import add_goodput
 from dragonscale.app.train.measured import against_measured, measured_step
 from dragonscale.app.train.plans import best_report, plan_report, single_report, stack_row
+from dragonscale.app.train.plans import add_neighbours, best_report, plan_report, single_report, stack_row
 from dragonscale.app.train.train_charts import draw
 from dragonscale.app.train.train_question import TrainAsked, read_question
 from dragonscale.app.train.train_records import PlanReport, SettingChange, TrainReport
@@ -31,7 +32,7 @@ from dragonscale.training.changes import towards
 from dragonscale.training.evaluation import Job, usual_jobs
 from dragonscale.training.legal import illegal, read_ranks
 from dragonscale.training.legality import family, rules
-from dragonscale.training.offer import offered, settled, settlements
+from dragonscale.training.offer import offered, refusals, settled, settlements
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TUNED, TrainingFile, given_settings, is_plan_path, save_training_file
 from dragonscale.training.search import Found, Progress, search, space_size
@@ -43,6 +44,8 @@ from dragonscale.training.tuning import FIELDS
 
 BOUNDED = 2_500_000
 """Plans that a comparison looks through at most; of larger spaces the usual words alone."""
+SEARCHED = ("tokens", "price", "pricing", "owned", "dtype", "fix", "remat", "optimizer")
+"""Flags that a search for another plan takes over from a question."""
 SEEN = 0.002
 """Changes of less are left out."""
 
@@ -69,6 +72,8 @@ def against_best(asked: TrainAsked, job: Job, plan: Plan, report: TrainReport, p
     found = search(job, space_around(job, plan, asked.space), 1, progress, asked.slack)
     report.searched, report.search_s = found.searched + 1, found.seconds
     if not found.best:
+        if not report.plans[0].feasible and not refusals(job, asked.space):
+            add_neighbours(asked, job, report, found.nearest)
         return
     given, best = report.plans[0], found.best[0].plan
     report.better = chosen = plan_report(job, best, asked.tokens, brief=True)
@@ -216,10 +221,11 @@ def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainRep
 def next_command(asked: TrainAsked, report: TrainReport, detail: bool = False) -> str:
     """What to ask next of the first plan: how its step comes about; in detail, XLA's witness where there is one. Of a
     plan that is slower than the best, or fails, what to run instead."""
-    lighter = "" if report.plans else report.lighter
-    near = None if report.plans or lighter else next(iter(report.neighbours), None)
+    runs = report.best is not None  # else what is there to run is the same job with other flags, or on another slice
+    lighter = "" if runs else report.lighter
+    near = None if runs or lighter else next(iter(report.neighbours), None)
     question, work = asked.question, report.workload
-    if not (report.plans or lighter or near) or question.largest or unnamed(question.model, question.on):
+    if not (runs or lighter or near) or question.largest or unnamed(question.model, question.on):
         return ""
     model = shlex.quote(written(question.model))
     where = slices.written_slice(asked, near or report)
@@ -227,7 +233,7 @@ def next_command(asked: TrainAsked, report: TrainReport, detail: bool = False) -
     best = report.plans[0] if report.plans else None
     said = {name: written(getattr(question, name)) for name in FIELDS if getattr(question, name)}
     if best is None or not best.feasible:
-        said |= {name: getattr(question, name).strip() for name in ("tokens", "price", "pricing", "owned", "dtype")}
+        said |= {name: getattr(question, name).strip() for name in SEARCHED}
     taken = best.stack if best and best.feasible else question.stack  # the same stack, whatever plan is asked about
     said = ({"stack": taken} if taken != AUTO else {}) | said | {"numerics": question.numerics}
     command, plans, other = "explain train", f'"{short_plan(best.plan)}"' if best else "", report.better

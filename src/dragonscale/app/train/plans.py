@@ -28,6 +28,7 @@ from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
 from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.remedies import LargerSlices, Remedy, larger_slices, longest_sequence, memory_remedies
 from dragonscale.training.room import headroom_text, leaves_room
 from dragonscale.training.run_kinds import needed_gains
 from dragonscale.training.search import Candidate, Found, Progress
@@ -58,10 +59,16 @@ RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
 
 
 def plan_report(
-    job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False
+    job: Job,
+    plan: Plan,
+    tokens: float | None = None,
+    force: bool = False,
+    brief: bool = False,
+    space: Space | None = None,
 ) -> records.PlanReport:
     """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack
-    cannot run is not feasible, unless it is forced."""
+    cannot run is not feasible, unless it is forced. With the space that it is the best of, other slices are advised
+    too."""
     verdict, refused = judge_one(job, plan), illegal(job, plan)
     every = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
     broken = list(dict.fromkeys(every))
@@ -72,7 +79,7 @@ def plan_report(
     memory = [records.MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
     full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job, plan)
     slowest, produced = _slow_end(job, plan, step * (1 + band.high))
-    useful = [] if full or brief else helps(job, plan, verdict)
+    useful = [] if full or brief else helps(job, plan, verdict, tokens, space)
     peak, half = chip.peak("bf16"), "bf16" if chip.format("bf16") == "native" else "fp16"
     mfu = job.model_flops / (step * job.slice.flops)
     advice = bound = ""
@@ -145,11 +152,16 @@ def term_rows(verdict: Verdict) -> list[records.TermRow]:
     return sorted((row for row in rows if row.expected_s or row.lower_s or row.bytes), key=lambda row: -row.exposed_s)
 
 
-def search_report(tried: Sequence[StackSearch], words: Plan, tokens: float | None = None) -> records.TrainReport:
+def search_report(
+    tried: Sequence[StackSearch], words: Plan, tokens: float | None = None, space: Space | None = None
+) -> records.TrainReport:
     """The best plans of a search in full, with the first of the stacks that were tried, and what the others give."""
     job, found = tried[0].job, tried[0].found
     chips = job.slice.chips
-    plans = [plan_report(job, one.plan, tokens, brief=place > 0) for place, one in enumerate(found.best)]
+    plans = [
+        plan_report(job, one.plan, tokens, brief=place > 0, space=None if place else space)
+        for place, one in enumerate(found.best)
+    ]
     asked_for = job.model.name, str(job.slice), workload_of(job, words, tokens)
     missed = {reason: number for reason, number in found.misses.items() if number}
     front = [records.FrontRow(one.plan, chips, one.seconds, one.hbm_bytes) for one in found.front]
@@ -169,14 +181,15 @@ def best_report(
     tried = search_stacks(job, asked.space, asked.question.top, progress, asked.slack)
     job, found = tried[0].job, tried[0].found
     words = offered(job, asked.space).words
-    report = search_report(tried, words, asked.tokens)
+    report = search_report(tried, words, asked.tokens, asked.space if near else None)
     report.unfit_stacks = [unfit_stack(one, asked.space) for one in tried[1:] if one.best is None]
     report.notes += settlements(asked.space.words, words, job.stack.name)
     if found.best:
         taken = found.best[0].plan
         if found.runs is not None and unrunnable(taken, job.model):
             report.runs = report.verified = plan_report(job, found.runs.plan, asked.tokens, brief=True)
-        report.notes += [*_passed_over(job, found), *_tight(job, found), *advice_against(job, taken)]
+        tight = _tight(job, found, asked.space) if near else []
+        report.notes += [*_passed_over(job, found), *tight, *advice_against(job, taken)]
     refused = refusals(job, asked.space)
     if refused:
         report.notes += [f"Not possible: {text}, or add --force." for text in refused]
@@ -218,13 +231,15 @@ def _asked_of(job: Job, plan: Plan) -> float:
     return float(needed_gains(job, vars(plan), plan.zero, job_error(job), plan.dtype))
 
 
-def _tight(job: Job, found: Found) -> list[str]:
-    """That no plan leaves room in memory, and what of it the recommended one fills."""
+def _tight(job: Job, found: Found, space: Space) -> list[str]:
+    """That no plan leaves room in memory, what of it the recommended one fills, and the chips that would leave room."""
     best = found.best[0]
     if best.roomy:
         return []
     filled = f"The plan fills {_filled(job, best)}: it is the least full that was found."
-    return [f"{filled} Otherwise {headroom_text(job)}. More chips would leave room."]
+    larger = larger_slices(job, space, missing=1.0).fit
+    more = f" {larger.job.slice} would leave room ({short_plan(larger.best.plan)})." if larger else ""
+    return [f"{filled} Otherwise {headroom_text(job)}.{more}"]
 
 
 def _filled(job: Job, one: Candidate) -> str:
@@ -262,9 +277,15 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     if nearest is None:
         return text
     missed = beyond(nearest.hbm_bytes, job.slice.chip.visible)
-    state = "shorter sequences" if job.tuning.rank else "a narrower optimizer state"
-    more = f"use more chips, {state}, or chips with more memory"
-    return f"{text} The nearest, {short_plan(nearest.plan)}, needs {missed}: {more}."
+    fullest, share = _fullest(job, nearest.plan)
+    return f"{text} The nearest, {short_plan(nearest.plan)}, needs {missed}; {share:.0%} of it is {fullest}."
+
+
+def _fullest(job: Job, plan: Plan) -> tuple[str, float]:
+    """What takes most of a plan's memory, and its part of all of it."""
+    memory = judge_one(job, plan).ledger.memory
+    name = max(memory, key=lambda tensor: float(memory[tensor]))
+    return HELD.get(name, name), float(memory[name]) / sum(float(size) for size in memory.values())
 
 
 # What is said of sizes that do not divide: the nearest batch or number of chips that works, or works much better.
@@ -273,10 +294,10 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
 def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nearest: Candidate | None) -> None:
     """Add to a report the sizes near those asked for that would do better; `nearest` is the plan that misses the memory
     by least."""
-    if not report.plans:
-        missing = max(1.0, nearest.hbm_bytes / job.slice.chip.visible) if nearest is not None else 1.0
+    if not report.plans or not report.plans[0].feasible:
         report.notes += _lighter(asked, job, report)
-        found = nearest_possible(job, asked.space, missing)
+        _add_remedies(asked, job, report)
+        found = _other_sizes(asked, job, report, nearest)
         report.notes += [_works(job, near) for near in found]
     else:
         best = report.plans[0]
@@ -293,6 +314,57 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
         )
         for one, row in ((one, stack_row(one.job, one.best)) for one in found)
     ]
+
+
+def _other_sizes(asked: TrainAsked, job: Job, report: records.TrainReport, nearest: Candidate | None) -> list[Fit]:
+    """The nearest slice that holds a job that does not fit, or batch and slice that divide; with a note where no larger
+    slice helps."""
+    missing = nearest.hbm_bytes / job.slice.chip.visible if nearest is not None else 0.0
+    if missing <= 1:
+        return nearest_possible(job, asked.space)
+    larger = larger_slices(job, asked.space, missing)
+    if larger.fit is None and larger.tried is not None:
+        report.notes.append(_no_larger(job, larger))
+    return [larger.fit] if larger.fit else []
+
+
+def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> None:
+    """Add to a report without a plan the flags with which it has one."""
+    remedies = list(memory_remedies(job, asked.space))
+    # what is found is the best of a search, which a given plan would hinder
+    start = "" if asked.plan is None else "Without --plan, "
+    for remedy in remedies:
+        report.notes.append(f"{start}{remedy.text} fits here{_of_remedy(remedy)}.")
+    if (longest := longest_sequence(job, asked.space)) is not None:
+        remedy = Remedy({"seq": str(longest.job.sequence)}, longest)
+        report.notes.append(f"{start}{remedy.text} is the longest that fits{_of_remedy(remedy)}.")
+        remedies.append(remedy)
+    report.remedies = [
+        records.RemedyRow(one.flags, short_plan(one.fit.best.plan), one.fit.best.seconds, not one.fit.roomy)
+        for one in remedies
+    ]
+    if remedies and not report.lighter and not asked.question.fix.strip():
+        report.lighter = remedies[0].text
+
+
+def _of_remedy(remedy: Remedy) -> str:
+    """The plan that a remedy gives, and its step."""
+    best = remedy.fit.best
+    tight = "" if best.roomy else ", tight in memory"
+    return f"{tight}: {short_plan(best.plan)}, {render(best.seconds, 's')} a step"
+
+
+def _no_larger(job: Job, larger: LargerSlices) -> str:
+    """Why more chips do not help."""
+    if not larger.split:
+        return (
+            f"More chips do not help: stack {job.stack.name} has no way to split {job.batch:,} sequences of "
+            f"{job.sequence:,} tokens over {larger.tried}."
+        )
+    return (
+        f"More chips do not help: the nearest plan on {larger.tried} still needs {larger.hbm_bytes / 1e9:.1f} GB of "
+        f"each."
+    )
 
 
 def _lighter(asked: TrainAsked, job: Job, report: records.TrainReport) -> list[str]:

@@ -321,7 +321,7 @@ def read_batch(text: str, sequence: int) -> tuple[int, str]:
     tokens = _whole(parse_count(stripped, "the batch"), text)
     if tokens % sequence == 0:
         return tokens // sequence, ""
-    if stripped[-1:] in "kKMGBT":
+    if stripped[-1:] in "kKmMGbBtT":
         binary = parse_count(stripped[:-1] + stripped[-1].upper().replace("B", "G") + "i", "the batch")
         many, left = divmod(binary, sequence)
         if not left:

@@ -202,11 +202,22 @@ class PlanReport(Utilised, dict=True):
 
 
 class Help(msgspec.Struct):
-    """Something that would make the job faster, judged: tokens a second over what they are, and what it takes."""
+    """Something that would make the job faster, judged: tokens a second over what they are, and what it takes. `flags`
+    make the change in a question about the same plan."""
 
     change: str
     gain: float
     needs: str = ""
+    flags: dict[str, str] = {}
+
+
+class RemedyRow(msgspec.Struct):
+    """Flags with which the job fits, where it does not as it was asked: the plan that they give, and its step."""
+
+    flags: dict[str, str]
+    plan: str
+    step_s: float
+    tight: bool = False
 
 
 class SettingChange(msgspec.Struct, rename={"old": "from", "new": "to"}):
@@ -380,6 +391,8 @@ class TrainReport(Record):
     measured: Measured | None = None
     neighbours: list[Neighbour] = []
     lighter: str = ""  # flags of the method that fits where the one that was asked for does not
+    remedies: list[RemedyRow] = []
+    """Changes with which the job fits, where nothing does as it was asked."""
     slices: list[SliceRow] = []
     answer: str = ""
     """What was found where slices, a batch or a model were asked for: which it is."""

@@ -5,10 +5,10 @@ from typing import Any
 
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.train import TrainQuestion
-from dragonscale.errors import InputError
+from dragonscale.errors import InputError, nearest, unknown
 from dragonscale.models.transformer import Transformer
-from dragonscale.training.plan import read_field
-from dragonscale.training.tuning import Tuning, lacking, optimizer_named, read_tuning
+from dragonscale.training.plan import OPTIMIZERS, read_field
+from dragonscale.training.tuning import Tuning, lacking, meant_optimizer, optimizer_named, read_tuning
 
 TUNED_STEP = {"batch": "16seq", "seq": "2048"}
 """The step of fine-tuning where nobody says one."""
@@ -37,4 +37,7 @@ def asked_tuning(question: TrainQuestion, model: Transformer) -> tuple[Tuning, s
 
 def read_optimizer(text: str) -> str:
     """An optimizer of a plan, as people call it."""
-    return read_field("optimizer", optimizer_named(text))
+    name = optimizer_named(text)
+    if name not in OPTIMIZERS:
+        raise unknown("optimizer", text, OPTIMIZERS, close=nearest(name, OPTIMIZERS) or meant_optimizer(name))
+    return read_field("optimizer", name)

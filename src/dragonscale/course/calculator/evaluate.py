@@ -211,7 +211,7 @@ def _letter(text: str, scope: Scope) -> Any:
 def _member(node: reading.MemberNode, scope: Scope) -> Any:
     if isinstance(node.of, reading.WordNode) and node.of.text not in (*scope.assigned, *scope.letters):
         name = node.of.text
-        close = nearest(name, [*chip_names(), *model_names()], 0.5)
+        close = nearest(name, [*chip_names(), *model_names()])
         guess = f"; did you mean {close}?" if close else "; see `dscale chips` and `dscale models`."
         raise InputError(f"There is no chip or model {shorten(name)}{guess}")
     return functions.member(evaluate(node.of, scope), node.field)

@@ -89,8 +89,6 @@ def _whole(name: str, number: Any, digits: int) -> Any:
     return float(round(number, digits) if name == "round" else getattr(math, name)(number))
 
 
-LIKE = 0.72
-"""How like a function's name a word must be to be meant for it."""
 ONE_LINE = UNITS.one_line
 CLOSED = tuple(name for name in closed_forms.__all__ if name not in UNITS.library_only)
 NAMES = (*ARITHMETIC, *ONE_LINE, *CLOSED)
@@ -120,7 +118,7 @@ def check_name(name: str) -> None:
     if name in UNITS.library_only:
         raise InputError(f"{name} does not answer with a number; it is in Python only, as ds.closed_forms.{name}.")
     if name not in NAMES:
-        close = nearest(name, NAMES, LIKE)
+        close = nearest(name, NAMES)
         near = ", ".join(difflib.get_close_matches(name[:100], NAMES, 5, 0.0))
         hint = f"the nearest are {near}; `dscale calc --help` says where all of them are listed."
         raise InputError(f"There is no function {shorten(name)}; {f'did you mean {close}?' if close else hint}")

@@ -205,7 +205,7 @@ def model_sizes(model: Transformer) -> dict[str, float]:
 
 
 def _no_fact(name: str, tail: str, known: list[str], where: str) -> InputError:
-    close = nearest(tail, known, 0.55)
+    close = nearest(tail, known)
     short = [word for word in known if "." not in word]
     guess = f"; did you mean {close}?" if close else "."
     first = [word for word in short if word in (*DTYPE_BYTES, "hbm", "chips", "params")] or short

@@ -46,7 +46,7 @@ def read_unit(text: str) -> Measure:
     for place, part in enumerate(parts):
         found = find_unit(part, rate=place == 0 and len(parts) > 1) or _prefixed(part)
         if found is None and not (part == "" and place == 0 and len(parts) > 1):
-            close = nearest(part, WORDS, 0.6)
+            close = nearest(part, WORDS)
             guess = f"; did you mean {close!r}?" if close else ""
             raise InputError(f"{shorten(text)} is not a unit{guess or '; write ms, GiB, TFLOP/s, days, $/h or %.'}")
         if found is not None:

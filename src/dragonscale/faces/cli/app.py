@@ -8,6 +8,8 @@ from typing import Any
 
 from dragonscale import errors
 from dragonscale.errors import FAULT, INFEASIBLE, REFUSED, WRONG_INPUT, Infeasible, NonFiniteCost, sentence_of
+from dragonscale.errors import INFEASIBLE, REFUSED, WRONG_INPUT, Infeasible, sentence_of
+from dragonscale.faces.cli.arguments import other_words
 from dragonscale.faces.cli.help import command_help, family_help, overview
 from dragonscale.faces.cli.shell import run_command
 from dragonscale.faces.cli.table import COMMANDS
@@ -18,6 +20,7 @@ from dragonscale.sheets.colour import wants_colour
 from dragonscale.sheets.terminal import width_of
 
 HELP = ("--help", "-h")
+VERSION = ("--version", "-V", "version")
 
 
 def run(arguments: list[str]) -> int:
@@ -54,7 +57,7 @@ def _told(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in (*HELP, "help"):
         return _help(arguments[1:])
-    if arguments[0] == "--version":
+    if arguments[0] in VERSION:
         from importlib.metadata import version
 
         print(version("dragonscale"))
@@ -66,10 +69,18 @@ def _run(arguments: list[str]) -> int:
             return _help(arguments[:1])
         if kinds:
             raise errors.unknown(f"`dscale {arguments[0]}` of", rest[1], kinds)
-        raise errors.unknown("command", arguments[0], sorted({name.split()[0] for name in COMMANDS}))
+        raise _no_command(arguments[0])
     if any(word in HELP for word in rest[: rest.index("--") if "--" in rest else None]):
         return _help(command.name.split())
     return run_command(command, rest)
+
+
+def _no_command(name: str) -> errors.InputError:
+    """The error for a command that is not there: what it is called here, or else all that are."""
+    said = other_words()["commands"].get(name.lower())
+    if said:
+        return errors.InputError(f"There is no command {errors.shorten(name)}. {said}")
+    return errors.unknown("command", name, {command.split()[0] for command in COMMANDS})
 
 
 def _prepare_streams() -> None:

@@ -4,7 +4,10 @@
 begin with a dash. What is wrong is said in one sentence with the nearest flag.
 """
 
-from collections.abc import Sequence
+import functools
+import tomllib
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from dragonscale.app.questions.flag import Field
@@ -63,7 +66,8 @@ def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> di
             ended = True
         elif not ended and word.startswith("-") and len(word) > 1 and not _is_number(word):
             name, equals, value = word.partition("=")
-            field, negated = _flag(name, spelled, command)
+            typed = value if equals else next(iter(words), "")
+            field, negated = _flag(name, spelled, command, typed)
             if field.switch:
                 if equals:
                     raise InputError(f"{name} is a switch and takes no value; leave out ={shorten(value)}.")
@@ -89,16 +93,12 @@ def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> di
     return given
 
 
-FLAG_LIKENESS = 0.65
-"""Flags less alike than this are not suggested: all of them share their dashes."""
-
-
 def _is_number(word: str) -> bool:
     return word[1:2].isdigit() or word[1:2] == "."
 
 
-def _flag(name: str, spelled: dict[str, Field[Any, Any]], command: str) -> tuple[Field[Any, Any], bool]:
-    """The field of a spelling, and whether it is denied."""
+def _flag(name: str, spelled: dict[str, Field[Any, Any]], command: str, value: str) -> tuple[Field[Any, Any], bool]:
+    """The field of a spelling, and whether it is denied; `value` is the word after it."""
     written = name.replace("_", "-")
     if written in spelled:
         return spelled[written], False
@@ -107,9 +107,34 @@ def _flag(name: str, spelled: dict[str, Field[Any, Any]], command: str) -> tuple
         return spelled[denied], True
     if written in ABSENT:
         raise InputError(ABSENT[written])
-    close = nearest(written, spelled, FLAG_LIKENESS)
-    guess = f"; did you mean {close}?" if close else "."
+    same = flag_of_other_software(written, spelled, value)
+    close = "" if same else nearest(written, spelled)
+    guess = "."
+    if same:
+        guess = f"; here it is {same}."
+    elif close:
+        guess = f"; did you mean {close}?"
     raise InputError(f"`dscale {command}` has no flag {shorten(name)}{guess} See `dscale {command} --help`.")
+
+
+def flag_of_other_software(name: str, spelled: Collection[str], value: str) -> str:
+    """What is typed here for a flag that other software has, with its value; empty where nothing is known.
+
+    >>> flag_of_other_software("--qps", ["--rate"], "30"), flag_of_other_software("--qps", ["--batch"], "30")
+    ('--rate 30/s', '')
+    """
+    for written in other_words()["flags"].get(name, ()):
+        flag, _, form = written.partition(" ")
+        if flag in spelled:
+            usable = value and not value.startswith("-")
+            return f"{flag} {form.format(value)}" if usable or "{}" not in form else flag
+    return ""
+
+
+@functools.cache
+def other_words() -> dict[str, dict[str, Any]]:
+    """What people type who know other software: flags and commands, with what says it here."""
+    return tomllib.loads(Path(__file__).with_name("other_words.toml").read_text(encoding="utf-8"))
 
 
 def _keep(given: dict[str, Any], field: Field[Any, Any], value: Any) -> None:

@@ -101,6 +101,9 @@ def load_config(
             raise unknown("family", family, model_types(), "They are the model types of --as.")
         findings.notes.append(f"Read as {family}, as asked; the config's own model type is {shorten(model_type)}.")
         given, model_type = {**given, "model_type": family}, family
+    if not model_type and "_diffusers_version" in given:
+        kind = given.get("_class_name", "model")
+        raise InputError(f"The config is of a {kind} of diffusers; only Transformers of tokens are planned here.")
     if not isinstance(model_type, str) or not model_type:
         raise InputError(
             "The config has no model_type, the field that says how to read it; `--as FAMILY` gives it one."

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale.errors import nearest, unknown
+from dragonscale.errors import LOOK_ALIKE, InputError, nearest, resembles, shorten
 from dragonscale.physics.hardware.changes import changed_chip, split_changes
 from dragonscale.physics.hardware.chip import Chip
 from dragonscale.physics.hardware.chip_file import completed, merge, read_chip
@@ -71,10 +71,31 @@ def _based(table: dict[str, Any]) -> dict[str, Any]:
 def _resolve(name: str) -> str:
     spelling = _spelling(name)
     if spelling not in _names():
-        meant = nearest(spelling, chip_names(), 0.6) or _names().get(nearest(spelling, _names(), 0.6), "")
-        hint = "A path ending in .toml or .yaml describes a chip of your own."
-        raise unknown("chip", name, chip_names(), hint, meant)
+        alike = [one for one in _names() if _same_numbers(spelling, one)]
+        meant = nearest(spelling, [one for one in chip_names() if one in alike]) or _names().get(
+            nearest(spelling, alike), ""
+        )
+        raise _no_chip(name, meant)
     return _names()[spelling]
+
+
+def _same_numbers(typed: str, name: str) -> bool:
+    """Whether a mistyped name may mean a chip by its digits: an A40 is no A10, with one letter changed.
+
+    >>> _same_numbers("a40", "a10"), _same_numbers("h10", "h100"), _same_numbers("v5x", "v5p")
+    (False, True, True)
+    """
+    digits, others = (re.sub(r"\D", "", one.translate(LOOK_ALIKE)) for one in (typed, name))
+    return others.startswith(digits) or digits.startswith(others)
+
+
+def _no_chip(name: str, meant: str) -> InputError:
+    """The error for a name of no chip: what was meant, or else where all chips are listed."""
+    guess = f"; did you mean {meant!r}?" if meant else "."
+    every = f"`dscale chips` lists all {len(chip_names())}; a path ending in .toml or .yaml describes one of your own."
+    alike = [one for one in chip_names() if resembles(name, one) and one != meant]
+    also = f" Similar: {', '.join(alike)}." if alike else ""
+    return InputError(f"There is no chip {shorten(name)}{guess}{also} {every}")
 
 
 _FILE = re.compile(r".*?\.(?:toml|ya?ml)(?=$|[:+*])", re.IGNORECASE)

@@ -1,0 +1,168 @@
+"""What would make a job fit where no plan does, and fewer chips that would be faster: each searched for, so that what
+is named does what is said.
+
+>>> from dragonscale.physics.hardware import parse_slice
+>>> from dragonscale.models import load_model
+>>> from dragonscale.training.evaluation import make_job
+>>> job = make_job(load_model("llama3-8b"), parse_slice("h100:1"), 8, 8192, "torchtitan")
+>>> longest_sequence(job, Space()) is None  # it is weights and optimizer that do not fit
+True
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dragonscale.physics.hardware import Slice
+from dragonscale.training.evaluation import Job, as_asked, unusual_jobs, usual_jobs
+from dragonscale.training.inverse import Fit, last_fitting, nearest_possible, quick, rentable
+from dragonscale.training.plan import Plan
+from dragonscale.training.run_kinds import UNNAMED, family
+from dragonscale.training.scaling import slice_sizes
+from dragonscale.training.search import search
+from dragonscale.training.space import Space
+from dragonscale.training.stack import stacks
+from dragonscale.training.stack_search import search_stacks
+
+LENGTHS = 32
+"""Into so many steps the sequence is cut where the longest that fits is looked for."""
+TIMES_AS_MANY = 8
+"""Chips of the largest slice that is tried where memory is too small, over those asked for."""
+LEAST_PART = 0.5
+"""Chips below this part of a slice are not offered instead of all of it."""
+FEWER_TRIED = 2
+NARROW_OPTIMIZERS = ("adam8",)
+"""Optimizers with a narrower state, tried where nothing fits."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change of flags with which a job has a plan: the flags as they would be typed, and what was found."""
+
+    flags: dict[str, str]
+    fit: Fit
+
+    @property
+    def text(self) -> str:
+        """The flags as they are typed."""
+        return " ".join(f"--{name} {value}" for name, value in self.flags.items())
+
+
+def memory_remedies(job: Job, space: Space) -> Iterator[Remedy]:
+    """Changes of the software, where the state is kept, and the optimizer, with which a job fits where it does not."""
+    for others in (_other_stacks(job), _finer_losses(job)):
+        fits = (_fit(other, space) for other in others)
+        fit = next((fit for fit in fits if fit is not None), None)
+        if fit is not None:
+            yield Remedy({"stack": fit.job.stack.name}, fit)
+    if space.words.offload == Plan().offload and "offload" not in space.named:
+        offload = replace(
+            space, words=replace(space.words, offload="optimizer"), named=space.named | frozenset({"offload"})
+        )
+        if (fit := _fit(job, offload)) is not None:
+            yield Remedy({"fix": "offload=optimizer"}, fit)
+    for optimizer in NARROW_OPTIMIZERS:
+        if space.words.optimizer == Plan().optimizer and not job.tuning.rank:
+            narrow = replace(space, words=replace(space.words, optimizer=optimizer))
+            if (fit := _fit(job, narrow)) is not None:
+                yield Remedy({"optimizer": optimizer}, fit)
+
+
+def _other_stacks(job: Job) -> Iterator[Job]:
+    """The job with the software that is usual there, and with what takes what the usual does not."""
+    named = replace(job, auto="named")
+    seen = {job.stack.name} if not job.auto else {one.stack.name for one in usual_jobs(job)}
+    for other in (*usual_jobs(named), *unusual_jobs(named)):
+        if other.stack.name not in (*seen, *UNNAMED):
+            seen.add(other.stack.name)
+            yield replace(other, auto="")
+
+
+def _finer_losses(job: Job) -> Iterator[Job]:
+    """The job with modes of the same software that make logits in more pieces (a fused loss)."""
+    if job.auto:
+        return
+    for name, stack in stacks().items():
+        finer = stack.memory.loss_chunks > job.stack.memory.loss_chunks
+        if finer and family(name) == family(job.stack.name):
+            yield replace(job, stack=as_asked(job, name), auto="")
+
+
+def _fit(job: Job, space: Space) -> Fit | None:
+    """The recommended plan of a job, if it has one."""
+    found = search_stacks(job, space, 1)[0]
+    return Fit(found.job, found.best, found.best.seconds, None) if found.best else None
+
+
+def longest_sequence(job: Job, space: Space) -> Fit | None:
+    """The job with the longest sequences that fit, as many of them; None where not even short ones do."""
+    step = _round_tokens(job.sequence / LENGTHS)
+    lengths = list(range(step, job.sequence, step))
+    fits: dict[int, Fit | None] = {}
+
+    def holds(length: int) -> bool:
+        fits[length] = _fit(replace(job, sequence=length), quick(space))
+        return fits[length] is not None
+
+    if not lengths or not holds(lengths[0]):
+        return None
+    longest = last_fitting(lengths, holds)
+    return fits[longest] if longest is not None else None
+
+
+def _round_tokens(tokens: float) -> int:
+    """A power of two near a number of tokens: sequences of its multiples divide over context and tensor ranks."""
+    return 2 ** max(7, math.ceil(math.log2(tokens)))
+
+
+@dataclass(frozen=True)
+class LargerSlices:
+    """What larger slices than a job's do for it: the smallest that was tried and holds it, or why none does."""
+
+    fit: Fit | None
+    tried: Slice | None = None
+    """The largest that was tried, where none holds it."""
+    split: bool = True
+    """Whether the software can split the job over the chips of that at all."""
+    hbm_bytes: float = 0.0
+    """What the nearest plan on the slice that was tried needs of a chip."""
+
+
+def larger_slices(job: Job, space: Space, missing: float) -> LargerSlices:
+    """Whether more chips help; `missing` is the memory that is needed over what there is."""
+    found = [fit for fit in nearest_possible(job, space, max(missing, 1.001)) if fit.job.slice != job.slice]
+    if found:
+        return LargerSlices(found[0])
+    sizes = slice_sizes(job.slice.chip, TIMES_AS_MANY * job.slice.chips, job.slice.chips + 1)
+    pieces = [piece for piece in sizes if rentable(piece)][::-1]  # the largest first
+    for piece in pieces:
+        tried = search(replace(job, slice=piece), quick(space), 1)
+        if tried.nearest is not None:
+            return LargerSlices(None, piece, hbm_bytes=tried.nearest.hbm_bytes)
+    return LargerSlices(None, pieces[0] if pieces else None, split=False)
+
+
+def fewer_chips(job: Job, space: Space, seconds: float) -> Fit | None:
+    """Fewer chips on which the same step is faster: those that divide the batch and the model better, the rest idle;
+    None where there are none."""
+    if _spare_factor(job.slice.chips, job.batch) == 1 or len(job.slice.shape) > 1:
+        return None
+    least = math.ceil(job.slice.chips * LEAST_PART)
+    even = [chips for chips in range(job.slice.chips - 1, least - 1, -1) if _spare_factor(chips, job.batch) == 1][
+        :FEWER_TRIED
+    ]
+    pieces = [Slice(job.slice.chip, (chips,)) for chips in even]
+    fits = [_fit(replace(job, slice=piece), quick(space)) for piece in pieces if rentable(piece)]
+    faster = [fit for fit in fits if fit is not None and fit.roomy and fit.seconds < seconds]
+    return min(faster, key=lambda fit: fit.seconds, default=None)
+
+
+def _spare_factor(chips: int, batch: int) -> int:
+    """What is left of a number of chips after the batch divided it, without its powers of two: 1 where replicas and
+    powers of two of tensor and context ranks use all of them.
+
+    >>> _spare_factor(72, 6), _spare_factor(64, 6), _spare_factor(72, 512)
+    (3, 1, 9)
+    """
+    rest = chips // math.gcd(chips, batch)
+    return rest // (rest & -rest)

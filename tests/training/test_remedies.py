@@ -1,0 +1,52 @@
+"""What is said to make a job fit, or faster, does so."""
+
+import pytest
+
+import dragonscale as ds
+from dragonscale.app.train.train_records import TrainReport
+
+
+@pytest.fixture(scope="module")
+def too_long() -> TrainReport:
+    return ds.train("llama3-8b", "a6000:8", method="lora", stack="hf", batch="8seq", seq="50k")
+
+
+def test_what_fits_is_named_where_one_sequence_is_too_long(too_long: TrainReport) -> None:
+    assert too_long.exit_code == 3
+    flags = [remedy.flags for remedy in too_long.remedies]
+    assert flags == [{"stack": "axolotl"}, {"stack": "hf-liger"}, {"seq": "22528"}]
+    told = " ".join(too_long.notes)
+    assert "use more chips" not in told
+    assert "of it is logits" in told
+    assert "More chips do not help: stack hf has no way to split 8 sequences" in told
+
+
+def test_the_longest_sequence_fits_and_the_next_does_not(too_long: TrainReport) -> None:
+    given = {"method": "lora", "stack": "hf", "batch": "8seq", "alone": True, "plan": too_long.remedies[-1].plan}
+    longest = int(too_long.remedies[-1].flags["seq"])
+    fits = ds.train("llama3-8b", "a6000:8", seq=str(longest), **given)
+    beyond = ds.train("llama3-8b", "a6000:8", seq=str(longest + 2048), **given)
+    assert (fits.exit_code, beyond.exit_code) == (0, 3)
+
+
+def test_offload_is_named_and_fits() -> None:
+    report = ds.train("llama3-8b", "h100:1", batch="8seq", seq="8192")
+    assert [remedy.flags for remedy in report.remedies] == [{"fix": "offload=optimizer"}]
+    assert ds.train("llama3-8b", "h100:1", batch="8seq", seq="8192", fix="offload=optimizer").exit_code == 0
+
+
+def test_chips_that_do_not_divide_the_batch_are_better_left_idle() -> None:
+    report = ds.train("qwen2.5-14b", "gb200:72", batch="6seq", seq=str(2**20))
+    first = report.plans[0].helps[0]
+    assert first.flags["on"] == "gb200:64"
+    fewer = ds.train("qwen2.5-14b", batch="6seq", seq=str(2**20), alone=True, **first.flags)
+    assert report.plans[0].step_s / fewer.plans[0].step_s - 1 == pytest.approx(first.gain, abs=0.01)
+    assert first.gain > 1
+
+
+def test_no_batch_beyond_the_critical_one_is_advised() -> None:
+    given = {"batch": "32seq", "seq": "8192", "plan": "pp8 tp8 z1 block", "alone": True}
+    free = ds.train("llama3-8b", "h100:64", **given)
+    limited = ds.train("llama3-8b", "h100:64", tokens="200M", **given)
+    assert any("twice the batch" in one.change for one in free.plans[0].helps)
+    assert not any("twice the batch" in one.change for one in limited.plans[0].helps)
