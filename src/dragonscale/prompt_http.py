@@ -5,6 +5,7 @@ readers that do not read (`web.server.connections`).
 """
 
 import asyncio
+import ipaddress
 from typing import Any
 
 import h11
@@ -55,3 +56,25 @@ class PromptProtocol(H11Protocol):
         """Close it without a word."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.abort()
+
+
+def read_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The number of an address; None of a name."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def address_key(given: str) -> str:
+    """An address as a client is counted by it: a network of IPv6 counts as one.
+
+    >>> address_key("10.0.0.7"), address_key("2001:db8::1"), address_key("::ffff:10.0.0.7")
+    ('10.0.0.7', '2001:db8::/64', '10.0.0.7')
+    """
+    address = read_address(given)
+    if address is None:
+        return given[:64]
+    if address.version == 6 and not address.ipv4_mapped and not address.is_loopback:
+        return str(ipaddress.ip_network(f"{address}/64", strict=False))
+    return str((address.version == 6 and address.ipv4_mapped) or address)
