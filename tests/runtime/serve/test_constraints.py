@@ -107,6 +107,7 @@ def reader() -> GrammarReader:
 
 
 BACKSLASH = "\\"
+MUTUAL = {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}
 BAD = [
     ("yaml", "", "no grammar of the kind 'yaml'; there are json_schema"),
     ("json_schema", "{", "The json_schema is not JSON"),

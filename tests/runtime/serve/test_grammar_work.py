@@ -1,6 +1,6 @@
 """Grammars are work that a client hands to the server: none of it holds others up, and none of it is without end."""
 
-import json
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def gaps(url: str, until: Any) -> list[float]:
                 times.append(time.monotonic())
             if until():
                 break
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
 def test_a_grammar_without_end_is_refused_in_time_and_streams_go_on(url: str) -> None:
@@ -100,7 +100,7 @@ def test_a_client_has_few_grammars_in_the_queue(url: str) -> None:
     assert statuses.count(400) == grammar_check.WAITING
 
 
-def test_what_takes_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_too_much_memory_is_refused() -> None:
     """The process dies of it, and nothing else does."""
     text = plain_text(300)
     vocabulary = grammar_process.Vocabulary(text.tokenizer.to_str(), 300, [299])
@@ -179,4 +179,4 @@ def test_an_engine_goes_on_while_a_grammar_is_built() -> None:
     times = [at for at, emitted in heard if emitted.id == "stream"]
     ends = {emitted.id: (emitted.finish, emitted.why) for _, emitted in heard if emitted.finish}
     assert ends == {"stream": ("length", ""), "slow": ("length", ""), "wrong": ("refused", "It is wrong.")}
-    assert max(later - earlier for earlier, later in zip(times, times[1:], strict=False)) < 0.3 > 10 * STEP
+    assert max(later - earlier for earlier, later in itertools.pairwise(times)) < 0.3 > 10 * STEP

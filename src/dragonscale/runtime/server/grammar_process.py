@@ -2,8 +2,8 @@
 
     python -m dragonscale.runtime.server.grammar_process FD
 
-FD is its end of a socket of `grammar_check`, over which comes first the vocabulary and then one grammar after the other;
-what goes back is why it cannot be used, and nothing where it can. It ends when the other end is gone.
+FD is its end of a socket of `grammar_check`, over which comes first the vocabulary and then one grammar after the
+other; what goes back is why it cannot be used, and nothing where it can. It ends when the other end is gone.
 """
 
 import contextlib

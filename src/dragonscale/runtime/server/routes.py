@@ -137,7 +137,7 @@ class OpenAIService:
         return min(timeout or 1e9, float(given or 1e9), self.settings.deadline_s)
 
     def sequences(
-        self, asked: GenerationFields, prompt: list[int], sampling: Sampling, most: int | None, client: str
+        self, asked: GenerationFields, prompt: list[int], sampling: Sampling, *, most: int | None, client: str
     ) -> list[GenerateRequest]:
         """The choices that are asked of one prompt."""
         room, least = self.settings.length - len(prompt), asked.min_tokens or 0
@@ -164,7 +164,7 @@ class OpenAIService:
         sampling = sampling_of(asked, asked.top_logprobs or 0 if asked.logprobs else None, self.text.sampling)
         most = asked.max_completion_tokens or asked.max_tokens
         return await self.answer(
-            request, asked, self.sequences(asked, prompt, sampling, most, client_of(request)), chat=True
+            request, asked, self.sequences(asked, prompt, sampling, most=most, client=client_of(request)), chat=True
         )
 
     async def completions(self, request: Request) -> Response:
@@ -176,7 +176,7 @@ class OpenAIService:
         sampling, made = sampling_of(asked, asked.logprobs, self.text.sampling), []
         for prompt in await self.prompts(asked.prompt, "prompt", asked.add_special_tokens is not False):
             most = asked.max_tokens or min(16, self.settings.length - len(prompt))
-            made += self.sequences(asked, prompt, sampling, most, client_of(request))
+            made += self.sequences(asked, prompt, sampling, most=most, client=client_of(request))
         if asked.echo and asked.logprobs is not None:
             made = [replace(one, prompt_logprobs=asked.logprobs) for one in made]
         return await self.answer(request, asked, made, chat=False, echo=bool(asked.echo))
