@@ -313,7 +313,7 @@ class ServingEngine:
                 grammar.take(token)
                 why = grammar.error
             complete = grammar is not None and grammar.complete
-            if why:  # more work than a grammar may be is the client's to mend
+            if grammar is not None and why:  # more work than a grammar may be is the client's to mend
                 finish = "error" if grammar.disobeyed else "refused"
             elif complete or (token in request.ends and made > request.least):
                 finish = "stop"

@@ -10,6 +10,8 @@ from typing import Any
 from dragonscale.app.questions.faces import WebQuestion
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
+from dragonscale.stderr_relay import StderrRelay
+from dragonscale.stderr_relay import StderrRelay
 
 
 def ask(question: WebQuestion, listener: Listener) -> None:
@@ -37,7 +39,9 @@ def ask(question: WebQuestion, listener: Listener) -> None:
             if not question.no_browser and has_display():
                 webbrowser.open(address)
 
-        asyncio.run(serve_page(settings, own, ready))
+        with StderrRelay():
+            with StderrRelay():
+            asyncio.run(serve_page(settings, own, ready))
     listener.log("Stopped.")
 
 
