@@ -11,7 +11,6 @@ from dragonscale.app.questions.faces import WebQuestion
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.stderr_relay import StderrRelay
-from dragonscale.stderr_relay import StderrRelay
 
 
 def ask(question: WebQuestion, listener: Listener) -> None:
@@ -40,7 +39,6 @@ def ask(question: WebQuestion, listener: Listener) -> None:
                 webbrowser.open(address)
 
         with StderrRelay():
-            with StderrRelay():
             asyncio.run(serve_page(settings, own, ready))
     listener.log("Stopped.")
 
