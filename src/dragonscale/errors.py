@@ -10,6 +10,8 @@ import difflib
 from collections.abc import Iterable
 
 WRONG_INPUT, INFEASIBLE, MISSED = 2, 3, 4
+INTERRUPTED, TERMINATED = 130, 143
+"""Exit codes of what Ctrl-C and SIGTERM ended: 128 and the signal's number, as shells and schedulers expect."""
 """Exit codes beside 0: what was asked cannot be read, cannot be done, or misses its target."""
 
 
@@ -25,6 +27,10 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came, as schedulers send it to end a job. It ends a command as Ctrl-C does."""
 
 
 class InputError(ValueError):
