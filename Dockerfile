@@ -3,14 +3,21 @@
 #   docker build -t dscale .                     && docker run -p 8642:8642 dscale
 #   docker build -t dscale-engine --target engine . && docker run --gpus all -p 8000:8000 -v MODEL:/model dscale-engine \
 #     /model --host 0.0.0.0
-FROM python:3.12-slim AS planner
+#
+# Python packages have the versions of constraints.txt, with which the tests run; CUDA's libraries are those that
+# jax[cuda12] asks for. The base image is a tag, whose contents change with security updates; for the same image every
+# time, give one by its digest:
+#
+#   docker build -t dscale --build-arg BASE=python@sha256:DIGEST .
+ARG BASE=python:3.12-slim-bookworm
+FROM ${BASE} AS planner
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE THIRD_PARTY.md MANIFEST.in ./
+COPY pyproject.toml constraints.txt README.md LICENSE THIRD_PARTY.md MANIFEST.in ./
 COPY src ./src
-RUN pip install --no-cache-dir '.[web,plot,hub,mcp]' && useradd --create-home dscale
+RUN pip install --no-cache-dir --constraint constraints.txt '.[web,plot,hub,mcp]' && useradd --create-home dscale
 
 FROM planner AS engine
-RUN pip install --no-cache-dir '.[serve]' 'jax[cuda12]'
+RUN pip install --no-cache-dir --constraint constraints.txt '.[serve]' 'jax[cuda12]'
 USER dscale
 WORKDIR /home/dscale
 EXPOSE 8000

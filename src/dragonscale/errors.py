@@ -12,6 +12,8 @@ from collections.abc import Iterable
 
 FAULT, WRONG_INPUT, INFEASIBLE, MISSED = 1, 2, 3, 4
 """Exit codes beside 0: the planner failed, or what was asked cannot be read, cannot be done, or misses its target."""
+INTERRUPTED, TERMINATED = 130, 143
+"""Exit codes of what Ctrl-C and SIGTERM ended: 128 and the signal's number, as shells and schedulers expect."""
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -28,14 +30,33 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
 
 
+LONGEST_WORD = 400
+"""Characters between two spaces of a message: more than a path or a list has that somebody reads."""
+_LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
+
+
+def cut_words(text: str) -> str:
+    """A message whose words are no longer than people write them: names out of files and requests may have megabytes.
+
+    >>> len(cut_words("The field " + "[" * 5000 + " is not known."))
+    285
+    """
+    return _LONG_WORD.sub(lambda word: f"{word[0][:200]}…{word[0][-60:]}", text)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came, as schedulers send it to end a job. It ends a command as Ctrl-C does."""
+
+
 class InputError(ValueError):
     """Something the user wrote cannot be used. The message is the whole story: no traceback is needed.
 
-    It is one line whatever was given: characters that cannot be printed are shown as escapes.
+    It is one line whatever was given: characters that cannot be printed are shown as escapes, and what is too long for
+    a word is cut.
     """
 
     def __init__(self, sentence: str) -> None:
-        super().__init__(printable(sentence))
+        super().__init__(cut_words(printable(sentence)))
 
 
 class Infeasible(InputError):

@@ -272,7 +272,8 @@ def test_a_process_that_dies_costs_one_row(monkeypatch: pytest.MonkeyPatch) -> N
     assert [row.answer is None for row in rows] == [True, False, False]
 
 
-def test_ctrl_c_leaves_whole_lines_and_no_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_whole_lines_and_no_processes(tmp_path: Path, stop: signal.Signals, code: int) -> None:
     grid, out = tmp_path / "grid.toml", tmp_path / "results.jsonl"
     batches = [f"{n}Mi" for n in range(1, 65)]
     grid.write_text(f'[[train]]\nmodel = "llama3-70b"\nslice = "h100:512"\nseq = 8192\nbatch = {batches}\n')
@@ -290,16 +291,18 @@ def test_ctrl_c_leaves_whole_lines_and_no_processes(tmp_path: Path) -> None:
     # A script's background job, as this test may be part of, starts its processes deaf to Ctrl-C.
     heard = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, **streams, text=True, start_new_session=True)
     finally:
         signal.signal(signal.SIGINT, heard)
     with process:
         while not (out.exists() and out.read_bytes().count(b"\n")) and process.poll() is None:
             time.sleep(0.05)
         children = _children(process.pid)
-        os.kill(process.pid, signal.SIGINT)
-        text, _ = process.communicate()
-    assert process.returncode == 130
+        os.kill(process.pid, stop)
+        text, notes = process.communicate()
+    assert process.returncode == code
+    assert ("SIGTERM stopped the sweep; what was answered by then is in --out." in notes) == (stop == signal.SIGTERM)
     assert "the same --out goes on from here" in " ".join(text.split())
     assert 1 <= len(read_answers(str(out))) < 64
     assert children

@@ -25,7 +25,7 @@ RUNS = "$(touch X)`touch X`;touch X;'touch X'\"\";touch X\n touch X\ntouch X #\\
 """What makes the file X wherever a shell, YAML or a comment lets it."""
 MARKS = "{rank} {leader} {hosts} decode-0:8002 --port $(HF_TOKEN) $$ $HOME ${IFS} ~ %x <<E >x & | =trtllm.yaml"
 """What launchers and Kubernetes fill in, when it is theirs."""
-NAME = f"a {RUNS} {MARKS} z"
+NAME = f"a {RUNS} {MARKS} z?"
 LAUNCHERS = [one.name for one in of_kind("launcher")]
 GPU, TPU = ("h100:2", "tensor=2"), ("v6e:2x2", "tensor=4")
 ENGINES = {"vllm-tpu": TPU, "sgl-jax": TPU}

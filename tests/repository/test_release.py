@@ -109,6 +109,10 @@ def test_the_files_of_a_project_are_there() -> None:
         assert (ROOT / name).stat().st_size > 500, name
     images = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     assert all(f"AS {target}" in images for target in ("web", "engine"))
+    installs = re.findall(r"pip install[^&\n]*", images)
+    assert len(installs) == 2
+    assert all("--constraint constraints.txt" in line for line in installs)
+    assert re.search(r"COPY .*\bconstraints\.txt\b", images)
     assert all(word in (ROOT / "README.md").read_text(encoding="utf-8") for word in ("uvx ", "pipx ", "dscale doctor"))
 
 

@@ -23,6 +23,7 @@ from dragonscale.simulation import (
     simulate,
     trace_format,
 )
+from dragonscale.simulation.trace_files import TraceText
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 TIMES = LinearTimes(0.02, 2e-5, 1e-8, 5e-5)
@@ -160,3 +161,29 @@ def test_clients_of_a_record_wait_for_a_slower_fleet_too(tmp_path: Path) -> None
 
 def sorted_by_arrival(served: Sequence[ServedRequest]) -> list[ServedRequest]:
     return sorted(served, key=lambda request: request.arrival_s)
+
+
+HEADER = "arrival_s,input_tokens,output_tokens\n"
+
+
+def test_a_row_has_no_more_columns_than_the_first_line_names(tmp_path: Path) -> None:
+    path = written(tmp_path, f"{HEADER}0,100,10{',7' * 5_000_000}\n")
+    with pytest.raises(InputError, match=r"Line 2 .* has 5,000,003 columns, and its first line names 3"):
+        read_trace(path)
+    with pytest.raises(InputError, match=r"Line 3 .* has 4 columns"):
+        read_trace(written(tmp_path, f"{HEADER}0,100,10\n1,100,10,7\n"))
+    assert read_trace(written(tmp_path, f"{HEADER}0,100,10,,\n1,100,10\n")).requests == 2, "a comma at the end"
+
+
+@pytest.mark.parametrize("start", [HEADER, '{"timestamp": 0, "input_length": 10, "output_length": 5}\n'])
+def test_a_line_without_an_end_is_refused(tmp_path: Path, start: str) -> None:
+    path = written(tmp_path, start)
+    with path.open("ab") as file:
+        file.truncate(60 << 30)  # a sparse file
+    with pytest.raises(InputError, match=r"Line 2 .* is longer than 16 MiB"):
+        read_trace(path)
+
+
+def test_a_pasted_trace_with_a_wrong_row_is_refused_by_its_name() -> None:
+    with pytest.raises(InputError, match="Line 2 of the trace 'mine' is"):
+        read_trace(TraceText.named("mine", f"{HEADER}0,ten,10\n"))

@@ -132,6 +132,8 @@ def test_who_may_ask(server: Served, headers: dict[str, str], status: int) -> No
         (b"[" * 100_000, JSON, 400),
         (b"{}", {"content-type": "text/plain"}, 415),
         (b'"' + b"x" * 1_100_000 + b'"', JSON, 413),
+        (b'"' + b"x" * 40_000_000 + b'"', JSON, 413),
+        (b'"' + b"x" * 40_000_000 + b'"', {"content-type": "text/plain"}, 415),
     ],
 )
 def test_bad_bodies_are_refused_in_a_sentence(
@@ -141,6 +143,13 @@ def test_bad_bodies_are_refused_in_a_sentence(
     assert found[0] == status
     assert "Traceback" not in found[2].decode()
     assert json.loads(found[2])["error"]["text"].endswith(".")
+
+
+def test_headers_that_are_too_long_are_refused_in_a_sentence(server: Served) -> None:
+    for size in (1_000_000, 5_000_000):
+        status, headers, body = server.send("GET", "/health", headers={"x-long": "x" * size})
+        assert (status, body) == (431, b"The headers of the request are longer than 32 kB.\n")
+        assert headers["connection"] == "close"
 
 
 def test_connections_are_kept_and_pipelined_requests_are_answered(server: Served) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dragonscale.app.questions.flag import written
 from dragonscale.errors import InputError
 from dragonscale.plan.plan_file import names_config
+from dragonscale.tables import read_regular
 from dragonscale.training.plan_file import TrainingFile, is_plan_path
 
 if TYPE_CHECKING:  # exports are a large room, which most plans do without
@@ -45,7 +46,9 @@ def _may_be_foreign(text: str) -> bool:
         return True
     try:
         path = Path(text).expanduser()
-        return path.exists() and not (is_plan_path(text) and _OURS.search(path.read_text(encoding="utf-8")))
+        if not path.exists():
+            return False
+        return not (is_plan_path(text) and _OURS.search(read_regular(path, "Plan").decode("utf-8")))
     except (OSError, RuntimeError, ValueError):  # what cannot be read is told where it is read in earnest
         return is_plan_path(text)
 

@@ -13,6 +13,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.listener import Listener
 from dragonscale.models import load_model
+from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, parse_target
@@ -185,7 +186,7 @@ def _stands_for(name: str, kind: str) -> Any:
     try:
         if kind == "chip":
             return parse_target(name)[0]
-        return load_model(name) if is_preset(name.partition("?")[0]) else None
+        return load_model(name) if is_preset(read_asked(name).text) else None
     except InputError:
         return None
 

@@ -16,6 +16,7 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.files import write_file
+from dragonscale.tables import read_regular
 
 VERSION = 1
 _SEEDS = 50
@@ -58,10 +59,10 @@ def usual_file() -> Path:
 def read_progress(path: Path) -> Progress:
     """The progress of a file; none where there is none yet."""
     try:
-        text = path.read_bytes()
+        text = read_regular(path, "Progress file")
     except FileNotFoundError:
         return Progress(VERSION, {})
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise InputError(f"The progress file {shorten(str(path))} cannot be read: {error}.") from None
     if not text.strip():
         return Progress(VERSION, {})

@@ -35,6 +35,7 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.exports.terms import load_terms
 from dragonscale.models import hub
+from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset, model_names, preset
 
 TERMS = load_terms("models")
@@ -45,12 +46,21 @@ EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 def hub_id(model: str) -> str:
     """What engines call a model: a preset's repository on the Hub, or the path or repository that it was named by."""
-    text = model.partition("?")[0]
+    text = read_asked(model).text
     if not is_preset(text):
         return f"./{text}" if text.startswith("-") else text  # a folder of such a name would be read as a flag
     source = str(preset(text).get("source", ""))
     found = hub.hub_name(source) if source else None
     return found.repo if found is not None else text
+
+
+def is_changed(model: str) -> bool:
+    """Whether fields are assumed behind a model's name. A question mark in a path is none of that.
+
+    >>> is_changed("llama3-8b?head_dim=64"), is_changed("models/what?")
+    (True, False)
+    """
+    return read_asked(model).text != model
 
 
 def preset_named(name: str) -> str:

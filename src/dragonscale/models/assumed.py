@@ -50,7 +50,8 @@ def write_asked(text: str, assume: Iterable[str] = (), family: str = "") -> str:
     parts = [*(part.strip() for part in assume), *([f"as={family}"] if family else [])]
     if not parts:
         return text
-    return f"{text}{'&' if '?' in text else '?'}{'&'.join(parts)}"
+    mark = "?" if read_asked(text).text == text else "&"
+    return f"{text}{mark}{'&'.join(parts)}"
 
 
 def with_assumed(model: Any, assume: str = "", family: str = "") -> Any:

@@ -40,6 +40,10 @@ MOONCAKE_BLOCK = 512
 LATEST = 1e12
 """Seconds, at most: a time in seconds since 1970 is far below it."""
 
+LONGEST_LINE = 16 << 20
+"""Characters of a line, at most: a prompt of a million tokens has a million of them where a server recorded its blocks.
+"""
+
 Row = tuple[float, int, int, tuple[int, ...], int]
 """Arrival in seconds, prompt and output tokens, hashes of the prompt's blocks and the tokens of each."""
 
@@ -134,27 +138,43 @@ def _seconds(stamp: str) -> float:
     return moment.timestamp() + (float(f"0.{digits}") if digits else 0.0)
 
 
-def _table(file: TextIO, columns: tuple[str, str, str], time_of: Callable[[str], float]) -> Iterator[tuple[int, Row]]:
+def _lines(file: TextIO, name: str) -> Iterator[str]:
+    """The lines of a file, none of which fills the memory."""
+    for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
+        if len(line) > LONGEST_LINE:
+            said = f"Line {number} of the trace {shorten(name, 120)} is longer than {LONGEST_LINE >> 20} MiB"
+            raise InputError(f"{said}; no request is.")
+        yield line
+
+
+def _table(
+    file: TextIO, columns: tuple[str, str, str], time_of: Callable[[str], float], *, name: str
+) -> Iterator[tuple[int, Row]]:
     """Rows of a CSV file by the names of three columns, with their line numbers."""
-    reader = csv.reader(file)
-    header = [name.strip() for name in next(reader)]
-    places = [header.index(name) for name in columns]
+    reader = csv.reader(_lines(file, name))
+    header = [column.strip() for column in next(reader)]
+    places = [header.index(column) for column in columns]
     for fields in reader:
         if not fields:
             continue
+        if len(fields) > len(header) and any(fields[len(header) :]):
+            raise InputError(
+                f"Line {reader.line_num} of the trace {shorten(name, 120)} has {len(fields):,} columns, and its first "
+                f"line names {len(header):,}."
+            )
         try:
             stamp, tokens, output = (fields[place] for place in places)
             yield reader.line_num, (time_of(stamp), int(tokens), int(output), (), 0)
         except (ValueError, IndexError):
             raise InputError(
-                f"Line {reader.line_num} of the trace {Path(file.name).name} is {shorten(','.join(fields))}; "
+                f"Line {reader.line_num} of the trace {shorten(name, 120)} is {shorten(','.join(fields))}; "
                 f"{', '.join(columns)} are wanted as a time and two whole numbers."
             ) from None
 
 
-def _mooncake(file: TextIO) -> Iterator[tuple[int, Row]]:
+def _mooncake(file: TextIO, name: str) -> Iterator[tuple[int, Row]]:
     decode = msgspec.json.Decoder(MooncakeLine).decode
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(_lines(file, name), 1):
         if not line.strip():
             continue
         try:
@@ -195,7 +215,7 @@ def _rows(path: Source, kind: str) -> Iterator[SimulatedRequest]:
     number, ends = 0, dict[int, int]()
     with _opened(path) as file:
         for line, (time, tokens, output, blocks, size) in (
-            _mooncake(file) if kind == "mooncake" else _table(file, *TABLES[kind])
+            _mooncake(file, path.name) if kind == "mooncake" else _table(file, *TABLES[kind], name=path.name)
         ):
             if not 0 <= tokens <= LONGEST or not 0 <= output <= LONGEST or not -LATEST < time < LATEST:
                 wrong = f"has a number that is negative, not finite or larger than any request's ({LONGEST:,} tokens)"
@@ -250,7 +270,7 @@ def _recorded_order(path: Source) -> dict[int, tuple[int, float]]:
         if _recorded(file.readline(1 << 20)).ttft_s < 0:
             return {}
         file.seek(0)
-        lines = [one for one in map(_recorded, filter(str.strip, file)) if one.output_length]
+        lines = [one for one in map(_recorded, filter(str.strip, _lines(file, path.name))) if one.output_length]
     came = [one.timestamp / 1e3 for one in lines]
     spent = (max(one.ttft_s, 0.0) + one.tpot_s * (one.output_length - 1) for one in lines)
     return order_of(came, [at + seconds for at, seconds in zip(came, spent, strict=True)])

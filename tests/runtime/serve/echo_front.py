@@ -23,7 +23,7 @@ class EchoFront:
         self.pace, self.most, self.why, self.hopeless = pace, most, "", ""
         self.open, self.cancelled, self.seen = 0, 0, []
 
-    def check_room(self, count: int) -> None:
+    def check_room(self, count: int, client: str = "") -> None:  # noqa: ARG002
         if count > self.most:
             raise InputError(f"{count} are more than {self.most}.")
         if self.open + count > self.most:
@@ -80,7 +80,10 @@ def settings(**more: Any) -> HttpSettings:
 def served(front: Any, said: HttpSettings, text: Any = None) -> Iterator[str]:
     """The address of a server in a thread of its own. Its sockets hold little, so that who does not read is soon
     noticed."""
-    app = build_app(front, text or plain_text(300), said)
+    if text is None:
+        text = plain_text(300)
+        text.ends = [299]  # without an end, output cannot be held to a grammar
+    app = build_app(front, text, said)
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
     thread = threading.Thread(target=lambda: asyncio.run(serve_http(app, listener)), daemon=True)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import numpy
 import pytest
@@ -14,7 +15,7 @@ import jsonschema
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.serve.constraints import GrammarReader, check_grammar
+from dragonscale.runtime.serve.constraints import GrammarReader
 from dragonscale.runtime.serve.requests import GenerateRequest, Sampling
 from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape, empty_batch
@@ -63,7 +64,7 @@ def test_a_tokenizer_without_a_decoder_is_served_without_grammars() -> None:
 def test_random_logits_give_texts_of_the_grammar() -> None:
     """Sequences of every kind in one batch, beside one that is free; each until its grammar is complete."""
     each, words = 3, tokenizer()
-    reader, random = GrammarReader(words, VOCAB, [END]), numpy.random.default_rng(2)
+    reader, random = GrammarReader(words.to_str(), VOCAB, [END]), numpy.random.default_rng(2)
     kinds = [kind for kind in GRAMMARS for _ in range(each)]
     rows = len(kinds) + 1
     sampler = Sampler(EngineLimits(pages=2, sequences=rows), VOCAB)
@@ -100,21 +101,93 @@ def test_random_logits_give_texts_of_the_grammar() -> None:
     assert max(output[-1]) >= 300, "the free row has the whole vocabulary"
 
 
-def test_a_bad_grammar_is_one_sentence() -> None:
-    for kind, text, said in [
-        ("yaml", "", "no grammar of the kind 'yaml'; there are json_schema"),
-        ("json_schema", "{", "The json_schema is not JSON"),
-        ("json_schema", '{"type": "strin"}', "Invalid type: strin"),
-        ("json_schema", '{"$ref": "http://a/b"}', "http://a/b"),
-        ("json_schema", "[1]", "must be an object"),
-        ("regex", "(a|", "unclosed group"),
-        ("choice", "[]", "one or more texts"),
-        ("choice", '{"a": 1}', "one or more texts"),
-        ("lark", "start: foo", "unknown name"),
-    ]:
-        with pytest.raises(InputError, match=re.escape(said)) as found:
-            check_grammar(kind, text)
-        assert "\n" not in str(found.value)
-        assert len(str(found.value)) < 400
-    for kind, text in {**GRAMMARS, "json_object": ""}.items():
-        check_grammar(kind, text)
+@pytest.fixture(scope="module")
+def reader() -> GrammarReader:
+    return GrammarReader(tokenizer().to_str(), VOCAB, [END])
+
+
+BACKSLASH = "\\"
+MUTUAL = {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}
+BAD = [
+    ("yaml", "", "no grammar of the kind 'yaml'; there are json_schema"),
+    ("json_schema", "{", "The json_schema is not JSON"),
+    ("json_schema", '{"type": "strin"}', "Invalid type: strin"),
+    ("json_schema", '{"$ref": "http://a/b"}', "http://a/b"),
+    ("json_schema", "[1]", "must be an object"),
+    ("regex", "(a|", "unclosed group"),
+    ("choice", "[]", "one or more texts"),
+    ("choice", '{"a": 1}', "one or more texts"),
+    ("lark", "start: foo", "unknown name"),
+    # what shows only when the first tokens are asked for
+    ("lark", "start: start start", "no text is complete"),
+    ("lark", "start: a\na: b\nb: a", "no text is complete"),
+    ("lark", 'start: "a" start', "too many states"),
+    ("lark", 'start: %json {"$ref": "#"}', "no text is complete"),
+    ("json_schema", '{"$ref": "#"}', "no text is complete"),
+    (
+        "json_schema",
+        '{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}',
+        "no text",
+    ),
+    # what is too large
+    ("regex", "b{999999}", "too many states"),
+    ("regex", "a{1000000}", "too many states"),
+    ("regex", "(a{1000}){1000}", "used as a grammar"),
+    ("lark", "start: /a{1000000}/", "too many states"),
+    ("choice", json.dumps([f"number {number} of many" for number in range(2100)]), "too many of its rules"),
+    # what llguidance reads as something else
+    ("regex", BACKSLASH, "ends with a backslash"),
+    ("regex", "a" + BACKSLASH, "ends with a backslash"),
+    ("regex", "a" + 3 * BACKSLASH, "ends with a backslash"),
+    ("json_schema", json.dumps({"type": "string", "pattern": "a" + BACKSLASH}), "ends with a backslash"),
+    ("json_schema", json.dumps({"items": {"patternProperties": {BACKSLASH: {}}}}), "ends with a backslash"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "said"), BAD, ids=range(len(BAD)))
+def test_a_bad_grammar_is_one_sentence(reader: GrammarReader, kind: str, text: str, said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)) as found:
+        reader.read(kind, text)
+    assert "\n" not in str(found.value)
+    assert len(str(found.value)) < 400
+
+
+GOOD = [
+    *GRAMMARS.items(),
+    ("json_object", ""),
+    ("regex", "a" + 2 * BACKSLASH),
+    ("regex", ".{0,20000}"),
+    ("regex", "(ab|cd){0,999999}"),
+    ("json_schema", json.dumps({"enum": [{"pattern": BACKSLASH}]})),
+    ("json_schema", json.dumps({"properties": {"pattern": {"type": "string", "maxLength": 100_000}}})),
+    ("json_schema", json.dumps({"type": "array", "minItems": 100_000, "items": {"type": "integer"}})),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), GOOD, ids=range(len(GOOD)))
+def test_a_good_grammar_is_read(reader: GrammarReader, kind: str, text: str) -> None:
+    reader.read(kind, text)
+
+
+@pytest.mark.parametrize(
+    ("regex", "said"), [("[ac]b{20000}", "takes too long at every token"), ("[ac]b{999999}", "too many states")]
+)
+def test_a_text_that_becomes_too_much_work_ends(reader: GrammarReader, regex: str, said: str) -> None:
+    """Its first token is easy; later ones take long, and the sequence is told so before it is through."""
+    sequence, bits = reader.begin(("regex", regex)), numpy.zeros(-(-VOCAB // 32), numpy.uint32)
+    began, count = time.thread_time(), 0
+    while not sequence.error:
+        sequence.allow(bits)
+        sequence.take(int(numpy.flatnonzero(numpy.unpackbits(bits.view(numpy.uint8), bitorder="little"))[0]))
+        count += 1
+        assert count < 1000
+    assert said in sequence.error
+    assert not sequence.disobeyed
+    assert time.thread_time() - began < 2
+
+
+def test_a_token_that_a_grammar_does_not_allow_is_no_fault_of_the_grammar(reader: GrammarReader) -> None:
+    sequence = reader.begin(("regex", "ab"))
+    sequence.take(66)
+    assert sequence.error
+    assert sequence.disobeyed

@@ -232,6 +232,32 @@ def test_a_body_without_a_length_is_bounded():
         assert answer.status_code == 413
 
 
+def test_what_is_too_large_is_refused_in_a_sentence_however_much_is_sent():
+    """A client that sends all of it before it reads hears why."""
+    with served(EchoFront(), settings(body_bytes=1000)) as url:
+        for size in (2000, 30_000_000):
+            with sent(url, {"prompt": "a" * size}) as connection:
+                answer = connection.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 413 ")
+        with sent(url, {}, **{"x-long": "x" * 2_000_000}) as connection:
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert answer.endswith(b"The headers of the request are longer than 64 kB.\n")
+        with sent(url, {}) as connection:  # no HTTP at all
+            connection.recv(65536)
+            connection.sendall(b"\0" * 100)
+            assert b" 400 " in connection.recv(65536)
+            assert HTTP.get(url + "/health").status_code == 200
+
+
+def test_whoever_never_ends_a_refused_request_is_cut_off(monkeypatch):
+    monkeypatch.setattr("dragonscale.prompt_http.LINGER_S", 0.3)
+    with served(EchoFront(), settings()) as url, sent(url, {}, **{"x-long": "x" * 200_000}) as connection:
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert b" 431 " in answer
+        assert until(lambda: dripped(connection), 10)
+
+
 def test_an_engine_that_fails_is_a_500_and_one_that_is_not_there_a_503():
     front = EchoFront()
 

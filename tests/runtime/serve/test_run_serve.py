@@ -309,15 +309,17 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def slow_server(folder: Path, seconds: float) -> tuple[subprocess.Popen[str], str]:
-    """A server whose worker takes so long to start, and its address."""
+def slow_server(folder: Path, seconds: float, *flags: str, pipe: int = 0) -> tuple[subprocess.Popen[str], str]:
+    """A server whose worker takes so long to start, and its address. Its stderr is read so far, and may be a pipe of so
+    few bytes."""
     (folder / "config.json").write_text(json.dumps(CONFIGS["llama"]))
     words = ["run", "serve", "tp1", "--model", str(folder), "--random", "--cpu", "1", "--port", "0", "--length", "64"]
     environ = os.environ | {"SLOW_START": str(seconds)}
     root = Path(__file__).parents[3]
     made = subprocess.Popen(
-        [sys.executable, "-c", SLOW, *words, "--max-seqs", "4"],
+        [sys.executable, "-c", SLOW, *words, "--max-seqs", "4", *flags],
         **{"env": environ, "cwd": root, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True},
+        **({"pipesize": pipe} if pipe else {}),
     )
     assert made.stderr is not None
     for line in made.stderr:

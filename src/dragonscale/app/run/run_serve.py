@@ -26,6 +26,7 @@ from dragonscale.runtime.server.wire import WorkerReady
 from dragonscale.sheets.colour import wants_colour
 from dragonscale.sheets.sheet import Column, Prose, Sheet, Title, amount, table
 from dragonscale.sheets.terminal import text_of, width_of
+from dragonscale.stderr_relay import StderrRelay
 
 
 class ServedTimes(msgspec.Struct):
@@ -113,7 +114,9 @@ def ask_serve(question: RunServeQuestion, listener: Listener) -> ServeRun:
     if order.slice:
         order = replace(order, slice=asked_chips(order.slice, "", question.profile))
         parse_slice(order.slice)  # one that there is not is told before anything is loaded
-    return asyncio.run(_serve(order, listener)).came_from(question, listener.notes)
+    with StderrRelay():
+        served = asyncio.run(_serve(order, listener))
+    return served.came_from(question, listener.notes)
 
 
 async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:

@@ -73,7 +73,7 @@ class TrafficRecord:
 
     def ended(self, flight: Flight, finish: str) -> None:
         """A request is over; one that was given up or failed has no line."""
-        count = 0 if finish in ("error", "cancelled") else flight.tokens
+        count = 0 if finish in ("error", "cancelled", "refused") else flight.tokens
         first, between = flight.first_s - flight.arrived, (flight.last_s - flight.first_s) / max(count - 1, 1)
         self.until, prompt = max(self.until, flight.last_s), flight.request.prompt
         self._passed(flight.last_s or self.moment, -1)

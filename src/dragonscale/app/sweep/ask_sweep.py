@@ -135,8 +135,8 @@ def sweep(
     cached: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> SweepReport:
-    """Answer what is not in `out` yet, and with `retry` what failed before; Ctrl-C leaves what was
-    answered until then."""
+    """Answer what is not in `out` yet, and with `retry` what failed before; Ctrl-C and SIGTERM leave what was answered
+    until then."""
     if not 0 <= jobs <= MOST_JOBS:
         raise InputError(f"--jobs is {jobs}; write a number of processes from 1 to {MOST_JOBS}.")
     entries, done, stopped, start = read_grid(grid), 0, False, time.monotonic()
@@ -161,7 +161,7 @@ def sweep(
     rows, name = flat_rows(entries, answers), grid if isinstance(grid, str) else "a grid"
     counts = len(entries), before, done, sum(bool(row["failed"]) for row in rows), time.monotonic() - start
     score = verify_score(answers[entry.key] for entry in entries if entry.key in answers)
-    return SweepReport(name, *counts, rows, score, stopped)
+    return SweepReport(name, *counts, rows, score, stopped=stopped, terminated=stopped and interrupt.terminated)
 
 
 def ask(question: SweepQuestion, listener: Listener) -> SweepReport:
@@ -172,6 +172,9 @@ def ask(question: SweepQuestion, listener: Listener) -> SweepReport:
     report = sweep(
         question.grid, question.out, question.jobs, question.ray, question.retry, question.cache, listener.step
     )
+    if report.terminated:
+        kept = "what was answered by then is in --out" if question.out else "without --out, nothing of it is kept"
+        listener.note(f"SIGTERM stopped the sweep; {kept}.")
     plans = [row for row in report.lines if row["command"] == "serve"]
     if any(str(row.get(name, "")).startswith("p") for row in plans for name in LATENCIES):  # p95:1s
         listener.note("Targets for percentiles are judged by means in a sweep; `dscale serve` runs them.")

@@ -11,12 +11,10 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from dragonscale.app.record import Record
-from dragonscale.errors import MISSED, InputError, shorten
+from dragonscale.errors import INTERRUPTED, MISSED, TERMINATED, InputError, shorten
 from dragonscale.evidence.verify.records import SweepScore
 from dragonscale.files import is_stream, open_stream
 from dragonscale.locks import lock
-
-INTERRUPTED = 130
 
 COMMANDS = ("verify", "train", "serve", "simulate")
 
@@ -50,7 +48,7 @@ class SweepAnswer(msgspec.Struct, frozen=True):
 
 class SweepReport(Record, frozen=True):  # pyright: ignore[reportGeneralTypeIssues]  Record has no fields
     """A whole sweep. `known` entries were answered before; `lines` (`rows` in JSON) are flat, one for each entry,
-    in the grid's order."""
+    in the grid's order. `stopped` says that a signal ended it before its end, `terminated` that this was SIGTERM."""
 
     CHARTS: ClassVar[tuple[str, ...]] = ("auto", "lines", "heat", "bars")
 
@@ -63,10 +61,13 @@ class SweepReport(Record, frozen=True):  # pyright: ignore[reportGeneralTypeIssu
     lines: list[dict[str, Any]] = msgspec.field(name="rows")
     verify: SweepScore | None = None
     stopped: bool = False
+    terminated: bool = False
 
     @property
     def exit_code(self) -> int:
-        """4 where an entry failed or a verification differs; 130 where Ctrl-C ended it."""
+        """4 where an entry failed or a verification differs; 130 where Ctrl-C ended it, 143 where SIGTERM did."""
+        if self.terminated:
+            return TERMINATED
         if self.stopped:
             return INTERRUPTED
         differing = self.verify is not None and "differs" in self.verify.verdicts

@@ -107,12 +107,13 @@ class Interrupt:
     """Whether somebody has asked to stop."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = self.terminated = False
 
-    def ask(self, *_: Any) -> None:
+    def ask(self, number: int, *_: Any) -> None:
         """Handle a signal: the first interrupts what is being done."""
         if not self.asked:
             self.asked = True
+            self.terminated = number == signal.SIGTERM
             raise KeyboardInterrupt
 
     def check(self) -> None:

@@ -18,25 +18,39 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.units import parse_length
+from dragonscale.tables import check_regular
 
 KEYS = ("length", "tokens", "num_tokens", "n_tokens")
 MOST_EPOCHS = 10_000
+MAX_BYTES, MAX_LINE, MAX_EXAMPLES = 16 << 30, 64 << 20, 10_000_000
+"""A file of `input_ids` may be large, since it is read line by line; a line of ten million tokens is no example."""
 SHORTEST, WHOLE = 2048, 0.95
 """Sequences where nobody says their tokens: a power of two from this on that holds so many of the examples whole."""
 
 
 def read_lengths(path: str) -> list[int]:
     """The token counts of a file."""
+    shown = f"--lengths {shorten(path)}"
+    lengths: list[int] = []
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"--lengths {shorten(path)} cannot be read; give a text file or JSONL of token counts."
-        ) from error
-    found = [_count(line, path, place) for place, line in enumerate(text.splitlines(), 1) if line.strip()]
-    if not found:
-        raise InputError(f"--lengths {shorten(path)} is empty; write the tokens of an example in each line.")
-    return found
+        file = Path(path).expanduser()
+        if check_regular(file, "--lengths").st_size > MAX_BYTES:
+            raise InputError(f"{shown} is larger than {MAX_BYTES >> 30} GiB; give the token counts of fewer examples.")
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(iter(lambda: lines.readline(MAX_LINE + 1), ""), 1):
+                if len(line) > MAX_LINE:
+                    raise InputError(f"Line {number} of {shown} is longer than {MAX_LINE >> 20} MiB.")
+                if line.strip():
+                    lengths.append(_count(line.strip(), path, number))
+                if len(lengths) > MAX_EXAMPLES:
+                    raise InputError(f"{shown} has more than {MAX_EXAMPLES:,} examples; give a sample of them.")
+    except InputError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(f"{shown} cannot be read; give a text file or JSONL of token counts.") from error
+    if not lengths:
+        raise InputError(f"{shown} is empty; write the tokens of an example in each line.")
+    return lengths
 
 
 def _count(line: str, path: str, place: int) -> int:

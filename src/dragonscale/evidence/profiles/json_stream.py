@@ -13,6 +13,7 @@ Both are said.
 """
 
 import gzip
+import itertools
 import re
 import zlib
 from collections.abc import Iterator
@@ -32,6 +33,13 @@ MOST_EVENT_BYTES = 16 << 20
 _MOST_VALUE_BYTES = 4 << 20
 """The longest value beside the events that is kept; longer ones (Chrome's stack frames) are skipped."""
 _MOST_UNREADABLE = 100_000
+_MOST_BLANKS = 16 << 20
+"""Bytes between two values in which there is nothing."""
+_MOST_UNPACKED, _MOST_RATIO = 1 << 30, 100
+"""Bytes that a small packed file may become, and how many times its own size any may. Traces become 10 to 30 times as
+large; what becomes 1,000 times as large is made to fill a machine."""
+_MOST_BRACKETS = 5_000_000
+"""Brackets of a value that is skipped; each takes a microsecond."""
 _DEEPEST = 10_000
 _BOUNDARY = re.compile(rb"\}\s*+(?:,\s*+\{|\])")
 _SPACE = re.compile(rb"[\s,]*+")
@@ -111,6 +119,7 @@ class EventStream:
         """Events left out."""
         self.events = 0
         self._size = max(path.stat().st_size, 1)
+        self._read = 0
         self._buffer = b""
         self._at = 0
         self._ended = False
@@ -120,6 +129,7 @@ class EventStream:
         with self.path.open("rb") as self._raw:
             packed = self._raw.read(2) == b"\x1f\x8b"
             self._raw.seek(0)
+            self._most = max(_MOST_UNPACKED, _MOST_RATIO * self._size) if packed else None
             self._file = cast(BufferedReader, gzip.GzipFile(fileobj=self._raw)) if packed else self._raw
             for batch in self._batches():
                 self.events += len(batch)
@@ -146,13 +156,25 @@ class EventStream:
         chunk = b"".join(pieces)
         self._buffer = self._buffer[self._at :] + chunk
         self._at = 0
+        self._read += length
+        if self._most is not None and self._read > self._most:
+            raise InputError(
+                f"{shorten(str(self.path))} has {self._size:,} bytes and unpacks to more than {self._most:,}; "
+                "that is no profile."
+            )
         return bool(chunk)
 
     def _peek(self) -> bytes:
         """The next byte that is neither space nor comma; empty at the end."""
+        blanks = 0
         while True:
             found = _SPACE.match(self._buffer, self._at)
-            self._at = found.end() if found else self._at
+            end = found.end() if found else self._at
+            blanks += end - self._at
+            self._at = end
+            if blanks > _MOST_BLANKS:
+                said = f"{shorten(str(self.path))} has more than {_MOST_BLANKS >> 20} MiB of blanks"
+                raise InputError(f"{said}; that is no profile.")
             if self._at < len(self._buffer):
                 return self._buffer[self._at : self._at + 1]
             if not self._more():
@@ -200,7 +222,10 @@ class EventStream:
         """Keep a value, or skip it where it is long; whether it had an end."""
         kept: list[bytes] | None = []
         length, depth, begun = 0, 0, self._peek()
-        while True:
+        for step in itertools.count():
+            if step > _MOST_BRACKETS:
+                self.cut = f"its value of {shorten(key)} has more than {_MOST_BRACKETS:,} parts"
+                return False
             pattern = _BRACKET if begun in (b"{", b"[") else _STRING if begun == b'"' else _SCALAR
             found = pattern.match(self._buffer, self._at)
             if not found:

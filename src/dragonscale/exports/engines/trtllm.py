@@ -26,6 +26,7 @@ from dragonscale.exports.shell import documents
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import LaunchProgram, WrittenFiles, config_file, yaml_text
 from dragonscale.models import load_model
+from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.checkpoint import own_formats, stored_in
@@ -99,7 +100,7 @@ def _model(word: str, kept: str) -> str:
     )
     own = hub_id(kept).rpartition("/")[2] if kept else ""
     same = own and names and f"{names[-1]}-".startswith(f"{own}-")
-    if kept and (not found or same or preset_named(kept.partition("?")[0]) == found):
+    if kept and (not found or same or preset_named(read_asked(kept).text) == found):
         return kept
     return found or checkpoints.plain_name(word)
 

@@ -24,7 +24,7 @@ from typing import Any
 from dragonscale.errors import unknown
 from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import flag_words, load_keys, options, whole
-from dragonscale.exports.model_names import EXPERTS, SIZES, hub_id
+from dragonscale.exports.model_names import EXPERTS, SIZES, hub_id, is_changed
 from dragonscale.exports.runs import STEPS, TrainingRun, header
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.terms import load_terms
@@ -203,7 +203,7 @@ def model_arguments(run: TrainingRun) -> dict[str, Any]:
     """The model, whose weights start random: its repository on the Hub, or its type and the sizes that differ from
     those that the type has."""
     name = hub_id(run.file.model)
-    if "?" not in run.file.model:
+    if not is_changed(run.file.model):
         return {"config_name": name, "tokenizer_name": name}
     keys = (*SIZES, *EXPERTS, "max_position_embeddings", "tie_word_embeddings")
     sizes = {key: run.fields[key] for key in keys if run.fields.get(key) is not None}

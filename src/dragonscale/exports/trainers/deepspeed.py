@@ -25,11 +25,12 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported, Source, slice_counted, training_file
 from dragonscale.exports.keys import KeyTable, dotted, flag_words, load_keys, options, table_at, whole
-from dragonscale.exports.model_names import hub_id, model_of_sizes, preset_named
+from dragonscale.exports.model_names import hub_id, is_changed, model_of_sizes, preset_named
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.shell import ShellCommand, documents
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import PlanDifference, Word, WrittenFiles, config_file
+from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset
 from dragonscale.training.plan import Plan
 
@@ -139,7 +140,7 @@ def _model(source: Source, flags: Mapping[str, str]) -> str:
         if name in flags:
             found = source.beside(flags[name]) if flags[name].endswith(".json") else None
             if found is not None and found.table is not None:
-                made = model_of_sizes(found.table, kept.partition("?")[0])
+                made = model_of_sizes(found.table, read_asked(kept).text)
                 return kept if kept and made.partition("?")[:2] == kept.partition("?")[:2] else made
             own = preset_named(flags[name]) if is_preset(flags[name]) else flags[name]
             return kept if kept and hub_id(kept) == flags[name] else own
@@ -317,7 +318,7 @@ def write(asked: TrainingRun) -> WrittenFiles:
     table.check_all(config)
     files, tokenizer = {FILE: json.dumps(config, indent=2) + "\n"}, hub_id(run.file.model)
     model: Word = tokenizer
-    if "?" in run.file.model or "/" not in tokenizer:
+    if is_changed(run.file.model) or "/" not in tokenizer:
         own = {name: value for name, value in run.fields.items() if name not in _OURS}
         files[MODEL] = json.dumps(own, indent=2, default=str) + "\n"
         model = config_file(MODEL)

@@ -17,6 +17,7 @@ from dragonscale.exports.keys import table_at, truth, whole
 from dragonscale.exports.model_names import model_of_sizes, preset_named
 from dragonscale.exports.runs import hosts_of
 from dragonscale.exports.terms import load_terms
+from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset
 from dragonscale.physics.hardware import Slice
 from dragonscale.training.legality import native
@@ -290,7 +291,7 @@ def _model(source: Source, run: HubRun) -> str:
     if overrides := run.arguments.get("config_overrides"):
         parts = [part.partition("=") for part in str(overrides).split(",")]
         fields: dict[str, Any] = {key: whole(value, key, 0) for key, _, value in parts if value.isdecimal()}
-        return model_of_sizes({"model_type": run.arguments.get("model_type"), **fields}, kept.partition("?")[0])
+        return model_of_sizes({"model_type": run.arguments.get("model_type"), **fields}, read_asked(kept).text)
     name = str(run.arguments.get("model_name_or_path") or run.arguments.get("config_name") or "")
     found = preset_named(name) if name else ""
     same = kept and is_preset(kept) and is_preset(name) and preset_named(name) == preset_named(kept)

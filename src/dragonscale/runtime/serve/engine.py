@@ -138,9 +138,9 @@ class ServingEngine:
             batch = empty_batch(shape, limits.ranks, limits.width, limits.sequences)
             self.sampler.warm(self.runner.run(batch, self.sampler.last), batch)
 
-    def add(self, request: GenerateRequest, handed: HandedOver | None = None) -> None:
-        """Queues a request; `handed` is what another engine computed of it. Raises `InputError` for one that can never
-        be served."""
+    def add(self, request: GenerateRequest, handed: HandedOver | None = None, grammar: Any = None) -> None:
+        """Queues a request; `handed` is what another engine computed of it, `grammar` the start of its grammar where
+        that was read already. Raises `InputError` for one that can never be served."""
         if self.dead:
             raise EngineDead(self.dead)
         if request.id in self.live:
@@ -150,11 +150,11 @@ class ServingEngine:
         check_sampling(request, self.sampler.vocab)
         if not 0 <= request.adapter <= self.limits.adapters:
             raise InputError(f"There is no adapter {request.adapter} among the {self.limits.adapters} that are served.")
-        grammar = None
         if request.sampling.grammar is not None:
             if self.grammars is None:
                 raise InputError("The tokenizer has no decoder or no end, so output cannot be held to a grammar.")
-            grammar = self.grammars.begin(request.sampling.grammar)
+            if grammar is None:
+                grammar = self.grammars.begin(request.sampling.grammar)
             for token in handed.tokens if handed else ():
                 grammar.take(token)
         sequence = self.live[request.id] = self.scheduler.add(request, handed, once=self.role == "prefill")
@@ -313,8 +313,8 @@ class ServingEngine:
                 grammar.take(token)
                 why = grammar.error
             complete = grammar is not None and grammar.complete
-            if why:
-                finish = "error"
+            if grammar is not None and why:  # more work than a grammar may be is the client's to mend
+                finish = "error" if grammar.disobeyed else "refused"
             elif complete or (token in request.ends and made > request.least):
                 finish = "stop"
             elif made >= request.length:

@@ -33,7 +33,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     fewest before an end-of-sequence token counts; `ends` are token ids that end it (the model's own among them unless
     they are to be ignored). `deadline` is in seconds of the time of day, 0 for none. An `embed` request ends after its
     prompt with the last hidden state. `adapter` is the number of the LoRA that answers, from 1 (0: the model
-    itself)."""
+    itself). Slots of the engine go in turn to each `client` that waits for one."""
 
     id: str
     prompt: list[int]
@@ -46,6 +46,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     embed: bool = False
     prompt_logprobs: int | None = None
     adapter: int = 0
+    client: str = ""
 
 
 class HandedOver(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,12 @@
 """Which sequences the next step computes: continuous batching with chunked prefill over a paged cache.
 
-Every sequence that decodes has its row in every step; what is left of the step's token budget goes to prompts, first
-come first served, in chunks where they do not fit. When a sequence needs a page and there is none, the youngest one of
-its rank loses its place: its pages go to the prefix tree, it waits in front of the queue and is computed again. The
-oldest one therefore always goes on, and since a request that does not fit into the cache alone is refused on arrival,
-every request ends. The scheduler runs ahead of the device: `flying` counts tokens of a sequence that are being sampled
-and that nobody has seen yet.
+Every sequence that decodes has its row in every step; what is left of the step's token budget goes to prompts, in the
+order in which they got their slots, in chunks where they do not fit. Slots go in turn to the clients that wait for one,
+and to the requests of a client first come first served (`FairQueue`). When a sequence needs a page and there is none,
+the one of its rank that got its slot last loses it: its pages go to the prefix tree, it waits in front of the queue and
+is computed again. The oldest one therefore always goes on, and since a request that does not fit into the cache alone
+is refused on arrival, every request ends. The scheduler runs ahead of the device: `flying` counts tokens of a sequence
+that are being sampled and that nobody has seen yet.
 
 A step's arrays are packed from the sequences that it computes (`StepPacker`). A step has one of a few compiled shapes,
 and all data ranks run the same one: `choose` finds the one that computes least padding. Positions, page tables and
@@ -15,7 +16,6 @@ still be on their way.
 """
 
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import InputError
+from dragonscale.runtime.serve.fair_queue import FairQueue
 from dragonscale.runtime.serve.pages import PagePool
 from dragonscale.runtime.serve.requests import GenerateRequest, HandedOver, TokenLogprob
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
@@ -193,6 +194,11 @@ class StepPacker:
         return step
 
 
+def client_of(sequence: LiveSequence) -> str:
+    """Whose turn in the queue it takes."""
+    return sequence.request.client
+
+
 class BatchScheduler:
     """The sequences of all data ranks: those that wait and those that have a slot."""
 
@@ -200,7 +206,7 @@ class BatchScheduler:
         self.limits, self.packer = limits, StepPacker(limits, shapes)
         ranks, slots = limits.ranks, limits.sequences
         self.pools = [PagePool(limits.pages, limits.page, prefixes) for _ in range(ranks)]
-        self.waiting: list[deque[LiveSequence]] = [deque() for _ in range(ranks)]
+        self.waiting: list[FairQueue[LiveSequence]] = [FairQueue(client_of) for _ in range(ranks)]
         self.running: list[dict[int, LiveSequence]] = [{} for _ in range(ranks)]  # oldest first
         self.slots = [list(range(slots))[::-1] for _ in range(ranks)]
         self.entered: list[LiveSequence] = []
@@ -341,7 +347,7 @@ class BatchScheduler:
         prompts = [sequence for sequence in self.running[rank].values() if sequence.computed < sequence.target]
         left = self.budget - sum(sequence.target - sequence.computed for sequence in prompts)
         while waiting and left > 0 and len(prompts) < self.prompts and self.slots[rank]:
-            sequence = waiting[0]
+            sequence = waiting.first
             if sequence.flying or not self.enter(sequence):
                 break
             waiting.popleft()

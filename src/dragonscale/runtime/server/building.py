@@ -188,7 +188,7 @@ def grammar_reader(text: Any, vocab: int) -> GrammarReader | None:
     """None where a text has no end, or the tokenizer does not say which bytes a token stands for (no decoder): requests
     with a grammar are then refused, others served."""
     try:
-        return GrammarReader(text.tokenizer, vocab, text.ends) if text.ends else None
+        return GrammarReader(text.tokenizer.to_str(), vocab, text.ends) if text.ends else None
     except ValueError:
         return None
 

@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,6 +34,8 @@ TRIES = 3
 """How often a worker may die before it is ready: at the start the server gives up, later its `/health` fails."""
 MASK = (1 << 53) - 1
 """Names of blocks are whole numbers that every reader of JSON keeps."""
+RESERVED = 8
+"""The part of the room that is kept, beyond it, for clients that have less than that themselves: 1 in so many."""
 DIED = "The worker that had the request died."
 Say = Callable[[int, wire.Starting], None]
 
@@ -210,7 +212,9 @@ class ServingFront:
         self.entry = "prefill" if self.room is not None else "both"
         self.block_tokens = orders[0].page
         self.most = queue + sum(one.sequences for one in orders if one.role != "prefill")
+        self.reserve = self.most // RESERVED
         self.flights: dict[str, Flight] = {}
+        self.by_client: Counter[str] = Counter()
         self.waiting: deque[Flight] = deque()
         self.record, self.say = record, say
         self.changed = asyncio.Event()
@@ -246,23 +250,28 @@ class ServingFront:
         alive = {one.runs.role for one in self.workers if one.state == "ready"}
         return [one for one in self.workers if one.runs.role not in alive]
 
-    def check_room(self, count: int) -> None:
-        """Refuse so many requests that come at once: those that can never be taken together, or not now."""
+    def check_room(self, count: int, client: str = "") -> None:
+        """Refuse so many requests that come at once: those that can never be taken together, or not now. When the room
+        is full, clients that have little of it may still use the reserve."""
         if count > self.most:
             raise InputError(
                 f"{count} prompts times choices in a request are more than the {self.most} that this server runs and "
                 "queues at once; send fewer, or start it with a larger --queue-limit."
             )
-        if len(self.flights) + count > self.most:
+        room = self.most
+        if self.by_client[client] + count <= self.reserve:
+            room += self.reserve
+        if len(self.flights) + count > room:
             raise Overfull(self._retry_after())
 
     def generate(self, request: GenerateRequest) -> Flight:
         """Take a request, or refuse it: what comes of it is read from the flight, which must be closed."""
-        self.check_room(1)
+        self.check_room(1, request.client)
         named = any(one.kind in ("prefix_affinity", "slo_aware") for one in self.routers.values())
         blocks = block_names(request.prompt, self.block_tokens, request.adapter) if named else ()
         flight = Flight(self, request, str(next(self.numbers)), blocks)
         self.flights[request.id] = flight
+        self.by_client[request.client] += 1
         if self.record is not None:
             self.record.came(flight)
         self.waiting.append(flight)
@@ -347,6 +356,10 @@ class ServingFront:
         id = flight.request.id
         flight.end()
         del self.flights[id]
+        client = flight.request.client
+        self.by_client[client] -= 1
+        if not self.by_client[client]:
+            del self.by_client[client]
         if flight.worker is not None:
             flight.worker.flights.pop(id, None)
         elif flight in self.waiting:

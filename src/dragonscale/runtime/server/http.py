@@ -164,4 +164,7 @@ async def serve_http(app: Starlette, listener: socket.socket) -> None:
     limits = {"h11_max_incomplete_event_size": 64 << 10, **waits}
     config = uvicorn.Config(app, http=PromptProtocol, log_level="warning", **limits, **QUIET)
     app.state.server = DrainingServer(config, service)
-    await app.state.server.serve(sockets=[listener])
+    try:
+        await app.state.server.serve(sockets=[listener])
+    finally:
+        await asyncio.to_thread(service.close)

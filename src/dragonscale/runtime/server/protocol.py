@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
+from dragonscale.errors import cut_words
 from dragonscale.runtime.serve.requests import Sampling
 
 Token = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -39,6 +40,7 @@ class ApiError(Exception):
     def __init__(
         self, status: int, message: str, param: str | None = None, code: str | None = None, retry_after: float = 0
     ) -> None:
+        message = cut_words(message)
         super().__init__(message)
         self.status, self.message, self.param, self.code, self.retry_after = status, message, param, code, retry_after
 

@@ -22,10 +22,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragonscale.errors import shorten
-from dragonscale.runtime.serve.constraints import check_grammar
+from dragonscale.prompt_http import address_key
 from dragonscale.runtime.serve.requests import GenerateRequest, Sampling
 from dragonscale.runtime.server import protocol
 from dragonscale.runtime.server.answers import AnswerStream, ChoiceAnswer, Generation
+from dragonscale.runtime.server.grammar_check import GrammarChecker
+from dragonscale.runtime.server.grammar_process import Vocabulary
 from dragonscale.runtime.server.logs import LogWriter
 from dragonscale.runtime.server.metrics import ServerMetrics
 from dragonscale.runtime.server.protocol import ApiError, GenerationFields, openapi, prompts_of, read, sampling_of
@@ -65,6 +67,11 @@ class OpenAIService:
         self.draining, self.created = False, int(time.time())
         self.names = (settings.model, *(name for name, _ in settings.adapters))
         self.under_way: set[Generation] = set()
+        self.grammars = GrammarChecker(Vocabulary(text.tokenizer.to_str(), settings.vocabulary, text.ends))
+
+    def close(self) -> None:
+        """End what the service itself has started."""
+        self.grammars.close()
 
     # What is asked
 
@@ -130,7 +137,7 @@ class OpenAIService:
         return min(timeout or 1e9, float(given or 1e9), self.settings.deadline_s)
 
     def sequences(
-        self, asked: GenerationFields, prompt: list[int], sampling: Sampling, most: int | None
+        self, asked: GenerationFields, prompt: list[int], sampling: Sampling, *, most: int | None, client: str
     ) -> list[GenerateRequest]:
         """The choices that are asked of one prompt."""
         room, least = self.settings.length - len(prompt), asked.min_tokens or 0
@@ -142,7 +149,7 @@ class OpenAIService:
             raise ApiError(400, "`min_tokens` is more than `max_tokens`.", "min_tokens")
         ends = [*(asked.stop_token_ids or []), *([] if asked.ignore_eos else self.text.ends)]
         common = {"prompt": prompt, "length": most or room, "least": least, "ends": ends, "arrived": time.time()}
-        common["adapter"] = self.number(asked.model)
+        common |= {"adapter": self.number(asked.model), "client": client}
         count, seed = asked.n or 1, sampling.seed  # of one seed, every choice has its own
         each = [sampling if seed is None else replace(sampling, seed=seed + at) for at in range(count)]
         return [GenerateRequest(id=uuid.uuid4().hex, sampling=own, **common) for own in each]
@@ -156,7 +163,9 @@ class OpenAIService:
         prompt = self.fitting(await asyncio.to_thread(self.conversation, asked), "messages")
         sampling = sampling_of(asked, asked.top_logprobs or 0 if asked.logprobs else None, self.text.sampling)
         most = asked.max_completion_tokens or asked.max_tokens
-        return await self.answer(request, asked, self.sequences(asked, prompt, sampling, most), chat=True)
+        return await self.answer(
+            request, asked, self.sequences(asked, prompt, sampling, most=most, client=client_of(request)), chat=True
+        )
 
     async def completions(self, request: Request) -> Response:
         asked = await self.body(request, protocol.CompletionRequest)
@@ -167,7 +176,7 @@ class OpenAIService:
         sampling, made = sampling_of(asked, asked.logprobs, self.text.sampling), []
         for prompt in await self.prompts(asked.prompt, "prompt", asked.add_special_tokens is not False):
             most = asked.max_tokens or min(16, self.settings.length - len(prompt))
-            made += self.sequences(asked, prompt, sampling, most)
+            made += self.sequences(asked, prompt, sampling, most=most, client=client_of(request))
         if asked.echo and asked.logprobs is not None:
             made = [replace(one, prompt_logprobs=asked.logprobs) for one in made]
         return await self.answer(request, asked, made, chat=False, echo=bool(asked.echo))
@@ -176,8 +185,8 @@ class OpenAIService:
         self, request: Request, asked: GenerationFields, made: list[GenerateRequest], chat: bool, echo: bool = False
     ) -> Response:
         """Generate, as a whole or as a stream."""
-        if grammar := made[0].sampling.grammar:  # engines take it for granted that it can be read
-            await asyncio.to_thread(check_grammar, *grammar)
+        if grammar := made[0].sampling.grammar:  # engines take it for granted that it can be read in a moment
+            await self.grammars.check(grammar, made[0].client)
         stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
         include, skip = bool(asked.include_stop_str_in_output), asked.skip_special_tokens is not False
         tools = isinstance(asked, protocol.ChatRequest) and asked.tools and asked.tool_choice != "none"
@@ -204,7 +213,7 @@ class OpenAIService:
         """The choices as something that runs, within their time, and that is told of when the server stops."""
         if why := self.late():
             raise ApiError(503, f"The server is not ready: {why}.", retry_after=1)
-        self.front.check_room(len(choices))
+        self.front.check_room(len(choices), choices[0].request.client)
         seconds = self.seconds(request, timeout)
         for one in choices:
             one.request = replace(one.request, deadline=time.time() + seconds)
@@ -220,6 +229,7 @@ class OpenAIService:
         choices = []
         for index, prompt in enumerate(await self.prompts(asked.input, "input")):
             own = {"arrived": time.time(), "embed": True, "adapter": self.number(asked.model)}
+            own["client"] = client_of(request)
             one = GenerateRequest(id=uuid.uuid4().hex, prompt=prompt, length=1, **own)
             choices.append(ChoiceAnswer(index, one, self.text, TextStream(self.text, prompt), False))
         await self.generation(request, choices, asked.timeout).whole(request.receive)
@@ -289,6 +299,11 @@ class OpenAIService:
 
     async def schema(self, _: Request) -> Response:
         return answer_json(openapi(self.names, version("dragonscale")))
+
+
+def client_of(request: Request) -> str:
+    """Who asks, as places in queues are shared: the other end of the connection."""
+    return address_key(request.client.host if request.client else "")
 
 
 def answer_json(said: Any, status: int = 200) -> Response:

@@ -14,7 +14,9 @@ import signal
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -34,11 +36,50 @@ PATIENCE = 0.5
 """Seconds in which a front that died is seen to be gone."""
 
 
+class GrammarThread:
+    """Builds grammars beside the engine's loop. A byte on the pipe `wakes` says that one is built."""
+
+    def __init__(self, grammars: Any) -> None:
+        self.grammars = grammars
+        self.wakes, self._wake = os.pipe()
+        self._thread = ThreadPoolExecutor(1, "grammars")
+        self._waiting: dict[str, wire.Submit] = {}
+        self._built: deque[tuple[wire.Submit, Any]] = deque()
+
+    def start(self, message: wire.Submit) -> None:
+        """Build the grammar of a request."""
+        self._waiting[message.request.id] = message
+        self._thread.submit(self._build, message)
+
+    def drop(self, id: str) -> None:
+        """Nobody waits for this request any more."""
+        self._waiting.pop(id, None)
+
+    def built(self) -> list[tuple[wire.Submit, Any]]:
+        """Requests that are still wanted, with the start of their grammar, or with the `InputError` that it gave."""
+        os.read(self.wakes, 4096)  # a byte for each; those of later ones wake the loop once for nothing
+        ready = [self._built.popleft() for _ in range(len(self._built))]
+        return [(message, start) for message, start in ready if self._waiting.pop(message.request.id, None)]
+
+    def _build(self, message: wire.Submit) -> None:
+        grammar = message.request.sampling.grammar
+        try:
+            start = self.grammars.begin(grammar) if message.request.id in self._waiting else None
+        except InputError as error:
+            start = error
+        except Exception as error:  # whatever it is, the request ends and the others go on
+            traceback.print_exception(error)
+            start = OSError("its grammar could not be built; the server's log says why")
+        self._built.append((message, start))
+        os.write(self._wake, b"x")
+
+
 class WorkerLoop:
     """The engine, what comes over the pipe, and the files of those whose pages are handed over."""
 
     def __init__(self, pipe: Connection, engine: Any) -> None:
         self.pipe, self.engine, self.arrived = pipe, engine, select.poll()
+        self.grammars = GrammarThread(engine.grammars)
         self.decode = msgspec.msgpack.Decoder(wire.ToWorker).decode
         self.into: dict[str, str] = {}
         self.handed: list[str] = []
@@ -49,13 +90,18 @@ class WorkerLoop:
         """Until the front is gone (an `EOFError`), or the engine is dead."""
         engine = self.engine
         self.arrived.register(self.pipe.fileno(), select.POLLIN)  # once: `pipe.poll` builds its selector at each call
+        self.arrived.register(self.grammars.wakes, select.POLLIN)
         while not engine.dead:
             idle = engine.idle and not self.refused
             if idle and self.told:  # the numbers at rest, before it sleeps
                 self._tell(wire.StepOutput(stats=self._stats(0.0)))
                 self.told = 0.0
-            while self.arrived.poll(None if idle else 0):
-                self._heard(self.decode(self.pipe.recv_bytes()))
+            while ready := self.arrived.poll(None if idle else 0):
+                for source, _ in ready:
+                    if source == self.grammars.wakes:
+                        self._add_built()
+                    else:
+                        self._heard(self.decode(self.pipe.recv_bytes()))
                 idle = False
             emitted = [self._handed_over(one) for one in engine.step()] + self.refused
             self.refused = []
@@ -71,20 +117,37 @@ class WorkerLoop:
     def _heard(self, message: wire.ToWorker) -> None:
         if isinstance(message, wire.Drop):
             self.into.pop(message.id, None)
+            self.grammars.drop(message.id)
             self.engine.cancel(message.id)
-            return
+        elif message.request.sampling.grammar is not None and self.engine.grammars is not None:
+            self.grammars.start(message)
+        else:
+            self._add(message)
+
+    def _add_built(self) -> None:
+        """Requests whose grammars are built."""
+        for message, start in self.grammars.built():
+            if isinstance(start, InputError | OSError):
+                self._refuse(message, start)
+            else:
+                self._add(message, start)
+
+    def _refuse(self, message: wire.Submit, error: Exception) -> None:
+        finish = "refused" if isinstance(error, InputError) else "error"
+        self.refused.append(Emitted(id=message.request.id, finish=finish, why=str(error)))
+
+    def _add(self, message: wire.Submit, grammar: Any = None) -> None:
         request, handed = message.request, None
         try:
             if message.out_of:
                 contents = read_arrays(message.out_of)
                 handed = HandedOver(tokens=message.first, computed=len(request.prompt), contents=contents)
                 self.handed.append(request.id)
-            self.engine.add(request, handed)
+            self.engine.add(request, handed, grammar)
             if message.into:
                 self.into[request.id] = message.into
         except (InputError, OSError) as error:
-            finish = "refused" if isinstance(error, InputError) else "error"
-            self.refused.append(Emitted(id=request.id, finish=finish, why=str(error)))
+            self._refuse(message, error)
 
     def _handed_over(self, emitted: Emitted) -> Emitted:
         """Where a request goes on elsewhere, its pages are written first."""

@@ -11,6 +11,7 @@ from dragonscale.app.questions.faces import WebQuestion
 from dragonscale.errors import InputError
 from dragonscale.installing import install_hint
 from dragonscale.listener import Listener
+from dragonscale.stderr_relay import StderrRelay
 
 
 def ask(question: WebQuestion, listener: Listener) -> None:
@@ -38,7 +39,8 @@ def ask(question: WebQuestion, listener: Listener) -> None:
             if not question.no_browser and has_display():
                 webbrowser.open(address)
 
-        asyncio.run(serve_page(settings, own, ready))
+        with StderrRelay():
+            asyncio.run(serve_page(settings, own, ready))
     listener.log("Stopped.")
 
 

@@ -10,8 +10,7 @@ import socket
 import time
 from typing import Any
 
-from dragonscale.prompt_http import PromptProtocol
-from dragonscale.web.server.gate import address_key
+from dragonscale.prompt_http import PromptProtocol, address_key
 from dragonscale.web.server.settings import PageSettings
 
 

@@ -5,7 +5,6 @@ sites, which `origin` and `sec-fetch-site` show; or it can let its own name poin
 `host` shows, because a browser sends the name. Both are refused here, before anything is read.
 """
 
-import ipaddress
 import re
 import time
 import tomllib
@@ -17,8 +16,9 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from dragonscale.prompt_http import address_key, read_address
 from dragonscale.web.kept import Remembered
-from dragonscale.web.server.settings import LOOPBACK_NAMES, PageSettings, read_address
+from dragonscale.web.server.settings import LOOPBACK_NAMES, PageSettings
 from dragonscale.web.server.turns import error_line
 
 _TABLE: dict[str, str] = tomllib.loads(Path(__file__).with_name("headers.toml").read_text(encoding="utf-8"))
@@ -171,17 +171,3 @@ def host_name(given: str) -> str:
     """
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::\d{1,5})?", given)
     return (match[1] or match[2]).lower().rstrip(".") if match else ""
-
-
-def address_key(given: str) -> str:
-    """An address as it is counted.
-
-    >>> address_key("10.0.0.7"), address_key("2001:db8::1"), address_key("::ffff:10.0.0.7")
-    ('10.0.0.7', '2001:db8::/64', '10.0.0.7')
-    """
-    address = read_address(given)
-    if address is None:
-        return given[:64]
-    if address.version == 6 and not address.ipv4_mapped and not address.is_loopback:
-        return str(ipaddress.ip_network(f"{address}/64", strict=False))
-    return str((address.version == 6 and address.ipv4_mapped) or address)

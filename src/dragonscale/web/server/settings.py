@@ -3,9 +3,10 @@
 Every limit is here, with the reason for its size, so that `docs/web.md` and the tests can name them.
 """
 
-import ipaddress
 import os
 from dataclasses import dataclass
+
+from dragonscale.prompt_http import read_address
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -94,14 +95,6 @@ def is_loopback(host: str) -> bool:
     """
     address = read_address(host)
     return host in LOOPBACK_NAMES or (address is not None and address.is_loopback)
-
-
-def read_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The number of an address; None of a name."""
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        return None
 
 
 def default_workers() -> int:

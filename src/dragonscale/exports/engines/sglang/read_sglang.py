@@ -14,6 +14,7 @@ from dragonscale.exports.keys import KeyTable, ReadFlags, load_keys, read_flags,
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.terms import load_terms
 from dragonscale.models import load_model
+from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice
@@ -173,7 +174,7 @@ def model_named(word: str, clients: str, kept: str) -> str:
     """The model of a checkpoint by its name, by that which clients use, or by the header of an export."""
     names = (word, clients, word.rstrip("/").rpartition("/")[2])
     found = next((checkpoints.plain_name(one) for one in names if is_preset(checkpoints.plain_name(one))), "")
-    if kept and (not found or preset_named(kept.partition("?")[0]) == found or hub_id(kept) in (word, clients)):
+    if kept and (not found or preset_named(read_asked(kept).text) == found or hub_id(kept) in (word, clients)):
         return kept
     return found or checkpoints.plain_name(word)
 

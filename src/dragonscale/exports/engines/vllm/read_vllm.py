@@ -20,6 +20,7 @@ from dragonscale.exports.keys import ReadFlags, load_keys, read_flags, truth, wh
 from dragonscale.exports.model_names import preset_named
 from dragonscale.exports.terms import load_terms
 from dragonscale.models import load_model
+from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice
@@ -185,7 +186,7 @@ def model_read(read: ReadFlags, source: Source, given: Given) -> tuple[str, str]
     changed = read.values.pop("--hf-overrides", None)
     if isinstance(changed, Mapping) and known != named:
         known += "?" + "&".join(f"{key}={value}" for key, value in changed.items())
-    if kept and (kept == named or checkpoints.plain_name(kept.partition("?")[0]) == known.partition("?")[0]):
+    if kept and (kept == named or checkpoints.plain_name(read_asked(kept).text) == known.partition("?")[0]):
         known = kept if "?" not in known else known
     model = given.model or known
     if not model or model.startswith("$"):

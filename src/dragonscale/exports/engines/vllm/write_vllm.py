@@ -14,7 +14,7 @@ from typing import Any
 from dragonscale.errors import Infeasible
 from dragonscale.exports.engines.checkpoints import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.keys import flag_words, load_keys
-from dragonscale.exports.model_names import hub_id
+from dragonscale.exports.model_names import hub_id, is_changed
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, Word, WrittenFiles, address
@@ -168,8 +168,10 @@ def decode_budget(seqs: int, drafts: int) -> int:
 def format_flags(run: ServingRun, checkpoint: ServedCheckpoint) -> dict[str, Any]:
     """Dtypes and quantisation."""
     kv, usual = checkpoint.plan.kv, "auto" if not run.model.quantization.kv else ""
-    pairs = (pair.partition("=")[::2] for pair in run.file.model.partition("?")[2].split("&") if pair)
-    assumed = {name: _value(text) for name, text in pairs}
+    assumed = {}
+    if is_changed(run.file.model):
+        pairs = (pair.partition("=")[::2] for pair in run.file.model.rpartition("?")[2].split("&") if pair)
+        assumed = {name: _value(text) for name, text in pairs}
     values = {"cache": TERMS.tables["caches"].get(kv) or usual or TERMS.tables["dtypes"][kv], "assumed": assumed}
     return TERMS.group("formats", checkpoint=checkpoint, remote=run.fields.get("model_type") in REMOTE, **values)
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.exports.keys import KeyTable, load_keys
-from dragonscale.exports.model_names import hub_id
+from dragonscale.exports.model_names import hub_id, is_changed
 from dragonscale.exports.runs import TrainingRun, header
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron import write_megatron as megatron
@@ -86,7 +86,7 @@ def _model(run: TrainingRun) -> tuple[str, dict[str, Any]]:
     """The expression that makes the model, and the fields that say its sizes."""
     kind, repo = str(run.fields.get("model_type", "")), hub_id(run.file.model)
     run.check_built("megatron-bridge")
-    if kind in _TRAINER.from_hub and "/" in repo and "?" not in run.file.model:
+    if kind in _TRAINER.from_hub and "/" in repo and not is_changed(run.file.model):
         named = json.dumps(repo, ensure_ascii=False)  # a string of the program, whatever the path holds
         return f"AutoBridge.from_hf_pretrained({named}).to_megatron_provider(load_weights=False)", {}
     fields = fields_of(model_flags(run.fields, run.file.model, run.file.seq))

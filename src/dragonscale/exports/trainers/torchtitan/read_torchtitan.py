@@ -21,6 +21,7 @@ from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.torchtitan import titan_models
 from dragonscale.exports.trainers.torchtitan.titan_models import SCHEDULES, layout_read
 from dragonscale.models import load_model
+from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset, model_names, preset
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
@@ -202,7 +203,7 @@ def _file(source: Source, given: Given, said: TitanSaid, processes: int) -> tupl
 
 def _model(source: Source, given: Given, said: TitanSaid) -> tuple[str, int, int]:
     """The model, its layers and its experts; nothing where the config does not say."""
-    kept = (given.model or source.kept_word("model")).partition("?")[0]
+    kept = read_asked(given.model or source.kept_word("model")).text
     if said.sizes:
         fields = titan_models.fields_of_sizes(said.module, said.sizes)
         kinds = [fields["model_type"], *(["mistral"] if said.module == "llama3" else [])]

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.errors import InputError, unknown
+from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.exports.imported import Given, Imported, Source, training_file
 from dragonscale.exports.keys import KeyTable, ReadFlags, dotted, load_keys, options, whole
 from dragonscale.exports.model_names import preset_named
@@ -188,7 +188,9 @@ def _words(source: Source, words: list[str], terms: Terms, needed: bool = False)
         elif inner is not None:
             settings |= dict(dotted(inner.table or {}, ("fsdp_config",)))
         elif needed:
-            raise InputError(f"{source.shown} takes its settings from {name}, which is not here; give that file.")
+            raise InputError(
+                f"{source.shown} takes its settings from {shorten(name)}, which is not here; give that file."
+            )
     for word in words:
         name, equals, value = word.partition("=")
         if equals and not word.startswith("-") and name.replace(".", "").replace("_", "").isalnum():

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.exports.keys import KeyTable, flag_words, load_keys
-from dragonscale.exports.model_names import hub_id
+from dragonscale.exports.model_names import hub_id, is_changed
 from dragonscale.exports.runs import TrainingRun, header
 from dragonscale.exports.terms import Terms, load_terms
 from dragonscale.exports.trainers.accelerate import CONFIG, PORT, mesh_settings
@@ -35,7 +35,7 @@ def _settings(run: TrainingRun) -> dict[str, Any]:
         "liger_plugin": ["axolotl.integrations.liger.LigerPlugin"],
         "model": hub_id(file.model),
         "known": file.model.partition("?")[0],
-        "changed": "?" in file.model,
+        "changed": is_changed(file.model),
         "targets": ["all-linear"] if everything else text.split(","),
         "each": max(plan.microbatch // (2 if trainer in PAIRED else 1), 1),
         "odd": trainer in PAIRED and plan.microbatch % 2,
