@@ -84,16 +84,23 @@ def capacity(deployment: Deployment) -> Capacity:
     working = 0.0 if engine.name == "ideal" else bytes_of(workspace_lines(deployment))
     memory, plan = engine.memory, deployment.plan
     kept: Number = memory.reserve_bytes
+    group: Number = 0.0
     if memory.group_bytes and deployment.chip.linked:
-        kept = kept + where(plan.chips > 1, memory.group_bytes, 0.0)
+        group = where(plan.chips > 1, memory.group_bytes, 0.0)
     if memory.rank_bytes:
         kept = maximum(kept + memory.rank_bytes * plan.chips, memory.least_reserve_bytes)
-    if memory.share_of == "free":
+    if memory.share_of == "static":
+        # Weights and cache alone have the share of what is free after the start of the process group. The workspace
+        # lies in what is kept, or in the rest.
+        gone = memory.context_bytes + group
+        static = (hbm - gone) * memory.share * (1 - kept / hbm)
+        usable = static + gone + maximum(working, kept)
+        kept = gone + maximum(kept - working, 0.0)
+    elif memory.share_of == "free":
+        kept = kept + group
         usable = hbm - (hbm - weights - working - kept) * (1 - memory.share)
-    elif memory.share_of == "static":
-        # Weights and cache alone have the share; the workspace lies in what is kept, or in the rest.
-        usable, kept = hbm * memory.share + maximum(working - kept, 0.0), maximum(kept - working, 0.0)
     else:
+        kept = kept + group
         usable = hbm * memory.share
     return Capacity(
         hbm=hbm,
