@@ -70,6 +70,10 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: EngineMemory = EngineMemory()
     program: EngineProgram = EngineProgram()
     scheduling: EngineScheduling = EngineScheduling()
+    length_flag: str = ""
+    """What its longest request is called in a launch."""
+    checks_length: bool = False
+    """Whether it refuses to start where its cache does not hold one request of that length."""
     launch: tuple[LaunchRow, ...] = ()
     layouts: tuple[ExpertLayout, ...] = ()
     measured: tuple[MeasuredOn, ...] = ()
