@@ -124,7 +124,7 @@ def test_every_answer_names_context_cache_and_release() -> None:
     assert use is not None
     text = " ".join(text_of(report.sheet()).split())
     assert f"KV cache {report.kv_cache_tokens:,} tokens" in text
-    assert re.search(r"[\d.]+GB left; KV cache", text)
+    assert re.search(r"[\d.]+GB left; largest batch [\d,]+; KV cache", text)
     assert "free for KV cache" not in text
     assert "up to 8,192 tokens a request, all that the model was made for" in text
     assert "vLLM 0.10 to 0.19, launch defaults of 0.32" in text

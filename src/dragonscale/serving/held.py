@@ -116,12 +116,15 @@ def workspace_lines(deployment: Deployment) -> Iterator[HeldLine]:
     if not deployment.engine.memory.sampled_apart:
         yield from (*layers, *sampling)
         return
-    # plans that are judged together are split alike, but not their sizes: each line counts where its side is larger
-    first = bytes_of(iter(layers)) >= bytes_of(iter(sampling))
+    layers_first = bytes_of(iter(layers)) >= bytes_of(iter(sampling))
+    if not numpy.ndim(layers_first):
+        yield from layers if layers_first else sampling
+        return
+    # of many plans at once each line counts where its side is the larger
     for line in layers:
-        yield replace(line, bytes=where(first, line.bytes, 0.0))
+        yield replace(line, bytes=where(layers_first, line.bytes, 0.0))
     for line in sampling:
-        yield replace(line, bytes=where(first, 0.0, line.bytes))
+        yield replace(line, bytes=where(layers_first, 0.0, line.bytes))
 
 
 def _sampling_lines(deployment: Deployment) -> Iterator[HeldLine]:

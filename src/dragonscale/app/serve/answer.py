@@ -65,8 +65,8 @@ def answer(
     report = records.ServeReport(
         asked.model.name, _request(asked), [], [], len(configs) + len(fleets), seconds, [], [], "", error
     )
+    report.release = asked.engine_on(chip).described_release
     if started is not None:
-        report.release = started.release
         report.largest_context, report.kv_cache_tokens = started.largest_context, started.kv_cache_tokens
     if started is not None and refuses:
         report.notes, report.advice = [started.refusal], started.remedy

@@ -275,7 +275,7 @@ def memory_text(first: records.ConfigReport) -> str:
     cache = f"KV cache {use.kv_cache_tokens:,} tokens"
     if use.ranks > 1:
         cache += f" ({use.kv_cache_tokens // use.ranks:,} a rank)"
-    return f"{used}, {use.free_bytes / 1e9:.1f}GB left; {cache}; largest batch {first.max_batch:,}"
+    return f"{used}, {use.free_bytes / 1e9:.1f}GB left; largest batch {first.max_batch:,}; {cache}"
 
 
 def context_text(first: records.ConfigReport) -> str:

@@ -18,7 +18,6 @@ class StartCheck:
 
     largest_context: int
     kv_cache_tokens: int
-    release: str
     refusal: str = ""
     remedy: str = ""
     note: str = ""
@@ -38,7 +37,6 @@ def start_check(asked: ServeAsked) -> StartCheck | None:
     check = StartCheck(
         largest_context=longest_request(asked.model, room),
         kv_cache_tokens=int(room.printed_tokens(float(longest))),
-        release=engine.described_release,
     )
     if room.largest_request(float(longest)) >= longest:
         return check
