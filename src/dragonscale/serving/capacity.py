@@ -114,7 +114,7 @@ def capacity(deployment: Deployment) -> Capacity:
         # Weights and cache alone have the share of what is free after the start of the process group. The workspace
         # lies in what is kept, or in the rest.
         gone = memory.context_bytes + group
-        static = (hbm - gone) * memory.share * (1 - kept / hbm)
+        static = (hbm - gone) * (memory.share - kept / hbm)
         usable = static + gone + maximum(working, kept)
         kept = gone + maximum(kept - working, 0.0)
     elif memory.share_of == "free":
