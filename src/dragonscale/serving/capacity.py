@@ -115,7 +115,8 @@ def capacity(deployment: Deployment) -> Capacity:
         # lies in what is kept, or in the rest.
         gone = memory.context_bytes + group
         static = (hbm - gone) * (memory.share - kept / hbm)
-        usable = static + gone + maximum(working, kept)
+        kept = kept * (1 - gone / hbm)  # the fraction that it asks for is taken of what is free
+        usable = gone + static + maximum(working, kept)
         kept = gone + maximum(kept - working, 0.0)
     elif memory.share_of == "free":
         kept = kept + group

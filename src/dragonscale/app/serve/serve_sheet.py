@@ -120,7 +120,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("better", report.comparison, "key"),
         ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
         ("error", error_text(report, first)),
-        ("describes", report.release),
+        ("release", report.release),
     )
 
 
