@@ -128,25 +128,6 @@ def test_a_vision_tower_lies_beside_the_weights_in_sixteen_bits() -> None:
     assert one(capacity(deploy(drafting, "h200:16")).weights) == one(capacity(deploy(plain, "h200:16")).weights)
 
 
-LOGS = {
-    "one 24 GB card": ("llama3.1-8b", "rtx3090:1", "", 0.9, 20000, 3.81, 0.5),  # vllm-project/vllm#10517
-    "a longer profiling run": ("llama3.1-8b", "rtx3090:1", "", 0.9, 29000, 2.89, 0.55),
-    "two cards on PCIe": ("qwen2.5-14b", "rtx4090:2", "tensor=2", 0.98, 2048, 8.69, 0.5),  # vllm#13061
-    "one H100": ("llama3-8b", "h100:1", "", 0.9, 8192, 53.29, 1.6),  # vllm#10511
-    "two H100 on NVLink": ("llama3-8b", "h100:2", "tensor=2", 0.9, 8192, 58.97, 1.8),
-}
-"""Model, GPUs, plan, gpu_memory_utilization, tokens of the profiling run, the GiB that vLLM logged for the KV cache,
-and how far off we may be."""
-
-
-@pytest.mark.parametrize("log", LOGS)
-def test_vllm_has_as_much_cache_as_it_logs(log: str) -> None:
-    model, on, plan, share, tokens, logged, apart = LOGS[log]
-    limits = {"max_tokens": tokens, "max_sequences": 256}
-    room = capacity(deploy(model, on, plan, adjust(load_engine("vllm"), memory={"share": share}, scheduling=limits)))
-    assert one(room.cache) / 2**30 == pytest.approx(logged, abs=apart)
-
-
 def test_collectives_keep_memory_where_chips_have_links_of_their_own() -> None:
     group = load_engine("vllm").memory.group_bytes
     kept = {

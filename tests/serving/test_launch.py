@@ -53,14 +53,18 @@ def test_defaults_are_those_of_the_chip(name: str, chip: str, tokens: int, seque
 
 def test_sglang_finds_its_memory_fraction() -> None:
     """What stays free of an H100 at tp 8: 512 MiB, 1.5 a token of a chunk of 8192, 2 for each of 512 sequences, 128 a
-    GPU; its weights and cache have the rest (0.81 of 79.2 GiB). A stated fraction is taken as it is."""
+    GPU. The rest of 79.2 GiB (0.81) is the fraction; weights and cache have that part of what is free when the process
+    group has started. A stated fraction is taken as it is."""
     chip = load_chip("h100")
     found = capacity(deploy("llama3-70b", "h100:8", "tensor=8", engine_on("sglang", chip, LLAMA)))
     kept = (512 + 1.5 * 8192 + 2 * 512 + 128 * 8) * 2**20
-    assert found.cache + found.weights == pytest.approx(found.hbm - kept, rel=2e-3)
+    memory = engine_on("sglang", chip, LLAMA).memory
+    free = found.hbm - memory.context_bytes - memory.group_bytes
+    assert found.cache + found.weights == pytest.approx(free * (1 - kept / found.hbm), rel=2e-3)
+    assert found.usable == pytest.approx(found.hbm)
     stated = engine_on("sglang", chip, LLAMA, LaunchLimits(memory_fraction=0.7))
     room = capacity(deploy("llama3-70b", "h100:8", "tensor=8", stated))
-    assert room.cache + room.weights == pytest.approx(0.7 * room.hbm)
+    assert room.cache + room.weights == pytest.approx(0.7 * free)
 
 
 def test_limits_change_what_they_say() -> None:
@@ -115,14 +119,14 @@ def test_experts_in_one_call_cost_the_host_less(where: str, fused: float) -> Non
 @settings(deadline=None, max_examples=15)
 @given(limit=st.integers(1, 4096), more=st.integers(0, 4096))
 def test_a_larger_limit_never_lowers_the_largest_batch(limit: int, more: int) -> None:
-    """But for the logits of more sequences, which the workspace then has room for."""
+    """But for the logits of more sequences, which the profiling run samples from: 10 GB of 4,096 of them."""
 
     def most(sequences: int) -> float:
         engine = engine_on("vllm", load_chip("h100"), LLAMA, LaunchLimits(max_seqs=sequences))
         room = capacity(deploy("llama3-8b", "h100:1", "", engine))
         return min(float(numpy.ravel(room.sequences(1000.0))[0]), sequences)
 
-    assert most(limit + more) >= most(limit) * 0.92
+    assert most(limit + more) >= most(limit) * 0.8
 
 
 @pytest.mark.parametrize("name", ["torch", "jax", "pax", "torch-eager", "dragonscale"])

@@ -13,6 +13,7 @@ from dragonscale.app.questions.flag import written
 from dragonscale.errors import InputError
 from dragonscale.plan.plan_file import names_config
 from dragonscale.tables import read_regular
+from dragonscale.plan.plan_file import names_config, starts_server
 from dragonscale.training.plan_file import TrainingFile, is_plan_path
 
 if TYPE_CHECKING:  # exports are a large room, which most plans do without
@@ -41,6 +42,7 @@ def _may_be_foreign(text: str) -> bool:
         "\n" in text
         or text.startswith("{")
         or names_config(text)
+        or starts_server(text)
         or (len(words) > 2 and any(word.startswith("-") for word in words))
     ):
         return True

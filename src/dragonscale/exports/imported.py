@@ -190,7 +190,8 @@ class Given:
 class Imported:
     """A plan as its file holds it. `notes` say how it was read; `ignored` are options that change nothing that is
     planned (paths, logging, seeds); `unplanned` those that would and that the planner has no word for; `unknown` names
-    that the software's version does not have."""
+    that the software's version does not have. `served_length` is the longest request that a launch of an engine is for
+    (0: as long as its cache holds; None: it does not say)."""
 
     target: str
     version: str
@@ -199,6 +200,7 @@ class Imported:
     ignored: tuple[str, ...] = ()
     unplanned: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    served_length: int | None = None
 
 
 def slice_word(given: str, said: str) -> str:

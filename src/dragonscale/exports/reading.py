@@ -14,6 +14,7 @@ that the software does not have get the nearest that it has.
 from dataclasses import replace
 
 from dragonscale.errors import InputError, nearest
+from dragonscale.exports.engines.checkpoints import plain_name
 from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.exports.keys import key_tables, load_keys
 from dragonscale.exports.launchers.unwrap import unwrapped
@@ -104,4 +105,20 @@ def read_plan(given: str, beside: Given | None = None) -> Imported:
             "`dscale rl --plan`."
         )
     said = beside or Given()
-    return as_edited(software(target).read(source, said), source, said)
+    found = as_edited(software(target).read(source, said), source, said)
+    other = _other_model(source, target, said) if said.model and isinstance(found.file, SavedPlan) else ""
+    if not other:
+        return found
+    note = f"The command serves {other}; it is judged for {said.model}, which was given."
+    return replace(found, notes=(*found.notes, note))
+
+
+def _other_model(source: Source, target: Target, given: Given) -> str:
+    """The model that a command names, where that is another than the one that was given; empty where it is the same or
+    not known."""
+    try:
+        file = software(target).read(source, replace(given, model="")).file
+    except InputError:  # a model that only who gave another knows
+        return ""
+    named, wanted = plain_name(file.model), plain_name(given.model)
+    return "" if named.partition("?")[0] == wanted.partition("?")[0] else named

@@ -22,6 +22,24 @@ def names_config(text: str) -> bool:
     return len(text.split()) > 1 and text.strip().endswith((".yaml", ".yml", ".json", ".py"))
 
 
+SERVERS = ("vllm serve", "sglang serve", "trtllm-serve", "trtllm-serve serve")
+"""Commands that start a server with nothing but a model after them."""
+
+
+def starts_server(text: str) -> bool:
+    """Whether a plan as it is written is such a command: one that has no flags.
+
+    >>> starts_server("vllm serve Qwen/Qwen3-8B"), starts_server("/usr/bin/vllm serve m"), starts_server("tp8 pp2")
+    (True, True, False)
+    """
+    words = text.split()
+    if len(words) < 2:
+        return False
+    *command, model = words
+    command[0] = command[0].rpartition("/")[2]
+    return " ".join(command) in SERVERS and not model.startswith("-")
+
+
 def _check_names(table: Iterable[str], known: Sequence[str], what: str) -> None:
     for name in table:
         if name not in known:

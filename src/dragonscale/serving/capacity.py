@@ -7,6 +7,8 @@ part of the memory it leaves alone. A plan that reserves less than its ideal wou
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
+
 from dragonscale.physics.numbers import Number, ceil_to, floor, maximum, minimum, where
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.held import bytes_of, cache_lines, weight_lines, workspace_lines
@@ -33,6 +35,7 @@ class Capacity:
     state: Number
     page: int
     places: Number
+    """Ranks of a copy that sequences are dealt out to: one sequence takes the cache of one of them."""
 
     @property
     def cache(self) -> Number:
@@ -61,6 +64,24 @@ class Capacity:
         """How many sequences of so many tokens fit, each rounded up to whole pages."""
         return floor(maximum(self.cache, 0.0) / self.sequence(self.in_pages(tokens)))
 
+    def largest_request(self, most: float) -> int:
+        """Tokens of the longest request that the cache holds, in whole pages: `most` where it holds that."""
+        left, places = _number(self.cache), _number(self.places)
+        if _number(self.sequence(self.in_pages(most))) * places <= left:
+            return int(most)
+        if left <= 0:
+            return 0
+        # Where windows are full, a token adds `per_token`; before, `early`. A sequence takes the lesser of both lines.
+        room = left / places
+        filling = (room - _number(self.state)) / max(_number(self.early), 1e-9)
+        full = (room - _number(self.fixed)) / max(_number(self.per_token), 1e-9)
+        tokens = min(max(filling, full, 0.0), most)
+        return int(tokens // self.page) * self.page
+
+    def printed_tokens(self, length: float) -> float:
+        """Tokens of cache as engines print them: what it has room for in requests of a length."""
+        return _number(self.cache) / max(_number(self.sequence(length)) / length, 1e-9)
+
     def held(self, sequences: Number, tokens: Number) -> Number:
         """Bytes in use on the busiest chip with so many sequences of so many tokens."""
         return self.weights + self.working + self.reserve + sequences * self.sequence(self.in_pages(tokens))
@@ -84,16 +105,24 @@ def capacity(deployment: Deployment) -> Capacity:
     working = 0.0 if engine.name == "ideal" else bytes_of(workspace_lines(deployment))
     memory, plan = engine.memory, deployment.plan
     kept: Number = memory.reserve_bytes
+    group: Number = 0.0
     if memory.group_bytes and deployment.chip.linked:
-        kept = kept + where(plan.chips > 1, memory.group_bytes, 0.0)
+        group = where(plan.chips > 1, memory.group_bytes, 0.0)
     if memory.rank_bytes:
         kept = maximum(kept + memory.rank_bytes * plan.chips, memory.least_reserve_bytes)
-    if memory.share_of == "free":
+    if memory.share_of == "static":
+        # Weights and cache alone have the share of what is free after the start of the process group. The workspace
+        # lies in what is kept, or in the rest.
+        gone = memory.context_bytes + group
+        static = (hbm - gone) * (memory.share - kept / hbm)
+        kept = kept * (1 - gone / hbm)  # the fraction that it asks for is taken of what is free
+        usable = gone + static + maximum(working, kept)
+        kept = gone + maximum(kept - working, 0.0)
+    elif memory.share_of == "free":
+        kept = kept + group
         usable = hbm - (hbm - weights - working - kept) * (1 - memory.share)
-    elif memory.share_of == "static":
-        # Weights and cache alone have the share; the workspace lies in what is kept, or in the rest.
-        usable, kept = hbm * memory.share + maximum(working - kept, 0.0), maximum(kept - working, 0.0)
     else:
+        kept = kept + group
         usable = hbm * memory.share
     return Capacity(
         hbm=hbm,
@@ -106,5 +135,20 @@ def capacity(deployment: Deployment) -> Capacity:
         early=cache_per_chip(deployment, 1.0) - state,
         state=state,
         page=memory.page,
-        places=deployment.mesh.size("data"),
+        places=_places(deployment),
     )
+
+
+def _places(deployment: Deployment) -> Number:
+    """The ranks that sequences are dealt out to: those that split the batch of a cached array."""
+    for section in deployment.sections:
+        for op in section.ops:
+            for array in op.inputs if op.function == "cache" else ():
+                axes = deployment.rules(prompt=False).cached(array).dim("b").axes
+                return deployment.mesh.size(*axes)
+    return deployment.mesh.size("data")
+
+
+def _number(value: Number) -> float:
+    """A number, or the only one of an array."""
+    return float(numpy.ravel(value)[0])

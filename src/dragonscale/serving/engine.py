@@ -42,6 +42,7 @@ from dragonscale.serving.engine_settings import (
     EngineMemory,
     EngineProgram,
     EngineScheduling,
+    ExpertLayout,
     LaunchRow,
 )
 from dragonscale.tables import file_version
@@ -49,12 +50,19 @@ from dragonscale.tables import file_version
 
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An engine's constants by group; `why` says where they come from, `base` which engine it starts from, `launch`
-    what it takes by default on a chip, `measured` on which chips they were settled on whole steps, and how far off it
-    was on others, `tpu` settings that differ on TPUs (`kernels.joined=false`)."""
+    what it takes by default on a chip, `layouts` how it stores experts there, `measured` on which chips they were
+    settled on whole steps, and how far off it was on others, `tpu` settings that differ on TPUs
+    (`kernels.joined=false`)."""
 
     name: str = "generic"
     why: str = ""
     base: str = ""
+    title: str = ""
+    """What people call it."""
+    release: str = ""
+    """The releases that its constants describe."""
+    defaults_release: str = ""
+    """The release whose defaults `launch` has, where that is another."""
     kernels: EngineKernels = EngineKernels()
     collectives: EngineCollectives = EngineCollectives()
     experts: EngineExperts = EngineExperts()
@@ -62,9 +70,28 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: EngineMemory = EngineMemory()
     program: EngineProgram = EngineProgram()
     scheduling: EngineScheduling = EngineScheduling()
+    length_flag: str = ""
+    """What its longest request is called in a launch."""
+    checks_length: bool = False
+    """Whether it refuses to start where its cache does not hold one request of that length."""
     launch: tuple[LaunchRow, ...] = ()
+    layouts: tuple[ExpertLayout, ...] = ()
     measured: tuple[MeasuredOn, ...] = ()
     tpu: tuple[str, ...] = ()
+
+    @property
+    def described_release(self) -> str:
+        """The release that an answer describes, in words; empty for an engine that is none in particular.
+
+        >>> load_engine("vllm").described_release
+        'vLLM 0.10 to 0.19, launch defaults of 0.32'
+        """
+        if not self.release:
+            return ""
+        text = f"{self.title or self.name} {self.release}"
+        if self.defaults_release:
+            text += f", launch defaults of {self.defaults_release}"
+        return text
 
 
 IDEAL = Engine(

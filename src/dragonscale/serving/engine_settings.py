@@ -178,12 +178,23 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What of that it keeps for itself: its CUDA context and communication buffers."""
     group_bytes: float = 0.0
     """What it keeps in addition for collectives between chips that are linked otherwise than by PCIe."""
+    context_bytes: float = 0.0
+    """What is gone before its share is taken, where that is one of `static`: the CUDA context. `group_bytes` are gone
+    then, too."""
     rank_bytes: float = 0.0
     """What it keeps in addition for each chip of a replica."""
     least_reserve_bytes: float = 0.0
     """The least that it keeps free."""
     workspace_tokens: int = 0
     """Tokens of the iteration that the workspace is for (0: `scheduling.max_tokens`)."""
+    logit_bytes: float = 6.0
+    """Bytes for each logit of the sequences of an iteration: 16 bits and the copy of 32 that is sampled from, and what
+    sampling makes of it."""
+    sampled_apart: bool = False
+    """Whether the workspace is that of the layers or of sampling, whichever is larger, as in a profiling run that does
+    one after the other; otherwise both together."""
+    expert_kernels: str = ""
+    """The kernels of four-bit experts, by the name that the engine's `layouts` have (empty: what it takes there)."""
     expert_rows: bool = False
     """Whether the workspace has room for the rows of all experts on one chip, of a full iteration of all data ranks
     that gather their tokens: where they will go is not known beforehand."""
@@ -279,3 +290,24 @@ class LaunchRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: dict[str, Any] = {}
     scheduling: dict[str, Any] = {}
     host: dict[str, Any] = {}
+
+
+class ExpertLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the kernels of an engine store experts of a format on some chips (see `expert_layout.py`): each rank's part
+    of the hidden dim and of the experts' inner dim filled up to multiples."""
+
+    kernels: str
+    source: str
+    release: str
+    """The releases that it was read in."""
+    format: str
+    architectures: tuple[str, ...] = ()
+    """Those it is taken on; none named: all that no row before it is for."""
+    names: tuple[str, ...] = ()
+    """Chips it is taken on, where their architecture does not tell."""
+    hidden: int = 1
+    inner: int = 1
+    scale_copies: int = 0
+    """How often the scales are stored once more, in the order that the kernels read: the checkpoint's stay beside."""
+    scale_rows: int = 1
+    """The rows of these copies are filled up to multiples of this."""

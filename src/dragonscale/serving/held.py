@@ -5,6 +5,7 @@ Bytes are those of the busiest chip. Numbers, arrays (many plans) or symbols.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy
 
@@ -12,11 +13,12 @@ from dragonscale.models.count import parameters, weight_size
 from dragonscale.models.program import Op, Section
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.notation import Array
-from dragonscale.physics.numbers import Number, maximum, minimum, product
+from dragonscale.physics.numbers import Number, maximum, minimum, product, where
 from dragonscale.physics.sharding.layout import local_size
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.serving.balance import expert_slots
 from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.expert_layout import EXPERTS, expert_layout, stored_over_plain
 from dragonscale.serving.formats import weight_bytes
 
 
@@ -25,6 +27,7 @@ def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
     is held once. A vision tower lies beside them, also where nobody sends pictures."""
     rules, mesh = deployment.rules(prompt=False), deployment.mesh
     redundant = deployment.engine.experts.redundant if deployment.exchanges else 0
+    layout = expert_layout(deployment) if deployment.mixed else None
     seen: set[str] = set()
     for section in deployment.sections:
         ends = section.name in ("embed", "head")
@@ -38,12 +41,19 @@ def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
                     seen.add(weight.name)
                     held_by = 1
                 ways: Number = 1.0
+                local = dict[str, Number]()
                 for dim in rules.used(weight).dims:
                     size = section.dims[dim.name]
                     parts = mesh.size(*dim.axes)
                     copied = expert_slots(size, parts, redundant) if dim.name == "e" else size
-                    ways = ways * (size / local_size(dim.name, copied, parts))
+                    local[dim.name] = local_size(dim.name, copied, parts)
+                    ways = ways * (size / local[dim.name])
                 held = weight_size(section, weight) / ways * weight_bytes(deployment.plan, op.part) * held_by
+                if layout is not None and op.part == EXPERTS and {"d", "f"} <= local.keys():
+                    into = op.output is not None and "f" in op.output.names
+                    # gate and up lie one below the other, so their rows are filled up together
+                    rows = 2 * local["f"] if into else local["d"]
+                    held = held * stored_over_plain(layout, local["d"], local["f"], rows)
                 yield HeldLine("weights", weight.name, held, section=section.name)
     tower = [section for section in deployment.model.extras if section.name.startswith("vision.")]
     if tower:  # checkpoints in 8 and 4 bits leave it in 16
@@ -100,7 +110,35 @@ def _kept_heads(deployment: Deployment, section: Section, ways: Number) -> Numbe
 
 def workspace_lines(deployment: Deployment) -> Iterator[HeldLine]:
     """Activations of the largest iteration of a data rank: its residuals, the widest hidden layer and the logits of its
-    sequences."""
+    sequences. Where sampling comes after the layers, the lines are those of the larger of both."""
+    layers = list(_layer_lines(deployment))
+    sampling = list(_sampling_lines(deployment))
+    if not deployment.engine.memory.sampled_apart:
+        yield from (*layers, *sampling)
+        return
+    layers_first = bytes_of(iter(layers)) >= bytes_of(iter(sampling))
+    if not numpy.ndim(layers_first):
+        yield from layers if layers_first else sampling
+        return
+    # of many plans at once each line counts where its side is the larger
+    for line in layers:
+        yield replace(line, bytes=where(layers_first, line.bytes, 0.0))
+    for line in sampling:
+        yield replace(line, bytes=where(layers_first, 0.0, line.bytes))
+
+
+def _sampling_lines(deployment: Deployment) -> Iterator[HeldLine]:
+    """The logits of the sequences of an iteration; after the layers also the hidden states that they are made of."""
+    memory, limits = deployment.engine.memory, deployment.engine.scheduling
+    head = deployment.sections[-1].dims
+    rows = min(limits.max_sequences, limits.max_tokens)
+    if memory.sampled_apart:
+        yield HeldLine("workspace", "hidden states", limits.max_tokens * head["d"] * 2, "step", "step")
+    yield HeldLine("workspace", "logits", rows * head["v"] * memory.logit_bytes, "step", "step")
+
+
+def _layer_lines(deployment: Deployment) -> Iterator[HeldLine]:
+    """Residuals, the widest hidden layer and the rows of experts."""
     mesh, limits = deployment.mesh, deployment.engine.scheduling
     tokens = deployment.engine.memory.workspace_tokens or limits.max_tokens
     widths = [
@@ -111,12 +149,9 @@ def workspace_lines(deployment: Deployment) -> Iterator[HeldLine]:
         if op.function == "einsum" and op.output is not None and not {"s", "m"} & set(op.output.names)
     ]
     head = deployment.sections[-1].dims
-    rows = min(limits.max_sequences, limits.max_tokens)
     yield HeldLine("workspace", "residuals", tokens * 4 * head["d"] * 2, "step", "step")
     hidden = tokens * 3 * maximum(*widths) / mesh.size("expert", "tensor", "share") * 2
     yield HeldLine("workspace", "hidden", hidden, "step", "step")
-    # of 16 bits, and the copy of 32 that is sampled from
-    yield HeldLine("workspace", "logits", rows * head["v"] * 6, "step", "step")
     mixtures = [section.dims for section in deployment.sections if "e" in section.dims]
     if deployment.engine.memory.expert_rows and mixtures and not deployment.exchanges:
         wide, inner = mixtures[0]["d"], mixtures[0]["f"] / mesh.size("tensor", "share")

@@ -9,7 +9,7 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.imported import Given, Source, as_path
 from dragonscale.exports.launchers.unwrap import unwrapped
 from dragonscale.exports.reading import read_plan, recognised
-from dragonscale.plan.plan_file import names_config
+from dragonscale.plan.plan_file import names_config, starts_server
 from dragonscale.serving.plan_file import SERVING_ONLY, SavedPlan, load_serving_plan, read_serving_plan
 from dragonscale.tables import read_table
 from dragonscale.training.plan_file import TrainingFile, given_settings, load_training_file, parse_plan
@@ -31,7 +31,7 @@ def is_foreign(text: str) -> bool:
     path = as_path(text)
     if path is None:
         flagged = len(text.split()) > 2 and any(word.startswith("-") for word in text.split())
-        whole = "\n" in text.strip() or text.startswith("{") or names_config(text)
+        whole = "\n" in text.strip() or text.startswith("{") or names_config(text) or starts_server(text)
         return flagged or (whole and recognised(unwrapped(Source(text))) is not None)
     return path.is_dir() or not _is_ours(path)
 

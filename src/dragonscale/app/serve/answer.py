@@ -16,6 +16,7 @@ from dragonscale.app.serve.confirm import Confirmed, as_run, confirmed, in_order
 from dragonscale.app.serve.max_rate import max_rates
 from dragonscale.app.serve.search import Progress, at_batches, check_plan, paced, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
+from dragonscale.app.serve.start_check import start_check
 from dragonscale.app.serve.unfit import unfit
 from dragonscale.app.serve.variants import (
     disaggregation_report,
@@ -55,13 +56,21 @@ def answer(
     none = remedies.asked_refusal(asked)
     asked, refused = (asked, [none]) if none else remedies.possible(asked)
     nothing = bool(refused) and (bool(none) or all(remedies.chip_refusal(asked, chip) for chip, _ in asked.targets))
-    asked, configs = (asked, []) if nothing else paced(asked, progress)
-    fleets = [] if nothing else search_pools(asked)
+    started = None if nothing else start_check(asked)
+    refuses = started is not None and bool(started.refusal) and not asked.question.force
+    asked, configs = (asked, []) if nothing or refuses else paced(asked, progress)
+    fleets = [] if nothing or refuses else search_pools(asked)
     seconds, chip = time.perf_counter() - start, asked.targets[0][0]
     error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_moe(asked.model)))
     report = records.ServeReport(
         asked.model.name, _request(asked), [], [], len(configs) + len(fleets), seconds, [], [], "", error
     )
+    report.release = asked.engine_on(chip).described_release
+    if started is not None:
+        report.largest_context, report.kv_cache_tokens = started.largest_context, started.kv_cache_tokens
+    if started is not None and refuses:
+        report.notes, report.advice = [started.refusal], started.remedy
+        return report
     if not configs:
         why, report.advice = unfit(asked, brief) if not nothing else ([], report.advice)
         report.changes = [one for one in why if one.flags]
@@ -78,6 +87,9 @@ def answer(
     report.expected_error = expected_error(kind_of(asked, best))
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     report.at_most = at_most(asked, best)
+    report.release = asked.engine_on(best.piece.chip, best.engine).described_release
+    if (use := report.configs[0].memory) is not None:
+        report.largest_context, report.kv_cache_tokens = use.largest_context, use.kv_cache_tokens
     rows = list(zip((*chosen, *apart), report.configs, strict=True))
     if asked.ask.rate is not None:
         for one, shown in rows:
@@ -163,8 +175,10 @@ def _notes(
     drafted = report.speculation.loss(chosen[0].drafts) if report.speculation else ""
     margins = margin_advice(report.workload, report.configs[0], configs)
     report.changes += [one for one in margins if one.flags]
+    started = start_check(asked)
     return [
         *remedies.forced_notes(asked),
+        *filter(None, [started.note or started.refusal] if started is not None else []),
         *_guess_notes(asked, chosen, configs),
         *remedies.format_notes(asked, _told(asked, chosen, apart)),
         *_device_notes(chosen),

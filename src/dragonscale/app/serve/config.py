@@ -20,10 +20,11 @@ from dragonscale.app.serve.serve_records import (
     ServeReport,
     StepTerm,
 )
+from dragonscale.models.transformer import Transformer
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at
 from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind, band_of, fitted_kernels, is_moe
-from dragonscale.serving.capacity import capacity
+from dragonscale.serving.capacity import Capacity, capacity
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.disaggregation import PooledConfig
@@ -228,7 +229,38 @@ def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
         wasted=(page - 1) / 2 / (asked.ask.context + (page - 1) / 2),
         sequence_bytes=sequence,
         token_bytes=sequence / length,
+        kv_cache_tokens=int(room.printed_tokens(longest_served(asked))),
+        largest_context=largest_context(asked, config, room),
+        model_context=asked.model.context or 0,
+        ranks=round(first(room.places)),
     )
+
+
+def longest_served(asked: ServeAsked) -> float:
+    """Tokens of the longest request that is served: what a launch says, or what the model was made for (twice what was
+    asked for, where that is not known)."""
+    asked_for = asked.ask.prompt + asked.ask.output
+    return float(max(asked.served_length or asked.model.context or 2 * asked_for, asked_for))
+
+
+def largest_context(asked: ServeAsked, config: Config, room: Capacity) -> int:
+    """Tokens of the longest request that a replica takes; of pools, that both take."""
+    most = longest_request(asked.model, room)
+    if isinstance(config, PooledConfig):
+        prefill = config.pools.prefill
+        engine = asked.engine_on(prefill.piece.chip, prefill.engine)
+        other = capacity(Deployment(asked.model, prefill.piece, prefill.plan, engine))
+        return min(most, longest_request(asked.model, other))
+    return most
+
+
+NO_CONTEXT = 2.0**30
+"""Tokens of a request of a model that says no length."""
+
+
+def longest_request(model: Transformer, room: Capacity) -> int:
+    """Tokens of the longest request that a cache holds, no more than the model was made for."""
+    return room.largest_request(float(model.context or NO_CONTEXT))
 
 
 # How far expectations have been from measurements, for servers of one kind: the bands around an answer, and in a

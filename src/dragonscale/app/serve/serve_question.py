@@ -64,6 +64,11 @@ class ServeAsked:
     against_best: bool = False
     notes: tuple[str, ...] = ()
     case: dict[str, Any] = field(default_factory=dict)
+    served_length: int | None = None
+    """Tokens of the longest request that a launch of another software is for; the model's own where it says none. None
+    where no launch was given, or it fits itself to its cache."""
+    length_said: bool = False
+    """Whether the launch says it."""
 
     @property
     def pace(self) -> float | None:
@@ -211,7 +216,8 @@ def _read(question: ServeQuestion) -> ServeAsked:
     where = _targets(question, saved)
     engine = question.engine or (saved.engine if saved else "") or AUTO
     _check_words(question, model, engine)
-    question, shorter = _within(question, model)
+    most = foreign.served_length if foreign is not None else None
+    question, shorter = _within(question, model, most)
     if question.output.strip() == "0":  # embeddings and scores: a request ends with its prompt, as with one token
         question = replace(question, output="1")
     prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
@@ -233,7 +239,12 @@ def _read(question: ServeQuestion) -> ServeAsked:
     better = question.better or foreign is not None
     draft = _draft(question, saved, model, ask.output)
     whole = question, model, where.targets, ask, goals, engine, limits, saved, batch, draft, where.everywhere
-    return ServeAsked(*whole, against_best=better, notes=(*used, *how, *shorter, *where.notes), case=case)
+    asked = ServeAsked(*whole, against_best=better, notes=(*used, *how, *shorter, *where.notes), case=case)
+    if foreign is None:
+        return asked
+    said = foreign.served_length
+    longest = (model.context or None) if said is None else said or None
+    return replace(asked, served_length=longest, length_said=bool(said))
 
 
 def as_used(question: ServeQuestion) -> tuple[ServeQuestion, dict[str, Any], tuple[str, ...]]:
@@ -279,17 +290,22 @@ def _targets(question: ServeQuestion, saved: SavedPlan | None) -> AskedTargets:
     return found
 
 
-def _within(question: ServeQuestion, model: Transformer) -> tuple[ServeQuestion, tuple[str, ...]]:
-    """The usual lengths, where nobody says others, cut to what a model of few positions takes."""
+def _within(
+    question: ServeQuestion, model: Transformer, served: int | None = None
+) -> tuple[ServeQuestion, tuple[str, ...]]:
+    """The usual lengths, where nobody says others, cut to what a model of few positions takes, or a launch that is for
+    short requests (`served`)."""
     usual = (ServeQuestion.prompt, ServeQuestion.output)
-    if (question.prompt, question.output) != usual or not model.context or model.context >= sum(map(int, usual)):
+    whose = f"{model.name} has a context"
+    longest = model.context
+    if served and (not longest or served < longest):
+        whose = "The launch takes requests"
+        longest = served
+    if (question.prompt, question.output) != usual or not longest or longest >= sum(map(int, usual)):
         return question, ()
-    output = min(int(question.output), model.context // 4)
-    prompt = model.context - output
-    note = (
-        f"{model.name} has a context of {model.context:,} tokens: prompts of {prompt:,} and outputs of {output:,} are "
-        "taken."
-    )
+    output = min(int(question.output), longest // 4)
+    prompt = longest - output
+    note = f"{whose} of {longest:,} tokens: prompts of {prompt:,} and outputs of {output:,} are taken."
     return replace(question, prompt=str(prompt), output=str(output)), (note,)
 
 

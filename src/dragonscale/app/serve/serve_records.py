@@ -87,6 +87,14 @@ class MemoryUse(msgspec.Struct):
     wasted: float
     sequence_bytes: float = 0.0
     token_bytes: float = 0.0
+    kv_cache_tokens: int = 0
+    """Tokens of cache of the whole replica as engines print them when they start."""
+    largest_context: int = 0
+    """Tokens of the longest request that fits, prompt and output together; no more than the model was made for."""
+    model_context: int = 0
+    """Tokens that the model was made for; 0 where that is not known."""
+    ranks: int = 1
+    """Ranks that requests are dealt out to, each with its part of these tokens."""
 
     def parts(self) -> dict[str, float]:
         """Bytes of the whole chip by what they are for."""
@@ -336,6 +344,13 @@ class ServeReport(Record):
     """The advice that flags can follow, with what it brings."""
     max_rates: list[MaxRate] = []
     """What `--max-rate` found, the cheapest first."""
+    release: str = ""
+    """The releases of the engine that the first configuration describes; empty where it is none in particular."""
+    largest_context: int | None = None
+    """Tokens of the longest request that a replica of the first configuration takes, prompt and output together; null
+    where nothing fits."""
+    kv_cache_tokens: int | None = None
+    """Tokens of KV cache of such a replica, as engines print them when they start."""
 
     @property
     def limits(self) -> list[LimitRow]:

@@ -112,6 +112,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
         ("memory", memory_text(first)),
+        ("context", context_text(first)),
         ("max seqs", report.at_most),
         ("cost", cost_text(report, first)),
         ("bound by", bound),
@@ -119,6 +120,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("better", report.comparison, "key"),
         ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
         ("error", error_text(report, first)),
+        ("release", report.release),
     )
 
 
@@ -270,7 +272,21 @@ def memory_text(first: records.ConfigReport) -> str:
     used = f"{first.hbm_bytes / 1e9:.1f} of {first.hbm_limit_bytes / 1e9:.1f}GB a chip"
     if use is None:
         return used
-    return f"{used}, {use.free_bytes / 1e9:.1f}GB free for KV cache; largest batch {first.max_batch:,}"
+    cache = f"KV cache {use.kv_cache_tokens:,} tokens"
+    if use.ranks > 1:
+        cache += f" ({use.kv_cache_tokens // use.ranks:,} a rank)"
+    return f"{used}, {use.free_bytes / 1e9:.1f}GB left; largest batch {first.max_batch:,}; {cache}"
+
+
+def context_text(first: records.ConfigReport) -> str:
+    """The longest request that works."""
+    use = first.memory
+    if use is None or not use.largest_context:
+        return ""
+    if use.model_context and use.largest_context >= use.model_context:
+        return f"up to {use.largest_context:,} tokens a request, all that the model was made for"
+    own = f"; the model was made for {use.model_context:,}" if use.model_context else ""
+    return f"up to {use.largest_context:,} tokens a request, which fill the KV cache{own}"
 
 
 def cache_text(first: records.ConfigReport, length: int) -> str:

@@ -176,6 +176,11 @@ def formats_read(
         weights, compute = here[0]
         return {"weights": weights, "compute": compute, "attention": wide if wide_attention else "", "kv": kv}
     if scheme and SCHEMES[scheme][0] != stored:
+        if is_preset(name):  # how its maker published it is known: which parts stay in 16 bits
+            published = own_formats(engine, chip, load_model(name))
+            if published is not None and published.weights == SCHEMES[scheme][0]:
+                formats = {"weights": published.weights, "compute": published.compute}
+                return {**formats, "attention": published.attention, "kv": published.kv}
         weights, compute = SCHEMES[scheme]
         if compute in WIDE:
             compute = next((one for one in (compute, wide, *WIDE) if (weights, one) in pairs(engine, chip)), compute)
@@ -242,9 +247,11 @@ def engine_import(
     later: Sequence[str] = (),
     eager: bool | None = None,
     piece: Slice | None = None,
+    length: object = None,
 ) -> Imported:
     """The import of a server by what was read of it: `role` is the pool that it says it is of, `later` are notes after
-    the one on that, `eager` whether kernels are issued one by one; what is left of the flags was not read, and changes
+    the one on that, `eager` whether kernels are issued one by one, `length` the longest request that it takes; what is
+    left of the flags was not read, and changes
     nothing where it is among the target's harmless options or `further` ones."""
     half = [] if prefill else half_of_pair(role, source)
     said: dict[str, Any] = {
@@ -259,7 +266,20 @@ def engine_import(
     own = target_named(target)
     ignored, unplanned = left_over(read.values, [*load_terms(own.keys or target).lists["harmless"], *further])
     told = (*notes, *half, *later)
-    return Imported(target, own.version, file, told, ignored, unplanned, tuple(read.unknown))
+    unknown = tuple(read.unknown)
+    return Imported(target, own.version, file, told, ignored, unplanned, unknown, served_length=length_read(length))
+
+
+def length_read(length: object) -> int | None:
+    """Tokens of the longest request as a flag says them: 0 of one that is to fit the cache, None without a flag.
+
+    >>> length_read("120000"), length_read("auto"), length_read(-1), length_read(None)
+    (120000, 0, 0, None)
+    """
+    text = "" if length is None else str(length).strip()
+    if text in ("auto", "-1"):
+        return 0
+    return int(text) if text.isdecimal() and text.isascii() else None
 
 
 def pool_read(source: Source, plan: ServingPlan, piece: Slice | None, replicas: int = 1) -> dict[str, Any]:

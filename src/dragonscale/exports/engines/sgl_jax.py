@@ -60,7 +60,7 @@ def read(source: Source, given: Given) -> Imported:
     how = (source, given, plan, name, "sgl-jax", main, limits)
     later = checkpoints.beyond_context("--context-length", length, model, beyond)
     said |= {"notes": notes, "later": later, "further": load_terms("sglang").lists["harmless"]}
-    return checkpoints.engine_import("sgl-jax", *how, **said, piece=piece)
+    return checkpoints.engine_import("sgl-jax", *how, **said, piece=piece, length=length)
 
 
 def _chip(source: Source, given: Given) -> Chip:

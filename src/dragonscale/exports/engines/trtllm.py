@@ -88,7 +88,7 @@ def read(source: Source, given: Given) -> Imported:
     left = [own for own in main.values if own not in (*TERMS.lists["read"], *unknown)]
     rest = ReadFlags(dict.fromkeys([*left, *inner]), [], unknown)
     how = (source, given, plan, name, engine, rest, limits)
-    return checkpoints.engine_import("trtllm", *how, drafts=drafts, role=_role(main.values), **said)
+    return checkpoints.engine_import("trtllm", *how, drafts=drafts, role=_role(main.values), length=length, **said)
 
 
 def _model(word: str, kept: str) -> str:

@@ -163,7 +163,7 @@ def read(source: Source, given: Given) -> Imported:
         "role": servers.role,
     }
     how = (source, given, plan, name, engine, main, limits)
-    return checkpoints.engine_import("sglang", *how, **said, notes=notes, eager=eager, piece=piece)
+    return checkpoints.engine_import("sglang", *how, **said, notes=notes, eager=eager, piece=piece, length=length)
 
 
 def _exchanged(read: ReadFlags) -> bool:

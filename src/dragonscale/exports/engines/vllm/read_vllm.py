@@ -208,17 +208,19 @@ def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags
     prefill = None if prefills is None else _pool_read(prefills, source, given, model, piece)
     if piece is None and not source.kept:
         notes.append(f"The plan is for {plan.chips} chips; say which by --on.")
-    if length := read.values.get("--max-model-len"):
+    length = read.values.get("--max-model-len")
+    if length:
         if re.fullmatch(r"[0-9.]+[kmgKMG]", str(length)):
             length = tokens(ReadFlags({"--max-model-len": length}), "--max-model-len")
-        notes.append(f"A request has at most {length} tokens.")
+        if checkpoints.length_read(length):
+            notes.append(f"A request has at most {length} tokens.")
         notes += checkpoints.beyond_context("--max-model-len", length, model, TERMS.say("too_long"))
     eager = bool(read.values.pop("--enforce-eager", False))
     role = {"kv_producer": "prefill", "kv_consumer": "decode"}.get(role_of(read), "")
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
     said |= {"notes": notes, "later": [TERMS.say("eager")] if eager else [], "role": role, "eager": eager}
     how = (source, given, plan, name, engine, read, limits)
-    return checkpoints.engine_import("vllm", *how, **said, piece=piece)
+    return checkpoints.engine_import("vllm", *how, **said, piece=piece, length=length)
 
 
 def _is_decode_budget(read: ReadFlags, limits: Mapping[str, float | None], drafted: Mapping[str, Any]) -> bool:

@@ -145,7 +145,8 @@ def read(source: Source, given: Given) -> Imported:
     prefill = None if pool is None else _pool(pool, model, checkpoint, piece, source)
     how = (source, given, plan, name, ENGINE, flags, limits)
     said: dict[str, Any] = {"drafts": drafts, "prefill": prefill, "replicas": replicas if replicas > 1 else 0}
-    return engine_import(ENGINE, *how, **said, notes=notes, piece=piece)
+    length = flags.values.get("--max-model-len")
+    return engine_import(ENGINE, *how, **said, notes=notes, piece=piece, length=length)
 
 
 def _pool(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | None, source: Source) -> dict[str, Any]:
