@@ -330,8 +330,9 @@ def _sized(one: Pools) -> Pools:
 
 def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pools]:
     """The best pairs of configurations of an engine that runs prompts alone: few candidates for each pool, every pair
-    of them. They stay within the slice that was named, or within the largest that a copy is looked for on: a rack, or
-    a few servers. Those that meet the targets come first, most tokens per chip first."""
+    of them. They stay within the slice that was named. Where only a chip was named, they stay within the largest slice
+    that a copy is looked for on (a rack, or a few servers) if any pair does. Those that meet the targets come first,
+    most tokens per chip first."""
     configs = [within_memory(one) for one in configs]
     chips = {one.piece.chip.name: one.piece.chip for one in configs}
     room = dict(ask.rented) or {name: slices_of(chip)[-1].chips for name, chip in chips.items()}
@@ -346,7 +347,9 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
     pairs = [(start, end, ladders[*end.place, end.engine]) for start in feeding for end in draining]
     made = list[Pools]()
-    for within in (room, {}):
+    # A slice that was named is all that there is; the size that is usual for a chip is not.
+    limits = (room,) if ask.rented else (room, {})
+    for within in limits:
         found = (pools(start, end, ask, ladder=_up_to(end, alike), within=within) for start, end, alike in pairs)
         made = made or [one for one in found if one is not None]
     handy = sorted(_close([one for one in made if one.meets] or made), key=_trouble)

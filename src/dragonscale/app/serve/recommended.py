@@ -15,6 +15,7 @@ from dragonscale.physics.hardware import Slice
 from dragonscale.physics.units import parse
 from dragonscale.serving import plan_file
 from dragonscale.serving.auto import auto_choice
+from dragonscale.serving.checkpoint import plan_text
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.targets import LATENCIES
 
@@ -39,7 +40,8 @@ def saved_plan(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedPlan:
         rate = rate or f"{best.requests_per_s:.4g}/s"
     prefill = plan_file.SavedPrefill()
     if pool is not None:
-        prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), pool.plan, pool.replicas)
+        plan = plan_text(parse_serving_plan(pool.plan), asked.model)
+        prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), plan, pool.replicas)
     return plan_file.SavedPlan(
         parse_serving_plan(best.plan),
         written(question.model),
@@ -82,7 +84,7 @@ def simulate_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion
         "output": str(saved.traffic.output) if saved.traffic.output > 1 else "0",
         "prefixes": f"1x{shared}" if shared else "",  # one prefix that all prompts begin with, as serve counts it
         **{name: getattr(saved.targets, name) for name in LATENCIES},
-        "plan": str(saved.plan),
+        "plan": plan_text(saved.plan, asked.model),
         "engine": "" if plain else saved.engine,
         "max_seqs": -(-saved.batch // saved.plan.data),
         "drafts": saved.speculation.drafts,

@@ -78,7 +78,10 @@ def disaggregation_report(
     best = first if pays else next(iter(ranked_apart(asked, fleets)[0]), None)
     together = min(ranked_apart(asked, configs)[0], key=lambda one: worth(one, asked.ask)) if pays else first
     if not isinstance(best, PooledConfig):
-        return records.Disaggregation([], None, False, "Nothing fits that could be disaggregated.")
+        named = [str(piece or chip.name) for chip, piece in asked.targets]
+        where = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else named[0]
+        why = f"A replica that prefills and one that decodes do not both fit on {where}."
+        return records.Disaggregation([], None, False, why)
     mine, other = row if pays else config_report(asked, best), config_report(asked, together) if pays else row
     found = [best.pools, *(one.pools for one in fleets if one.place != best.place)]
     gain = other.paid / mine.paid if together.meets else None
