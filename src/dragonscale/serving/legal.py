@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from dragonscale.models.catalogue import presets_that_take
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.serving.auto import NODE
 from dragonscale.serving.checkpoint import bits, own_formats, stored_in
 from dragonscale.serving.legality import (
     NVIDIA,
@@ -200,6 +201,23 @@ def wide_refusal(engine: str, model: Transformer, chips: int = 0) -> str:
         return ""
     lacks = f"{model.name} has no experts" if not divisible(model).experts else "one chip has no others"
     return f"{WIDE_WORDS.format(engine)}, and {lacks}; take --engine {server_of(engine)}"
+
+
+def exchange_note(engine: str, chip: Chip, plan: ServingPlan) -> str:
+    """That wide expert parallelism over several servers is run with another form of an engine; empty for other plans.
+
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> exchange_note("sglang", load_chip("h200"), ServingPlan(data=16, expert=16))[:70]
+    'sglang gathers the tokens of all 16 ranks for the experts; wide expert'
+    """
+    form = rules(engine).wide_form
+    is_plain = bool(form) and not rules(engine).wide
+    if not is_plain or not plan.is_wide or plan.chips <= NODE or not pairs(form, chip):
+        return ""
+    return (
+        f"{engine} gathers the tokens of all {plan.chips} ranks for the experts; wide expert parallelism over several "
+        f"servers is run with an all-to-all, which --engine {form} has."
+    )
 
 
 WIDE_WORDS = "{} is data-parallel attention with experts over all ranks"

@@ -51,6 +51,8 @@ class EngineLegality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether int4 weights take Marlin's shapes on NVIDIA's GPUs."""
     wide: bool = False
     """Whether it is data-parallel attention with experts over all ranks and nothing else (data > 1, expert = world)."""
+    wide_form: str = ""
+    """The form of the engine that runs wide expert parallelism over several servers."""
     mtp: bool = False
     """Whether it drafts with the multi-token modules of a checkpoint."""
     pools: bool = False

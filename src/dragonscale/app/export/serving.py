@@ -25,6 +25,7 @@ from dragonscale.physics.units import parse_count, render
 from dragonscale.serving.auto import NODE
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import refusal
+from dragonscale.serving.legality import rules, server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, SavedTraffic, read_serving_plan
 
@@ -44,7 +45,8 @@ def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, a
         numbers = {**_numbers(other), "planned_s": best.tpot_s}
     prefill = None
     if pool is not None:
-        prefill, ttft = _pool(question, file, engine)
+        named = question.engine.strip() or pool.engine or file.engine
+        prefill, ttft = _pool(question, file, engine_for(target, named, read_serving_plan(pool.plan).plan))
         expected += prefill.expected
         numbers["ttft_s"] = ttft
     run = _run(question, asked, file, best, engine, role, expected, prefill)
@@ -193,6 +195,9 @@ def engine_for(target: Target, named: str, plan: ServingPlan) -> str:
     engine."""
     first = named.partition(",")[0].strip()
     if first in target.runs:
+        plain = server_of(first)
+        if rules(first).wide and not plan.is_wide and plain in target.runs:
+            return plain + named.strip().removeprefix(first)
         return named
     wide = next((one for one in target.runs if one.endswith("-ep")), "")
     spread = plan.chips > NODE or first.endswith("-ep")

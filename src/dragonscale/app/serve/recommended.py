@@ -8,9 +8,11 @@ from typing import Any
 from dragonscale.app.given import slice_of, unnamed
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.serve.config import deployment_of
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.app.simulate.ask_simulate import command_of
+from dragonscale.app.simulate.simulate_question import prefill_engine
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.units import parse
 from dragonscale.serving import plan_file
@@ -41,7 +43,8 @@ def saved_plan(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedPlan:
     prefill = plan_file.SavedPrefill()
     if pool is not None:
         plan = plan_text(parse_serving_plan(pool.plan), asked.model)
-        prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), plan, pool.replicas)
+        other = "" if pool.engine == best.engine else pool.engine
+        prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), plan, pool.replicas, other)
     return plan_file.SavedPlan(
         parse_serving_plan(best.plan),
         written(question.model),
@@ -95,8 +98,18 @@ def simulate_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion
     words |= asked.case and {**asked.case, "clients": None}
     if saved.prefill.slice:
         words |= {"prefill_on": saved.prefill.slice, "prefill_plan": saved.prefill.plan}
+        words["prefill_engine"] = _prefill_engine(asked, best, words["engine"])
         words["prefill_replicas"] = saved.prefill.replicas if saved.prefill.replicas > 1 else None
     return SimulateQuestion(saved.model, on=saved.slice, **words)
+
+
+def _prefill_engine(asked: ServeAsked, best: ConfigReport, engine: str) -> str:
+    """The flag for the engine of the replicas that prefill: empty where a run takes it by itself beside `engine`, the
+    flag for that of the replicas that decode."""
+    assert best.prefill is not None
+    decode, prefill = deployment_of(asked, best), deployment_of(asked, best, "prefill")
+    usual = prefill_engine(engine, "", decode, prefill.chip, prefill.plan)
+    return "" if usual == best.prefill.engine else best.prefill.engine
 
 
 def next_command(asked: ServeAsked, report: ServeReport) -> str:
