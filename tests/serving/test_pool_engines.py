@@ -57,7 +57,9 @@ def test_first_tokens_come_when_they_were_promised(report: ServeReport) -> None:
     """Prompts of 16k keep the prefill pool busy: under the other form of the engine the queue grows without end."""
     best = report.configs[0]
     words = shlex.split(next_command(report.asked, report))
-    flags = {word[2:].replace("-", "_"): value for word, value in zip(words[3::2], words[4::2], strict=True)}
+    flags: dict[str, Any] = {
+        word[2:].replace("-", "_"): value for word, value in zip(words[3::2], words[4::2], strict=True)
+    }
     run = ds.simulate(words[2], **flags, requests=400, max_rate=False)
     assert run.meets_slo
     assert run.latency["ttft_s"].mean == pytest.approx(best.ttft_s, rel=0.25)

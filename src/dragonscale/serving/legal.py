@@ -29,6 +29,7 @@ from dragonscale.serving.legality import (
     server_of,
 )
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.restrictions import BOTH, restriction
 
 MARLIN = 64
 """What a rank's part of a dim must be a multiple of for Marlin's int4 kernels; of two dims one must be a multiple of
@@ -76,15 +77,20 @@ def divisible(model: Transformer) -> Divisible:
 
 
 def refusal(
-    engine: str, piece: Slice | Chip, model: Transformer, plan: ServingPlan, lengths: tuple[int, int] = (0, 0)
+    engine: str,
+    piece: Slice | Chip,
+    model: Transformer,
+    plan: ServingPlan,
+    lengths: tuple[int, int] = (0, 0),
+    role: str = BOTH,
 ) -> str:
-    """Why an engine does not run a plan of a model on a chip, or the model does not take prompts and outputs of such
-    lengths; empty if all is well."""
+    """Why an engine does not run a plan of a model on a chip in replicas of such a role, or the model does not take
+    prompts and outputs of such lengths; empty if all is well."""
     chip = piece.chip if isinstance(piece, Slice) else piece
     return (
         engine_refusal(engine, chip)
         or format_refusal(engine, chip, model, plan)
-        or width_refusal(rules(engine), chip, divisible(model), plan)
+        or width_refusal(rules(engine), chip, divisible(model), plan, role)
         or context_refusal(model, *lengths)
     )
 
@@ -110,7 +116,20 @@ def format_refusal(engine: str, chip: Chip, model: Transformer, plan: ServingPla
     if plan.kv not in has:
         near = min(has, key=lambda one: abs(bits(one) - bits(plan.kv)))
         return f"{engine} has no KV cache in {plan.kv} on {chip.title}, only {', '.join(has)}; take --kv-dtype {near}"
-    return ""
+    broken = restriction(engine, chip, divisible(model).latent, ServingPlan(kv=plan.kv))
+    return f"{broken.why}; take {broken.take}" if broken.why else ""
+
+
+def model_caches(engine: str, chip: Chip, model: Transformer) -> tuple[str, ...]:
+    """Formats of the KV cache that an engine has on a chip for a model.
+
+    >>> from dragonscale.models import load_model
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> [model_caches("sglang", load_chip("b200"), load_model(name))[-1] for name in ("llama3-70b", "deepseek-v3")]
+    ['nvfp4', 'fp8']
+    """
+    latent = divisible(model).latent
+    return tuple(kv for kv in caches(engine, chip) if not restriction(engine, chip, latent, ServingPlan(kv=kv)).why)
 
 
 def _no_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> str:
@@ -147,20 +166,29 @@ def context_refusal(model: Transformer, prompt: int, output: int) -> str:
     )
 
 
-def width_refusal(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> str:
-    """Why a plan's widths are not legal, with the nearest that is."""
+def width_refusal(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan, role: str = BOTH) -> str:
+    """Why a plan's widths are not legal, or the engine's release does not run it, with the nearest that is."""
     why = next(_wrong_widths(row, chip, sizes, plan), "")
     if not why:
-        return ""
-    near = _neighbour(row, chip, sizes, plan)
+        broken = restriction(row.name, chip, sizes.latent, plan, role)
+        if not broken.why:
+            return ""
+        if broken.take:
+            return f"{broken.why}; take {broken.take}"
+        why = broken.why
+    near = _neighbour(row, chip, sizes, plan, role)
     plain = f"--engine {server_of(row.name)}" if row.wide else ""
     take = ", or ".join(one for one in (near, plain) if one)
     return f"{why}; take {take}" if take else why
 
 
-def legal_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> bool:
-    """Whether a plan's widths are legal: what a search asks of every split."""
-    return next(_wrong_widths(row, chip, sizes, plan), "") == ""
+def legal_widths(
+    row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan, roles: tuple[str, ...] = (BOTH,)
+) -> bool:
+    """Whether a plan's widths are legal, and it runs in one of the roles: what a search asks of every split."""
+    if next(_wrong_widths(row, chip, sizes, plan), ""):
+        return False
+    return any(not restriction(row.name, chip, sizes.latent, plan, role, unasked=True).why for role in roles)
 
 
 def _wrong_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
@@ -286,11 +314,12 @@ def _wrong_marlin(sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
             )
 
 
-def _neighbour(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> str:
+def _neighbour(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan, role: str) -> str:
     """The nearest legal plan, in the settings that change: other ways for experts, then fewer ways of each axis."""
 
     def legal(**changes: object) -> bool:
-        return legal_widths(row, chip, sizes, replace(plan, **changes))  # pyright: ignore[reportArgumentType]
+        changed = replace(plan, **changes)  # pyright: ignore[reportArgumentType]
+        return legal_widths(row, chip, sizes, changed, (role,))
 
     world = plan.data * plan.tensor
     one_off: dict[str, object] = {axis: 1 for axis in ("pipe", "width", "context") if not getattr(row, axis)}

@@ -32,6 +32,7 @@ from dragonscale.serving.legal import exchange_note, refusal
 from dragonscale.serving.legality import rules, server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
+from dragonscale.serving.restrictions import BOTH, DECODE, PREFILL
 from dragonscale.serving.targets import LATENCIES, MEAN, LatencyTarget, read_targets
 from dragonscale.simulation.deployed import pool_for
 
@@ -283,8 +284,9 @@ def _refused(
     question: SimulateQuestion, deployment: Deployment, prefill: Deployment | None, lengths: tuple[int, int]
 ) -> list[str]:
     """What no engine runs is refused; forced, it is noted."""
-    pools = [one for one in (deployment, prefill) if one is not None]
-    found = [refusal(one.engine.name, one.piece, one.model, one.plan, lengths) for one in pools]
+    roles = {BOTH: deployment} if prefill is None else {DECODE: deployment, PREFILL: prefill}
+    pools = [*roles.values()]
+    found = [refusal(one.engine.name, one.piece, one.model, one.plan, lengths, role) for role, one in roles.items()]
     names = [server_of(one.engine.name) for one in pools]
     if prefill is not None and names[0] != names[1]:
         found.append(
