@@ -1,5 +1,5 @@
-"""What releases of engines refuse beyond their general rules: nothing of it is recommended, and asking for it is refused
-with what to take instead."""
+"""What releases of engines refuse beyond their general rules: nothing of it is recommended, and asking for it is
+refused with what to take instead."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_vllm_hands_caches_over_without_pipelines() -> None:
     assert {one.plan.pipe for one in found} | {one.pools.prefill.plan.pipe for one in found} == {1}
     alone: dict[str, Any] = {"on": "h100:16", "rate": "1/s", "plan": "tp8 pp2", "engine": "vllm"}
     read_simulation(SimulateQuestion("llama3.3-70b", **alone))
-    with pytest.raises(Infeasible, match="NixlConnector.* has no pipelines.*pipe=2; take pipe=1"):
+    with pytest.raises(Infeasible, match=r"NixlConnector.* has no pipelines.*pipe=2; take pipe=1"):
         read_simulation(SimulateQuestion("llama3.3-70b", prefill_on="h100:8", **alone))
     read_simulation(SimulateQuestion("llama3.3-70b", prefill_on="h100:8", **{**alone, "engine": "sglang"}))
 
@@ -73,3 +73,25 @@ def test_a_latent_has_no_cache_in_nvfp4() -> None:
     assert {one.kv for one in asked.formats(asked.targets[0][0])} == {"fp8"}
     asked = read_question(ServeQuestion("deepseek-r1", "b200:8", kv_dtype="nvfp4"))
     assert "latent attention (MLA); take --kv-dtype fp8" in chip_refusal(asked, asked.targets[0][0])
+
+
+def test_int4_weights_need_whole_groups_on_every_rank() -> None:
+    """Groups of 128 inputs of the down and output projections; the published int4 checkpoints of Qwen2.5-72B have a
+    hidden dim that is padded from 29,568 to 29,696, and one's own has not."""
+
+    def legal(model: str, chip: str = "a100", engine: str = "vllm") -> list[int]:
+        found = load_model(model)
+        ways = {ways: parse_serving_plan(f"tp{ways} weights=int4") for ways in (1, 2, 4, 8)}
+        return [n for n, plan in ways.items() if not refusal(engine, parse_slice(f"{chip}:{n}"), found, plan)]
+
+    for engine in ("vllm", "sglang", "trtllm"):
+        assert legal("qwen2.5-72b", engine=engine) == [1, 2, 4, 8]
+    assert legal("Qwen/Qwen2.5-72B-Instruct-AWQ") == [1, 2, 4, 8]
+    assert legal("qwen2.5-72b?vocab_size=152064&intermediate_size=29440") == [1, 2]  # 230 groups
+    assert legal("qwen2.5-72b?intermediate_size=29824") == [1]  # 233 groups
+    assert legal("qwen2.5-14b") == [1, 2, 4]  # 108 groups
+    assert legal("llama2-7b") == [1, 2]  # 86 groups
+    assert legal("llama2-7b", "mi300x") == [1, 2]
+    own = load_model("llama2-7b")
+    assert "take tensor=2" in refusal("vllm", parse_slice("a100:4"), own, parse_serving_plan("tp4 weights=int4"))
+    assert not refusal("vllm", parse_slice("a100:4"), own, parse_serving_plan("tp4"))

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dragonscale.models.catalogue import presets_that_take
+from dragonscale.models.catalogue import padded_hidden, presets_that_take
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.serving.auto import NODE
@@ -55,6 +55,10 @@ class Divisible:
     """Whether keys and values are compressed into one latent (MLA)."""
     blocks: bool
     """Whether the checkpoint's scales are those of square blocks."""
+
+    def stored(self, size: int, weights: str) -> int:
+        """A hidden dim as published checkpoints with weights of that format have it, which may be padded."""
+        return padded_hidden(self.name, weights).get(size, size)
 
 
 def divisible(model: Transformer) -> Divisible:
@@ -206,6 +210,8 @@ def _wrong_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: Servi
         yield from _wrong_experts(row, sizes, plan)
     if row.block and (plan.compute == "fp8_block" or (sizes.blocks and plan.weights == "fp8")):
         yield from _wrong_blocks(row.block, sizes, plan)
+    if row.group and plan.weights == "int4" and chip.kind == "gpu":
+        yield from _wrong_groups(row.group, sizes, plan)
     if row.marlin and plan.weights == "int4" and architecture(chip) in NVIDIA:
         yield from _wrong_marlin(sizes, plan)
 
@@ -300,10 +306,32 @@ def _wrong_blocks(block: int, sizes: Divisible, plan: ServingPlan) -> Iterator[s
             yield f"scales of blocks need multiples of {block}, and tensor={plan.tensor} leaves {each} columns of keys"
 
 
+def _wrong_groups(group: int, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
+    """Scales of groups of inputs: of the layers whose inputs are split (down and output projections) each rank has
+    whole groups. Experts' kernels take smaller groups where they do not divide."""
+    if plan.tensor == 1:
+        return
+    for hidden in sizes.hidden:
+        size = sizes.stored(hidden, plan.weights)
+        if size % (group * plan.tensor):
+            yield (
+                f"int4 weights have a scale for every {group} inputs, and a hidden dim of {size} over {plan.tensor} "
+                f"ranks leaves {size / plan.tensor:g}"
+            )
+    for queries, _, head in sizes.projected:
+        size = queries * head
+        if size % (group * plan.tensor):
+            yield (
+                f"int4 weights have a scale for every {group} inputs, and the {size} outputs of attention over "
+                f"{plan.tensor} ranks leave {size / plan.tensor:g}"
+            )
+
+
 def _wrong_marlin(sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
     """Marlin's shapes: n a multiple of 64 and k of 128, or the other way round."""
     slices = max(plan.data * plan.tensor // plan.expert, 1)
-    dims = [(size, slices) for size in sizes.expert_hidden] + [(size, plan.tensor) for size in sizes.hidden]
+    dims = [(size, slices) for size in sizes.expert_hidden]
+    dims += [(sizes.stored(size, plan.weights), plan.tensor) for size in sizes.hidden]
     for size, ways in dims:
         each = size / ways
         twice = 2 * MARLIN

@@ -47,6 +47,8 @@ class EngineLegality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spread: tuple[str, ...] = ("copy",)
     block: int = 0
     """What each rank's part of block-scaled weights must be a multiple of (0: nothing)."""
+    group: int = 0
+    """Inputs of int4 weights that share a scale, of which each rank must have whole groups (0: nothing)."""
     marlin: bool = False
     """Whether int4 weights take Marlin's shapes on NVIDIA's GPUs."""
     wide: bool = False

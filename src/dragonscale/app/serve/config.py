@@ -304,7 +304,7 @@ def deployment_of(asked: ServeAsked, one: ConfigReport, phase: str = "decode") -
     replica = one if pool is None else pool
     where = one.copy_slice if pool is None else pool.slice
     piece = slice_of(where, (chip for chip, _ in asked.targets))
-    engine = engine_on(replica.engine, piece.chip, asked.model, asked.limits)
+    engine = engine_on(replica.engine or one.engine, piece.chip, asked.model, asked.limits)
     return Deployment(asked.model, piece, parse_serving_plan(replica.plan), engine)
 
 

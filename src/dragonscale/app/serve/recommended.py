@@ -18,6 +18,7 @@ from dragonscale.physics.units import parse
 from dragonscale.serving import plan_file
 from dragonscale.serving.auto import auto_choice
 from dragonscale.serving.checkpoint import plan_text
+from dragonscale.serving.engine import split_settings
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.targets import LATENCIES
 
@@ -43,7 +44,7 @@ def saved_plan(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedPlan:
     prefill = plan_file.SavedPrefill()
     if pool is not None:
         plan = plan_text(parse_serving_plan(pool.plan), asked.model)
-        other = "" if pool.engine == best.engine else pool.engine
+        other = pool.engine if pool.engine != best.engine else ""
         prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), plan, pool.replicas, other)
     return plan_file.SavedPlan(
         parse_serving_plan(best.plan),
@@ -109,7 +110,7 @@ def _prefill_engine(asked: ServeAsked, best: ConfigReport, engine: str) -> str:
     assert best.prefill is not None
     decode, prefill = deployment_of(asked, best), deployment_of(asked, best, "prefill")
     usual = prefill_engine(engine, "", decode, prefill.chip, prefill.plan)
-    return "" if usual == best.prefill.engine else best.prefill.engine
+    return "" if split_settings(usual)[0] == prefill.engine.name else best.prefill.engine
 
 
 def next_command(asked: ServeAsked, report: ServeReport) -> str:

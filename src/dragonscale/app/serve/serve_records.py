@@ -101,7 +101,7 @@ class MemoryUse(msgspec.Struct):
 
 class PrefillPool(msgspec.Struct):
     """Replicas that prefill for others: one's plan, slice and chips, how many, the part of the time that they are busy,
-    (`ttft_p95_s` is null: a run tells it), and the engine that runs them."""
+    (`ttft_p95_s` is null: a run tells it), and the engine that runs them (empty: that of the others)."""
 
     plan: str
     slice: str
@@ -219,7 +219,7 @@ class ConfigReport(msgspec.Struct, dict=True):
 
 def engines_text(one: ConfigReport) -> str:
     """The engine of a configuration; of pools that run two forms of it, both."""
-    if one.prefill is None or one.prefill.engine == one.engine:
+    if one.prefill is None or one.prefill.engine in ("", one.engine):
         return one.engine
     return f"{one.prefill.engine} for prefill and {one.engine} for decode"
 
