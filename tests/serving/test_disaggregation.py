@@ -11,13 +11,16 @@ from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.serve.advice import _of_pools  # pyright: ignore[reportPrivateUsage]
 from dragonscale.app.serve.answer import answer
 from dragonscale.app.serve.ask_serve import next_command, recommended
+from dragonscale.app.serve.recommended import simulate_question
 from dragonscale.app.serve.serve_question import read_question
 from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.app.serve.variant_sheet import frontier_table
+from dragonscale.app.simulate.simulate_question import read_question as read_simulation
 from dragonscale.models import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.serving import disaggregation
+from dragonscale.serving.checkpoint import plan_text
 from dragonscale.serving.deployment import Deployment, deploy
 from dragonscale.serving.disaggregation import (
     _close,  # pyright: ignore[reportPrivateUsage]
@@ -302,6 +305,24 @@ def test_pools_stay_within_the_slice_that_was_named(rack: ServeReport) -> None:
             assert used <= one.chips == 72
             rate = one.requests_per_s * 512 / 72  # idle chips of the slice count
             assert one.output_tokens_per_s_per_chip == pytest.approx(rate)
+
+
+def test_pools_never_take_more_chips_than_were_named(configs: list[Config]) -> None:
+    """Two replicas of eight chips do not fit on eight; on a chip without a slice they may take sixteen."""
+    whole = [one for one in configs if one.chips == 8]
+    assert best_pools(whole, replace(ASK, rented=(("h100", 8),))) == []
+    assert {pair.chips for pair in best_pools(whole, replace(ASK, rented=(("h100", 16),)))} == {16}
+    assert max(pair.chips for pair in best_pools(whole, ASK, 64)) > 16
+
+
+def test_a_wide_plan_of_a_narrow_checkpoint_is_run_in_its_own_formats() -> None:
+    """`--dtype bf16` of an fp8 checkpoint stays bf16 in the plan that is simulated, saved and printed."""
+    asked = read_question(ServeQuestion("deepseek-v3", "a100:32", dtype="bf16", plan="tp32 ep32", batch="8"))
+    report = answer(asked, confirm=False).came_from(asked, [])
+    run = simulate_question(asked, report.configs[0])
+    assert read_simulation(replace(run, requests="10")).deployment.plan == report.asked.saved.plan
+    assert "weights=bf16" in next_command(asked, report)
+    assert plan_text(parse_serving_plan("tp8,weights=fp8,compute=fp8"), MODEL) == "tensor=8,weights=fp8,compute=fp8"
 
 
 def test_pools_are_told_at_the_batch_that_decodes_and_launched_with_room_for_bursts(rack: ServeReport) -> None:

@@ -19,6 +19,7 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.legality import WIDE, architecture, caches, pairs, rules, tried
+from dragonscale.serving.plan import ServingPlan
 
 _BULK = ("experts", "mlp", "shared", "linear", "mamba", "attention")
 """Where most of the weights are, first of all."""
@@ -151,6 +152,25 @@ def legal_formats(engine: str, chip: Chip, model: Transformer) -> list[Formats]:
 def is_quantized(weights: str, model: Transformer) -> bool:
     """Whether weights are narrower than the checkpoint's."""
     return bits(weights) < bits(stored_in(model))
+
+
+def plan_text(plan: ServingPlan, model: Transformer) -> str:
+    """The plan as text that reads back as the same plan for this model.
+
+    Readers take the checkpoint's own formats where a plan names none, and `str` leaves bf16 out, so bf16 is named
+    beside a checkpoint that is stored in something else.
+
+    >>> from dragonscale.models import load_model
+    >>> plan = ServingPlan(tensor=8, expert=8)
+    >>> plan_text(plan, load_model("deepseek-v3")), plan_text(plan, load_model("qwen3-30b-a3b"))
+    ('tensor=8,expert=8,weights=bf16', 'tensor=8,expert=8')
+    """
+    text = str(plan)
+    is_named = plan.attention != "" or not plan.weights == plan.compute == ServingPlan.weights
+    reads_as_bf16 = stored_in(model) == model.dtype == ServingPlan.weights and not model.quantization.kv
+    if is_named or reads_as_bf16:
+        return text
+    return f"{text},weights={plan.weights}"
 
 
 def told(formats: Formats, model: Transformer) -> str:

@@ -12,7 +12,7 @@ The configurations that are paired here are those of an engine that runs prompts
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -26,6 +26,7 @@ from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine, adjust
 from dragonscale.serving.frontier import Ask, Config
 from dragonscale.serving.ranking import CLOSE, first_of_each
+from dragonscale.serving.restrictions import DECODE, PREFILL
 from dragonscale.serving.space import slices_of
 from dragonscale.serving.steady import Steady
 from dragonscale.serving.table import LATENCY, port_bandwidth
@@ -331,17 +332,22 @@ def _sized(one: Pools) -> Pools:
     return made
 
 
-def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pools]:
+def best_pools(
+    configs: Sequence[Config], ask: Ask, count: int = 3, runs: Callable[[Config, str], bool] = lambda *_: True
+) -> list[Pools]:
     """The best pairs of configurations of an engine that runs prompts alone: few candidates for each pool, every pair
-    of them. They stay within the slice that was named, or within the largest that a copy is looked for on: a rack, or
-    a few servers. Those that meet the targets come first, most tokens per chip first."""
+    of them. They stay within the slice that was named. Where only a chip was named, they stay within the largest slice
+    that a copy is looked for on (a rack, or a few servers) if any pair does. `runs` says whether a configuration runs
+    in a role (`prefill`, `decode`). Those that meet the targets come first, most tokens per chip first."""
     configs = [within_memory(one) for one in configs]
     chips = {one.piece.chip.name: one.piece.chip for one in configs}
     room = dict(ask.rented) or {name: slices_of(chip)[-1].chips for name, chip in chips.items()}
-    starts = [one for one in configs if ask.ttft is None or one.prefill_s + one.state.front < STARTED * ask.ttft]
-    feeding = first_of_each(starts or configs, lambda one: prompt_share(one) * one.chips, CANDIDATES)
-    ends = [one for one in configs if ask.step is None or decode_step(one) <= ask.step]
-    draining = first_of_each(ends or configs, lambda one: decode_step(one) * one.chips / one.batch, CANDIDATES)
+    able = [one for one in configs if runs(one, PREFILL)]
+    starts = [one for one in able if ask.ttft is None or one.prefill_s + one.state.front < STARTED * ask.ttft]
+    feeding = first_of_each(starts or able, lambda one: prompt_share(one) * one.chips, CANDIDATES)
+    able = [one for one in configs if runs(one, DECODE)]
+    ends = [one for one in able if ask.step is None or decode_step(one) <= ask.step]
+    draining = first_of_each(ends or able, lambda one: decode_step(one) * one.chips / one.batch, CANDIDATES)
     ladders = dict[tuple[str, ...], list[Config]]()
     for one in sorted(configs, key=lambda one: one.batch):
         ladders.setdefault((*one.place, one.engine), []).append(one)
@@ -349,7 +355,9 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     feeding = [replace(one, prefill_s=one.packed[0][1]) for one in feeding]
     pairs = [(start, end, ladders[*end.place, end.engine]) for start in feeding for end in draining]
     made = list[Pools]()
-    for within in (room, {}):
+    # A slice that was named is all that there is; the size that is usual for a chip is not.
+    limits = (room,) if ask.rented else (room, {})
+    for within in limits:
         found = (pools(start, end, ask, ladder=_up_to(end, alike), within=within) for start, end, alike in pairs)
         made = made or [one for one in found if one is not None]
     handy = sorted(_close([one for one in made if one.meets] or made), key=_trouble)

@@ -27,6 +27,7 @@ from dragonscale.serving.iteration import IterationCost
 from dragonscale.serving.narrowing import PATIENCE_S, narrowed, unqueued
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.prompting import NO_DRAFTS, Looped, Served, decode_steps, served, served_apart
+from dragonscale.serving.restrictions import BOTH, DECODE, PREFILL
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
 from dragonscale.serving.speculation import Draft, drafting_seconds, loop_seconds, tokens_per_loop
 from dragonscale.serving.steady import Steady
@@ -358,5 +359,6 @@ def explore(
     draft: Draft | None = None,
 ) -> list[Config]:
     """Every configuration on some slices of one chip."""
-    every = (lot for format_ in formats for lot in lots(model, pieces, format_, spreads, engine.name))
+    roles = (PREFILL, DECODE) if ask.apart else (BOTH,)
+    every = (lot for format_ in formats for lot in lots(model, pieces, format_, spreads, engine.name, roles))
     return [one for lot in every for one in judge(model, lot, engine, ask, batches, draft)]

@@ -12,9 +12,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dragonscale.models.catalogue import presets_that_take
+from dragonscale.models.catalogue import padded_hidden, presets_that_take
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.serving.auto import NODE
 from dragonscale.serving.checkpoint import bits, own_formats, stored_in
 from dragonscale.serving.legality import (
     NVIDIA,
@@ -28,6 +29,7 @@ from dragonscale.serving.legality import (
     server_of,
 )
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.restrictions import BOTH, restriction
 
 MARLIN = 64
 """What a rank's part of a dim must be a multiple of for Marlin's int4 kernels; of two dims one must be a multiple of
@@ -54,6 +56,10 @@ class Divisible:
     blocks: bool
     """Whether the checkpoint's scales are those of square blocks."""
 
+    def stored(self, size: int, weights: str) -> int:
+        """A hidden dim as published checkpoints with weights of that format have it, which may be padded."""
+        return padded_hidden(self.name, weights).get(size, size)
+
 
 def divisible(model: Transformer) -> Divisible:
     """The sizes of a model that a plan divides."""
@@ -75,15 +81,20 @@ def divisible(model: Transformer) -> Divisible:
 
 
 def refusal(
-    engine: str, piece: Slice | Chip, model: Transformer, plan: ServingPlan, lengths: tuple[int, int] = (0, 0)
+    engine: str,
+    piece: Slice | Chip,
+    model: Transformer,
+    plan: ServingPlan,
+    lengths: tuple[int, int] = (0, 0),
+    role: str = BOTH,
 ) -> str:
-    """Why an engine does not run a plan of a model on a chip, or the model does not take prompts and outputs of such
-    lengths; empty if all is well."""
+    """Why an engine does not run a plan of a model on a chip in replicas of such a role, or the model does not take
+    prompts and outputs of such lengths; empty if all is well."""
     chip = piece.chip if isinstance(piece, Slice) else piece
     return (
         engine_refusal(engine, chip)
         or format_refusal(engine, chip, model, plan)
-        or width_refusal(rules(engine), chip, divisible(model), plan)
+        or width_refusal(rules(engine), chip, divisible(model), plan, role)
         or context_refusal(model, *lengths)
     )
 
@@ -109,7 +120,20 @@ def format_refusal(engine: str, chip: Chip, model: Transformer, plan: ServingPla
     if plan.kv not in has:
         near = min(has, key=lambda one: abs(bits(one) - bits(plan.kv)))
         return f"{engine} has no KV cache in {plan.kv} on {chip.title}, only {', '.join(has)}; take --kv-dtype {near}"
-    return ""
+    broken = restriction(engine, chip, divisible(model).latent, ServingPlan(kv=plan.kv))
+    return f"{broken.why}; take {broken.take}" if broken.why else ""
+
+
+def model_caches(engine: str, chip: Chip, model: Transformer) -> tuple[str, ...]:
+    """Formats of the KV cache that an engine has on a chip for a model.
+
+    >>> from dragonscale.models import load_model
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> [model_caches("sglang", load_chip("b200"), load_model(name))[-1] for name in ("llama3-70b", "deepseek-v3")]
+    ['nvfp4', 'fp8']
+    """
+    latent = divisible(model).latent
+    return tuple(kv for kv in caches(engine, chip) if not restriction(engine, chip, latent, ServingPlan(kv=kv)).why)
 
 
 def _no_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> str:
@@ -146,20 +170,29 @@ def context_refusal(model: Transformer, prompt: int, output: int) -> str:
     )
 
 
-def width_refusal(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> str:
-    """Why a plan's widths are not legal, with the nearest that is."""
+def width_refusal(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan, role: str = BOTH) -> str:
+    """Why a plan's widths are not legal, or the engine's release does not run it, with the nearest that is."""
     why = next(_wrong_widths(row, chip, sizes, plan), "")
     if not why:
-        return ""
-    near = _neighbour(row, chip, sizes, plan)
+        broken = restriction(row.name, chip, sizes.latent, plan, role)
+        if not broken.why:
+            return ""
+        if broken.take:
+            return f"{broken.why}; take {broken.take}"
+        why = broken.why
+    near = _neighbour(row, chip, sizes, plan, role)
     plain = f"--engine {server_of(row.name)}" if row.wide else ""
     take = ", or ".join(one for one in (near, plain) if one)
     return f"{why}; take {take}" if take else why
 
 
-def legal_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> bool:
-    """Whether a plan's widths are legal: what a search asks of every split."""
-    return next(_wrong_widths(row, chip, sizes, plan), "") == ""
+def legal_widths(
+    row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan, roles: tuple[str, ...] = (BOTH,)
+) -> bool:
+    """Whether a plan's widths are legal, and it runs in one of the roles: what a search asks of every split."""
+    if next(_wrong_widths(row, chip, sizes, plan), ""):
+        return False
+    return any(not restriction(row.name, chip, sizes.latent, plan, role, unasked=True).why for role in roles)
 
 
 def _wrong_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
@@ -177,6 +210,8 @@ def _wrong_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: Servi
         yield from _wrong_experts(row, sizes, plan)
     if row.block and (plan.compute == "fp8_block" or (sizes.blocks and plan.weights == "fp8")):
         yield from _wrong_blocks(row.block, sizes, plan)
+    if row.group and plan.weights == "int4" and chip.kind == "gpu":
+        yield from _wrong_groups(row.group, sizes, plan)
     if row.marlin and plan.weights == "int4" and architecture(chip) in NVIDIA:
         yield from _wrong_marlin(sizes, plan)
 
@@ -200,6 +235,23 @@ def wide_refusal(engine: str, model: Transformer, chips: int = 0) -> str:
         return ""
     lacks = f"{model.name} has no experts" if not divisible(model).experts else "one chip has no others"
     return f"{WIDE_WORDS.format(engine)}, and {lacks}; take --engine {server_of(engine)}"
+
+
+def exchange_note(engine: str, chip: Chip, plan: ServingPlan) -> str:
+    """That wide expert parallelism over several servers is run with another form of an engine; empty for other plans.
+
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> exchange_note("sglang", load_chip("h200"), ServingPlan(data=16, expert=16))[:70]
+    'sglang gathers the tokens of all 16 ranks for the experts; wide expert'
+    """
+    form = rules(engine).wide_form
+    is_plain = bool(form) and not rules(engine).wide
+    if not is_plain or not plan.is_wide or plan.chips <= NODE or not pairs(form, chip):
+        return ""
+    return (
+        f"{engine} gathers the tokens of all {plan.chips} ranks for the experts; wide expert parallelism over several "
+        f"servers is run with an all-to-all, which --engine {form} has."
+    )
 
 
 WIDE_WORDS = "{} is data-parallel attention with experts over all ranks"
@@ -254,10 +306,32 @@ def _wrong_blocks(block: int, sizes: Divisible, plan: ServingPlan) -> Iterator[s
             yield f"scales of blocks need multiples of {block}, and tensor={plan.tensor} leaves {each} columns of keys"
 
 
+def _wrong_groups(group: int, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
+    """Scales of groups of inputs: of the layers whose inputs are split (down and output projections) each rank has
+    whole groups. Experts' kernels take smaller groups where they do not divide."""
+    if plan.tensor == 1:
+        return
+    for hidden in sizes.hidden:
+        size = sizes.stored(hidden, plan.weights)
+        if size % (group * plan.tensor):
+            yield (
+                f"int4 weights have a scale for every {group} inputs, and a hidden dim of {size} over {plan.tensor} "
+                f"ranks leaves {size / plan.tensor:g}"
+            )
+    for queries, _, head in sizes.projected:
+        size = queries * head
+        if size % (group * plan.tensor):
+            yield (
+                f"int4 weights have a scale for every {group} inputs, and the {size} outputs of attention over "
+                f"{plan.tensor} ranks leave {size / plan.tensor:g}"
+            )
+
+
 def _wrong_marlin(sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
     """Marlin's shapes: n a multiple of 64 and k of 128, or the other way round."""
     slices = max(plan.data * plan.tensor // plan.expert, 1)
-    dims = [(size, slices) for size in sizes.expert_hidden] + [(size, plan.tensor) for size in sizes.hidden]
+    dims = [(size, slices) for size in sizes.expert_hidden]
+    dims += [(sizes.stored(size, plan.weights), plan.tensor) for size in sizes.hidden]
     for size, ways in dims:
         each = size / ways
         twice = 2 * MARLIN
@@ -268,11 +342,12 @@ def _wrong_marlin(sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
             )
 
 
-def _neighbour(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> str:
+def _neighbour(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan, role: str) -> str:
     """The nearest legal plan, in the settings that change: other ways for experts, then fewer ways of each axis."""
 
     def legal(**changes: object) -> bool:
-        return legal_widths(row, chip, sizes, replace(plan, **changes))  # pyright: ignore[reportArgumentType]
+        changed = replace(plan, **changes)  # pyright: ignore[reportArgumentType]
+        return legal_widths(row, chip, sizes, changed, (role,))
 
     world = plan.data * plan.tensor
     one_off: dict[str, object] = {axis: 1 for axis in ("pipe", "width", "context") if not getattr(row, axis)}

@@ -47,10 +47,14 @@ class EngineLegality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spread: tuple[str, ...] = ("copy",)
     block: int = 0
     """What each rank's part of block-scaled weights must be a multiple of (0: nothing)."""
+    group: int = 0
+    """Inputs of int4 weights that share a scale, of which each rank must have whole groups (0: nothing)."""
     marlin: bool = False
     """Whether int4 weights take Marlin's shapes on NVIDIA's GPUs."""
     wide: bool = False
     """Whether it is data-parallel attention with experts over all ranks and nothing else (data > 1, expert = world)."""
+    wide_form: str = ""
+    """The form of the engine that runs wide expert parallelism over several servers."""
     mtp: bool = False
     """Whether it drafts with the multi-token modules of a checkpoint."""
     pools: bool = False

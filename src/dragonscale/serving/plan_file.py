@@ -73,11 +73,12 @@ class SavedDrafts(Strict, frozen=True):
 
 
 class SavedPrefill(Strict, frozen=True):
-    """Replicas that prefill for the others."""
+    """Replicas that prefill for the others; `engine` where it is another form of the engine than the others run."""
 
     slice: str = ""
     plan: str = ""
     replicas: int = 0
+    engine: str = ""
 
 
 TABLES: dict[str, type[Any]] = {

@@ -20,6 +20,7 @@ from dragonscale.serving.formats import Formats
 from dragonscale.serving.legal import Divisible, divisible, legal_widths
 from dragonscale.serving.legality import EngineLegality, rules
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.restrictions import BOTH
 
 DEGREES = ("tensor", "data", "expert", "context", "width", "pipe")
 """The numbers of a plan."""
@@ -162,8 +163,10 @@ def lots(
     formats: Formats,
     spreads: tuple[str, ...] = ("copy",),
     engine: str = "generic",
+    roles: tuple[str, ...] = (BOTH,),
 ) -> Iterator[Lot]:
-    """The plans of some slices of one chip with one set of formats that an engine runs, by way to spread the cache."""
+    """The plans of some slices of one chip with one set of formats that an engine runs in replicas of one of the roles,
+    by way to spread the cache."""
     row, sizes = rules(engine), divisible(model)
     words: dict[str, Any] = vars(formats)
     groups: dict[str, list[tuple[Slice, ServingPlan]]] = {}
@@ -171,7 +174,7 @@ def lots(
         torus = isinstance(piece.chip.network, Torus)
         own = groups.setdefault(str(piece) if torus else piece.chip.name, [])
         plans = (replace(plan, **words) for plan in _ways(row, sizes, piece))
-        own += [(piece, plan) for plan in plans if legal_widths(row, piece.chip, sizes, plan)]
+        own += [(piece, plan) for plan in plans if legal_widths(row, piece.chip, sizes, plan, roles)]
     for found in groups.values():
         for spread in spreads if found else ():
             yield Lot(tuple(piece for piece, _ in found), stack([plan for _, plan in found], formats, spread))

@@ -25,8 +25,10 @@ from dragonscale.physics.units import parse_count, render
 from dragonscale.serving.auto import NODE
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import refusal
+from dragonscale.serving.legality import rules, server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, SavedTraffic, read_serving_plan
+from dragonscale.serving.restrictions import BOTH, DECODE, PREFILL
 
 
 def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> JudgedPlan:
@@ -36,15 +38,16 @@ def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, a
     engine = engine_for(target, question.engine.strip() or file.engine, file.plan)
     pool = file.prefill if file.prefill.slice else None
     role = "decode" if pool else ""
-    asked, best = _judged(question, file, engine, apart=bool(pool))
+    asked, best = _judged(question, file, engine, DECODE if pool else BOTH)
     expected, numbers = [expectation(best, role), *overload(best, file, asked.ask.rate)], _numbers(best)
     if as_run is not None and as_run != file.plan:
-        _, other = _judged(question, replace(file, plan=as_run), engine, apart=bool(pool))
+        _, other = _judged(question, replace(file, plan=as_run), engine, DECODE if pool else BOTH)
         expected += _instead(best, other)
         numbers = {**_numbers(other), "planned_s": best.tpot_s}
     prefill = None
     if pool is not None:
-        prefill, ttft = _pool(question, file, engine)
+        named = question.engine.strip() or pool.engine or file.engine
+        prefill, ttft = _pool(question, file, engine_for(target, named, read_serving_plan(pool.plan).plan))
         expected += prefill.expected
         numbers["ttft_s"] = ttft
     run = _run(question, asked, file, best, engine, role, expected, prefill)
@@ -66,7 +69,7 @@ def _pool(question: ExportQuestion, file: SavedPlan, engine: str) -> tuple[Servi
         traffic=SavedTraffic(file.traffic.prompt, 1, file.traffic.cached),
         prefill=SavedPrefill(),
     )
-    asked, best = _judged(question, own, engine, apart=False)
+    asked, best = _judged(question, own, engine, PREFILL)
     run = _run(question, asked, own, best, engine, "prefill", [expectation(best, "prefill")], None)
     return run, best.ttft_s
 
@@ -110,13 +113,13 @@ def _run(
     )
 
 
-def _judged(question: ExportQuestion, file: SavedPlan, engine: str, apart: bool) -> tuple[ServeAsked, ConfigReport]:
+def _judged(question: ExportQuestion, file: SavedPlan, engine: str, role: str) -> tuple[ServeAsked, ConfigReport]:
     asked = read_question(_question(question, file, engine))
-    asked = asked.apart() if apart else asked
+    asked = asked.apart() if role == DECODE else asked
     assert asked.saved is not None
     chip, piece = asked.targets[0]
     lengths, name = (asked.ask.prompt, asked.ask.output), engine.partition(",")[0]
-    if not question.force and (why := refusal(name, piece or chip, asked.model, asked.saved.plan, lengths)):
+    if not question.force and (why := refusal(name, piece or chip, asked.model, asked.saved.plan, lengths, role)):
         raise Infeasible(re.sub(r"--engine (?=\w)", "--to ", f"{name} cannot run {asked.saved.plan}: {why}."))
     report = answer(asked, Listener().step)
     if not report.configs:
@@ -193,6 +196,9 @@ def engine_for(target: Target, named: str, plan: ServingPlan) -> str:
     engine."""
     first = named.partition(",")[0].strip()
     if first in target.runs:
+        plain = server_of(first)
+        if rules(first).wide and not plan.is_wide and plain in target.runs:
+            return plain + named.strip().removeprefix(first)
         return named
     wide = next((one for one in target.runs if one.endswith("-ep")), "")
     spread = plan.chips > NODE or first.endswith("-ep")

@@ -80,6 +80,8 @@ class SimulateQuestion(Question):
     """Disaggregate: prefill on replicas of their own, of this slice."""
     prefill_plan: Thing = shared.SERVE_PLAN.but()
     """Their sharding and formats."""
+    prefill_engine: Text = shared.ENGINE.but(group=PLAN)
+    """The form of the engine that they run, where it is another (sglang-ep beside sglang)."""
     prefill_replicas: Whole = shared.PREFILL_REPLICAS.but(limits=(1, 10_000))
     """How many of them (1)."""
     pool: Several = Several("", "SLICE,KEY=VALUE|FILE", PLAN)

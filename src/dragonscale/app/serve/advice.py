@@ -20,8 +20,8 @@ from dragonscale.serving.checkpoint import bits, narrower_formats
 from dragonscale.serving.disaggregation import PooledConfig, Pools
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import Config, judge
-from dragonscale.serving.legal import divisible
-from dragonscale.serving.legality import caches, rules
+from dragonscale.serving.legal import divisible, model_caches
+from dragonscale.serving.legality import rules
 from dragonscale.serving.narrowing import PACE_S, PATIENCE_S
 from dragonscale.serving.ranking import best
 from dragonscale.serving.space import Lot, stack
@@ -158,7 +158,8 @@ def _had(asked: ServeAsked, config: Config) -> list[Formats]:
 
 def _for_cache(asked: ServeAsked, config: Config) -> list[Advice]:
     chip = config.piece.chip
-    narrow = [name for name in caches(known_engine(config.engine, chip), chip) if bits(name) < bits(config.plan.kv)]
+    taken = model_caches(known_engine(config.engine, chip), chip, asked.model)
+    narrow = [name for name in taken if bits(name) < bits(config.plan.kv)]
     ways = [way for way in rules(config.engine).spread if way not in ("copy", config.plan.spread)]
     copied = config.plan.tensor > max(divisible(asked.model).kv_heads, default=0)  # else heads split it already
     split = f", or splitting the cache further (--kv-split {' or '.join(ways)})" if ways and copied else ""

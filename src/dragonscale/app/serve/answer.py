@@ -31,7 +31,9 @@ from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
 from dragonscale.serving.bands import ServedKind, is_moe
 from dragonscale.serving.checkpoint import is_quantized
+from dragonscale.serving.disaggregation import PooledConfig
 from dragonscale.serving.frontier import Config
+from dragonscale.serving.legal import exchange_note
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.ranking import CLOSE, frontier
 from dragonscale.serving.targets import LATENCIES
@@ -182,6 +184,7 @@ def _notes(
         *_guess_notes(asked, chosen, configs),
         *remedies.format_notes(asked, _told(asked, chosen, apart)),
         *_device_notes(chosen),
+        *_exchange_notes(chosen),
         *filter(None, (untimed_experts(deployed(asked, chosen[0])), drafted)),
         *(one.text for one in margins),
     ]
@@ -230,6 +233,14 @@ def _device_notes(chosen: Sequence[Config]) -> list[str]:
         f"tensor={one.plan.tensor} give vLLM --tensor-parallel-size {one.plan.tensor * one.piece.chip.devices}."
         for name, one in firsts.items()
     ]
+
+
+def _exchange_notes(chosen: Sequence[Config]) -> list[str]:
+    """That the recommended wide expert parallelism, of either pool, is run with another form of its engine."""
+    best = chosen[0]
+    replicas = (best.pools.prefill, best.pools.decode) if isinstance(best, PooledConfig) else (best,)
+    found = (exchange_note(one.engine, one.piece.chip, one.plan) for one in replicas)
+    return list(dict.fromkeys(text for text in found if text))
 
 
 def _by_chip(asked: ServeAsked, configs: Sequence[Config]) -> dict[str, list[records.FrontierPoint]]:

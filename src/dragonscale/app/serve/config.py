@@ -83,7 +83,7 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     chips = None if replicas is None else replicas * config.chips
     hourly = None if replicas is None or config.usd_per_h is None else replicas * config.usd_per_h
     tpot = float(state.tpot) if ask.output > 1 else 0.0
-    words = {"plan": str(plan), "engine": asked.engine_words(config.engine), **_pools(config)}
+    words = {"plan": str(plan), "engine": asked.engine_words(config.engine), **_pools(asked, config)}
     report = ConfigReport(
         **shared(ConfigReport, config, plan, **words),
         slice=where,
@@ -142,12 +142,19 @@ def fleet_times(asked: ServeAsked, config: Config, configs: Sequence[Config], re
     return loaded(config, [*at_batches(alike, config, sorted(near)), *others], rate, replicas)
 
 
-def _pools(config: Config) -> dict[str, Any]:
+def _pools(asked: ServeAsked, config: Config) -> dict[str, Any]:
     """The pools of a configuration that has some."""
     if not isinstance(config, PooledConfig):
         return {}
     pair, own = config.pools, config.pools.prefill
-    pool = PrefillPool(str(own.plan), str(own.piece), own.chips, pair.prefills, pair.prefill_load)
+    pool = PrefillPool(
+        str(own.plan),
+        str(own.piece),
+        own.chips,
+        pair.prefills,
+        pair.prefill_load,
+        engine=asked.engine_words(own.engine),
+    )
     return {"prefill": pool, "decodes": pair.decodes, "places": pair.decode.batch}
 
 
@@ -326,10 +333,11 @@ _TENSOR = {"expert": "tensor", "share": "tensor"}
 def deployment_of(asked: ServeAsked, one: ConfigReport, phase: str = "decode") -> Deployment:
     """One replica of a configuration of a report: of pools one of those that run a phase."""
     pool = one.prefill if phase == "prefill" else None
-    where, plan = (one.copy_slice, one.plan) if pool is None else (pool.slice, pool.plan)
+    replica = one if pool is None else pool
+    where = one.copy_slice if pool is None else pool.slice
     piece = slice_of(where, (chip for chip, _ in asked.targets))
-    engine = engine_on(one.engine, piece.chip, asked.model, asked.limits)
-    return Deployment(asked.model, piece, parse_serving_plan(plan), engine)
+    engine = engine_on(replica.engine or one.engine, piece.chip, asked.model, asked.limits)
+    return Deployment(asked.model, piece, parse_serving_plan(replica.plan), engine)
 
 
 def bills_of(report: ServeReport) -> dict[str, Ledger]:

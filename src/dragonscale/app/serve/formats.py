@@ -9,7 +9,8 @@ from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.serving.checkpoint import bits, multiplied_in, narrower_formats, own_formats, stored_in, wide_format
 from dragonscale.serving.formats import Formats, product_format
-from dragonscale.serving.legality import caches, read_quantize, runs_on
+from dragonscale.serving.legal import model_caches
+from dragonscale.serving.legality import read_quantize, runs_on
 from dragonscale.serving.plan import paired
 from dragonscale.serving.plan_file import SavedPlan
 
@@ -59,7 +60,7 @@ def said_formats(words: ServeQuestion, engine: str, chip: Chip, model: Transform
         return Formats(own.weights, own.compute, words.kv_dtype or own.kv, words.attention or own.attention, own.wire)
     found = multiplied_in(engine, chip, model, weights)
     compute = words.compute or (found[1] if found is not None else weights)
-    has = caches(engine, chip)
+    has = model_caches(engine, chip, model)
     asked = (words.dtype, "fp8", "int8") if words.dtype and bits(words.dtype) < 16 else (words.dtype,)
     kv = words.kv_dtype or next((one for one in asked if one in has), wide)
     return Formats(weights, compute, kv, words.attention)

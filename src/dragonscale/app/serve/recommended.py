@@ -8,13 +8,17 @@ from typing import Any
 from dragonscale.app.given import slice_of, unnamed
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.serve.config import deployment_of
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.app.simulate.ask_simulate import command_of
+from dragonscale.app.simulate.simulate_question import prefill_engine
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.units import parse
 from dragonscale.serving import plan_file
 from dragonscale.serving.auto import auto_choice
+from dragonscale.serving.checkpoint import plan_text
+from dragonscale.serving.engine import split_settings
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.targets import LATENCIES
 
@@ -39,7 +43,9 @@ def saved_plan(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedPlan:
         rate = rate or f"{best.requests_per_s:.4g}/s"
     prefill = plan_file.SavedPrefill()
     if pool is not None:
-        prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), pool.plan, pool.replicas)
+        plan = plan_text(parse_serving_plan(pool.plan), asked.model)
+        other = pool.engine if pool.engine != best.engine else ""
+        prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), plan, pool.replicas, other)
     return plan_file.SavedPlan(
         parse_serving_plan(best.plan),
         written(question.model),
@@ -82,7 +88,7 @@ def simulate_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion
         "output": str(saved.traffic.output) if saved.traffic.output > 1 else "0",
         "prefixes": f"1x{shared}" if shared else "",  # one prefix that all prompts begin with, as serve counts it
         **{name: getattr(saved.targets, name) for name in LATENCIES},
-        "plan": str(saved.plan),
+        "plan": plan_text(saved.plan, asked.model),
         "engine": "" if plain else saved.engine,
         "max_seqs": -(-saved.batch // saved.plan.data),
         "drafts": saved.speculation.drafts,
@@ -93,8 +99,18 @@ def simulate_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion
     words |= asked.case and {**asked.case, "clients": None}
     if saved.prefill.slice:
         words |= {"prefill_on": saved.prefill.slice, "prefill_plan": saved.prefill.plan}
+        words["prefill_engine"] = _prefill_engine(asked, best, words["engine"])
         words["prefill_replicas"] = saved.prefill.replicas if saved.prefill.replicas > 1 else None
     return SimulateQuestion(saved.model, on=saved.slice, **words)
+
+
+def _prefill_engine(asked: ServeAsked, best: ConfigReport, engine: str) -> str:
+    """The flag for the engine of the replicas that prefill: empty where a run takes it by itself beside `engine`, the
+    flag for that of the replicas that decode."""
+    assert best.prefill is not None
+    decode, prefill = deployment_of(asked, best), deployment_of(asked, best, "prefill")
+    usual = prefill_engine(engine, "", decode, prefill.chip, prefill.plan)
+    return "" if split_settings(usual)[0] == prefill.engine.name else best.prefill.engine
 
 
 def next_command(asked: ServeAsked, report: ServeReport) -> str:

@@ -22,6 +22,7 @@ from dragonscale.serving.frontier import Config
 from dragonscale.serving.legal import context_refusal, engine_refusal, format_refusal, refusal, wide_refusal
 from dragonscale.serving.legality import QUANTIZE, WIDE, current_engines, pair_word, pairs, quality, rules
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.restrictions import BOTH, DECODE
 from dragonscale.serving.speculation import Draft, has_heads, head_part
 
 LLAMA_STUDIED = ("fp8", "int8", "int4")
@@ -41,7 +42,8 @@ def chip_refusal(asked: ServeAsked, chip: Chip) -> str:
     """Why what was asked for is not available on a chip, by none of the engines that are taken for it there."""
     if asked.saved is not None:
         engine = asked.engine_on(chip).name
-        return refusal(engine, chip, asked.model, asked.saved.plan) or _draft_refusal(asked, engine)
+        role = DECODE if asked.ask.apart else BOTH
+        return refusal(engine, chip, asked.model, asked.saved.plan, role=role) or _draft_refusal(asked, engine)
     largest = max(
         (piece.chips for own, piece in asked.targets if piece is not None and own.name == chip.name), default=0
     )

@@ -13,7 +13,7 @@ from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Ask, Config, explore, judge
-from dragonscale.serving.legal import divisible
+from dragonscale.serving.legal import divisible, exchange_note
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.ranking import best, first_of_each, worth
 from dragonscale.serving.space import one_plan, parts_of, pool_parts, slices_of
@@ -60,6 +60,8 @@ def _on(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice]) -> list[Config]:
         for one in _by_engine(asked, chip, [piece for piece in pieces if piece.chips in sizes], name)
     ]
     plain = asked.engine_on(chip, chips=1).name
+    if asked.is_auto:
+        found = [one for one in found if not exchange_note(one.engine, chip, one.plan)]
     if found or not asked.is_auto or [*names] == [plain]:
         return found
     return _by_engine(asked, chip, pieces, plain)

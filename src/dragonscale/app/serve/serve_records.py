@@ -110,7 +110,7 @@ class MemoryUse(msgspec.Struct):
 
 class PrefillPool(msgspec.Struct):
     """Replicas that prefill for others: one's plan, slice and chips, how many, the part of the time that they are busy,
-    (`ttft_p95_s` is null: a run tells it)."""
+    (`ttft_p95_s` is null: a run tells it), and the engine that runs them (empty: that of the others)."""
 
     plan: str
     slice: str
@@ -118,6 +118,7 @@ class PrefillPool(msgspec.Struct):
     replicas: int
     load: float
     ttft_p95_s: float | None = None
+    engine: str = ""
 
 
 class ConfigReport(msgspec.Struct, dict=True):
@@ -223,6 +224,13 @@ class ConfigReport(msgspec.Struct, dict=True):
     def chip(self) -> str:
         """The name of its chip."""
         return self.copy_slice.partition(":")[0]
+
+
+def engines_text(one: ConfigReport) -> str:
+    """The engine of a configuration; of pools that run two forms of it, both."""
+    if one.prefill is None or one.prefill.engine in ("", one.engine):
+        return one.engine
+    return f"{one.prefill.engine} for prefill and {one.engine} for decode"
 
 
 def degrees_text(one: ConfigReport | ServingPlan) -> str:

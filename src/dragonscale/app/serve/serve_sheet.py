@@ -101,10 +101,11 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     late, slow = first.ttft_s > (work.ttft_s or math.inf), first.tpot_s > (work.tpot_s or math.inf)
     copies = f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
     ttft = _timed(report, first, "ttft")
+    recommended = f"{records.config_text(first)}, by {records.engines_text(first)}"
     return facts(
         ("fleet", fleet_text(report, first), "key"),
         ("holds", holds_text(report, first), "key"),
-        ("serve as" if first.meets_slo else "nearest", f"{records.config_text(first)}, by {first.engine}", "key"),
+        ("serve as" if first.meets_slo else "nearest", recommended, "key"),
         *pools_facts(first),
         ("replica", f"{first.plan} on {first.copy_slice}{copies}") if first.prefill is None else None,
         ("drafts", drafts_text(report, first)),

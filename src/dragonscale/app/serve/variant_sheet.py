@@ -64,7 +64,7 @@ def configs_foot(report: records.ServeReport) -> str:
     """What the table leaves open: other engines than the best's, numbers that rest on no run, whose
     prices were taken."""
     configs, chips = report.configs, list(dict.fromkeys(one.chip for one in report.configs))
-    own = [one.engine for one in configs if one.quantized == configs[0].quantized]
+    own = [records.engines_text(one) for one in configs if one.quantized == configs[0].quantized]
     rows = {
         name: [f"#{number}" for number, engine in enumerate(own, 1) if engine == name] for name in dict.fromkeys(own)
     }

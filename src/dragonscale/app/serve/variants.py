@@ -14,9 +14,11 @@ from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.disaggregation import PooledConfig, Pools, as_config, best_pools
 from dragonscale.serving.frontier import Config, judge
+from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import server_of
 from dragonscale.serving.prefix import hit, rooms
 from dragonscale.serving.ranking import worth
+from dragonscale.serving.restrictions import restriction
 from dragonscale.serving.space import one_plan
 from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 
@@ -78,7 +80,10 @@ def disaggregation_report(
     best = first if pays else next(iter(ranked_apart(asked, fleets)[0]), None)
     together = min(ranked_apart(asked, configs)[0], key=lambda one: worth(one, asked.ask)) if pays else first
     if not isinstance(best, PooledConfig):
-        return records.Disaggregation([], None, False, "Nothing fits that could be disaggregated.")
+        named = [str(piece or chip.name) for chip, piece in asked.targets]
+        where = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else named[0]
+        why = f"A replica that prefills and one that decodes do not both fit on {where}."
+        return records.Disaggregation([], None, False, why)
     mine, other = row if pays else config_report(asked, best), config_report(asked, together) if pays else row
     found = [best.pools, *(one.pools for one in fleets if one.place != best.place)]
     gain = other.paid / mine.paid if together.meets else None
@@ -98,7 +103,12 @@ def search_pools(asked: ServeAsked) -> list[PooledConfig]:
     for one in search(replace(asked.apart(), targets=targets)) if targets else ():
         chip = "" if asked.question.disaggregate else one.piece.chip.name
         same.setdefault((one.plan.kv, server_of(one.engine), chip), []).append(one)
-    found = [pair for own in same.values() for pair in best_pools(own, asked.ask)]
+    latent = divisible(asked.model).latent
+
+    def runs(one: Config, role: str) -> bool:
+        return not restriction(one.engine, one.piece.chip, latent, one.plan, role, unasked=True).why
+
+    found = [pair for own in same.values() for pair in best_pools(own, asked.ask, runs=runs)]
     return [as_config(pair) for pair in sorted(found, key=Pools.order)]
 
 

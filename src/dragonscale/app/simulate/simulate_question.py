@@ -28,10 +28,11 @@ from dragonscale.serving.auto import AUTO, auto_choice
 from dragonscale.serving.deployment import Deployment, deploy, filling
 from dragonscale.serving.engine import spelt_engine, split_settings
 from dragonscale.serving.launch import LaunchLimits, engine_on
-from dragonscale.serving.legal import refusal
+from dragonscale.serving.legal import exchange_note, refusal
 from dragonscale.serving.legality import rules, server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
+from dragonscale.serving.restrictions import BOTH, DECODE, PREFILL
 from dragonscale.serving.targets import LATENCIES, MEAN, LatencyTarget, read_targets
 from dragonscale.simulation.deployed import pool_for
 
@@ -98,7 +99,8 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     original = question
     plans = {name: written(getattr(question, name)) for name in ("plan", "prefill_plan")}
-    question = replace(question, engine=spelt_engine(question.engine), **plans)
+    engines = {name: spelt_engine(getattr(question, name)) for name in ("engine", "prefill_engine")}
+    question = replace(question, **engines, **plans)
     name, saved = read_saved(question)
     name = with_assumed(name, question.assume, question.family)
     changes = (question.set, question.profile)
@@ -147,7 +149,7 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
         events=events,
         **limits,
     )
-    chosen = _chosen(question.engine or saved.engine, deployment)
+    chosen = [*_chosen(question.engine or saved.engine, deployment), *_engine_notes(deployment, prefill)]
     places = (place for place in (question.on or saved.slice, question.prefill_on) if place and isinstance(place, str))
     read = filter(None, (*map(slice_note, places), *traffic.notes))
     paid = *_prices(question, deployment.chip)[1], *forced, *profile_notes([deployment.chip])
@@ -267,12 +269,24 @@ def _chosen(engine: str, deployment: Deployment) -> list[str]:
     return [f"The engine is {choice.engine}: {choice.why}."]
 
 
+def _engine_notes(deployment: Deployment, prefill: Deployment | None) -> list[str]:
+    """That wide expert parallelism is run with another form of the engine, and that replicas which prefill run another
+    than those which decode."""
+    pools = [deployment] if prefill is None else [deployment, prefill]
+    found = (exchange_note(one.engine.name, one.chip, one.plan) for one in pools)
+    notes = [*dict.fromkeys(text for text in found if text)]
+    if prefill is None or prefill.engine.name == deployment.engine.name:
+        return notes
+    return [*notes, f"Prefill replicas run {prefill.engine.name}, decode replicas {deployment.engine.name}."]
+
+
 def _refused(
     question: SimulateQuestion, deployment: Deployment, prefill: Deployment | None, lengths: tuple[int, int]
 ) -> list[str]:
     """What no engine runs is refused; forced, it is noted."""
-    pools = [one for one in (deployment, prefill) if one is not None]
-    found = [refusal(one.engine.name, one.piece, one.model, one.plan, lengths) for one in pools]
+    roles = {BOTH: deployment} if prefill is None else {DECODE: deployment, PREFILL: prefill}
+    pools = [*roles.values()]
+    found = [refusal(one.engine.name, one.piece, one.model, one.plan, lengths, role) for role, one in roles.items()]
     names = [server_of(one.engine.name) for one in pools]
     if prefill is not None and names[0] != names[1]:
         found.append(
@@ -306,8 +320,9 @@ def _check_chips(deployment: Deployment, where: str) -> None:
 
 def _prefill(question: SimulateQuestion, deployment: Deployment, saved_engine: str) -> Deployment | None:
     if not question.prefill_on:
-        if question.prefill_plan:
-            raise InputError("--prefill-plan needs --prefill-on, the slice of one prefill replica.")
+        for name in ("plan", "engine"):
+            if getattr(question, f"prefill_{name}"):
+                raise InputError(f"--prefill-{name} needs --prefill-on, the slice of one prefill replica.")
         return None
     saved = read_serving_plan(question.prefill_plan) if question.prefill_plan else SavedPlan(ServingPlan(), whole=False)
     # What a prefill plan does not say of formats is as in the decode pool.
@@ -315,17 +330,34 @@ def _prefill(question: SimulateQuestion, deployment: Deployment, saved_engine: s
     plan = replace(saved.plan, **{name: getattr(deployment.plan, name) for name in words})
     where = slice_at_price(_slice(question.prefill_on), _prices(question, deployment.chip)[0])
     plan = plan if saved.whole else filling(plan, where)
-    name = question.engine or saved_engine or deployment.engine.name
-    if where.chip.name != deployment.chip.name:
-        name = question.engine or AUTO
-    elif not question.engine and rules(deployment.engine.name).wide and not plan.is_wide:
-        name = server_of(deployment.engine.name)  # the same server, launched in its plain form
+    name = question.prefill_engine or prefill_engine(question.engine, saved_engine, deployment, where.chip, plan)
     # the sequences of --max-seqs are those that decode
     limits = LaunchLimits(None, question.token_budget, question.memory_fraction)
     engine = engine_on(name, where.chip, deployment.model, limits, where.chips, plan)
     found = deploy(deployment.model, where, plan, engine)
     _check_chips(found, written(question.prefill_on))
     return found
+
+
+def prefill_engine(asked: str, saved: str, deployment: Deployment, chip: Chip, plan: ServingPlan) -> str:
+    """The engine of replicas that prefill, where nobody names one: the one that was `asked` for, or else the form of
+    the engine of the replicas that decode (`saved` is what a plan file says of these) which fits the plan.
+
+    Replicas of one server hand caches to each other whatever its flags, so that those that prefill may exchange tokens
+    by an all-to-all (`sglang-ep`) and those that decode may not (`sglang`), or the other way round.
+    """
+    decoding = deployment.engine.name
+    if asked and split_settings(asked)[0] != AUTO:
+        return asked
+    if chip.name != deployment.chip.name:
+        return asked or AUTO
+    if not saved:
+        usual = auto_choice(chip, deployment.model, plan.chips, plan).engine
+        if server_of(usual) == server_of(decoding):
+            return asked.replace(AUTO, usual, 1) if asked else usual
+    if rules(decoding).wide and not plan.is_wide:
+        return server_of(decoding)
+    return asked or saved or decoding
 
 
 # What a plan file says of a simulation, under what the flags say.
@@ -388,7 +420,9 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     if drafts.drafts and not (question.drafts or question.accept):
         words |= {"drafts": drafts.drafts, "accept": drafts.acceptance, "draft": drafts.draft}
     own = bool(pool.slice) and not question.prefill_on
-    words |= {"prefill_on": pool.slice, "prefill_plan": pool.plan} if own else {}
+    if own:
+        words |= {"prefill_on": pool.slice, "prefill_plan": pool.plan}
+        words["prefill_engine"] = question.prefill_engine or pool.engine
     words["prefill_replicas"] = question.prefill_replicas or (pool.replicas if own else 0) or 1
     if has_classes(question):  # which say what comes, and what it must get
         words = {name: value for name, value in words.items() if name not in (*OF_CLASSES, "clients", "ramp")}

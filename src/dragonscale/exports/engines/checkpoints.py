@@ -34,7 +34,7 @@ from dragonscale.serving.formats import part_format
 from dragonscale.serving.launch import engine_on
 from dragonscale.serving.legality import WIDE, pairs
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.plan_file import SavedPlan
+from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
 
 TERMS = load_terms("checkpoints")
 
@@ -282,15 +282,22 @@ def length_read(length: object) -> int | None:
     return int(text) if text.isdecimal() and text.isascii() else None
 
 
-def pool_read(source: Source, plan: ServingPlan, piece: Slice | None, replicas: int = 1) -> dict[str, Any]:
+def pool_read(
+    source: Source, plan: ServingPlan, piece: Slice | None, replicas: int = 1, engine: str = ""
+) -> dict[str, Any]:
     """The pool that prefills, as a plan file holds it: on the header's slice where it has the same plan, on as many of
-    the other pool's chips otherwise; the shape of a slice of TPUs is known where that is as large."""
+    the other pool's chips otherwise; the shape of a slice of TPUs is known where that is as large. `engine` is said
+    where it is not that of the other pool."""
     kept = source.kept.get("prefill", {})
-    same = kept.get("slice", "") if str(kept.get("plan", "")) == str(plan) else ""
+    kept_plan = str(kept.get("plan", ""))
+    is_same = bool(kept_plan) and read_serving_plan(kept_plan).plan == plan
+    same = kept.get("slice", "") if is_same else ""
     alike = "" if piece is None else f"{str(piece).partition(':')[0]}:{plan.chips}"
     if piece is not None and piece.chip.kind == "tpu":
         alike = str(piece) if piece.chips == plan.chips else ""
-    return {"plan": str(plan), "slice": same or alike, "replicas": kept.get("replicas", replicas)}
+    text = kept_plan if is_same else str(plan)
+    pool = {"plan": text, "slice": same or alike, "replicas": kept.get("replicas", replicas)}
+    return pool | ({"engine": engine} if engine else {})
 
 
 def with_graphs(file: SavedPlan, eager: bool) -> SavedPlan:

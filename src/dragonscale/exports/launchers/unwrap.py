@@ -358,10 +358,12 @@ def _prefill(
     kept = str(said.get("slice", ""))
     where = kept if kept and kept.rpartition(":")[2] == piece.rpartition(":")[2] else piece
     alone = Source(command + "\n", source.path, source.files)
-    plan = read(alone, Given(given.model or main.model, where or given.slice)).file.plan
+    file = read(alone, Given(given.model or main.model, where or given.slice)).file
+    plan, engine = file.plan, file.engine if isinstance(file, SavedPlan) else ""
     text = str(said.get("plan", ""))
     same = bool(text) and read_serving_plan(text).plan == plan
-    return SavedPrefill(where, text if same else str(plan), copies)
+    other = engine if engine != main.engine.partition(",")[0] else ""
+    return SavedPrefill(where, text if same else str(plan), copies, other)
 
 
 def _same_chip(piece: str, chips: int) -> str:

@@ -10,7 +10,7 @@ from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, confi
 from dragonscale.app.serve.serve_sheet import error_text, fleet_text, simulated_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
-from dragonscale.serving.legality import caches
+from dragonscale.serving.legal import model_caches
 from dragonscale.serving.space import slices_of
 from dragonscale.web.amounts import amount, count, dollars, elsewhere, quantities
 from dragonscale.web.page_request import PageRequest
@@ -165,7 +165,7 @@ def _sizes(report: ServeReport, one: ConfigReport | None) -> Card:
         "several": len(read.targets) > 1,
         "context": read.model.context or None,
         "rate": work.rate_per_s,
-        "caches": list(dict.fromkeys(caches(known_engine(read.engine_on(chip).name, chip), chip))),
+        "caches": list(dict.fromkeys(model_caches(known_engine(read.engine_on(chip).name, chip), chip, read.model))),
     }
 
 

@@ -147,8 +147,7 @@ def read(source: Source, given: Given) -> Imported:
     name = servers.model(word, source, given)
     model, exchanged = load_model(name), _exchanged(main)
     plan, replicas = _degrees(main, model, exchanged)
-    wide = "sglang-ep" if exchanged and plan.is_wide else "sglang"
-    engine = source.kept_word("engine").partition(",")[0] or wide
+    engine = source.kept_word("engine").partition(",")[0] or _engine(exchanged, plan)
     piece = _of_one(slice_given(source, given, plan.chips), plan.chips, replicas)
     plan = replace(plan, **_formats(main, engine, piece.chip if piece else None, model, word))
     limits, drafts, prefill = limits_read(main, plan, plan.data), drafts_read(main, source, notes), None
@@ -164,6 +163,10 @@ def read(source: Source, given: Given) -> Imported:
     }
     how = (source, given, plan, name, engine, main, limits)
     return checkpoints.engine_import("sglang", *how, **said, notes=notes, eager=eager, piece=piece, length=length)
+
+
+def _engine(exchanged: bool, plan: ServingPlan) -> str:
+    return "sglang-ep" if exchanged and plan.is_wide else "sglang"
 
 
 def _exchanged(read: ReadFlags) -> bool:
@@ -260,6 +263,8 @@ def _pool(
 ) -> dict[str, Any]:
     """The servers that prefill."""
     word = str(read.take("--model-path", ""))
-    plan, _ = _degrees(read, model, _exchanged(read))
+    exchanged = _exchanged(read)
+    plan, _ = _degrees(read, model, exchanged)
     plan = replace(plan, **_formats(read, engine, piece.chip if piece else None, model, word))
-    return checkpoints.pool_read(source, plan, piece, copies)
+    prefill_engine = _engine(exchanged, plan)
+    return checkpoints.pool_read(source, plan, piece, copies, prefill_engine if prefill_engine != engine else "")

@@ -199,13 +199,13 @@ def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags
     model = load_model(name)
     plan, replicas = plan_read(read, model, source, given, checkpoint)
     piece, kept = slice_given(source, given, plan.chips), source.kept_word("engine")
-    engine = kept if kept.startswith("vllm") else "vllm-ep" if plan.is_wide and _is_ep(read) else "vllm"
+    engine = kept if kept.startswith("vllm") else _engine(read, plan)
     limits = limits_read(read)
     notes: list[str] = []
     drafts = drafts_read(read, source, notes)
     if _is_decode_budget(read, limits, drafts):
         limits["token_budget"] = None
-    prefill = None if prefills is None else _pool_read(prefills, source, given, model, piece)
+    prefill = None if prefills is None else _pool_read(prefills, source, given, model, piece, engine)
     if piece is None and not source.kept:
         notes.append(f"The plan is for {plan.chips} chips; say which by --on.")
     length = read.values.get("--max-model-len")
@@ -230,6 +230,10 @@ def _is_decode_budget(read: ReadFlags, limits: Mapping[str, float | None], draft
         return False
     budget = decode_budget if role_of(read) == "kv_consumer" else mixed_budget
     return limits["token_budget"] == budget(int(seqs), int(drafted.get("drafts", 0)))
+
+
+def _engine(read: ReadFlags, plan: ServingPlan) -> str:
+    return "vllm-ep" if plan.is_wide and _is_ep(read) else "vllm"
 
 
 def _is_ep(read: ReadFlags) -> bool:
@@ -305,9 +309,10 @@ def drafts_read(read: ReadFlags, source: Source, notes: list[str]) -> dict[str, 
 
 
 def _pool_read(
-    read: ReadFlags, source: Source, given: Given, model: Transformer, piece: Slice | None
+    read: ReadFlags, source: Source, given: Given, model: Transformer, piece: Slice | None, decode_engine: str
 ) -> dict[str, Any]:
     """The pool that prefills."""
     named = next((word for word in read.words if not word.startswith("$")), "")
     plan, _ = plan_read(read, model, source, given, named)
-    return checkpoints.pool_read(source, plan, piece)
+    engine = _engine(read, plan)
+    return checkpoints.pool_read(source, plan, piece, engine=engine if engine != decode_engine else "")
