@@ -127,10 +127,14 @@ class Pages:
     def sizes(self, request: SimulatedRequest, first: int, end: int) -> list[int]:
         """Whole pages in each of these blocks."""
         tokens = request.block_tokens
-        if tokens % self.page == 0 and end * tokens <= request.input_tokens:
-            return [tokens // self.page] * (end - first)
-        edges = [self.until(request, block) for block in range(first, end + 1)]
-        return [after - before for before, after in pairwise(edges)]
+        if tokens % self.page:
+            edges = [self.until(request, block) for block in range(first, end + 1)]
+            return [after - before for before, after in pairwise(edges)]
+        whole = min(end, request.input_tokens // tokens)
+        sizes = [tokens // self.page] * (whole - first)
+        if end > whole:  # the prompt's last block, cut short
+            sizes.append(request.input_tokens % tokens // self.page)
+        return sizes
 
     def hits(self, request: SimulatedRequest) -> tuple[int, int]:
         """Leading blocks present in the cache, and with those that continue them in the tiers behind it."""
