@@ -188,6 +188,20 @@ class Pages:
         self.take(sequence.private)
         return seconds
 
+    def remember(self, request: SimulatedRequest) -> None:
+        """The blocks that a prompt has from before the run are here, unused; the deepest are forgotten first."""
+        if not self.sharing:
+            return
+        names, sizes = self.names(request, 0, request.warm), self.sizes(request, 0, request.warm)
+        for name, size in zip(reversed(names), reversed(sizes), strict=True):
+            if name not in self.refs:
+                self.refs[name] = 0
+                self.idle[name] = size
+                self.idle_pages += size
+            elif name in self.idle:
+                self.idle.move_to_end(name)
+        self.take(0)
+
     def take(self, pages: int) -> None:
         """Give pages to a sequence, from unused blocks if need be."""
         self.room -= pages

@@ -238,7 +238,8 @@ def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> records.ServeR
     work = ask.prompt, ask.output, ask.cached, ask.ttft, tpot, ask.rate, parameter_count(asked)
     goals = {name: goal.statistic for name, goal in asked.goals.items()}
     why = asked.why_engine(chip, names[chip.name])
-    return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals, asked.pace)
+    router = asked.router
+    return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals, router, asked.pace)
 
 
 def at_most(asked: ServeAsked, best: Config) -> str:
