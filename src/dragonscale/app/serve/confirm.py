@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
 from dragonscale.app.serve.config import add_bands, config_report, kind_of, violation
@@ -134,21 +133,18 @@ def again(asked: ServeAsked, one: Confirmed) -> Confirmed:
 
 def _mean(runs: Sequence[SimulatedRun]) -> SimulatedRun:
     """Runs that differ by chance alone as one, with the means of their latencies."""
-    count = len(runs)
-    latency = {
-        name: Latency(*(mean(values) for values in zip(*(astuple(one.latency[name]) for one in runs), strict=True)))
-        for name in runs[0].latency
-    }
+    count, first = len(runs), runs[0]
+    latency = {name: _mean_latency([one.latency[name] for one in runs]) for name in first.latency}
     tokens = sum(one.output_tokens_per_s_per_chip for one in runs) / count
     cached = sum(one.cached for one in runs) / count
-    first = runs[0]
     return changed(first, latency=latency, output_tokens_per_s_per_chip=tokens, cached=cached, runs=count)
 
 
-def mean(values: Sequence[float | None]) -> float | None:
-    """None where one is not known."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if len(known) == len(values) else None
+def _mean_latency(latencies: Sequence[Latency]) -> Latency:
+    """The mean of each statistic; no intervals, which runs have of their own."""
+    names = ("mean", "p50", "p90", "p95", "p99", "max")
+    means = {name: sum(getattr(one, name) for one in latencies) / len(latencies) for name in names}
+    return Latency(**means, mean_low=None, mean_high=None, p99_low=None, p99_high=None)
 
 
 def reached(asked: ServeAsked, found: SimulatedRun) -> dict[str, float]:

@@ -66,6 +66,8 @@ class ServeAsked:
     case: dict[str, Any] = field(default_factory=dict)
     session_s: float = 0.0
     """Seconds of pauses in a session of a use case."""
+    session_calls: float = 0.0
+    """Calls of a session on average; 0 where there are none."""
 
     @property
     def pace(self) -> float | None:
@@ -242,18 +244,18 @@ def _read(question: ServeQuestion) -> ServeAsked:
     draft = _draft(question, saved, model, ask.output)
     whole = question, model, where.targets, ask, goals, engine, limits, saved, batch, draft, where.everywhere
     notes = (*used.notes, *how, *shorter, *where.notes)
-    return ServeAsked(*whole, against_best=better, notes=notes, case=used.flags, session_s=used.session_s)
+    return ServeAsked(*whole, against_best=better, notes=notes, case=used.flags, **used.session)
 
 
 @dataclass(frozen=True)
 class AsUsed:
     """A question with the means of its use case, where it has one; the flags of the use case, notes on what they are,
-    and the seconds of pauses in a session."""
+    and what its sessions are like by the fields of `ServeAsked`."""
 
     question: ServeQuestion
     flags: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    session_s: float = 0.0
+    session: dict[str, float] = field(default_factory=dict)
 
 
 def as_used(question: ServeQuestion) -> AsUsed:
@@ -275,7 +277,9 @@ def as_used(question: ServeQuestion) -> AsUsed:
     case = {} if question.cached else {"prompt": "", "output": "", "prefixes": ""} | given
     if case and (router := router_for(traffic.classes)):
         case["router"] = router
-    return AsUsed(replace(question, **words), case, (note, *traffic.notes), one.session_s)
+    calls = one.turns * one.calls
+    session = {"session_s": one.session_s, "session_calls": calls} if calls > 1 else {}
+    return AsUsed(replace(question, **words), case, (note, *traffic.notes), session)
 
 
 def _check_words(question: ServeQuestion, model: Transformer, engine: str) -> None:
