@@ -114,7 +114,24 @@ def _chosen(asked: ServeAsked, configs: Sequence[Config], confirm: bool) -> Choi
     """The best, those in narrower formats apart, and the runs that confirm them."""
     chosen, apart = ranked_apart(asked, configs)
     runs = confirmed(asked, chosen) if confirm and chosen[0].meets else []
+    if runs and asked.ask.rate is not None and not any(one.config.meets for one in runs):
+        others = _quicker(asked, runs)
+        more = confirmed(asked, others) if others else []
+        if any(one.config.meets for one in more):
+            chosen, runs = [*others, *chosen][: asked.top], more
     return in_order(chosen, runs) if runs else chosen, apart, runs
+
+
+def _quicker(asked: ServeAsked, runs: Sequence[Confirmed]) -> list[Config]:
+    """Where no fleet held when it was run: what meets the means that would bring the nearest one within its targets,
+    and was not run."""
+    nearest = min(runs, key=lambda one: one.worst)
+    if math.isinf(nearest.worst):
+        return []
+    tighter = nearest.as_means(asked)
+    tried = {one.config.place for one in runs}
+    chosen = ranked_apart(tighter, search(tighter))[0]
+    return [one for one in chosen if one.meets and one.place not in tried]
 
 
 def _with_budget(

@@ -45,6 +45,8 @@ GRID = 32
 """Batches that are looked at for one that meets the targets."""
 CLOSE_CALL, SEEDS = 0.2, (1, 2)
 """A result this near to a target is a matter of chance: it is run with these random numbers too; all have to meet."""
+LONGER = 2
+"""Times as long are these runs of sessions, of which there may be too many for a while."""
 LIGHT = 8
 """Times the replicas at which requests are nearly alone: what they miss there they miss in any fleet."""
 
@@ -89,11 +91,12 @@ class Confirmed:
         return replace(asked, ask=replace(asked.ask, **limits))
 
 
-def run(asked: ServeAsked, config: Config, replicas: int | None = None, seed: int = 0) -> Confirmed:
-    """A short run of a configuration."""
+def run(asked: ServeAsked, config: Config, replicas: int | None = None, *, seed: int = 0, longer: int = 1) -> Confirmed:
+    """A short run of a configuration, so many times as long."""
     row = config_report(asked, config)
     row.replicas = replicas or row.replicas
-    question = replace(short_question(asked, row), seed=seed)
+    question = short_question(asked, row)
+    question = replace(question, seed=seed, requests=str(longer * int(question.requests)))
     read = read_question(question)
     result = simulate(read.fleet, read.traffic.source, read.options)
     backlog = None if read.traffic.rate is None else load_of(result)
@@ -125,7 +128,7 @@ def again(asked: ServeAsked, one: Confirmed) -> Confirmed:
         return one
     runs = [one]
     for seed in SEEDS:
-        runs.append(run(asked, one.config, one.replicas, seed))
+        runs.append(run(asked, one.config, one.replicas, seed=seed, longer=LONGER if asked.session_calls else 1))
         if not runs[-1].run.meets_slo:
             return replace(runs[-1], holds=False)
     return replace(one, run=_mean([each.run for each in runs]), worst=max(each.worst for each in runs))
