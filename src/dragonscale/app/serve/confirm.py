@@ -19,12 +19,12 @@ from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, SimulatedRun, config_text
 from dragonscale.app.simulate.ask_simulate import fleet_chips, latency_of
 from dragonscale.app.simulate.missed import missed_targets
-from dragonscale.app.simulate.simulate_question import read_question
+from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_records import Latency
 from dragonscale.serving.disaggregation import PooledConfig, as_config
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.ranking import worth
-from dragonscale.simulation import simulate
+from dragonscale.simulation import SimulationResult, simulate
 from dragonscale.simulation.backlog import load_of
 
 MARGIN, NEARLY = 0.99, 0.995
@@ -101,13 +101,22 @@ def run(asked: ServeAsked, config: Config, replicas: int | None = None, *, seed:
     result = simulate(read.fleet, read.traffic.source, read.options)
     backlog = None if read.traffic.rate is None else load_of(result)
     grows = backlog is not None and backlog.grows
-    chips = fleet_chips(read, [pool.replicas for _, _, pool in read.pools])
     meets = not missed_targets(result, read.targets, read.class_targets) and not grows
+    found = simulated_run(read, result, meets)
+    holds = meets and not above(asked, found, MARGIN)
+    ratios = [value / asked.goals[name].seconds for name, value in reached(asked, found).items()]
+    worst = math.inf if grows else max(ratios, default=0.0)
+    return Confirmed(replace(config, meets=meets), row.replicas, found, holds, worst=worst)
+
+
+def simulated_run(read: SimulateAsked, result: SimulationResult, meets: bool) -> SimulatedRun:
+    """A run as an answer tells it."""
     several = read.fleet.pool.replicas > 1 or read.fleet.prefill is not None
-    found = SimulatedRun(
+    chips = fleet_chips(read, [pool.replicas for _, _, pool in read.pools])
+    return SimulatedRun(
         replicas=read.fleet.pool.replicas,
         requests=result.outcome.arrived,
-        clients=question.clients,
+        clients=read.question.clients,
         rate_per_s=read.traffic.rate,
         latency={name: latency_of(summary) for name, summary in result.latency.items()},
         output_tokens_per_s_per_chip=result.throughput.output_tokens_per_s / chips,
@@ -115,10 +124,6 @@ def run(asked: ServeAsked, config: Config, replicas: int | None = None, *, seed:
         router=read.fleet.pool.router if several else "",
         cached=result.cache_hit_rate,
     )
-    holds = meets and not above(asked, found, MARGIN)
-    ratios = [value / asked.goals[name].seconds for name, value in reached(asked, found).items()]
-    worst = math.inf if grows else max(ratios, default=0.0)
-    return Confirmed(replace(config, meets=meets), row.replicas, found, holds, worst=worst)
 
 
 def again(asked: ServeAsked, one: Confirmed) -> Confirmed:
@@ -298,14 +303,8 @@ def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed, headlin
     """Put a run's replicas into the configuration that it confirms, and into the headline its numbers where they are
     far from those expected; what to say of it."""
     row.simulated = True
-    if found.replicas is not None and found.replicas != row.replicas:
-        row.enough_replicas = None  # by the same rule as before the run, which asked for others
     if found.replicas is not None and row.replicas is not None:
-        more, row.replicas = found.replicas / row.replicas, found.replicas
-        row.fleet_chips = row.replicas * row.chips
-        row.fleet_usd_per_h = row.fleet_usd_per_h and row.fleet_usd_per_h * more
-        row.fleet_usd_per_mtok = row.fleet_usd_per_mtok and row.fleet_usd_per_mtok * more
-        row.fleet_ttft_s, row.fleet_tpot_s = (found.run.latency[name].mean for name in ("ttft_s", "tpot_s"))
+        with_fleet(row, found.replicas, found.run)
     if row.prefill is not None:
         row.prefill.ttft_p95_s = found.run.latency["ttft_s"].p95
     if not found.run.meets_slo:
@@ -318,6 +317,18 @@ def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed, headlin
         lacking = " and ".join(row.violations)
         return [f"Nothing meets the targets when it is simulated. The nearest is {config_text(row)}: {lacking}."]
     return _corrected(asked, row, found) if headline and (asked.ask.rate is None or row.prefill is not None) else []
+
+
+def with_fleet(row: ConfigReport, replicas: int, run: SimulatedRun) -> None:
+    """Put the replicas that hold a rate when they are run into a configuration, with their chips, dollars and times."""
+    assert row.replicas is not None
+    if replicas != row.replicas:
+        row.enough_replicas = None  # sized by the rule that the run did not bear out
+    more, row.replicas, row.simulated = replicas / row.replicas, replicas, True
+    row.fleet_chips = replicas * row.chips
+    row.fleet_usd_per_h = row.fleet_usd_per_h and row.fleet_usd_per_h * more
+    row.fleet_usd_per_mtok = row.fleet_usd_per_mtok and row.fleet_usd_per_mtok * more
+    row.fleet_ttft_s, row.fleet_tpot_s = (run.latency[name].mean for name in ("ttft_s", "tpot_s"))
 
 
 def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[str]:

@@ -157,8 +157,8 @@ def drafts_text(report: records.ServeReport, first: records.ConfigReport) -> str
 def _timed(report: records.ServeReport, first: records.ConfigReport, name: str) -> str:
     """An expected time with its band and its target."""
     value, low, high = (amount(getattr(first, f"{name}{end}_s"), "s") for end in ("", "_low", "_high"))
-    goals = report.workload.goals
-    return f"{value} expected ({low} to {high})" + (f"; asked for: {goals[name].text}" if name in goals else "")
+    goals, full = report.workload.goals, " at a full batch" * (first.replicas is not None and first.prefill is None)
+    return f"{value} expected{full} ({low} to {high})" + (f"; asked for: {goals[name].text}" if name in goals else "")
 
 
 def tpot_text(report: records.ServeReport, first: records.ConfigReport) -> str:
@@ -228,7 +228,8 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
         return ""
     dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
     times = (("TTFT", first.fleet_ttft_s), ("TPOT", first.fleet_tpot_s))
-    there = "".join(f", {name} {amount(seconds, 's')}" for name, seconds in times if seconds and not first.prefill)
+    shown = [f"{name} {amount(seconds, 's')}" for name, seconds in times if seconds and not first.prefill]
+    there = f"; at this rate {', '.join(shown)} on average" if shown else ""
     if first.fleet_usd_per_mtok and report.workload.output > 1:
         there += f", ${counted(first.fleet_usd_per_mtok, 2)} per million output tokens"
     if first.prefill is not None:
