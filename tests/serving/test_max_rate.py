@@ -110,7 +110,7 @@ def test_pools_are_sized_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     config = min(search_pools(asked), key=lambda one: one.chips)
     row = config_report(asked, config)
     assert row.prefill is not None
-    found = max_rate._held(asked, config, row)
+    found = max_rate._held(asked, config, row).rate
     assert found.requests_per_s is not None
     assert found.prefill_requests_per_s is not None
     assert found.replicas is not None

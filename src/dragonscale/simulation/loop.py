@@ -29,6 +29,15 @@ CHECKPOINTS = 64
 SERIES = ("up", "busy", "running", "waiting", "pages")
 
 
+def send(router: Router, replicas: list[Replica], sequence: Sequence, now: float) -> None:
+    """Give a request to a replica; one whose session was under way before the run finds there what it said."""
+    request = sequence.request
+    replica = router.choose(replicas, request, sequence.context, now)
+    if request.warm and not sequence.ready and not sequence.retries:
+        replica.pages.remember(request)
+    replica.submit(sequence, now)
+
+
 class Group:
     """Replicas of one pool. `active` ones take requests; `parked` requests wait until there is one."""
 
@@ -52,7 +61,7 @@ class Group:
     def route(self, sequence: Sequence, now: float) -> None:
         """Give a request to a replica, or park it if there is none."""
         if self.active:
-            self.router.choose(self.active, sequence.request, sequence.context, now).submit(sequence, now)
+            send(self.router, self.active, sequence, now)
         else:
             self.parked.append(sequence)
 
@@ -109,7 +118,7 @@ class Simulation:
     """One simulation under way."""
 
     def __init__(self, fleet: Fleet, traffic: TrafficSource, options: SimulationOptions) -> None:
-        total = traffic.requests
+        total = self.total = traffic.requests
         first = int(options.warmup * total)
         last = total - int(options.cooldown * total) if options.cooldown else inf
         self.fleet, self.options, self.overhead_s = fleet, options, fleet.overhead_s
@@ -201,6 +210,9 @@ class Simulation:
                 if key:
                     self._pull()
                 self._arrive(what, now)
+                if self.tally.arrived == self.total:  # what sessions would have asked later
+                    heap[:] = [event for event in heap if event[1] != ARRIVE]
+                    heapq.heapify(heap)
             elif kind == WAKE:
                 what.look(now)
             elif kind == DELIVER:
@@ -292,7 +304,7 @@ class Simulation:
         taking = [group for group in taking if group.limit == least]
         replicas = [replica for group in taking for replica in group.active]
         if replicas:
-            self.serve.router.choose(replicas, request, sequence.context, now).submit(sequence, now)
+            send(self.serve.router, replicas, sequence, now)
         else:
             taking[0].parked.append(sequence)
 
@@ -304,6 +316,8 @@ class Simulation:
 
     def _follow(self, request: SimulatedRequest, now: float) -> None:
         """Whoever had this request may send another."""
+        if self.tally.arrived >= self.total:
+            return
         another = self.after(request, now) if self.after is not None else None
         if another is not None:
             self._push(another.arrival_s + self.overhead_s, ARRIVE, another.number, 0, another)
