@@ -141,8 +141,8 @@ export interface TraceFile { displayTimeUnit: string; traceEvents: Array<Record<
 /** One of the configurations that were judged. */
 export interface ServeRow {
   plan: string; config: string; slice: string; engine: string; bound_by: string; formats: string; batch: ShownAmount;
-  ttft: ShownAmount; tpot: ShownAmount; tokens: ShownAmount; cost: ShownAmount; chips: ShownAmount; meets: boolean;
-  fields: Record<string, string>;
+  ttft: ShownAmount; tpot: ShownAmount; tokens: ShownAmount; cost: ShownAmount; chips: ShownAmount;
+  hour: ShownAmount; meets: boolean; fields: Record<string, string>;
 }
 /** What the form's sliders stand at, and their stops. */
 export interface ServeSizes {
@@ -151,13 +151,15 @@ export interface ServeSizes {
   caches: Array<string>;
 }
 export interface PlacedPoint { x: number; y: number }
+/** A replica at its full load, which is shown apart from the fleet that serves a rate. */
+export interface FullReplica { title: string; about: string; figures: Array<ShownFigure> }
 /** The answer of the Serve tab; where nothing fits it is the sentence and the sizes. */
 export interface ServePanel {
   feasible: boolean; meets: boolean; sentence: string; notes: Array<string>; configs: Array<ServeRow>;
   sizes: ServeSizes; plan?: string; config?: string; settings?: Record<string, string>; slice?: string;
   copy_slice?: string; engine?: string; engine_why?: string; violations?: Array<string>; formats?: string;
-  bound_by?: string; advice?: string; error?: string; fleet?: string; better?: string; figures?: Array<ShownFigure>;
-  searched?: Integer; point?: PlacedPoint; simulate?: Record<string, string> | null;
+  bound_by?: string; advice?: string; error?: string; dearer?: string; better?: string; figures?: Array<ShownFigure>;
+  replica?: FullReplica; searched?: Integer; point?: PlacedPoint; simulate?: Record<string, string> | null;
 }
 /** A prefill, a decode step or a whole request as a bar. */
 export interface PhaseBar {

@@ -1,0 +1,167 @@
+"""The fleet that serves a rate, which is then what was asked for: it comes first, and a replica at its full load is
+shown apart from it.
+
+A replica at its full load answers later than one of a fleet, which has headroom; so the two have figures of their own.
+"""
+
+from dataclasses import dataclass
+
+from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
+from dragonscale.app.serve.serve_sheet import ran
+from dragonscale.app.serve.variant_sheet import lead_text
+from dragonscale.physics.units import render
+from dragonscale.serving.targets import LATENCIES
+from dragonscale.web.amounts import amount, count, dollars
+from dragonscale.web.views.cards import Card, figure
+
+
+@dataclass(frozen=True)
+class FleetTime:
+    """A latency of requests in the fleet: the mean, and the statistic that a target is about where a run tells it."""
+
+    name: str
+    mean_s: float
+    statistic: str
+    statistic_s: float | None
+    target_s: float | None
+
+    @property
+    def text(self) -> str:
+        """The latency in a few words."""
+        mean = f"{self.name} {render(self.mean_s, 's')}"
+        if self.statistic_s is None:
+            return mean
+        return f"{mean} ({self.statistic} {render(self.statistic_s, 's')})"
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met; None where there is none, or where no run tells its statistic."""
+        reached = self.mean_s if self.statistic == "mean" else self.statistic_s
+        if self.target_s is None or reached is None:
+            return None
+        return reached <= self.target_s
+
+
+def has_fleet(report: ServeReport, config: ConfigReport) -> bool:
+    """Whether a rate was asked for, and the configuration has a fleet that serves it."""
+    return bool(report.workload.rate_per_s and config.replicas and config.fleet_chips)
+
+
+def fleet_times(report: ServeReport, config: ConfigReport) -> list[FleetTime]:
+    """TTFT and TPOT of the fleet, as far as they are known; one output token has no TPOT."""
+    goals = report.workload.goals
+    latency = report.simulated.latency if report.simulated is not None else {}
+    times = []
+    for name in ("ttft", "tpot"):
+        mean_s = getattr(config, f"fleet_{name}_s") or getattr(config, f"{name}_s")
+        if not mean_s:
+            continue
+        goal = goals.get(name)
+        statistic = "mean" if goal is None else goal.statistic
+        run = latency.get(f"{name}_s")
+        statistic_s = None
+        if run is not None and statistic != "mean":
+            statistic_s = getattr(run, statistic)
+        target_s = None if goal is None else goal.seconds
+        times.append(FleetTime(LATENCIES[name], mean_s, statistic, statistic_s, target_s))
+    return times
+
+
+def fleet_sentence(report: ServeReport, config: ConfigReport) -> str:
+    """How many replicas and chips serve the rate, what they cost an hour, and what requests wait."""
+    rate = f"{report.workload.rate_per_s or 0:,.3g} requests/s"
+    chips = f"{config.fleet_chips:,} {config.chip} chip{'' if config.fleet_chips == 1 else 's'}"
+    hour = "" if config.fleet_usd_per_h is None else f", {hour_text(config.fleet_usd_per_h)}/h"
+    times = " and ".join(time.text for time in fleet_times(report, config))
+    serve = "serves" if config.prefill is None and config.replicas == 1 else "serve"
+    return f"{replicas_text(config)} {serve} {rate} of {report.model}: {chips}{hour}, {times}."
+
+
+def hour_text(usd: float | None) -> str:
+    """Dollars of an hour; cents where they matter.
+
+    >>> hour_text(367.2), hour_text(7.98)
+    ('$367', '$7.98')
+    """
+    if usd is None:
+        return ""
+    return f"${usd:,.0f}" if usd >= 100 else f"${usd:,.2f}"
+
+
+def replicas_text(config: ConfigReport) -> str:
+    """How many replicas a fleet has, of both kinds where prefill is apart."""
+    if config.prefill is not None:
+        return f"{_several(config.prefill.replicas, 'prefill')} and {_several(config.decodes, 'decode')}"
+    return _several(config.replicas or 0, "")
+
+
+def _several(number: int, kind: str) -> str:
+    noun = f"{kind} replica".strip()
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def fleet_figures(report: ServeReport, config: ConfigReport) -> list[Card]:
+    """The figures of the fleet, which the sentence states: its size and cost, and what requests wait in it."""
+    how = "mean of a simulated run" if report.simulated is not None else "mean, expected"
+    size = "on slices of their own" if config.prefill is not None else f"of {config.chips:,} x {config.chip} each"
+    figures = [
+        figure("replicas", count(config.replicas, "replicas"), f"{size}{_load_text(report, config)}"),
+        figure("chips", count(config.fleet_chips), f"for {report.workload.rate_per_s or 0:,.3g} requests/s"),
+    ]
+    if config.fleet_usd_per_h is not None:
+        price = next((row.text for row in report.prices if row.chip == config.chip), "")
+        hour = amount(config.fleet_usd_per_h, "USD/h", text=hour_text(config.fleet_usd_per_h))
+        figures.append(figure("cost of an hour", hour, f"at {price}" if price else ""))
+    for time in fleet_times(report, config):
+        about = [how]
+        if time.statistic_s is not None:
+            about.append(f"{time.statistic} {render(time.statistic_s, 's')}")
+        if time.target_s is not None:
+            at = "" if time.statistic == "mean" else f" at {time.statistic}"
+            about.append(f"asked for: {render(time.target_s, 's')}{at}")
+        figures.append(figure(time.name, amount(time.mean_s, "s"), "; ".join(about), met=time.met))
+    if config.fleet_usd_per_mtok is not None and report.workload.output > 1:
+        million = dollars(config.fleet_usd_per_mtok)
+        figures.append(figure("per million output tokens", million, "at the rate asked for, prompts included"))
+    return figures
+
+
+def _load_text(report: ServeReport, config: ConfigReport) -> str:
+    """How much of its full load each replica carries, where prefill is not apart."""
+    part = load_of(report, config)
+    return "" if part is None else f", at {part:.0%} of full load"
+
+
+def load_of(report: ServeReport, config: ConfigReport) -> float | None:
+    """The requests that a replica of the fleet gets over those that it holds at its full load."""
+    if config.prefill is not None or not config.replicas:
+        return None
+    return (report.workload.rate_per_s or 0.0) / config.replicas / full_load(report, config)
+
+
+def full_load(report: ServeReport, config: ConfigReport) -> float:
+    """Requests a second that one replica holds: as it was run where `--max-rate` asked for it, else as expected."""
+    run = ran(report, config)
+    if run is not None and run.requests_per_s:
+        return run.requests_per_s
+    return config.requests_per_s
+
+
+def replica_text(report: ServeReport, config: ConfigReport) -> str:
+    """Why the figures of a replica at its full load differ from the fleet's."""
+    full = full_load(report, config)
+    part = load_of(report, config)
+    if part is None:
+        return f"These figures are of pools at their full load, {full:,.3g} requests/s."
+    load = (report.workload.rate_per_s or 0.0) / (config.replicas or 1)
+    return (
+        f"These figures and the charts below are of one replica at its full load of {full:,.3g} requests/s, with "
+        f"{config.batch:,} sequences at once. In the fleet each gets {load:,.3g} requests/s ({part:.0%} of it), "
+        "so requests wait less there and each token costs more."
+    )
+
+
+def dearer_text(report: ServeReport) -> str:
+    """Why the recommended configuration is not the cheapest of those that are shown; empty where it is."""
+    reason = str(getattr(report, "recommended_reason", "") or lead_text(report))
+    return reason.replace("#1", "the recommended one")  # the page's table has no numbers
