@@ -14,6 +14,7 @@ from dragonscale.app.serve.advice import advice, margin_notes
 from dragonscale.app.serve.config import config_report, deployed, expected_error, fleet_times, kind_of
 from dragonscale.app.serve.confirm import Confirmed, as_run, confirmed, in_order
 from dragonscale.app.serve.max_rate import max_rates
+from dragonscale.app.serve.recommended_reason import recommended_reason
 from dragonscale.app.serve.search import Progress, at_batches, check_plan, paced, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.unfit import unfit
@@ -86,6 +87,7 @@ def answer(
     report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets])]
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
     report.max_rates = max_rates(asked, rows, progress) if asked.question.max_rate else []
+    report.recommended_reason = recommended_reason(report)
     if brief:
         report.notes = _brief_notes(asked, report, confirm)
         return report

@@ -81,6 +81,9 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     replicas = None if ask.rate is None else replicas_for(config, ask)
     chips = None if replicas is None else replicas * config.chips
     hourly = None if replicas is None or config.usd_per_h is None else replicas * config.usd_per_h
+    alone = None if replicas is None else replicas_for(config, replace(ask, rented=()))
+    idle = idle_by_price(config)
+    unpriced = any(price is None for _, price in idle)
     tpot = float(state.tpot) if ask.output > 1 else 0.0
     words = {"plan": str(plan), "engine": asked.engine_words(config.engine), **_pools(config)}
     report = ConfigReport(
@@ -106,6 +109,9 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         fleet_chips=chips,
         fleet_usd_per_h=hourly,
         fleet_usd_per_mtok=hourly and ask.rate and float(usd_per_million(ask.rate * ask.output, 1, hourly)),
+        idle_chips=sum(count for count, _ in idle),
+        idle_usd_per_h=None if unpriced else sum(count * (price or 0.0) for count, price in idle),
+        enough_replicas=alone,
         prefill_chunks=config.chunks,
         violations=violations(asked, config),
         quantized=is_quantized(plan.weights, asked.model),
@@ -120,6 +126,19 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         report.terms, report.prefill_terms = (term_rows(bills[name]) for name in ("decode", "prefill"))
         report.memory = memory_use(asked, config)
     return report
+
+
+def idle_by_price(config: Config) -> list[tuple[int, float | None]]:
+    """Chips of each kind that whole slices bring and no pool uses, with the price of one. A replica that does both
+    prefill and decode always fills its part of a slice."""
+    if not isinstance(config, PooledConfig):
+        return []
+    pair = config.pools
+    used: dict[str, int] = {}
+    for one, count in ((pair.prefill, pair.prefills), (pair.decode, pair.decodes)):
+        name = one.piece.chip.name
+        used[name] = used.get(name, 0) + one.chips * count
+    return [(billed - used[name], price) for name, (billed, price) in zip(used, pair.chips_by_price, strict=True)]
 
 
 ABOUT = numpy.linspace(0.8, 1.4, 13)

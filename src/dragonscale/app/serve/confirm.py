@@ -89,7 +89,7 @@ def run(asked: ServeAsked, config: Config, replicas: int | None = None) -> Confi
     result = simulate(read.fleet, read.traffic.source, read.options)
     backlog = None if read.traffic.rate is None else load_of(result)
     chips = fleet_chips(read, [pool.replicas for _, _, pool in read.pools])
-    meets = not missed_targets(result, read.targets) and not (backlog and backlog.grows)
+    meets = not missed_targets(result, read.targets, read.class_targets) and not (backlog and backlog.grows)
     found = SimulatedRun(
         replicas=read.fleet.pool.replicas,
         requests=result.outcome.arrived,
@@ -98,6 +98,8 @@ def run(asked: ServeAsked, config: Config, replicas: int | None = None) -> Confi
         latency={name: latency_of(summary) for name, summary in result.latency.items()},
         output_tokens_per_s_per_chip=result.throughput.output_tokens_per_s / chips,
         meets_slo=meets,
+        router=read.fleet.pool.router if read.fleet.pool.replicas > 1 else "",
+        cached=result.cache_hit_rate,
     )
     holds = meets and not above(asked, found, MARGIN)
     return Confirmed(replace(config, meets=meets), row.replicas, found, holds)
@@ -231,6 +233,9 @@ def as_run(asked: ServeAsked, rows: Sequence[tuple[Config, ConfigReport]], runs:
 def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed, headline: bool = True) -> list[str]:
     """Put a run's replicas into the configuration that it confirms, and into the headline its numbers where they are
     far from those expected; what to say of it."""
+    row.simulated = True
+    if found.replicas is not None and found.replicas != row.replicas:
+        row.enough_replicas = None  # by the same rule as before the run, which asked for others
     if found.replicas is not None and row.replicas is not None:
         more, row.replicas = found.replicas / row.replicas, found.replicas
         row.fleet_chips = row.replicas * row.chips

@@ -44,6 +44,8 @@ class ServeRequest(msgspec.Struct):
     e2e_s: float | None = None
     statistics: dict[str, str] = {}
     """Which statistic each target is for: mean, p50, p90, p95 or p99."""
+    router: str = ""
+    """The router that the fleet was sized with and that the next command asks for; empty where any will do."""
     pace_s: float | None = None
     """The time per token that is kept where no target says one: 20 tokens/s for each user, or half of what the quickest
     configuration gives where that is less."""
@@ -166,6 +168,15 @@ class ConfigReport(msgspec.Struct, dict=True):
     fleet_ttft_s: float | None = None
     fleet_tpot_s: float | None = None
     fleet_usd_per_mtok: float | None = None
+    idle_chips: int = 0
+    """Chips of the fleet that are billed, because whole slices are rented, and that no replica uses."""
+    idle_usd_per_h: float | None = None
+    """What they cost."""
+    enough_replicas: int | None = None
+    """Replicas that the rate takes where they are rented one by one and not in whole slices of the one that was named;
+    sized as `replicas` are."""
+    simulated: bool = False
+    """Whether its fleet and `meets_slo` are those of a run; else they are expected."""
     violations: list[str] = []
     tpot_low_s: float | None = None
     tpot_high_s: float | None = None
@@ -291,7 +302,8 @@ class Disaggregation(msgspec.Struct):
 class SimulatedRun(msgspec.Struct):
     """A short run of the headline under its traffic: `clients` that keep the batch of one replica full, or requests at
     the asked rate (of a large fleet a few replicas and their part of it). `latency` has `ttft_s`, `tpot_s`, `itl_s`,
-    `e2e_s` and the time until a request is scheduled, `queue_s`."""
+    `e2e_s` and the time until a request is scheduled, `queue_s`. Where a result was near a target, latencies are means
+    over `runs` with other random numbers, each of so many `requests`."""
 
     replicas: int
     clients: int | None
@@ -300,6 +312,11 @@ class SimulatedRun(msgspec.Struct):
     latency: dict[str, Latency]
     output_tokens_per_s_per_chip: float
     meets_slo: bool
+    runs: int = 1
+    router: str = ""
+    """How requests were given to replicas."""
+    cached: float = 0.0
+    """The part of prompt tokens that was found in prefix caches."""
 
 
 class ServeReport(Record):
@@ -333,6 +350,8 @@ class ServeReport(Record):
     """The headline as it was run; null in brief and where nothing meets the targets."""
     max_rates: list[MaxRate] = []
     """What `--max-rate` found, the cheapest first."""
+    recommended_reason: str = ""
+    """Why the first configuration is recommended though another one that is shown costs less; empty where none does."""
 
     @property
     def limits(self) -> list[LimitRow]:

@@ -18,7 +18,6 @@ from dragonscale.app.serve.variant_sheet import (
     speculation_blocks,
     token_words,
 )
-from dragonscale.serving.ranking import LOAD
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
@@ -234,19 +233,27 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
         there += f", ${counted(first.fleet_usd_per_mtok, 2)} per million output tokens"
     if first.prefill is not None:
         both = f"{several(first.prefill.replicas, 'prefill replica')} and {several(first.decodes, 'decode replica')}"
-        return f"{both} for {amount(rate, 'count')} requests/s ({several(first.chips, 'chip')}){dollars}{there}"
+        chips = several(first.chips, "chip") + idle_text(first)
+        return f"{both} for {amount(rate, 'count')} requests/s ({chips}){dollars}{there}"
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
     run = ran(report, first)
     each, how = (run and run.requests_per_s) or first.requests_per_s, "/s by running" if run else "/s or less"
-    enough = math.ceil(rate / (LOAD * each))  # of a slice that was named, all is counted
-    chip = first.copy_slice.partition(":")[0]
-    idle = first.copies > 1 and rate < first.replicas * each / 2 and enough < first.replicas
-    spare = f"; {enough} of them on {first.copy_slice} would do (--on {chip})" if idle else ""
+    spare, enough = "", first.enough_replicas
+    if enough is not None and enough < first.replicas:
+        spare = f"; rented one by one, {enough} replicas would do (--on {first.copy_slice})"
     return (
         f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
         f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / each:.0%} "
         f"of {amount(each, 'count')}{how}{there}{spare}"
     )
+
+
+def idle_text(first: records.ConfigReport) -> str:
+    """How many of the chips that are billed no replica uses, and what they cost."""
+    if not first.idle_chips:
+        return ""
+    dollars = "" if first.idle_usd_per_h is None else f" at ${first.idle_usd_per_h:,.0f}/h"
+    return f", {first.idle_chips:,} of them idle{dollars}"
 
 
 def ran(report: records.ServeReport, first: records.ConfigReport) -> records.MaxRate | None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from dragonscale.app import grids
 from dragonscale.app.serve import serve_records as records
-from dragonscale.serving.ranking import CLOSE
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount
@@ -70,7 +69,7 @@ def configs_foot(report: records.ServeReport) -> str:
     }
     told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
     lines = [f"by {own[0]}; {told}"] if told else []
-    lines += filter(None, [lead_text(report)])
+    lines += filter(None, [report.recommended_reason])
     if len(chips) > 1:
         slow = "~ never measured on that chip: ranked, sized and priced at the slow end of the band"
         lines += [slow] if any("tokens" in one.estimated for one in configs) else []
@@ -82,21 +81,6 @@ def configs_foot(report: records.ServeReport) -> str:
         told += "; list prices are 1.5 to 2 times the market's" * (len(kinds) > 1)
         lines += [f"prices: {told}"] if told else []
     return "\n".join(lines)
-
-
-def lead_text(report: records.ServeReport) -> str:
-    """Why the first is not the cheapest of those that are shown."""
-    first, *others = (one for one in report.configs if one.quantized == report.configs[0].quantized)
-    priced = [one for one in others if one.meets_slo and one.cost_usd_per_mtok]
-    cheaper = [one for one in priced if one.paid < 0.995 * first.paid]
-    close = all(first.paid <= (1 + CLOSE) * one.paid and first.chips < one.chips for one in cheaper)
-    if cheaper and first.replicas is None and close:
-        return f"#1 has the fewest chips of those within {CLOSE:.0%} of the lowest cost"
-    if cheaper and first.data * first.expert == 1 and all(one.data * one.expert > 1 for one in cheaper):
-        return "#1 is tensor parallelism alone; dealing out experts or attention gains less than the estimate's error"
-    kept = ", and keeps its targets with a margin" if report.workload.goals else ""
-    run = f"#1 was run{kept}; the others were not"
-    return run if cheaper and report.simulated else ""
 
 
 def frontier_table(report: records.ServeReport) -> laid.Grid:
