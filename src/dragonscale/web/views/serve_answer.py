@@ -16,7 +16,7 @@ from dragonscale.web.amounts import amount, count, dollars, elsewhere, quantitie
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, fields, figure
 from dragonscale.web.views.serve_fleet import (
-    dearer_text,
+    enough_text,
     fleet_figures,
     fleet_sentence,
     has_fleet,
@@ -51,9 +51,9 @@ def answer_panel(asked: PageRequest) -> Card:
         "bound_by": bound or one.bound_by,
         "advice": report.advice,
         "error": error_text(report, one),
-        "dearer": dearer_text(report),
+        "dearer": report.recommended_reason,
         "better": report.comparison,
-        "notes": [*report.notes, *beside, *_variants(report)],
+        "notes": [*filter(None, [enough_text(one)]), *report.notes, *beside, *_variants(report)],
         **_headline_figures(report, one),
         "configs": [_row(asked, report, other) for other in report.configs],
         "searched": report.searched,

@@ -7,8 +7,7 @@ A replica at its full load answers later than one of a fleet, which has headroom
 from dataclasses import dataclass
 
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
-from dragonscale.app.serve.serve_sheet import ran
-from dragonscale.app.serve.variant_sheet import lead_text
+from dragonscale.app.serve.serve_sheet import idle_text, ran
 from dragonscale.physics.units import render
 from dragonscale.serving.targets import LATENCIES
 from dragonscale.web.amounts import amount, count, dollars
@@ -102,11 +101,11 @@ def _several(number: int, kind: str) -> str:
 
 def fleet_figures(report: ServeReport, config: ConfigReport) -> list[Card]:
     """The figures of the fleet, which the sentence states: its size and cost, and what requests wait in it."""
-    how = "mean of a simulated run" if report.simulated is not None else "mean, expected"
+    how = "mean of a simulated run" if config.simulated else "mean, expected"
     size = "on slices of their own" if config.prefill is not None else f"of {config.chips:,} x {config.chip} each"
     figures = [
         figure("replicas", count(config.replicas, "replicas"), f"{size}{_load_text(report, config)}"),
-        figure("chips", count(config.fleet_chips), f"for {report.workload.rate_per_s or 0:,.3g} requests/s"),
+        figure("chips", count(config.fleet_chips), idle_text(config).lstrip(", ")),
     ]
     if config.fleet_usd_per_h is not None:
         price = next((row.text for row in report.prices if row.chip == config.chip), "")
@@ -161,7 +160,9 @@ def replica_text(report: ServeReport, config: ConfigReport) -> str:
     )
 
 
-def dearer_text(report: ServeReport) -> str:
-    """Why the recommended configuration is not the cheapest of those that are shown; empty where it is."""
-    reason = str(getattr(report, "recommended_reason", "") or lead_text(report))
-    return reason.replace("#1", "the recommended one")  # the page's table has no numbers
+def enough_text(config: ConfigReport) -> str:
+    """That fewer replicas would do where they are not rented in whole slices; empty where they would not."""
+    enough = config.enough_replicas
+    if enough is None or enough >= (config.replicas or 0):
+        return ""
+    return f"Rented one by one, {_several(enough, '')} would do (--on {config.copy_slice})."

@@ -82,8 +82,6 @@ function advised(said) {
   return [said.advice, said.better].filter(Boolean).join(" ");
 }
 
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
-
 /** Why the recommended configuration is not the cheapest of those listed. */
 const dearerNote = (said) => said.dearer && `Others that are listed cost less: ${said.dearer}.`;
 
@@ -129,13 +127,13 @@ function Configs({ configs, dearer, onPick }) {
   const fleet = configs.some((one) => one.hour.value !== null);
   const numbers = [["batch", "batch"], ["TTFT", "ttft"], ["TPOT", "tpot"], ["tokens/s per chip", "tokens"], ["chips", "chips"], fleet ? ["$/h", "hour"] : ["$/Mtok", "cost"]];
   return html`<div class="scroll lines" tabindex="0" role="region" aria-label="Configurations"><table class="configs">
-    <thead><tr><th scope="col">plan</th><th scope="col">slice</th><th scope="col">formats</th><th scope="col">engine</th>
+    <thead><tr><th scope="col" class="right">#</th><th scope="col">plan</th><th scope="col">slice</th><th scope="col">formats</th><th scope="col">engine</th>
       ${numbers.map(([title]) => html`<th key=${title} scope="col" class="right">${title}</th>`)}
       <th scope="col">bound by</th>${met && html`<th scope="col">SLO</th>`}</tr></thead>
     <tbody>${configs.map((one, at) => html`<tr key=${at} class=${at ? "" : "chosen-row"}>
-      <th scope="row"><button type="button" class="link plan-link" onClick=${() => onPick(one)} aria-label=${`Show ${one.plan} on ${one.slice}, batch ${one.batch.text}`}>${one.plan}</button>${at === 0 && one.meets ? html` <small>recommended</small>` : ""}</th>
+      <td class="right">${at + 1}</td><th scope="row"><button type="button" class="link plan-link" onClick=${() => onPick(one)} aria-label=${`Show ${one.plan} on ${one.slice}, batch ${one.batch.text}`}>${one.plan}</button>${at === 0 && one.meets ? html` <small>recommended</small>` : ""}</th>
       <td>${one.slice}</td><td>${one.formats}</td><td>${one.engine}</td>
       ${numbers.map(([title, name]) => html`<td key=${title} class="right"><${Num} of=${one[name]} /></td>`)}
       <td>${one.bound_by}</td>${met && html`<td>${one.meets ? "met" : "missed"}</td>`}</tr>`)}</tbody></table></div>
-    ${dearer && html`<p class="about">${capital(dearer)}.</p>`}`;
+    ${dearer && html`<p class="about">${dearer}.</p>`}`;
 }
