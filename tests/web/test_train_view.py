@@ -237,14 +237,13 @@ def test_sliders_stop_at_what_the_plan_divides() -> None:
     sliders = panels["sliders"]
     assert all(stop["value"] % 512 == 0 for stop in sliders["batch"])
     assert any(stop["text"] == "512 sequences, 4Mi tokens" for stop in sliders["batch"])
-    assert {"value": 2048, "on": "v5p:8x16x16", "text": "v5p:8x16x16, 2,048 chips"} in sliders["chips"]
+    assert sliders["at"]["chips"] == 2048
 
 
 def test_what_if_changes_stay_in_their_field() -> None:
-    panels, _ = asked({**JOBS["torus"], "set": "hbm=2x"}, ["sliders", "answer"])
+    panels, _ = asked({**JOBS["torus"], "set": "hbm=2x"}, ["answer"])
     assert panels["answer"]["on"] == "v5p:8x16x16"
     assert panels["answer"]["slice"] == "v5p+hbm=2x:8x16x16"
-    assert "v5p:8x16x16" in {stop["on"] for stop in panels["sliders"]["chips"]}
 
 
 @pytest.mark.parametrize(

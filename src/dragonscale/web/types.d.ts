@@ -93,10 +93,9 @@ export interface TrainAnswer {
   plan_words?: string; settings?: Record<string, any>; divides?: Integer; band?: string; region?: BoundRegion | null;
   helps?: Array<Help>; plans?: Array<PlanRow>; run?: Array<ShownFigure>;
 }
-export interface SliderStop { value: Integer; text: string; typed?: string; on?: string }
+export interface SliderStop { value: Integer; text: string; typed?: string }
 export interface SlidersPanel {
-  batch: Array<SliderStop>; seq: Array<SliderStop>; chips: Array<SliderStop>; plan: Record<string, any>;
-  at: Record<string, Integer | null>;
+  batch: Array<SliderStop>; seq: Array<SliderStop>; plan: Record<string, any>; at: Record<string, Integer | null>;
 }
 /** The given plan over sizes of the batch; empty lines where it cannot run. */
 export interface LinesPanel {
@@ -147,8 +146,7 @@ export interface ServeRow {
 /** What the form's sliders stand at, and their stops. */
 export interface ServeSizes {
   batch: Integer | null; max_batch: Integer | null; prompt: Integer; output: Integer; chips: Integer; chip: string;
-  slices: Array<Array<Integer | string>>; several: boolean; context: Integer; rate: number | null;
-  caches: Array<string>;
+  context: Integer; rate: number | null; caches: Array<string>;
 }
 export interface PlacedPoint { x: number; y: number }
 /** A replica at its full load, which is shown apart from the fleet that serves a rate. */
@@ -413,7 +411,12 @@ export interface CrossoversPanel { id: string; crossovers: Array<string> }
 export interface SheetPanel { blocks: Array<Record<string, any>>; notes: Array<string> }
 export interface StackWords { group: string; about: string }
 export interface PresetChoice { name: string; family: string; parameters: string }
-export interface ChipChoice { name: string; title: string; kind: string }
+/** A chip with its slices, pairs of a number of chips and a topology; `node` chips are in a host, and of a network of
+ * switches whole multiples of `unit` can be had (0: of a torus only those that are listed); `also` are parts of several racks. */
+export interface ChipChoice {
+  name: string; title: string; kind: string; node: Integer; unit: Integer; train: Array<Array<Integer | string>>;
+  serve: Array<Array<Integer | string>>; also: Array<Integer>;
+}
 /** A flag of a command, as a form shows it. */
 export interface FlagField {
   name: string; flag: string; group: string; place: boolean; switch: boolean; value: string; needed: boolean;

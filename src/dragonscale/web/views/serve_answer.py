@@ -11,7 +11,6 @@ from dragonscale.app.serve.serve_sheet import error_text, simulated_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
 from dragonscale.serving.legality import caches
-from dragonscale.serving.space import slices_of
 from dragonscale.web.amounts import amount, count, dollars, elsewhere, quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, fields, figure
@@ -24,8 +23,6 @@ from dragonscale.web.views.serve_fleet import (
     replica_text,
 )
 from dragonscale.web.views.tracks import fields_of_command
-
-MOST_CHIPS = 256
 
 
 def answer_panel(asked: PageRequest) -> Card:
@@ -192,15 +189,12 @@ def _sizes(report: ServeReport, one: ConfigReport | None) -> Card:
     work, read = report.workload, report.asked
     chip = read.targets[0][0] if one is None else parse_target(one.copy_slice)[0]
     named = [piece.chips for own, piece in read.targets if piece is not None and own.name == chip.name]
-    slices = {piece.chips: str(piece) for piece in reversed(slices_of(chip, MOST_CHIPS))}
     return {
         "batch": one.batch if one else None,
         "max_batch": one.max_batch if one else None,
         **fields(work, "prompt output"),
         "chips": next(iter(named), None) or (one.copies * one.chips if one else None),
         "chip": chip.name,
-        "slices": [[chips, name] for chips, name in sorted(slices.items())],
-        "several": len(read.targets) > 1,
         "context": read.model.context or None,
         "rate": work.rate_per_s,
         "caches": list(dict.fromkeys(caches(known_engine(read.engine_on(chip).name, chip), chip))),

@@ -30,13 +30,28 @@ function Nothing() {
     <p><button type="button" class="button" onClick=${() => change((old) => ({ ...old, view: {}, fields: { ...old.fields, [tab]: { ...START[tab] } } }))}>Open the usual question</button></p></div>`;
 }
 
-/** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. `toolbar` is placed under the headline; `old` says
- * why what is drawn is not the answer yet, over the area's corner, so that nothing moves; `greyed` draws it so. */
-export function AnswerArea({ answer, label = "Answer", toolbar, old = "", greyed = false, children }) {
+/** What is being worked out and how far it is, in words; nothing where no answer is under way. */
+function workingText(answer, working) {
+  if (!answer.busy || !working) return "";
+  return `${working} …${answer.progress == null ? "" : ` ${Math.round(100 * answer.progress)}%`}`;
+}
+
+/** Why what is drawn is not the answer to the form's question yet. */
+function oldText(answer, words) {
+  if (!words) return "";
+  return answer.early ? "Worked out beforehand; the planner is answering anew." : `${words} Below is the last answer.`;
+}
+
+/** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. `toolbar` is placed under the headline; `working` says
+ * what takes its time, `old` why what is drawn is not the answer yet, over the area's corner, so that nothing moves; `greyed` draws it so. */
+export function AnswerArea({ answer, label = "Answer", toolbar, working = "", old = "", greyed = false, children }) {
   const { busy, progress, error } = answer;
   const ref = useRef(null);
-  const linked = !error && !Object.keys(answer.panels || {}).length && linkedAnswer();
-  const stale = Boolean(error) && Object.keys(answer.panels || {}).length > 0;
+  const words = workingText(answer, working);
+  const begun = Object.keys(answer.panels || {}).length > 0;
+  const note = old || (begun ? oldText(answer, words) : "");
+  const linked = !error && !begun && linkedAnswer();
+  const stale = Boolean(error) && begun;
   // what stands below an error answers another question: it is greyed, and nothing of it can be copied
   useLayoutEffect(() => {
     for (const one of ref.current.children) one.inert = stale && !one.matches(".problem, .progress, .stale");
@@ -44,7 +59,8 @@ export function AnswerArea({ answer, label = "Answer", toolbar, old = "", greyed
   return html`<section id="answer" ref=${ref} tabindex="-1" class=${`answer${stale ? " answer-stale" : ""}${greyed && !stale ? " answer-old" : ""}`} aria-busy=${String(Boolean(busy))} aria-label=${label}>
     <div class=${`progress${busy ? " progress-on" : ""}${progress == null ? " progress-open" : ""}`} aria-hidden="true">
       <div style=${{ transform: `scaleX(${progress == null ? 0.3 : Math.max(0.03, progress)})` }}></div></div>
-    <p class=${`old-note${old ? " old-note-on" : ""}`} role="status">${old}</p>
+    <p class=${`old-note${note ? " old-note-on" : ""}`} role="status">${note}</p>
+    ${words && !begun && !linked && html`<p class="searching" role="status">${words}</p>`}
     <${ErrorNote} error=${error} retry=${answer.retry} />
     ${stale && html`<p class="stale about">Below is the answer to the last question that was understood.</p>`}
     ${error && !stale ? html`<${Nothing} />` : linked ? html`<${Linked} linked=${linked} />` : toolbar ? placed(children, toolbar) : children}

@@ -37,7 +37,7 @@ function Guarded({ children }) {
   return children;
 }
 
-function Header({ state, theme, toggle }) {
+function Header({ state, chips, theme, toggle }) {
   const tabs = useRef(null);
   // on a phone the open tab may lie beyond the edge
   useLayoutEffect(() => {
@@ -48,7 +48,7 @@ function Header({ state, theme, toggle }) {
     <p class="brand"><img src="icon.svg" alt="" width="22" height="22" /> Dragonscale</p>
     <nav class="tabs" aria-label="Questions" ref=${tabs}>
       ${TABS.map((tab) => html`<a key=${tab.name} href=${`#${tab.name}`} aria-current=${tab.name === state.tab ? "page" : null}
-        onClick=${(event) => { event.preventDefault(); openTab(tab.name); }}>${tab.title}</a>`)}
+        onClick=${(event) => { event.preventDefault(); openTab(tab.name, chips); }}>${tab.title}</a>`)}
     </nav>
     <button type="button" class="quiet icon" onClick=${toggle} aria-label=${`Use the ${theme === "dark" ? "light" : "dark"} theme`}>
       <${ThemeIcon} theme=${theme} /></button>
@@ -74,7 +74,7 @@ function App() {
   return html`<${Catalogue.Provider} value=${catalogue}>
     <a class="skip" href="#answer" onClick=${(event) => { event.preventDefault(); document.getElementById("answer")?.focus(); }}>
       Skip to the answer</a>
-    <${Header} state=${state} theme=${theme} toggle=${toggle} />
+    <${Header} state=${state} chips=${catalogue?.chips} theme=${theme} toggle=${toggle} />
     <main class=${`tab tab-${state.tab}`}>${catalogue
       ? html`<${Guarded} key=${state.tab}><${Body} state=${state} /></${Guarded}>`
       : html`<${Waiting} error=${error} retry=${load} />`}</main>

@@ -43,7 +43,7 @@ export function ServeTab({ state }) {
   const fits = Boolean(said && said.feasible);
   return html`<${Deriving.Provider} value=${open}>
     <${ServeForm} fields=${fields} said=${rests || said} error=${answer.error} dropped=${state.dropped} drag=${drag} set=${set} />
-    <${AnswerArea} answer=${answer} toolbar=${html`<${Toolbar} tab="serve" fields=${fields} dropped=${dropped} />`}>
+    <${AnswerArea} answer=${answer} working=${`Searching the configurations of ${fields.model} on ${fields.on}`} toolbar=${html`<${Toolbar} tab="serve" fields=${fields} dropped=${dropped} />`}>
       <${Sentence} text=${said?.sentence} feasible=${!said || (said.feasible && said.meets)} chip=${said && { label: "Configuration", text: said.config, about: `${said.engine}, ${said.formats}` }} advice=${advised(said)} />
       ${(!said || fits) && html`<${Figures} figures=${said?.figures} expect=${6} />`}
       ${said && html`<${Notes} notes=${[dearerNote(said), ...said.notes].filter(Boolean)} />`}
