@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from dragonscale.app.compare.sides import DOLLARS, training_side
+from dragonscale.faces.cli.mcp.tools import tools
+from dragonscale.listener import Listener
 from dragonscale.training.formulas import crossings, formula_verdict
 from dragonscale.web.answers import answer
 from dragonscale.web.page_request import KEPT, PageRequest
@@ -144,6 +147,24 @@ def test_every_number_has_a_derivation() -> None:
     assert all(one["number"]["why"] for one in figures)
     assert all(part["shown"]["why"] for name in ("time", "memory") for part in panels[name]["parts"])
     assert all(move["bytes"]["why"] for axis in panels["mesh"]["axes"] for move in axis["moves"])
+
+
+def test_money_and_days_are_in_the_sentence_and_rounded() -> None:
+    """What a million tokens cost without a run; with one its days and dollars, as compare and the command have them."""
+    alone = asked(DENSE, ["answer"])[0]["answer"]
+    shown = {one["label"]: one["number"] for one in alone["figures"]}
+    side = training_side(tools()["train"].call(DENSE, Listener()))
+    assert shown["per million tokens"]["value"] == next(one.value for one in side.figures if one.name == DOLLARS)
+    assert alone["sentence"].endswith(f" A million tokens cost {shown['per million tokens']['text']}.")
+    panels, _ = asked({**DENSE, "tokens": "15T"}, ["answer", "record"])
+    run, said = panels["record"]["goodput"], panels["answer"]
+    assert said["sentence"].endswith(
+        f" 15T tokens take {run['days']:,.0f} days and ${run['cost_usd'] / 1e6:.3g}M, failures included."
+    )
+    texts = [one["number"]["text"] + one["about"] for one in said["figures"]]
+    dollars = [found for text in texts for found in re.findall(r"\$([\d.,]+)", text)]
+    assert len(dollars) >= 3
+    assert all(len(found.replace(".", "").lstrip("0")) <= 3 for found in dollars), dollars
 
 
 def test_crossovers_are_those_of_explain() -> None:
