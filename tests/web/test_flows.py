@@ -213,6 +213,16 @@ def test_a_fleet_begins_with_a_node_of_the_chip_that_is_trained_on(page: Any, pa
     page.unroute("**/api/ask")
 
 
+def test_what_a_sentence_says_of_flags_is_a_button(page: Any, page_address: str) -> None:
+    """One with a value sets its field, another leads to it; nothing on the page speaks of flags."""
+    opened(page, page_address, "#serve?model=llama3-8b&on=h100:1&prompt=1024&output=256&tpot=30ms")
+    assert "--" not in page.inner_text("#answer .spoken") + page.inner_text("#answer .notes")
+    page.locator("#answer .advice .flag-link", has_text="Format of the KV cache").click()
+    assert page.evaluate("document.activeElement.closest('.field').dataset.field") == "kv_dtype"
+    page.locator("#answer .notes .flag-link", has_text="Time per output token: 24").click()
+    until(page, "the target in the address", lambda: "tpot=24" in page.url)
+
+
 def test_a_plan_that_cannot_run_has_no_numbers(page: Any, page_address: str) -> None:
     """Eight sequences do not divide into sixteen replicas: the words say so, and no figure, bar or mark is shown."""
     opened(page, page_address, GIVEN.replace("512Ki", "8seq"))

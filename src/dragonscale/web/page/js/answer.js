@@ -2,6 +2,7 @@
 
 import { html, useLayoutEffect, useRef } from "./html.js";
 import { Skeleton } from "./card.js";
+import { FlagText } from "./flag_text.js";
 import { Num } from "./number.js";
 import { change, current, linkedAnswer, START } from "./state.js";
 
@@ -19,7 +20,7 @@ const PASSING = ["network", "busy", "limit", "fault"];
 /** A sentence of what is wrong or why it does not fit, and a way to try again where that may help. */
 export function ErrorNote({ error, retry }) {
   if (!error) return null;
-  return html`<div class=${`problem problem-${error.kind}`} role="alert"><strong>${KINDS[error.kind] || "Wrong"}</strong><p>${error.text}</p>
+  return html`<div class=${`problem problem-${error.kind}`} role="alert"><strong>${KINDS[error.kind] || "Wrong"}</strong><p><${FlagText} text=${error.text} /></p>
     ${retry && PASSING.includes(error.kind) && html`<p><button type="button" class="button" onClick=${retry}>Try again</button></p>`}</div>`;
 }
 
@@ -83,9 +84,9 @@ export function ChosenChip({ label, text, about }) {
 /** The answer in a sentence; `feasible` false makes it a warning. `chip` is what was chosen ({label, text, about}), `advice` what bounds it and what to change. */
 export function Sentence({ text, feasible = true, chip, advice }) {
   if (!text) return html`<${Skeleton} height=${null} className="skeleton-said" />`;
-  return html`<div class="spoken" aria-live="polite"><p class=${`sentence${feasible ? "" : " sentence-not"}`}>${text}</p>
+  return html`<div class="spoken" aria-live="polite"><p class=${`sentence${feasible ? "" : " sentence-not"}`}><${FlagText} text=${text} /></p>
     ${chip && chip.text && html`<${ChosenChip} ...${chip} />`}
-    ${advice && html`<p class="advice">${advice}</p>`}</div>`;
+    ${advice && html`<p class="advice"><${FlagText} text=${advice} /></p>`}</div>`;
 }
 
 const columnsOf = (many) => (many <= 6 ? many : Math.ceil(many / 2));
@@ -104,7 +105,7 @@ export function Figures({ figures, expect = 4 }) {
 /** Notes of the planner: shown small, the first three at once. */
 export function Notes({ notes = [] }) {
   if (!notes.length) return null;
-  const item = (note, at) => html`<li key=${at}>${note}</li>`;
+  const item = (note, at) => html`<li key=${at}><${FlagText} text=${note} /></li>`;
   return html`<div class="notes"><ul>${notes.slice(0, 3).map(item)}</ul>
-    ${notes.length > 3 && html`<details><summary>${notes.length - 3} more notes</summary><ul>${notes.slice(3).map(item)}</ul></details>`}</div>`;
+    ${notes.length > 3 && html`<details><summary>${notes.length - 3} more note${notes.length === 4 ? "" : "s"}</summary><ul>${notes.slice(3).map(item)}</ul></details>`}</div>`;
 }
