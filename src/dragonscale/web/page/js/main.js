@@ -15,6 +15,7 @@ import { ChipsTab } from "./tabs/chips.js";
 import { ModelsTab } from "./tabs/models.js";
 import { LearnTab } from "./tabs/learn.js";
 
+const WHAT = "Find out how a Transformer trains and serves on TPUs and GPUs before you rent them: the best plan, its speed and cost, what limits it, and where every number comes from.";
 const BODIES = {
   train: TrainTab, serve: ServeTab, simulate: SimulateTab, rl: RlTab, operations: OperationsTab, chips: ChipsTab, models: ModelsTab,
   learn: LearnTab,
@@ -45,7 +46,7 @@ function Header({ state, chips, theme, toggle }) {
     if (open) bar.scrollLeft = open.offsetLeft - (bar.clientWidth - open.offsetWidth) / 2;
   }, [state.tab]);
   return html`<header class="top">
-    <p class="brand"><img src="icon.svg" alt="" width="22" height="22" /> Dragonscale</p>
+    <h1 class="brand"><img src="icon.svg" alt="" width="22" height="22" /> Dragonscale</h1>
     <nav class="tabs" aria-label="Questions" ref=${tabs}>
       ${TABS.map((tab) => html`<a key=${tab.name} href=${`#${tab.name}`} aria-current=${tab.name === state.tab ? "page" : null}
         onClick=${(event) => { event.preventDefault(); openTab(tab.name, chips); }}>${tab.title}</a>`)}
@@ -75,7 +76,7 @@ function App() {
     <a class="skip" href="#answer" onClick=${(event) => { event.preventDefault(); document.getElementById("answer")?.focus(); }}>
       Skip to the answer</a>
     <${Header} state=${state} chips=${catalogue?.chips} theme=${theme} toggle=${toggle} />
-    <main class=${`tab tab-${state.tab}`}>${catalogue
+    <main class=${`tab tab-${state.tab}`}><p class="what">${WHAT}</p>${catalogue
       ? html`<${Guarded} key=${state.tab}><${Body} state=${state} /></${Guarded}>`
       : html`<${Waiting} error=${error} retry=${load} />`}</main>
     <${Edition} />
