@@ -55,6 +55,17 @@ def dollars(value: float | None, why: str = "") -> Amount:
     return amount(value, "USD", why, "" if value is None else f"${value:,.2f}")
 
 
+def hour_text(usd: float | None) -> str:
+    """Dollars of an hour; cents where they matter.
+
+    >>> hour_text(367.2), hour_text(7.98)
+    ('$367', '$7.98')
+    """
+    if usd is None:
+        return ""
+    return f"${usd:,.0f}" if usd >= 100 else f"${usd:,.2f}"
+
+
 def money(value: float | None) -> str:
     """Dollars with three significant digits, as nobody knows a bill more exactly beforehand.
 

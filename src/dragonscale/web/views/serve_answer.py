@@ -11,7 +11,7 @@ from dragonscale.app.serve.serve_sheet import error_text, simulated_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
 from dragonscale.serving.legality import caches
-from dragonscale.web.amounts import amount, count, dollars, elsewhere, quantities
+from dragonscale.web.amounts import amount, count, dollars, elsewhere, hour_text, quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, fields, figure
 from dragonscale.web.views.serve_fleet import (
@@ -19,7 +19,6 @@ from dragonscale.web.views.serve_fleet import (
     fleet_figures,
     fleet_sentence,
     has_fleet,
-    hour_text,
     replica_text,
 )
 from dragonscale.web.views.tracks import fields_of_command

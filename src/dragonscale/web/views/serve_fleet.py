@@ -10,7 +10,7 @@ from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.app.serve.serve_sheet import idle_text, ran
 from dragonscale.physics.units import render
 from dragonscale.serving.targets import LATENCIES
-from dragonscale.web.amounts import amount, count, dollars
+from dragonscale.web.amounts import amount, count, dollars, hour_text
 from dragonscale.web.views.cards import Card, figure
 
 
@@ -76,17 +76,6 @@ def fleet_sentence(report: ServeReport, config: ConfigReport) -> str:
     return f"{replicas_text(config)} {serve} {rate} of {report.model}: {chips}{hour}, {times}."
 
 
-def hour_text(usd: float | None) -> str:
-    """Dollars of an hour; cents where they matter.
-
-    >>> hour_text(367.2), hour_text(7.98)
-    ('$367', '$7.98')
-    """
-    if usd is None:
-        return ""
-    return f"${usd:,.0f}" if usd >= 100 else f"${usd:,.2f}"
-
-
 def replicas_text(config: ConfigReport) -> str:
     """How many replicas a fleet has, of both kinds where prefill is apart."""
     if config.prefill is not None:
@@ -103,13 +92,18 @@ def fleet_figures(report: ServeReport, config: ConfigReport) -> list[Card]:
     """The figures of the fleet, which the sentence states: its size and cost, and what requests wait in it."""
     how = "mean of a simulated run" if config.simulated else "mean, expected"
     size = "on slices of their own" if config.prefill is not None else f"of {config.chips:,} x {config.chip} each"
+
+    def derived(number: str) -> str:
+        # pools of two kinds have no formula of their own
+        return "" if config.prefill is not None or getattr(config, number) is None else number
+
     figures = [
         figure("replicas", count(config.replicas, "replicas"), f"{size}{_load_text(report, config)}"),
-        figure("chips", count(config.fleet_chips), idle_text(config).lstrip(", ")),
+        figure("chips", count(config.fleet_chips, derived("fleet_chips")), idle_text(config).lstrip(", ")),
     ]
     if config.fleet_usd_per_h is not None:
         price = next((row.text for row in report.prices if row.chip == config.chip), "")
-        hour = amount(config.fleet_usd_per_h, "USD/h", text=hour_text(config.fleet_usd_per_h))
+        hour = amount(config.fleet_usd_per_h, "USD/h", derived("fleet_usd_per_h"), hour_text(config.fleet_usd_per_h))
         figures.append(figure("cost of an hour", hour, f"at {price}" if price else ""))
     for time in fleet_times(report, config):
         about = [how]
@@ -118,9 +112,10 @@ def fleet_figures(report: ServeReport, config: ConfigReport) -> list[Card]:
         if time.target_s is not None:
             at = "" if time.statistic == "mean" else f" at {time.statistic}"
             about.append(f"asked for: {render(time.target_s, 's')}{at}")
-        figures.append(figure(time.name, amount(time.mean_s, "s"), "; ".join(about), met=time.met))
+        mean = amount(time.mean_s, "s", derived(f"fleet_{time.name.lower()}_s"))
+        figures.append(figure(time.name, mean, "; ".join(about), met=time.met))
     if config.fleet_usd_per_mtok is not None and report.workload.output > 1:
-        million = dollars(config.fleet_usd_per_mtok)
+        million = dollars(config.fleet_usd_per_mtok, derived("fleet_usd_per_mtok"))
         figures.append(figure("per million output tokens", million, "at the rate asked for, prompts included"))
     return figures
 
