@@ -63,8 +63,13 @@ def _headline_figures(report: ServeReport, one: ConfigReport) -> Card:
     """The figures under the sentence: those of the fleet where a rate was asked for, and those of a replica apart."""
     if not has_fleet(report, one):
         return {"figures": _figures(report, one)}
-    replica = {"title": "One replica at its full load", "about": replica_text(report, one)}
-    return {"figures": _with_met(fleet_figures(report, one)), "replica": replica | {"figures": _figures(report, one)}}
+    fleet: Card = {"figures": _with_met(fleet_figures(report, one))}
+    if one.prefill is not None:  # whose times and rates are those of the fleet
+        return fleet
+    about = replica_text(report, one)
+    return fleet | {
+        "replica": {"title": "One replica at its full load", "about": about, "figures": _figures(report, one)}
+    }
 
 
 def _sentence(report: ServeReport, one: ConfigReport) -> str:

@@ -91,14 +91,13 @@ def _several(number: int, kind: str) -> str:
 def fleet_figures(report: ServeReport, config: ConfigReport) -> list[Card]:
     """The figures of the fleet, which the sentence states: its size and cost, and what requests wait in it."""
     how = "mean of a simulated run" if config.simulated else "mean, expected"
-    size = "on slices of their own" if config.prefill is not None else f"of {config.chips:,} x {config.chip} each"
 
     def derived(number: str) -> str:
         # pools of two kinds have no formula of their own
         return "" if config.prefill is not None or getattr(config, number) is None else number
 
     figures = [
-        figure("replicas", count(config.replicas, "replicas"), f"{size}{_load_text(report, config)}"),
+        *_size_figures(report, config),
         figure("chips", count(config.fleet_chips, derived("fleet_chips")), idle_text(config).lstrip(", ")),
     ]
     if config.fleet_usd_per_h is not None:
@@ -120,17 +119,17 @@ def fleet_figures(report: ServeReport, config: ConfigReport) -> list[Card]:
     return figures
 
 
-def _load_text(report: ServeReport, config: ConfigReport) -> str:
-    """How much of its full load each replica carries, where prefill is not apart."""
-    part = load_of(report, config)
-    return "" if part is None else f", at {part:.0%} of full load"
-
-
-def load_of(report: ServeReport, config: ConfigReport) -> float | None:
-    """The requests that a replica of the fleet gets over those that it holds at its full load."""
-    if config.prefill is not None or not config.replicas:
-        return None
-    return (report.workload.rate_per_s or 0.0) / config.replicas / full_load(report, config)
+def _size_figures(report: ServeReport, config: ConfigReport) -> list[Card]:
+    """How many replicas there are, of both kinds where prefill is apart, and what each is."""
+    pool = config.prefill
+    if pool is None:
+        load = (report.workload.rate_per_s or 0.0) / (config.replicas or 1) / full_load(report, config)
+        about = f"of {config.chips:,} x {config.chip} each, at {load:.0%} of full load"
+        return [figure("replicas", count(config.replicas, "replicas"), about)]
+    return [
+        figure("prefill replicas", count(pool.replicas), f"on {pool.slice}, at {pool.load:.0%} of their rate"),
+        figure("decode replicas", count(config.decodes), f"on {config.copy_slice}, places for {config.places}"),
+    ]
 
 
 def full_load(report: ServeReport, config: ConfigReport) -> float:
@@ -144,14 +143,12 @@ def full_load(report: ServeReport, config: ConfigReport) -> float:
 def replica_text(report: ServeReport, config: ConfigReport) -> str:
     """Why the figures of a replica at its full load differ from the fleet's."""
     full = full_load(report, config)
-    part = load_of(report, config)
-    if part is None:
-        return f"These figures are of pools at their full load, {full:,.3g} requests/s."
     load = (report.workload.rate_per_s or 0.0) / (config.replicas or 1)
+    sequences = "one sequence" if config.batch == 1 else f"{config.batch:,} sequences"
     return (
         f"These figures and the charts below are of one replica at its full load of {full:,.3g} requests/s, with "
-        f"{config.batch:,} sequences at once. In the fleet each gets {load:,.3g} requests/s ({part:.0%} of it), "
-        "so requests wait less there and each token costs more."
+        f"{sequences} at once. In the fleet each gets {load:,.3g} requests/s ({load / full:.0%} of it), which is why "
+        "its times and costs are others."
     )
 
 
