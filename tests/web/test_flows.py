@@ -213,6 +213,18 @@ def test_a_fleet_begins_with_a_node_of_the_chip_that_is_trained_on(page: Any, pa
     page.unroute("**/api/ask")
 
 
+def test_a_rate_shows_the_fleet_first(page: Any, page_address: str) -> None:
+    """Sentence and figures above, a replica at its full load apart, chips and dollars an hour in the table."""
+    opened(page, page_address, SERVE + "&rate=30/s")
+    assert re.match(r"\d+ replicas serve 30 requests/s of llama3-8b: \d+ h100 chips, \$", page.inner_text(".sentence"))
+    labels = page.locator("#answer > .figures dt").all_inner_texts()
+    assert labels == ["replicas", "chips", "cost of an hour", "TTFT", "TPOT", "per million output tokens"]
+    assert "full load" in page.inner_text("#answer .full-replica .advice")
+    columns = page.locator(".configs thead th").all_inner_texts()
+    assert {"#", "chips", "$/h"} <= set(columns)
+    assert "$/Mtok" not in columns
+
+
 def test_what_a_sentence_says_of_flags_is_a_button(page: Any, page_address: str) -> None:
     """One with a value sets its field, another leads to it; nothing on the page speaks of flags."""
     opened(page, page_address, "#serve?model=llama3-8b&on=h100:1&prompt=1024&output=256&tpot=30ms")

@@ -34,7 +34,7 @@ function Nothing() {
 /** What is being worked out and how far it is, in words; nothing where no answer is under way. */
 function workingText(answer, working) {
   if (!answer.busy || !working) return "";
-  return `${working} …${answer.progress == null ? "" : ` ${Math.round(100 * answer.progress)}%`}`;
+  return `${working}${answer.progress == null ? "" : ` (${Math.round(100 * answer.progress)}%)`} …`;
 }
 
 /** Why what is drawn is not the answer to the form's question yet. */

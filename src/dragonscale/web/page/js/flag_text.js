@@ -24,5 +24,5 @@ export function FlagText({ text, command = current().tab }) {
     return known ? flagParts(text, command, known, [...catalogue.stacks, ...catalogue.engines, ...catalogue.dtypes]) : [{ text }];
   }, [catalogue, command, text]);
   return html`${parts.map((part, at) => (part.text != null ? part.text
-    : html`<button type="button" key=${at} class="link flag-link" onClick=${() => (part.fields ? setFields(part.fields) : goTo(part.field))}>${part.label}</button>`))}`;
+    : html`<button type="button" key=${at} class="flag-link" onClick=${() => (part.fields ? setFields(part.fields) : goTo(part.field))}>${part.label}</button>`))}`;
 }

@@ -36,8 +36,8 @@ function BatchSlider({ fields, sizes, drag, set }) {
   // the largest batch of a dragged answer must not move the stops under the thumb
   if (sizes && sizes.rests && sizes.max_batch) most.current = sizes.max_batch;
   const stops = useMemo(() => batchStops(most.current), [most.current]);
-  const value = sizes?.batch || Number(fields.batch) || 1;
-  return html`<${LiveSlider} label="Sequences at once" name="batch" stops=${stops} value=${value} onDrag=${(many) => drag({ batch: String(many) })}
+  const known = sizes?.batch || Number(fields.batch);
+  return html`<${LiveSlider} label="Sequences at once" name="batch" stops=${stops} value=${known || 1} read=${known ? number : () => "–"} onDrag=${(many) => drag({ batch: String(many) })}
       onChange=${(many) => set({ batch: String(many) })} onType=${(text) => set({ batch: text.replaceAll(",", "") })}
       about=${fields.batch ? "" : "The best batch; drag to try others."} />
     ${fields.batch && html`<p class="field-row"><button type="button" class="quiet small" onClick=${() => set({ batch: "" })}>Best batch</button></p>`}`;
