@@ -10,7 +10,7 @@ import pytest
 from dragonscale.app.models import overtaken_at
 from dragonscale.models import count_parameters, load_model, model_names
 from dragonscale.models.huggingface import load_config
-from dragonscale.physics.hardware import load_chip
+from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.hardware.changes import changed_chip
 from dragonscale.web.page_request import KEPT
 from tests.web.test_operations_view import asked, figures, printed
@@ -184,3 +184,13 @@ def test_odd_questions_get_one_sentence(view: str, request_: dict[str, Any], sai
     assert said in error
     assert "\n" not in error
     assert "fault" not in error
+
+
+def test_every_size_that_is_offered_for_a_chip_can_be_had() -> None:
+    """The form keeps a number of chips by these sizes, without asking the planner."""
+    for chip in asked("catalogue", {}, ["catalogue"])["catalogue"]["chips"]:
+        assert chip["train"], chip["name"]
+        for many, topology in [*chip["train"], *chip["serve"], *([also, str(also)] for also in chip["also"])]:
+            assert parse_slice(f"{chip['name']}:{topology}").chips == many
+        if chip["unit"]:
+            assert parse_slice(f"{chip['name']}:{3 * chip['unit']}").chips == 3 * chip["unit"]

@@ -165,6 +165,76 @@ def test_a_training_plan_is_seen_dragged_explained_compared_and_copied(
     assert "h100" in page.url
 
 
+def held_back(page: Any, view: str) -> None:
+    """Let the planner say nothing more about a view."""
+
+    def hold(route: Any) -> None:
+        if f'"view":"{view}"' not in (route.request.post_data or ""):
+            route.continue_()
+
+    page.route("**/api/ask", hold)
+
+
+def pick(page: Any, field: str, name: str) -> None:
+    """Choose from a searched list."""
+    page.locator(f"[data-field={field}] input").click()
+    page.locator(f"[data-field={field}] .option span", has_text=re.compile(f"^{name}$")).click()
+
+
+def test_a_chip_that_is_picked_keeps_how_many_there_were(page: Any, page_address: str) -> None:
+    """The slider is that of the new chip at once, before anything is searched, and stays so."""
+    opened(page, page_address, GIVEN)
+    held_back(page, "train")
+    pick(page, "on", "mi355x")
+    until(page, "as many of the new chip", lambda: "on=mi355x:16" in page.url)
+    assert "16 chips are kept: mi355x:16" in page.inner_text("[data-field=on]")
+    assert slider(page, "chips").get_attribute("aria-valuetext") == "16"
+    assert "mi355x:16, 16 chips" in page.inner_text("[data-field=chips]")
+    slider(page, "chips").press("ArrowRight")
+    until(page, "the next size", lambda: "on=mi355x:32" in page.url)
+    pick(page, "on", "v5p")
+    until(page, "as many of another", lambda: "on=v5p:2x4x4" in page.url)
+    page.get_by_role("button", name="Take the fewest that fit").click()
+    until(page, "no number", lambda: "on=v5p&" in page.url)
+    page.unroute("**/api/ask")
+
+
+def test_a_fleet_begins_with_a_node_of_the_chip_that_is_trained_on(page: Any, page_address: str) -> None:
+    """And training finds its own number of chips again; what is searched is said."""
+    opened(page, page_address, GIVEN)
+    held_back(page, "serve")
+    page.get_by_role("link", name="Serve", exact=True).click()
+    until(page, "a node", lambda: "on=v5e:2x4&" in page.url)
+    words = page.locator("#answer .searching")
+    until(page, "words of progress", lambda: words.count() == 1)
+    assert words.inner_text().startswith("Searching the configurations of llama3-8b on v5e:2x4")
+    page.get_by_role("link", name="Train", exact=True).click()
+    until(page, "the slice that was trained on", lambda: "on=v5e:4x4&" in page.url)
+    page.unroute("**/api/ask")
+
+
+def test_a_rate_shows_the_fleet_first(page: Any, page_address: str) -> None:
+    """Sentence and figures above, a replica at its full load apart, chips and dollars an hour in the table."""
+    opened(page, page_address, SERVE + "&rate=30/s")
+    assert re.match(r"\d+ replicas serve 30 requests/s of llama3-8b: \d+ h100 chips, \$", page.inner_text(".sentence"))
+    labels = page.locator("#answer > .figures dt").all_inner_texts()
+    assert labels == ["replicas", "chips", "cost of an hour", "TTFT", "TPOT", "per million output tokens"]
+    assert "full load" in page.inner_text("#answer .full-replica .advice")
+    columns = page.locator(".configs thead th").all_inner_texts()
+    assert {"#", "chips", "$/h"} <= set(columns)
+    assert "$/Mtok" not in columns
+
+
+def test_what_a_sentence_says_of_flags_is_a_button(page: Any, page_address: str) -> None:
+    """One with a value sets its field, another leads to it; nothing on the page speaks of flags."""
+    opened(page, page_address, "#serve?model=llama3-8b&on=h100:1&prompt=1024&output=256&tpot=30ms")
+    assert "--" not in page.inner_text("#answer .spoken") + page.inner_text("#answer .notes")
+    page.locator("#answer .advice .flag-link", has_text="Format of the KV cache").click()
+    assert page.evaluate("document.activeElement.closest('.field').dataset.field") == "kv_dtype"
+    page.locator("#answer .notes .flag-link", has_text="Time per output token: 24").click()
+    until(page, "the target in the address", lambda: "tpot=24" in page.url)
+
+
 def test_a_plan_that_cannot_run_has_no_numbers(page: Any, page_address: str) -> None:
     """Eight sequences do not divide into sixteen replicas: the words say so, and no figure, bar or mark is shown."""
     opened(page, page_address, GIVEN.replace("512Ki", "8seq"))

@@ -184,6 +184,31 @@ def test_the_answer_opens_the_simulation_of_its_own_fleet() -> None:
     assert tools()["simulate"].question(fields).replicas == int(fields.get("replicas", 0)) or "replicas" not in fields
 
 
+def test_a_rate_is_answered_with_the_fleet_first() -> None:
+    """Sentence and figures are of the fleet, those of a full replica stand apart, and the table has chips and $/h."""
+    panels, _ = asked(
+        {"model": "deepseek-v3", "on": "h200", "rate": "50/s", "prompt": "2000", "output": "500"}, ["answer", "record"]
+    )
+    said, best = panels["answer"], panels["record"]["configs"][0]
+    assert best["fleet_ttft_s"] < best["ttft_s"], "the fleet has headroom"
+    figures = {one["label"]: one["number"] for one in said["figures"]}
+    shown = ["replicas", "chips", "cost of an hour", "TTFT", "TPOT", "per million output tokens"]
+    assert list(figures) == shown
+    fields = ["replicas", "fleet_chips", "fleet_usd_per_h", "fleet_ttft_s", "fleet_tpot_s", "fleet_usd_per_mtok"]
+    assert [figures[label]["value"] for label in shown] == [best[field] for field in fields]
+    for label in shown[:5]:
+        assert figures[label]["text"] in said["sentence"], label
+    replica = {one["label"]: one["number"]["value"] for one in said["replica"]["figures"]}
+    assert replica["TTFT"] == best["ttft_s"]
+    assert "full load" in said["replica"]["about"]
+    hours = [row["hour"]["value"] for row in said["configs"]]
+    assert hours == [row["fleet_usd_per_h"] for row in panels["record"]["configs"]]
+    assert said["dearer"] or hours[0] == min(hours)
+    alone = asked(DENSE, ["answer"])[0]["answer"]
+    assert "replica" not in alone
+    assert "per million output tokens" in alone["sentence"]
+
+
 @pytest.mark.slow
 def test_what_would_meet_the_targets_is_told() -> None:
     said = asked({**DENSE, "tpot": "1us"}, ["answer"])[0]["answer"]

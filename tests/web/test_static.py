@@ -99,6 +99,20 @@ def test_the_page_asks_the_worker_and_may_run_no_other_script():
     assert not any(re.search(r"(src=|href=|from ?|import\(?|url\()[\"'](https?:)?//", text) for text in texts)
 
 
+def test_opened_from_a_file_it_says_how_to_open_it(page_browser, tmp_path):
+    """Browsers refuse modules of files, so what is shown then is the page as it is written."""
+    for name, data in page_files().items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    page = page_browser.new_page()
+    page.goto((tmp_path / "index.html").as_uri())
+    line = page.locator(".unopened")
+    line.wait_for(state="visible", timeout=20_000)
+    assert "python -m http.server" in line.inner_text()
+    page.close()
+
+
 def test_a_late_package_is_fetched_when_it_is_imported(monkeypatch, tmp_path):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:

@@ -82,6 +82,14 @@ PREVIEW = """
   <meta name="twitter:card" content="summary_large_image">"""
 
 
+# What stands in place of a page whose scripts a browser refuses, as all do for a file; the scripts take it away.
+UNOPENED = re.compile(r'(<p class="loading unopened">).*?(</p>)')
+HOW_TO_OPEN = (
+    "Still empty? A browser runs this page from a web server and not from a file. In the folder of this file run "
+    "<code>python -m http.server</code>, then open <code>http://localhost:8000/</code>."
+)
+
+
 def own_files() -> Files:
     """The package's modules and data, without what cannot run in a browser; and its version, where
     Python looks for it."""
@@ -160,6 +168,8 @@ def page_files() -> Files:
     server = '<meta name="dragonscale-backend" content="server">'
     assert server in index, "The page does not say who answers."
     policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n  '
+    index, replaced = UNOPENED.subn(rf"\1{HOW_TO_OPEN}\2", index)
+    assert replaced == 1, "The page does not say how it is opened."
     docs = '\n  <meta name="dragonscale-docs" content="../">'  # `make docs` puts the page beside them
     files["index.html"] = index.replace(server, policy + server.replace("server", "worker") + docs + PREVIEW).encode()
     return files | bundled(files) | {"js/worker.js": (HERE / "worker.js").read_bytes()}

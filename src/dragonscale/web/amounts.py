@@ -55,6 +55,37 @@ def dollars(value: float | None, why: str = "") -> Amount:
     return amount(value, "USD", why, "" if value is None else f"${value:,.2f}")
 
 
+def hour_text(usd: float | None) -> str:
+    """Dollars of an hour; cents where they matter.
+
+    >>> hour_text(367.2), hour_text(7.98)
+    ('$367', '$7.98')
+    """
+    if usd is None:
+        return ""
+    return f"${usd:,.0f}" if usd >= 100 else f"${usd:,.2f}"
+
+
+def money(value: float | None) -> str:
+    """Dollars with three significant digits, as nobody knows a bill more exactly beforehand.
+
+    >>> [money(usd) for usd in (14_671_113, 84_511, 1_234, 31.92, 0.98437, None)]
+    ['$14.7M', '$84.5k', '$1.23k', '$31.9', '$0.984', '']
+    """
+    return "" if value is None else f"${render(value, 'count') if value >= 1000 else f'{value:,.3g}'}"
+
+
+def length_text(days: float) -> str:
+    """How long a run takes, with three significant digits: hours where it is done within a day.
+
+    >>> [length_text(days) for days in (0.133, 1.5, 151.2, 2343.4)]
+    ['3.19 hours', '1.5 days', '151 days', '2,343 days']
+    """
+    if days < 1:
+        return f"{24 * days:.3g} hours"
+    return f"{days:,.0f} days" if days >= 1000 else f"{days:.3g} days"
+
+
 _ENDINGS = {
     "FLOP/byte": ("flops_per_byte",),
     "FLOP/s": ("flops_per_s",),

@@ -93,10 +93,9 @@ export interface TrainAnswer {
   plan_words?: string; settings?: Record<string, any>; divides?: Integer; band?: string; region?: BoundRegion | null;
   helps?: Array<Help>; plans?: Array<PlanRow>; run?: Array<ShownFigure>;
 }
-export interface SliderStop { value: Integer; text: string; typed?: string; on?: string }
+export interface SliderStop { value: Integer; text: string; typed?: string }
 export interface SlidersPanel {
-  batch: Array<SliderStop>; seq: Array<SliderStop>; chips: Array<SliderStop>; plan: Record<string, any>;
-  at: Record<string, Integer | null>;
+  batch: Array<SliderStop>; seq: Array<SliderStop>; plan: Record<string, any>; at: Record<string, Integer | null>;
 }
 /** The given plan over sizes of the batch; empty lines where it cannot run. */
 export interface LinesPanel {
@@ -141,23 +140,24 @@ export interface TraceFile { displayTimeUnit: string; traceEvents: Array<Record<
 /** One of the configurations that were judged. */
 export interface ServeRow {
   plan: string; config: string; slice: string; engine: string; bound_by: string; formats: string; batch: ShownAmount;
-  ttft: ShownAmount; tpot: ShownAmount; tokens: ShownAmount; cost: ShownAmount; chips: ShownAmount; meets: boolean;
-  fields: Record<string, string>;
+  ttft: ShownAmount; tpot: ShownAmount; tokens: ShownAmount; cost: ShownAmount; chips: ShownAmount;
+  hour: ShownAmount; meets: boolean; fields: Record<string, string>;
 }
 /** What the form's sliders stand at, and their stops. */
 export interface ServeSizes {
   batch: Integer | null; max_batch: Integer | null; prompt: Integer; output: Integer; chips: Integer; chip: string;
-  slices: Array<Array<Integer | string>>; several: boolean; context: Integer; rate: number | null;
-  caches: Array<string>;
+  context: Integer; rate: number | null; caches: Array<string>;
 }
 export interface PlacedPoint { x: number; y: number }
+/** A replica at its full load, which is shown apart from the fleet that serves a rate. */
+export interface FullReplica { title: string; about: string; figures: Array<ShownFigure> }
 /** The answer of the Serve tab; where nothing fits it is the sentence and the sizes. */
 export interface ServePanel {
   feasible: boolean; meets: boolean; sentence: string; notes: Array<string>; configs: Array<ServeRow>;
   sizes: ServeSizes; plan?: string; config?: string; settings?: Record<string, string>; slice?: string;
   copy_slice?: string; engine?: string; engine_why?: string; violations?: Array<string>; formats?: string;
-  bound_by?: string; advice?: string; error?: string; fleet?: string; better?: string; figures?: Array<ShownFigure>;
-  searched?: Integer; point?: PlacedPoint; simulate?: Record<string, string> | null;
+  bound_by?: string; advice?: string; error?: string; dearer?: string; better?: string; figures?: Array<ShownFigure>;
+  replica?: FullReplica; searched?: Integer; point?: PlacedPoint; simulate?: Record<string, string> | null;
 }
 /** A prefill, a decode step or a whole request as a bar. */
 export interface PhaseBar {
@@ -411,7 +411,12 @@ export interface CrossoversPanel { id: string; crossovers: Array<string> }
 export interface SheetPanel { blocks: Array<Record<string, any>>; notes: Array<string> }
 export interface StackWords { group: string; about: string }
 export interface PresetChoice { name: string; family: string; parameters: string }
-export interface ChipChoice { name: string; title: string; kind: string }
+/** A chip with its slices, pairs of a number of chips and a topology; `node` chips are in a host, and of a network of
+ * switches whole multiples of `unit` can be had (0: of a torus only those that are listed); `also` are parts of several racks. */
+export interface ChipChoice {
+  name: string; title: string; kind: string; node: Integer; unit: Integer; train: Array<Array<Integer | string>>;
+  serve: Array<Array<Integer | string>>; also: Array<Integer>;
+}
 /** A flag of a command, as a form shows it. */
 export interface FlagField {
   name: string; flag: string; group: string; place: boolean; switch: boolean; value: string; needed: boolean;

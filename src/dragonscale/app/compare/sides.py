@@ -4,9 +4,9 @@ import msgspec
 
 from dragonscale.app.compare import compare_records as records
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
+from dragonscale.app.train.cost import usd_per_mtok
 from dragonscale.app.train.train_records import PlanReport, TrainReport
 from dragonscale.physics.units import render
-from dragonscale.serving.economics import usd_per_million
 from dragonscale.training.plan import short_plan
 
 SETTINGS = ("tensor", "data", "expert", "context", "width", "pipe", "spread", "batch", "drafts", "chunk_tokens")
@@ -23,7 +23,7 @@ def training_side(report: TrainReport, place: int = 0) -> records.Side:
         records.Figure(STEP, one.step_s, "s", one.step_low_s, one.step_high_s),
         records.Figure("MFU", one.own_mfu, "part"),
         records.Figure(TOKENS, one.tokens_per_s_per_chip, "count"),
-        records.Figure(DOLLARS, _dollars(report, one), "USD"),
+        records.Figure(DOLLARS, usd_per_mtok(report, one), "USD"),
         records.Figure("days", one.days, "count"),
         records.Figure("cost", one.cost_usd, "USD"),
     ]
@@ -60,13 +60,6 @@ def _side(
         hbm_limit_bytes=one.hbm_limit_bytes,
         bound_by=one.bound_by,
     )
-
-
-def _dollars(report: TrainReport, one: PlanReport) -> float | None:
-    """Dollars for a million tokens trained on, where the chip has a price."""
-    chip = report.slice.partition(":")[0]
-    price = next((row.usd_per_h for row in report.prices if row.chip == chip), None)
-    return None if price is None else usd_per_million(report.workload.batch_tokens / one.step_s, one.chips, price)
 
 
 def serving_side(report: ServeReport, place: int = 0) -> records.Side:

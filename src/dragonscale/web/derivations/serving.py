@@ -29,7 +29,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import WATERMARK
 from dragonscale.serving.phases import prefill
 from dragonscale.serving.steady import Steady
-from dragonscale.web.amounts import amount
+from dragonscale.web.amounts import amount, hour_text
 from dragonscale.web.derivations.ledger_tables import held_table, line_table
 from dragonscale.web.derivations.letters import letters_of
 from dragonscale.web.derivations.pieces import Compared, Piece, compared, formulas, row
@@ -82,6 +82,9 @@ class ServeNumbers(Numbers):
             requests=one.requests_per_s * one.copies,
             rate=work.rate_per_s or 0.0,
             replicas=one.replicas or 0,
+            fleet_chips=one.fleet_chips or 0,
+            hour=hour_text(one.fleet_usd_per_h),
+            how="counted in a simulated run" if one.simulated else "expected by the planner's steady state",
             length=length,
             context=round(self.report.asked.ask.context),
             price=next((price.text for price in self.report.prices if price.chip == self.chip.name), ""),

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from dragonscale.app.charts.moves import mesh_axes
 from dragonscale.app.explain.formulas import QUANTITIES, FormulaLine
 from dragonscale.app.explain.train import StepFormulas, crossing_sentence
+from dragonscale.app.train.cost import usd_per_mtok
 from dragonscale.app.train.plans import HELD
 from dragonscale.app.train.slices import chosen_slice
 from dragonscale.app.train.train_records import PlanReport, TrainReport
@@ -21,7 +22,7 @@ from dragonscale.training.evaluation import Job
 from dragonscale.training.formulas import crossings
 from dragonscale.training.plan import short_plan
 from dragonscale.training.step_ledger import WIRES
-from dragonscale.web.amounts import amount
+from dragonscale.web.amounts import amount, length_text, money
 from dragonscale.web.derivations.ledger_tables import constants_table, held_table, line_table
 from dragonscale.web.derivations.letters import letters_of
 from dragonscale.web.derivations.pieces import Compared, Piece, compared, formulas, row, step, titled
@@ -44,6 +45,7 @@ class TrainNumbers(Numbers):
     def names(self) -> dict[str, Any]:
         one, job, work, days = self.one, self.job, self.report.workload, self.one.days or 0.0
         each, goodput = job.model_flops / job.tokens, self.report.goodput
+        million = usd_per_mtok(self.report, one)
         low, high = (days * bound / one.step_s for bound in (one.step_low_s, one.step_high_s))
         run = SimpleNamespace(
             tokens=work.tokens or 0.0,
@@ -53,6 +55,12 @@ class TrainNumbers(Numbers):
             failing_s=goodput and goodput.days * DAY,
             p90_s=goodput and goodput.days_p90 * DAY,
             usd=one.cost_usd if self.chip.price is not None else None,
+            length=length_text(days),
+            failing_length=goodput and length_text(goodput.days),
+            p90_length=goodput and length_text(goodput.days_p90),
+            bill=money(one.cost_usd),
+            usd_per_mtok=million,
+            million=money(million),
             band=f"{one.band}: {low:.3g} to {high:.3g} days here.",
             price=next((price.text for price in self.report.prices if price.chip == self.chip.name), ""),
         )

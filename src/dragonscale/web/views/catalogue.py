@@ -2,6 +2,7 @@
 chart."""
 
 import functools
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from dragonscale.faces.cli.completion.offers import known_lists
 from dragonscale.faces.cli.mcp.tools import property_of, tools
 from dragonscale.models import count_parameters, load_model
 from dragonscale.models.catalogue import preset_lines
-from dragonscale.physics.hardware import chip_names, load_chip
+from dragonscale.physics.hardware import Chip, Slice, Torus, chip_names, load_chip
+from dragonscale.physics.hardware.slices import domain_of
 from dragonscale.physics.units import render
+from dragonscale.serving.space import slices_of
 from dragonscale.sheets.charts.theme import DARK, LIGHT, MEMORY_ROLES, TIME_ROLES, Theme
+from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.stack import load_stack
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.view_names import COMMANDS
@@ -30,6 +34,8 @@ FAMILIES = {
     "trl": "Hugging Face",
     "llm": "LLM Foundry",
 }
+MOST_TRAINING_CHIPS, MOST_SERVING_CHIPS = 65536, 256
+"""Chips of the largest slice that a slider offers."""
 FORMS = (*COMMANDS, "verify", "export")
 """Commands whose fields the page's forms have."""
 
@@ -75,7 +81,29 @@ def _presets() -> list[dict[str, str]]:
 
 def _chip(name: str) -> dict[str, Any]:
     chip = load_chip(name)
-    return {"name": name, "title": chip.title, "kind": "tpu" if chip.title.startswith("TPU") else "gpu"}
+    unit = 0 if isinstance(chip.network, Torus) else chip.network.levels[0].degree
+    return {
+        "name": name,
+        "title": chip.title,
+        "kind": "tpu" if chip.title.startswith("TPU") else "gpu",
+        "node": chip.host_chips,
+        "unit": unit,
+        "also": _part_racks(chip, unit) if chip.host_chips < unit else [],
+        "train": _sizes(slice_sizes(chip, MOST_TRAINING_CHIPS)),
+        "serve": _sizes(reversed(slices_of(chip, MOST_SERVING_CHIPS))),
+    }
+
+
+def _part_racks(chip: Chip, rack: int) -> list[int]:
+    """Powers of two beyond a rack that can be rented as equal parts of several racks."""
+    powers = (2**power for power in range(3, 17))
+    return [chips for chips in powers if rack < chips <= MOST_TRAINING_CHIPS and domain_of(chip, chips)]
+
+
+def _sizes(pieces: Iterable[Slice]) -> list[list[Any]]:
+    """Slices as pairs of their chips and their topology, the smallest first; the last of those with as many chips."""
+    topologies = {piece.chips: str(piece).partition(":")[2] for piece in pieces}
+    return [[chips, topology] for chips, topology in sorted(topologies.items())]
 
 
 def _colours(theme: Theme) -> dict[str, str]:

@@ -7,17 +7,24 @@ from dragonscale.app.serve.advice import beyond, near_misses
 from dragonscale.app.serve.formats import known_engine
 from dragonscale.app.serve.recommended import next_command
 from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, config_text, formats_text, plan_text
-from dragonscale.app.serve.serve_sheet import error_text, fleet_text, simulated_text
+from dragonscale.app.serve.serve_sheet import error_text, simulated_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
 from dragonscale.serving.legal import model_caches
 from dragonscale.serving.space import slices_of
 from dragonscale.web.amounts import amount, count, dollars, elsewhere, quantities
+from dragonscale.serving.legality import caches
+from dragonscale.web.amounts import amount, count, dollars, elsewhere, hour_text, quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, fields, figure
+from dragonscale.web.views.serve_fleet import (
+    enough_text,
+    fleet_figures,
+    fleet_sentence,
+    has_fleet,
+    replica_text,
+)
 from dragonscale.web.views.tracks import fields_of_command
-
-MOST_CHIPS = 256
 
 
 def answer_panel(asked: PageRequest) -> Card:
@@ -43,10 +50,10 @@ def answer_panel(asked: PageRequest) -> Card:
         "bound_by": bound or one.bound_by,
         "advice": report.advice,
         "error": error_text(report, one),
-        "fleet": fleet_text(report, one),
+        "dearer": report.recommended_reason,
         "better": report.comparison,
-        "notes": [*report.notes, *beside, *_variants(report)],
-        "figures": _figures(report, one),
+        "notes": [*filter(None, [enough_text(one)]), *report.notes, *beside, *_variants(report)],
+        **_headline_figures(report, one),
         "configs": [_row(asked, report, other) for other in report.configs],
         "searched": report.searched,
         "sizes": _sizes(report, one),
@@ -55,18 +62,35 @@ def answer_panel(asked: PageRequest) -> Card:
     }
 
 
+def _headline_figures(report: ServeReport, one: ConfigReport) -> Card:
+    """The figures under the sentence: those of the fleet where a rate was asked for, and those of a replica apart."""
+    if not has_fleet(report, one):
+        return {"figures": _figures(report, one)}
+    fleet: Card = {"figures": _with_met(fleet_figures(report, one))}
+    if one.prefill is not None:  # whose times and rates are those of the fleet
+        return fleet
+    about = replica_text(report, one)
+    return fleet | {
+        "replica": {"title": "One replica at its full load", "about": about, "figures": _figures(report, one)}
+    }
+
+
 def _sentence(report: ServeReport, one: ConfigReport) -> str:
     """What to run and what it gives; where nothing meets the targets, what is nearest and by how much
     it misses them."""
-    times = " and ".join(f"{name.upper()} {render(value, 's')}" for name, _, value, *_ in _times(report, one))
-    tokens = f"{one.output_tokens_per_s_per_chip:,.0f} tokens/s per chip"
-    what = f"{tokens} at {times}: {report.model} on {one.slice}."
+    if has_fleet(report, one):
+        what = fleet_sentence(report, one)
+    else:
+        times = " and ".join(f"{name.upper()} {render(value, 's')}" for name, _, value, *_ in _times(report, one))
+        tokens = f"{one.output_tokens_per_s_per_chip:,.0f} tokens/s per chip"
+        what = f"{tokens} at {times}{_price(report, one)}: {report.model} on {one.slice}."
     goals = report.workload.goals
     targets = " and ".join(f"{name.upper()} within {goal.text}" for name, goal in goals.items())
     if not targets:
         return what
     if one.meets_slo:
-        near = near_misses(report.workload, one)
+        # the bands are of a replica at its full load, which a fleet's replicas do not reach
+        near = [] if has_fleet(report, one) else near_misses(report.workload, one)
         how = f", {' and '.join(name for name, *_ in near)} only just: its band reaches beyond" if near else ""
         return f"{what} It meets {targets}{how}."
     return f"{what} It misses the SLO: {' and '.join(one.violations)}."
@@ -86,7 +110,10 @@ def _band(low: float, high: float) -> str:
 
 def _figures(report: ServeReport, one: ConfigReport) -> list[Card]:
     """The headline numbers, each with its target or its band."""
-    work, requests = report.workload, one.requests_per_s * one.copies
+    fleet, work = has_fleet(report, one), report.workload
+    # beside a fleet these are the figures of one replica, else of the slice that was named
+    copies, where = (1, one.copy_slice) if fleet else (one.copies, one.slice)
+    requests = one.requests_per_s * copies
     figures = []
     for name, target, value, low, high in _times(report, one):
         # None where nothing was asked, or where the band has the target inside
@@ -95,21 +122,35 @@ def _figures(report: ServeReport, one: ConfigReport) -> list[Card]:
         figures.append(figure(name.upper(), amount(value, "s", f"{name}_s"), about, met=met))
     users = f"{one.tokens_per_s_per_user:,.3g} per user" if one.tokens_per_s_per_user else ""
     tokens = count(one.output_tokens_per_s_per_chip, "output_tokens_per_s_per_chip")
-    served = amount(requests, "count/s", "" if one.prefill else "requests_per_s", f"{requests:,.3g}")
+    derived = "" if one.prefill or copies != one.copies else "requests_per_s"
+    served = amount(requests, "count/s", derived, f"{requests:,.3g}")
     figures += [
         figure("output tokens/s per chip", tokens, users),
-        figure("requests/s", served, f"on {one.slice}"),
+        figure("requests/s", served, f"on {where}"),
     ]
-    if one.cost_usd_per_mtok is not None:
+    if work.output == 1 and one.cost_usd_per_mtok_input is not None:
+        million = amount(one.cost_usd_per_mtok_input, "USD", text=f"${one.cost_usd_per_mtok_input:,.3f}")
+        figures.append(figure("per million input tokens", million))
+    elif one.cost_usd_per_mtok is not None:
         each = f"${one.cost_usd_per_mtok_input or 0:,.2f} input, ${one.cost_usd_per_mtok_output or 0:,.2f} output alone"
         figures.append(figure("per million output tokens", dollars(one.cost_usd_per_mtok, "cost_usd_per_mtok"), each))
-    if one.replicas is not None and one.fleet_chips is not None:
-        hour = "" if one.fleet_usd_per_h is None else f", ${one.fleet_usd_per_h:,.0f}/h"
-        about = f"for {work.rate_per_s or 0:,.3g} requests/s: {one.fleet_chips:,} chips{hour}"
-        figures.append(figure("replicas", count(one.replicas, "replicas"), about))
     limit = f"of {render(one.hbm_limit_bytes, 'bytes')} a chip"
     figures.append(figure("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), limit))
+    return _with_met(figures)
+
+
+def _with_met(figures: list[Card]) -> list[Card]:
+    """Figures, each of which says whether its target is met; None where it has none."""
     return [{"met": None, **row} for row in figures]
+
+
+def _price(report: ServeReport, one: ConfigReport) -> str:
+    """What a million tokens cost, for the sentence."""
+    if report.workload.output == 1:
+        million, digits, what = one.cost_usd_per_mtok_input, 3, "input"
+    else:
+        million, digits, what = one.cost_usd_per_mtok, 2, "output"
+    return "" if million is None else f", ${million:,.{digits}f} per million {what} tokens"
 
 
 def _about(target: float | None, low: float | None, high: float | None) -> str:
@@ -144,6 +185,7 @@ def _row(asked: PageRequest, report: ServeReport, one: ConfigReport) -> Card:
         "tpot": amount(one.tpot_s or None, "s", why("tpot_s")),
         "cost": dollars(one.cost_usd_per_mtok, why("cost_usd_per_mtok")),
         "chips": count(one.fleet_chips or one.copies * one.chips),
+        "hour": amount(one.fleet_usd_per_h, "USD/h", text=hour_text(one.fleet_usd_per_h)),
         "meets": one.meets_slo,
         "fields": there,
     }
@@ -154,15 +196,12 @@ def _sizes(report: ServeReport, one: ConfigReport | None) -> Card:
     work, read = report.workload, report.asked
     chip = read.targets[0][0] if one is None else parse_target(one.copy_slice)[0]
     named = [piece.chips for own, piece in read.targets if piece is not None and own.name == chip.name]
-    slices = {piece.chips: str(piece) for piece in reversed(slices_of(chip, MOST_CHIPS))}
     return {
         "batch": one.batch if one else None,
         "max_batch": one.max_batch if one else None,
         **fields(work, "prompt output"),
         "chips": next(iter(named), None) or (one.copies * one.chips if one else None),
         "chip": chip.name,
-        "slices": [[chips, name] for chips, name in sorted(slices.items())],
-        "several": len(read.targets) > 1,
         "context": read.model.context or None,
         "rate": work.rate_per_s,
         "caches": list(dict.fromkeys(model_caches(known_engine(read.engine_on(chip).name, chip), chip, read.model))),

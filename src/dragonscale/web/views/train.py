@@ -12,14 +12,15 @@ from typing import Any
 from dragonscale.app.charts.moves import ORDER, mesh_axes
 from dragonscale.app.charts.roles import memory_parts, term_parts
 from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
+from dragonscale.app.train.cost import usd_per_mtok
 from dragonscale.app.train.plans import HELD
-from dragonscale.app.train.train_records import GoodputReport, Neighbour, PlanReport, SliceRow, StackRow, TrainReport
+from dragonscale.app.train.train_records import Neighbour, PlanReport, SliceRow, StackRow, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import layer_points
 from dragonscale.training.plan import Plan
 from dragonscale.training.step_ledger import step_timeline
-from dragonscale.web.amounts import amount, count, elsewhere, quantities, share
+from dragonscale.web.amounts import amount, count, elsewhere, length_text, money, quantities, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views import train_plan
 from dragonscale.web.views.cards import (
@@ -82,7 +83,7 @@ def answer_panel(asked: PageRequest) -> Card:
         "band": f"{one.band[:1].upper()}{one.band[1:].rstrip('.')}.",
         "region": train_plan.region_of(one) if one.feasible else None,
         "helps": helps,
-        "figures": _figures(one, report.goodput) if one.feasible else _no_figures(one),
+        "figures": _figures(report, one) if one.feasible else _no_figures(one),
         "plans": [_other(other, one) for other in report.plans],
     }
 
@@ -94,7 +95,22 @@ def _sentence(report: TrainReport, one: PlanReport, plan: str) -> str:
     spare = render(max(one.hbm_limit_bytes - one.hbm_bytes, 0.0), "bytes")
     method = report.workload.method
     model = f"{report.model}, {method}," if method not in ("", "full") else report.model
-    return f"{times}: {model} fits on {report.slice} with {spare} of a chip to spare{_tight(one)}."
+    fits = f"{times}: {model} fits on {report.slice} with {spare} of a chip to spare{_tight(one)}."
+    return f"{fits} {_bill(report, one)}".rstrip()
+
+
+def _bill(report: TrainReport, one: PlanReport) -> str:
+    """How long the tokens of the run take and what they cost, with failures; without tokens what a million of them
+    costs."""
+    tokens, run = report.workload.tokens, report.goodput
+    if not tokens or one.days is None:
+        million = usd_per_mtok(report, one)
+        return "" if million is None else f"A million tokens cost {money(million)}."
+    days, usd, how = one.days, one.cost_usd, ""
+    if run is not None:
+        days, usd, how = run.days, run.cost_usd, ", failures included"
+    cost = "" if usd is None else f" and {money(usd)}"
+    return f"{render(tokens, 'count')} tokens take {length_text(days)}{cost}{how}."
 
 
 def _plan_words(plan: Plan) -> str:
@@ -147,8 +163,9 @@ def _slice_row(row: SliceRow) -> Card:
     return {**fields(row, "stack plan note"), **numbers, "days": days}
 
 
-def _figures(one: PlanReport, run: GoodputReport | None) -> list[Card]:
+def _figures(report: TrainReport, one: PlanReport) -> list[Card]:
     """The headline numbers, with what stands beside each."""
+    run, million = report.goodput, usd_per_mtok(report, one)
     bounds = [
         {"text": "with perfect overlap", "number": amount(one.lower_s, "s", "lower_s")},
         {"text": "with none", "number": amount(one.upper_s, "s", "upper_s")},
@@ -160,16 +177,20 @@ def _figures(one: PlanReport, run: GoodputReport | None) -> list[Card]:
         figure("tokens/s per chip", tokens, f"on {one.chips:,} chips"),
         figure("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), _of_memory(one)),
     ]
+    if million is not None:
+        price = next((row.text for row in report.prices if row.chip == report.slice.partition(":")[0]), "")
+        number = amount(million, "USD", "usd_per_mtok", money(million))
+        figures.append(figure("per million tokens", number, f"at {price}"))
     if one.days is not None:
-        days = amount(one.days * DAY, "s", "days", f"{one.days:,.3g} days")
+        days = amount(one.days * DAY, "s", "days", length_text(one.days))
         figures.append(figure("run", days, f"{one.steps:,} steps" if one.steps else ""))
     if run is not None:
-        days, most = amount(run.days * DAY, "s", "goodput", f"{run.days:,.3g} days"), f"{run.days_p90:,.3g} days"
-        dollars = "" if run.cost_usd is None else f", ${run.cost_usd:,.0f}"
-        figures.append(figure("with failures", days, f"p90 {most}{dollars}; {run.text}"))
+        days, most = amount(run.days * DAY, "s", "goodput", length_text(run.days)), length_text(run.days_p90)
+        dollars = "" if run.cost_usd is None else f"{money(run.cost_usd)}; "
+        figures.append(figure("with failures", days, f"{dollars}p90 {most}; {run.text}"))
     if one.cost_usd is not None:
         hours = f"{render(one.chip_hours, 'count')} chip hours" if one.chip_hours else ""
-        figures.append(figure("cost", amount(one.cost_usd, "USD", "cost_usd", f"${one.cost_usd:,.0f}"), hours))
+        figures.append(figure("cost", amount(one.cost_usd, "USD", "cost_usd", money(one.cost_usd)), hours))
     return [{"more": [], **row} for row in figures]
 
 

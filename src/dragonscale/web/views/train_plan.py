@@ -12,13 +12,11 @@ from dragonscale.errors import Infeasible
 from dragonscale.physics.units import render
 from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan, short_plan
-from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.step_ledger import WIRES
 from dragonscale.web.page_request import PageRequest
 
 STEP = {"step": "step_s", "mfu": "own_mfu"}
 """What stands beside a plan wherever it is listed."""
-MOST_CHIPS = 65536
 SEQUENCES = tuple(2**power * step // 2 for power in range(1, 15) for step in (2, 3))
 """Powers of two and one and a half times those, which are searched for the best plan (`views/train_curves.py`)."""
 LENGTHS = tuple(2**power for power in range(9, 21))
@@ -97,7 +95,7 @@ def region_of(one: PlanReport) -> dict[str, Any]:
 
 
 def sliders_panel(asked: PageRequest) -> dict[str, Any]:
-    """Stops with their text: batches in sequences (with a plan given, those that it divides), lengths, slices. They do
+    """Stops with their text: batches in sequences (with a plan given, those that it divides) and lengths. They do
     not move with what is chosen, so that a slider stays where the hand left it; what was typed in between becomes a
     stop."""
     report, _ = first_plan(asked)
@@ -105,17 +103,14 @@ def sliders_panel(asked: PageRequest) -> dict[str, Any]:
     try:
         _, job, plan = job_of(asked)
         share = plan.replicas * plan.microbatch if asked.fields.get("plan") else 0
-        pieces = slice_sizes(job.slice.chip, max(MOST_CHIPS, job.slice.chips))
         own = job.slice.chips
-        slices = {piece.chips: typed_slice(asked, str(piece)) for piece in [*pieces, job.slice]}
     except Infeasible:
-        share, slices = 0, {}
+        share = 0
     batches = _with(work.sequences, [share * many for many in SHARES] if share else SEQUENCES)
-    seq, chips = work.seq, sorted(slices.items())
+    seq = work.seq
     return {
         "batch": [{"value": many, "text": _batch(many, seq), "typed": typed_batch(many, seq)} for many in batches],
         "seq": [{"value": many, "text": f"{many:,} tokens"} for many in _with(seq, LENGTHS)],
-        "chips": [{"value": many, "on": on, "text": f"{on}, {many:,} chips"} for many, on in chips],
         "plan": {"usual": vars(Plan()), "choices": CHOICES},
         "at": {"batch": work.sequences, "seq": work.seq, "chips": own},
     }

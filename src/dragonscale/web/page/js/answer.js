@@ -2,6 +2,7 @@
 
 import { html, useLayoutEffect, useRef } from "./html.js";
 import { Skeleton } from "./card.js";
+import { FlagText } from "./flag_text.js";
 import { Num } from "./number.js";
 import { change, current, linkedAnswer, START } from "./state.js";
 
@@ -19,7 +20,7 @@ const PASSING = ["network", "busy", "limit", "fault"];
 /** A sentence of what is wrong or why it does not fit, and a way to try again where that may help. */
 export function ErrorNote({ error, retry }) {
   if (!error) return null;
-  return html`<div class=${`problem problem-${error.kind}`} role="alert"><strong>${KINDS[error.kind] || "Wrong"}</strong><p>${error.text}</p>
+  return html`<div class=${`problem problem-${error.kind}`} role="alert"><strong>${KINDS[error.kind] || "Wrong"}</strong><p><${FlagText} text=${error.text} /></p>
     ${retry && PASSING.includes(error.kind) && html`<p><button type="button" class="button" onClick=${retry}>Try again</button></p>`}</div>`;
 }
 
@@ -30,13 +31,28 @@ function Nothing() {
     <p><button type="button" class="button" onClick=${() => change((old) => ({ ...old, view: {}, fields: { ...old.fields, [tab]: { ...START[tab] } } }))}>Open the usual question</button></p></div>`;
 }
 
-/** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. `toolbar` is placed under the headline; `old` says
- * why what is drawn is not the answer yet, over the area's corner, so that nothing moves; `greyed` draws it so. */
-export function AnswerArea({ answer, label = "Answer", toolbar, old = "", greyed = false, children }) {
+/** What is being worked out and how far it is, in words; nothing where no answer is under way. */
+function workingText(answer, working) {
+  if (!answer.busy || !working) return "";
+  return `${working}${answer.progress == null ? "" : ` (${Math.round(100 * answer.progress)}%)`} …`;
+}
+
+/** Why what is drawn is not the answer to the form's question yet. */
+function oldText(answer, words) {
+  if (!words) return "";
+  return answer.early ? "Worked out beforehand; the planner is answering anew." : `${words} Below is the last answer.`;
+}
+
+/** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. `toolbar` is placed under the headline; `working` says
+ * what takes its time, `old` why what is drawn is not the answer yet, over the area's corner, so that nothing moves; `greyed` draws it so. */
+export function AnswerArea({ answer, label = "Answer", toolbar, working = "", old = "", greyed = false, children }) {
   const { busy, progress, error } = answer;
   const ref = useRef(null);
-  const linked = !error && !Object.keys(answer.panels || {}).length && linkedAnswer();
-  const stale = Boolean(error) && Object.keys(answer.panels || {}).length > 0;
+  const words = workingText(answer, working);
+  const begun = Object.keys(answer.panels || {}).length > 0;
+  const note = old || (begun ? oldText(answer, words) : "");
+  const linked = !error && !begun && linkedAnswer();
+  const stale = Boolean(error) && begun;
   // what stands below an error answers another question: it is greyed, and nothing of it can be copied
   useLayoutEffect(() => {
     for (const one of ref.current.children) one.inert = stale && !one.matches(".problem, .progress, .stale");
@@ -44,7 +60,8 @@ export function AnswerArea({ answer, label = "Answer", toolbar, old = "", greyed
   return html`<section id="answer" ref=${ref} tabindex="-1" class=${`answer${stale ? " answer-stale" : ""}${greyed && !stale ? " answer-old" : ""}`} aria-busy=${String(Boolean(busy))} aria-label=${label}>
     <div class=${`progress${busy ? " progress-on" : ""}${progress == null ? " progress-open" : ""}`} aria-hidden="true">
       <div style=${{ transform: `scaleX(${progress == null ? 0.3 : Math.max(0.03, progress)})` }}></div></div>
-    <p class=${`old-note${old ? " old-note-on" : ""}`} role="status">${old}</p>
+    <p class=${`old-note${note ? " old-note-on" : ""}`} role="status">${note}</p>
+    ${words && !begun && !linked && html`<p class="searching" role="status">${words}</p>`}
     <${ErrorNote} error=${error} retry=${answer.retry} />
     ${stale && html`<p class="stale about">Below is the answer to the last question that was understood.</p>`}
     ${error && !stale ? html`<${Nothing} />` : linked ? html`<${Linked} linked=${linked} />` : toolbar ? placed(children, toolbar) : children}
@@ -67,9 +84,9 @@ export function ChosenChip({ label, text, about }) {
 /** The answer in a sentence; `feasible` false makes it a warning. `chip` is what was chosen ({label, text, about}), `advice` what bounds it and what to change. */
 export function Sentence({ text, feasible = true, chip, advice }) {
   if (!text) return html`<${Skeleton} height=${null} className="skeleton-said" />`;
-  return html`<div class="spoken" aria-live="polite"><p class=${`sentence${feasible ? "" : " sentence-not"}`}>${text}</p>
+  return html`<div class="spoken" aria-live="polite"><p class=${`sentence${feasible ? "" : " sentence-not"}`}><${FlagText} text=${text} /></p>
     ${chip && chip.text && html`<${ChosenChip} ...${chip} />`}
-    ${advice && html`<p class="advice">${advice}</p>`}</div>`;
+    ${advice && html`<p class="advice"><${FlagText} text=${advice} /></p>`}</div>`;
 }
 
 const columnsOf = (many) => (many <= 6 ? many : Math.ceil(many / 2));
@@ -88,7 +105,7 @@ export function Figures({ figures, expect = 4 }) {
 /** Notes of the planner: shown small, the first three at once. */
 export function Notes({ notes = [] }) {
   if (!notes.length) return null;
-  const item = (note, at) => html`<li key=${at}>${note}</li>`;
+  const item = (note, at) => html`<li key=${at}><${FlagText} text=${note} /></li>`;
   return html`<div class="notes"><ul>${notes.slice(0, 3).map(item)}</ul>
-    ${notes.length > 3 && html`<details><summary>${notes.length - 3} more notes</summary><ul>${notes.slice(3).map(item)}</ul></details>`}</div>`;
+    ${notes.length > 3 && html`<details><summary>${notes.length - 3} more note${notes.length === 4 ? "" : "s"}</summary><ul>${notes.slice(3).map(item)}</ul></details>`}</div>`;
 }

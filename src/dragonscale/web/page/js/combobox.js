@@ -1,5 +1,6 @@
 // A field that searches a list as one types: the ARIA combobox pattern, with anything else allowed too.
 
+import { FlagText } from "./flag_text.js";
 import { html, useContext, useEffect, useId, useMemo, useRef, useState } from "./html.js";
 import { Complaint, complaintOf } from "./form.js";
 
@@ -62,6 +63,6 @@ export function Combobox({ label, name, value, choices, onChange, about = "", pl
         onPointerDown=${(event) => event.preventDefault()} onClick=${() => take(one.value)} onPointerMove=${() => { if (at !== place) setAt(place); }}>
         <span>${one.text || one.value}</span>${one.about && html`<small>${one.about}</small>`}</div>`)}
     </div>
-    ${complaint ? html`<p class="field-error" id=${`${id}-error`}>${complaint}</p>` : about && html`<p class="hint" id=${`${id}-about`}>${about}</p>`}
+    ${complaint ? html`<p class="field-error" id=${`${id}-error`}><${FlagText} text=${complaint} /></p>` : about && html`<p class="hint" id=${`${id}-about`}>${about}</p>`}
   </div>`;
 }

@@ -1,5 +1,6 @@
 // The parts of the form on the left: groups that fold, fields as typed on the command line, and sliders that answer live.
 
+import { FlagText } from "./flag_text.js";
 import { createContext, html, useContext, useEffect, useId, useRef, useState } from "./html.js";
 import { noteInput } from "./timings.js";
 
@@ -23,7 +24,7 @@ export function complaintOf(error, name) {
 function useField(name, about, error) {
   const id = useId();
   const complaint = complaintOf(useContext(Complaint), name) || (typeof error === "string" ? error : "");
-  const below = complaint ? html`<p class="field-error" id=${`${id}-error`}>${complaint}</p>` : about ? html`<p class="hint" id=${`${id}-about`}>${about}</p>` : null;
+  const below = complaint ? html`<p class="field-error" id=${`${id}-error`}><${FlagText} text=${complaint} /></p>` : about ? html`<p class="hint" id=${`${id}-about`}>${about}</p>` : null;
   const describedBy = complaint ? `${id}-error` : about ? `${id}-about` : null;
   return { id, below, aria: { "aria-invalid": complaint || error === true ? "true" : null, "aria-describedby": describedBy } };
 }

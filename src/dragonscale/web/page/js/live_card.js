@@ -12,12 +12,14 @@ const scheme = parent.document.body?.dataset.mdColorScheme;
 const around = scheme && (scheme === "slate" ? "dark" : "light");
 
 function Stop({ stop }) {
+  const letters = [...new Set(stop.formulas.flatMap((one) => one.letters))];
   return html`<p class="sentence" aria-live="polite">${stop.sentence}</p>
     ${stop.plan && html`<p class="chosen-chip"><span class="chosen-label">Plan</span> <code>${stop.plan}</code></p>`}
     <dl class="card-figures">${stop.figures.map((one) => html`<div key=${one.label}><dt>${one.label}</dt><dd><strong>${one.text}</strong> <small>${one.about}</small></dd></div>`)}</dl>
-    <div class="card-formulas">${stop.formulas.map((one) => html`<div key=${one.name} title=${one.letters.join("\n")}><p class="formula-name">${one.name} <strong>${one.value}</strong></p>
+    <div class="card-formulas">${stop.formulas.map((one) => html`<div key=${one.name}><p class="formula-name">${one.name} <strong>${one.value}</strong></p>
       <div class="formula-line" tabindex="0" role="group" aria-label=${one.name}><${Maths} key=${one.text} tree=${one.math} text=${one.text} /></div>
       ${one.numbers && html`<div class="formula-line formula-numbers" tabindex="0" role="group" aria-label=${`${one.name}, numbers put in`}>= <${Maths} key=${one.numbers} tree=${one.put_in} text=${one.numbers} /></div>`}</div>`)}</div>
+    ${letters.length > 0 && html`<details class="card-letters"><summary>What the letters are</summary><ul>${letters.map((one) => html`<li key=${one}>${one}</li>`)}</ul></details>`}
     ${stop.parts.length > 0 && html`<${StackBar} parts=${stop.parts} label="Where the time goes" />`}`;
 }
 

@@ -15,6 +15,7 @@ import { ChipsTab } from "./tabs/chips.js";
 import { ModelsTab } from "./tabs/models.js";
 import { LearnTab } from "./tabs/learn.js";
 
+const WHAT = "Find out how a Transformer trains and serves on TPUs and GPUs before you rent them: the best plan, its speed and cost, what limits it, and where every number comes from.";
 const BODIES = {
   train: TrainTab, serve: ServeTab, simulate: SimulateTab, rl: RlTab, operations: OperationsTab, chips: ChipsTab, models: ModelsTab,
   learn: LearnTab,
@@ -37,7 +38,7 @@ function Guarded({ children }) {
   return children;
 }
 
-function Header({ state, theme, toggle }) {
+function Header({ state, chips, theme, toggle }) {
   const tabs = useRef(null);
   // on a phone the open tab may lie beyond the edge
   useLayoutEffect(() => {
@@ -45,10 +46,10 @@ function Header({ state, theme, toggle }) {
     if (open) bar.scrollLeft = open.offsetLeft - (bar.clientWidth - open.offsetWidth) / 2;
   }, [state.tab]);
   return html`<header class="top">
-    <p class="brand"><img src="icon.svg" alt="" width="22" height="22" /> Dragonscale</p>
+    <h1 class="brand"><img src="icon.svg" alt="" width="22" height="22" /> Dragonscale</h1>
     <nav class="tabs" aria-label="Questions" ref=${tabs}>
       ${TABS.map((tab) => html`<a key=${tab.name} href=${`#${tab.name}`} aria-current=${tab.name === state.tab ? "page" : null}
-        onClick=${(event) => { event.preventDefault(); openTab(tab.name); }}>${tab.title}</a>`)}
+        onClick=${(event) => { event.preventDefault(); openTab(tab.name, chips); }}>${tab.title}</a>`)}
     </nav>
     <button type="button" class="quiet icon" onClick=${toggle} aria-label=${`Use the ${theme === "dark" ? "light" : "dark"} theme`}>
       <${ThemeIcon} theme=${theme} /></button>
@@ -74,8 +75,8 @@ function App() {
   return html`<${Catalogue.Provider} value=${catalogue}>
     <a class="skip" href="#answer" onClick=${(event) => { event.preventDefault(); document.getElementById("answer")?.focus(); }}>
       Skip to the answer</a>
-    <${Header} state=${state} theme=${theme} toggle=${toggle} />
-    <main class=${`tab tab-${state.tab}`}>${catalogue
+    <${Header} state=${state} chips=${catalogue?.chips} theme=${theme} toggle=${toggle} />
+    <main class=${`tab tab-${state.tab}`}><p class="what">${WHAT}</p>${catalogue
       ? html`<${Guarded} key=${state.tab}><${Body} state=${state} /></${Guarded}>`
       : html`<${Waiting} error=${error} retry=${load} />`}</main>
     <${Edition} />

@@ -3,6 +3,7 @@
 // request to the planner say the same thing. `view` holds what is only about looking (open panels, compared plans).
 
 import { useEffect, useState } from "./html.js";
+import { carriedSlice } from "./slices.js";
 
 export const TABS = [
   { name: "train", title: "Train" }, { name: "serve", title: "Serve" }, { name: "simulate", title: "Simulate" },
@@ -121,11 +122,12 @@ export function setView(changes, replace = true) {
 /** A fleet's replicas are small; the chips of a training run are not what one takes for them. */
 const replicaOnly = (from, to, name) => name === "on" && from === "train" && (to === "simulate" || to === "rl");
 
-/** Go to a tab; the model and the chips go along where both tabs have them. */
-export function openTab(tab) {
+/** Go to a tab; the model and the chips go along where both tabs have them (`chips` is the catalogue's list), of a training run one node. */
+export function openTab(tab, chips = []) {
   change((old) => {
     const carried = Object.fromEntries(SHARED.filter((name) => START[tab][name] && old.fields[old.tab][name] && !replicaOnly(old.tab, tab, name))
       .map((name) => [name, old.fields[old.tab][name]]));
+    if (carried.on) carried.on = carriedSlice(chips, old.tab, tab, carried.on, old.fields[tab].on);
     return { ...old, tab, view: {}, fields: { ...old.fields, [tab]: { ...old.fields[tab], ...carried } } };
   });
 }

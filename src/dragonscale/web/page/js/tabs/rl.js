@@ -31,7 +31,7 @@ export function RlTab({ state }) {
       <${Group} title="A step">${own(SAMPLED)}</${Group}>
       <${Group} title="How it runs">${own(RUN)}</${Group}>
       <${MoreFields} command="rl" placed=${["model", "on", ...SAMPLED, ...RUN]} fields=${fields} onChange=${setFields} /></${Form}>
-    <${AnswerArea} answer=${answer} label="How a step runs" toolbar=${html`<${Toolbar} tab="rl" fields=${fields} dropped=${dropped} />`}>
+    <${AnswerArea} answer=${answer} label="How a step runs" working=${`Searching the ways to run ${fields.model} on ${fields.on}`} toolbar=${html`<${Toolbar} tab="rl" fields=${fields} dropped=${dropped} />`}>
       <${Sentence} text=${said?.sentence} feasible=${!said || said.feasible} chip=${said && { label: "Best plan", text: said.plan, about: said.about }} advice=${said?.advice} />
       <${Figures} figures=${said?.figures} />
       ${said && html`<${Notes} notes=${said.notes} />`}

@@ -43,14 +43,16 @@ export function ServeTab({ state }) {
   const fits = Boolean(said && said.feasible);
   return html`<${Deriving.Provider} value=${open}>
     <${ServeForm} fields=${fields} said=${rests || said} error=${answer.error} dropped=${state.dropped} drag=${drag} set=${set} />
-    <${AnswerArea} answer=${answer} toolbar=${html`<${Toolbar} tab="serve" fields=${fields} dropped=${dropped} />`}>
+    <${AnswerArea} answer=${answer} working=${`Searching the configurations of ${fields.model} on ${fields.on}`} toolbar=${html`<${Toolbar} tab="serve" fields=${fields} dropped=${dropped} />`}>
       <${Sentence} text=${said?.sentence} feasible=${!said || (said.feasible && said.meets)} chip=${said && { label: "Configuration", text: said.config, about: `${said.engine}, ${said.formats}` }} advice=${advised(said)} />
       ${(!said || fits) && html`<${Figures} figures=${said?.figures} expect=${6} />`}
-      ${said && html`<${Notes} notes=${said.notes} />`}
+      ${said && html`<${Notes} notes=${[dearerNote(said), ...said.notes].filter(Boolean)} />`}
       ${!said && html`<${Skeleton} height=${36} />`}
       ${fits && said.simulate && html`<p class="next"><button type="button" class="button" onClick=${() => simulate(said.simulate)}>Run it under traffic</button>
         <small class="dim">${said.error}</small></p>`}
       <${Compared} state=${state} />
+      ${fits && said.replica && html`<section class="full-replica"><h2>${said.replica.title}</h2><p class="advice">${said.replica.about}</p>
+        <${Figures} figures=${said.replica.figures} /></section>`}
       ${(!said || fits || moved) && html`<div class="cards">
         <${Card} title="Over the batch" name="batches" data=${batches} about=${batches?.about} height=${300} wide>
           ${batches && html`<${Batches} batches=${batches} said=${said} time=${time} onPick=${(batch) => set({ plan: said.settings.plan, batch: String(batch) })} />`}</${Card}>
@@ -63,8 +65,8 @@ export function ServeTab({ state }) {
           ${roofline && html`<${RooflineChart} roofs=${roofline.roofs} points=${roofline.points} />`}</${Card}>
         <${Card} title="Tokens/s per user against per chip" name="frontier" data=${frontier} about=${frontier?.about} height=${340} wide>
           ${frontier && frontier.points.length > 0 && html`<${Frontier} frontier=${frontier} said=${said} moving=${Boolean(moved)} onPick=${(point) => point.fields && set(point.fields)} />`}</${Card}>
-        <${Card} title="Configurations" name="configs" data=${said && said.configs} about=${said && `The best of ${(said.searched || 0).toLocaleString("en-US")} judged; each opens.`} height=${160} wide>
-          ${said && html`<${Configs} configs=${said.configs} onPick=${(one) => set(one.fields)} />`}</${Card}>
+        <${Card} title="Configurations" name="configs" data=${said && said.configs} about=${said && configsAbout(said)} height=${160} wide>
+          ${said && html`<${Configs} configs=${said.configs} dearer=${said.dearer} onPick=${(one) => set(one.fields)} />`}</${Card}>
         <${Card} title="Mesh of a replica" name="mesh" data=${mesh} about=${mesh && mesh.copies > 1 ? `one of ${mesh.copies} replicas` : ""} height=${180} wide>
           ${mesh && mesh.slice && html`<${MeshChart} mesh=${mesh} />`}</${Card}>
         <${Card} title="A prompt and a decode step over time" name="timeline" data=${timeline} about=${timeline?.about} height=${220} wide>
@@ -77,9 +79,11 @@ const kept = ({ on, plan, batch, engine }) => ({ on, plan, batch, ...(engine ? {
 
 function advised(said) {
   if (!said || !said.feasible) return "";
-  const parts = [said.advice, said.better, said.fleet && `Fleet: ${said.fleet}.`];
-  return parts.filter(Boolean).join(" ");
+  return [said.advice, said.better].filter(Boolean).join(" ");
 }
+
+/** Why the recommended configuration is not the cheapest of those listed. */
+const dearerNote = (said) => said.dearer && `Others that are listed cost less: ${said.dearer}.`;
 
 function simulate(fields) {
   change((old) => ({ ...old, tab: "simulate", view: {}, fields: { ...old.fields, simulate: { requests: "2000", ...fields } } }));
@@ -113,15 +117,23 @@ function Fits({ memory }) {
     ${memory.rest.map((one) => html`<div key=${one.name}><dt>${one.name}</dt><dd><${Num} of=${one.shown} /></dd></div>`)}</dl>`;
 }
 
-function Configs({ configs, onPick }) {
+function configsAbout(said) {
+  const judged = `The best of ${(said.searched || 0).toLocaleString("en-US")} judged; each opens.`;
+  return said.replica ? `${judged} Batch, TTFT, TPOT and tokens/s are those of a replica at its full load; chips and $/h those of the fleet.` : judged;
+}
+
+function Configs({ configs, dearer, onPick }) {
   const met = configs.some((one) => !one.meets);
+  const fleet = configs.some((one) => one.hour.value !== null);
+  const numbers = [["batch", "batch"], ["TTFT", "ttft"], ["TPOT", "tpot"], ["tokens/s per chip", "tokens"], ["chips", "chips"], fleet ? ["$/h", "hour"] : ["$/Mtok", "cost"]];
   return html`<div class="scroll lines" tabindex="0" role="region" aria-label="Configurations"><table class="configs">
-    <thead><tr><th scope="col">plan</th><th scope="col">slice</th><th scope="col">formats</th><th scope="col">engine</th>
-      ${["batch", "TTFT", "TPOT", "tokens/s per chip", "$/Mtok"].map((one) => html`<th key=${one} scope="col" class="right">${one}</th>`)}
+    <thead><tr><th scope="col" class="right">#</th><th scope="col">plan</th><th scope="col">slice</th><th scope="col">formats</th><th scope="col">engine</th>
+      ${numbers.map(([title]) => html`<th key=${title} scope="col" class="right">${title}</th>`)}
       <th scope="col">bound by</th>${met && html`<th scope="col">SLO</th>`}</tr></thead>
     <tbody>${configs.map((one, at) => html`<tr key=${at} class=${at ? "" : "chosen-row"}>
-      <th scope="row"><button type="button" class="link plan-link" onClick=${() => onPick(one)} aria-label=${`Show ${one.plan} on ${one.slice}, batch ${one.batch.text}`}>${one.plan}</button></th>
+      <td class="right">${at + 1}</td><th scope="row"><button type="button" class="link plan-link" onClick=${() => onPick(one)} aria-label=${`Show ${one.plan} on ${one.slice}, batch ${one.batch.text}`}>${one.plan}</button>${at === 0 && one.meets ? html` <small>recommended</small>` : ""}</th>
       <td>${one.slice}</td><td>${one.formats}</td><td>${one.engine}</td>
-      ${[one.batch, one.ttft, one.tpot, one.tokens, one.cost].map((number, place) => html`<td key=${place} class="right"><${Num} of=${number} /></td>`)}
-      <td>${one.bound_by}</td>${met && html`<td>${one.meets ? "met" : "missed"}</td>`}</tr>`)}</tbody></table></div>`;
+      ${numbers.map(([title, name]) => html`<td key=${title} class="right"><${Num} of=${one[name]} /></td>`)}
+      <td>${one.bound_by}</td>${met && html`<td>${one.meets ? "met" : "missed"}</td>`}</tr>`)}</tbody></table></div>
+    ${dearer && html`<p class="about">${dearer}.</p>`}`;
 }

@@ -1,11 +1,12 @@
 // The question of the Serve tab: model, chips, requests, targets, software; sliders that answer while they move; the rest under "More".
 
 import { Catalogue } from "../catalogue.js";
-import { Combobox } from "../combobox.js";
+import { ChipField } from "../chip_field.js";
 import { ModelField } from "../config.js";
 import { MoreFields, UseCase } from "../fields.js";
 import { ChoiceField, Form, Group, SliderField, SwitchField, TextField } from "../form.js";
 import { html, useContext, useMemo, useRef, useState } from "../html.js";
+import { chipOf, countOf, sliceStops } from "../slices.js";
 import { WhatIf } from "../whatif.js";
 
 const PLACED = [
@@ -30,22 +31,13 @@ export function LiveSlider({ label, name, stops, value, read = number, about, on
     onDrag=${(at) => { setMoving(at); if (onDrag) onDrag(at); }} onChange=${(at) => { setMoving(null); onChange(at); }} />`;
 }
 
-/** The chips of a catalogue for a searched list. */
-export function useChips() {
-  const catalogue = useContext(Catalogue);
-  return useMemo(() => catalogue.slices.map((name) => {
-    const chip = catalogue.chips.find((one) => one.name === name.split(":")[0]);
-    return { value: name, about: chip ? chip.title : "" };
-  }), [catalogue]);
-}
-
 function BatchSlider({ fields, sizes, drag, set }) {
   const most = useRef(null);
   // the largest batch of a dragged answer must not move the stops under the thumb
   if (sizes && sizes.rests && sizes.max_batch) most.current = sizes.max_batch;
   const stops = useMemo(() => batchStops(most.current), [most.current]);
-  const value = sizes?.batch || Number(fields.batch) || 1;
-  return html`<${LiveSlider} label="Sequences at once" name="batch" stops=${stops} value=${value} onDrag=${(many) => drag({ batch: String(many) })}
+  const known = sizes?.batch || Number(fields.batch);
+  return html`<${LiveSlider} label="Sequences at once" name="batch" stops=${stops} value=${known || 1} read=${known ? number : () => "–"} onDrag=${(many) => drag({ batch: String(many) })}
       onChange=${(many) => set({ batch: String(many) })} onType=${(text) => set({ batch: text.replaceAll(",", "") })}
       about=${fields.batch ? "" : "The best batch; drag to try others."} />
     ${fields.batch && html`<p class="field-row"><button type="button" class="quiet small" onClick=${() => set({ batch: "" })}>Best batch</button></p>`}`;
@@ -54,10 +46,12 @@ function BatchSlider({ fields, sizes, drag, set }) {
 /** The form. `drag` hears changes while something moves, `set` what it rests at. */
 export function ServeForm({ fields, said, error, dropped, drag, set }) {
   const catalogue = useContext(Catalogue);
-  const chips = useChips();
   const put = (name) => (value) => set({ [name]: value });
   const sizes = said?.sizes;
-  const slices = useMemo(() => new Map(sizes ? sizes.slices : []), [sizes]);
+  // the slices are those of the chip in the field, whatever an answer is still about
+  const known = String(fields.on || "").includes(",") ? null : chipOf(catalogue.chips, fields.on);
+  const slices = useMemo(() => new Map((known ? sliceStops(known, "serve", fields.on) : []).map((stop) => [stop.value, stop.on])), [known, fields.on]);
+  const many = countOf(fields.on) || (known && sizes?.chip && chipOf(catalogue.chips, sizes.chip) === known ? sizes.chips : null);
   const chip = String(fields.on || "").split(/[:,]/)[0];
   const summary = [fields.model, fields.on, fields.plan || "best plan", fields.tpot && `TPOT ${fields.tpot}`].filter(Boolean).join(" · ");
   const formats = [...new Set(["", ...(said?.sizes?.caches || []), fields.kv_dtype || ""])];
@@ -68,8 +62,8 @@ export function ServeForm({ fields, said, error, dropped, drag, set }) {
   return html`<${Form} summary=${summary} error=${error}>
     <${Group} title="Serve">
       <${ModelField} value=${fields.model} dropped=${dropped} onChange=${put("model")} />
-      <${Combobox} label="Chips" name="on" value=${fields.on} choices=${chips} placeholder="h100:8, v5e:4x4, or h100,v6e" onChange=${put("on")} />
-      ${sizes && !sizes.several && sizes.chips && slices.size > 1 && html`<${LiveSlider} label="Number of chips" name="chips" stops=${[...slices.keys()]} value=${sizes.chips}
+      <${ChipField} label="Chips" command="serve" value=${fields.on} placeholder="h100:8, v5e:4x4, or h100,v6e" onChange=${put("on")} />
+      ${many && slices.size > 1 && html`<${LiveSlider} label="Number of chips" name="chips" stops=${[...slices.keys()]} value=${many}
         onChange=${(many) => set({ on: slices.get(many) })} />`}
       <${BatchSlider} fields=${fields} sizes=${sizes} drag=${drag} set=${set} />
     </${Group}>

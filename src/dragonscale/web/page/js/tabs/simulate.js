@@ -26,7 +26,7 @@ export function SimulateTab({ state }) {
   const advice = said && [said.advice, said.capacity && `By running: ${said.capacity}.`].filter(Boolean).join(" ");
   return html`<${Deriving.Provider} value=${open}>
     <${SimulateForm} fields=${fields} said=${said} error=${answer.error} dropped=${state.dropped} set=${set} />
-    <${AnswerArea} answer=${answer} toolbar=${html`<${Toolbar} tab="simulate" fields=${fields} dropped=${dropped} />`}>
+    <${AnswerArea} answer=${answer} working=${`Simulating ${fields.model} on ${fields.on}`} toolbar=${html`<${Toolbar} tab="simulate" fields=${fields} dropped=${dropped} />`}>
       <${Sentence} text=${said?.sentence} feasible=${!said || said.holds} advice=${advice} />
       <${Figures} figures=${said?.figures} expect=${8} />
       ${said && html`<p class="next">

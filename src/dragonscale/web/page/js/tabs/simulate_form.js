@@ -1,14 +1,14 @@
 // The question of the Simulate tab: a fleet, its traffic, what requests must get; every other flag under "More".
 
 import { Catalogue } from "../catalogue.js";
-import { Combobox } from "../combobox.js";
+import { ChipField } from "../chip_field.js";
 import { ModelField } from "../config.js";
 import { MoreFields, UseCase } from "../fields.js";
 import { ChoiceField, Form, Group, Segmented, TextField } from "../form.js";
 import { html, useContext, useRef, useState } from "../html.js";
 import { change } from "../state.js";
 import { WhatIf } from "../whatif.js";
-import { LiveSlider, useChips } from "./serve_form.js";
+import { LiveSlider } from "./serve_form.js";
 
 const PLACED = [
   "model", "on", "replicas", "plan", "use_case", "users", "rate", "clients", "requests", "prompt", "output", "lengths", "cv", "arrivals", "burst", "swing", "period",
@@ -47,7 +47,6 @@ function TraceField({ fields, set }) {
 /** The form; a simulation runs when something rests. */
 export function SimulateForm({ fields, said, error, dropped, set }) {
   const catalogue = useContext(Catalogue);
-  const chips = useChips();
   const put = (name) => (value) => set({ [name]: value });
   const chip = String(fields.on || "").split(/[:,]/)[0];
   const closed = Boolean(fields.clients) && !fields.rate;
@@ -58,7 +57,7 @@ export function SimulateForm({ fields, said, error, dropped, set }) {
   return html`<${Form} summary=${summary} error=${error}>
     <${Group} title="Fleet">
       <${ModelField} value=${fields.model} dropped=${dropped} onChange=${put("model")} />
-      <${Combobox} label="Chips of a replica" name="on" value=${fields.on} choices=${chips} placeholder="h100:8" onChange=${put("on")} />
+      <${ChipField} label="Chips of a replica" command="serve" value=${fields.on} placeholder="h100:8" fewest=${false} onChange=${put("on")} />
       ${slider("Replicas", "replicas", REPLICAS, 1)}
       <${TextField} label="Plan" name="plan" value=${fields.plan} placeholder="tensor over the whole slice" onChange=${put("plan")} />
       <${ChoiceField} label="Router" name="router" value=${fields.router || ""} onChange=${put("router")}

@@ -139,7 +139,7 @@ export function TrainTab({ state }) {
     [scaling.panels.scaling, scaling.busy, scaling.progress, scaling.error]);
   return html`<${Deriving.Provider} value=${open}>
     ${form}
-    <${AnswerArea} answer=${answer} label="How it trains" toolbar=${null} old=${oldNote(answer, Boolean(drag), lost, Boolean(fields.plan))} greyed=${Boolean(lost) || (answer.busy && !drag && !answer.early)}>
+    <${AnswerArea} answer=${answer} label="How it trains" working=${drag ? "" : `${fields.plan ? "Judging the plan" : "Searching the plans"} of ${fields.model} on ${fields.on}`} toolbar=${null} old=${oldNote(answer, Boolean(drag), lost, Boolean(fields.plan))} greyed=${Boolean(lost) || (answer.busy && !drag && !answer.early)}>
       <${TrainSaid} said=${said} given=${Boolean(fields.plan)} moving=${Boolean(drag)} onTake=${set} />
       ${tools}
       <${Compared} state=${state} />
@@ -153,8 +153,7 @@ export function TrainTab({ state }) {
 function oldNote(answer, moving, lost, given) {
   if (lost && moving) return `No plan next to the last one runs here (${answer.panels.answer.problems[0] || "none fits"}); a search follows when it rests.`;
   if (moving) return given ? "" : "A plan next to the last one; the best is searched when it rests.";
-  if (answer.early) return "Worked out beforehand; the planner is answering anew.";
-  return answer.busy && answer.panels.answer ? "Searching … Below is the last answer." : "";
+  return "";
 }
 
 const REACH = 4;

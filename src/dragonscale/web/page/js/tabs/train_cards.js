@@ -7,6 +7,7 @@ import { RooflineChart } from "../charts/roofline.js";
 import { StackBar } from "../charts/stack.js";
 import { Timeline } from "../charts/timeline.js";
 import { downloadText } from "../copying.js";
+import { FlagText } from "../flag_text.js";
 import { html, memo, useMemo, useState } from "../html.js";
 import { askOnce, useAnswer } from "../live.js";
 import { Num } from "../number.js";
@@ -115,7 +116,7 @@ export const ScalingCard = memo(({ scaling, onTake }) => {
 export const AgainstCard = memo(({ against, onTake }) => {
   const data = against.panels.against;
   return html`<${Card} title="Against the best plan" name="against" data=${data || (against.error || against.busy ? {} : null)} height=${200}>
-    ${() => html`${data && html`<p>${data.text}</p>
+    ${() => html`${data && html`<p><${FlagText} text=${data.text} /></p>
       ${data.best && html`<p class="plan-buttons"><button type="button" class="button" onClick=${() => onTake(data.best.plan)}>Take ${data.best.plan}</button> <span class="dim"><${Num} of=${data.best.step} /> a step, <${Num} of=${data.best.mfu} /> MFU</span></p>`}
       ${data.changes.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Single changes"><table><caption>One setting changed at a time</caption><thead><tr><th scope="col">setting</th><th scope="col">from</th><th scope="col">to</th><th scope="col" class="right">step</th><th scope="col" class="right">tokens/s</th><th scope="col"></th></tr></thead>
         <tbody>${data.changes.map((one) => html`<tr key=${one.plan}><td>${one.setting}</td><td>${one.from}</td><td>${one.to}</td><td class="right"><${Num} of=${one.step} /></td><td class=${`right ${one.better ? "better" : "worse"}`}>${one.gain}</td>

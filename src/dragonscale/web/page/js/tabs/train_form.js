@@ -1,11 +1,12 @@
 // The question of the Train tab: model, chips, batch, plan; sliders that answer while they move; every other flag under "More".
 
 import { Catalogue } from "../catalogue.js";
-import { Combobox } from "../combobox.js";
+import { ChipField } from "../chip_field.js";
 import { ModelField } from "../config.js";
 import { AnyField, MoreFields } from "../fields.js";
 import { ChoiceField, Form, Group, SliderField, TextField } from "../form.js";
 import { html, useContext, useMemo, useState } from "../html.js";
+import { chipOf, countOf, sliceStops } from "../slices.js";
 import { WhatIf } from "../whatif.js";
 import { PlanEditor } from "./train_plan.js";
 
@@ -38,15 +39,15 @@ const shortText = (stops, value) => { const stop = stops.find((one) => one.value
 export function TrainForm({ fields, said, sliders, error, dropped, drag, set }) {
   const catalogue = useContext(Catalogue);
   const [editing, setEditing] = useState(false);
-  const chips = useMemo(() => catalogue.slices.map((name) => {
-    const chip = catalogue.chips.find((one) => one.name === name.split(":")[0]);
-    return { value: name, about: chip ? chip.title : "" };
-  }), [catalogue]);
   const put = (name) => (value) => set({ [name]: value });
   const chip = String(fields.on || "").split(/[:,]/)[0];
-  const known = (name) => catalogue.fields.train.find((field) => field.name === name);
-  const methods = (known("method")?.examples || []).filter((one) => one !== "full");
-  const tuned = TUNED.filter((one) => one !== "teacher" || fields.method === "distill").map(known).filter(Boolean);
+  // the slices are those of the chip in the field, whatever an answer is still about; only where the field leaves their number open an answer says it
+  const known = String(fields.on || "").includes(",") ? null : chipOf(catalogue.chips, fields.on);
+  const slices = useMemo(() => (known ? sliceStops(known, "train", fields.on) : []), [known, fields.on]);
+  const many = countOf(fields.on) || (said && known && chipOf(catalogue.chips, said.on) === known ? said.chips : null);
+  const flag = (name) => catalogue.fields.train.find((field) => field.name === name);
+  const methods = (flag("method")?.examples || []).filter((one) => one !== "full");
+  const tuned = TUNED.filter((one) => one !== "teacher" || fields.method === "distill").map(flag).filter(Boolean);
   const summary = [fields.model, fields.on, fields.batch, fields.plan || "best plan"].filter(Boolean).join(" · ");
   return html`<${Form} summary=${summary} error=${error}>
     <${Group} title="Job">
@@ -54,9 +55,9 @@ export function TrainForm({ fields, said, sliders, error, dropped, drag, set }) 
       <${ChoiceField} label="What is trained" name="method" value=${fields.method || ""} onChange=${(method) => set({ ...Object.fromEntries(TUNED.map((one) => [one, ""])), method })}
         choices=${["", ...methods].map((one) => ({ value: one, text: one || "every weight" }))} />
       ${fields.method && tuned.map((field) => html`<${AnyField} key=${field.name} field=${field} value=${fields[field.name]} onChange=${put(field.name)} />`)}
-      <${Combobox} label="Chips" name="on" value=${fields.on} choices=${chips} placeholder="v5p:8x16x16" onChange=${put("on")} />
-      ${sliders && sliders.chips.length > 1 && html`<${StopSlider} label="Number of chips" name="chips" stops=${sliders.chips} at=${sliders.at.chips || sliders.chips[0].value}
-        typed=${said && said.chips ? said.chips.toLocaleString("en-US") : ""} field=${fields.on} onDrag=${(stop) => drag({ on: stop.on })} onChange=${(stop) => set({ on: stop.on })} />`}
+      <${ChipField} label="Chips" command="train" value=${fields.on} placeholder="v5p:8x16x16" onChange=${put("on")} />
+      ${slices.length > 1 && html`<${StopSlider} label="Number of chips" name="chips" stops=${slices} at=${many || slices[0].value}
+        typed=${many ? many.toLocaleString("en-US") : "the fewest that fit"} field=${fields.on} onDrag=${(stop) => drag({ on: stop.on })} onChange=${(stop) => set({ on: stop.on })} />`}
       ${sliders ? html`<${StopSlider} label="Batch" name="batch" stops=${sliders.batch} at=${sliders.at.batch} typed=${fields.batch} field=${fields.batch}
           onDrag=${(stop) => drag({ batch: `${stop.value}seq` })} onChange=${(stop) => set({ batch: written(stop) })} onType=${put("batch")} />
         <${StopSlider} label="Sequence length" name="seq" stops=${sliders.seq} at=${sliders.at.seq} typed=${fields.seq} field=${fields.seq}

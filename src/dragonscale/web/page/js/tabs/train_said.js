@@ -2,6 +2,7 @@
 
 import { Skeleton } from "../card.js";
 import { Figures, Notes, Sentence } from "../answer.js";
+import { FlagText } from "../flag_text.js";
 import { html, memo } from "../html.js";
 import { Num } from "../number.js";
 
@@ -12,8 +13,8 @@ export function Region({ region }) {
 }
 
 function Helps({ helps, advice }) {
-  if (!helps.length) return advice ? html`<p class="advice">${capital(advice)}</p>` : null;
-  return html`<div class="helps"><h3>What would help</h3><ul>${helps.map((one) => html`<li key=${one.change}><${Num} of=${one.gain} /> tokens/s: ${one.change}${one.needs && html` <small>(needs ${one.needs})</small>`}</li>`)}</ul></div>`;
+  if (!helps.length) return advice ? html`<p class="advice"><${FlagText} text=${capital(advice)} /></p>` : null;
+  return html`<div class="helps"><h3>What would help</h3><ul>${helps.map((one) => html`<li key=${one.change}><${Num} of=${one.gain} /> tokens/s: ${one.change}${one.needs && html` <small>(needs <${FlagText} text=${one.needs} />)</small>`}</li>`)}</ul></div>`;
 }
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
@@ -52,7 +53,7 @@ export const TrainSaid = memo((/** @type {{ said: import("../../../types").Train
   return html`<div class="train-said">
       <${Sentence} text=${said.sentence} feasible=${said.feasible} chip=${said.plan && { label: given ? "Plan" : "Best plan", text: said.plan, about: said.plan_words }} />
       <${Region} region=${said.region} />
-      <p class="advice">${at} ${said.feasible && said.band} ${said.gradients ? `Gradients are ${said.gradients}.` : ""} ${moving && !given ? "" : said.searched}</p>
+      <p class="advice"><${FlagText} text=${[at, said.feasible && said.band, said.gradients && `Gradients are ${said.gradients}.`, !(moving && !given) && said.searched].filter(Boolean).join(" ")} /></p>
     </div>
     <${Figures} figures=${said.figures.length ? said.figures : []} />
     ${!moving && said.plan && html`<div class="train-helps">
