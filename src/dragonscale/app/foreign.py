@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dragonscale.app.questions.flag import written
 from dragonscale.errors import InputError
-from dragonscale.plan.plan_file import names_config
-from dragonscale.tables import read_regular
 from dragonscale.plan.plan_file import names_config, starts_server
+from dragonscale.tables import read_regular
 from dragonscale.training.plan_file import TrainingFile, is_plan_path
 
 if TYPE_CHECKING:  # exports are a large room, which most plans do without

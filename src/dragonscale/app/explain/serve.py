@@ -77,7 +77,8 @@ def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explana
     if not configs and refused:
         raise Infeasible(f"Not possible: {refused}.")
     if not configs:
-        raise Infeasible(" ".join(unfit(asked)[0][:2]))
+        reasons, _ = unfit(asked)
+        raise Infeasible(" ".join(reason.text for reason in reasons[:2]))
     config = ranked(asked, configs)[0]
     where = f"{asked.model.name} on {config.piece}, {config.plan}, batch {config.batch}"
     phases = _phases(asked, config)

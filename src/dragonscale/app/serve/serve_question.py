@@ -266,7 +266,7 @@ class AsUsed:
     question: ServeQuestion
     flags: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    session: dict[str, float] = field(default_factory=dict)
+    session: dict[str, Any] = field(default_factory=dict)
 
 
 def as_used(question: ServeQuestion) -> AsUsed:

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.app.train.train_records import Help, MemoryRow, TermRow
+from dragonscale.models.transformer import count_parameters
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.bound import WAITING, step_bound
-from dragonscale.models.transformer import count_parameters
-from dragonscale.plan.ledger import COLLECTIVES, Ledger
 from dragonscale.training.budget import critical_batch
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, usual_jobs, with_numerics

@@ -13,7 +13,6 @@ from dragonscale.app.record import Face, Record, bind
 from dragonscale.app.train import slices
 from dragonscale.app.train.goodput import add_goodput
 from dragonscale.app.train.measured import against_measured, measured_step
-from dragonscale.app.train.plans import best_report, plan_report, single_report, stack_row
 from dragonscale.app.train.plans import add_neighbours, best_report, plan_report, single_report, stack_row
 from dragonscale.app.train.train_charts import draw
 from dragonscale.app.train.train_question import TrainAsked, read_question

@@ -8,7 +8,6 @@ from typing import Any
 
 from dragonscale import errors
 from dragonscale.errors import FAULT, INFEASIBLE, REFUSED, WRONG_INPUT, Infeasible, NonFiniteCost, sentence_of
-from dragonscale.errors import INFEASIBLE, REFUSED, WRONG_INPUT, Infeasible, sentence_of
 from dragonscale.faces.cli.arguments import other_words
 from dragonscale.faces.cli.help import command_help, family_help, overview
 from dragonscale.faces.cli.shell import run_command
