@@ -29,7 +29,7 @@ def test_slots_share_the_context() -> None:
     words, said = _words("pipe=2,weights=int4", "llama3-70b", "h100:2")
     assert (_after(words, "--parallel"), _after(words, "--ctx-size")) == ("8", str(8 * 1536))
     assert (_after(words, "--split-mode"), _after(words, "--tensor-split")) == ("layer", "1,1")
-    assert _after(words, "--model") == "Meta-Llama-3-70B-Q4_K_M.gguf"
+    assert _after(words, "--model") == "Meta-Llama-3-70B-Instruct-Q4_K_M.gguf"
     assert any("slots" in one and "generic" in one for one in said)
     assert any("one after the other" in one for one in said)
 

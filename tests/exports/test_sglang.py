@@ -68,11 +68,11 @@ def test_a_model_whose_layers_are_not_cut_waits_for_the_exchange() -> None:
 @pytest.mark.parametrize(
     ("formats", "on", "said"),
     [
-        ("weights=fp8,compute=fp8,kv=fp8", "h100:8", ("meta-llama/Meta-Llama-3-70B", "fp8", "fp8_e4m3")),
-        ("weights=fp8,compute=bf16", "a100:8", ("meta-llama/Meta-Llama-3-70B", "fp8", "auto")),
-        ("weights=fp8,compute=bf16", "h100:8", ("./Meta-Llama-3-70B-FP8A16", None, "auto")),
-        ("weights=int4", "h100:8", ("./Meta-Llama-3-70B-W4A16", None, "auto")),
-        ("weights=fp16,compute=fp16,kv=fp16", "h100:8", ("meta-llama/Meta-Llama-3-70B", None, "auto")),
+        ("weights=fp8,compute=fp8,kv=fp8", "h100:8", ("meta-llama/Meta-Llama-3-70B-Instruct", "fp8", "fp8_e4m3")),
+        ("weights=fp8,compute=bf16", "a100:8", ("meta-llama/Meta-Llama-3-70B-Instruct", "fp8", "auto")),
+        ("weights=fp8,compute=bf16", "h100:8", ("./Meta-Llama-3-70B-Instruct-FP8A16", None, "auto")),
+        ("weights=int4", "h100:8", ("./Meta-Llama-3-70B-Instruct-W4A16", None, "auto")),
+        ("weights=fp16,compute=fp16,kv=fp16", "h100:8", ("meta-llama/Meta-Llama-3-70B-Instruct", None, "auto")),
     ],
 )
 def test_formats_are_a_checkpoint_or_made_on_loading(formats: str, on: str, said: tuple) -> None:

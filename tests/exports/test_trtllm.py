@@ -38,7 +38,7 @@ def test_attention_data_parallelism_counts_all_ranks() -> None:
 
 def test_a_format_that_is_not_the_checkpoints_is_another_checkpoint() -> None:
     args, script = _export("tensor=4,weights=fp8,compute=fp8,kv=fp8", "llama3-70b", "h100:4")
-    assert "trtllm-serve ./Meta-Llama-3-70B-FP8" in script
+    assert "trtllm-serve ./Meta-Llama-3-70B-Instruct-FP8" in script
     assert args["kv_cache_config"]["dtype"] == "fp8"
     assert (
         "trtllm-serve deepseek-ai/DeepSeek-V3 "

@@ -29,8 +29,12 @@ WRITTEN = {
         {},
         "--quantization fp8_per_tensor --kv-cache-dtype fp8",
     ),
-    "int4 needs a checkpoint": ("tp8 weights=int4", {}, "serve ./Meta-Llama-3-70B-W4A16 "),
-    "and is served by the model's name": ("tp8 weights=int4", {}, "--served-model-name meta-llama/Meta-Llama-3-70B "),
+    "int4 needs a checkpoint": ("tp8 weights=int4", {}, "serve ./Meta-Llama-3-70B-Instruct-W4A16 "),
+    "and is served by the model's name": (
+        "tp8 weights=int4",
+        {},
+        "--served-model-name meta-llama/Meta-Llama-3-70B-Instruct ",
+    ),
     "fp8 weights on a chip without fp8": ("tp8 weights=fp8", {"on": "a100:8"}, "--quantization fp8_per_tensor"),
     "a cache along sequences": (
         "tp8 spread=sequence weights=fp8 compute=fp8_block",

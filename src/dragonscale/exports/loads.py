@@ -9,7 +9,7 @@ prefix that all prompts share, or, for SGLang's, the beginning of a group of pro
 from typing import Any
 
 from dragonscale.exports.keys import flag_words, shell_lines
-from dragonscale.exports.model_names import hub_id
+from dragonscale.exports.model_names import served_id
 from dragonscale.exports.runs import ServingRun, header
 from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
@@ -29,7 +29,7 @@ SHARING = 16
 
 def _traffic(run: ServingRun, software: Target) -> dict[str, Any]:
     """The traffic of a run as load generators ask for it."""
-    traffic, model = run.file.traffic, hub_id(run.file.model)
+    traffic, model = run.file.traffic, served_id(run.file.model)
     rate = parse(traffic.rate, "count/s", "the rate") if traffic.rate else 0.0
     clients, shared = max(run.file.batch, 1) * (run.file.replicas or 1), round(traffic.prompt * traffic.cached)
     count = min(max(round(rate * SECONDS) if rate else ROUNDS * clients, LEAST), MOST)

@@ -28,6 +28,7 @@
 'llama3-8b?num_hidden_layers=16'
 """
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -37,6 +38,7 @@ from dragonscale.exports.terms import load_terms
 from dragonscale.models import hub
 from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset, model_names, preset
+from dragonscale.models.served_checkpoints import instruct_repository
 
 TERMS = load_terms("models")
 
@@ -63,6 +65,20 @@ def is_changed(model: str) -> bool:
     return read_asked(model).text != model
 
 
+def served_id(model: str) -> str:
+    """What engines call the model that clients talk to: of a preset, or a model by its plain name, the checkpoint for
+    chat; of a repository or path the one that was named, and the base where `base` is said.
+
+    >>> served_id("llama3.1-8b"), served_id("meta-llama/Llama-3.1-8B"), served_id("llama3.1-8b-base")
+    ('meta-llama/Llama-3.1-8B-Instruct', 'meta-llama/Llama-3.1-8B', 'meta-llama/Llama-3.1-8B')
+    """
+    named = read_asked(model).text.strip()
+    repository = hub_id(model)
+    if "/" in named or re.search(r"(?i)[-_](base|pt)$", named):
+        return repository
+    return instruct_repository(repository)
+
+
 def preset_named(name: str) -> str:
     """The preset that a repository or a name stands for; the name itself where there is none."""
     text = name.strip()
@@ -73,12 +89,12 @@ def preset_named(name: str) -> str:
 
 @cache
 def _own_names() -> dict[str, str]:
-    """Presets by their names, their repositories and the last parts of those."""
+    """Presets by their names, their repositories (for chat too) and the last parts of those."""
     found = {name.lower(): name for name in model_names()}
     for name in model_names():
-        repo = hub_id(name).lower()
-        found.setdefault(repo, name)
-        found.setdefault(repo.rpartition("/")[2], name)
+        for repository in (hub_id(name), served_id(name)):
+            found.setdefault(repository.lower(), name)
+            found.setdefault(repository.lower().rpartition("/")[2], name)
     return found
 
 

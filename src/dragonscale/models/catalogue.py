@@ -183,17 +183,6 @@ def published_fp8(name: str) -> str:
     return next((who for key, who in beside(__file__, "published.toml")["fp8"].items() if re.search(key, name)), "")
 
 
-def padded_hidden(name: str, weights: str) -> dict[int, int]:
-    """What hidden dims of a model are padded to in its published checkpoints with weights of a format.
-
-    >>> padded_hidden("qwen2.5-72b", "int4"), padded_hidden("qwen2.5-72b", "bf16")
-    ({29568: 29696}, {})
-    """
-    rows = beside(__file__, "published.toml")["padded"]
-    sizes = (row["hidden"] for row in rows if weights in row["weights"] and re.search(row["model"], name))
-    return dict(next(sizes, ()))
-
-
 def preset_model(name: str, assume: Assumed | None = None, family: str = "") -> "Transformer":
     """The model that a preset describes."""
     return _from_table(preset(name), assume, family) if assume or family else _published(name)

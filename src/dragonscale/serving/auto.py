@@ -16,6 +16,7 @@ from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Chip, Torus
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.plan.settings import shipped_table
+from dragonscale.serving.checkpoint import has_latent_cache
 from dragonscale.serving.legality import runs_on
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.training.legality import UsualChoice
@@ -62,7 +63,7 @@ def auto_choice(
         chips = min(chips or plan.chips, NODE)
     sections = model.program().sections
     experts = max((section.dims.get("e", 0) for section in sections), default=0)
-    several, latent = _several_nodes(chip, model, chips), _latent(model)
+    several, latent = _several_nodes(chip, model, chips), has_latent_cache(model)
     for one in engine_choices():
         named = not one.models or any(part in model.name.lower() for part in one.models)
         has = one.without and chip.format(one.without) == "native"
@@ -70,12 +71,6 @@ def auto_choice(
         if named and fits and not has and one.suits(chip) and runs_on(one.engine, chip):
             return one
     raise AssertionError("the last row of auto.toml has no conditions")
-
-
-def _latent(model: Transformer) -> bool:
-    """Whether keys and values are cached as one latent (MLA)."""
-    ops = [op for section in model.program().sections for op in section.ops if op.function == "cache"]
-    return any("s" in array.names and "k" not in array.names for op in ops for array in op.inputs)
 
 
 def _several_nodes(chip: Chip, model: Transformer, chips: int | None) -> bool:

@@ -14,6 +14,7 @@ mxfp4/bf16, cache bf16
 import math
 from collections.abc import Iterable
 
+from dragonscale.models.served_checkpoints import published_attention
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import dtype_bytes
@@ -137,10 +138,27 @@ def narrower_formats(engine: str, chip: Chip, model: Transformer, quantize: str)
         has = caches(engine, chip)
         kv = "fp8" if "fp8" in has and chip.format("fp8") == "native" else wide
         kv = "int8" if name == "int8" and "int8" in has and "fp8" not in has else kv
-        # Attention is kept wider than 4 bits by the checkpoints that are published.
-        wider = pair[1] in ("nvfp4", "mxfp4") and ("fp8", "fp8") in pairs(engine, chip)
-        found.append(Formats(*pair, kv, fp8_products(chip, model) if wider else ""))
+        found.append(Formats(*pair, kv, quantised_attention(engine, chip, model, *pair)))
     return found
+
+
+def quantised_attention(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> str:
+    """The format of the attention's own weights in a checkpoint that is quantised to a format, as those that are
+    published have it; empty where it is that of the others. Where that is not known, it is kept wider than 4 bits."""
+    if compute not in ("nvfp4", "mxfp4"):
+        return ""
+    published = published_attention(weights, has_latent_cache(model))
+    if published == "wide":
+        return wide_format(engine, chip, model)
+    if published == "same" or ("fp8", "fp8") not in pairs(engine, chip):
+        return ""
+    return fp8_products(chip, model)
+
+
+def has_latent_cache(model: Transformer) -> bool:
+    """Whether keys and values are cached as one latent (MLA)."""
+    ops = [op for section in model.program().sections for op in section.ops if op.function == "cache"]
+    return any("s" in array.names and "k" not in array.names for op in ops for array in op.inputs)
 
 
 def legal_formats(engine: str, chip: Chip, model: Transformer) -> list[Formats]:

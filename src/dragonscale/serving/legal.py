@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dragonscale.models.catalogue import padded_hidden, presets_that_take
+from dragonscale.models.catalogue import presets_that_take
+from dragonscale.models.served_checkpoints import padded_hidden
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.serving.auto import NODE

@@ -7,7 +7,15 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.physics.kernels.dtypes import FORMATS
-from dragonscale.serving.checkpoint import bits, multiplied_in, narrower_formats, own_formats, stored_in, wide_format
+from dragonscale.serving.checkpoint import (
+    bits,
+    multiplied_in,
+    narrower_formats,
+    own_formats,
+    quantised_attention,
+    stored_in,
+    wide_format,
+)
 from dragonscale.serving.formats import Formats, product_format
 from dragonscale.serving.legal import model_caches
 from dragonscale.serving.legality import read_quantize, runs_on
@@ -63,7 +71,10 @@ def said_formats(words: ServeQuestion, engine: str, chip: Chip, model: Transform
     has = model_caches(engine, chip, model)
     asked = (words.dtype, "fp8", "int8") if words.dtype and bits(words.dtype) < 16 else (words.dtype,)
     kv = words.kv_dtype or next((one for one in asked if one in has), wide)
-    return Formats(weights, compute, kv, words.attention)
+    kept = own.attention
+    if weights != own.weights:
+        kept = quantised_attention(engine, chip, model, weights, compute)
+    return Formats(weights, compute, kv, words.attention or kept)
 
 
 def formats_for(words: ServeQuestion, engine: str, chip: Chip, model: Transformer) -> list[Formats]:

@@ -21,15 +21,16 @@ from typing import Any
 
 from dragonscale.exports.imported import Given, Imported, Source, left_over, serving_file, slice_given
 from dragonscale.exports.keys import ReadFlags
-from dragonscale.exports.model_names import hub_id, preset_named
+from dragonscale.exports.model_names import preset_named, served_id
 from dragonscale.exports.target import target_named
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import PlanDifference
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
+from dragonscale.models.served_checkpoints import instruct_repository, published_attention, quantised_repository
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice, parse_target
-from dragonscale.serving.checkpoint import multiplied_in, own_formats, stored_in, wide_format
+from dragonscale.serving.checkpoint import has_latent_cache, multiplied_in, own_formats, stored_in, wide_format
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.launch import engine_on
 from dragonscale.serving.legality import WIDE, pairs
@@ -66,7 +67,8 @@ def plain_name(name: str) -> str:
     if preset != name:
         return preset
     bare = _ENDING.sub("", name.rstrip("/")).removeprefix("./")
-    return preset_named(bare) if is_preset(bare) else name
+    preset = preset_named(bare)
+    return preset if preset != bare or is_preset(bare) else name
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def checkpoint_for(
 ) -> ServedCheckpoint:
     """The checkpoint for a plan. `online` says which pairs of formats the engine can make of 16 bits, and its words for
     them; `only` is the one 16-bit format that it runs the model in, where there is one."""
-    repo, stored = hub_id(name), stored_in(model)
+    repo, stored = served_id(name), stored_in(model)
     plan, dtype, differences = _settled(engine, chip, model, plan, only)
     own = own_formats(engine, chip, model)
     if plan.weights == stored and (stored not in WIDE or plan.weights == plan.compute):
@@ -109,12 +111,25 @@ def checkpoint_for(
     if stored in WIDE and (plan.weights, plan.compute) in online and (not plan.attention or wide_attention):
         word = online[plan.weights, plan.compute]
         return ServedCheckpoint(repo, "", word, wide_attention, dtype, plan, differences)
+    published = _published(repo, model, plan)
+    if published:
+        return ServedCheckpoint(published, repo, dtype=dtype, plan=plan, differences=differences)
     return _quantised_before(repo, dtype, plan, differences)
+
+
+def _published(repo: str, model: Transformer, plan: ServingPlan) -> str:
+    """The repository that has the model in a plan's formats, with its attention as the plan has it."""
+    kept = published_attention(plan.weights, has_latent_cache(model))
+    attention = "wide" if plan.attention in WIDE else "same" if not plan.attention else plan.attention
+    if attention != (kept or "same"):
+        return ""
+    return quantised_repository(instruct_repository(repo), plan.weights, plan.compute)
 
 
 def _quantised_before(
     repo: str, dtype: str, plan: ServingPlan, differences: tuple[PlanDifference, ...]
 ) -> ServedCheckpoint:
+    """A checkpoint that nobody is known to publish, by the name that it might have."""
     scheme = _scheme(plan.weights, plan.compute)
     ending = f"{scheme}-ATTN-{plan.attention.upper()}" if plan.attention else scheme
     word = f"./{repo.rstrip('/').rsplit('/', 1)[-1]}-{ending}"
@@ -187,6 +202,8 @@ def formats_read(
         elif scheme == "FP8" or (weights, compute) not in pairs(engine, chip):  # "FP8" alone may be scaled by blocks
             compute = (multiplied_in(engine, chip, model, weights) or (weights, compute))[1]
         attention = said["attention"].lower() if said is not None and said["attention"] else ""
+        if not attention and published_attention(weights, has_latent_cache(model)) == "wide":
+            attention = wide
         return {"weights": weights, "compute": compute, "attention": attention, "kv": kv}
     if own is None or own.weights in WIDE:
         return {"weights": wide, "compute": wide, "attention": "", "kv": kv}

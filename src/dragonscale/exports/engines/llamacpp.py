@@ -21,7 +21,7 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.checkpoints import engine_import
 from dragonscale.exports.imported import Given, Imported, Source, slice_given
 from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, read_flags, whole
-from dragonscale.exports.model_names import hub_id, preset_named
+from dragonscale.exports.model_names import preset_named, served_id
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import PlanDifference, WrittenFiles
@@ -216,7 +216,7 @@ def write(run: ServingRun) -> WrittenFiles:
 
 def file_name(model: str, weights: str) -> str:
     """The GGUF file of a model in a format."""
-    return f"{hub_id(model).rpartition('/')[2]}-{TYPES[weights]}.gguf"
+    return f"{served_id(model).rpartition('/')[2]}-{TYPES[weights]}.gguf"
 
 
 def _flags(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def _drafts(run: ServingRun) -> tuple[str, str]:
         return "draft-simple", file_name(drafts.draft, "bf16")
     if run.fields.get("num_nextn_predict_layers"):
         return "draft-mtp", ""
-    return "draft-eagle3", f"{hub_id(run.file.model).rpartition('/')[2]}-EAGLE3.gguf"
+    return "draft-eagle3", f"{served_id(run.file.model).rpartition('/')[2]}-EAGLE3.gguf"
 
 
 def _as_run(run: ServingRun) -> ServingPlan:

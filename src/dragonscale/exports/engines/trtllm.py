@@ -20,7 +20,7 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines import checkpoints
 from dragonscale.exports.imported import Given, Imported, Source, slice_given
 from dragonscale.exports.keys import ReadFlags, flag_words, load_keys, read_flags, table_at, truth, whole
-from dragonscale.exports.model_names import hub_id, preset_named
+from dragonscale.exports.model_names import hub_id, preset_named, served_id
 from dragonscale.exports.runs import ServingRun, header, hosts_of
 from dragonscale.exports.shell import documents
 from dragonscale.exports.terms import load_terms
@@ -230,8 +230,8 @@ def _drafts(run: ServingRun) -> dict[str, Any]:
         return {}
     if run.fields.get("num_nextn_predict_layers") and not drafts.draft:
         return {"decoding_type": "MTP", "num_nextn_predict_layers": drafts.drafts}
-    head = f"{hub_id(run.file.model).rpartition('/')[2]}-EAGLE3"
-    kind, model = ("DraftTarget", hub_id(drafts.draft)) if drafts.draft else ("Eagle", head)
+    head = f"{served_id(run.file.model).rpartition('/')[2]}-EAGLE3"
+    kind, model = ("DraftTarget", served_id(drafts.draft)) if drafts.draft else ("Eagle", head)
     return {"decoding_type": kind, "max_draft_len": drafts.drafts, "speculative_model": model}
 
 

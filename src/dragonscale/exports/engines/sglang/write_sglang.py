@@ -16,7 +16,7 @@ from typing import Any
 
 from dragonscale.exports.engines.checkpoints import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.keys import flag_words, load_keys
-from dragonscale.exports.model_names import hub_id
+from dragonscale.exports.model_names import served_id
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, WrittenFiles, address
@@ -178,11 +178,11 @@ def draft_flags(run: ServingRun, heads: str) -> tuple[dict[str, Any], tuple[str,
         "--speculative-num-draft-tokens": drafts.drafts + 1,
     }
     if drafts.draft:
-        who = {"--speculative-algorithm": "STANDALONE", "--speculative-draft-model-path": hub_id(drafts.draft)}
+        who = {"--speculative-algorithm": "STANDALONE", "--speculative-draft-model-path": served_id(drafts.draft)}
         return {**who, **chain, **({"--disable-overlap-schedule": True} if in_jax else {})}, ()
     if has_own_heads(run.fields):
         return {"--speculative-algorithm": heads, **chain}, ()
-    head = f"./{hub_id(run.file.model).rstrip('/').rpartition('/')[2]}-EAGLE3"
+    head = f"./{served_id(run.file.model).rstrip('/').rpartition('/')[2]}-EAGLE3"
     who = {"--speculative-algorithm": "EAGLE3", "--speculative-draft-model-path": head}
     return {**who, **({"--attention-backend": "fa"} if in_jax else {}), **chain}, (TERMS.say("eagle", head=head),)
 

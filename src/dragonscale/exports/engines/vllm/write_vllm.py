@@ -15,6 +15,7 @@ from dragonscale.errors import Infeasible
 from dragonscale.exports.engines.checkpoints import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.keys import flag_words, load_keys
 from dragonscale.exports.model_names import hub_id, is_changed
+from dragonscale.exports.model_names import served_id
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, Word, WrittenFiles, address
@@ -221,11 +222,11 @@ def drafts(run: ServingRun, said: EngineFlags) -> dict[str, Any] | None:
         sizes = divisible(load_model(own.draft))
         ranks = run.file.plan.tensor
         fits = sizes.heads % ranks == 0 and all(heads % ranks == 0 or ranks % heads == 0 for heads in sizes.kv_heads)
-        who = {"method": "draft_model", "model": hub_id(own.draft), "num_speculative_tokens": own.drafts}
+        who = {"method": "draft_model", "model": served_id(own.draft), "num_speculative_tokens": own.drafts}
         return {**who, "draft_tensor_parallel_size": ranks if fits else 1}
     if has_heads(run):
         return {"method": "mtp", "num_speculative_tokens": own.drafts}
-    repo = hub_id(run.file.model)
+    repo = served_id(run.file.model)
     head = f"./{repo.rsplit('/', 1)[-1]}-EAGLE3"
     said.notes.append(f"{head} stands for an EAGLE-3 head for {repo}: put its path or repository there.")
     return {"method": "eagle3", "model": head, "num_speculative_tokens": own.drafts}
