@@ -29,7 +29,7 @@ BLOCKS = {"training": ("errors",), "inference": ("errors",), "serving": ("errors
 """Tables of all runs of a page at the shipped constants, or with some of them settled anew."""
 ERRORS = ("shipped", "refitted", "every second left out", "chips left out", "sources left out")
 CHANGED = "Constants have changed since these errors were computed; `make refits` computes them anew."
-_TOLD = ("name", "why", "base", "measured")
+_TOLD = ("name", "why", "base", "measured", "title", "release", "defaults_release", "length_flag", "checks_length")
 """Fields of a stack or engine that say something about it and change no prediction."""
 
 

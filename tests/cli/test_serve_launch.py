@@ -142,3 +142,11 @@ def test_ranks_of_attention_have_their_own_cache() -> None:
     assert ranks.ranks == 8
     room = ranks.kv_cache_tokens / 8
     assert ranks.largest_context == min(ranks.model_context, int(room) // 16 * 16)
+
+
+def test_a_run_names_the_release_too() -> None:
+    run = ds.simulate("llama3-8b", on="h100:1", plan="tp1", engine="sglang", rate="2/s", requests=20)
+    assert run.fleet[0].release == "SGLang 0.5, launch defaults of 0.5.23"
+    assert "release SGLang 0.5, launch defaults of 0.5.23" in " ".join(text_of(run.sheet()).split())
+    plain = ds.simulate("llama3-8b", on="h100:1", plan="tp1", engine="generic", rate="2/s", requests=20)
+    assert "release" not in text_of(plain.sheet())

@@ -33,7 +33,7 @@ OUTSIDE = 1.4e8
 """Bytes outside of PyTorch on one GPU: 0.13 GiB in all starts of 0.11."""
 CONTEXT = 4.8e8
 GRAPHS = 4.8e8
-LOGIT_BYTES = {"sort": 38.3, "triton": 20.0, "none": 6.0}
+LOGIT_BYTES = {"sort": 38.3, "triton": 22.0, "none": 6.0}
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def test_tokens_of_the_cache_with_the_defaults_of_today() -> None:
         piece, model = parse_slice(row["chips"]), load_model(row["model"])
         launched = engine_on(engine, piece.chip, model, LaunchLimits(memory_fraction=share))
         tokens = number(capacity(deploy(model, piece, row["plan"], launched)).tokens)
-        assert tokens == pytest.approx(float(row["kv_tokens"]), rel=0.02)
+        assert tokens == pytest.approx(float(row["kv_tokens"]), rel=0.04)
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def _pools(asked: SimulateAsked) -> list[records.PoolRow]:
         kinds = [asked.traffic.classes[kind].name for kind in pool.kinds]
         takes = filter(None, (", ".join(kinds), f"up to {pool.upto:,} tokens" if pool.upto else "", other))
         own = pool.replicas, chips, pool.kv_tokens, asked.fleet.pool.router if name != "prefill" else pool.router
-        return records.PoolRow(name, *where, *own, most, "; ".join(takes))
+        return records.PoolRow(name, *where, *own, most, "; ".join(takes), deployment.engine.described_release)
 
     return [row(*one) for one in asked.pools]
 

@@ -55,6 +55,8 @@ class PoolRow(msgspec.Struct):
     most_replicas: int | None = None
     takes: str = ""
     """Which requests come to it, and its model where that is another; empty: any."""
+    release: str = ""
+    """The releases that its engine describes; empty where it is none in particular."""
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ def summary(report: SimulateReport, detail: bool = False) -> Facts:
         planned=None if _alone(report) else report.analytic,
         power=power_text(report) if detail or report.mean_watts else None,
         adapters=report if report.adapter_loads else None,
+        releases="; ".join(dict.fromkeys(row.release for row in report.fleet if row.release)),
     )
 
 
