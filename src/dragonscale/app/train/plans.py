@@ -1,6 +1,7 @@
 """Plans of a training job as an answer has them: their times, memory, what bounds them and what the run costs; the
 best of a search, what is said of sizes that do not divide, and the same job with other stacks."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ from dragonscale.app.train import train_records as records
 from dragonscale.app.train.advice import (
     advice_text,
     bound_text,
+    chips_of_host,
     gradients_text,
     helps,
     memory_advice,
@@ -26,13 +28,15 @@ from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_o
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan import HOSTED_STATE, Plan, short_plan
 from dragonscale.training.room import headroom_text, leaves_room
 from dragonscale.training.run_kinds import needed_gains
 from dragonscale.training.search import Candidate, Found, Progress
 from dragonscale.training.simplicity import SHORT, points
+from dragonscale.training.software_remedies import software_remedies
 from dragonscale.training.space import misfits
 from dragonscale.training.stack_search import APART, StackSearch, search_stacks
+from dragonscale.training.step import HOST_UPDATE
 from dragonscale.training.tuning import RANK, unplanned_run
 
 HELD = {
@@ -90,6 +94,9 @@ def plan_report(
         hbm_bytes=first(verdict.hbm_bytes),
         hbm_limit_bytes=chip.visible,
         tight=not full and not leaves_room(job, plan, verdict),
+        host_bytes=first(verdict.ledger.host_bytes),
+        host_chips=chips_of_host(job.slice),
+        host_limit_bytes=chips_of_host(job.slice) * chip.host_memory,
         bound_by=step_bound(verdict.ledger, chip).label,
         terms=terms,
         problems=broken,
@@ -174,6 +181,7 @@ def best_report(
         if found.runs is not None and unrunnable(taken, job.model):
             report.runs = report.verified = plan_report(job, found.runs.plan, asked.tokens, brief=True)
         report.notes += [*_passed_over(job, found), *_tight(job, found), *advice_against(job, taken)]
+        report.notes += offload_notes(job, taken)
     refused = refusals(job, asked.space)
     if refused:
         report.notes += [f"Not possible: {text}, or add --force." for text in refused]
@@ -236,7 +244,8 @@ def single_report(
     """One given plan, feasible or not."""
     report, work = plan_report(job, plan, tokens, force, brief), workload_of(job, plan, tokens)
     front = [records.FrontRow(plan, plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
-    notes = [*(f"Forced: {text}." for text in report.illegal if force), *advice_against(job, plan)]
+    forced = (f"Forced: {text}." for text in report.illegal if force)
+    notes = [*forced, *advice_against(job, plan), *offload_notes(job, plan)]
     devices = job.slice.chip.devices
     if plan.microbatch % devices and job.batch // plan.replicas % devices == 0 and plan.context == 1:
         split = f"A chip's {devices} devices split a sequence of microbatch={plan.microbatch}"
@@ -244,6 +253,18 @@ def single_report(
     return records.TrainReport(
         job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, notes
     )
+
+
+def offload_notes(job: Job, plan: Plan) -> list[str]:
+    """How the time of a plan that keeps state in the host's memory is estimated."""
+    if plan.offload not in HOSTED_STATE:
+        return []
+    link = render(job.slice.chip.host_link, "bytes/s")
+    return [
+        f"The time of offload={plan.offload} is an estimate that no measured step has confirmed: what goes to the host "
+        f"and back travels at {link} a chip, the update runs at {render(HOST_UPDATE, 'bytes/s')} of the host's memory "
+        "for each chip, and none of it is hidden. DeepSpeed's own estimate of the host's memory adds half for buffers."
+    ]
 
 
 def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
@@ -258,6 +279,9 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     text = f"None of {found.searched:,} plans is feasible: {counts}."
     if nearest is None:
         return text
+    if not math.isfinite(nearest.hbm_bytes):
+        why = problems(job, nearest.plan, judge_one(job, nearest.plan))
+        return f"{text} Of the nearest, {short_plan(nearest.plan)}: {'; '.join(why)}."
     missed = beyond(nearest.hbm_bytes, job.slice.chip.visible)
     state = "shorter sequences" if job.tuning.rank else "a narrower optimizer state"
     more = f"use more chips, {state}, or chips with more memory"
@@ -271,8 +295,9 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
     """Add to a report the sizes near those asked for that would do better; `nearest` is the plan that misses the memory
     by least."""
     if not report.plans:
-        missing = max(1.0, nearest.hbm_bytes / job.slice.chip.visible) if nearest is not None else 1.0
+        missing = _missing_memory(job, nearest)
         report.notes += _lighter(asked, job, report)
+        report.notes += _software_texts(asked, job, report)
         found = nearest_possible(job, asked.space, missing)
         report.notes += [_works(job, near) for near in found]
     else:
@@ -290,6 +315,35 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
         )
         for one, row in ((one, stack_row(one.job, one.best)) for one in found)
     ]
+
+
+def _software_texts(asked: TrainAsked, job: Job, report: records.TrainReport) -> list[str]:
+    """What the same software can do to make a job fit: flags, the plan that they give and what it needs of hosts."""
+    texts = []
+    fixed = asked.question.fix.strip()
+    for remedy in software_remedies(job, asked.space):
+        flags = remedy.flags.replace("--fix ", f"--fix {fixed},") if fixed else remedy.flags
+        plan, step = short_plan(remedy.best.plan), render(remedy.best.seconds, "s")
+        tight = "" if remedy.best.roomy else ", tight in memory"
+        text = f"{flags} fits here{tight}: {plan}, {step} a step"
+        hosted = first(judge_one(remedy.job, remedy.best.plan).ledger.host_bytes) * chips_of_host(job.slice)
+        if hosted:
+            text += f" (an estimate), with {hosted / 1e9:,.0f} GB of memory of each host"
+        texts.append(f"{text}.")
+        if not report.lighter and not fixed:
+            report.lighter = flags  # for the next command, which repeats no --fix
+    return texts
+
+
+def _missing_memory(job: Job, nearest: Candidate | None) -> float:
+    """How many times the memory there is the nearest plan needs, of the chip or, where that is enough, of its host; 1
+    where nothing is missing."""
+    if nearest is None:
+        return 1.0
+    needed = nearest.hbm_bytes / job.slice.chip.visible
+    if not math.isfinite(needed):  # how a search marks plans that the host's memory cannot hold
+        needed = first(judge_one(job, nearest.plan).ledger.host_bytes) / job.slice.chip.host_memory
+    return max(1.0, needed)
 
 
 def _lighter(asked: TrainAsked, job: Job, report: records.TrainReport) -> list[str]:
