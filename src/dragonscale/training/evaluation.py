@@ -350,9 +350,10 @@ def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
         found.append(f"it needs {beyond(used, limit)}")
     there, room = first(verdict.ledger.host_bytes), job.slice.chip.host_memory
     if there > room:
+        digits = 0 if there > 1.02 * room else 1
         found.append(
-            f"it needs {there / 1e9:.0f} GB of the host's memory per chip, {there / room - 1:.0%} more than its "
-            f"share of {room / 1e9:.0f} GB"
+            f"it needs {there / 1e9:.{digits}f} GB of the host's memory per chip, {there / room - 1:.{digits}%} more "
+            f"than its share of {room / 1e9:.{digits}f} GB"
         )
     return found
 

@@ -21,7 +21,7 @@ from dragonscale.physics.hardware.slices import check_slice
 from dragonscale.training.budget import planned_run, run_budget
 from dragonscale.training.evaluation import Job
 from dragonscale.training.memory import OPTIMIZER_BYTES
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import HOSTED_STATE, Plan
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.search import Candidate, Progress, shared
 from dragonscale.training.space import Space, divisors, meshes
@@ -81,11 +81,12 @@ def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | No
     optimizer state, of adapters alone where they are what is trained."""
     steps = run_seconds(job, 1.0, tokens)
     by_time = steps * job.model_flops / (deadline * chip.peak(words.dtype)) if deadline else 1.0
-    state = OPTIMIZER_BYTES[words.optimizer] if words.offload != "optimizer" else 0.0
+    state = OPTIMIZER_BYTES[words.optimizer] if words.offload not in HOSTED_STATE else 0.0
+    weights = 2.0 if words.offload != "parameters" else 0.0
     counts = count_parameters(job.model)
     trained = counts.by_part[PART] if job.tuning.rank else counts.total
-    frozen = (counts.total - trained) * min(job.tuning.frozen_bytes, 2.0)
-    by_memory = (trained * (2 + state) + frozen) / chip.visible
+    frozen = (counts.total - trained) * min(job.tuning.frozen_bytes, weights)
+    by_memory = (trained * (weights + state) + frozen) / chip.visible
     return max(1, math.ceil(max(by_time, by_memory)))
 
 

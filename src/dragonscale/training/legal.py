@@ -26,7 +26,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.training.evaluation import Job
 from dragonscale.training.legality import FAMILIES, WORDS, Legality, family, native, rules
-from dragonscale.training.plan import AXES, Plan, layers_of, without_layers
+from dragonscale.training.plan import AXES, HOSTED_STATE, Plan, layers_of, without_layers
 from dragonscale.training.stages import layout_for
 
 _FORMATS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4", "mxfp4", "fp4", "int8", "int4")
@@ -136,8 +136,11 @@ def entry(word: str, value: Any) -> Any:
 def choices(row: Legality, plan: Plan, word: str) -> tuple[Any, ...]:
     """What a stack takes of a word in a plan."""
     every = getattr(row, word)
-    if word == "offload" and plan.optimizer not in (row.hosted_optimizers or row.optimizer):
-        return tuple(one for one in every if one != "optimizer")
+    if word == "offload":
+        hosts = plan.optimizer in (row.hosted_optimizers or row.optimizer)
+        every = tuple(one for one in every if hosts or one not in HOSTED_STATE)
+        # weights that each layer fetches are those that ZeRO-3 gathers
+        return tuple(one for one in every if plan.zero == 3 or one != "parameters")
     return tuple(one for one in every if one < 2) if word == "zero" and _whole(row, plan) else every
 
 
@@ -171,6 +174,9 @@ def refused(name: str, row: Legality, plan: Plan, word: str) -> str:
     if word == "offload" and value in row.offload:
         where, why = f" with optimizer={plan.optimizer}", "hosted_optimizers"
     take = _written(nearest(row, plan, word))
+    if word == "offload" and value == "parameters" and value in row.offload and plan.zero != 3:
+        fetched = f"stack {name} fetches weights from the host where zero=3 gathers them"
+        return f"{fetched}, not with zero={plan.zero}; take zero=3"
     only = f"only {', '.join(has)}{_because(row, why)}"
     return f"stack {name} cannot run {word}={_written(value)}{where}, {only}; take {word}={take}"
 

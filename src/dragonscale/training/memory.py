@@ -22,7 +22,7 @@ from dragonscale.plan.rules import Rules
 from dragonscale.training.eager import kept_bytes
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES, matrix_names
-from dragonscale.training.plan import Plan, layer_policies
+from dragonscale.training.plan import HOSTED_STATE, Plan, layer_policies
 from dragonscale.training.setting import Setting, pass_sizes
 from dragonscale.training.stack import Stack, remat_of
 from dragonscale.training.tuning import Tuning
@@ -60,6 +60,10 @@ class Held:
     frozen: Number = 0.0
     quantized: Number = 0.0
     matrices: Number = 0.0
+    hosted_weights: Number = 0.0
+    """Bytes of its weights at rest in the host's memory (`offload=parameters`)."""
+    sends_gradients: Number = 0.0
+    """1 where gradients go to the host's memory with every microbatch, else 0; every section's do, or none's."""
 
     def with_layers(self, again: Number, sent: Number) -> "Held":
         """The mean of layers of which a share is recomputed whole, and keeps its input, and a share is sent to the
@@ -137,10 +141,15 @@ def section_bytes(setting: Setting, section: Section, microbatch: Number, mesh: 
     piped = where(mesh.size("pipe") > 1, 1.0, 0.0) * (plan.zero >= 2 and stack.memory.pipe_whole)
     width = weight_bytes(plan, stack, setting.slice.chip)
     gathered = (1 - piped) * shards * (plan.zero == 3)
+    on_chip = 1.0
+    if plan.offload == "parameters":  # a layer's weights are there while it runs, sharded or not
+        gathered, on_chip = 1.0 + 0 * used, 0.0
+    gradients = state + piped * (used - state) if plan.zero >= 2 else used
+    sent = _sends_gradients(setting, shards, mesh)
+    at_rest = (1 - gathered) * (used * width + frozen_bytes(setting, own, False))
     return Held(
-        weights=(1 - gathered) * (used * width + frozen_bytes(setting, own, False))
-        + gathered * frozen_bytes(setting, own, True),
-        gradients=(state + piped * (used - state) if plan.zero >= 2 else used) * stack.state.gradient_bytes,
+        weights=at_rest + on_chip * gathered * frozen_bytes(setting, own, True),
+        gradients=(1 - sent) * gradients * stack.state.gradient_bytes,
         optimizer=state_bytes(plan, stack, state, own.matrices, shards),
         gathered=gathered * (used * width + _stored(setting, own.frozen, own.quantized)),
         activations=sum((size for _, size in saved_bytes(section, sizes, mesh, plan, rules, stack)), 0.0 * used),
@@ -160,7 +169,18 @@ def section_bytes(setting: Setting, section: Section, microbatch: Number, mesh: 
         frozen=own.frozen,
         quantized=own.quantized,
         matrices=own.matrices,
+        sends_gradients=sent,
+        hosted_weights=(1 - on_chip) * (2.0 * state + frozen_bytes(setting, own, True)),
     )
+
+
+def _sends_gradients(setting: Setting, shards: Number, mesh: Mesh) -> Number:
+    """1 where gradients go to the host with every microbatch, else 0: from ZeRO-2 on, and on a chip alone, where there
+    is nothing to shard."""
+    if setting.plan.offload not in HOSTED_STATE or not setting.stack.state.hosted_gradients:
+        return 0.0
+    alone = where(mesh.size("data", "fsdp", "expert", "context") > 1, 0.0, 1.0)
+    return where(shards > 0, 1.0 if setting.plan.zero >= 2 else 0.0, alone)
 
 
 def _stored(setting: Setting, frozen: Number, quantized: Number) -> Number:
@@ -190,6 +210,8 @@ def _distinct(section: Section, mesh: Mesh, rules: Rules) -> Number:
 def state_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number, shards: Number = 1.0) -> Number:
     """Bytes of master copy and optimizer state of `state` parameters, of which `matrices` are Muon's; where the host's
     memory has them, of the shards of weights that stay (`shards`: 0 where none are sharded)."""
+    if plan.offload == "parameters":
+        return 0.0 * state
     if plan.offload == "optimizer":
         return shards * state * (2.0 if plan.zero == 3 else 0.0)
     return owned_bytes(plan, stack, state, matrices, shards)

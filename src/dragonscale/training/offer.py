@@ -67,6 +67,8 @@ def offered(job: Job, space: Space) -> Space:
     if free and not job.experts:  # of MoE models the usual knob is modules, and what is enough hangs on their load
         changed["remat"] += (SOME_LAYERS,)  # as many as let a plan fit
     fixed = space.fixed
+    if space.words.offload == "parameters":  # weights that are fetched are those that ZeRO-3 gathers, in one stage
+        changed["zero"], fixed = (3,), {"pipe": 1} | fixed
     if layers_of(space.words.offload):  # which excludes recompute and a pipeline
         changed["remat"] = tuple(one for one in changed["remat"] if one == "none") or changed["remat"]
         fixed = {"pipe": 1} | fixed

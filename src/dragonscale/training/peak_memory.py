@@ -23,7 +23,9 @@ What a plan keeps in the host's memory: `remat=offload` sends each block's input
 those layers over the passes of all, and a layer's tensors are there until its transfer is done).
 `offload=optimizer` keeps master copy and moments there: once a step a chip's share of the gradients goes down, the
 host's cores update it, and new weights come back (ZeRO-Offload, Ren et al. 2021; Megatron's --optimizer-cpu-offload).
-None of that is hidden.
+`offload=parameters` keeps the weights there, too: each layer fetches its shard in the forward pass and again in the
+backward pass (ZeRO-3 with offload_param, ZeRO-Infinity of Rajbhandari et al. 2021; FSDP's CPU offload). Stacks with
+`hosted_gradients` send gradients down with every microbatch, where the host adds them up. None of that is hidden.
 """
 
 from dataclasses import dataclass, replace
@@ -33,7 +35,8 @@ from typing import Any
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.plan.ledger import HeldLine
 from dragonscale.training.memory import Held, owned_bytes
-from dragonscale.training.plan import layers_of
+from dragonscale.training.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES
+from dragonscale.training.plan import HOSTED_STATE, layers_of
 from dragonscale.training.setting import Setting
 from dragonscale.training.stack import StackMemory
 from dragonscale.training.stages import FOLDED, StageLayers, held_last, held_microbatches, share_of_layers
@@ -195,6 +198,8 @@ def fullest_rank(ranks: tuple[Rank, Rank]) -> list[HeldLine]:
 
 GRADIENT_BYTES, WEIGHT_BYTES = 4.0, 2.0
 """Of a gradient as the host adds to it, and of a weight as it comes back."""
+HOST_MASTER_BYTES = 4.0
+"""Of a weight's master copy that the host's cores update: in fp32 whatever the chip has (DeepSpeed's CPU Adam)."""
 
 
 def hosted(
@@ -203,12 +208,14 @@ def hosted(
     """What the fullest rank has its host keep, for one chip."""
     plan = setting.plan
     found: list[HeldLine] = []
-    if plan.offload == "optimizer":
-        often = {**layers.fullest, "embed": 1, **{section.name: 1 for section in setting.ends}}
+    often = {**layers.fullest, "embed": 1, **{section.name: 1 for section in setting.ends}}
+    if plan.offload == "parameters":
+        weights = sum(times * held[name].hosted_weights for name, times in often.items())
+        found.append(HeldLine("weights", "weights that layers fetch", weights))
+    if plan.offload in HOSTED_STATE:
         share = sum(times * held[name].parameters for name, times in often.items())
         matrices = sum(times * held[name].matrices for name, times in often.items())
-        shards = held["embed"].shards  # every section's are, or none's
-        state = owned_bytes(plan, setting.stack, share, matrices, shards)
+        state = _hosted_state(setting, share, matrices, held["embed"].shards)  # every section is sharded, or none
         found.append(HeldLine("optimizer", "master copy and state", state))
         if not setting.stack.state.chip_updates:
             found.append(
@@ -221,3 +228,14 @@ def hosted(
         kept = flight * sum(times * each[name] for name, times in layers.fullest.items())
         found.append(HeldLine("activations", "saved by layers", kept, "forward", "backward"))
     return found
+
+
+def _hosted_state(setting: Setting, share: Number, matrices: Number, shards: Number) -> Number:
+    """Bytes of master copy and optimizer state of `share` parameters in the host's memory, of which `matrices` are
+    Muon's."""
+    plan, stack = setting.plan, setting.stack
+    if stack.state.chip_updates:
+        return owned_bytes(plan, stack, share, matrices, shards)
+    master = max(stack.state.master_bytes, HOST_MASTER_BYTES)
+    each = OPTIMIZER_BYTES[plan.optimizer]
+    return share * (master + each) - matrices * (each - MOMENTUM_BYTES)

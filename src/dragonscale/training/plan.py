@@ -25,7 +25,9 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipe", "dualpi
 CONTEXTS = ("gather", "ring", "ulysses")
 OPTIMIZERS = ("adam", "adam-bf16", "adam8", "adafactor", "muon", "sgd")
 FOLDS = ("tensor", "context")
-OFFLOADS = ("none", "optimizer")
+OFFLOADS = ("none", "optimizer", "parameters")
+HOSTED_STATE = ("optimizer", "parameters")
+"""Offloads that keep master copy and optimizer state in the host's memory; the second keeps the weights there, too."""
 POLICIES = (*REMAT, "offload")
 
 
@@ -37,10 +39,10 @@ class Plan:
     each; `7-8-8-7` is the layers of every stage in order. `context_by` says how attention sees the keys of other chips:
     gathered, by ring attention, or by trading sequence for heads (Ulysses). `etp` slices every expert over `tensor`;
     otherwise whole experts are spread over it. `fold` spreads experts over `context` as well (`context`), or not
-    (`tensor`). `offload` keeps the optimizer's state in the host's memory, or (`activations:20`) what so many layers
-    save. `remat` is a policy of `POLICIES`, modules to recompute, joined by `+`
-    (`dragonscale.models.recompute_modules`), or `block:5`: five layers of every chunk of a pipeline rank are recomputed
-    whole, the others keep everything."""
+    (`tensor`). `offload` keeps the optimizer's state in the host's memory (`optimizer`), the weights too, which each
+    layer fetches (`parameters`), or what so many layers save (`activations:20`). `remat` is a policy of `POLICIES`,
+    modules to recompute, joined by `+` (`dragonscale.models.recompute_modules`), or `block:5`: five layers of every
+    chunk of a pipeline rank are recomputed whole, the others keep everything."""
 
     data: int = 1
     fsdp: int = 1

@@ -7,6 +7,12 @@ is named does what is said.
 >>> job = make_job(load_model("llama3-8b"), parse_slice("h100:1"), 8, 8192, "torchtitan")
 >>> longest_sequence(job, Space()) is None  # it is weights and optimizer that do not fit
 True
+
+An 8-bit optimizer or the optimizer's state in the host's memory would be enough:
+
+>>> job = make_job(load_model("llama1-30b"), parse_slice("a100-40gb:8"), 64, 2048, "hf")
+>>> [one.text for one in memory_remedies(job, Space()) if "fix" in one.flags]
+['--fix offload=optimizer']
 """
 
 import math
@@ -14,9 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.physics.hardware import Slice
-from dragonscale.training.evaluation import Job, as_asked, unusual_jobs, usual_jobs
+from dragonscale.training.evaluation import Job, as_asked, unusual_jobs, usual_jobs, with_numerics
 from dragonscale.training.inverse import Fit, last_fitting, nearest_possible, quick, rentable
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import HOSTED_STATE, Plan
 from dragonscale.training.run_kinds import UNNAMED, family
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.search import search
@@ -55,17 +61,27 @@ def memory_remedies(job: Job, space: Space) -> Iterator[Remedy]:
         fit = next((fit for fit in fits if fit is not None), None)
         if fit is not None:
             yield Remedy({"stack": fit.job.stack.name}, fit)
-    if space.words.offload == Plan().offload and "offload" not in space.named:
-        offload = replace(
-            space, words=replace(space.words, offload="optimizer"), named=space.named | frozenset({"offload"})
-        )
-        if (fit := _fit(job, offload)) is not None:
-            yield Remedy({"fix": "offload=optimizer"}, fit)
+    benchmark = with_numerics(job, "benchmark")
+    changed = any(one.stack != other.stack for one, other in zip(usual_jobs(job), usual_jobs(benchmark), strict=True))
+    if job.numerics != "benchmark" and changed and (fit := _fit(benchmark, space)) is not None:
+        yield Remedy({"numerics": "benchmark"}, fit)
+    yield from _hosted_state(job, space)
     for optimizer in NARROW_OPTIMIZERS:
         if space.words.optimizer == Plan().optimizer and not job.tuning.rank:
             narrow = replace(space, words=replace(space.words, optimizer=optimizer))
             if (fit := _fit(job, narrow)) is not None:
                 yield Remedy({"optimizer": optimizer}, fit)
+
+
+def _hosted_state(job: Job, space: Space) -> Iterator[Remedy]:
+    """The first offload of state to the host's memory that is enough."""
+    if space.words.offload != Plan().offload or "offload" in space.named:
+        return
+    for offload in HOSTED_STATE:
+        hosted = replace(space, words=replace(space.words, offload=offload), named=space.named | frozenset({"offload"}))
+        if (fit := _fit(job, hosted)) is not None:
+            yield Remedy({"fix": f"offload={offload}"}, fit)
+            return
 
 
 def _other_stacks(job: Job) -> Iterator[Job]:

@@ -187,6 +187,9 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often the optimizer moves its state."""
     chip_updates: bool = False
     """Whether state in the host's memory is updated on the chip, to which it travels and back, and not by the host."""
+    hosted_gradients: bool = False
+    """Whether gradients go to the host with every microbatch where the optimizer's state is in its memory (DeepSpeed's
+    ZeRO-Offload, FSDP's CPU offload); otherwise they stay on the chip until the update."""
     flat: bool = True
     """Whether state is flattened and padded so that any number of shards divides it; otherwise a dim that does not
     divide stays whole."""

@@ -19,7 +19,7 @@ from dragonscale.training.muon import muon_seconds
 from dragonscale.training.optimizers import MATRIX_UPDATE_BYTES, OPTIMIZER_BYTES, SLOWER, UPDATE_BYTES
 from dragonscale.training.passes import WAITED, LayerPass, LayerRun, SectionSums, backward_pass, forward_pass, sum_lines
 from dragonscale.training.peak_memory import WEIGHT_BYTES
-from dragonscale.training.plan import Plan, layer_policies, layers_of
+from dragonscale.training.plan import HOSTED_STATE, Plan, layer_policies, layers_of
 from dragonscale.training.setting import PassLine, Setting
 from dragonscale.training.stack import Stack
 from dragonscale.training.stages import BOTH_WAYS, FOLDED, StageLayers, bubble, share_of_layers
@@ -328,24 +328,47 @@ def updated_parameters(parts: Parts) -> tuple[Number, Number]:
 def updated_bytes(setting: Setting, parts: Parts) -> Number:
     """Bytes of state that a chip's update reads and writes."""
     share, matrices = updated_parameters(parts)
-    if setting.plan.offload == "optimizer" and not setting.stack.state.chip_updates:
+    if _updates_on_host(setting):
         return share * (setting.stack.state.gradient_bytes + WEIGHT_BYTES)  # on their way to the host and back
     each = UPDATE_BYTES[setting.plan.optimizer]
     return share * each - matrices * (each - MATRIX_UPDATE_BYTES)
 
 
 def update_seconds(setting: Setting, parts: Parts, wires: Wires) -> Number:
-    """Seconds of the optimizer."""
-    return state_seconds(setting, parts) + muon_seconds(setting, parts.layers.fullest, wires)
+    """Seconds of the optimizer, and of what it moves between chip and host."""
+    own = state_seconds(setting, parts) + hosted_bytes(setting, parts) / setting.slice.chip.host_link
+    return own + muon_seconds(setting, parts.layers.fullest, wires)
+
+
+def _updates_on_host(setting: Setting) -> bool:
+    """Whether the host's cores update the state, which is in its memory."""
+    return setting.plan.offload in HOSTED_STATE and not setting.stack.state.chip_updates
+
+
+def hosted_bytes(setting: Setting, parts: Parts) -> Number:
+    """Bytes of gradients and weights that a step moves between a chip and its host, where the host updates the weights.
+
+    Gradients go down once, or with every microbatch where the host adds them up: DeepSpeed brings the sum back to the
+    chip, adds to it and sends it down again (runtime/zero/stage3.py, partition_grads). New weights come back once;
+    where the host keeps them, every microbatch fetches them in its forward and in its backward pass.
+    """
+    if not _updates_on_host(setting):
+        return 0.0
+    share, _ = updated_parameters(parts)
+    often = WEIGHT_BYTES * (2 * parts.microbatches - 1)
+    gradients = where(parts.held["embed"].sends_gradients > 0, often, setting.stack.state.gradient_bytes)
+    if setting.plan.offload != "parameters":
+        return share * (gradients + WEIGHT_BYTES)
+    weights = sum((number * parts.held[kind].hosted_weights for kind, number in _once(setting, parts)), 0.0)
+    return share * gradients + 2 * parts.microbatches * weights
 
 
 def state_seconds(setting: Setting, parts: Parts) -> Number:
     """Seconds of the optimizer's passes over its state, and of the host between two steps."""
     assert setting.timer is not None
     share, _ = updated_parameters(parts)
-    if setting.plan.offload == "optimizer" and not setting.stack.state.chip_updates:
-        moved = share * (setting.stack.state.gradient_bytes + WEIGHT_BYTES) / setting.slice.chip.host_link
-        return moved + share * UPDATE_BYTES[setting.plan.optimizer] / HOST_UPDATE + setting.stack.host.step_s
+    if _updates_on_host(setting):
+        return share * UPDATE_BYTES[setting.plan.optimizer] / HOST_UPDATE + setting.stack.host.step_s
     travel: Number = 0.0
     if setting.plan.offload == "optimizer":  # the master copy for the forward pass; then all of it, and back
         master = setting.stack.state.master_bytes

@@ -20,10 +20,12 @@ from dragonscale.plan.timeline import TimelinePass, timeline
 from dragonscale.training.attention_lines import attention_sizes
 from dragonscale.training.muon import muon_lines
 from dragonscale.training.passes import LayerPass, bucket, is_kept, rerun_share
+from dragonscale.training.plan import HOSTED_STATE
 from dragonscale.training.setting import PassLine, Setting
 from dragonscale.training.step import (
     Parts,
     StepTime,
+    hosted_bytes,
     reduced_often,
     rerun_policy,
     send_bytes,
@@ -207,7 +209,11 @@ def _besides(step: Stepped) -> Iterator[LedgerLine]:
     seconds = state_seconds(setting, parts) if time is not None else 0.0
     work = {"flops": UPDATE_FLOPS * updated_parameters(parts)[0], "hbm_bytes": moved}
     times = {"bound_s": moved / setting.slice.chip.hbm.bandwidth, "expected_s": seconds, "exposed_s": seconds}
-    yield LedgerLine("step", "update", "optimizer state", "optimizer", term="optimizer", **work, **times)
+    kind = "host" if setting.plan.offload in HOSTED_STATE and not setting.stack.state.chip_updates else "optimizer"
+    yield LedgerLine("step", "update", "optimizer state", kind, term="optimizer", **work, **times)
+    travel = hosted_bytes(setting, parts) / setting.slice.chip.host_link
+    times = {"bound_s": 0.0, "expected_s": travel, "exposed_s": travel} if time is not None else {}
+    yield LedgerLine("step", "update", "weights and gradients", "host transfer", term="host offload", **times)
     yield from muon_lines(setting, parts.layers.fullest, step.wires)
 
 

@@ -23,7 +23,7 @@ from dragonscale.plan.ledger import HeldLine
 from dragonscale.plan.rules import Rules
 from dragonscale.training.expert_load import expert_room
 from dragonscale.training.memory import frozen_bytes, section_shares, state_bytes
-from dragonscale.training.plan import Plan, layer_policies
+from dragonscale.training.plan import HOSTED_STATE, Plan, layer_policies
 from dragonscale.training.setting import Setting, pass_sizes
 from dragonscale.training.stack import ALIVE, Alive
 from dragonscale.training.stages import SPLIT_BACKWARD, StageLayers, held_microbatches, share_of_layers
@@ -184,7 +184,7 @@ def xla_held(
     stacked = mixed * sum(
         (parts[name].state if sharded else parts[name].used) * often for name, often in counts.items()
     )
-    away = plan.offload == "optimizer"
+    away = plan.offload in HOSTED_STATE
     here = 0.0 * state if away else state_bytes(plan, stack, state, matrices)
     copied = state if away else 0.0 * state
     lines = [

@@ -35,6 +35,7 @@ from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import given_settings, parse_plan
 from dragonscale.training.stack import change
 from dragonscale.training.stack_search import job_for
+from dragonscale.training.step import HOST_UPDATE
 from dragonscale.training.step_ledger import WIRES
 
 SCHEMES = {"dp": "data", "ddp": "data", "fsdp": "fsdp", "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipe"}
@@ -124,7 +125,11 @@ def _terms(job: Job, real: Verdict) -> list[ExpectedTerm]:
         took, held, kind = row.expected_s or 1.0, float(read[row.name]), kinds[row.name]
         part = f"{row.lower_s / took:.0%} of"
         why = _REST.get(kind, f"{part} datasheet rates")
-        if kind in COLLECTIVES:
+        if kind == "host transfer":
+            why = f"to the host and back at {render(job.slice.chip.host_link, 'bytes/s')} a chip, an estimate"
+        elif row.name == "optimizer" and kind == "host":
+            why = f"updated by the host's cores at {render(HOST_UPDATE, 'bytes/s')} a chip, an estimate"
+        elif kind in COLLECTIVES:
             hidden = 1 - row.exposed_s / took
             why = f"{part} the wires' rate{f', {hidden:.0%} overlapped' if hidden > SEEN else ''}"
         elif row.flops and row.lower_s and kind != "optimizer":

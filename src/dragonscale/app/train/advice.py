@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 
 from dragonscale.app.train.train_records import Help, MemoryRow, TermRow
 from dragonscale.models.transformer import count_parameters
+from dragonscale.physics.hardware import Slice
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.bound import WAITING, step_bound
 from dragonscale.training.budget import critical_batch
 from dragonscale.training.codesign import knobs, on_chip, raised
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one, usual_jobs, with_numerics
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems, usual_jobs, with_numerics
 from dragonscale.training.legal import newly_illegal
 from dragonscale.training.offer import advice_against
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan import HOSTED_STATE, Plan, differences, short_plan
 from dragonscale.training.remedies import fewer_chips
 from dragonscale.training.room import leaves_room
 from dragonscale.training.run_kinds import UNNAMED, family
@@ -191,10 +192,12 @@ def memory_advice(job: Job, plan: Plan, memory: list[MemoryRow], verdict: Verdic
     held, limit = first(verdict.hbm_bytes), job.slice.chip.visible
     start = f"bound by memory, most of it {most.name} ({most.bytes / held:.0%})"
     freed = []
-    for text, changed in _smaller(plan):
-        if _possible(job, plan, changed):
-            after = judge_one(job, changed)
+    for text, other, changed in (*_in_benchmark_numerics(job, plan), *_same_software(job, plan)):
+        if _possible(other, plan, changed):
+            after = judge_one(other, changed)
             freed.append((first(after.hbm_bytes), first(after.seconds), text))
+    if all(size > limit for size, _, _ in freed) and (hosted := offload_advice(job, plan, verdict)):
+        return f"{start}: {hosted}"
     if not freed or min(freed)[0] > 0.98 * held:
         return f"{start}; no recompute, microbatch or ZeRO of this mesh frees much of it."
     fitting = [one for one in freed if one[0] <= limit]
@@ -202,6 +205,45 @@ def memory_advice(job: Job, plan: Plan, memory: list[MemoryRow], verdict: Verdic
     slower = seconds / first(verdict.seconds) - 1
     enough = "fits" if fitting else "is still too much"
     return f"{start}: {text} leaves {size / 1e9:.1f} GB, which {enough} (step {slower:+.0%})."
+
+
+def _in_benchmark_numerics(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
+    """A plan with gradients as published benchmarks have them, where its software has two ways."""
+    benchmark = with_numerics(job, "benchmark")
+    if job.numerics != "benchmark" and benchmark.stack != job.stack:
+        yield "--numerics benchmark (gradients in bf16, as in published benchmarks)", benchmark, plan
+
+
+def _same_software(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
+    for text, changed in _smaller(plan):
+        yield text, job, changed
+
+
+def offload_advice(job: Job, plan: Plan, verdict: Verdict) -> str:
+    """The first offload to the host's memory with which a plan fits, what it needs there and the step it gives; empty
+    where none does."""
+    least = replace(plan, microbatch=1, remat="block")
+    for changed in (plan, least, replace(least, zero=3)):
+        for word in HOSTED_STATE:
+            hosted = replace(changed, offload=word)
+            if plan.offload in HOSTED_STATE or not _possible(job, plan, hosted):
+                continue
+            after = judge_one(job, hosted)
+            if problems(job, hosted, after):
+                continue
+            settings = ",".join(f"{name}={value}" for name, value in differences(plan, hosted).items())
+            slower = first(after.seconds) / first(verdict.seconds) - 1
+            node = chips_of_host(job.slice) * first(after.ledger.host_bytes)
+            return (
+                f"{settings} leaves {first(after.hbm_bytes) / 1e9:.1f} GB, which fits, and needs {node / 1e9:,.0f} GB "
+                f"of memory of each host (step {slower:+.0%}, an estimate)."
+            )
+    return ""
+
+
+def chips_of_host(piece: Slice) -> int:
+    """Chips of a slice that share a host."""
+    return max(1, min(piece.chip.host_chips, piece.chips))
 
 
 def _smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:

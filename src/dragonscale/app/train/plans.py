@@ -1,6 +1,7 @@
 """Plans of a training job as an answer has them: their times, memory, what bounds them and what the run costs; the
 best of a search, what is said of sizes that do not divide, and the same job with other stacks."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ from dragonscale.app.train import train_records as records
 from dragonscale.app.train.advice import (
     advice_text,
     bound_text,
+    chips_of_host,
     gradients_text,
     helps,
     memory_advice,
@@ -27,7 +29,7 @@ from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_o
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan import HOSTED_STATE, Plan, short_plan
 from dragonscale.training.remedies import LargerSlices, Remedy, larger_slices, longest_sequence, memory_remedies
 from dragonscale.training.room import headroom_text, leaves_room
 from dragonscale.training.run_kinds import needed_gains
@@ -35,6 +37,7 @@ from dragonscale.training.search import Candidate, Found, Progress
 from dragonscale.training.simplicity import SHORT, points
 from dragonscale.training.space import Space, misfits
 from dragonscale.training.stack_search import APART, StackSearch, search_stacks
+from dragonscale.training.step import HOST_UPDATE
 from dragonscale.training.tuning import RANK, unplanned_run
 
 HELD = {
@@ -99,6 +102,9 @@ def plan_report(
         hbm_bytes=first(verdict.hbm_bytes),
         hbm_limit_bytes=chip.visible,
         tight=not full and not leaves_room(job, plan, verdict),
+        host_bytes=first(verdict.ledger.host_bytes),
+        host_chips=chips_of_host(job.slice),
+        host_limit_bytes=chips_of_host(job.slice) * chip.host_memory,
         bound_by=step_bound(verdict.ledger, chip).label,
         terms=terms,
         problems=broken,
@@ -190,6 +196,7 @@ def best_report(
             report.runs = report.verified = plan_report(job, found.runs.plan, asked.tokens, brief=True)
         tight = _tight(job, found, asked.space) if near else []
         report.notes += [*_passed_over(job, found), *tight, *advice_against(job, taken)]
+        report.notes += offload_notes(job, taken)
     refused = refusals(job, asked.space)
     if refused:
         report.notes += [f"Not possible: {text}, or add --force." for text in refused]
@@ -254,7 +261,8 @@ def single_report(
     """One given plan, feasible or not."""
     report, work = plan_report(job, plan, tokens, force, brief), workload_of(job, plan, tokens)
     front = [records.FrontRow(plan, plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
-    notes = [*(f"Forced: {text}." for text in report.illegal if force), *advice_against(job, plan)]
+    forced = (f"Forced: {text}." for text in report.illegal if force)
+    notes = [*forced, *advice_against(job, plan), *offload_notes(job, plan)]
     devices = job.slice.chip.devices
     if plan.microbatch % devices and job.batch // plan.replicas % devices == 0 and plan.context == 1:
         split = f"A chip's {devices} devices split a sequence of microbatch={plan.microbatch}"
@@ -262,6 +270,18 @@ def single_report(
     return records.TrainReport(
         job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, notes
     )
+
+
+def offload_notes(job: Job, plan: Plan) -> list[str]:
+    """How the time of a plan that keeps state in the host's memory is estimated."""
+    if plan.offload not in HOSTED_STATE:
+        return []
+    link = render(job.slice.chip.host_link, "bytes/s")
+    return [
+        f"The time of offload={plan.offload} is an estimate that no measured step has confirmed: what goes to the host "
+        f"and back travels at {link} a chip, the update runs at {render(HOST_UPDATE, 'bytes/s')} of the host's memory "
+        "for each chip, and none of it is hidden. DeepSpeed's own estimate of the host's memory adds half for buffers."
+    ]
 
 
 def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
@@ -276,6 +296,9 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     text = f"None of {found.searched:,} plans is feasible: {counts}."
     if nearest is None:
         return text
+    if not math.isfinite(nearest.hbm_bytes):
+        why = problems(job, nearest.plan, judge_one(job, nearest.plan))
+        return f"{text} Of the nearest, {short_plan(nearest.plan)}: {'; '.join(why)}."
     missed = beyond(nearest.hbm_bytes, job.slice.chip.visible)
     fullest, share = _fullest(job, nearest.plan)
     return f"{text} The nearest, {short_plan(nearest.plan)}, needs {missed}; {share:.0%} of it is {fullest}."
@@ -319,7 +342,7 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
 def _other_sizes(asked: TrainAsked, job: Job, report: records.TrainReport, nearest: Candidate | None) -> list[Fit]:
     """The nearest slice that holds a job that does not fit, or batch and slice that divide; with a note where no larger
     slice helps."""
-    missing = nearest.hbm_bytes / job.slice.chip.visible if nearest is not None else 0.0
+    missing = _missing_memory(job, nearest)
     if missing <= 1:
         return nearest_possible(job, asked.space)
     larger = larger_slices(job, asked.space, missing)
@@ -330,7 +353,8 @@ def _other_sizes(asked: TrainAsked, job: Job, report: records.TrainReport, neare
 
 def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> None:
     """Add to a report without a plan the flags with which it has one."""
-    remedies = list(memory_remedies(job, asked.space))
+    fixed = asked.question.fix.strip()
+    remedies = [_beside_fixed(remedy, fixed) for remedy in memory_remedies(job, asked.space)]
     # what is found is the best of a search, which a given plan would hinder
     start = "" if asked.plan is None else "Without --plan, "
     for remedy in remedies:
@@ -343,15 +367,26 @@ def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> N
         records.RemedyRow(one.flags, short_plan(one.fit.best.plan), one.fit.best.seconds, not one.fit.roomy)
         for one in remedies
     ]
-    if remedies and not report.lighter and not asked.question.fix.strip():
+    if remedies and not report.lighter and not fixed:
         report.lighter = remedies[0].text
 
 
+def _beside_fixed(remedy: Remedy, fixed: str) -> Remedy:
+    """A remedy whose --fix says what the question already fixes, too."""
+    if not fixed or "fix" not in remedy.flags:
+        return remedy
+    return replace(remedy, flags=remedy.flags | {"fix": f"{fixed},{remedy.flags['fix']}"})
+
+
 def _of_remedy(remedy: Remedy) -> str:
-    """The plan that a remedy gives, and its step."""
-    best = remedy.fit.best
+    """The plan that a remedy gives, its step, and the memory that it takes of each host."""
+    best, job = remedy.fit.best, remedy.fit.job
     tight = "" if best.roomy else ", tight in memory"
-    return f"{tight}: {short_plan(best.plan)}, {render(best.seconds, 's')} a step"
+    text = f"{tight}: {short_plan(best.plan)}, {render(best.seconds, 's')} a step"
+    hosted = first(judge_one(job, best.plan).ledger.host_bytes) * chips_of_host(job.slice)
+    if hosted:
+        text += f" (an estimate), with {hosted / 1e9:,.0f} GB of memory of each host"
+    return text
 
 
 def _no_larger(job: Job, larger: LargerSlices) -> str:
@@ -365,6 +400,17 @@ def _no_larger(job: Job, larger: LargerSlices) -> str:
         f"More chips do not help: the nearest plan on {larger.tried} still needs {larger.hbm_bytes / 1e9:.1f} GB of "
         f"each."
     )
+
+
+def _missing_memory(job: Job, nearest: Candidate | None) -> float:
+    """How many times the memory there is the nearest plan needs, of the chip or, where that is enough, of its host; 1
+    where nothing is missing."""
+    if nearest is None:
+        return 1.0
+    needed = nearest.hbm_bytes / job.slice.chip.visible
+    if not math.isfinite(needed):  # how a search marks plans that the host's memory cannot hold
+        needed = first(judge_one(job, nearest.plan).ledger.host_bytes) / job.slice.chip.host_memory
+    return max(1.0, needed)
 
 
 def _lighter(asked: TrainAsked, job: Job, report: records.TrainReport) -> list[str]:

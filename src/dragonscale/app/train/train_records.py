@@ -154,6 +154,17 @@ class PlanReport(Utilised, dict=True):
     """In what gradients are added and reduced where a stack has two ways, and what the other would change."""
     tight: bool = False
     """Whether it fits and leaves less memory free than a recommended plan does."""
+    host_bytes: float = 0.0
+    """Bytes of the memory of the fullest chip's host that the plan needs for that chip."""
+    host_chips: int = 1
+    """Chips of the job that share a host, of which each needs as much."""
+    host_limit_bytes: float = 0.0
+    """The host's memory for these chips."""
+
+    @property
+    def host_node_bytes(self) -> float:
+        """Bytes of a host's memory that the plan needs for all its chips."""
+        return self.host_bytes * self.host_chips
 
     def __repr__(self) -> str:
         return f"<PlanReport: {self.told()}>"

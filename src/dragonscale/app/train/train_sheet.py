@@ -127,6 +127,7 @@ def summary(report: TrainReport, first: PlanReport) -> laid.Facts:
         first,
         memory=memory,
         tone=tone,
+        host=_host_memory(first),
         run=_run(report, first),
         bound=first.bound.removeprefix("bound by "),
         change=help_text(first.helps),
@@ -196,6 +197,16 @@ def _memory(first: PlanReport) -> tuple[str, str, str]:
     word, tone = (", does not fit", "bad") if share > 1 else (", tight", "warn") if first.tight else ("", "")
     left = f", {(first.hbm_limit_bytes - first.hbm_bytes) / 1e9:.1f}GB left" if share <= 1 else ""
     return used, f"{used} on the fullest chip{left}{word}", tone
+
+
+def _host_memory(first: PlanReport) -> str | None:
+    """What a plan needs of the memory of each host; nothing where it keeps nothing there."""
+    if not first.host_bytes:
+        return None
+    chips = f"{first.host_chips} chips, whose" if first.host_chips > 1 else "a chip, whose"
+    needed, there = (f"{size / 1e9:,.0f}GB" for size in (first.host_node_bytes, first.host_limit_bytes))
+    what = WORDS["hosted"].get(without_layers(first.plan.offload), WORDS["hosted"]["activations:N"])
+    return f"{needed} a node ({chips} share is {there}): {what}"
 
 
 def _run(report: TrainReport, first: PlanReport) -> str | None:

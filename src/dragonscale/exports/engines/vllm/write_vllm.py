@@ -14,8 +14,7 @@ from typing import Any
 from dragonscale.errors import Infeasible
 from dragonscale.exports.engines.checkpoints import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.keys import flag_words, load_keys
-from dragonscale.exports.model_names import hub_id, is_changed
-from dragonscale.exports.model_names import served_id
+from dragonscale.exports.model_names import is_changed, served_id
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, Word, WrittenFiles, address
