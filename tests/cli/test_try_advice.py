@@ -20,13 +20,13 @@ LINES = (
 
 
 def test_what_a_few_answers_advise_does_what_they_say() -> None:
-    trials = try_all(list(LINES))
+    trials = list(try_all(LINES))
     assert [trial for trial in trials if trial.fault] == []
     assert len(trials) > 2 * len(LINES)
 
 
 def test_what_every_error_says_to_type_works() -> None:
-    assert [trial for trial in try_all(list(draw_mistakes(1000, 1))) if trial.fault] == []
+    assert [trial for trial in try_all(draw_mistakes(1000, 1)) if trial.fault] == []
 
 
 def test_answers_that_are_drawn_advise_what_works() -> None:

@@ -77,7 +77,7 @@ def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explana
     if not configs and refused:
         raise Infeasible(f"Not possible: {refused}.")
     if not configs:
-        raise Infeasible(" ".join(unfit(asked)[0][:2]))
+        raise Infeasible(" ".join(one.text for one in unfit(asked)[0][:2]))
     config = ranked(asked, configs)[0]
     where = f"{asked.model.name} on {config.piece}, {config.plan}, batch {config.batch}"
     phases = _phases(asked, config)
