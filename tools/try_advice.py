@@ -19,7 +19,7 @@ import shlex
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -149,12 +149,12 @@ def try_answer(line: str) -> list[Trial]:
         return [Trial(line, "", f"the drawn line is refused: {sentence_of(error)}")]
     report = answered(command, question)
     if isinstance(report, str):
-        return [Trial(line, "an error", "")] if not _COMMAND.findall(report) else list(_try_commands(line, report))
+        return list(_try_commands(line, report))
     trials = list(_try_next(line, report))
     for record, follow in FOLLOWED.items():
         if isinstance(report, record):
             trials += [Trial(line, *done) for done in follow(command, report)]
-    return trials or [Trial(line, "no advice")]
+    return trials
 
 
 def _try_next(line: str, report: Any) -> Iterator[Trial]:
@@ -365,12 +365,15 @@ def followed(task: str | Mistake) -> list[Trial]:
         return [Trial(line, "", f"{type(error).__name__}: {error}")]
 
 
-def try_all(tasks: list[str | Mistake], jobs: int = 1) -> list[Trial]:
-    """All advice about all lines."""
+def try_all(tasks: Sequence[str | Mistake], jobs: int = 1) -> Iterator[Trial]:
+    """All advice about all lines, as it is followed."""
     if jobs == 1:
-        return [trial for task in tasks for trial in followed(task)]
+        for task in tasks:
+            yield from followed(task)
+        return
     with ProcessPoolExecutor(jobs) as workers:
-        return [trial for trials in workers.map(followed, tasks) for trial in trials]
+        for trials in workers.map(followed, tasks):
+            yield from trials
 
 
 def main() -> int:
@@ -382,12 +385,13 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     tasks: list[str | Mistake] = [*draw_lines(given.answers, given.seed), *draw_mistakes(given.errors, given.seed)]
-    trials = try_all(tasks, given.jobs)
-    failures = [trial for trial in trials if trial.fault]
-    for trial in failures:
-        print(f"{trial.line}\n    {trial.advice}\n    {trial.fault}")
-    kinds = Counter(shlex.split(trial.line)[1] for trial in failures)
-    print(f"{len(tasks)} lines, {len(trials)} pieces of advice followed, {len(failures)} failed {dict(kinds) or ''}")
+    count, failures = 0, Counter[str]()
+    for trial in try_all(tasks, given.jobs):
+        count += bool(trial.advice)
+        if trial.fault:
+            failures[shlex.split(trial.line)[1]] += 1
+            print(f"{trial.line}\n    {trial.advice}\n    {trial.fault}", flush=True)
+    print(f"{len(tasks)} lines, {count} pieces of advice followed, {failures.total()} failed {dict(failures) or ''}")
     return 1 if failures else 0
 
 

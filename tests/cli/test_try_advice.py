@@ -4,13 +4,13 @@ from dragonscale.app.advised import FITS, Advice
 from tools.try_advice import FOLLOWED, Mistake, answered, asked, draw_lines, draw_mistakes, try_all, try_mistake
 
 LINES = (
-    "dscale train llama3-8b --on h100:64 --batch 256seq --seq 8192",
-    "dscale train qwen3-30b-a3b --on h100:64 --batch 256seq --seq 4096 --skew 1.3",
+    "dscale train llama3-8b --on h100:8 --batch 64seq --seq 8192",
+    "dscale train llama3-8b --on h100:1 --batch 8seq --seq 8192",
     "dscale train qwen2.5-7b --method lora --on a10g:4 --batch 16seq --seq 8192 --stack hf",
     "dscale train llama3-8b --on h100:8 --batch 16seq --seq 4096 --plan 'pp2 fsdp4 z1'",
     "dscale serve llama3-70b --on h100:8 --ttft 300ms --tpot 15ms",
     "dscale serve llama3-70b --on a100:1",
-    "dscale serve mixtral-8x7b --on h100:2 --tpot 5ms",
+    "dscale serve qwen3-32b --on h100:4 --prompt 8192",
     "dscale simulate llama3-8b --on h100:1 --rate 2/s --requests 200 --ttft 300ms --tpot 10ms",
     "dscale rl llama3.2-3b --on h100:8",
     "dscale compare llama3-8b best 'tp8' --on h100:8 --batch 16seq --seq 4096",
@@ -20,13 +20,13 @@ LINES = (
 
 
 def test_what_a_few_answers_advise_does_what_they_say() -> None:
-    trials = try_all(list(LINES))
+    trials = list(try_all(LINES))
     assert [trial for trial in trials if trial.fault] == []
-    assert len(trials) > 2 * len(LINES)
+    assert len(trials) >= 20
 
 
 def test_what_every_error_says_to_type_works() -> None:
-    assert [trial for trial in try_all(list(draw_mistakes(1000, 1))) if trial.fault] == []
+    assert [trial for trial in try_all(draw_mistakes(1000, 1)) if trial.fault] == []
 
 
 def test_answers_that_are_drawn_advise_what_works() -> None:

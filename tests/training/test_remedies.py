@@ -1,5 +1,7 @@
 """What is said to make a job fit, or faster, does so."""
 
+from typing import Any
+
 import pytest
 
 import dragonscale as ds
@@ -22,7 +24,13 @@ def test_what_fits_is_named_where_one_sequence_is_too_long(too_long: TrainReport
 
 
 def test_the_longest_sequence_fits_and_the_next_does_not(too_long: TrainReport) -> None:
-    given = {"method": "lora", "stack": "hf", "batch": "8seq", "alone": True, "plan": too_long.remedies[-1].plan}
+    given: dict[str, Any] = {
+        "method": "lora",
+        "stack": "hf",
+        "batch": "8seq",
+        "alone": True,
+        "plan": too_long.remedies[-1].plan,
+    }
     longest = int(too_long.remedies[-1].flags["seq"])
     fits = ds.train("llama3-8b", "a6000:8", seq=str(longest), **given)
     beyond = ds.train("llama3-8b", "a6000:8", seq=str(longest + 2048), **given)
@@ -39,13 +47,14 @@ def test_chips_that_do_not_divide_the_batch_are_better_left_idle() -> None:
     report = ds.train("qwen2.5-14b", "gb200:72", batch="6seq", seq=str(2**20))
     first = report.plans[0].helps[0]
     assert first.flags["on"] == "gb200:64"
-    fewer = ds.train("qwen2.5-14b", batch="6seq", seq=str(2**20), alone=True, **first.flags)
+    given: dict[str, Any] = {"batch": "6seq", "seq": str(2**20), "alone": True, **first.flags}
+    fewer = ds.train("qwen2.5-14b", **given)
     assert report.plans[0].step_s / fewer.plans[0].step_s - 1 == pytest.approx(first.gain, abs=0.01)
     assert first.gain > 1
 
 
 def test_no_batch_beyond_the_critical_one_is_advised() -> None:
-    given = {"batch": "32seq", "seq": "8192", "plan": "pp8 tp8 z1 block", "alone": True}
+    given: dict[str, Any] = {"batch": "32seq", "seq": "8192", "plan": "pp8 tp8 z1 block", "alone": True}
     free = ds.train("llama3-8b", "h100:64", **given)
     limited = ds.train("llama3-8b", "h100:64", tokens="200M", **given)
     assert any("twice the batch" in one.change for one in free.plans[0].helps)
