@@ -14,8 +14,8 @@ from dragonscale.sheets.colour import linked, painted
 ABOUT = "How a Transformer behaves on TPUs and GPUs, and how to split it over many chips."
 ENDING = (
     "`dscale COMMAND --help` has the flags and examples; `dscale completion --help` completes them in your shell.",
-    "Every command takes --json. Answers go to stdout, notes to stderr; colour only to a terminal. Defaults of your "
-    "own: dragonscale.toml in the folder or in ~/.config.",
+    "Every answer is JSON with --json; help is text. Answers go to stdout, notes to stderr; colour only to a terminal. "
+    "Defaults of your own: dragonscale.toml in the folder or in ~/.config.",
     "Exit codes: 0 ok, 2 wrong input, 3 infeasible, 4 target missed.",
 )
 
