@@ -254,7 +254,7 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     how += ", sized by the slow end of the band" if first.counted < 1 else ""
     spare, enough = "", first.enough_replicas
     if enough is not None and enough < first.replicas:
-        spare = f"; rented one by one, {enough} replicas would do (--on {first.copy_slice})"
+        spare = f"; rented one by one, {several(enough, 'replica')} would do (--on {first.copy_slice})"
     return (
         f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
         f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / each:.0%} "
