@@ -83,7 +83,7 @@ def test_text_tells_the_whole_story() -> None:
         "\nTPOT ",
         "tok/s per chip",
         "largest batch",
-        "per million output tokens",
+        "\ncost ",
         "\nbound by ",
         "\nwould help ",
         "\nerror ",
@@ -605,7 +605,7 @@ def test_a_better_launch_is_what_serve_itself_would_take(capsys: pytest.CaptureF
 
 def test_a_part_of_a_slice_that_would_do_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(["serve", "llama3-8b", "--on", "h100:8", "--rate", "2/s", "--top", "1"], capsys)
-    assert "1 of them on h100:1 would do (--on h100)" in " ".join(text.split())
+    assert "rented one by one, 1 replica would do (--on h100:1)" in " ".join(text.split())
 
 
 def test_what_was_run_and_made_less_is_not_the_first(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from dragonscale.errors import InputError
 from dragonscale.simulation import Mixed
 
 ONE = SimulateQuestion("llama3.1-8b", on="h100:1", requests="1500", engine="generic", max_rate=False)
-TWO = "chat,rate=8/s,think=2s,input_price=0.2,output_price=0.6,agent,rate=6/s,priority=1,pause=1s,ttft=p95:20ms"
+TWO = "chat,rate=8/s,think=2s,input_price=0.2,output_price=0.6,agent,rate=4/s,priority=1,pause=1s,ttft=p95:20ms"
 
 
 def asked(question: SimulateQuestion) -> SimulateReport:
@@ -80,7 +80,7 @@ def test_a_file_says_the_same_as_words(tmp_path: Path) -> None:
     path = tmp_path / "traffic.toml"
     path.write_text(
         '[[class]]\nname = "chat"\nrate = "8/s"\nthink = "2s"\ninput_price = 0.2\noutput_price = 0.6\n'
-        '[[class]]\nname = "agent"\nrate = "6/s"\npriority = 1\npause = "1s"\nttft = "p95:20ms"\n'
+        '[[class]]\nname = "agent"\nrate = "4/s"\npriority = 1\npause = "1s"\nttft = "p95:20ms"\n'
     )
     assert read_classes(replace(ONE, traffic=str(path))) == read_classes(replace(ONE, classes=TWO))
 

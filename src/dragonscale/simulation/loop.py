@@ -150,6 +150,7 @@ class Simulation:
         if fleet.prefill is not None:
             self.front = Group(fleet.prefill, self.shared, fleet.pool.replicas, True, "prefill")
             self.groups.append(self.front)
+        self.to_zero = any(group.pool.autoscale and not group.pool.autoscale.least for group in self.groups)
         self.places: list[tuple[Group, Replica]] = [(g, r) for g in self.groups for r in g.replicas]
         for failure in fleet.failures:
             offset = fleet.pool.replicas if failure.pool == "prefill" else 0
@@ -292,6 +293,8 @@ class Simulation:
             self._refuse(sequence.request, TOO_LONG, now)
         else:
             self.front.route(sequence, now)
+        if self.to_zero:
+            self._rouse(now)
 
     def _choose(self, sequence: Sequence, now: float) -> None:
         """Give a request to one of the pools that take it: those for the shortest requests of them."""
@@ -354,6 +357,8 @@ class Simulation:
         self.tally.token(sequence, now)
         sequence.ready = True
         self.serve.route(sequence, now)
+        if self.to_zero:
+            self._rouse(now)
 
     def _fail(self, now: float, index: int, for_s: float, notice_s: float, since: float) -> None:
         """A replica dies, or is told that it will; not one that has come back `since` that was decided."""
@@ -379,6 +384,15 @@ class Simulation:
         group = self.groups[place]
         rule = group.pool.autoscale
         assert rule is not None
+        self._adjust(group, now)
+        self.ticks -= 1
+        if len(self.shared.heap) > self.ticks:  # something else is still to happen
+            self._tick(now + rule.every_s, place)
+
+    def _adjust(self, group: Group, now: float) -> None:
+        """Ask for replicas, or let some go, as the pool's rule says now."""
+        rule = group.pool.autoscale
+        assert rule is not None
         assert group.scaler is not None
         group.let_go(now)
         wanted = group.scaler.wanted(group.active, len(group.parked), now)
@@ -386,9 +400,13 @@ class Simulation:
             if replica.index == len(self.places):
                 self.places.append((group, replica))
             self._return(now + rule.startup_s, replica.index, 1)
-        self.ticks -= 1
-        if len(self.shared.heap) > self.ticks:  # something else is still to happen
-            self._tick(now + rule.every_s, place)
+
+    def _rouse(self, now: float) -> None:
+        """A request that finds a pool without replicas asks for one at once, as a gateway before a fleet that scales
+        to zero does; those that come meanwhile wait for it too."""
+        for group in self.groups:
+            if group.parked and group.scaler is not None and not group.active and not group.starting:
+                self._adjust(group, now)
 
     def _close(self) -> None:
         """Settle the books."""

@@ -118,6 +118,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("bound by", bound),
         ("would help", change) if first.meets_slo else None,  # of a miss the sentences above say what would
         ("better", report.comparison, "key"),
+        ("router", router_text(work, report.simulated)),
         ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
         ("error", error_text(report, first)),
         ("release", report.release),
@@ -202,9 +203,20 @@ def simulated_text(work: records.ServeRequest, found: records.SimulatedRun) -> s
     )
     load = several(found.clients, "client") if found.clients else f"{amount(found.rate_per_s, 'count')} requests/s"
     where = "" if found.clients else f" to {several(found.replicas, 'replica')}"
+    where += f", {found.runs} runs" if found.runs > 1 else ""
     each, what = token_words(work)
     tokens = f", {rate_text(each * found.output_tokens_per_s_per_chip)} {what} per chip"
     return f"{times}{tokens}: {found.requests:,} requests, {load}{where}"
+
+
+def router_text(work: records.ServeRequest, found: records.SimulatedRun | None) -> str:
+    """Which replica gets a request, where that decides what is found in caches; and how much of prompts that is."""
+    if found is None or not found.router or not work.router:
+        return ""
+    return (
+        f"{found.router}: {found.cached:.0%} of prompt tokens are found in prefix caches "
+        f"({work.cached:.0%} with caches that forget nothing)"
+    )
 
 
 def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
@@ -242,9 +254,10 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
     run = ran(report, first)
     each, how = (run and run.requests_per_s) or first.requests_per_s, "/s by running" if run else "/s or less"
+    how += ", sized by the slow end of the band" if first.counted < 1 else ""
     spare, enough = "", first.enough_replicas
     if enough is not None and enough < first.replicas:
-        spare = f"; rented one by one, {enough} replicas would do (--on {first.copy_slice})"
+        spare = f"; rented one by one, {several(enough, 'replica')} would do (--on {first.copy_slice})"
     return (
         f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
         f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / each:.0%} "

@@ -407,7 +407,10 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     keep its batches full send requests: the steady state that was planned.
     """
     traffic, drafts, pool, launch = saved.traffic, saved.speculation, saved.prefill, saved.launch
-    replicas = question.replicas if question.replicas is not None else saved.replicas or 1
+    replicas = question.replicas
+    if replicas is None:  # an autoscaled fleet begins with its least
+        from_zero = question.autoscale and not read_autoscale(question.autoscale).least
+        replicas = 0 if from_zero else saved.replicas or 1
     most = -(-saved.batch // saved.plan.data) if saved.batch else launch.max_seqs
     prompt = question.prompt or str(traffic.prompt or PROMPT)
     output = question.output or str(traffic.output or OUTPUT)
