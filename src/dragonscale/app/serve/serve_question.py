@@ -243,8 +243,10 @@ def _read(question: ServeQuestion) -> ServeAsked:
     if foreign is None:
         return asked
     said = foreign.served_length
-    longest = (model.context or None) if said is None else said or None
-    return replace(asked, served_length=longest, length_said=bool(said))
+    if said is not None:
+        return replace(asked, served_length=said or None, length_said=bool(said))
+    takes_models_own = bool(asked.engine_on(where.targets[0][0]).length_flag)
+    return replace(asked, served_length=(model.context or None) if takes_models_own else None)
 
 
 def as_used(question: ServeQuestion) -> tuple[ServeQuestion, dict[str, Any], tuple[str, ...]]:
