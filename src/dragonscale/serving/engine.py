@@ -71,7 +71,8 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     program: EngineProgram = EngineProgram()
     scheduling: EngineScheduling = EngineScheduling()
     length_flag: str = ""
-    """What its longest request is called in a launch."""
+    """What its longest request is called in a launch; without it the model's own length is taken. Empty of an engine
+    that takes another."""
     checks_length: bool = False
     """Whether it refuses to start where its cache does not hold one request of that length."""
     launch: tuple[LaunchRow, ...] = ()

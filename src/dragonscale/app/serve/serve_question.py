@@ -254,8 +254,10 @@ def _read(question: ServeQuestion) -> ServeAsked:
     if foreign is None:
         return asked
     stated = foreign.served_length
-    longest = (model.context or None) if stated is None else stated or None
-    return replace(asked, served_length=longest, length_said=bool(stated))
+    if stated is not None:
+        return replace(asked, served_length=stated or None, length_said=bool(stated))
+    takes_models_own = bool(asked.engine_on(where.targets[0][0]).length_flag)
+    return replace(asked, served_length=(model.context or None) if takes_models_own else None)
 
 
 @dataclass(frozen=True)
