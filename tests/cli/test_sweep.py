@@ -155,7 +155,7 @@ def test_a_sweep_answers_fails_and_goes_on(grid: Path, tmp_path: Path, capsys: p
     with table.open() as file:
         rows = list(csv.DictReader(file))
     assert [row["command"] for row in rows] == ["train"] * 4 + ["serve"] * 2
-    assert {row["stack"] for row in rows[:4]} == {"megatron-core"}
+    assert {row["stack"] for row in rows[:4]} == {"megatron-lm"}
     alone = json.loads(_printed(["serve", "llama3-8b", "--on", "h100:1", "--plan", "tensor=1", "--batch", "8"], capsys))
     assert float(rows[4]["tpot_s"]) == pytest.approx(alone["configs"][0]["tpot_s"], rel=1e-5)
     assert "did you mean" in rows[5]["failed"]

@@ -516,6 +516,6 @@ def test_next_is_a_verification_only_where_xla_has_a_target(
 def test_next_verifies_for_the_stack_whose_memory_was_printed(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["train", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "4096", "--set", "nvlink=2x"]
     told = printed([*asked, "--fix", "zero=3,schedule=1f1b"], capsys)
-    assert told.splitlines()[-1].endswith(" --stack megatron-core")
+    assert told.splitlines()[-1].endswith(" --stack megatron-lm")
     own = printed([*asked, "--fix", "zero=3,schedule=1f1b", "--stack", "dragonscale"], capsys)
     assert own.splitlines()[-1].endswith(" --stack dragonscale")

@@ -27,7 +27,7 @@ def next_of(text: str) -> list[str]:
 def test_scaling_goes_from_one_slice_to_the_other(capsys: pytest.CaptureFixture[str]) -> None:
     asked = [*JOB[:3], "h100:8,h100:64", *JOB[4:], *QUICK, "--scaling"]
     text = text_of(asked, capsys)
-    assert re.findall(r"^(h100:\d+) +megatron-core", text, re.M) == ["h100:8", "h100:16", "h100:32", "h100:64"]
+    assert re.findall(r"^(h100:\d+) +megatron-lm", text, re.M) == ["h100:8", "h100:16", "h100:32", "h100:64"]
     assert "over those on h100:8" in text
     assert "slices, best first" not in text  # the same rows once
     rows = json.loads(text_of([*asked, "--json"], capsys))["scaling"]

@@ -155,7 +155,7 @@ def test_a_fitted_constant_is_a_letter_with_its_source() -> None:
     formula = derivation("train", TRAINED, "memory:fragmentation")["formula"]
     [letter] = [one for one in formula["letters"] if one["letter"] == "memory_fragmentation"]
     assert letter["value"] == "0.02"
-    assert "megatron-core" in letter["what"]
+    assert "megatron-lm" in letter["what"]
     assert letter["from"]
 
 

@@ -158,9 +158,8 @@ def count_parameters(model: Transformer) -> Counts:
 
 
 def unseen_parameters(model: Transformer) -> dict[str, int]:
-    """Parameters that a checkpoint holds beside the language model and its multi-token heads, by part: what it sees or
-    hears with."""
-    return {part: size for part, size in count_parameters(model).extras_by_part.items() if part != "mtp"}
+    """Parameters that a checkpoint holds beside the language model for what it sees or hears with, by part."""
+    return {part: size for part, size in count_parameters(model).extras_by_part.items() if part in ("vision", "audio")}
 
 
 def kv_bytes_per_token(model: Transformer, dtype: str = "bf16") -> Number:

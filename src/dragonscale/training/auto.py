@@ -41,6 +41,8 @@ class AutoChoice(UsualChoice, frozen=True, kw_only=True):
     """Stacks for models that the trainers of none of these build, the first to take before the second."""
     unbuilt: bool = False
     """Whether the trainers of all these stacks do not build the model either."""
+    left_out: tuple[str, ...] = ()
+    """Usual stacks that gave way because their trainers do not build the model."""
 
 
 class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,16 +99,17 @@ def _that_build(usual: AutoChoice, model: Transformer, chips: str) -> AutoChoice
     built = tuple(stack for stack in usual.stacks if not unbuilt(stack, model))
     if built == usual.stacks:
         return usual
-    left_out = [stack for stack in (*usual.stacks, *usual.others) if unbuilt(stack, model)]
+    left_out = tuple(stack for stack in (*usual.stacks, *usual.others) if unbuilt(stack, model))
+    given_up = tuple(stack for stack in left_out if stack in usual.stacks)
     otherwise = tuple(stack for stack in usual.otherwise if not unbuilt(stack, model))
     if built:
-        text = f"{usual.why}; {_do_not_build([one for one in left_out if one in usual.stacks], model)}"
-        return msgspec.structs.replace(usual, stacks=built, why=text, otherwise=otherwise)
+        text = f"{usual.why}; {_do_not_build(given_up, model)}"
+        return msgspec.structs.replace(usual, stacks=built, why=text, otherwise=otherwise, left_out=given_up)
     others = [stack for stack in (*usual.otherwise, *usual.others) if not unbuilt(stack, model)]
     if others:
         # what stands before it in the list does not build the model either
         text = _do_not_build(left_out, model)
-        return msgspec.structs.replace(usual, stacks=(others[0],), why=text, otherwise=())
+        return msgspec.structs.replace(usual, stacks=(others[0],), why=text, otherwise=(), left_out=given_up)
     nearest = usual.stacks[-1]
     names = builders_elsewhere(model, chips)
     elsewhere = f" ({' and '.join(names)} does)" if names else ""
@@ -115,12 +118,17 @@ def _that_build(usual: AutoChoice, model: Transformer, chips: str) -> AutoChoice
     return msgspec.structs.replace(usual, stacks=(nearest,), why=text, otherwise=(), unbuilt=True)
 
 
+def judged_as(stack: str, model: Transformer) -> str:
+    """Why a plan is judged by a stack whose trainer does not build the model: none that does runs the plan."""
+    return f"{_do_not_build((stack,), model)}, and no trainer modelled here that does runs this plan"
+
+
 def _title(stack: str) -> str:
     trainer = trainer_of(stack)
     return trainer.title if trainer else stack
 
 
-def _do_not_build(stacks: list[str], model: Transformer) -> str:
+def _do_not_build(stacks: tuple[str, ...], model: Transformer) -> str:
     """That the trainers of some stacks do not build models of a type."""
     titles = list(dict.fromkeys(map(_title, stacks)))
     named = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))

@@ -41,7 +41,7 @@ class Flavor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return all(fields.get(name, getattr(self, name)) == getattr(self, name) for name in _SIZES)
 
 
-class Trainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One trainer: what it builds in one release. The fields are explained at the top of the table."""
 
     title: str
@@ -123,12 +123,12 @@ def _published(model: str) -> bool:
 
 
 @functools.cache
-def trainers() -> dict[str, Trainer]:
+def trainers() -> dict[str, TrainerBuilds]:
     """The table, by name."""
-    return msgspec.convert(shipped_table("training", "builds.toml"), dict[str, Trainer])
+    return msgspec.convert(shipped_table("training", "builds.toml"), dict[str, TrainerBuilds])
 
 
-def trainer_of(stack: str) -> Trainer | None:
+def trainer_of(stack: str) -> TrainerBuilds | None:
     """The trainer that runs a stack's plans; None where that is nobody's software (`generic`, one of a paper)."""
     return next((trainer for trainer in trainers().values() if stack in trainer.stacks), None)
 

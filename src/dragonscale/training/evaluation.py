@@ -24,7 +24,7 @@ from dragonscale.physics.sharding.placement import Wires, lay_wires
 from dragonscale.plan.finite import checked
 from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.plan.rules import pairs, training_rules
-from dragonscale.training.auto import AUTO, auto_choice
+from dragonscale.training.auto import AUTO, auto_choice, judged_as
 from dragonscale.training.goodput import Conditions
 from dragonscale.training.lines import offload_seconds
 from dragonscale.training.peak_memory import fullest_rank, hosted, ranks_held
@@ -123,6 +123,12 @@ def usual_jobs(job: Job) -> list[Job]:
         return [job]
     choice = auto_choice(job.slice, job.model, job.tuning.tunes)
     return [replace(job, stack=as_asked(job, name), auto=choice.why) for name in choice.stacks]
+
+
+def nearest_jobs(job: Job) -> list[Job]:
+    """The job with the usual stacks whose trainers do not build its model, for a plan that no other stack runs."""
+    names = auto_choice(job.slice, job.model, job.tuning.tunes).left_out if job.auto else ()
+    return [replace(job, stack=as_asked(job, name), auto=judged_as(name, job.model)) for name in names]
 
 
 def unusual_jobs(job: Job) -> list[Job]:

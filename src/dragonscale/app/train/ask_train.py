@@ -29,6 +29,8 @@ from dragonscale.training.auto import AUTO
 from dragonscale.training.builds import expert_ranks_note, release_of
 from dragonscale.training.changes import towards
 from dragonscale.training.evaluation import Job, usual_jobs
+from dragonscale.training.evaluation import Job, nearest_jobs, usual_jobs
+from dragonscale.training.explanations import slowest_behind, suspects
 from dragonscale.training.legal import illegal, read_ranks
 from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import offered, refusals, settled, settlements
@@ -128,6 +130,9 @@ def understood(question: TrainQuestion) -> TrainAsked:
     given = given_settings(written(question.plan)) | ({"dtype"} if question.dtype else set())
     jobs = usual_jobs(asked.job())
     runs = [_as_run(job, plan, given) for job in jobs]
+    if all(illegal(job, taken) for job, (taken, _) in zip(jobs, runs, strict=True)):
+        nearest = nearest_jobs(asked.job())
+        jobs, runs = [*jobs, *nearest], [*runs, *(_as_run(job, plan, given) for job in nearest)]
     place = stack_of([(job, taken) for job, (taken, _) in zip(jobs, runs, strict=True)], asked.slack)
     taken, notes = runs[place]
     typed = not is_plan_path(written(question.plan))

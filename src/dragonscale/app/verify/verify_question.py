@@ -37,6 +37,7 @@ from dragonscale.serving.plan import read_setting as read_serving_setting
 from dragonscale.serving.plan_file import ENTRIES as SERVING_ENTRIES
 from dragonscale.tables import read_table
 from dragonscale.training.auto import AUTO
+from dragonscale.training.builds import meant
 from dragonscale.training.evaluation import make_job
 from dragonscale.training.legal import own_ranks
 from dragonscale.training.plan import Plan, settings_of
@@ -88,7 +89,8 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     how = (cast(Any, question.passes), _capacity(table), _options(question.options))
     request = Request(*named, batch, sequence, *how)
     stack = spelt_stack(question.stack) or _word(table, "stack", question.plan) or "dragonscale"
-    job = make_job(load_model(model), piece, batch, sequence, stack)
+    transformer = load_model(model)
+    job = make_job(transformer, piece, batch, sequence, meant(stack, transformer))
     stack = job_for(job, plan).stack.name if stack == AUTO and isinstance(plan, Plan) else job.stack.name
     seconds, size = parse(question.timeout, "s", "--timeout"), parse(question.memory_limit, "bytes", "--memory-limit")
     if not 1 <= seconds <= _LONGEST:

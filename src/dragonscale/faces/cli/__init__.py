@@ -10,8 +10,8 @@ from dragonscale.errors import INTERRUPTED, TERMINATED, Terminated
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code. 0 ok, 2 wrong input, 3 infeasible, 4 target missed, 130 Ctrl-C, 143
-    SIGTERM."""
+    """Run one command; returns the exit code. 0 ok, 1 a fault of the planner, 2 wrong input, 3 infeasible, 4 target
+    missed, 130 Ctrl-C, 143 SIGTERM."""
     try:
         if arguments is None:
             _hear_sigterm()
