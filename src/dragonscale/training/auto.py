@@ -29,7 +29,7 @@ class AutoChoice(UsualChoice, frozen=True, kw_only=True):
     tuned: bool = False
     """Whether it is for fine-tuning, where a method was named, alone."""
     otherwise: tuple[str, ...] = ()
-    """Stacks that are less usual, for jobs that fit with none of these."""
+    """Stacks that are less usual, for jobs that fit with none of these or that none of these takes."""
 
 
 class ProductionRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 against what was expected of it); and what can be made of the answer."""
 
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.app.given import check_named, unnamed
@@ -27,7 +27,7 @@ from dragonscale.plan.timeline import save_timeline
 from dragonscale.sheets.sheet import NextStep, Sheet
 from dragonscale.training.auto import AUTO
 from dragonscale.training.changes import towards
-from dragonscale.training.evaluation import Job, usual_jobs
+from dragonscale.training.evaluation import Job, unusual_jobs, usual_jobs
 from dragonscale.training.legal import illegal, read_ranks
 from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import offered, settled, settlements
@@ -121,11 +121,30 @@ def understood(question: TrainQuestion) -> TrainAsked:
     if plan is None:
         return asked
     given = given_settings(written(question.plan)) | ({"dtype"} if question.dtype else set())
-    jobs = usual_jobs(asked.job())
-    runs = [_as_run(job, plan, given) for job in jobs]
-    place = stack_of([(job, taken) for job, (taken, _) in zip(jobs, runs, strict=True)], asked.slack)
-    taken, notes = runs[place]
-    return replace(asked, plan=taken, notes=[*asked.notes, *notes], taken=jobs[place].stack.name)
+    usual = usual_jobs(asked.job())
+    taken = _stack_run(usual, plan, given, asked.slack)
+    if illegal(taken.job, taken.plan) and (unusual := unusual_jobs(asked.job())):
+        other = _stack_run(unusual, plan, given, asked.slack)
+        if not illegal(other.job, other.plan):
+            names = " and ".join(job.stack.name for job in usual)
+            note = f"{names} cannot run the plan as it is; it is judged with {other.job.stack.name}, which can."
+            taken = replace(other, notes=[*other.notes, note])
+    return replace(asked, plan=taken.plan, notes=[*asked.notes, *taken.notes], taken=taken.job.stack.name)
+
+
+@dataclass(frozen=True)
+class _StackRun:
+    """A given plan as a stack runs it, with what to say of that."""
+
+    job: Job
+    plan: Plan
+    notes: list[str]
+
+
+def _stack_run(jobs: list[Job], plan: Plan, given: frozenset[str], slack: float) -> _StackRun:
+    """A given plan with the stack to take for it, of the stacks of some jobs."""
+    runs = [_StackRun(job, *_as_run(job, plan, given)) for job in jobs]
+    return runs[stack_of([(run.job, run.plan) for run in runs], slack)]
 
 
 def _as_run(job: Job, plan: Plan, given: frozenset[str]) -> tuple[Plan, list[str]]:
