@@ -178,3 +178,12 @@ def test_it_trains_from_scratch_by_the_same_numbers_as_deepspeed() -> None:
         "max_steps",
     )
     assert [name for name in names if f"--{name} {own.get(name)}" not in words] == []
+
+
+def test_fsdp_keeps_weights_with_the_optimizer_in_the_hosts_memory() -> None:
+    """Its offload is of both; the optimizer's state alone is DeepSpeed's."""
+    asked = {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": "8192", "to": "accelerate", "stack": "hf"}
+    text = "".join(ds.export("fsdp=8,remat=block,offload=parameters", **asked).files.values())
+    assert "fsdp_offload_params: true" in text
+    with pytest.raises(Infeasible, match="take offload=parameters, or export to deepspeed"):
+        ds.export("fsdp=8,remat=block,offload=optimizer", **asked)

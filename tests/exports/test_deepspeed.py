@@ -41,6 +41,17 @@ def test_the_config_and_the_arguments_agree() -> None:
     assert table["zero_optimization"]["stage"] == 2
 
 
+@pytest.mark.parametrize(("offload", "hosted"), [("optimizer", False), ("parameters", True)])
+def test_state_in_the_hosts_memory_is_written_and_read(offload: str, hosted: bool) -> None:
+    table, _ = _made(f"fsdp=8,zero=3,remat=block,offload={offload}", "llama3-8b", "h100:8", 64)
+    zero = table["zero_optimization"]
+    assert zero["offload_optimizer"]["device"] == "cpu"
+    assert ("offload_param" in zero) is hosted
+    read = _read(table)
+    assert read.file.plan.offload == offload
+    assert not any("offload" in name for name in read.unplanned)
+
+
 def test_zero_splits_over_all_ranks() -> None:
     _, written = _made("data=2,fsdp=8,zero=3,remat=block", "llama3-8b", "h100:16", 64)
     assert written.as_run == parse_plan("fsdp=16,zero=3,remat=block")

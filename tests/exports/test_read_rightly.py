@@ -127,7 +127,7 @@ def test_a_script_of_ones_own_trains_as_its_name_says() -> None:
 
 
 def test_a_file_without_offload_in_its_name_offloads_nothing() -> None:
-    for name, offload in (("stage3_no_offloading.conf", "none"), ("stage3_offloading.conf", "optimizer")):
+    for name, offload in (("stage3_no_offloading.conf", "none"), ("stage3_offloading.conf", "parameters")):
         file = launched("finetune.py", f"--use_deepspeed --deepspeed_config_file {name}")
         assert (file.plan.zero, file.plan.offload) == (3, offload)
 

@@ -35,6 +35,13 @@ def test_a_pipeline_holds_all_microbatches_of_a_step() -> None:
     assert "--training.disable_cuda_graphs" in text  # which torchtitan refuses beside a pipeline
 
 
+def test_state_in_the_hosts_memory_is_written_and_read() -> None:
+    text = _words("fsdp=8,zero=3,remat=block,offload=parameters", "llama3-8b", "h100:8", batch=64, stack="torchtitan")
+    assert "--training.enable_cpu_offload" in text
+    command = f"{START} llama3 --config llama3_8b --training.enable_cpu_offload"
+    assert _read(command).file.plan.offload == "parameters"
+
+
 def test_without_one_gradients_add_up() -> None:
     text = _words("fsdp=32,tensor=8,zero=3,remat=block,microbatch=2")
     assert "--training.local_batch_size 2 --training.global_batch_size 512" in text

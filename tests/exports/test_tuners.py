@@ -150,6 +150,12 @@ ACCELERATE = (
 )
 
 
+HOSTED = (
+    '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, '
+    '"offload_optimizer": {"device": "%s"}, "offload_param": {"device": "cpu"}}}'
+)
+
+
 @pytest.mark.parametrize(
     ("text", "on", "off"),
     [
@@ -158,11 +164,20 @@ ACCELERATE = (
         (FACTORY.format(kind="lora") + "fsdp: full_shard%s\n", " offload", ""),
         (FACTORY.format(kind="lora") + "deepspeed: examples/ds_z%s_config.json\n", "3_offload", "3"),
         (ACCELERATE, "true", "false"),
-        (DEEPSPEED, "cpu", "none"),
+        (HOSTED, "cpu", "none"),
     ],
 )
-def test_parameters_in_the_hosts_memory_are_told(text: str, on: str, off: str) -> None:
+def test_parameters_in_the_hosts_memory_are_planned(text: str, on: str, off: str) -> None:
     away, there = (_found(text % word) for word in (on, off))
+    assert (away.file.plan.offload, there.file.plan.offload) == ("parameters", "none")
+    assert not any("offload_param" in name for name in away.unplanned)
+    assert not any("host's memory" in note for note in away.notes)
+
+
+def test_parameters_in_the_hosts_memory_without_the_optimizer_are_told() -> None:
+    """Which DeepSpeed can and no plan says: it is judged with the parameters on the chip."""
+    away, there = (_found(DEEPSPEED % word) for word in ("cpu", "none"))
+    assert away.file.plan.offload == "none"
     assert any("Parameters would lie in the host's memory" in note for note in away.notes)
     assert any("offload_param" in name for name in away.unplanned)
     assert len(set(away.notes)) == len(away.notes)

@@ -36,7 +36,7 @@ class AutoChoice(UsualChoice, frozen=True, kw_only=True):
     tuned: bool = False
     """Whether it is for fine-tuning, where a method was named, alone."""
     otherwise: tuple[str, ...] = ()
-    """Stacks that are less usual, for jobs that fit with none of these."""
+    """Stacks that are less usual, for jobs that fit with none of these or that none of these takes."""
     others: tuple[str, ...] = ()
     """Stacks for models that the trainers of none of these build, the first to take before the second."""
     unbuilt: bool = False

@@ -11,9 +11,9 @@ stands, so that a job that grows a little keeps its software.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dragonscale.training.evaluation import Job, first, judge_one, problems, usual_jobs
+from dragonscale.training.evaluation import Job, first, judge_one, problems, unusual_jobs, usual_jobs
 from dragonscale.training.keeper import Candidate
 from dragonscale.training.legal import illegal
 from dragonscale.training.offer import refusals
@@ -54,13 +54,40 @@ def preferred(steps: Sequence[tuple[int, float]], slack: float) -> list[int]:
 def search_stacks(
     job: Job, space: Space, count: int = 5, progress: Progress | None = None, slack: float = SLACK
 ) -> list[StackSearch]:
-    """The search with each stack that people run there, the one to take first; of a job with a named stack, one."""
+    """The search with each stack that people run there, the one to take first; of a job with a named stack, one. What
+    none of these can run at all is searched with less usual stacks, where one can."""
     jobs = usual_jobs(job)
+    if all(refusals(one, space) for one in jobs):
+        jobs = _that_take(unusual_jobs(job), jobs, space) or jobs
     tried = [
         StackSearch(one, search(one, space, count, shared(progress, place, len(jobs)), slack))
         for place, one in enumerate(jobs)
     ]
     return [tried[place] for place in preferred([_step(one, space) for one in tried], slack)]
+
+
+def _that_take(unusual: Sequence[Job], usual: Sequence[Job], space: Space) -> list[Job]:
+    """Less usual stacks that can run what was asked for, with why they are taken."""
+    names = " and ".join(one.stack.name for one in usual)
+    why = f"{names} cannot run what was asked for"
+    return [replace(one, auto=why) for one in unusual if not refusals(one, space)]
+
+
+def faster_stacks(tried: Sequence[StackSearch], space: Space, slack: float = SLACK) -> list[StackSearch]:
+    """Less usual stacks that are faster than the one to take of those that were tried by more than predictions tell
+    apart, and leave as much room in memory."""
+    best, searched = tried[0].best, {one.job.stack.name for one in tried}
+    if best is None:
+        return []
+    faster = []
+    for job in unusual_jobs(tried[0].job):
+        if job.stack.name in searched or refusals(job, space):
+            continue
+        found = StackSearch(job, search(job, space, 1, None, slack))
+        other = found.best
+        if other is not None and other.roomy >= best.roomy and other.seconds < best.seconds / (1 + APART):
+            faster.append(found)
+    return faster
 
 
 def _step(one: StackSearch, space: Space) -> tuple[int, float]:

@@ -2,7 +2,7 @@
 against what was expected of it); and what can be made of the answer."""
 
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.app.given import check_named, unnamed
@@ -28,9 +28,7 @@ from dragonscale.sheets.sheet import NextStep, Sheet
 from dragonscale.training.auto import AUTO
 from dragonscale.training.builds import expert_ranks_note, release_of
 from dragonscale.training.changes import towards
-from dragonscale.training.evaluation import Job, usual_jobs
-from dragonscale.training.evaluation import Job, nearest_jobs, usual_jobs
-from dragonscale.training.explanations import slowest_behind, suspects
+from dragonscale.training.evaluation import Job, nearest_jobs, unusual_jobs, usual_jobs
 from dragonscale.training.legal import illegal, read_ranks
 from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import offered, refusals, settled, settlements
@@ -128,17 +126,36 @@ def understood(question: TrainQuestion) -> TrainAsked:
     if plan is None:
         return asked
     given = given_settings(written(question.plan)) | ({"dtype"} if question.dtype else set())
-    jobs = usual_jobs(asked.job())
-    runs = [_as_run(job, plan, given) for job in jobs]
-    if all(illegal(job, taken) for job, (taken, _) in zip(jobs, runs, strict=True)):
-        nearest = nearest_jobs(asked.job())
-        jobs, runs = [*jobs, *nearest], [*runs, *(_as_run(job, plan, given) for job in nearest)]
-    place = stack_of([(job, taken) for job, (taken, _) in zip(jobs, runs, strict=True)], asked.slack)
-    taken, notes = runs[place]
+    usual, nearest = usual_jobs(asked.job()), nearest_jobs(asked.job())
+    taken = _stack_run(usual, plan, given, asked.slack)
+    if illegal(taken.job, taken.plan) and (unusual := unusual_jobs(asked.job())):
+        other = _stack_run(unusual, plan, given, asked.slack)
+        if not illegal(other.job, other.plan):
+            names = " and ".join(job.stack.name for job in usual)
+            note = f"{names} cannot run the plan as it is; it is judged with {other.job.stack.name}, which can."
+            taken = replace(other, notes=[*other.notes, note])
+    if illegal(taken.job, taken.plan) and nearest:
+        taken = _stack_run([*usual, *nearest], plan, given, asked.slack)
+    notes = [*asked.notes, *taken.notes]
     typed = not is_plan_path(written(question.plan))
-    spread = expert_ranks_note(jobs[place].stack.name, taken) if typed and "expert" in given else ""
-    notes = [*notes, *([spread] if spread else [])]
-    return replace(asked, plan=taken, notes=[*asked.notes, *notes], taken=jobs[place].stack.name)
+    if typed and "expert" in given and (spread := expert_ranks_note(taken.job.stack.name, taken.plan)):
+        notes.append(spread)
+    return replace(asked, plan=taken.plan, notes=notes, taken=taken.job.stack.name)
+
+
+@dataclass(frozen=True)
+class _StackRun:
+    """A given plan as a stack runs it, with what to say of that."""
+
+    job: Job
+    plan: Plan
+    notes: list[str]
+
+
+def _stack_run(jobs: list[Job], plan: Plan, given: frozenset[str], slack: float) -> _StackRun:
+    """A given plan with the stack to take for it, of the stacks of some jobs."""
+    runs = [_StackRun(job, *_as_run(job, plan, given)) for job in jobs]
+    return runs[stack_of([(run.job, run.plan) for run in runs], slack)]
 
 
 def _as_run(job: Job, plan: Plan, given: frozenset[str]) -> tuple[Plan, list[str]]:

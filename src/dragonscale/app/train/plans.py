@@ -36,7 +36,7 @@ from dragonscale.training.run_kinds import needed_gains
 from dragonscale.training.search import Candidate, Found, Progress
 from dragonscale.training.simplicity import SHORT, points
 from dragonscale.training.space import Space, misfits
-from dragonscale.training.stack_search import APART, StackSearch, search_stacks
+from dragonscale.training.stack_search import APART, StackSearch, faster_stacks, search_stacks
 from dragonscale.training.step import HOST_UPDATE
 from dragonscale.training.tuning import RANK, unplanned_run
 
@@ -187,8 +187,11 @@ def best_report(
     tried = search_stacks(job, asked.space, asked.question.top, progress, asked.slack)
     job, found = tried[0].job, tried[0].found
     words = offered(job, asked.space).words
-    report = search_report(tried, words, asked.tokens, asked.space if near else None)
+    faster = faster_stacks(tried, asked.space, asked.slack) if near else []
+    report = search_report([*tried, *faster], words, asked.tokens, asked.space if near else None)
     report.unfit_stacks = [unfit_stack(one, asked.space) for one in tried[1:] if one.best is None]
+    for row in report.stacks:
+        row.usual = row.stack not in {one.job.stack.name for one in faster}
     report.notes += settlements(asked.space.words, words, job.stack.name)
     if found.best:
         taken = found.best[0].plan

@@ -27,7 +27,7 @@ from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning
 from dragonscale.training.builds import ON_LIBRARY, meant, trainer_of, unbuilt
-from dragonscale.training.evaluation import Job, make_job, nearest_jobs, usual_jobs, with_numerics
+from dragonscale.training.evaluation import Job, make_job, nearest_jobs, unusual_jobs, usual_jobs, with_numerics
 from dragonscale.training.expert_load import dropped_share
 from dragonscale.training.offer import offered
 from dragonscale.training.plan import Plan, read_field
@@ -175,7 +175,7 @@ class TrainAsked:
         asked = self.question
         job = make_job(self.model, where, self.sequences, self.sequence, asked.stack, self.tuning)
         job = with_numerics(job, numerics_for(asked.numerics, (self.plan or offered(job, self.space).words).dtype))
-        known = (*usual_jobs(job), *nearest_jobs(job))
+        known = (*usual_jobs(job), *unusual_jobs(job), *nearest_jobs(job))
         job = next((one for one in known if one.stack.name == self.taken), job)
         room = {"capacity": asked.capacity} if asked.capacity else {}
         stack = change(job.stack, "experts", skew=job.stack.experts.skew * asked.skew, **room)

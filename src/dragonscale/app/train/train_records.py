@@ -297,6 +297,8 @@ class StackRow(Utilised):
     """Whether no plan leaves room in memory with it."""
     mostly: str = ""
     """The term that makes most of the difference to the stack of the answer; of the second stack alone."""
+    usual: bool = True
+    """Whether people commonly run it there; a less usual one is told of where it is faster."""
 
 
 class UnfitStack(msgspec.Struct):

@@ -96,6 +96,8 @@ def _also(report: TrainReport) -> str:
     if len(report.stacks) < 2:
         return ""
     own, other = report.stacks[:2]
+    if not other.usual:
+        return ""
     near = abs(other.step_s / own.step_s - 1) < APART
     how = "with less memory left" if other.tight > own.tight else "as fast" if near else "slower"
     return f"; so is {other.stack}, {how} here"
@@ -157,7 +159,8 @@ def stacks_text(stacks: list[StackRow], unfit: list[UnfitStack]) -> str:
         most = f", mostly {row.mostly}" if row.mostly else ""
         room = ", leaves little memory" if row.tight else ""
         longer = f"{row.step_s / stacks[0].step_s - 1:+.0%}"
-        parts.append(f"{row.stack}: step {longer} ({amount(row.step_s, 's')}{most}{room})")
+        rare = "" if row.usual else ", less usual there"
+        parts.append(f"{row.stack}: step {longer} ({amount(row.step_s, 's')}{most}{room}{rare})")
     return "; ".join([*parts, *(f"{row.stack}: {row.why}" for row in unfit)])
 
 

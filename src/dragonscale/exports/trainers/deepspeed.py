@@ -94,7 +94,8 @@ def read(source: Source, given: Given) -> Imported:
     stack = source.kept_word("stack") or "deepspeed"
     file = training_file(source, given.on(piece), plan, batch, seq, model, stack, steps)
     chat = bool(config.pop(_CHAT, False))
-    unplanned = _unplanned(config, flags)
+    planned = "zero_optimization.offload_param" if plan.offload == "parameters" else ""
+    unplanned = [name for name in _unplanned(config, flags) if not planned or not name.startswith(planned)]
     unknown = [name for name, _ in dotted(config, TERMS.lists["opaque"]) if not _known(table, name)]
     ignored = [f"--{name}" for name in flags if name not in (*_CONFIGS, *_LENGTHS, *_NAMES, *_READ)]
     notes = [] if model else ["The config does not say the model; give it by --model."]
@@ -188,8 +189,11 @@ def plan_of(
         raise TERMS.wrong("ranks", chips=chips, tensor=tensor, context=context, spread=spread)
     batch, micro = _batch(config, flags, ranks)
     shards = _shards(zero, ranks, expert)
-    device = str(table_at(zero, "offload_optimizer").get("device", "none"))
-    offloaded = device in ("cpu", "nvme") or is_on(zero.get("cpu_offload"))
+    optimizer = _is_hosted(zero, "offload_optimizer") or is_on(zero.get("cpu_offload"))
+    parameters = stage == 3 and optimizer and _is_hosted(zero, "offload_param")
+    offload = "none"
+    if optimizer:
+        offload = "parameters" if parameters else "optimizer"
     plan = Plan(
         data=ranks // expert // shards if stage else ranks // expert,
         fsdp=shards if stage else 1,
@@ -203,9 +207,14 @@ def plan_of(
         sequence=tensor == 1,
         context_by="ulysses" if context > 1 else "gather",
         optimizer=_optimizer(config, flags),
-        offload="optimizer" if offloaded else "none",
+        offload=offload,
     )
     return plan, batch
+
+
+def _is_hosted(zero: Mapping[str, Any], name: str) -> bool:
+    """Whether a part of the state is kept in the host's memory, or beyond it."""
+    return str(table_at(zero, name).get("device", "none")) in ("cpu", "nvme")
 
 
 def stage_of(value: Any) -> int:

@@ -114,8 +114,11 @@ def file_of(source: Source, given: Given, run: HubRun, own: Mapping[str, str] | 
         plan = replace(plan, dtype="fp16")
         run.notes.append(f"{piece.chip.title} has no bf16 matmul: it is read as a run in fp16.")
     if away := _hosted(source, run, plan.zero):
-        run.unplanned.append(away)
-        run.notes.append(TERMS.say("hosted"))
+        if plan.offload == "optimizer" or (plan.zero == 3 and not run.by_deepspeed):
+            plan = replace(plan, offload="parameters")
+        else:  # DeepSpeed with weights there and the optimizer's state on the chip
+            run.unplanned.append(away)
+            run.notes.append(TERMS.say("hosted"))
     microbatch = run.number("per_device_train_batch_size", run.number("per_gpu_train_batch_size", 0))
     inside = _deepspeed(source, run)
     said = inside.get("train_micro_batch_size_per_gpu")

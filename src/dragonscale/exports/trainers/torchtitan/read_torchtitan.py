@@ -253,6 +253,7 @@ def _plan(
     ring = str(said.take("parallelism.context_parallel_rotate_method", "allgather")) == "alltoall"
     wide = "fp32" if str(said.take("training.mixed_precision_param", "bfloat16")) == "float32" else ""
     mode = str(said.take("activation_checkpoint", "selective"))
+    hosted = plan.zero == 3 and said.take("training.enable_cpu_offload", False)
     if mode not in _REMAT:
         raise unknown("mode of torchtitan's activation checkpointing called", mode, _REMAT)
     if mode.startswith("memory"):
@@ -267,6 +268,7 @@ def _plan(
         sequence=said.take("parallelism.enable_sequence_parallel", True) or plan.tensor == 1,
         dtype=said.dtype or wide or "bf16",
         optimizer=_optimizer(said),
+        offload="parameters" if hosted else "none",
     ), notes
 
 
