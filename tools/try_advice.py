@@ -189,7 +189,7 @@ def _follow_training(command: Any, report: TrainReport) -> Done:
         yield from _follow_helps(command, report)
     question = report.asked.question
     for remedy in report.remedies:
-        result = answered(command, replace(question, plan="", **_with_flags(question, remedy.flags)))
+        result = answered(command, replace(question, plan="", **remedy.flags))
         yield f"remedy {remedy.flags}", _fits(result, remedy.step_s)
     for near in report.neighbours:
         result = answered(command, replace(question, plan="", on=near.slice, batch=f"{near.sequences}seq"))
@@ -202,12 +202,6 @@ def _follow_training(command: Any, report: TrainReport) -> Done:
         result = answered(command, replace(question, plan=change.plan, alone=True, measured=""))
         if change.gain > 0 or not report.plans[0].feasible:
             yield f"{change.setting}={change.new}", _fits(result, change.step_s)
-
-
-def _with_flags(question: Any, flags: dict[str, str]) -> dict[str, str]:
-    """Flags of a change beside those of a question: what is fixed, joins what is fixed already."""
-    fixed = " ".join(filter(None, (question.fix, flags.get("fix", "")))) if "fix" in flags else question.fix
-    return {**flags, "fix": fixed}
 
 
 ALONE = {"fix": "", "remat": "", "rank": "time", "deadline": "", "largest": "", "measured": "", "scaling": False}

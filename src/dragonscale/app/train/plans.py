@@ -327,7 +327,7 @@ def _other_sizes(asked: TrainAsked, job: Job, report: records.TrainReport, neare
 
 def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> None:
     """Add to a report without a plan the flags with which it has one."""
-    remedies = list(memory_remedies(job, asked.space))
+    remedies = [_beside_fixed(asked, remedy) for remedy in memory_remedies(job, asked.space)]
     # what is found is the best of a search, which a given plan would hinder
     start = "" if asked.plan is None else "Without --plan, "
     for remedy in remedies:
@@ -340,8 +340,16 @@ def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> N
         records.RemedyRow(one.flags, short_plan(one.fit.best.plan), one.fit.best.seconds, not one.fit.roomy)
         for one in remedies
     ]
-    if remedies and not report.lighter and not asked.question.fix.strip():
+    if remedies and not report.lighter:
         report.lighter = remedies[0].text
+
+
+def _beside_fixed(asked: TrainAsked, remedy: Remedy) -> Remedy:
+    """A remedy whose `--fix` has what is fixed already, too."""
+    fixed = asked.question.fix.strip()
+    if not fixed or "fix" not in remedy.flags:
+        return remedy
+    return replace(remedy, flags=remedy.flags | {"fix": f"{fixed} {remedy.flags['fix']}"})
 
 
 def _of_remedy(remedy: Remedy) -> str:
