@@ -45,9 +45,9 @@ def test_a_gain_that_is_not_had_is_found() -> None:
         "dscale train llama3-8b --on h100:8 --batch 16seq --seq 4096 --plan 'fsdp8 block' --alone"
     )
     report = answered(command, question)
-    assert [fault for _, fault in FOLLOWED[type(report)](command, report) if fault] == []
+    assert [fault for _, fault in FOLLOWED[type(report)](command, report, question) if fault] == []
     report.plans[0].helps[0].gain *= 2
-    assert any("said" in fault for _, fault in FOLLOWED[type(report)](command, report))
+    assert any("said" in fault for _, fault in FOLLOWED[type(report)](command, report, question))
 
 
 def test_a_remedy_that_does_not_fit_is_found() -> None:
@@ -55,4 +55,4 @@ def test_a_remedy_that_does_not_fit_is_found() -> None:
     report = answered(command, question)
     assert [one.flags for one in report.changes] == [{"on": "h100:2", "plan": ""}, {"quantize": "fp8"}]
     report.changes = [Advice("It fits on one card.", {"on": "rtx4090:1"}, FITS)]
-    assert [fault for _, fault in FOLLOWED[type(report)](command, report)] == ["does not fit"]
+    assert [fault for _, fault in FOLLOWED[type(report)](command, report, question)] == ["does not fit"]
