@@ -146,7 +146,7 @@ def test_an_engine_goes_on_while_a_grammar_is_built() -> None:
     engine, _ = build(order, lambda *_: None)
     engine.grammars = SlowGrammars()
     front, pipe = Pipe()
-    loop = WorkerLoop(pipe, engine)
+    loop = WorkerLoop(pipe, engine)  # pyright: ignore[reportArgumentType]  on POSIX a pipe is a Connection
 
     def run() -> None:
         with pytest.raises((EOFError, BrokenPipeError, ConnectionResetError)):
