@@ -291,8 +291,9 @@ def test_a_signal_leaves_whole_lines_and_no_processes(tmp_path: Path, stop: sign
     # A script's background job, as this test may be part of, starts its processes deaf to Ctrl-C.
     heard = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(command, **streams, text=True, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
     finally:
         signal.signal(signal.SIGINT, heard)
     with process:

@@ -8,7 +8,7 @@ pytest.importorskip("jax")
 
 from msgspec.structs import replace
 
-from dragonscale.runtime.serve.fair_queue import FairQueue
+from dragonscale.runtime.serve.client_queue import ClientQueue
 from dragonscale.runtime.serve.requests import GenerateRequest
 from dragonscale.runtime.server.front import Overfull, ServingFront
 from dragonscale.runtime.server.wire import WorkerOrder
@@ -19,7 +19,7 @@ from tests.runtime.serve.test_engine import engine, request
 def test_a_queue_loses_nobody() -> None:
     """Whatever comes, goes and comes back, each client's items keep their order."""
     dice = random.Random(3)
-    queue: FairQueue[tuple[str, int]] = FairQueue(lambda item: item[0])
+    queue: ClientQueue[tuple[str, int]] = ClientQueue(lambda item: item[0])
     there: list[tuple[str, int]] = []
     for number in range(2000):
         act = dice.random()

@@ -319,7 +319,7 @@ def slow_server(folder: Path, seconds: float, *flags: str, pipe: int = 0) -> tup
     made = subprocess.Popen(
         [sys.executable, "-c", SLOW, *words, "--max-seqs", "4", *flags],
         **{"env": environ, "cwd": root, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True},
-        **({"pipesize": pipe} if pipe else {}),
+        pipesize=pipe or -1,
     )
     assert made.stderr is not None
     for line in made.stderr:

@@ -2,7 +2,7 @@
 
 Every sequence that decodes has its row in every step; what is left of the step's token budget goes to prompts, in the
 order in which they got their slots, in chunks where they do not fit. Slots go in turn to the clients that wait for one,
-and to the requests of a client first come first served (`FairQueue`). When a sequence needs a page and there is none,
+and to the requests of a client first come first served (`ClientQueue`). When a sequence needs a page and there is none,
 the one of its rank that got its slot last loses it: its pages go to the prefix tree, it waits in front of the queue and
 is computed again. The oldest one therefore always goes on, and since a request that does not fit into the cache alone
 is refused on arrival, every request ends. The scheduler runs ahead of the device: `flying` counts tokens of a sequence
@@ -23,7 +23,7 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.serve.fair_queue import FairQueue
+from dragonscale.runtime.serve.client_queue import ClientQueue
 from dragonscale.runtime.serve.pages import PagePool
 from dragonscale.runtime.serve.requests import GenerateRequest, HandedOver, TokenLogprob
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
@@ -206,7 +206,7 @@ class BatchScheduler:
         self.limits, self.packer = limits, StepPacker(limits, shapes)
         ranks, slots = limits.ranks, limits.sequences
         self.pools = [PagePool(limits.pages, limits.page, prefixes) for _ in range(ranks)]
-        self.waiting: list[FairQueue[LiveSequence]] = [FairQueue(client_of) for _ in range(ranks)]
+        self.waiting: list[ClientQueue[LiveSequence]] = [ClientQueue(client_of) for _ in range(ranks)]
         self.running: list[dict[int, LiveSequence]] = [{} for _ in range(ranks)]  # oldest first
         self.slots = [list(range(slots))[::-1] for _ in range(ranks)]
         self.entered: list[LiveSequence] = []

@@ -6,6 +6,7 @@ A client has few in the queue before it, so that whoever sends slow ones waits f
 """
 
 import asyncio
+import signal
 import socket
 import subprocess
 import sys
@@ -18,8 +19,9 @@ import msgspec
 from dragonscale.runtime.server.grammar_process import Vocabulary
 from dragonscale.runtime.server.protocol import ApiError
 
-TIME_S = 2.0
-"""Seconds that a grammar may take. One that people use takes hundredths."""
+TIME_S = 20.0
+"""Seconds that a grammar may take on a machine that is busy with other things; the process ends itself after fewer
+seconds of a core (`grammar_process.CORE_S`)."""
 START_S = 120.0
 """Seconds for the process to read the vocabulary."""
 WAITING = 4
@@ -90,7 +92,10 @@ class GrammarChecker:
                 return pipe.recv_bytes().decode()
             why = f"it takes more than {TIME_S:g} s to read"
         except (OSError, EOFError):
+            code = self._process.wait() if self._process is not None else 0
             why = "it takes too much memory to read"
+            if code == -signal.SIGXCPU:
+                why = f"it takes more than {self._vocabulary.core_s} s of a core to read"
         self._end()
         return f"The {grammar[0]} cannot be used as a grammar: {why}."
 

@@ -7,8 +7,10 @@ other; what goes back is why it cannot be used, and nothing where it can. It end
 """
 
 import contextlib
+import math
 import signal
 import sys
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -19,14 +21,18 @@ from dragonscale.runtime.serve.constraints import GrammarReader
 
 MEMORY = 1 << 30
 """Bytes that all grammars together may take beside the vocabulary."""
+CORE_S = 2
+"""Seconds of a core that a grammar may take. One that people use takes hundredths."""
 
 
 class Vocabulary(msgspec.Struct, frozen=True):
-    """What grammars are over: a tokenizer as JSON, the model's logits, the tokens that end a text."""
+    """What grammars are over: a tokenizer as JSON, the model's logits, the tokens that end a text. `core_s` are the
+    seconds of a core that one may take."""
 
     tokenizer: str
     size: int
     ends: list[int]
+    core_s: int = CORE_S
 
 
 def main(descriptor: int) -> int:
@@ -44,6 +50,7 @@ def main(descriptor: int) -> int:
         pipe.send_bytes(b"ready")
         while True:
             kind, text = msgspec.msgpack.decode(pipe.recv_bytes(), type=tuple[str, str])
+            _limit_time(vocabulary.core_s)
             pipe.send_bytes(_fault(reader, kind, text).encode())
     return 0
 
@@ -56,6 +63,17 @@ def _fault(reader: GrammarReader | None, kind: str, text: str) -> str:
     except InputError as error:
         return str(error)
     return ""
+
+
+def _limit_time(seconds: int) -> None:
+    """End this process by SIGXCPU after so many seconds of a core from now on (rounded up). The time of day would count
+    what other programs take."""
+    try:
+        import resource
+    except ImportError:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), hard))
 
 
 def _limit_memory() -> None:

@@ -4,7 +4,7 @@ The next slot is that of the client who was served longest ago, so that one who 
 itself and everybody else is next. Among a client's own, and where there is one client only, it is first come first
 served. A sequence that lost its slot to another goes before everybody: it had its turn.
 
->>> queue = FairQueue(client_of=lambda name: name[0])
+>>> queue = ClientQueue(client_of=lambda name: name[0])
 >>> for name in ("a1", "a2", "a3", "b1"):
 ...     queue.append(name)
 >>> queue.appendleft("a0")
@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 
-class FairQueue(Generic[Item]):
+class ClientQueue(Generic[Item]):
     """As a deque, of which only the first can be read. Everything but `remove` takes the same time at any length."""
 
     def __init__(self, client_of: Callable[[Item], str]) -> None:
