@@ -4,11 +4,15 @@ import math
 from dataclasses import dataclass, replace
 
 import pytest
+from msgspec.structs import replace as changed
 
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.serve import max_rate
-from dragonscale.app.serve.answer import answer
+from dragonscale.app.serve.answer import _by_held_rate, answer  # pyright: ignore[reportPrivateUsage]
 from dragonscale.app.serve.config import config_report
+from dragonscale.app.serve.max_rate import HeldRate
+from dragonscale.app.serve.recommended import next_command
+from dragonscale.app.serve.search import search
 from dragonscale.app.serve.serve_question import read_question
 from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.app.serve.variants import search_pools
@@ -101,6 +105,30 @@ def test_replicas_headroom_and_dollars_are_those_of_the_rate(found: ServeReport)
     assert best.on_frontier
 
 
+def test_an_answer_has_one_fleet(found: ServeReport) -> None:
+    """The headline, its row, the table of rates, the run and the next command."""
+    best, row, run = found.max_rates[0], found.configs[0], found.simulated
+    assert row.replicas == best.replicas
+    assert row.fleet_chips == best.chips
+    assert row.fleet_usd_per_h == pytest.approx(best.usd_per_h)
+    assert row.fleet_usd_per_mtok == pytest.approx(best.fleet_usd_per_mtok)
+    assert row.simulated
+    assert run is not None
+    assert (run.replicas, run.rate_per_s) == (best.replicas, RATE)
+    assert (row.fleet_ttft_s, row.fleet_tpot_s) == (run.latency["ttft_s"].mean, run.latency["tpot_s"].mean)
+    asked = read_question(replace(ONE, rate=f"{RATE}/s"))
+    assert f"--replicas {best.replicas} " in next_command(asked, found)
+
+
+def test_the_cheapest_fleet_that_was_found_comes_first(found: ServeReport) -> None:
+    dear, cheap = found.configs[0], changed(found.configs[0], fleet_usd_per_h=found.configs[0].fleet_usd_per_h / 2)
+    config = search(read_question(replace(ONE, rate=f"{RATE}/s")))[0]
+    rows = [(config, dear), (config, cheap)]
+    held = [HeldRate(row, found.max_rates[0], found.simulated) for row in (dear, cheap)]
+    assert [row for _, row in _by_held_rate(rows, held)] == [cheap, dear]
+    assert [row for _, row in _by_held_rate(rows, [replace(held[1], run=None)])] == [dear, cheap]
+
+
 def test_pools_are_sized_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts are long and outputs short: prefill replicas hold less each, and more of them are wanted."""
     for place in (capacity, max_rate):
@@ -110,7 +138,7 @@ def test_pools_are_sized_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     config = min(search_pools(asked), key=lambda one: one.chips)
     row = config_report(asked, config)
     assert row.prefill is not None
-    found = max_rate._held(asked, config, row)
+    found = max_rate._held(asked, config, row).rate
     assert found.requests_per_s is not None
     assert found.prefill_requests_per_s is not None
     assert found.replicas is not None

@@ -82,7 +82,7 @@ def pools(draw, scheduler=engines):
     share = draw(st.booleans())
     autoscale = st.none() | st.builds(
         Autoscale,
-        least=st.integers(1, 2),
+        least=st.integers(0, 2),
         most=st.integers(2, 4),
         target=st.sampled_from([1.0, 3.0]),
         startup_s=st.sampled_from([0.0, 0.5]),
@@ -91,15 +91,17 @@ def pools(draw, scheduler=engines):
         hold_s=st.sampled_from([0.0, 0.5]),
         schedule=st.sampled_from([(), ((0.0, 1), (1.0, 3))]),
     )
+    rule = draw(autoscale)
+    fewest = 0 if rule is not None and not rule.least else 1
     return Pool(
         EXACT,
         kv_tokens=draw(st.integers(40, 400)),
         scheduler=draw(scheduler),
-        replicas=draw(st.integers(1, 3)),
+        replicas=draw(st.integers(fewest, 3)),
         router=draw(st.sampled_from(ROUTERS)),
         share_prefixes=share,
         tiers=draw(st.sampled_from(TIERS)) if share else (),
-        autoscale=draw(autoscale),
+        autoscale=rule,
         image_s=draw(st.sampled_from([0.0, 0.125])),
         adapters=draw(st.sampled_from([0, 0, 1, 2])),
         adapter_s=0.25,
@@ -118,7 +120,8 @@ def fleets(draw, scheduler=engines):
         fitting = engines.filter(lambda each: each.kind != "static")
         prefill = draw(pools(fitting))
     failures = []
-    for _ in range(draw(st.integers(0, 2))):
+    least = min(one.replicas for one in (pool, prefill) if one is not None)
+    for _ in range(draw(st.integers(0, 2)) if least else 0):
         where = draw(st.sampled_from(["serve", "prefill"])) if prefill else "serve"
         count = prefill.replicas if where == "prefill" and prefill else pool.replicas
         at = draw(st.integers(0, 4000)) / 1024
@@ -174,4 +177,4 @@ kinds = st.builds(
     most=st.just(200),
     brought=BROUGHT,
 )
-mixed_traffic = st.builds(Mixed, st.tuples(kinds, kinds), st.integers(0, 40))
+mixed_traffic = st.builds(Mixed, st.tuples(kinds, kinds), st.integers(0, 40), st.sampled_from([None, 0.0, 0.5]))

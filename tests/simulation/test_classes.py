@@ -118,3 +118,58 @@ def test_pairs_are_drawn_together_and_rates_scale() -> None:
     fast = list(mixed.faster(4.0, 1000).start(0)[0])
     assert len(fast) == 1000
     assert fast[-1].arrival_s == pytest.approx(requests[999].arrival_s / 4)
+
+
+AGENTS = TrafficClass(
+    Poisson(2.0), Fixed(640), Fixed(64), turns=2, think_s=20.0, calls=5, pause_s=2.0, result=Fixed(128), most=100_000
+)
+CALL_S = 3.0
+
+
+def test_sessions_are_under_way_when_a_run_begins() -> None:
+    """Little's law: those that wait for their next call, by how they wait; and calls come at once at their rate."""
+    stream, _ = Mixed((AGENTS,), 20_000, CALL_S).start(3)
+    begun = [one for one in itertools.islice(stream, 2000) if one.warm]
+    per_s = 2.0 * 2 * 5  # calls
+    tools, turns = per_s * (1 - 1 / 5), per_s / 5 * (1 - 1 / 2)
+    expected = tools * (CALL_S + 2) + turns * (CALL_S + 20)
+    assert len(begun) == pytest.approx(expected, rel=0.15)
+    soon = [one for one in begun if one.arrival_s < 1]
+    assert len(soon) == pytest.approx(tools + turns, rel=0.35)
+    # a session that waits has made geometrically many calls, ten on average
+    said = [one.warm * BLOCK for one in begun]
+    assert numpy.mean(said) == pytest.approx(640 + 9 * (64 + 128 * 8 / 9 + 640 / 9), rel=0.3)
+    assert all(one.input_tokens > one.warm * BLOCK for one in begun)
+
+
+def test_a_run_of_sessions_is_steady_from_the_beginning() -> None:
+    """Without sessions under way a run begins with first calls alone, a tenth of all."""
+    times = LinearTimes(0.01, prompt_s=1e-5)
+    pool = Pool(
+        times,
+        4_000_000,
+        Scheduler(sequences=400, tokens=4096),
+        share_prefixes=True,
+        replicas=2,
+        router="session_sticky",
+    )
+    rates, hits = [], []
+    for call_s in (None, 0.7):
+        traffic = Mixed((AGENTS,), 400, call_s).faster(4.0, 1600)
+        result = simulate(Fleet(pool), traffic, SimulationOptions(classes=({},), warmup=0.1))
+        first, *_, last = (one for one in result.checkpoints if one.arrived <= 800)
+        rates.append((last.arrived - first.arrived) / (last.seconds - first.seconds))
+        hits.append(result.cache_hit_rate)
+        assert result.outcome.arrived == result.outcome.finished == 1600
+    assert rates[0] < 60
+    assert rates[1] == pytest.approx(80, rel=0.15)
+    assert hits[1] > 0.85  # what they said before is where they go
+
+
+def test_a_run_takes_no_more_requests_than_it_was_asked_for() -> None:
+    """Sessions that wait when the last one has come are dropped, whenever they would have gone on."""
+    pool = Pool(LinearTimes(0.01, prompt_s=1e-5), 1_000_000, share_prefixes=True)
+    slow = TrafficClass(Poisson(2.0), Fixed(64), Fixed(8), turns=20, think_s=500.0)
+    result = simulate(Fleet(pool), Mixed((slow,), 300, 0.1), SimulationOptions(classes=({},)))
+    assert result.outcome.arrived == 300
+    assert result.seconds < 15  # 40 calls a second

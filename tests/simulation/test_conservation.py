@@ -100,7 +100,8 @@ def test_leaping_changes_nothing(fleet: Fleet, traffic) -> None:
 @settings(max_examples=60)
 @given(fleets(speculating), traffics)
 def test_leaping_changes_nothing_with_speculation(fleet: Fleet, traffic) -> None:
-    fleet = replace(fleet, failures=(), pool=replace(fleet.pool, autoscale=None, router="round_robin"), prefill=None)
+    pool = replace(fleet.pool, autoscale=None, router="round_robin", replicas=max(fleet.pool.replicas, 1))
+    fleet = replace(fleet, failures=(), pool=pool, prefill=None)
     fast = finished_run(fleet, traffic, SimulationOptions(keep=True)).tally
     slow = finished_run(fleet, traffic, SimulationOptions(keep=True, leap=False)).tally
     assert fast.finished == slow.finished

@@ -262,6 +262,44 @@ def test_a_schedule_decides_by_the_clock() -> None:
         assert up[min(up, key=lambda time: abs(time - at))] == pytest.approx(count, abs=0.05)
 
 
+@pytest.mark.parametrize("signal", ["requests", "queue", "kv"])
+def test_a_fleet_scales_to_zero_and_its_first_request_waits_for_the_start(signal: str) -> None:
+    """Two pairs of requests, ten minutes apart: each pair finds nobody, and one replica starts for both."""
+    rule = Autoscale(0, 4, target=8.0, startup_s=60.0, every_s=10.0, on=signal)
+    fleet = Fleet(Pool(SERVER, 100_000, replicas=0, autoscale=rule, router="least_loaded"))
+    times = (5.0, 15.0, 605.0, 620.0)
+    requests = [SimulatedRequest(number, time, 500, 20) for number, time in enumerate(times)]
+    run = finished_run(fleet, replay(requests))
+    check_books(run)
+    waits = [one.queue_s for one in run.tally.served]
+    assert waits == pytest.approx([60.0, 50.0, 60.0, 45.0], abs=0.5)
+    assert len(run.places) == 1
+    up = dict(run.series.means("up", run.now))
+    assert up[min(up, key=lambda time: abs(time - 400.0))] == 0
+    assert run.serve.up_s < 60
+
+
+def test_a_fleet_that_scales_to_zero_keeps_a_replica_while_anybody_is_served() -> None:
+    """One request of two minutes: nobody queues, and its replica stays."""
+    rule = Autoscale(0, 4, target=4.0, startup_s=1.0, every_s=5.0, on="queue")
+    fleet = Fleet(Pool(SERVER, 100_000, replicas=0, autoscale=rule, router="least_loaded"))
+    alone = [SimulatedRequest(0, 0.0, 500, 4000), SimulatedRequest(1, 60.0, 500, 20)]
+    run = finished_run(fleet, replay(alone))
+    first, second = sorted(run.tally.served, key=lambda one: one.number)
+    assert first.e2e_s > 61
+    assert (first.queue_s, second.queue_s) == (pytest.approx(1.0), pytest.approx(0.0, abs=0.1))
+
+
+def test_what_cannot_be_scaled_is_refused() -> None:
+    for least, most in ((-1, 4), (0, 0)):
+        with pytest.raises(InputError, match=r"write 0 or more for the least and 1 or more for the most, as in 0\.\.4"):
+            Autoscale(least, most, 4.0)
+    with pytest.raises(InputError, match="A pool has 0 replicas; it needs at least 1, or autoscaling from 0"):
+        Pool(SERVER, 1000, replicas=0)
+    with pytest.raises(InputError, match="A pool has 0 replicas"):
+        Pool(SERVER, 1000, replicas=0, autoscale=Autoscale(1, 4, 4.0))
+
+
 def test_notice_saves_what_can_end_in_time() -> None:
     """Requests of a second each: told two seconds before, a replica ends them all; without, they begin again."""
     traffic = OpenLoop(Poisson(8.0), 300, Fixed(100), Fixed(40))

@@ -35,6 +35,8 @@ class Autoscaler:
         else:
             ratio = self._measured(active, parked, now) / rule.target
             count = len(active) if abs(ratio - 1) <= TOLERANCE else math.ceil(len(active) * ratio)
+        if not count and not rule.schedule and (parked or any(replica.load for replica in active)):
+            count = 1  # none only where there is nothing to do
         self.wants.append((now, count))
         while self.wants[0][0] < now - rule.hold_s:
             self.wants.popleft()

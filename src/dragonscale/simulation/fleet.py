@@ -122,8 +122,11 @@ class Autoscale:
     schedule: tuple[tuple[float, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.least < 1:
-            raise InputError(f"Autoscaling from {self.least} replicas is not possible; at least 1 stays up.")
+        if self.least < 0 or self.most < 1:
+            raise InputError(
+                f"Autoscaling from {self.least} to {self.most} replicas is not possible; write 0 or more for the least "
+                "and 1 or more for the most, as in 0..4."
+            )
         if self.least > self.most:
             raise InputError(
                 f"Autoscaling from {self.least} to {self.most} replicas: the least comes first, as in "
@@ -186,8 +189,12 @@ class Pool:
     def __post_init__(self) -> None:
         if self.router not in ROUTERS:
             raise unknown("router", self.router, ROUTERS)
-        if self.replicas < 1:
-            raise InputError(f"A pool has {self.replicas} replicas; it needs at least 1.")
+        empty = self.autoscale is not None and self.autoscale.least == 0
+        if self.replicas < (0 if empty else 1):
+            raise InputError(
+                f"A pool has {self.replicas} replicas; it needs at least 1, or autoscaling from 0 (--autoscale "
+                "0..4,target=24)."
+            )
         if self.kv_tokens < self.scheduler.page_tokens:
             raise InputError(
                 f"A replica's cache holds {self.kv_tokens} tokens, less than one page of {self.scheduler.page_tokens}."

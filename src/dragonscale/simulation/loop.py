@@ -29,6 +29,15 @@ CHECKPOINTS = 64
 SERIES = ("up", "busy", "running", "waiting", "pages")
 
 
+def send(router: Router, replicas: list[Replica], sequence: Sequence, now: float) -> None:
+    """Give a request to a replica; one whose session was under way before the run finds there what it said."""
+    request = sequence.request
+    replica = router.choose(replicas, request, sequence.context, now)
+    if request.warm and not sequence.ready and not sequence.retries:
+        replica.pages.remember(request)
+    replica.submit(sequence, now)
+
+
 class Group:
     """Replicas of one pool. `active` ones take requests; `parked` requests wait until there is one."""
 
@@ -52,7 +61,7 @@ class Group:
     def route(self, sequence: Sequence, now: float) -> None:
         """Give a request to a replica, or park it if there is none."""
         if self.active:
-            self.router.choose(self.active, sequence.request, sequence.context, now).submit(sequence, now)
+            send(self.router, self.active, sequence, now)
         else:
             self.parked.append(sequence)
 
@@ -109,7 +118,7 @@ class Simulation:
     """One simulation under way."""
 
     def __init__(self, fleet: Fleet, traffic: TrafficSource, options: SimulationOptions) -> None:
-        total = traffic.requests
+        total = self.total = traffic.requests
         first = int(options.warmup * total)
         last = total - int(options.cooldown * total) if options.cooldown else inf
         self.fleet, self.options, self.overhead_s = fleet, options, fleet.overhead_s
@@ -141,6 +150,7 @@ class Simulation:
         if fleet.prefill is not None:
             self.front = Group(fleet.prefill, self.shared, fleet.pool.replicas, True, "prefill")
             self.groups.append(self.front)
+        self.to_zero = any(group.pool.autoscale and not group.pool.autoscale.least for group in self.groups)
         self.places: list[tuple[Group, Replica]] = [(g, r) for g in self.groups for r in g.replicas]
         for failure in fleet.failures:
             offset = fleet.pool.replicas if failure.pool == "prefill" else 0
@@ -201,6 +211,9 @@ class Simulation:
                 if key:
                     self._pull()
                 self._arrive(what, now)
+                if self.tally.arrived == self.total:  # what sessions would have asked later
+                    heap[:] = [event for event in heap if event[1] != ARRIVE]
+                    heapq.heapify(heap)
             elif kind == WAKE:
                 what.look(now)
             elif kind == DELIVER:
@@ -280,6 +293,8 @@ class Simulation:
             self._refuse(sequence.request, TOO_LONG, now)
         else:
             self.front.route(sequence, now)
+        if self.to_zero:
+            self._rouse(now)
 
     def _choose(self, sequence: Sequence, now: float) -> None:
         """Give a request to one of the pools that take it: those for the shortest requests of them."""
@@ -292,7 +307,7 @@ class Simulation:
         taking = [group for group in taking if group.limit == least]
         replicas = [replica for group in taking for replica in group.active]
         if replicas:
-            self.serve.router.choose(replicas, request, sequence.context, now).submit(sequence, now)
+            send(self.serve.router, replicas, sequence, now)
         else:
             taking[0].parked.append(sequence)
 
@@ -304,6 +319,8 @@ class Simulation:
 
     def _follow(self, request: SimulatedRequest, now: float) -> None:
         """Whoever had this request may send another."""
+        if self.tally.arrived >= self.total:
+            return
         another = self.after(request, now) if self.after is not None else None
         if another is not None:
             self._push(another.arrival_s + self.overhead_s, ARRIVE, another.number, 0, another)
@@ -340,6 +357,8 @@ class Simulation:
         self.tally.token(sequence, now)
         sequence.ready = True
         self.serve.route(sequence, now)
+        if self.to_zero:
+            self._rouse(now)
 
     def _fail(self, now: float, index: int, for_s: float, notice_s: float, since: float) -> None:
         """A replica dies, or is told that it will; not one that has come back `since` that was decided."""
@@ -365,6 +384,15 @@ class Simulation:
         group = self.groups[place]
         rule = group.pool.autoscale
         assert rule is not None
+        self._adjust(group, now)
+        self.ticks -= 1
+        if len(self.shared.heap) > self.ticks:  # something else is still to happen
+            self._tick(now + rule.every_s, place)
+
+    def _adjust(self, group: Group, now: float) -> None:
+        """Ask for replicas, or let some go, as the pool's rule says now."""
+        rule = group.pool.autoscale
+        assert rule is not None
         assert group.scaler is not None
         group.let_go(now)
         wanted = group.scaler.wanted(group.active, len(group.parked), now)
@@ -372,9 +400,13 @@ class Simulation:
             if replica.index == len(self.places):
                 self.places.append((group, replica))
             self._return(now + rule.startup_s, replica.index, 1)
-        self.ticks -= 1
-        if len(self.shared.heap) > self.ticks:  # something else is still to happen
-            self._tick(now + rule.every_s, place)
+
+    def _rouse(self, now: float) -> None:
+        """A request that finds a pool without replicas asks for one at once, as a gateway before a fleet that scales
+        to zero does; those that come meanwhile wait for it too."""
+        for group in self.groups:
+            if group.parked and group.scaler is not None and not group.active and not group.starting:
+                self._adjust(group, now)
 
     def _close(self) -> None:
         """Settle the books."""

@@ -11,6 +11,7 @@ Only whole pages are shared: a block of 500 tokens shares 31 pages of 16.
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from itertools import pairwise, repeat
 
 from dragonscale.simulation.request import Sequence, SimulatedRequest
 
@@ -111,24 +112,42 @@ class Pages:
         """Whole pages in so many leading blocks of a prompt."""
         return min(blocks * request.block_tokens, request.input_tokens) // self.page
 
-    def name(self, request: SimulatedRequest, block: int) -> Hashable:
-        """A block's key; a prompt's last block, if cut short, is another block than the whole one of that name, and the
-        block of an adapter another than those of others."""
-        whole = (block + 1) * request.block_tokens <= request.input_tokens
-        name = request.blocks[block]
+    def names(self, request: SimulatedRequest, first: int, end: int) -> tuple[Hashable, ...]:
+        """Keys of a prompt's blocks `first` to before `end`; its last block, if cut short, is another block than the
+        whole one of that name, and the block of an adapter another than those of others."""
+        names, tokens = request.blocks[first:end], request.input_tokens
+        whole = tokens // request.block_tokens  # leading blocks that are not cut short
         if request.adapter >= 0:
-            return name, request.adapter, 0 if whole else request.input_tokens
-        return name if whole else (name, request.input_tokens)
+            cuts = (0 if block < whole else tokens for block in range(first, end))
+            return tuple((name, request.adapter, cut) for name, cut in zip(names, cuts, strict=True))
+        if names and end > whole:
+            return (*names[:-1], (names[-1], tokens))
+        return names
+
+    def sizes(self, request: SimulatedRequest, first: int, end: int) -> list[int]:
+        """Whole pages in each of these blocks."""
+        tokens = request.block_tokens
+        if tokens % self.page:
+            edges = [self.until(request, block) for block in range(first, end + 1)]
+            return [after - before for before, after in pairwise(edges)]
+        whole = min(end, request.input_tokens // tokens)
+        sizes = [tokens // self.page] * (whole - first)
+        if end > whole:  # the prompt's last block, cut short
+            sizes.append(request.input_tokens % tokens // self.page)
+        return sizes
 
     def hits(self, request: SimulatedRequest) -> tuple[int, int]:
         """Leading blocks present in the cache, and with those that continue them in the tiers behind it."""
         if not self.sharing or not request.blocks:
             return 0, 0
-        near, count = 0, min(len(request.blocks), -(-request.input_tokens // request.block_tokens))
-        while near < count and self.name(request, near) in self.refs:
+        count = min(len(request.blocks), -(-request.input_tokens // request.block_tokens))
+        names, near = self.names(request, 0, count), 0
+        for name in names:
+            if name not in self.refs:
+                break
             near += 1
         far = near
-        while self.tiers and far < count and self._behind(self.name(request, far)) is not None:
+        while self.tiers and far < count and self._behind(names[far]) is not None:
             far += 1
         return near, far
 
@@ -142,8 +161,7 @@ class Pages:
         if near:
             request = sequence.request
             price -= self.until(request, near)
-            for block in range(near):
-                price += self.idle.get(self.name(request, block), 0)
+            price += sum(map(self.idle.get, self.names(request, 0, near), repeat(0)))
         return price
 
     def admit(self, sequence: Sequence, tokens: int, near: int, far: int) -> float:
@@ -156,21 +174,33 @@ class Pages:
                 self.take(0)
             return 0.0
         request, seconds = sequence.request, 0.0
-        for block in range(far):
-            name = self.name(request, block)
-            if block < near:
-                self._hold(name)
-            else:
-                tier = self._behind(name)
-                assert tier is not None
-                tier.blocks.move_to_end(name)
-                self.refs[name] = 1
-                self._share(tier.blocks[name])
-                seconds += tier.blocks[name] * tier.seconds
+        names = self.names(request, 0, far)
+        self._hold(names[:near], self.sizes(request, 0, near))
+        for name in names[near:]:
+            tier = self._behind(name)
+            assert tier is not None
+            size = tier.blocks[name]
+            tier.blocks.move_to_end(name)
+            self._hold((name,), [size])
+            seconds += size * tier.seconds
         sequence.held = far
         sequence.private = -(-tokens // self.page) - self.until(request, far)
         self.take(sequence.private)
         return seconds
+
+    def remember(self, request: SimulatedRequest) -> None:
+        """The blocks that a prompt has from before the run are here, unused; the deepest are forgotten first."""
+        if not self.sharing:
+            return
+        names, sizes = self.names(request, 0, request.warm), self.sizes(request, 0, request.warm)
+        for name, size in zip(reversed(names), reversed(sizes), strict=True):
+            if name not in self.refs:
+                self.refs[name] = 0
+                self.idle[name] = size
+                self.idle_pages += size
+            elif name in self.idle:
+                self.idle.move_to_end(name)
+        self.take(0)
 
     def take(self, pages: int) -> None:
         """Give pages to a sequence, from unused blocks if need be."""
@@ -185,27 +215,25 @@ class Pages:
     def publish(self, sequence: Sequence, tokens: int) -> None:
         """The first `tokens` tokens of a prompt are computed: its whole blocks can be shared from now on. Where another
         sequence was faster, its block is used and the pages of the copy are given back."""
-        request = sequence.request
-        if not self.sharing:
+        request, first = sequence.request, sequence.held
+        if not self.sharing or first >= len(request.blocks):
             return
-        while sequence.held < len(request.blocks):
-            block = sequence.held
-            if block * request.block_tokens >= request.input_tokens:
-                return
-            if min((block + 1) * request.block_tokens, request.input_tokens) > tokens:
-                return
-            name = self.name(request, block)
-            size = self.until(request, block + 1) - self.until(request, block)
-            if name in self.refs:
-                self._hold(name)
-            else:
-                self.refs[name] = 1
-                self._share(size)
-                if self.store is not None:
+        computed = tokens // request.block_tokens
+        if tokens >= request.input_tokens:  # the last block too, whole or cut short
+            computed = -(-request.input_tokens // request.block_tokens)
+        end = min(len(request.blocks), computed)
+        if end <= first:
+            return
+        names, sizes = self.names(request, first, end), self.sizes(request, first, end)
+        if self.store is not None:
+            for name, size in zip(names, sizes, strict=True):
+                if name not in self.refs:
                     self.store.keep(name, size)
-            sequence.private -= size
-            self.room += size
-            sequence.held += 1
+        self._hold(names, sizes)
+        pages = sum(sizes)
+        sequence.private -= pages
+        self.room += pages
+        sequence.held = end
 
     def release(self, sequence: Sequence, grown: int) -> None:
         """A sequence leaves: its own pages, `grown` of them taken since it was admitted, are free, its
@@ -214,23 +242,33 @@ class Pages:
         self.room += sequence.private + grown
         if self.adapters.slots:
             self.adapters.free(request.adapter)
-        for block in range(sequence.held - 1, -1, -1) if sequence.held else ():
-            name = self.name(request, block)
-            self.refs[name] -= 1
-            if self.refs[name] == 0:
-                size = self.until(request, block + 1) - self.until(request, block)
-                self._share(-size)
-                self.idle[name] = size
-                self.idle_pages += size
+        if sequence.held:
+            self._free(self.names(request, 0, sequence.held), self.sizes(request, 0, sequence.held))
         sequence.private = sequence.held = 0
 
-    def _share(self, pages: int) -> None:
-        self.shared += pages
-        self.room -= pages
+    def _free(self, names: tuple[Hashable, ...], sizes: list[int]) -> None:
+        """A sequence uses these blocks no more; the deepest are forgotten first."""
+        refs, idle, freed = self.refs, self.idle, 0
+        for name, size in zip(reversed(names), reversed(sizes), strict=True):
+            refs[name] = users = refs[name] - 1
+            if not users:
+                idle[name] = size
+                freed += size
+        self.shared -= freed
+        self.room += freed
+        self.idle_pages += freed
 
-    def _hold(self, name: Hashable) -> None:
-        if self.refs[name] == 0:
-            size = self.idle.pop(name)
-            self.idle_pages -= size
-            self._share(size)
-        self.refs[name] += 1
+    def _hold(self, names: tuple[Hashable, ...], sizes: list[int]) -> None:
+        """A sequence uses these blocks, of which some may be new and some unused until now."""
+        refs, idle, taken = self.refs, self.idle, 0
+        for name, size in zip(names, sizes, strict=True):
+            users = refs.get(name)
+            if users is None:
+                taken += size
+            elif not users:
+                del idle[name]
+                self.idle_pages -= size
+                taken += size
+            refs[name] = (users or 0) + 1
+        self.shared += taken
+        self.room -= taken

@@ -15,7 +15,8 @@ class SimulatedRequest(NamedTuple):
     """One call of the service. Times are seconds since the start of the run; `kind` is the number of its class of
     traffic, and of those that wait in a replica the one of the smallest `priority` goes first. Requests of one
     `session` come one after another; -1 is none, as it is of LoRA adapters. `images` are to be encoded; their tokens
-    are the prompt's."""
+    are the prompt's. The first `warm` blocks are in the cache of whoever gets it: its session was there before the run
+    began."""
 
     number: int
     arrival_s: float
@@ -28,6 +29,7 @@ class SimulatedRequest(NamedTuple):
     session: int = -1
     adapter: int = -1
     images: int = 0
+    warm: int = 0
 
 
 class Sequence:

@@ -9,17 +9,20 @@ produced are prefilled again with the next one: engines keep the blocks of promp
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count, islice
 from typing import Any
 
 import numpy
 
 from dragonscale.errors import InputError
-from dragonscale.simulation.distributions import CHUNK, Arrivals, Fixed, Lengths
+from dragonscale.simulation.distributions import CHUNK, Arrivals, Diurnal, Fixed, Gamma, Lengths, Poisson
 from dragonscale.simulation.request import SimulatedRequest
 from dragonscale.simulation.traffic import PLAIN, After, Brought, Prefixes
 
 BLOCK = 64
 """Tokens of a block of a session's prompts."""
+STEADY = Poisson, Gamma, Diurnal
+"""Arrivals whose sessions can be under way when a run begins: those with a mean rate from the beginning on."""
 SPAN = 1 << 24
 """Names of blocks that a session or a prefix has for itself."""
 
@@ -87,10 +90,43 @@ class _Kind:
             return next(pairs)
         return next(self.prompts if prompt else self.results), next(self.outputs)
 
-    def begin(self) -> Iterator[tuple[float, int, "_Session"]]:
+    def begin(self) -> Iterator["_Waiting"]:
         """Sessions by the time of their first call."""
         for time in self.times:
-            yield time, self.number, _Session(self, next(self.groups) if self.groups is not None else -1)
+            yield _Waiting(time, self.session(), prompt=True)
+
+    def session(self) -> "_Session":
+        """A new one."""
+        return _Session(self, next(self.groups) if self.groups is not None else -1)
+
+    def under_way(self, call_s: float) -> list["_Waiting"]:
+        """Sessions that began before the run, by the time of their next call, where a call takes `call_s` seconds.
+
+        Calls go on with the same probability after each one, so a session that waits has made a geometric number of
+        them. How many wait is Poisson, by Little's law: the rate of calls that are followed by another, times the
+        seconds from one to the other. A moment falls into a long wait more often than into a short one: of the pause,
+        which is exponential, all is still to come during the call, and by its memorylessness again all of it after
+        that.
+        """
+        one, random = self.one, self.random
+        rate = one.arrivals.rate if isinstance(one.arrivals, STEADY) else 0.0
+        if not self.shares or not rate:
+            return []
+        tool_share, turn_share = 1 - 1 / one.calls, (1 - 1 / one.turns) / one.calls
+        pauses = {False: one.pause_s, True: one.think_s}  # by whether the user's turn is next
+        spans = {False: tool_share * (call_s + one.pause_s), True: turn_share * (call_s + one.think_s)}
+        calls, total = one.turns * one.calls, sum(spans.values())
+        waiting: list[_Waiting] = []
+        for _ in range(random.poisson(rate * calls * total)):
+            session = self.session()
+            if not session.go_on(random.geometric(1 / calls), turn_share / (tool_share + turn_share)):
+                continue  # it would have been too long, and ended
+            prompt = random.random() < spans[True] / total
+            span, time = call_s + pauses[prompt], 0.0
+            if random.random() < call_s / max(span, 1e-9):
+                time = call_s * random.random()
+            waiting.append(_Waiting(time + random.exponential(pauses[prompt]), session, prompt))
+        return sorted(waiting, key=_Waiting.by_time)
 
     def pause(self) -> tuple[bool, float]:
         """Whether the next call is a turn of the user's, and the seconds until it comes; -1 where there is none."""
@@ -108,16 +144,35 @@ class _Session:
     def __init__(self, kind: _Kind, group: int) -> None:
         self.kind, self.group, self.said, self.base = kind, group, 0, -1
         self.adapter = next(kind.adapters)
+        self.cached = 0  # tokens of its last prompt, where that was before the run
+
+    @property
+    def prefix(self) -> int:
+        """Tokens of whole blocks that it has in common with others."""
+        prefixes = self.kind.one.prefixes
+        return prefixes.tokens // BLOCK * BLOCK if prefixes is not None and self.group >= 0 else 0
+
+    def go_on(self, calls: int, turn_share: float) -> bool:
+        """Say what so many calls say, each after the first a turn of the user's with a probability; whether there is
+        room for all of them."""
+        kind = self.kind
+        for number in range(calls):
+            prompt = number == 0 or kind.random.random() < turn_share
+            new, output = kind.body(prompt, not self.said)
+            self.cached = (self.said or self.prefix) + new
+            self.said = self.cached + output
+            if self.said > kind.one.most:
+                return False
+        return True
 
     def call(self, numbers: Iterator[int], time: float, prompt: bool) -> SimulatedRequest | None:
-        """Its next call; none where it would be too long, or no number is left."""
-        kind, prefix = self.kind, self.kind.one.prefixes
+        """Its next call; none where it would be too long."""
+        kind, whole = self.kind, self.prefix
         new, output = kind.body(prompt, not self.said)
-        whole = prefix.tokens // BLOCK * BLOCK if prefix is not None and self.group >= 0 else 0
         tokens = (self.said or whole) + new
-        too_long = tokens + output > kind.one.most and self.said
-        if too_long or (number := next(numbers, None)) is None:
+        if tokens + output > kind.one.most and self.said:
             return None
+        number = next(numbers)
         self.base = number if self.base < 0 else self.base
         self.said = tokens + output
         common = range(-self.group * SPAN - SPAN, -self.group * SPAN - SPAN + whole // BLOCK)
@@ -125,20 +180,37 @@ class _Session:
         blocks = (*common, *own)
         size = BLOCK if blocks else 0
         who = kind.number, kind.one.priority, self.base, self.adapter, kind.one.brought.images if prompt else 0
-        return SimulatedRequest(number, time, tokens, output, blocks, size, *who)
+        warm, self.cached = self.cached // BLOCK, 0
+        return SimulatedRequest(number, time, tokens, output, blocks, size, *who, warm)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A session whose next call comes at a time; whether that is a turn of the user's."""
+
+    time: float
+    session: _Session
+    prompt: bool
+
+    def by_time(self) -> float:
+        return self.time
 
 
 @dataclass(frozen=True)
 class Mixed:
-    """Several classes at once, `requests` in all."""
+    """Several classes at once; a run takes `requests` of them in all. Where it is known that a call takes `call_s`
+    seconds, sessions are under way when a run begins, in every phase, with what they said before in the cache of
+    whoever gets them next; else the first one begins with the run."""
 
     classes: tuple[TrafficClass, ...]
     requests: int
+    call_s: float | None = None
 
     def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:
-        """First calls in order of arrival, and what follows when a call has ended."""
+        """Calls that come by themselves in order of arrival, no more than `requests`, and what follows when a call has
+        ended."""
         kinds = [_Kind(number, one, seed) for number, one in enumerate(self.classes)]
-        numbers, under_way = iter(range(self.requests)), dict[int, _Session]()
+        numbers, under_way = count(), dict[int, _Session]()
 
         def numbered(session: _Session, time: float, prompt: bool) -> SimulatedRequest | None:
             request = session.call(numbers, time, prompt)
@@ -147,22 +219,27 @@ class Mixed:
             return request
 
         def first() -> Iterator[SimulatedRequest]:
-            for time, _, session in heapq.merge(*(kind.begin() for kind in kinds), key=lambda row: row[0]):
-                request = numbered(session, time, True)
-                if request is None:
-                    return
-                yield request
+            begun = [one.under_way(self.call_s) for one in kinds if self.call_s is not None]
+            for one in heapq.merge(*begun, *(kind.begin() for kind in kinds), key=_Waiting.by_time):
+                request = numbered(one.session, one.time, one.prompt)
+                if request is not None:  # else its session has become too long
+                    yield request
 
         def after(request: SimulatedRequest, now: float) -> SimulatedRequest | None:
             session = under_way.pop(request.session, None)
             prompt, wait = session.kind.pause() if session is not None else (True, -1.0)
             return None if session is None or wait < 0 else numbered(session, now + wait, prompt)
 
-        return first(), after
+        return islice(first(), self.requests), after
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether sessions of every class come at a rate that stays, around which it may swing."""
+        return all(isinstance(one.arrivals, STEADY) for one in self.classes)
 
     def faster(self, factor: float, requests: int) -> "Mixed":
         """So many times as many sessions a second, and so many requests."""
         arrivals: Any = [one.arrivals for one in self.classes]
         faster = [replace(one, rate=factor * one.rate) for one in arrivals]
         pairs = zip(self.classes, faster, strict=True)
-        return Mixed(tuple(replace(one, arrivals=own) for one, own in pairs), requests)
+        return replace(self, classes=tuple(replace(one, arrivals=own) for one, own in pairs), requests=requests)

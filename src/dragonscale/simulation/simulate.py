@@ -105,6 +105,8 @@ def _class(tally: Tally) -> ClassResult:
 
 
 def _pool_use(replicas: list[Replica], up_s: float, run_s: float) -> PoolUse:
+    if not replicas:  # of a pool that scales to zero and was never asked
+        return PoolUse(0.0, 0.0, 0.0)
     scheduler, log, batch = replicas[0].scheduler, replicas[0].shared.log, _mean_batch(replicas)
     busy_s, prompt_s, prompt_iterations, _, used_s = map(
         sum, zip(*(log.of(one.index) for one in replicas), strict=True)

@@ -81,7 +81,8 @@ def _bodies(
     distribution leaves the others' draws alone."""
     inputs = prompt.draw(numpy.random.default_rng((seed, 1)))
     outputs = output.draw(numpy.random.default_rng((seed, 2)))
-    rest = repeat(0), repeat(0), repeat(-1), brought.draw(numpy.random.default_rng((seed, 4))), repeat(brought.images)
+    adapters = brought.draw(numpy.random.default_rng((seed, 4)))
+    rest = repeat(0), repeat(0), repeat(-1), adapters, repeat(brought.images), repeat(0)
     if prefixes is None:
         return inputs, outputs, repeat(()), repeat(0), *rest
     groups, again = tee(prefixes.draw(numpy.random.default_rng((seed, 3))))

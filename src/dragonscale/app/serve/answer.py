@@ -13,8 +13,8 @@ from dragonscale.app.serve import serve_records as records
 from dragonscale.app.serve.advice import advice, margin_notes
 from dragonscale.app.serve.config import config_report, deployed, expected_error, fleet_times, kind_of
 from dragonscale.app.serve.confirm import Confirmed, as_run, confirmed, in_order
-from dragonscale.app.serve.max_rate import max_rates
-from dragonscale.app.serve.recommended_reason import recommended_reason
+from dragonscale.app.serve.max_rate import HeldRate, max_rates
+from dragonscale.app.serve.recommended_reason import CHEAPER, recommended_reason
 from dragonscale.app.serve.search import Progress, at_batches, check_plan, paced, parameter_count, ranked_apart, search
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.unfit import unfit
@@ -72,21 +72,26 @@ def answer(
     if other is not None:
         asked, configs, (chosen, apart, runs) = other
         report.came_from(asked, [])
-    best, chips = chosen[0], [chip for chip, _ in asked.targets]
+    rows = [(one, config_report(asked, one, full=True)) for one in (*chosen, *apart)]
+    if asked.ask.rate is not None:
+        for one, row in rows:
+            row.fleet_ttft_s, row.fleet_tpot_s = fleet_times(asked, one, configs, row.replicas or 1)
+    report.simulated = runs[0].run if runs else None
+    how = as_run(asked, rows, runs) if runs else [LONG.format(chosen[0].batch)] * confirm
+    if asked.question.max_rate:
+        held = max_rates(asked, rows, progress)
+        report.max_rates = [one.rate for one in held]
+        rows = _by_held_rate(rows, held)
+        report.simulated = next((one.run for one in held if one.run and one.row is rows[0][1]), report.simulated)
+        chosen = [one for one, row in rows if row.quantized == rows[0][1].quantized]
+    best, chips = rows[0][0], [chip for chip, _ in asked.targets]
+    report.configs = [row for _, row in rows]
     report.prices = price_rows(chips)
     report.workload = _request(asked, chosen)
     report.expected_error = expected_error(kind_of(asked, best))
-    report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     report.at_most = at_most(asked, best)
-    rows = list(zip((*chosen, *apart), report.configs, strict=True))
-    if asked.ask.rate is not None:
-        for one, shown in rows:
-            shown.fleet_ttft_s, shown.fleet_tpot_s = fleet_times(asked, one, configs, shown.replicas or 1)
-    report.simulated = runs[0].run if runs else None
-    how = as_run(asked, rows, runs) if runs else [LONG.format(best.batch)] * confirm
     report.frontier = [config_report(asked, one) for one in frontier([*configs, *fleets])]
     report.frontier_by_chip = _by_chip(asked, [*configs, *fleets])
-    report.max_rates = max_rates(asked, rows, progress) if asked.question.max_rate else []
     report.recommended_reason = recommended_reason(report)
     if brief:
         report.notes = _brief_notes(asked, report, confirm)
@@ -107,6 +112,18 @@ def answer(
     return report
 
 
+def _by_held_rate(
+    rows: list[tuple[Config, records.ConfigReport]], held: Sequence[HeldRate]
+) -> list[tuple[Config, records.ConfigReport]]:
+    """The configuration first whose fleet for the rate costs least, of those in the formats of the first."""
+    first = rows[0][1]
+    sized = [one.row for one in held if one.run is not None and one.row.quantized == first.quantized]
+    least = min((first, *sized), key=lambda row: row.paid)
+    if least.paid >= CHEAPER * first.paid:
+        return rows
+    return sorted(rows, key=lambda row: row[1] is not least)
+
+
 Choice = tuple[list[Config], list[Config], list[Confirmed]]
 
 
@@ -114,7 +131,24 @@ def _chosen(asked: ServeAsked, configs: Sequence[Config], confirm: bool) -> Choi
     """The best, those in narrower formats apart, and the runs that confirm them."""
     chosen, apart = ranked_apart(asked, configs)
     runs = confirmed(asked, chosen) if confirm and chosen[0].meets else []
+    if runs and asked.ask.rate is not None and not any(one.config.meets for one in runs):
+        others = _quicker(asked, runs)
+        more = confirmed(asked, others) if others else []
+        if any(one.config.meets for one in more):
+            chosen, runs = [*others, *chosen][: asked.top], more
     return in_order(chosen, runs) if runs else chosen, apart, runs
+
+
+def _quicker(asked: ServeAsked, runs: Sequence[Confirmed]) -> list[Config]:
+    """Where no fleet held when it was run: what meets the means that would bring the nearest one within its targets,
+    and was not run."""
+    nearest = min(runs, key=lambda one: one.worst)
+    if math.isinf(nearest.worst):
+        return []
+    tighter = nearest.as_means(asked)
+    tried = {one.config.place for one in runs}
+    chosen = ranked_apart(tighter, search(tighter))[0]
+    return [one for one in chosen if one.meets and one.place not in tried]
 
 
 def _with_budget(
@@ -238,7 +272,8 @@ def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> records.ServeR
     work = ask.prompt, ask.output, ask.cached, ask.ttft, tpot, ask.rate, parameter_count(asked)
     goals = {name: goal.statistic for name, goal in asked.goals.items()}
     why = asked.why_engine(chip, names[chip.name])
-    return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals, asked.pace)
+    router = asked.router
+    return records.ServeRequest(*work, said[chip.name], why, said, ask.itl, ask.e2e, goals, router, asked.pace)
 
 
 def at_most(asked: ServeAsked, best: Config) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec.structs import replace as changed
+
 from dragonscale.app.serve.config import add_bands, config_report, kind_of, violation
 from dragonscale.app.serve.recommended import short_question
 from dragonscale.app.serve.search import at_batches
@@ -17,11 +19,12 @@ from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, SimulatedRun, config_text
 from dragonscale.app.simulate.ask_simulate import fleet_chips, latency_of
 from dragonscale.app.simulate.missed import missed_targets
-from dragonscale.app.simulate.simulate_question import read_question
+from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
+from dragonscale.app.simulate.simulate_records import Latency
 from dragonscale.serving.disaggregation import PooledConfig, as_config
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.ranking import worth
-from dragonscale.simulation import simulate
+from dragonscale.simulation import SimulationResult, simulate
 from dragonscale.simulation.backlog import load_of
 
 MARGIN, NEARLY = 0.99, 0.995
@@ -40,6 +43,12 @@ MOST_WORK, MORE_WORK, DRAFTED = 12_000, 5, 80
 tokens are drafted so many of them are as much work as a request, since every step is another."""
 GRID = 32
 """Batches that are looked at for one that meets the targets."""
+CLOSE_CALL, SEEDS = 0.2, (1, 2)
+"""A result this near to a target is a matter of chance: it is run with these random numbers too; all have to meet."""
+LONGER = 2
+"""Times as long are these runs of sessions, of which there may be too many for a while."""
+LIGHT = 8
+"""Times the replicas at which requests are nearly alone: what they miss there they miss in any fleet."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,8 @@ class Confirmed:
     run: SimulatedRun
     holds: bool
     missed: Config | None = None
+    worst: float = 0.0
+    """The latency nearest to its target or furthest above it, over the target; infinite where the queue grows."""
 
     def rank(self, asked: ServeAsked) -> tuple[float, ...]:
         """What runs are ranked by, the least first."""
@@ -80,29 +91,68 @@ class Confirmed:
         return replace(asked, ask=replace(asked.ask, **limits))
 
 
-def run(asked: ServeAsked, config: Config, replicas: int | None = None) -> Confirmed:
-    """A short run of a configuration."""
+def run(asked: ServeAsked, config: Config, replicas: int | None = None, *, seed: int = 0, longer: int = 1) -> Confirmed:
+    """A short run of a configuration, so many times as long."""
     row = config_report(asked, config)
     row.replicas = replicas or row.replicas
     question = short_question(asked, row)
+    question = replace(question, seed=seed, requests=str(longer * int(question.requests)))
     read = read_question(question)
     result = simulate(read.fleet, read.traffic.source, read.options)
     backlog = None if read.traffic.rate is None else load_of(result)
+    grows = backlog is not None and backlog.grows
+    meets = not missed_targets(result, read.targets, read.class_targets) and not grows
+    found = simulated_run(read, result, meets)
+    holds = meets and not above(asked, found, MARGIN)
+    ratios = [value / asked.goals[name].seconds for name, value in reached(asked, found).items()]
+    worst = math.inf if grows else max(ratios, default=0.0)
+    return Confirmed(replace(config, meets=meets), row.replicas, found, holds, worst=worst)
+
+
+def simulated_run(read: SimulateAsked, result: SimulationResult, meets: bool) -> SimulatedRun:
+    """A run as an answer tells it."""
+    several = read.fleet.pool.replicas > 1 or read.fleet.prefill is not None
     chips = fleet_chips(read, [pool.replicas for _, _, pool in read.pools])
-    meets = not missed_targets(result, read.targets, read.class_targets) and not (backlog and backlog.grows)
-    found = SimulatedRun(
+    return SimulatedRun(
         replicas=read.fleet.pool.replicas,
         requests=result.outcome.arrived,
-        clients=question.clients,
+        clients=read.question.clients,
         rate_per_s=read.traffic.rate,
         latency={name: latency_of(summary) for name, summary in result.latency.items()},
         output_tokens_per_s_per_chip=result.throughput.output_tokens_per_s / chips,
         meets_slo=meets,
-        router=read.fleet.pool.router if read.fleet.pool.replicas > 1 else "",
+        router=read.fleet.pool.router if several else "",
         cached=result.cache_hit_rate,
     )
-    holds = meets and not above(asked, found, MARGIN)
-    return Confirmed(replace(config, meets=meets), row.replicas, found, holds)
+
+
+def again(asked: ServeAsked, one: Confirmed) -> Confirmed:
+    """A run that holds by little at a percentile, beside others with other random numbers: it holds where all do."""
+    by_share = any(goal.share for goal in asked.goals.values())
+    if not one.holds or one.worst < 1 - CLOSE_CALL or not by_share:
+        return one
+    runs = [one]
+    for seed in SEEDS:
+        runs.append(run(asked, one.config, one.replicas, seed=seed, longer=LONGER if asked.session_calls else 1))
+        if not runs[-1].run.meets_slo:
+            return replace(runs[-1], holds=False)
+    return replace(one, run=_mean([each.run for each in runs]), worst=max(each.worst for each in runs))
+
+
+def _mean(runs: Sequence[SimulatedRun]) -> SimulatedRun:
+    """Runs that differ by chance alone as one, with the means of their latencies."""
+    count, first = len(runs), runs[0]
+    latency = {name: _mean_latency([one.latency[name] for one in runs]) for name in first.latency}
+    tokens = sum(one.output_tokens_per_s_per_chip for one in runs) / count
+    cached = sum(one.cached for one in runs) / count
+    return changed(first, latency=latency, output_tokens_per_s_per_chip=tokens, cached=cached, runs=count)
+
+
+def _mean_latency(latencies: Sequence[Latency]) -> Latency:
+    """The mean of each statistic; no intervals, which runs have of their own."""
+    names = ("mean", "p50", "p90", "p95", "p99", "max")
+    means = {name: sum(getattr(one, name) for one in latencies) / len(latencies) for name in names}
+    return Latency(**means, mean_low=None, mean_high=None, p99_low=None, p99_high=None)
 
 
 def reached(asked: ServeAsked, found: SimulatedRun) -> dict[str, float]:
@@ -171,22 +221,41 @@ def _loaded(asked: ServeAsked, config: Config) -> Confirmed:
 
 def _fewest(asked: ServeAsked, config: Config) -> Confirmed:
     """A configuration with about the fewest replicas, from those that its means ask for, that hold the rate when they
-    are run; in whole slices where one was named."""
+    are run; in whole slices where one was named. Where no fleet of it holds, the run that misses its targets least."""
     each = max(1, dict(asked.ask.rented).get(config.piece.chip.name, 0) // config.chips)
-    one, best = run(asked, config), None
+    one, best, misses = run(asked, config), None, list[Confirmed]()
     missing, step = one.replicas or 1, 0.1
     for _ in range(TRIES - 1):
         if one.holds:
             best = one
         else:
             missing = one.replicas or 1
+            misses.append(one)
+        if best is None and len(misses) == 2 and _misses_alone(asked, one):
+            break
         enough = None if best is None else best.replicas or 1
         if enough is not None and enough <= max(missing / NEAR, missing + each):
             break
         step *= 2
         between = missing * (1 + step) if enough is None else (missing + enough) / 2
         one = run(asked, config, math.ceil(between / each - 1e-9) * each)
-    return one if one.holds or best is None else best
+    best = one if one.holds else best
+    for _ in range(TRIES):
+        if best is None or (best := again(asked, best)).holds:
+            break
+        misses.append(best)
+        more = math.ceil((best.replicas or 1) / NEAR / each) * each
+        best = run(asked, config, max(more, (best.replicas or 1) + each))
+    if best is not None and best.holds:
+        return best
+    return min([*misses, one], key=lambda miss: (round(miss.worst, 2), miss.replicas or 1))
+
+
+def _misses_alone(asked: ServeAsked, one: Confirmed) -> bool:
+    """Whether a fleet misses its targets when requests are nearly alone in it, so that no larger one holds."""
+    if math.isinf(one.worst):
+        return False
+    return not run(asked, one.config, LIGHT * (one.replicas or 1)).holds
 
 
 def _largest(asked: ServeAsked, config: Config) -> Confirmed:
@@ -234,14 +303,8 @@ def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed, headlin
     """Put a run's replicas into the configuration that it confirms, and into the headline its numbers where they are
     far from those expected; what to say of it."""
     row.simulated = True
-    if found.replicas is not None and found.replicas != row.replicas:
-        row.enough_replicas = None  # by the same rule as before the run, which asked for others
     if found.replicas is not None and row.replicas is not None:
-        more, row.replicas = found.replicas / row.replicas, found.replicas
-        row.fleet_chips = row.replicas * row.chips
-        row.fleet_usd_per_h = row.fleet_usd_per_h and row.fleet_usd_per_h * more
-        row.fleet_usd_per_mtok = row.fleet_usd_per_mtok and row.fleet_usd_per_mtok * more
-        row.fleet_ttft_s, row.fleet_tpot_s = (found.run.latency[name].mean for name in ("ttft_s", "tpot_s"))
+        with_fleet(row, found.replicas, found.run)
     if row.prefill is not None:
         row.prefill.ttft_p95_s = found.run.latency["ttft_s"].p95
     if not found.run.meets_slo:
@@ -254,6 +317,18 @@ def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed, headlin
         lacking = " and ".join(row.violations)
         return [f"Nothing meets the targets when it is simulated. The nearest is {config_text(row)}: {lacking}."]
     return _corrected(asked, row, found) if headline and (asked.ask.rate is None or row.prefill is not None) else []
+
+
+def with_fleet(row: ConfigReport, replicas: int, run: SimulatedRun) -> None:
+    """Put the replicas that hold a rate when they are run into a configuration, with their chips, dollars and times."""
+    assert row.replicas is not None
+    if replicas != row.replicas:
+        row.enough_replicas = None  # sized by the rule that the run did not bear out
+    more, row.replicas, row.simulated = replicas / row.replicas, replicas, True
+    row.fleet_chips = replicas * row.chips
+    row.fleet_usd_per_h = row.fleet_usd_per_h and row.fleet_usd_per_h * more
+    row.fleet_usd_per_mtok = row.fleet_usd_per_mtok and row.fleet_usd_per_mtok * more
+    row.fleet_ttft_s, row.fleet_tpot_s = (run.latency[name].mean for name in ("ttft_s", "tpot_s"))
 
 
 def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[str]:

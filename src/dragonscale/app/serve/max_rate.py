@@ -9,13 +9,14 @@ twice the room it needs.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as changed
 
+from dragonscale.app.serve.confirm import simulated_run, with_fleet
 from dragonscale.app.serve.recommended import MOST_REPLICAS, fleet_question
 from dragonscale.app.serve.serve_question import ServeAsked
-from dragonscale.app.serve.serve_records import ConfigReport
+from dragonscale.app.serve.serve_records import ConfigReport, SimulatedRun
 from dragonscale.app.serve.variant_records import MaxRate
 from dragonscale.app.simulate.ask_simulate import fleet_chips, fleet_usd_per_h, sized
 from dragonscale.app.simulate.capacity import FEWEST, Trial, Trials, confirmed_sizes
@@ -35,18 +36,31 @@ ROOMY = 2
 """Times the room that the other pool needs."""
 
 
+@dataclass(frozen=True)
+class HeldRate:
+    """What a replica of a configuration holds and, with a rate, the run of the fleet that holds it."""
+
+    row: ConfigReport
+    rate: MaxRate
+    run: SimulatedRun | None = None
+
+
 def max_rates(
     asked: ServeAsked, rows: Sequence[tuple[Config, ConfigReport]], progress: Callable[[int, int], None] | None = None
-) -> list[MaxRate]:
+) -> list[HeldRate]:
     """What the best configurations hold, the cheapest first: with a rate by the fleet's dollars, else by those of a
-    million tokens of requests that meet the targets."""
+    million tokens of requests that meet the targets. A configuration has the fleet that was found for its rate."""
     finalists = [one for one in rows if one[1].meets_slo][:FINALISTS]
-    found = list[MaxRate]()
+    found = list[HeldRate]()
     for number, (config, row) in enumerate(finalists, 1):
-        found.append(_held(asked, config, row))
+        held = _held(asked, config, row)
+        if held.run is not None and held.rate.replicas is not None and row.prefill is None:
+            with_fleet(row, held.rate.replicas, held.run)
+        found.append(held)
         if progress is not None:
             progress(number, len(finalists))
-    return sorted(_marked(found), key=lambda one: _paid(one, asked.ask.rate))
+    marked = [replace(one, rate=rate) for one, rate in zip(found, _marked([one.rate for one in found]), strict=True)]
+    return sorted(marked, key=lambda one: _paid(one.rate, asked.ask.rate))
 
 
 def _paid(one: MaxRate, rate: float | None) -> tuple[bool, float]:
@@ -71,7 +85,7 @@ def _marked(found: list[MaxRate]) -> list[MaxRate]:
     return [changed(one, on_frontier=one.requests_per_s is not None and not beaten(one)) for one in found]
 
 
-def _held(asked: ServeAsked, config: Config, row: ConfigReport) -> MaxRate:
+def _held(asked: ServeAsked, config: Config, row: ConfigReport) -> HeldRate:
     """The largest rate of one configuration, and its fleet for the asked rate."""
     rate, pool = asked.ask.rate, row.prefill
     full = row.requests_per_s / (row.decodes if pool else 1)
@@ -87,7 +101,7 @@ def _held(asked: ServeAsked, config: Config, row: ConfigReport) -> MaxRate:
     limits = [limit for _, _, limit in ends]
     if len(held) < len(ends):
         missing = next(limit for _, low, limit in ends if low is None)
-        return MaxRate(row.copy_slice, row.plan, None, missing, runs=runs)
+        return HeldRate(row, MaxRate(row.copy_slice, row.plan, None, missing, runs=runs))
     each = held[0].rate / sizes[0], held[-1].rate if pool else None
     counts = (row.decodes, pool.replicas) if pool else (1, 0)
     most = min(count * own for count, own in zip(counts, each, strict=True) if own is not None)
@@ -109,7 +123,7 @@ def _held(asked: ServeAsked, config: Config, row: ConfigReport) -> MaxRate:
         usd_per_mtok=None if hourly is None else float(usd_per_million(tokens, 1, hourly)),
         runs=runs,
     )
-    return answer if rate is None else _sized(asked, config, row, answer, held[0])
+    return HeldRate(row, answer) if rate is None else _sized(asked, config, row, answer, held[0])
 
 
 def _search(
@@ -136,7 +150,7 @@ def _read(asked: ServeAsked, row: ConfigReport, rate: float, sizes: tuple[int, i
     return read_question(question)
 
 
-def _sized(asked: ServeAsked, config: Config, row: ConfigReport, one: MaxRate, ran: Trial) -> MaxRate:
+def _sized(asked: ServeAsked, config: Config, row: ConfigReport, one: MaxRate, ran: Trial) -> HeldRate:
     """With the replicas that hold the asked rate, in whole slices where one was named, when they are run."""
     rate = asked.ask.rate
     assert one.requests_per_s is not None
@@ -146,13 +160,13 @@ def _sized(asked: ServeAsked, config: Config, row: ConfigReport, one: MaxRate, r
     prefills = math.ceil(rate / one.prefill_requests_per_s - 1e-9) if one.prefill_requests_per_s else 0
     read = _read(asked, row, rate, (replicas, prefills), 2 * FEWEST)
     trials = Trials(read, rate * row.latency_s, None)
-    sizes = confirmed_sizes(trials, {}, (replicas, prefills), ran)[0]
-    if sizes is None:
-        return changed(one, runs=one.runs + trials.runs)
+    sizes, confirmed, _ = confirmed_sizes(trials, {}, (replicas, prefills), ran)
+    if sizes is None or confirmed is None:
+        return HeldRate(row, changed(one, runs=one.runs + trials.runs))
     replicas, prefills = math.ceil(sizes[0] / whole) * whole, sizes[1]
     limits = [replicas * one.requests_per_s, prefills * (one.prefill_requests_per_s or 0.0)]
     hourly = fleet_usd_per_h(read, sized(read, replicas, prefills))
-    return changed(
+    held = changed(
         one,
         replicas=replicas,
         prefill_replicas=prefills,
@@ -162,3 +176,5 @@ def _sized(asked: ServeAsked, config: Config, row: ConfigReport, one: MaxRate, r
         fleet_usd_per_mtok=None if hourly is None else float(usd_per_million(rate * asked.ask.output, 1, hourly)),
         runs=one.runs + trials.runs,
     )
+    ran_fleet = _read(asked, row, rate, sizes, 2 * FEWEST)
+    return HeldRate(row, held, simulated_run(ran_fleet, confirmed.result, meets=True))

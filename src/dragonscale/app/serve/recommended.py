@@ -21,6 +21,9 @@ from dragonscale.serving.targets import LATENCIES
 TURNS, FEWEST = 5, 1000
 """Requests in a short run over those under way at once, and in all at least: its means are then within 1% of those of a
 long run, that of the time to first token within 6%."""
+SESSIONS, MOST_REQUESTS = 2, 10_000
+"""Times of a mean session that a short run takes, and its requests at most for the sake of that: as many as `dscale
+simulate` has without a word."""
 MOST_REPLICAS = 4
 """Larger fleets at a rate are run as one of this size with the same load on each replica, or of as many as the fewest
 requests are enough for: the more there are, the less their batches vary."""
@@ -108,6 +111,8 @@ def next_command(asked: ServeAsked, report: ServeReport) -> str:
     if asked.launched and best.prefill is None:  # as it is launched, whatever the best load is
         launched = asked.engine_on(piece_of(asked, best.copy_slice).chip, best.engine, best.chips)
         next_question = replace(next_question, max_seqs=launched.scheduling.max_sequences)
+    if not (next_question.replicas or next_question.prefill_replicas):  # a single replica gets everything
+        next_question = replace(next_question, router=SimulateQuestion.router)
     held = next((one for one in report.max_rates if (one.slice, one.plan) == (best.copy_slice, best.plan)), None)
     if held and held.requests_per_s and not next_question.rate and not asked.case:  # what was found by running it
         rate = f"{held.requests_per_s:.4g}/s"
@@ -128,11 +133,15 @@ def short_question(asked: ServeAsked, best: ConfigReport) -> SimulateQuestion:
     rate = asked.ask.rate if asked.case else question.rate and parse(question.rate, "count/s", "--rate")
     each = (rate or 0.0) / replicas
     enough = FEWEST / (TURNS * each * best.latency_s) if each else 0.0
+    enough = 0.0 if asked.session_calls else enough  # a run of sessions is longer than that
     kept = min(replicas, max(MOST_REPLICAS, int(enough))) if each else 1
     if best.prefill:
         kept = replicas // math.gcd(replicas, best.prefill.replicas)
     under_way = each * kept * best.latency_s or best.batch
     requests = max(math.ceil(TURNS * under_way), FEWEST)
+    if each:  # how many sessions there are swings as slowly as sessions end
+        session_s = asked.session_s + asked.session_calls * best.latency_s
+        requests = max(requests, min(math.ceil(SESSIONS * each * kept * session_s), MOST_REQUESTS))
     prefills = best.prefill.replicas * kept // replicas if best.prefill else 0
     return fleet_question(asked, best, each * kept, kept, prefills, requests)
 

@@ -13,7 +13,7 @@ from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.serve import ServeQuestion
 from dragonscale.app.questions.simulate import SimulateQuestion
 from dragonscale.app.serve.formats import check_formats, formats_for, is_pinned, planned_formats
-from dragonscale.app.simulate.classes import means_of
+from dragonscale.app.simulate.classes import means_of, router_for
 from dragonscale.app.simulate.fleet import read_traffic
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
@@ -64,11 +64,20 @@ class ServeAsked:
     against_best: bool = False
     notes: tuple[str, ...] = ()
     case: dict[str, Any] = field(default_factory=dict)
+    session_s: float = 0.0
+    """Seconds of pauses in a session of a use case."""
+    session_calls: float = 0.0
+    """Calls of a session on average; 0 where there are none."""
 
     @property
     def pace(self) -> float | None:
         """Seconds per token that are kept though nobody asked for any (`PACE_S`)."""
         return None if "tpot" in self.goals else self.ask.tpot
+
+    @property
+    def router(self) -> str:
+        """The router that the answer is worked out for; empty where any will do."""
+        return self.case.get("router", "")
 
     @property
     def launched(self) -> bool:
@@ -193,7 +202,8 @@ def read_question(question: ServeQuestion) -> ServeAsked:
 
 def _read(question: ServeQuestion) -> ServeAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
-    question, case, used = as_used(question)
+    used = as_used(question)
+    question = used.question
     if question.better and not written(question.plan):
         raise InputError("--better looks for something better than a plan; give the plan with --plan tp8.")
     foreign = foreign_plan(question.plan, question.model, question.on)
@@ -233,15 +243,27 @@ def _read(question: ServeQuestion) -> ServeAsked:
     better = question.better or foreign is not None
     draft = _draft(question, saved, model, ask.output)
     whole = question, model, where.targets, ask, goals, engine, limits, saved, batch, draft, where.everywhere
-    return ServeAsked(*whole, against_best=better, notes=(*used, *how, *shorter, *where.notes), case=case)
+    notes = (*used.notes, *how, *shorter, *where.notes)
+    return ServeAsked(*whole, against_best=better, notes=notes, case=used.flags, **used.session)
 
 
-def as_used(question: ServeQuestion) -> tuple[ServeQuestion, dict[str, Any], tuple[str, ...]]:
-    """A question with the means of its use case, where it has one, its flags, and a note on what they are."""
+@dataclass(frozen=True)
+class AsUsed:
+    """A question with the means of its use case, where it has one; the flags of the use case, notes on what they are,
+    and what its sessions are like by the fields of `ServeAsked`."""
+
+    question: ServeQuestion
+    flags: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    session: dict[str, float] = field(default_factory=dict)
+
+
+def as_used(question: ServeQuestion) -> AsUsed:
+    """A question as its use case says."""
     if not question.use_case:
         if question.users is not None:
             raise InputError("--users are those of a use case; add --use-case chat.")
-        return question, {}, ()
+        return AsUsed(question)
     given = {name: getattr(question, name) for name in ("rate", *LATENCIES) if name != "itl"}
     usual = {"prompt": ServeQuestion.prompt, "output": ServeQuestion.output}
     given |= {name: getattr(question, name) for name, value in usual.items() if getattr(question, name) != value}
@@ -253,7 +275,11 @@ def as_used(question: ServeQuestion) -> tuple[ServeQuestion, dict[str, Any], tup
     note = f"As {one.name}: {one.text}. As drawn, prompts are {means.prompt:,} tokens on average, {means.repeated:.0%} "
     note += f"cached, and outputs {means.output:,}."
     case = {} if question.cached else {"prompt": "", "output": "", "prefixes": ""} | given
-    return replace(question, **words), case, (note, *traffic.notes)
+    if case and (router := router_for(traffic.classes)):
+        case["router"] = router
+    calls = one.turns * one.calls
+    session = {"session_s": one.session_s, "session_calls": calls} if calls > 1 else {}
+    return AsUsed(replace(question, **words), case, (note, *traffic.notes), session)
 
 
 def _check_words(question: ServeQuestion, model: Transformer, engine: str) -> None:

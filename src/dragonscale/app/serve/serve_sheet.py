@@ -116,6 +116,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ("bound by", bound),
         ("would help", change) if first.meets_slo else None,  # of a miss the sentences above say what would
         ("better", report.comparison, "key"),
+        ("router", router_text(work, report.simulated)),
         ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
         ("error", error_text(report, first)),
     )
@@ -157,8 +158,8 @@ def drafts_text(report: records.ServeReport, first: records.ConfigReport) -> str
 def _timed(report: records.ServeReport, first: records.ConfigReport, name: str) -> str:
     """An expected time with its band and its target."""
     value, low, high = (amount(getattr(first, f"{name}{end}_s"), "s") for end in ("", "_low", "_high"))
-    goals = report.workload.goals
-    return f"{value} expected ({low} to {high})" + (f"; asked for: {goals[name].text}" if name in goals else "")
+    goals, full = report.workload.goals, " at a full batch" * (first.replicas is not None and first.prefill is None)
+    return f"{value} expected{full} ({low} to {high})" + (f"; asked for: {goals[name].text}" if name in goals else "")
 
 
 def tpot_text(report: records.ServeReport, first: records.ConfigReport) -> str:
@@ -199,9 +200,20 @@ def simulated_text(work: records.ServeRequest, found: records.SimulatedRun) -> s
     )
     load = several(found.clients, "client") if found.clients else f"{amount(found.rate_per_s, 'count')} requests/s"
     where = "" if found.clients else f" to {several(found.replicas, 'replica')}"
+    where += f", {found.runs} runs" if found.runs > 1 else ""
     each, what = token_words(work)
     tokens = f", {rate_text(each * found.output_tokens_per_s_per_chip)} {what} per chip"
     return f"{times}{tokens}: {found.requests:,} requests, {load}{where}"
+
+
+def router_text(work: records.ServeRequest, found: records.SimulatedRun | None) -> str:
+    """Which replica gets a request, where that decides what is found in caches; and how much of prompts that is."""
+    if found is None or not found.router or not work.router:
+        return ""
+    return (
+        f"{found.router}: {found.cached:.0%} of prompt tokens are found in prefix caches "
+        f"({work.cached:.0%} with caches that forget nothing)"
+    )
 
 
 def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
@@ -228,7 +240,8 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
         return ""
     dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
     times = (("TTFT", first.fleet_ttft_s), ("TPOT", first.fleet_tpot_s))
-    there = "".join(f", {name} {amount(seconds, 's')}" for name, seconds in times if seconds and not first.prefill)
+    shown = [f"{name} {amount(seconds, 's')}" for name, seconds in times if seconds and not first.prefill]
+    there = f"; at this rate {', '.join(shown)} on average" if shown else ""
     if first.fleet_usd_per_mtok and report.workload.output > 1:
         there += f", ${counted(first.fleet_usd_per_mtok, 2)} per million output tokens"
     if first.prefill is not None:
@@ -238,6 +251,7 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
     run = ran(report, first)
     each, how = (run and run.requests_per_s) or first.requests_per_s, "/s by running" if run else "/s or less"
+    how += ", sized by the slow end of the band" if first.counted < 1 else ""
     spare, enough = "", first.enough_replicas
     if enough is not None and enough < first.replicas:
         spare = f"; rented one by one, {enough} replicas would do (--on {first.copy_slice})"

@@ -365,7 +365,7 @@ def _fewest(trials: Trials, best: Trial, short: set[int] | None) -> tuple[tuple[
     tells of both whether they are short. `short` are those that were in the run as asked; None if it holds."""
     targets = trials.asked.has_targets
     load = trials.rate / best.rate / (1.0 if targets else HEADROOM)  # over what each replica is good for
-    have = [trials.asked.fleet.pool.replicas, trials.prefills]
+    have = [max(trials.asked.fleet.pool.replicas, 1), trials.prefills]  # one that scales to zero begins with none
     enough = [max(math.ceil(count * load - 1e-9), 1) for count in (trials.replicas, trials.prefills)]
     low, high = [0, 0], [math.inf, math.inf if trials.prefills else 0]
     if short is None:

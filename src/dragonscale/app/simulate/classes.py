@@ -17,8 +17,10 @@ chat,rate=8/s,priority=0`), or a use case and a number of users.
 
 import functools
 import tomllib
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -191,13 +193,23 @@ def means_of(source: sim.TrafficSource, seed: int = 0) -> TrafficMeans:
             count += 1
             prompts, outputs = prompts + request.input_tokens, outputs + request.output_tokens
             longest = max(longest, request.input_tokens + request.output_tokens)
-            known = sum(1 for _ in takewhile(seen.__contains__, request.blocks))
+            blocks = request.blocks  # whoever has seen one has seen those before it
+            known = bisect_left(range(len(blocks)), True, key=lambda place: blocks[place] not in seen)
             again += min(known * request.block_tokens, request.input_tokens)
-            seen.update(request.blocks)
+            seen.update(blocks[known:])
             request = after(request, request.arrival_s) if after is not None else None
     count = max(count, 1)
     whole = max(round(prompts / count), 1), max(round(outputs / count), 1)
     return TrafficMeans(*whole, longest, again / max(prompts, 1))
+
+
+def router_for(tables: Sequence[ClassTable]) -> str:
+    """The router that finds in caches what requests begin with: a session goes on where it was, prompts that share one
+    of several prefixes go where it is. Empty where every replica has all there is to find."""
+    if any(one.turns > 1 or one.calls > 1 for one in tables):
+        return "session_sticky"
+    groups = [int(one.prefixes.partition("x")[0]) for one in tables if one.prefixes]
+    return "prefix_affinity" if any(group > 1 for group in groups) else ""
 
 
 def tokens_of(one: ClassTable, name: str) -> int:

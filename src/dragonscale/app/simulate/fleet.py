@@ -164,6 +164,8 @@ class AskedTraffic:
     classes: tuple[ClassTable, ...] = ()
     settle: float = 0.0
     """The part of the requests that comes in the time of the longest session."""
+    repeated: float = 0.0
+    """The part of the prompts of classes that was a prompt before."""
 
 
 def _lengths(question: SimulateQuestion | ClassTable, tokens: int, spread: int) -> Lengths:
@@ -231,7 +233,7 @@ def _classes(
     means = means_of(source)
     settle = longest * total / max(requests, 1)
     notes = [f"{one.name}: {one.source} (assumed: {one.assumed})." for one in tables if one.source]
-    words = {"classes": tuple(tables), "settle": settle, "notes": tuple(notes)}
+    words = {"classes": tuple(tables), "settle": settle, "notes": tuple(notes), "repeated": means.repeated}
     most = min(4 * means.longest, context or 4 * means.longest)
     return AskedTraffic(source, max(most, means.longest), means.prompt, means.output, total, **words)
 

@@ -181,12 +181,17 @@ def _equipped(question: SimulateQuestion, pool: sim.Pool, deployment: Deployment
     return pool if adapters is None else adapters.on(pool, deployment)
 
 
+BY_CACHE = ("prefix_affinity", "session_sticky", "cache_aware", "cache_scores")
+"""Routers that look for what is cached, which is where prompts are prefilled."""
+
+
 def _prefill_pool(question: SimulateQuestion, prefill: Deployment, longest: int, pool: sim.Pool) -> sim.Pool:
-    """Replicas that prefill; prompts wait in them for the fewest tokens."""
+    """Replicas that prefill; prompts wait in them for the fewest tokens, or go where their beginning is cached."""
     rule = read_autoscale(question.prefill_autoscale, "--prefill-autoscale") if question.prefill_autoscale else None
     count = question.prefill_replicas or 1
     count = count if rule is None else min(max(count, rule.least), rule.most)
-    front = {"router": "least_loaded", "share_prefixes": pool.share_prefixes, "autoscale": rule}
+    router = pool.router if pool.router in BY_CACHE else "least_loaded"
+    front = {"router": router, "share_prefixes": pool.share_prefixes, "autoscale": rule}
     return _equipped(question, pool_for(prefill, longest, count, **front), prefill)
 
 
@@ -210,8 +215,13 @@ def _settled(traffic: AskedTraffic, fleet: sim.Fleet, question: SimulateQuestion
     fills and empties it is not one that has been up for long, so the first and the last of them are not measured.
     Clients begin one after another over the time of one request, so that requests are in every phase at any time."""
     source = traffic.source
-    if traffic.classes:
-        return traffic, min(traffic.settle, MOST_SETTLING)
+    if isinstance(source, sim.Mixed):
+        fixed = fleet.pool.autoscale is None or fleet.pool.autoscale.least > 0
+        if not traffic.settle or not source.has_rate or not fixed:
+            return traffic, min(traffic.settle, MOST_SETTLING)
+        # Sessions are under way when the run begins, so that only batches have to fill.
+        under_way, latency = _in_flight(traffic, fleet, 0)
+        return replace(traffic, source=replace(source, call_s=latency)), under_way / max(source.requests, 1)
     steady = isinstance(source, sim.OpenLoop | sim.ClosedLoop)
     if not steady or question.ramp or question.arrivals == "at-once":
         return traffic, 0.0
@@ -227,8 +237,9 @@ def _in_flight(traffic: AskedTraffic, fleet: sim.Fleet, clients: int) -> tuple[i
     """About how many requests there are at a time, and the seconds of one; of a rate, as many as come meanwhile."""
     pool, replicas = fleet.pool, max(fleet.pool.replicas, 1)
     first = fleet.prefill or pool
-    together = min(max(first.scheduler.tokens // traffic.prompt, 1), first.scheduler.sequences)
-    prompt = first.times.step(0, 0.0, [(traffic.prompt, 0)] * together) / together  # of the replica's time
+    new = max(round(traffic.prompt * (1 - traffic.repeated)), 1)
+    together = min(max(first.scheduler.tokens // new, 1), first.scheduler.sequences)
+    prompt = first.times.step(0, 0.0, [(new, traffic.prompt - new)] * together) / together  # of the replica's time
     rate = (traffic.rate or 0.0) / replicas
     busy = 0.0 if fleet.prefill or clients else min(rate * prompt, 0.9)  # with prompts, between the tokens of others
     each, latency = max(round(clients / replicas), 1), 0.0
@@ -364,7 +375,10 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     keep its batches full send requests: the steady state that was planned.
     """
     traffic, drafts, pool, launch = saved.traffic, saved.speculation, saved.prefill, saved.launch
-    replicas = question.replicas if question.replicas is not None else saved.replicas or 1
+    replicas = question.replicas
+    if replicas is None:  # an autoscaled fleet begins with its least
+        from_zero = question.autoscale and not read_autoscale(question.autoscale).least
+        replicas = 0 if from_zero else saved.replicas or 1
     most = -(-saved.batch // saved.plan.data) if saved.batch else launch.max_seqs
     prompt = question.prompt or str(traffic.prompt or PROMPT)
     output = question.output or str(traffic.output or OUTPUT)
