@@ -204,6 +204,7 @@ def test_a_rate_is_answered_with_the_fleet_first() -> None:
     hours = [row["hour"]["value"] for row in said["configs"]]
     assert hours == [row["fleet_usd_per_h"] for row in panels["record"]["configs"]]
     assert said["dearer"] or hours[0] == min(hours)
+    assert not any("next command" in note for note in said["notes"]), "it is a button here"
     alone = asked(DENSE, ["answer"])[0]["answer"]
     assert "replica" not in alone
     assert "per million output tokens" in alone["sentence"]

@@ -301,7 +301,7 @@ def margin_advice(work: ServeRequest, one: ConfigReport, configs: Sequence[Confi
     kept = f" Each user gets {least} where no TPOT is asked for." if work.pace_s else ""
     if not work.goals:
         most = "the lowest cost per token" if one.cost_usd_per_mtok is not None else "the most tokens per chip"
-        most = f"the cheapest fleet for {work.rate_per_s:,.3g} requests/s" if work.rate_per_s else most
+        most = f"the cheapest fleet of this plan for {work.rate_per_s:,.3g} requests/s" if work.rate_per_s else most
         return [
             Advice(
                 f"No target was given, so this is the point of {most} at which prompts do not just queue (a TTFT of at "

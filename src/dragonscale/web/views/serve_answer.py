@@ -49,7 +49,7 @@ def answer_panel(asked: PageRequest) -> Card:
         "error": error_text(report, one),
         "dearer": report.recommended_reason,
         "better": report.comparison,
-        "notes": [*filter(None, [enough_text(one)]), *report.notes, *beside, *_variants(report)],
+        "notes": [*filter(None, [enough_text(one)]), *map(_told_here, report.notes), *beside, *_variants(report)],
         **_headline_figures(report, one),
         "configs": [_row(asked, report, other) for other in report.configs],
         "searched": report.searched,
@@ -57,6 +57,11 @@ def answer_panel(asked: PageRequest) -> Card:
         "point": {"x": one.tokens_per_s_per_user, "y": one.output_tokens_per_s_per_chip},
         "simulate": fields_of_command(next_command(report.asked, report)) or None if not asked.brief else None,
     }
+
+
+def _told_here(note: str) -> str:
+    """A note as the page says it: what the command line does by its next command is a button here."""
+    return note.replace("the next command runs it", "“Run it under traffic” runs it")
 
 
 def _headline_figures(report: ServeReport, one: ConfigReport) -> Card:

@@ -8,6 +8,7 @@ import { TextField } from "./form.js";
 import { html, useContext, useEffect, useState } from "./html.js";
 import { askOnce, useAnswer } from "./live.js";
 import { Deriving, Num } from "./number.js";
+import { keptCount } from "./slices.js";
 import { current, setFields, setView } from "./state.js";
 import { colourOf } from "./theme.js";
 import { Card } from "./card.js";
@@ -109,7 +110,7 @@ function Head({ side, place, tab, asked, edit, remove }) {
       <button type="button" class="quiet" aria-expanded=${String(editing)} onClick=${() => setEditing(!editing)}>Change</button>
       ${place > 0 && html`<button type="button" class="quiet" aria-label=${`Remove ${side.key}`} onClick=${remove(place)}>Remove</button>`}</span>
     ${editing && html`<div class="column-form">
-      <${TextField} label="Chips" value=${asked.on || ""} list=${catalogue.slices} onChange=${(value) => edit(place)({ on: value })} />
+      <${TextField} label="Chips" value=${asked.on || ""} list=${catalogue.slices} onChange=${(on) => edit(place)({ on: keptCount(catalogue.chips, tab, asked.on, on)?.on || on })} />
       <${TextField} label="Plan" value=${asked.plan || ""} placeholder="best" onChange=${(value) => edit(place)({ plan: value })} />
       <${TextField} label=${tab === "train" ? "Stack" : "Engine"} value=${asked[software] || ""} placeholder="auto"
         list=${tab === "train" ? catalogue.stacks : catalogue.engines} onChange=${(value) => edit(place)({ [software]: value })} /></div>`}

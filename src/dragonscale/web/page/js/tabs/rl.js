@@ -3,10 +3,11 @@
 import { AnswerArea, Figures, Notes, Sentence } from "../answer.js";
 import { Card } from "../card.js";
 import { Catalogue } from "../catalogue.js";
+import { ChipField } from "../chip_field.js";
 import { StackBar } from "../charts/stack.js";
 import { droppedFor, ModelField } from "../config.js";
 import { AnyField, MoreFields } from "../fields.js";
-import { Form, Group, TextField } from "../form.js";
+import { Form, Group } from "../form.js";
 import { html, useContext } from "../html.js";
 import { useAnswer } from "../live.js";
 import { AsSheet } from "../sheet.js";
@@ -19,7 +20,7 @@ const RUN = ["stack", "mode", "staleness", "ratio", "rollout_dtype"];
 export function RlTab({ state }) {
   const fields = state.fields.rl;
   const dropped = droppedFor(state, fields);
-  const { fields: known, slices } = useContext(Catalogue);
+  const { fields: known } = useContext(Catalogue);
   const answer = useAnswer({ view: "rl", fields, dropped, panels: ["answer", "phases"] });
   const { answer: said, phases } = answer.panels;
   const put = (name) => (value) => setFields({ [name]: value });
@@ -27,7 +28,7 @@ export function RlTab({ state }) {
     .map((one) => html`<${AnyField} key=${one.name} field=${one} value=${fields[one.name]} onChange=${put(one.name)} />`);
   return html`<${Form} summary=${[fields.model, fields.on].filter(Boolean).join(" · ")} error=${answer.error}>
       <${Group} title="Job"><${ModelField} value=${fields.model} dropped=${state.dropped} onChange=${put("model")} />
-        <${TextField} label="Chips" name="on" value=${fields.on} list=${slices} onChange=${put("on")} /></${Group}>
+        <${ChipField} label="Chips" command="train" value=${fields.on} placeholder="h100:16" fewest=${false} onChange=${put("on")} /></${Group}>
       <${Group} title="A step">${own(SAMPLED)}</${Group}>
       <${Group} title="How it runs">${own(RUN)}</${Group}>
       <${MoreFields} command="rl" placed=${["model", "on", ...SAMPLED, ...RUN]} fields=${fields} onChange=${setFields} /></${Form}>
