@@ -89,6 +89,12 @@ def test_launches_without_flags(command: str) -> None:
     assert asked.saved.plan.chips == 1
 
 
+def test_a_launch_may_leave_the_model_to_the_question() -> None:
+    asked = read_question(ServeQuestion("llama3-8b", on="h100:1", plan="vllm serve"))
+    assert asked.model.name == "llama3-8b"
+    assert asked.served_length == 8192
+
+
 def test_another_model_than_that_of_the_command_is_told() -> None:
     said = notes_of("vllm serve Qwen/Qwen3-8B -tp 1", "h100:1", "llama3-8b")
     assert "The command serves qwen3-8b; it is judged for llama3-8b, which was given." in said

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
 from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.numbers import Number
 from dragonscale.serving.capacity import cache_per_chip, capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.engine import IDEAL, adjust, load_engine
 from tests.serving.deployments import Case, cases, deployed, model_of
 
 
-def one(value: object) -> float:
+def one(value: Number) -> float:
     return float(numpy.ravel(value)[0])
 
 
