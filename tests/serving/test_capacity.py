@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
 from dragonscale.physics.hardware.chip import dtype_bytes
+from dragonscale.physics.numbers import Number
 from dragonscale.serving.capacity import cache_per_chip, capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.engine import IDEAL, adjust, load_engine
 from tests.serving.deployments import Case, cases, deployed, model_of
 
 
-def one(value: object) -> float:
+def one(value: Number) -> float:
     return float(numpy.ravel(value)[0])
 
 
@@ -136,6 +137,26 @@ def test_collectives_keep_memory_where_chips_have_links_of_their_own() -> None:
     }
     assert kept["h100:2", "tensor=2"] - kept["h100:1", ""] == group > 1e9
     assert kept["l40s:2", "tensor=2"] == kept["l40s:1", ""] == kept["h100:1", ""]
+
+
+def test_the_longest_request_lies_on_one_rank() -> None:
+    """Eight ranks of attention have 94 layers of four KV heads each; tensor ways share the heads of one request."""
+    plain = "weights=fp8,compute=fp8"
+    ranks = capacity(deploy("qwen3-235b-a22b", "h200:8", f"tensor=1,data=8,expert=8,{plain}", "vllm"))
+    token = 94 * 2 * 4 * 128 * 2
+    assert ranks.largest_request(1e9) == one(ranks.cache) // (16 * token) * 16
+    assert ranks.largest_request(4096.0) == 4096
+    ways = capacity(deploy("qwen3-235b-a22b", "h200:8", f"tensor=4,data=2,expert=8,{plain}", "vllm"))
+    assert ways.largest_request(1e9) == one(ways.cache) // (16 * token / 4) * 16
+    assert ways.printed_tokens(4096.0) == pytest.approx(2 * one(ways.cache) / (token / 4))
+
+
+def test_the_longest_request_of_windows_fills_the_full_layers() -> None:
+    room = capacity(deploy("gemma3-27b", "l40s:2", "tensor=2", "vllm"))
+    longest = room.largest_request(1e9)
+    assert one(room.sequence(float(longest))) <= one(room.cache) < one(room.sequence(longest + 32.0))
+    nothing = capacity(deploy("llama3.1-405b", "v5e:1x1", ""))
+    assert nothing.largest_request(1e9) == 0
 
 
 def test_pages_round_up() -> None:

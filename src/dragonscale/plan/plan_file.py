@@ -23,7 +23,7 @@ def names_config(text: str) -> bool:
 
 
 SERVERS = ("vllm serve", "sglang serve", "trtllm-serve", "trtllm-serve serve")
-"""Commands that start a server with nothing but a model after them."""
+"""Commands that start a server with nothing but a model after them, or with none where it is given beside."""
 
 
 def starts_server(text: str) -> bool:
@@ -35,9 +35,10 @@ def starts_server(text: str) -> bool:
     words = text.split()
     if len(words) < 2:
         return False
+    words[0] = words[0].rpartition("/")[2]
     *command, model = words
-    command[0] = command[0].rpartition("/")[2]
-    return " ".join(command) in SERVERS and not model.startswith("-")
+    named = " ".join(command) in SERVERS and not model.startswith("-")
+    return named or " ".join(words) in SERVERS
 
 
 def _check_names(table: Iterable[str], known: Sequence[str], what: str) -> None:
