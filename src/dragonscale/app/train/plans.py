@@ -25,7 +25,15 @@ from dragonscale.training.budget import planned_run, run_budget
 from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
-from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
+from dragonscale.training.offer import (
+    advice_against,
+    not_offered,
+    offered,
+    other_format,
+    refusals,
+    ruling_out,
+    settlements,
+)
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.room import headroom_text, leaves_room
 from dragonscale.training.run_kinds import needed_gains
@@ -169,6 +177,7 @@ def best_report(
     words = offered(job, asked.space).words
     report = search_report(tried, words, asked.tokens)
     report.notes += settlements(asked.space.words, words, job.stack.name)
+    report.notes += other_format(job.slice.chip, asked.space.words, words)
     if found.best:
         taken = found.best[0].plan
         if found.runs is not None and unrunnable(taken, job.model):
