@@ -105,3 +105,12 @@ def test_wide_expert_parallelism_over_servers_takes_the_all_to_all() -> None:
     assert any("--engine sglang-ep" in note for note in run.notes)
     asked = read_question(ServeQuestion("deepseek-v3", engine="vllm", batch="64", **wide))
     assert not any("gathers the tokens" in note for note in answer(asked, confirm=False).notes)
+
+
+def test_pools_name_narrower_weights() -> None:
+    asked = read_question(
+        ServeQuestion("glm-5", "h200:32", prompt="16k", output="1k", ttft="3s", tpot="40ms", disaggregate=True)
+    )
+    found = answer(asked, confirm=False)
+    assert found.configs[0].prefill is not None
+    assert "--quantize fp8" in found.advice

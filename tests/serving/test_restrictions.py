@@ -14,6 +14,7 @@ from dragonscale.app.simulate.simulate_question import read_question as read_sim
 from dragonscale.errors import Infeasible
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
+from dragonscale.serving.checkpoint import own_formats
 from dragonscale.serving.disaggregation import PooledConfig
 from dragonscale.serving.engine import engines
 from dragonscale.serving.legal import model_caches, refusal
@@ -95,3 +96,14 @@ def test_int4_weights_need_whole_groups_on_every_rank() -> None:
     own = load_model("llama2-7b")
     assert "take tensor=2" in refusal("vllm", parse_slice("a100:4"), own, parse_serving_plan("tp4 weights=int4"))
     assert not refusal("vllm", parse_slice("a100:4"), own, parse_serving_plan("tp4"))
+
+
+def test_sparse_attention_has_the_cache_that_its_engine_takes_by_itself() -> None:
+    """SGLang keeps the cache of DeepSeek V3.2 and GLM-5 in fp8 on Blackwell, and in 16 bits on Hopper."""
+    kept = {
+        (model, chip): own.kv
+        for model in ("deepseek-v3.2", "glm-5", "deepseek-v3")
+        for chip in ("b200", "h200")
+        if (own := own_formats("sglang", load_chip(chip), load_model(model))) is not None
+    }
+    assert [pair for pair, kv in kept.items() if kv == "fp8"] == [("deepseek-v3.2", "b200"), ("glm-5", "b200")]

@@ -15,7 +15,7 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.listener import Listener
 from dragonscale.physics.collectives.cost import Options
 from dragonscale.physics.hardware import dtype_bytes
-from dragonscale.physics.hardware.changes import with_changes
+from dragonscale.physics.hardware.changes import check_effect, with_changes
 from dragonscale.physics.notation import parse_array
 from dragonscale.physics.numbers import product
 from dragonscale.physics.sharding.mesh import Mesh
@@ -35,6 +35,7 @@ class CollectiveAsked:
 
 def read_question(question: CollectiveQuestion | ExplainCollectiveQuestion, listener: Listener) -> CollectiveAsked:
     """The collective, over which wires, and how it is done: without --axis over all that split the array, if any do."""
+    check_effect(question.set, "wires")
     chip, piece = target_of(with_changes(question.on, question.set), listener)
     kind, mesh = reports.find_kind(question.kind), reports.collective_mesh(chip, piece, axes_of(question.mesh))
     array = parse_array(question.size) if "[" in str(question.size) else None
@@ -46,6 +47,7 @@ def read_question(question: CollectiveQuestion | ExplainCollectiveQuestion, list
 
 def ask(question: CollectiveQuestion, listener: Listener) -> reports.CollectiveReport | reports.TransferReport:
     """The time of a collective, or of one message between chips."""
+    check_effect(question.set, "wires")
     if question.kind in ("send", "gather"):
         volume = read_volume(question.size)
         sent = reports.transfer_report(

@@ -8,7 +8,7 @@ from dragonscale.app.record import Face, bind
 from dragonscale.app.roofline_report import RooflineReport, roofline_report, spelled
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
-from dragonscale.physics.hardware.changes import with_changes
+from dragonscale.physics.hardware.changes import check_effect, with_changes
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.sheets.sheet import Facts, Grid, Prose, Sheet, Title, amount, facts, records, sheet, table
 
@@ -16,6 +16,7 @@ from dragonscale.sheets.sheet import Facts, Grid, Prose, Sheet, Title, amount, f
 def ask(question: RooflineQuestion, listener: Listener, solve: bool = True) -> RooflineReport:
     """The roofline of the expression, on a chip or without one; `solve=False` leaves out where another resource takes
     over."""
+    check_effect(question.set, "kernels")
     chip, piece = maybe_target(with_changes(question.on, question.set), listener)
     if piece is not None and piece.chips > 1:
         listener.note(f"A roofline is of one chip: using one {piece.chip.title} of {piece}.")

@@ -11,7 +11,7 @@ from dragonscale.app.record import Face, bind
 from dragonscale.app.shard_report import LineReport, MoveRow, ShardReport, StrategyRow, prepare, shard_report
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
-from dragonscale.physics.hardware.changes import with_changes
+from dragonscale.physics.hardware.changes import check_effect, with_changes
 from dragonscale.physics.notation import parse_array, parse_einsum
 from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, facts, table
 
@@ -20,6 +20,7 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
     """Every way to do it, cheapest first."""
     if question.alternatives is not None and question.alternatives < 1:
         raise InputError(f"--alternatives is {question.alternatives}; show at least one strategy.")
+    check_effect(question.set, "wires")
     on = with_changes(question.on, question.set)
     chip, piece = maybe_target(on, listener)
     axes = "" if question.mesh or piece else ",".join(f"{axis}=2" for axis in prepare(question.expression, {})[0].axes)

@@ -14,6 +14,7 @@ mxfp4/bf16, cache bf16
 import math
 from collections.abc import Iterable
 
+from dragonscale.models.count import parameters
 from dragonscale.models.served_checkpoints import published_attention
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
@@ -114,8 +115,10 @@ def own_formats(engine: str, chip: Chip, model: Transformer) -> Formats | None:
 
 def _cache(engine: str, chip: Chip, model: Transformer, weights: str, wide: str) -> str:
     """The KV cache's format where nobody says one: what the checkpoint asks for, what the engine's recipes take with
-    such weights, or 16 bits (`auto`)."""
-    for asked in (model.quantization.kv, rules(engine).kv_with.get(weights, "")):
+    such weights, what it takes for sparse attention, or 16 bits (`auto`)."""
+    row = rules(engine)
+    sparse = row.kv_sparse.get(architecture(chip), "") if "indexer" in parameters(model.program().sections) else ""
+    for asked in (model.quantization.kv, row.kv_with.get(weights, ""), sparse):
         if asked and asked in caches(engine, chip):
             return asked
     return wide

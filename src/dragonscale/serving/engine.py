@@ -135,6 +135,20 @@ def spelt_engine(text: str) -> str:
     return (name.strip() if is_file(name.strip()) else spelt(name, "engines", engines())) + comma + settings
 
 
+def substitution_notes(text: str) -> list[str]:
+    """That another engine is taken for one that is named, where that is other software.
+
+    >>> substitution_notes("llama.cpp")
+    ['llama.cpp was never measured and has no engine here: generic, an idealised engine, is taken for it.']
+    >>> substitution_notes("tensorrt-llm"), substitution_notes("vllm")
+    ([], [])
+    """
+    named = text.partition(",")[0].strip()
+    if not named or is_file(named) or spelt(named, "engines", engines()) != "generic" or named.lower() == "generic":
+        return []
+    return [f"{named} was never measured and has no engine here: generic, an idealised engine, is taken for it."]
+
+
 def split_settings(name: str) -> tuple[str, dict[str, dict[str, Any]]]:
     """A name and the settings after it, by group.
 

@@ -9,6 +9,7 @@ phi-4 has 10 KV heads, which tensor=8 neither divides nor is a multiple of; take
 """
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,7 @@ from dragonscale.serving.auto import NODE
 from dragonscale.serving.checkpoint import bits, own_formats, stored_in
 from dragonscale.serving.legality import (
     NVIDIA,
+    WIDE,
     EngineLegality,
     architecture,
     caches,
@@ -137,6 +139,26 @@ def model_caches(engine: str, chip: Chip, model: Transformer) -> tuple[str, ...]
     return tuple(kv for kv in caches(engine, chip) if not restriction(engine, chip, latent, ServingPlan(kv=kv)).why)
 
 
+NARROW_PRODUCTS = ("fp8", "mxfp8", "nvfp4", "mxfp4")
+"""Formats that some chips multiply as they are, and others only store."""
+
+
+def stored_note(chip: Chip, plan: ServingPlan) -> str:
+    """That a chip only stores weights of a format that others multiply, and what it multiplies; empty elsewhere.
+
+    >>> from dragonscale.physics.hardware import load_chip
+    >>> stored_note(load_chip("mi355x"), ServingPlan(weights="nvfp4"))[:63]
+    'AMD Instinct MI355X 288GB has no nvfp4 matmul: weights are stor'
+    """
+    if plan.weights not in NARROW_PRODUCTS or plan.compute not in WIDE or chip.format(plan.weights) == "native":
+        return ""
+    peak = chip.peak(plan.compute) / 1e12
+    return (
+        f"{chip.title} has no {plan.weights} matmul: weights are stored in {plan.weights} and multiplied in "
+        f"{plan.compute}, at {peak:,.0f} TFLOP/s a chip at most."
+    )
+
+
 def _no_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> str:
     here, product = pairs(engine, chip), compute.removesuffix("_block")
     own_bits = bits(weights)
@@ -169,6 +191,26 @@ def context_refusal(model: Transformer, prompt: int, output: int) -> str:
         f"{model.name} has a context of {model.context:,} tokens, and prompt and output are {prompt + output:,}; "
         f"ask for at most {model.context:,} together{fits}{others}"
     )
+
+
+def shortened_prompt(text: str, prompt: int, output: int, context: int | None, name: str) -> tuple[int, str]:
+    """The tokens of a prompt that was written as all of a model's context, without those of its output, and a note.
+
+    People mean the model's longest request by 128k, and a request is prompt and output together.
+
+    >>> shortened_prompt("128k", 131072, 1024, 131072, "llama3.1-8b")[0]
+    130048
+    >>> shortened_prompt("131072", 131072, 1024, 131072, "llama3.1-8b")
+    (131072, '')
+    """
+    is_whole_context = context is not None and prompt == context and re.fullmatch(r"\d+\s*[kK]", text.strip())
+    if not is_whole_context or not 0 < output < prompt:
+        return prompt, ""
+    note = (
+        f"{text.strip()} is all of {name}'s context of {prompt:,} tokens; prompts of {prompt - output:,} are taken, "
+        f"which leave {output:,} for the output."
+    )
+    return prompt - output, note
 
 
 def width_refusal(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan, role: str = BOTH) -> str:

@@ -65,6 +65,8 @@ class EngineLegality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a checkpoint in a format that it does not have there is widened to 16 bits when it is loaded."""
     kv_with: dict[str, str] = {}
     """The KV cache that goes with weights of a format, where it is not the 16-bit one."""
+    kv_sparse: dict[str, str] = {}
+    """The KV cache that it takes by itself for sparse attention behind an indexer, by architecture."""
     archived: str = ""
     instead: str = ""
     because: dict[str, str] = {}

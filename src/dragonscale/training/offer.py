@@ -154,6 +154,14 @@ def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
     return [f"Taken as {stack} has it there: {', '.join(taken)}."] if taken else []
 
 
+def other_format(chip: Chip, before: Plan, after: Plan) -> list[str]:
+    """That matrices are multiplied in another format than the one that was asked for, or is usual, because the chip
+    does not have it."""
+    if before.dtype == after.dtype or native(chip, before.dtype):
+        return []
+    return [f"{chip.title} has no {before.dtype} matmul: everything is judged in {after.dtype}."]
+
+
 def refusals(job: Job, asked: Space) -> list[str]:
     """Why nothing that was asked for can run: a plan with what is pinned, judged; empty if something
     can, or is forced."""

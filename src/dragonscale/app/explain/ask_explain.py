@@ -18,7 +18,7 @@ from dragonscale.app.record import Face, bind
 from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
-from dragonscale.physics.hardware.changes import with_changes
+from dragonscale.physics.hardware.changes import check_effect, with_changes
 from dragonscale.physics.units import parse_length
 from dragonscale.sheets.charts import Bar, Chart, bars
 from dragonscale.sheets.sheet import Block, Prose, Sheet, Title
@@ -72,6 +72,7 @@ bind(Explanation, Face(sheet=explanation_sheet, draw=draw))
 
 
 def ask_roofline(question: questions.ExplainRooflineQuestion, listener: Listener) -> Explanation:
+    check_effect(question.set, "kernels")
     chip = target_of(with_changes(question.on, question.set), listener)[0]
     counting = {"weights_only": question.weights_only, "per_element": question.per_element}
     found = physics.explain_roofline(question.expression, chip, sizes_of(question.sizes), question.memory, **counting)
@@ -86,6 +87,7 @@ def ask_collective(question: questions.ExplainCollectiveQuestion, listener: List
 
 
 def ask_shard(question: questions.ExplainShardQuestion, listener: Listener) -> Explanation:
+    check_effect(question.set, "wires")
     mesh = mesh_of(question.mesh, *maybe_target(with_changes(question.on, question.set), listener))
     return physics.explain_shard(question.expression, mesh, sizes_of(question.sizes)).came_from(mesh, listener.notes)
 
@@ -102,6 +104,7 @@ def ask_model(question: questions.ExplainModelQuestion, listener: Listener) -> E
 def ask_train(question: questions.ExplainTrainQuestion, listener: Listener) -> Explanation:
     from dragonscale.app.explain.train import explain_train, explained_job
 
+    check_effect(question.set, "training")
     on, plan = asked_chips(question.on, question.set, question.profile), written(question.plan)
     names = ("batch", "seq", "stack", "dtype", "numerics", "method", "lora_rank", "lora_targets", "frozen", "teacher")
     job, split = explained_job(plan, question.model, on, **{name: getattr(question, name) for name in names})
@@ -114,9 +117,8 @@ def ask_serve(question: questions.ExplainServeQuestion, listener: Listener) -> E
     from dragonscale.app.explain.serve import explain_serve
     from dragonscale.app.serve.serve_question import ServeQuestion, read_question
 
-    own = ("line", "solve", "set")
+    own = ("line", "solve")
     given: dict[str, Any] = {one.name: getattr(question, one.name) for one in fields(question) if one.name not in own}
-    given["on"] = with_changes(question.on, question.set)
     asked = read_question(ServeQuestion(**given))
     for text in profile_notes(chip for chip, _ in asked.targets):
         listener.note(text)

@@ -15,7 +15,7 @@ from dragonscale.app.record import Face, bind
 from dragonscale.errors import InputError, nearest, shorten, unknown
 from dragonscale.evidence.xla.dumps import HloDump, read_dump_file, read_dump_folder, read_dumps
 from dragonscale.listener import Listener
-from dragonscale.physics.hardware.changes import with_changes
+from dragonscale.physics.hardware.changes import check_effect, with_changes
 
 _SHAPE = re.compile(r"\s*[a-z]\w*\[[^\]]*\](?:\{[^{}]*\})?\s*")
 _LINE = re.compile(r"\s*(?:ROOT )?%?[\w.\-]+ = \S")
@@ -41,6 +41,7 @@ def _answer(question: HloQuestion, listener: Listener) -> HloAnswer:
             "TEXT|FILE is empty; give HLO text, a file of it, a shape such as 'bf16[8,128]{1,0:T(8,128)(2,1)}' "
             "or a topic."
         )
+    check_effect(question.set, "kernels")
     chip, piece = maybe_target(with_changes(question.on, question.set), listener)
     if piece is not None and piece.chips > 1:
         listener.note(f"Times are those of one chip: using one {piece.chip.title} of {piece}.")

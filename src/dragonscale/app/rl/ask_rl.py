@@ -18,6 +18,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, Torus
+from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.hardware.prices import priced_targets
 from dragonscale.serving.legal import context_refusal, format_refusal
 from dragonscale.serving.plan import ServingPlan
@@ -63,6 +64,7 @@ class RlAsked:
 def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     """Check every flag; what cannot be used is refused in one sentence. Of a chip without a number the slice is the
     smallest that could hold weights and optimizer."""
+    check_effect(question.set, "serving")
     check_limits(question)
     for name, example in (("model", "llama3-8b"), ("on", "--on h100:64")):
         if not written(getattr(question, name)).strip():

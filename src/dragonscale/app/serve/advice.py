@@ -73,7 +73,9 @@ def advice(asked: ServeAsked, config: Config, report: ConfigReport, configs: Seq
     bound = words.get(config.bound_by, config.bound_by)
     sentences = [f"{', '.join(one.text for one in remedies)}."]
     if isinstance(config, PooledConfig):
-        return _of_pools(config.pools, bound, sentences[0])
+        pools = _of_pools(config.pools, bound, sentences[0])
+        narrower = _narrower_pools(asked, config)
+        return replace(pools, text=f"{pools.text}{narrower}", change=f"{pools.change}{narrower}")
     changes = [_next_batch(asked, config, configs), *_next_launch(asked, config), _not_looked_at(asked)]
     sentences += [one.text for one in changes]
     followed = tuple(one for one in (*remedies, *changes) if one.flags)
@@ -101,6 +103,16 @@ def _of_pools(pair: Pools, step: str, remedy: str) -> ServingAdvice:
     )
     change += f" In a step {remedy}" if role == "decode" else ""
     return ServingAdvice(f"Pools are bound by {bound}: {change}", bound, change)
+
+
+def _narrower_pools(asked: ServeAsked, config: Config) -> str:
+    """The widest narrower format that pools can be quantised to, in a sentence of its own."""
+    if asked.pinned or asked.question.quantize or asked.saved is not None:
+        return ""
+    formats = max(_had(asked, config), key=lambda one: bits(one.weights), default=None)
+    if formats is None or bits(formats.weights) >= bits(config.plan.weights):
+        return ""
+    return f" Narrower weights shorten both (--quantize {formats.weights})."
 
 
 def _for_latency(asked: ServeAsked, config: Config, critical: float, configs: Sequence[Config]) -> str:

@@ -19,7 +19,14 @@ from dragonscale.serving.auto import NODE
 from dragonscale.serving.checkpoint import bits, is_quantized, stored_in, told
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import Config
-from dragonscale.serving.legal import context_refusal, engine_refusal, format_refusal, refusal, wide_refusal
+from dragonscale.serving.legal import (
+    context_refusal,
+    engine_refusal,
+    format_refusal,
+    refusal,
+    stored_note,
+    wide_refusal,
+)
 from dragonscale.serving.legality import QUANTIZE, WIDE, current_engines, pair_word, pairs, quality, rules
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.restrictions import BOTH, DECODE
@@ -130,6 +137,7 @@ def format_notes(asked: ServeAsked, configs: Sequence[Config]) -> list[str]:
         row = rules(one.engine)
         if row.archived:
             notes.append(f"{row.archived}; {row.instead} is what runs today (--engine {row.instead}).")
+        notes += filter(None, [stored_note(chip, plan)])
         if is_quantized(plan.weights, asked.model):
             notes.append(_quality_note(asked, plan))
         elif not asked.pinned:

@@ -21,14 +21,15 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, parse_target
 from dragonscale.physics.hardware.catalogue import chip_path
+from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.serving.auto import AUTO, NODE, PLAIN, auto_choice
 from dragonscale.serving.disaggregation import alone
-from dragonscale.serving.engine import Engine, load_engine, spelt_engine, split_settings
+from dragonscale.serving.engine import Engine, load_engine, spelt_engine, split_settings, substitution_notes
 from dragonscale.serving.formats import Formats, product_format
 from dragonscale.serving.frontier import Ask
 from dragonscale.serving.launch import LaunchLimits, engine_on
-from dragonscale.serving.legal import divisible
+from dragonscale.serving.legal import divisible, shortened_prompt
 from dragonscale.serving.legality import rules
 from dragonscale.serving.narrowing import PACE_S
 from dragonscale.serving.plan import SPREADS
@@ -219,11 +220,15 @@ def _read(question: ServeQuestion) -> ServeAsked:
         raise InputError("Say what to serve: a model such as llama3-70b, or a --plan that names it.")
     named = with_assumed(question.model or (saved.model if saved else ""), question.assume, question.family)
     model = load_model(named)
+    substituted = substitution_notes(question.engine)
     question = as_saved(replace(question, model=named, engine=spelt_engine(question.engine)), saved)
     named_on = question.on or (saved.slice if saved else "")
-    on = asked_chips(named_on, question.set, question.profile)
+    changes = question.set
+    on = asked_chips(named_on, changes, question.profile)
     question = replace(question, on=question.on if on == named_on else on, set="", profile="")
     where = _targets(question, saved)
+    for chip, _ in where.targets:
+        check_effect(changes, "serving", chip.kind)
     engine = question.engine or (saved.engine if saved else "") or AUTO
     _check_words(question, model, engine)
     most = foreign.served_length if foreign is not None else None
@@ -231,6 +236,9 @@ def _read(question: ServeQuestion) -> ServeAsked:
     if question.output.strip() == "0":  # embeddings and scores: a request ends with its prompt, as with one token
         question = replace(question, output="1")
     prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
+    context = None if question.force or output[0] == 1 else model.context
+    tokens, cut = shortened_prompt(question.prompt, prompt[0], output[0], context, model.name)
+    prompt = tokens, cut or prompt[1]
     read = [*dict.fromkeys(note for note in (prompt[1], output[1], *where.read) if note)]
     goals, batch = read_targets(question), _batch(question, saved)
     targets: dict[str, Any] = {name: goal.seconds for name, goal in goals.items()}
@@ -245,7 +253,7 @@ def _read(question: ServeQuestion) -> ServeAsked:
         rented=tuple((chip.name, piece.chips) for chip, piece in where.targets if piece is not None),
     )
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
-    how = *(told(foreign) if foreign else ()), *model.notes, *read, *_notes(question, saved, model)
+    how = *(told(foreign) if foreign else ()), *model.notes, *read, *substituted, *_notes(question, saved, model)
     better = question.better or foreign is not None
     draft = _draft(question, saved, model, ask.output)
     whole = question, model, where.targets, ask, goals, engine, limits, saved, batch, draft, where.everywhere

@@ -20,15 +20,16 @@ from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
 from dragonscale.physics.hardware import Chip, Slice, parse_slice
+from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.hardware.price_book import Tariff
 from dragonscale.physics.hardware.prices import read_tariff, slice_at_price
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.units import parse, parse_length
 from dragonscale.serving.auto import AUTO, auto_choice
 from dragonscale.serving.deployment import Deployment, deploy, filling
-from dragonscale.serving.engine import spelt_engine, split_settings
+from dragonscale.serving.engine import spelt_engine, split_settings, substitution_notes
 from dragonscale.serving.launch import LaunchLimits, engine_on
-from dragonscale.serving.legal import exchange_note, refusal
+from dragonscale.serving.legal import exchange_note, refusal, shortened_prompt, stored_note
 from dragonscale.serving.legality import rules, server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
@@ -99,6 +100,7 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     original = question
     plans = {name: written(getattr(question, name)) for name in ("plan", "prefill_plan")}
+    substituted = substitution_notes(question.engine)
     engines = {name: spelt_engine(getattr(question, name)) for name in ("engine", "prefill_engine")}
     question = replace(question, **engines, **plans)
     name, saved = read_saved(question)
@@ -112,8 +114,10 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     check_flags(question, bool(saved.prefill.slice))
     question = filled(question, saved)
     deployment = _deployment(name, question, saved)
+    check_effect(changes[0], "serving", deployment.chip.kind)
     _check_chips(deployment, str(deployment.piece))
     context = None if question.force else deployment.model.context or None
+    question, shorter = _within_context(question, deployment.model.name, context)
     images, adapters = read_images(question.images), read_adapters(question.adapters)
     brought = sim.Brought(adapters.drawn if adapters is not None else None, images.many)
     traffic = read_traffic(question, context, brought, images.many * images.tokens)
@@ -153,9 +157,26 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     places = (place for place in (question.on or saved.slice, question.prefill_on) if place and isinstance(place, str))
     read = filter(None, (*map(slice_note, places), *traffic.notes))
     paid = *_prices(question, deployment.chip)[1], *forced, *profile_notes([deployment.chip])
-    notes = *deployment.model.notes, *read, *recorded, *chosen, *paid
+    kinds_of_replica = [deployment] if prefill is None else [deployment, prefill]
+    stored = dict.fromkeys(stored_note(one.chip, one.plan) for one in kinds_of_replica)
+    assumed = *shorter, *substituted, *filter(None, stored)
+    notes = *deployment.model.notes, *read, *assumed, *recorded, *chosen, *paid
     words = question, deployment, prefill, fleet, traffic, options, targets, notes, original, tuple(others)
     return SimulateAsked(*words)
+
+
+def _within_context(question: SimulateQuestion, name: str, context: int | None) -> tuple[SimulateQuestion, list[str]]:
+    """Prompts that were written as all of the model's context, shortened by the output and by images; and a note."""
+    if context is None or has_classes(question) or question.trace:
+        return question, []
+    images = read_images(question.images)
+    output = parse_length(question.output, "--output")[0]
+    more = images.many * images.tokens + (output if output > 1 else 0)
+    prompt = parse_length(question.prompt, "--prompt")[0]
+    shorter, note = shortened_prompt(question.prompt, prompt, more, context, name)
+    if not note:
+        return question, []
+    return replace(question, prompt=str(shorter)), [note]
 
 
 def _others(

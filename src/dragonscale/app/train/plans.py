@@ -28,7 +28,15 @@ from dragonscale.training.builds import unbuilt
 from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
-from dragonscale.training.offer import advice_against, not_offered, offered, refusals, ruling_out, settlements
+from dragonscale.training.offer import (
+    advice_against,
+    not_offered,
+    offered,
+    other_format,
+    refusals,
+    ruling_out,
+    settlements,
+)
 from dragonscale.training.plan import HOSTED_STATE, Plan, short_plan
 from dragonscale.training.remedies import LargerSlices, Remedy, larger_slices, longest_sequence, memory_remedies
 from dragonscale.training.room import headroom_text, leaves_room
@@ -193,6 +201,7 @@ def best_report(
     for row in report.stacks:
         row.usual = row.stack not in {one.job.stack.name for one in faster}
     report.notes += settlements(asked.space.words, words, job.stack.name)
+    report.notes += other_format(job.slice.chip, asked.space.words, words)
     if found.best:
         taken = found.best[0].plan
         if found.runs is not None and unrunnable(taken, job.model):

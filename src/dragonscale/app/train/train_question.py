@@ -23,6 +23,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer, count_parameters, unseen_parameters
 from dragonscale.physics.hardware import Chip, Slice, dtype_bytes, load_chip, parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
+from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning
@@ -187,6 +188,7 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     question, told = filled(question)
     named = with_assumed(question.model, question.assume, question.family)
+    check_effect(question.set, "training")
     on, stack = asked_chips(question.on, question.set, question.profile), spelt_stack(question.stack)
     model = load_model(named)
     stack, trainer = _stack_meant(stack, model)

@@ -16,6 +16,7 @@ the cables up to the spines, and `wan=512@100Gb/s` puts every 512 chips into a s
 import math
 import re
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
@@ -86,6 +87,23 @@ def read_change(text: str) -> tuple[str, str]:
     if name not in (*KNOBS, *_FABRIC) and "." not in name:
         raise unknown("change to a chip called", name, [*KNOBS, *_FABRIC, *_SAME])
     return name, value
+
+
+def check_effect(changes: str, question: str, kind: str = "") -> None:
+    """Refuse changes (`--set`, with commas between) that change nothing in what a kind of question is answered with, on
+    a kind of chip; `changes.toml` lists them.
+
+    >>> check_effect("hbm=2x", "serving")
+    >>> check_effect("power=350W", "serving")
+    Traceback (most recent call last):
+    dragonscale.errors.InputError: --set power=350W would change nothing here: its times do not follow a power limit ...
+    """
+    for part in (one.strip() for one in changes.split(",") if one.strip()):
+        name = read_change(part)[0]
+        for row in _FILE["without_effect"]:
+            is_listed = any(fnmatchcase(name, pattern) for pattern in row["changes"])
+            if is_listed and question in row["questions"] and kind in row.get("kinds", [kind]):
+                raise InputError(f"--set {part} would change nothing here: {row['why']}. Leave it out.")
 
 
 def changed_chip(chip: Chip, *changes: str) -> Chip:
