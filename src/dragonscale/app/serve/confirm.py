@@ -175,8 +175,8 @@ def is_short(asked: ServeAsked, config: Config) -> bool:
 
 def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> list[Confirmed]:
     """Some configurations, best first, as far as they hold when they are run, the best of those that do first; where
-    none does, all of them in their order; of a few chips all, so that each has the batch it has alone. Nothing where
-    that would take long."""
+    none does, all of them, the nearest first; of a few chips all, so that each has the batch it has alone. Nothing
+    where that would take long."""
     if not is_short(asked, chosen[0]):
         return []
     tried, first = list[Confirmed](), {one.place: one for one in chosen}
@@ -190,14 +190,19 @@ def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> list[Confirmed]:
         if best is not None and best.config.meets and not each:
             expected = worth(first[best.config.place], asked.ask)[-2]
             as_expected = best.lost == 1 and rank(best)[-2] <= expected / NEAR  # and it stands before this one
-            if len(tried) >= FINALISTS or (best.holds and (as_expected or rank(best)[1:] <= worth(config, asked.ask))):
+            if best.holds and (as_expected or rank(best)[1:] <= worth(config, asked.ask)):
+                break
+            dearer = asked.ask.rate is not None and rank(best)[-2] * NEAR > worth(config, asked.ask)[-2]
+            if len(tried) >= FINALISTS and not dearer:
                 break
         held = _loaded if config.is_fleet else _largest if asked.ask.rate is None else _fewest
         tried.append(held(asked, config))
         made = tried[-1].config.tokens_per_chip if tried[-1].lost == 1 else 0
         if not each and tried[-1].holds and asked.ask.rate is None and made >= NEAR * config.tokens_per_chip:
             break
-    return sorted(tried, key=rank) if any(one.config.meets for one in tried) else tried
+    if any(one.config.meets for one in tried):
+        return sorted(tried, key=rank)
+    return sorted(tried, key=lambda one: one.worst)
 
 
 def in_order(chosen: Sequence[Config], runs: Sequence[Confirmed]) -> list[Config]:
