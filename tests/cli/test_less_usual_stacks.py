@@ -1,4 +1,4 @@
-"""Stacks that are less usual on some chips: taken where the usual ones cannot run a job, told of where they are faster."""
+"""Less usual stacks: taken where the usual ones cannot run a job, told of where they are faster."""
 
 import json
 from typing import Any
