@@ -26,14 +26,14 @@ _MFU = re.compile(r"(?i)(?P<share>.*%)\s*(?:MFU)?\s*")
 
 
 @dataclass(frozen=True)
-class MeasuredStep:
+class ReportedStep:
     """The seconds of a measured step, and how a rate was read; empty where there was nothing to read."""
 
     seconds: float
     note: str = ""
 
 
-def measured_step(text: str, job: Job, dtype: str = "bf16") -> MeasuredStep:
+def measured_step(text: str, job: Job, dtype: str = "bf16") -> ReportedStep:
     """A measured step as it is reported: a time, an MFU of the peak of the plan's format, tokens per second, or the
     model's FLOP/s. Rates are of one chip; what no chip could do is of the whole run.
 
@@ -72,7 +72,7 @@ def measured_step(text: str, job: Job, dtype: str = "bf16") -> MeasuredStep:
             f"--measured is {shorten(text)}; write a time (8.2s), an MFU (38%), tokens (11k tok/s) or FLOPs "
             f"(420 TFLOP/s) a second of one chip, which has a {dtype} peak of {render(peak, 'FLOP/s')}."
         )
-    return MeasuredStep(seconds, note)
+    return ReportedStep(seconds, note)
 
 
 def against_measured(job: Job, plan: Plan, given: PlanReport, seconds: float) -> Measured:
