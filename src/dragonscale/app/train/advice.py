@@ -18,7 +18,7 @@ from dragonscale.plan.ledger import COLLECTIVES, Ledger
 from dragonscale.training.budget import critical_batch
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, usual_jobs, with_numerics
-from dragonscale.training.legal import newly_illegal
+from dragonscale.training.legal import illegal, newly_illegal
 from dragonscale.training.offer import advice_against
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.remedies import fewer_chips
@@ -88,7 +88,7 @@ def helps(
     found: list[Help] = []
     for attempt in _tries(job, plan, tokens):
         other, changed = attempt.job, attempt.plan
-        if not _possible(other, plan, changed):
+        if not _possible(other, plan, changed) or (other.stack != job.stack and illegal(other, changed)):
             continue
         after = judge_one(other, changed)
         gain = other.tokens / first(after.seconds) / before - 1
