@@ -6,6 +6,7 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.app.train.train_records import TrainReport
+from dragonscale.training.plan import short_plan
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,13 @@ def test_chips_that_do_not_divide_the_batch_are_better_left_idle() -> None:
     fewer = ds.train("qwen2.5-14b", **given)
     assert report.plans[0].step_s / fewer.plans[0].step_s - 1 == pytest.approx(first.gain, abs=0.01)
     assert first.gain > 1
+
+
+def test_no_stack_is_advised_that_cannot_run_the_plan() -> None:
+    report = ds.train("mistral-7b", "a6000:8", batch="6seq", seq="8192")
+    for one in (one for one in report.plans[0].helps if "stack" in one.flags):
+        given: dict[str, Any] = {"batch": "6seq", "seq": "8192", "plan": short_plan(report.plans[0].plan)}
+        assert ds.train("mistral-7b", "a6000:8", alone=True, **given, **one.flags).exit_code == 0
 
 
 def test_no_batch_beyond_the_critical_one_is_advised() -> None:

@@ -20,7 +20,7 @@ from dragonscale.training.bound import WAITING, step_bound
 from dragonscale.training.budget import critical_batch
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems, usual_jobs, with_numerics
-from dragonscale.training.legal import newly_illegal
+from dragonscale.training.legal import illegal, newly_illegal
 from dragonscale.training.offer import advice_against
 from dragonscale.training.plan import HOSTED_STATE, Plan, differences, short_plan
 from dragonscale.training.remedies import fewer_chips
@@ -79,7 +79,7 @@ def helps(
     found: list[Help] = []
     for attempt in _tries(job, plan, tokens):
         other, changed = attempt.job, attempt.plan
-        if not _possible(other, plan, changed):
+        if not _possible(other, plan, changed) or (other.stack != job.stack and illegal(other, changed)):
             continue
         after = judge_one(other, changed)
         gain = other.tokens / first(after.seconds) / before - 1
