@@ -52,6 +52,11 @@ def test_exports_serve_the_model_for_chat() -> None:
     assert "meta-llama/Llama-3.1-8B " in text
 
 
+def test_a_prompt_as_long_as_the_context_leaves_room_for_the_output() -> None:
+    made = ds.export("tp1", model="llama3.1-8b", on="h100:1", to="vllm", prompt="128k", output="1k", batch="2")
+    assert "--max-model-len 131072" in "".join(made.files.values())
+
+
 @pytest.mark.parametrize(
     ("model", "quantize", "chip", "word"),
     [

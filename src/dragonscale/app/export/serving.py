@@ -19,12 +19,13 @@ from dragonscale.errors import Infeasible
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import Target
 from dragonscale.listener import Listener
+from dragonscale.models import load_model
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.units import parse_count, render
 from dragonscale.serving.auto import NODE
 from dragonscale.serving.launch import LaunchLimits, engine_on
-from dragonscale.serving.legal import refusal
+from dragonscale.serving.legal import refusal, shortened_prompt
 from dragonscale.serving.legality import rules, server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, SavedTraffic, read_serving_plan
@@ -184,6 +185,11 @@ def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
         for name, length in (("prompt", question.prompt), ("output", question.output))
         if length.strip()
     }
+    named = words["model"] or file.model
+    if "prompt" in traffic and named and not question.force:
+        model, output = load_model(named), traffic.get("output", file.traffic.output)
+        prompt = shortened_prompt(str(question.prompt), traffic["prompt"], output, model.context, model.name)
+        traffic["prompt"] = prompt[0]
     said = msgspec.structs.replace(file.traffic, **traffic, rate=question.rate.strip() or file.traffic.rate)
     batch = parse_count(question.batch.removesuffix("seq"), "the batch") if question.batch.strip() else file.batch
     kept = {name: value for name, value in words.items() if value}
