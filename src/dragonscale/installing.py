@@ -21,7 +21,7 @@ def install_hint(*extras: str) -> str:
     """A shell command that adds extras, `pip install '.[web]'` in a clone."""
     source = recorded_source()
     if source is None:
-        return f"pip install {_requirement('.', extras)}  (in a clone of Dragonscale)"
+        return f"pip install {_requirement('.', extras)}  # in a clone of Dragonscale"
     return f"{_installer()} {_requirement(source, extras)}"
 
 

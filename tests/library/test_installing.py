@@ -55,7 +55,7 @@ def test_a_repository_is_named_by_its_address(monkeypatch: pytest.MonkeyPatch) -
 def test_without_a_source_the_hint_is_that_of_a_clone(
     record: dict[str, object] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert hint(monkeypatch, record) == "pip install '.[web,plot]'  (in a clone of Dragonscale)"
+    assert hint(monkeypatch, record) == "pip install '.[web,plot]'  # in a clone of Dragonscale"
 
 
 @pytest.mark.parametrize(

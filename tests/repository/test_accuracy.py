@@ -1,5 +1,7 @@
 """The README's table of errors is that of the constants as they ship."""
 
+import csv
+import gzip
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,15 @@ def test_an_error_is_a_median_and_a_mean(predicted: tuple[float, float], mean: f
     assert list_accuracy.error_of([]) is None
 
 
-def test_no_fit_reads_the_unseen_runs() -> None:
-    for tool in ("fit_stacks.py", "fit_engines.py", "fit_bands.py", "refit.py"):
-        assert "unseen" not in (Path(list_accuracy.__file__).parent / tool).read_text(encoding="utf-8")
+@pytest.mark.parametrize("kind", ["training", "finetune", "inference", "serving"])
+def test_no_unseen_run_is_among_those_that_fits_read(kind: str) -> None:
+    """Fits read the files beside the folder of unseen runs."""
+
+    def ids(path: Path) -> set[str]:
+        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+            return {row["id"] for row in csv.DictReader(file)}
+
+    name = f"{kind}.csv.gz"
+    unseen = ids(MEASURED / "unseen" / name)
+    assert unseen
+    assert not unseen & ids(MEASURED / name)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter, OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 import msgspec
@@ -28,6 +29,16 @@ WAITING = 4
 """Grammars of a client that wait to be tried."""
 KNOWN = 256
 """Grammars of which is remembered what came of them."""
+
+
+@dataclass(frozen=True)
+class GrammarTrial:
+    """What came of trying a grammar: what is wrong with it (empty where nothing is), whether the same would come of
+    trying it again, and whether the process died of something else than its limit of time."""
+
+    fault: str
+    lasting: bool = True
+    died: bool = False
 
 
 class GrammarChecker:
@@ -76,28 +87,36 @@ class GrammarChecker:
     # On the thread
 
     def _try(self, grammar: tuple[str, str]) -> str:
-        """What is wrong with a grammar, and nothing where nothing is; it is remembered."""
-        if grammar not in self._known:  # nor tried for another request meanwhile
-            pipe = self._pipe or self._start()
-            self._known[grammar] = self._ask(pipe, grammar)
-        self._known.move_to_end(grammar)
-        while len(self._known) > KNOWN:
-            self._known.popitem(last=False)
-        return self._known[grammar]
+        """What is wrong with a grammar, and nothing where nothing is; remembered where it is the grammar's fault."""
+        if grammar in self._known:  # tried for another request meanwhile
+            self._known.move_to_end(grammar)
+            return self._known[grammar]
+        trial = self._ask(grammar)
+        if trial.died:  # perhaps of what others before it left in memory, so it has a process of its own
+            trial = self._ask(grammar)
+        if trial.lasting:
+            self._known[grammar] = trial.fault
+            while len(self._known) > KNOWN:
+                self._known.popitem(last=False)
+        return trial.fault
 
-    def _ask(self, pipe: Connection, grammar: tuple[str, str]) -> str:
+    def _ask(self, grammar: tuple[str, str]) -> GrammarTrial:
+        pipe = self._pipe or self._start()
+        died, lasting = False, True
         try:
             pipe.send_bytes(msgspec.msgpack.encode(grammar))
             if pipe.poll(TIME_S):
-                return pipe.recv_bytes().decode()
+                return GrammarTrial(pipe.recv_bytes().decode())
             why = f"it takes more than {TIME_S:g} s to read"
+            lasting = False  # the machine may be busy with other things
         except (OSError, EOFError):
             code = self._process.wait() if self._process is not None else 0
-            why = "it takes too much memory to read"
-            if code == -signal.SIGXCPU:
-                why = f"it takes more than {self._vocabulary.core_s} s of a core to read"
+            why = f"it takes more than {self._vocabulary.core_s} s of a core to read"
+            if code != -signal.SIGXCPU:
+                why = "it takes too much memory to read"
+                died = True
         self._end()
-        return f"The {grammar[0]} cannot be used as a grammar: {why}."
+        return GrammarTrial(f"The {grammar[0]} cannot be used as a grammar: {why}.", lasting, died)
 
     def _start(self) -> Connection:
         """The process, once it has read the vocabulary."""
