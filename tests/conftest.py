@@ -62,5 +62,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     lines = (Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines()
     slow = {f"tests/{line}" for line in lines if line and not line.startswith("#")}
     for item in items:
-        if item.nodeid in slow:
+        if item.nodeid in slow or item.nodeid.partition("[")[0] in slow:  # a case, or all cases of a test
             item.add_marker(pytest.mark.slow)

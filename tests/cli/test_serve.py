@@ -495,9 +495,9 @@ def test_a_prompts_chunks_are_those_beside_others(capsys: pytest.CaptureFixture[
 
 
 def test_a_prompt_beyond_the_context_is_told_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["serve", "llama3.1-8b", "--on", "h100:1", "--prompt", "128k", "--output", "256", "--batch", "1"]
+    asked = ["serve", "llama3.1-8b", "--on", "h100:1", "--prompt", "131072", "--output", "256", "--batch", "1"]
     assert "131,072 together: --prompt 130816" in " ".join(printed(asked, capsys, 3).split())
-    asked[asked.index("128k")] = "130816"
+    asked[asked.index("131072")] = "130816"
     printed(asked, capsys)
 
 

@@ -109,7 +109,7 @@ def test_how_often_a_slice_fails_needs_no_model(capsys: pytest.CaptureFixture[st
 
 def test_what_is_no_model_and_no_yaml_is_told_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "7B", *JOB[2:]]) == 2
-    assert "dscale estimate --params 7B tells" in capsys.readouterr().err
+    assert "`dscale estimate --params 7B` tells" in capsys.readouterr().err
     own = tmp_path / "mychip.yaml"
     own.write_text(text_of(["chips", "--template"], capsys), encoding="utf-8")
     assert main(["chips", str(own)]) == 2

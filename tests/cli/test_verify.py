@@ -233,7 +233,7 @@ WRONG = {
     "too few chips": (changed("--on", "h100:16"), "is for 8 chips and h100:16 has 16"),
     "no such plan": (["verify", "fsdb=8", *ASKED[2:]], "did you mean 'fsdp'"),
     "no such file": (["verify", "nowhere.toml", *ASKED[2:]], "cannot be read"),
-    "no such program": ([*ASKED, "--program", "traning"], "did you mean 'train'"),
+    "no such program": ([*ASKED, "--program", "traning"], "Known: decode, prefill, train."),
     "no such mode": ([*ASKED, "--passes", "quick"], "There is no kind of passes called 'quick'"),
     "no unit of time": ([*ASKED, "--timeout", "900"], "has no unit"),
     "no time at all": ([*ASKED, "--timeout", "0s"], "one second"),

@@ -85,7 +85,7 @@ def test_what_is_trained_is_what_is_judged(text: str, method: str, frozen: str) 
         (AXOLOTL.replace("2", "two"), "axolotl's micro_batch_size is 'two'"),
         (SWIFT + " --tuner_type vera", "another tuner"),
         ('{"peft_type": "IA3", "base_model_name_or_path": "Qwen/Qwen3-8B"}', "another kind of adapters"),
-        ("axolotl train no-such-file.yml", "no-such-file.yml, which is not here"),
+        ("axolotl train no-such-file.yml", "'no-such-file.yml', which is not here"),
         ("deepspeed train.py --deepspeed ds.json --lora_dim 128 --bf16", "trains adapters in a script of its own"),
         (AXOLOTL + "adapter: lora\nlora_target_modules: [q_porj]\n", "did you mean 'q_proj'"),
         (AXOLOTL + "adapter: lora\nlora_target_modules: [lm_head]\n", "on lm_head alone"),

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from dragonscale.errors import InputError
+from dragonscale.installing import install_hint
 from dragonscale.models import count_parameters, hub, load_config, load_model
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import load_chip
@@ -366,7 +367,7 @@ def test_what_the_hub_refuses_is_one_sentence(monkeypatch, error, said):
 def test_without_the_package_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     said = refusal("mistralai/Mixtral-8x9B-v0.1")
-    assert "dragonscale[hub]" in said
+    assert install_hint("hub") in said
     assert "'mixtral-8x7b'" in said
     assert "mistral-7b" not in said
 

@@ -356,10 +356,10 @@ def test_the_pool_that_binds_is_named(configs: list[Config]) -> None:
     pair = best_pools(configs, ASK)[0]
     few, many = (replace(pair, prefills=max(1, round(pair.prefills * part))) for part in (0.5, 3))
     assert (few.prefill_binds, many.prefill_binds) == (True, False)
-    bound = _of_pools(few, "weight reads", "")[1:]
-    assert bound[0].startswith("prefill, at 85% of its rate")
-    assert bound[1].startswith("another replica for prefill")
-    assert _of_pools(many, "weight reads", "a larger batch.")[1].startswith("decoding")
+    advice = _of_pools(few, "weight reads", "")
+    assert advice.bound.startswith("prefill, at 85% of its rate")
+    assert advice.change.startswith("another replica for prefill")
+    assert _of_pools(many, "weight reads", "a larger batch.").bound.startswith("decoding")
 
 
 def test_without_a_slice_pools_stay_in_a_rack_and_few_replicas_are_preferred(

@@ -25,9 +25,7 @@ from dragonscale.serving.plan_file import save_serving_plan
 def report() -> ServeReport:
     """Prefill by an all-to-all over two servers, decoding by plain SGLang."""
     asked = read_question(
-        ServeQuestion(
-            "glm-5", "h200:32", prompt="16k", output="1k", ttft="3s", tpot="40ms", disaggregate=True, quantize="fp8"
-        )
+        ServeQuestion("glm-5", "h200:32", prompt="16k", output="1k", ttft="3s", tpot="40ms", disaggregate=True)
     )
     return answer(asked, brief=True).came_from(asked, [])
 
