@@ -114,7 +114,7 @@ def _worst(read: SimulateAsked, result: SimulationResult, missed: dict[str, floa
     least 1 where a target is missed, which is judged by counting requests; 0 without targets."""
     if not read.has_targets:
         return 0.0
-    return max(worst_ratio(read, result), *missed.values())
+    return max([worst_ratio(read, result), *missed.values()])
 
 
 def simulated_run(read: SimulateAsked, result: SimulationResult, meets: bool) -> SimulatedRun:

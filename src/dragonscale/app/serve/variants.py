@@ -121,11 +121,11 @@ def _pool_restriction(asked: ServeAsked, config: Config, role: str) -> str:
 
 def _why_no_pools(asked: ServeAsked) -> str:
     """Why there are no pools: nothing fits, or what does is not run by its engine."""
-    pairs = _pool_pairs(asked, lambda _config, _role: True)
-    if pairs:
-        prefill = _pool_restriction(asked, pairs[0].prefill, "prefill")
-        decode = _pool_restriction(asked, pairs[0].decode, "decode")
-        return f"Prefill and decode apart do not run: {prefill or decode}."
+    for pair in _pool_pairs(asked, lambda _config, _role: True):
+        prefill = _pool_restriction(asked, pair.prefill, "prefill")
+        decode = _pool_restriction(asked, pair.decode, "decode")
+        if prefill or decode:
+            return f"Prefill and decode apart do not run: {prefill or decode}."
     named = [str(piece or chip.name) for chip, piece in asked.targets]
     where = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else named[0]
     return f"A replica that prefills and one that decodes do not both fit on {where}."
