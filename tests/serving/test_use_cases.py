@@ -22,13 +22,14 @@ from dragonscale.app.simulate.simulate_records import SimulateReport
 from dragonscale.sheets.terminal import text_of
 from tools.confirm_serving import asked, read
 
-SOME = [
+SOME = [  # each of them has a fleet that is recommended
     "llama3.1-8b --on h100:1 --use-case chat --rate 30/s",
-    "llama3.1-8b --on h100:1 --use-case code --rate 20/s",
+    "llama3.1-8b --on h100:1 --use-case code --rate 20/s --ttft p95:250ms",
     "llama3.1-8b --on h100:1 --use-case rag --rate 5/s",
     "llama3.1-8b --on h100:1 --use-case agent --rate 6/s",
 ]
 MANY = [
+    "llama3.1-8b --on h100:1 --use-case code --rate 20/s",
     "qwen3-235b-a22b --on b200 --use-case agent --rate 30/s --prompt 20000",
     "qwen3-235b-a22b --on b200:8 --use-case code --rate 30/s",
     "gpt-oss-120b --on h100 --use-case agent --rate 20/s",
