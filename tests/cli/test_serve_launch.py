@@ -130,7 +130,12 @@ def test_every_answer_names_context_cache_and_release() -> None:
     assert use is not None
     text = " ".join(text_of(report.sheet()).split())
     assert f"KV cache {report.kv_cache_tokens:,} tokens" in text
-    assert re.search(r"[\d.]+GB left; largest batch [\d,]+; KV cache", text)
+    room = r"([\d.]+) of ([\d.]+)GB a chip, ([\d.]+)GB left for more KV cache \(([\d.]+)GB unused by the engine\)"
+    parts = re.search(room + r"; largest batch [\d,]+; KV cache", text)
+    assert parts is not None
+    used, whole, left, unused = map(float, parts.groups())
+    assert used + left + unused == pytest.approx(whole, abs=0.15)  # to the rounding
+    assert max(map(len, text_of(report.sheet(), 80).splitlines()[:20])) <= 80
     assert "free for KV cache" not in text
     assert "up to 8,192 tokens a request, all that the model was made for" in text
     assert "vLLM 0.10 to 0.19, launch defaults of 0.32" in text

@@ -92,7 +92,7 @@ def test_weights_take_what_the_log_says(name: str) -> None:
 
 
 def test_the_cache_is_as_large_as_engines_print() -> None:
-    """Half of the starts within 1%, three of four within 5% of the cache or half a GiB."""
+    """Half of the starts within 1%, nine of ten within 5% of the cache or half a GiB."""
     apart: dict[str, float] = {}
     errors: dict[str, float] = {}
     for name in CACHES:

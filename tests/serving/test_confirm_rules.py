@@ -148,6 +148,74 @@ def test_pools_are_run_at_less_of_their_rate_until_they_hold(monkeypatch: pytest
     assert confirm._loaded(at_a_rate, config).config.tokens_per_chip == config.tokens_per_chip
 
 
+Fleet = tuple[int, int]
+"""Replicas and the seed of a run."""
+
+
+@pytest.fixture
+def fewest(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Confirmed, list[Fleet]]]:
+    """The fleet that is taken where runs are so far below or above a percentile, and what was run for it."""
+    asked = asked_for(tpot="p95:30ms", rate="30/s", on="h100")
+    config = ranked(asked, search(asked))[0]
+
+    def taken(worst: Callable[[int, int], float]) -> tuple[Confirmed, list[Fleet]]:
+        fleets = list[Fleet]()
+
+        def run(
+            _asked: ServeAsked, config: Config, replicas: int | None = None, *, seed: int = 0, longer: int = 1
+        ) -> Confirmed:
+            assert longer == 1
+            count = replicas or 100
+            fleets.append((count, seed))
+            ratio = worst(count, seed)
+            made = made_up(config, meets=ratio <= 1, holds=ratio <= confirm.MARGIN, replicas=count)
+            return replace(made, worst=ratio)
+
+        monkeypatch.setattr(confirm, "run", run)
+        return confirm._fewest(asked, config), fleets
+
+    return taken
+
+
+def test_a_fleet_that_misses_with_any_seed_is_not_taken(fewest: Callable[..., tuple[Confirmed, list[Fleet]]]) -> None:
+    """Every fleet holds with the first seed and misses with the last."""
+    fleet, runs = fewest(lambda _replicas, seed: 1.02 if seed == 2 else 0.95)
+    assert (fleet.holds, fleet.config.meets) == (False, False)
+    assert fleet.worst == 1.02
+    assert {count for count, seed in runs if seed == 0} == {count for count, seed in runs if seed == 2}
+
+
+def test_a_fleet_is_enlarged_until_all_seeds_hold(fewest: Callable[..., tuple[Confirmed, list[Fleet]]]) -> None:
+    fleet, runs = fewest(lambda replicas, seed: 0.95 if seed == 0 or replicas >= 103 else 1.02)
+    assert (fleet.holds, fleet.config.meets) == (True, True)
+    assert fleet.replicas == 109
+    assert (109, 1) in runs
+    assert (109, 2) in runs
+    assert fleet.run.runs == 3
+
+
+def test_a_fleet_that_only_just_meets_is_taken_with_every_seed_alone(
+    fewest: Callable[..., tuple[Confirmed, list[Fleet]]],
+) -> None:
+    """None is within the margin; the nearest is tried with the other seeds, and misses with one of them."""
+    fleet, runs = fewest(lambda _replicas, seed: 1.02 if seed == 1 else 0.995)
+    assert (fleet.holds, fleet.config.meets) == (False, False)
+    assert (100, 1) in runs
+    fleet, _ = fewest(lambda _replicas, _seed: 0.995)
+    assert (fleet.holds, fleet.config.meets, fleet.replicas) == (False, True, 100)
+
+
+def test_the_smallest_fleet_that_holds_lies_between_the_largest_that_misses_and_one_that_holds(
+    fewest: Callable[..., tuple[Confirmed, list[Fleet]]],
+) -> None:
+    fleet, runs = fewest(lambda replicas, _seed: 0.7 if replicas >= 150 else 1.1)
+    assert [count for count, _ in runs] == [100, 120, 960, 168, 144, 156]  # 960 says that larger fleets hold
+    assert (fleet.holds, fleet.replicas) == (True, 156)
+    alone, runs = fewest(lambda _replicas, _seed: 1.5)
+    assert not alone.holds
+    assert [count for count, _ in runs] == [100, 120, 960]
+
+
 def test_a_short_run_of_pools_keeps_their_ratio_and_load() -> None:
     asked = asked_for(tpot="30ms")
     row = config_report(asked, ranked(asked, search(asked))[0])

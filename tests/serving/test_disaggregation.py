@@ -296,6 +296,8 @@ def test_whether_pools_are_worth_it_is_asked_of_the_headline() -> None:
             assert found.pools[0].cost_usd_per_mtok <= 1.1 * least
             assert found.gain == pytest.approx(first.cost_usd_per_mtok / found.pools[0].cost_usd_per_mtok)
     assert (apart.disaggregation.pays, both.disaggregation.pays) == (True, False)
+    assert "a larger batch reads the weights less often per token (compute takes over at " in apart.advice
+    assert apart.advice.endswith("Narrower weights speed up prefill and decode (--quantize fp8).")
 
 
 def test_pools_stay_within_the_slice_that_was_named(rack: ServeReport) -> None:
@@ -313,6 +315,18 @@ def test_pools_never_take_more_chips_than_were_named(configs: list[Config]) -> N
     assert best_pools(whole, replace(ASK, rented=(("h100", 8),))) == []
     assert {pair.chips for pair in best_pools(whole, replace(ASK, rented=(("h100", 16),)))} == {16}
     assert max(pair.chips for pair in best_pools(whole, ASK, 64)) > 16
+
+
+def test_why_there_are_no_pools_is_what_stops_them() -> None:
+    """Replicas of four chips fit twice on eight, and the engine hands no cache over from a pipeline; on four they do
+    not fit."""
+    pipes = {"engine": "vllm", "plan": "tensor=2,pipe=2", "disaggregate": True, "batch": "8"}
+    refused = answered("llama3.1-8b", "h100:8", **pipes).disaggregation
+    assert refused is not None
+    assert refused.advice.startswith("Prefill and decode apart do not run: vllm hands caches over by its NixlConnector")
+    full = answered("llama3.1-8b", "h100:4", **pipes).disaggregation
+    assert full is not None
+    assert full.advice == "A replica that prefills and one that decodes do not both fit on h100:4."
 
 
 def test_a_wide_plan_of_a_narrow_checkpoint_is_run_in_its_own_formats() -> None:

@@ -22,13 +22,14 @@ from dragonscale.app.simulate.simulate_records import SimulateReport
 from dragonscale.sheets.terminal import text_of
 from tools.confirm_serving import asked, read
 
-SOME = [
+SOME = [  # each of them has a fleet that is recommended
     "llama3.1-8b --on h100:1 --use-case chat --rate 30/s",
-    "llama3.1-8b --on h100:1 --use-case code --rate 20/s",
+    "llama3.1-8b --on h100:1 --use-case code --rate 20/s --ttft p95:250ms",
     "llama3.1-8b --on h100:1 --use-case rag --rate 5/s",
     "llama3.1-8b --on h100:1 --use-case agent --rate 6/s",
 ]
 MANY = [
+    "llama3.1-8b --on h100:1 --use-case code --rate 20/s",
     "qwen3-235b-a22b --on b200 --use-case agent --rate 30/s --prompt 20000",
     "qwen3-235b-a22b --on b200:8 --use-case code --rate 30/s",
     "gpt-oss-120b --on h100 --use-case agent --rate 20/s",
@@ -76,7 +77,9 @@ def check(report: ServeReport, *words: str) -> None:
 
 @pytest.mark.parametrize("words", SOME)
 def test_the_printed_command_holds(words: str) -> None:
-    check(answered(words), "--requests", "2000")
+    report = answered(words)
+    assert report.best is not None
+    check(report, "--requests", "2000")
 
 
 @pytest.mark.parametrize("words", MANY)
@@ -95,6 +98,28 @@ def test_a_run_is_judged_by_the_targets_of_its_class() -> None:
     assert confirm.run(question, config, 4).run.meets_slo
     hard = used(use_case="code", ttft="p95:40ms")
     assert not confirm.run(hard, config, 4).run.meets_slo
+
+
+def test_a_class_that_misses_counts_in_how_near_a_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are counted: a run may miss though its percentile over all of them is below the target."""
+    question = used(use_case="code", ttft="p95:1s")
+    config = ranked(question, search(question))[0]
+    fine = confirm.run(question, config, 4)
+    assert fine.holds
+    assert 0 < fine.worst < 1
+
+    def missed(*_: object) -> dict[str, float]:
+        return {"tpot_s": 1.0}
+
+    def ratio(*_: object) -> float:
+        return 0.995
+
+    monkeypatch.setattr(confirm, "worst_ratio", ratio)
+    near = confirm.run(question, config, 4)
+    assert (near.config.meets, near.holds, near.worst) == (True, False, 0.995)
+    monkeypatch.setattr(confirm, "missed_targets", missed)
+    short = confirm.run(question, config, 4)
+    assert (short.config.meets, short.holds, short.worst) == (False, False, 1.0)
 
 
 def test_where_no_fleet_holds_none_is_recommended() -> None:
@@ -182,8 +207,8 @@ def test_a_dearer_first_row_has_its_reason() -> None:
     report.configs = [first, cheaper]
     report.configs[0] = msgspec.structs.replace(first, data=2)
     reason = recommended_reason(report)
-    assert reason.startswith("#1 was run, with ")
-    assert reason.endswith("% of its target; #2 would cost less, and was not run")
+    assert reason.startswith("#1 was simulated, with ")
+    assert reason.endswith("% of its target; #2 would cost less but was not simulated")
     cheaper.simulated = True
     assert recommended_reason(report) == ""
     cheaper.meets_slo = False

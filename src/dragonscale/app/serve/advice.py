@@ -112,7 +112,7 @@ def _narrower_pools(asked: ServeAsked, config: Config) -> str:
     formats = max(_had(asked, config), key=lambda one: bits(one.weights), default=None)
     if formats is None or bits(formats.weights) >= bits(config.plan.weights):
         return ""
-    return f" Narrower weights shorten both (--quantize {formats.weights})."
+    return f" Narrower weights speed up prefill and decode (--quantize {formats.weights})."
 
 
 def _for_latency(asked: ServeAsked, config: Config, critical: float, configs: Sequence[Config]) -> str:
@@ -140,7 +140,9 @@ def _narrower(names: Iterable[str], than: str) -> str:
 
 
 def _for_weights(asked: ServeAsked, config: Config, critical: float) -> list[Advice]:
-    shared = Advice(f"a larger batch shares them (compute takes over at {critical:,.0f} tokens a step)")
+    shared = Advice(
+        f"a larger batch reads the weights less often per token (compute takes over at {critical:,.0f} tokens a step)"
+    )
     narrower = [one for one in _had(asked, config) if bits(one.weights) < bits(config.plan.weights)]
     if not narrower:
         return [shared]

@@ -7,7 +7,7 @@ meet it, and that one is run; of fleets at a rate, more replicas are.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from msgspec.structs import replace as changed
@@ -18,7 +18,7 @@ from dragonscale.app.serve.search import at_batches
 from dragonscale.app.serve.serve_question import ServeAsked
 from dragonscale.app.serve.serve_records import ConfigReport, SimulatedRun, config_text
 from dragonscale.app.simulate.ask_simulate import fleet_chips, latency_of
-from dragonscale.app.simulate.missed import missed_targets
+from dragonscale.app.simulate.missed import missed_targets, worst_ratio
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.app.simulate.simulate_records import Latency
 from dragonscale.serving.disaggregation import PooledConfig, as_config
@@ -101,12 +101,20 @@ def run(asked: ServeAsked, config: Config, replicas: int | None = None, *, seed:
     result = simulate(read.fleet, read.traffic.source, read.options)
     backlog = None if read.traffic.rate is None else load_of(result)
     grows = backlog is not None and backlog.grows
-    meets = not missed_targets(result, read.targets, read.class_targets) and not grows
+    missed = missed_targets(result, read.targets, read.class_targets)
+    meets = not missed and not grows
+    worst = math.inf if grows else _worst(read, result, missed)
     found = simulated_run(read, result, meets)
-    holds = meets and not above(asked, found, MARGIN)
-    ratios = [value / asked.goals[name].seconds for name, value in reached(asked, found).items()]
-    worst = math.inf if grows else max(ratios, default=0.0)
+    holds = meets and worst <= MARGIN
     return Confirmed(replace(config, meets=meets), row.replicas, found, holds, worst=worst)
+
+
+def _worst(read: SimulateAsked, result: SimulationResult, missed: dict[str, float]) -> float:
+    """The latency nearest to its target or furthest above it, over the target: of all traffic and of each class. At
+    least 1 where a target is missed, which is judged by counting requests; 0 without targets."""
+    if not read.has_targets:
+        return 0.0
+    return max([worst_ratio(read, result), *missed.values()])
 
 
 def simulated_run(read: SimulateAsked, result: SimulationResult, meets: bool) -> SimulatedRun:
@@ -126,17 +134,21 @@ def simulated_run(read: SimulateAsked, result: SimulationResult, meets: bool) ->
     )
 
 
-def again(asked: ServeAsked, one: Confirmed) -> Confirmed:
-    """A run that holds by little at a percentile, beside others with other random numbers: it holds where all do."""
+def again(asked: ServeAsked, fleet: Confirmed) -> Confirmed:
+    """A run that meets a percentile by little, beside others with other random numbers: it meets it where all do. Else
+    the run that missed."""
     by_share = any(goal.share for goal in asked.goals.values())
-    if not one.holds or one.worst < 1 - CLOSE_CALL or not by_share:
-        return one
-    runs = [one]
+    if not fleet.config.meets or fleet.worst < 1 - CLOSE_CALL or not by_share:
+        return fleet
+    runs = [fleet]
     for seed in SEEDS:
-        runs.append(run(asked, one.config, one.replicas, seed=seed, longer=LONGER if asked.session_calls else 1))
-        if not runs[-1].run.meets_slo:
-            return replace(runs[-1], holds=False)
-    return replace(one, run=_mean([each.run for each in runs]), worst=max(each.worst for each in runs))
+        longer = LONGER if asked.session_calls else 1
+        other = run(asked, fleet.config, fleet.replicas, seed=seed, longer=longer)
+        if not other.config.meets:
+            return replace(other, holds=False)
+        runs.append(other)
+    mean = _mean([each.run for each in runs])
+    return replace(fleet, run=mean, worst=max(each.worst for each in runs))
 
 
 def _mean(runs: Sequence[SimulatedRun]) -> SimulatedRun:
@@ -227,33 +239,85 @@ def _loaded(asked: ServeAsked, config: Config) -> Confirmed:
 def _fewest(asked: ServeAsked, config: Config) -> Confirmed:
     """A configuration with about the fewest replicas, from those that its means ask for, that hold the rate when they
     are run; in whole slices where one was named. Where no fleet of it holds, the run that misses its targets least."""
-    each = max(1, dict(asked.ask.rented).get(config.piece.chip.name, 0) // config.chips)
-    one, best, misses = run(asked, config), None, list[Confirmed]()
-    missing, step = one.replicas or 1, 0.1
-    for _ in range(TRIES - 1):
-        if one.holds:
-            best = one
-        else:
-            missing = one.replicas or 1
-            misses.append(one)
-        if best is None and len(misses) == 2 and _misses_alone(asked, one):
-            break
-        enough = None if best is None else best.replicas or 1
-        if enough is not None and enough <= max(missing / NEAR, missing + each):
-            break
+    whole_slice = max(1, dict(asked.ask.rented).get(config.piece.chip.name, 0) // config.chips)
+    runs = FleetRuns(asked, config, whole_slice)
+    enough = _bracket(runs)
+    if enough is not None:
+        enough = _bisect(runs, enough)
+    fleet = None if enough is None else _confirm_with_seeds(runs, enough)
+    if fleet is not None:
+        return fleet
+    nearest = min(runs.misses, key=lambda miss: (round(miss.worst, 2), miss.replicas or 1))
+    return again(asked, nearest)  # one that meets its targets without the margin does so with every seed, or misses
+
+
+@dataclass
+class FleetRuns:
+    """The fleets of a configuration that were run, by whether they held; `whole_slice` is the fewest replicas that are
+    added."""
+
+    asked: ServeAsked
+    config: Config
+    whole_slice: int
+    tries: int = 0
+    misses: list[Confirmed] = field(default_factory=list[Confirmed])
+
+    def run(self, replicas: float | None = None) -> Confirmed | None:
+        """The run of so many replicas (None: of those that its means ask for), where it holds; what misses is kept."""
+        self.tries += 1
+        fleet = run(self.asked, self.config, None if replicas is None else self.in_slices(replicas))
+        if fleet.holds:
+            return fleet
+        self.misses.append(fleet)
+        return None
+
+    def in_slices(self, replicas: float) -> int:
+        """So many replicas, rounded up to whole slices."""
+        return math.ceil(replicas / self.whole_slice - 1e-9) * self.whole_slice
+
+    @property
+    def missing(self) -> int:
+        """The replicas of the last fleet that missed."""
+        return self.misses[-1].replicas or 1
+
+
+def _bracket(runs: FleetRuns) -> Confirmed | None:
+    """The first fleet that holds with one seed, of those that grow ever faster; None where none does."""
+    enough, step = runs.run(), 0.1
+    while enough is None and runs.tries < TRIES:
+        if len(runs.misses) == 2 and _misses_alone(runs.asked, runs.misses[-1]):
+            return None
         step *= 2
-        between = missing * (1 + step) if enough is None else (missing + enough) / 2
-        one = run(asked, config, math.ceil(between / each - 1e-9) * each)
-    best = one if one.holds else best
-    for _ in range(TRIES):
-        if best is None or (best := again(asked, best)).holds:
+        enough = runs.run(runs.missing * (1 + step))
+    return enough
+
+
+def _bisect(runs: FleetRuns, enough: Confirmed) -> Confirmed:
+    """About the smallest fleet that holds with one seed, between the largest that missed and one that held."""
+    while runs.misses and runs.tries < TRIES:
+        most = enough.replicas or 1
+        if most <= max(runs.missing / NEAR, runs.missing + runs.whole_slice):
             break
-        misses.append(best)
-        more = math.ceil((best.replicas or 1) / NEAR / each) * each
-        best = run(asked, config, max(more, (best.replicas or 1) + each))
-    if best is not None and best.holds:
-        return best
-    return min([*misses, one], key=lambda miss: (round(miss.worst, 2), miss.replicas or 1))
+        enough = runs.run((runs.missing + most) / 2) or enough
+    return enough
+
+
+def _confirm_with_seeds(runs: FleetRuns, enough: Confirmed) -> Confirmed | None:
+    """The first fleet, of this size or a little larger ones, that holds with every seed; None where none of them does.
+    What misses with any seed is among the misses."""
+    fleet: Confirmed | None = enough
+    replicas = enough.replicas or 1
+    for attempt in range(TRIES):
+        if attempt > 0:
+            replicas = max(runs.in_slices(replicas / NEAR), replicas + runs.whole_slice)
+            fleet = runs.run(replicas)
+        if fleet is None:
+            continue
+        fleet = again(runs.asked, fleet)
+        if fleet.holds:
+            return fleet
+        runs.misses.append(fleet)
+    return None
 
 
 def _misses_alone(asked: ServeAsked, one: Confirmed) -> bool:

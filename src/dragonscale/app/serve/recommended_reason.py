@@ -28,7 +28,9 @@ def recommended_reason(report: ServeReport) -> str:
     if report.simulated is None:
         return ""
     numbers = [f"#{number}" for number, one in cheaper if not one.simulated]
-    return f"{_run_text(report)}; {_listed(numbers)} would cost less, and {_were(numbers)} not run" if numbers else ""
+    if not numbers:
+        return ""
+    return f"{_run_text(report)}; {_listed(numbers)} would cost less but {_were(numbers)} not simulated"
 
 
 def _run_text(report: ServeReport) -> str:
@@ -40,9 +42,9 @@ def _run_text(report: ServeReport) -> str:
         for name, goal in report.workload.goals.items()
     }
     if not reached:
-        return "#1 was run"
+        return "#1 was simulated"
     nearest = max(reached, key=lambda name: reached[name])
-    return f"#1 was run, with {LATENCIES[nearest]} at {reached[nearest]:.0%} of its target"
+    return f"#1 was simulated, with {LATENCIES[nearest]} at {reached[nearest]:.0%} of its target"
 
 
 def _listed(numbers: Sequence[str]) -> str:

@@ -22,6 +22,8 @@ from dragonscale.serving.targets import LATENCIES
 from dragonscale.sheets import sheet as laid
 from dragonscale.sheets.sheet import amount, facts, folded
 
+SHOWN_BYTES = 5e7
+"""Memory that is told of: less rounds to 0.0GB."""
 SEEN = 0.01
 """Terms of a smaller share of a step are left to `--explain`."""
 REST, LEFT = "the rest", 1e-3
@@ -297,7 +299,10 @@ def memory_text(first: records.ConfigReport) -> str:
     cache = f"KV cache {use.kv_cache_tokens:,} tokens"
     if use.ranks > 1:
         cache += f" ({use.kv_cache_tokens // use.ranks:,} a rank)"
-    return f"{used}, {use.free_bytes / 1e9:.1f}GB left; largest batch {first.max_batch:,}; {cache}"
+    left = f"{use.free_bytes / 1e9:.1f}GB left for more KV cache"
+    if use.left_alone_bytes >= SHOWN_BYTES:
+        left += f" ({use.left_alone_bytes / 1e9:.1f}GB unused by the engine)"
+    return f"{used}, {left}; largest batch {first.max_batch:,}; {cache}"
 
 
 def context_text(first: records.ConfigReport) -> str:

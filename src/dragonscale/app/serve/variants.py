@@ -1,6 +1,6 @@
 """What stands beside a recommended configuration: limits, drafts, pools for prefill and decode, cached prefixes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from dragonscale.app.record import shared
@@ -80,10 +80,7 @@ def disaggregation_report(
     best = first if pays else next(iter(ranked_apart(asked, fleets)[0]), None)
     together = min(ranked_apart(asked, configs)[0], key=lambda one: worth(one, asked.ask)) if pays else first
     if not isinstance(best, PooledConfig):
-        named = [str(piece or chip.name) for chip, piece in asked.targets]
-        where = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else named[0]
-        why = f"A replica that prefills and one that decodes do not both fit on {where}."
-        return records.Disaggregation([], None, False, why)
+        return records.Disaggregation([], None, False, _why_no_pools(asked))
     mine, other = row if pays else config_report(asked, best), config_report(asked, together) if pays else row
     found = [best.pools, *(one.pools for one in fleets if one.place != best.place)]
     gain = other.paid / mine.paid if together.meets else None
@@ -98,18 +95,40 @@ def disaggregation_report(
 def search_pools(asked: ServeAsked) -> list[PooledConfig]:
     """The best pairs of pools under one engine that have their KV cache in the same format: a cache is sent as it was
     written. Of one chip, unless pools were asked for."""
+
+    def runs(config: Config, role: str) -> bool:
+        return not _pool_restriction(asked, config, role)
+
+    return [as_config(pair) for pair in _pool_pairs(asked, runs)]
+
+
+def _pool_pairs(asked: ServeAsked, runs: Callable[[Config, str], bool]) -> list[Pools]:
+    """The best pairs of pools of plans that run in their role as `runs` says, the best first."""
     targets = tuple(one for one in asked.targets if asked.pools_on(one[0]))
     same: dict[tuple[str, ...], list[Config]] = {}
     for one in search(replace(asked.apart(), targets=targets)) if targets else ():
         chip = "" if asked.question.disaggregate else one.piece.chip.name
         same.setdefault((one.plan.kv, server_of(one.engine), chip), []).append(one)
+    pairs = [pair for own in same.values() for pair in best_pools(own, asked.ask, runs=runs)]
+    return sorted(pairs, key=Pools.order)
+
+
+def _pool_restriction(asked: ServeAsked, config: Config, role: str) -> str:
+    """Why an engine does not run a plan in its role of two pools; empty where it does."""
     latent = divisible(asked.model).latent
+    return restriction(config.engine, config.piece.chip, latent, config.plan, role, unasked=True).why
 
-    def runs(one: Config, role: str) -> bool:
-        return not restriction(one.engine, one.piece.chip, latent, one.plan, role, unasked=True).why
 
-    found = [pair for own in same.values() for pair in best_pools(own, asked.ask, runs=runs)]
-    return [as_config(pair) for pair in sorted(found, key=Pools.order)]
+def _why_no_pools(asked: ServeAsked) -> str:
+    """Why there are no pools: nothing fits, or what does is not run by its engine."""
+    for pair in _pool_pairs(asked, lambda _config, _role: True):
+        prefill = _pool_restriction(asked, pair.prefill, "prefill")
+        decode = _pool_restriction(asked, pair.decode, "decode")
+        if prefill or decode:
+            return f"Prefill and decode apart do not run: {prefill or decode}."
+    named = [str(piece or chip.name) for chip, piece in asked.targets]
+    where = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else named[0]
+    return f"A replica that prefills and one that decodes do not both fit on {where}."
 
 
 def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
