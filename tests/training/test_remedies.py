@@ -109,7 +109,7 @@ def test_of_a_tight_plan_only_slices_that_would_leave_room_are_searched(monkeypa
         return search(job, *given)
 
     monkeypatch.setattr(remedies, "search", counted)
-    fix = "tensor=8,context=2,fsdp=2,pipe=1,data=1"
-    report = ds.train("llama3-70b", "a100-40gb:32", batch="8seq", seq="4096", stack="torchtitan", fix=fix)
+    given: dict[str, Any] = {"batch": "8seq", "seq": "4096", "fix": "tensor=8,context=2,fsdp=2,pipe=1,data=1"}
+    report = ds.train("llama3-70b", "a100-40gb:32", stack="torchtitan", **given)
     assert any("it is the least full that was found" in note for note in report.notes)
     assert searched == []
