@@ -15,7 +15,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from dragonscale.evidence.bands import (
@@ -44,6 +44,7 @@ from dragonscale.serving.bands import LEAST as SERVED_LEAST
 from dragonscale.serving.bands import MEASURES, ServedKind, fitted_kernels
 from dragonscale.training.bands import LEAST, NOMINAL, narrowest
 from dragonscale.training.evaluation import first
+from dragonscale.training.published_runs import shape_of
 from dragonscale.training.run_kinds import UNNAMED, RunKind, wide_format
 from tools.refit import MEASURED, ROOT
 
@@ -69,8 +70,7 @@ HEAD = """\
 # other sources have it; wider: by how much that was widened, in logarithms, or, below zero, which part it
 # is narrower by, so that it holds for sources that were left out.
 # unpublished: how much wider the band is of a kind of plan of which no step is published. published: the most chips and stages of
-# measured runs of a kind of plan on a generation of chips, and the shortest sequence. counts: measured runs by dense or moe, chip and
-# family of the stack. Written by `python -m tools.fit_bands --write` from docs/data/measured/training.csv.gz.
+# measured runs of a kind of plan on a generation of chips, and the shortest sequence. Written by `python -m tools.fit_bands --write` from docs/data/measured/training.csv.gz.
 
 """
 
@@ -108,13 +108,11 @@ def measured_runs() -> str:
     runs, _ = training_runs(FILE)
     lines = []
     for run in runs:
-        row, layers = run.row, run.job.model.n_layers
+        row = run.row
         values = {
             "source": row.source,
             "model": row.model,
-            "layers": layers,
-            "d_model": run.job.model.d_model,
-            "experts": run.job.experts,
+            **asdict(shape_of(run.job)),
             "chip": run.job.slice.chip.kin,
             "chips": run.job.slice.chips,
             "stack": run.job.stack.name,
@@ -348,9 +346,6 @@ def write_training(write: bool) -> None:
         f'"{name}" = {{ {", ".join(f"{key} = {value}" for key, value in row.items())} }}\n'
         for name, row in published.items()
     )
-    counts = Counter(run.kind.counted for run in own if isinstance(run.kind, RunKind))
-    text += "\n[counts]\n"
-    text += "".join(f'"{name}" = {runs}\n' for name, runs in sorted(counts.items()))
     if write:
         TABLE.write_text(text, encoding="utf-8")
         RUNS_TABLE.write_text(measured_runs(), encoding="utf-8")

@@ -9,9 +9,11 @@ import pytest
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import make_job
+from dragonscale.training import targets
+from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.goodput import DAY
 from dragonscale.training.space import parse_space
+from dragonscale.training.stack_search import StackSearch, search_stacks
 from dragonscale.training.targets import LONGEST_RUN_S, compare
 
 QUICK = ["--stack", "megatron-core", "--remat", "none", "--fix", "tensor=2,pipe=1,zero=1,context=1,mb1"]
@@ -51,6 +53,23 @@ def test_slices_are_ranked_by_cost_among_runs_of_a_year(capsys: pytest.CaptureFi
     found = answer(["--on", "h100:16,h100:64", "--tokens", "15T"], capsys)
     assert [row["slice"] for row in found["slices"]] == ["h100:64", "h100:16"]
     assert any("h100:16 would cost" in note and "years)" in note for note in found["notes"])
+
+
+def test_a_named_slice_without_a_plan_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shorter run needs larger slices; a slice that is named stays as large."""
+    searched: list[str] = []
+
+    def counted(job: Job, *given: Any) -> list[StackSearch]:
+        searched.append(str(job.slice))
+        return search_stacks(job, *given)
+
+    monkeypatch.setattr(targets, "search_stacks", counted)
+    job = make_job(load_model("llama3-70b"), parse_slice("h100:8"), 128, 8192, "megatron-core")
+    space = parse_space("tensor=2,pipe=1,zero=1,context=1,mb1,remat=none")
+    named = [(job.slice.chip, job.slice)]
+    rows = compare(lambda piece: replace(job, slice=piece), named, space, "cost", tokens=100e9)
+    assert [row.best for row in rows] == [None]
+    assert searched == ["h100:8"]
 
 
 def test_a_bare_chip_is_taken_in_a_size_that_ends_within_a_year() -> None:

@@ -14,7 +14,7 @@ from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.explanations import by_default
 from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.published_runs import published_runs
+from dragonscale.training.published_runs import published_runs, runs_of_model
 from dragonscale.training.stack import stacks
 
 
@@ -78,6 +78,37 @@ def test_a_published_run_that_was_as_slow_is_laid_beside_it() -> None:
     assert "it is the prediction that may be off" in found.text
     assert not any("fused" in row.cause for row in found.suspects)
     assert "candidate by itself" in found.text
+
+
+def llama_job(stack: str) -> Job:
+    return make_job(load_model("llama3-8b"), parse_slice("h100:8"), 64, 8192, stack)
+
+
+def test_published_runs_are_of_the_model_and_not_of_others_as_wide_and_deep() -> None:
+    """MPT-7B, Llama 2 7B, nanotron 8.86B and Nemotron-8B have the layers and the width of Llama 3 8B."""
+    found = measured_of(llama_job("llm-foundry"), "fsdp8 z3 block", 60.0)
+    names = {run.model.lower() for run in runs_of_model(llama_job("llm-foundry"))}
+    assert names == {"llama3-8b", "llama3.1-8b", "llama3_8b"}
+    assert "mpt" not in found.text.lower()
+    assert all("llm-foundry" not in row.source for row in found.published)
+    assert "tokens/s a chip (llama3-8b, " in found.text
+
+
+def test_the_runs_that_are_shown_are_said_to_be_the_nearest_of_all() -> None:
+    found = measured_of(llama_job("llm-foundry"), "fsdp8 z3 block", 60.0)
+    runs = runs_of_model(llama_job("llm-foundry"))
+    assert len(runs) > len(found.published) == 3
+    assert f"The nearest 3 of {len(runs)} published runs of this model" in found.text
+
+
+def test_a_run_of_other_software_does_not_put_the_prediction_in_doubt() -> None:
+    """A run of torchtitan that was as slow says nothing of llm-foundry."""
+    job = llama_job("llm-foundry")
+    slow = next(run for run in runs_of_model(job) if run.stack == "torchtitan-async")
+    found = measured_of(job, f"fsdp8 z3 block {slow.parsed_plan.dtype}", job.tokens / 8 / slow.tokens_per_s_per_chip)
+    assert not found.within_band
+    assert any(row.source == slow.source for row in found.published)
+    assert "it is the prediction that may be off" not in found.text
 
 
 def test_a_step_within_its_band_has_nothing_beside_it() -> None:

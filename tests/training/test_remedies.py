@@ -6,7 +6,14 @@ import pytest
 
 import dragonscale as ds
 from dragonscale.app.train.train_records import TrainReport
+from dragonscale.models import load_model
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.training import remedies
+from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.plan import short_plan
+from dragonscale.training.remedies import larger_slices, roomy_larger_slice
+from dragonscale.training.search import Found, search
+from dragonscale.training.space import parse_space
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +74,42 @@ def test_no_batch_beyond_the_critical_one_is_advised() -> None:
     limited = ds.train("llama3-8b", "h100:64", tokens="200M", **given)
     assert any("twice the batch" in one.change for one in free.plans[0].helps)
     assert not any("twice the batch" in one.change for one in limited.plans[0].helps)
+
+
+def test_memory_that_the_host_lacks_is_named_on_larger_slices_too() -> None:
+    """A search compares plans that the host's memory cannot hold by no number of bytes."""
+    report = ds.train("llama3.1-405b", "h100:8", batch="16seq", seq="8192", method="full", fix="offload=optimizer")
+    told = " ".join(report.notes)
+    assert "More chips do not help: the nearest plan on h100:16 is " in told
+    assert "GB of the host's memory per chip" in told.partition("More chips do not help")[2]
+    assert "inf" not in told.replace("infeasible", "")
+    for row in report.unfit_stacks:
+        assert "infGB" not in row.why
+        assert "GB of the host's memory per chip" in row.why
+    assert report.unfit_stacks
+
+
+def test_a_larger_slice_with_a_tight_plan_is_named() -> None:
+    """The smallest that holds the job, though no slice that was tried leaves room."""
+    job = make_job(load_model("llama3-70b"), parse_slice("a100-40gb:4"), 8, 4096, "torchtitan")
+    space = parse_space("tensor=8,pipe=1,remat=block,zero=3")
+    assert roomy_larger_slice(job, space, 1.0) is None
+    fit = larger_slices(job, space, 1.0).fit
+    assert fit is not None
+    assert str(fit.job.slice) == "a100-40gb:32"
+    assert not fit.roomy
+
+
+def test_of_a_tight_plan_only_slices_that_would_leave_room_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else larger slices do is of no use to a job that has a plan."""
+    searched: list[str] = []
+
+    def counted(job: Job, *given: Any) -> Found:
+        searched.append(str(job.slice))
+        return search(job, *given)
+
+    monkeypatch.setattr(remedies, "search", counted)
+    given: dict[str, Any] = {"batch": "8seq", "seq": "4096", "fix": "tensor=8,context=2,fsdp=2,pipe=1,data=1"}
+    report = ds.train("llama3-70b", "a100-40gb:32", stack="torchtitan", **given)
+    assert any("it is the least full that was found" in note for note in report.notes)
+    assert searched == []

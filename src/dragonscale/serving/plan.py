@@ -25,11 +25,12 @@ from typing import Any
 
 import numpy
 
-from dragonscale.errors import InputError, nearest, shorten, unknown
+from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.numbers import Number, maximum, minimum, where
 from dragonscale.physics.sharding.mesh import Mesh
+from dragonscale.plan.unknown_setting import PlanWords, unknown_setting
 
 AXES = ("pipe", "data", "context", "width", "tensor")
 SHORT = {"tp": "tensor", "dp": "data", "ep": "expert", "cp": "context", "w": "width", "pp": "pipe"}
@@ -113,7 +114,7 @@ def _settings(text: str) -> dict[str, str]:
         if not equals and short and short[1] in (*SHORT, *SHORT.values()):
             name, equals, value = short[1], "=", short[2]
         if not equals:
-            raise _no_setting(part, text, short)
+            raise unknown_setting(part, text, _plan_words())
         name = SHORT.get(name, name)
         if name in found:
             raise InputError(f"In the plan {shorten(text)} {name} is given twice.")
@@ -121,20 +122,18 @@ def _settings(text: str) -> dict[str, str]:
     return found
 
 
-def _no_setting(part: str, whole: str, numbered: re.Match[str] | None) -> InputError:
-    """The error for a word of a plan that no setting has; `numbered` where it ends in a number."""
-    start = f"In the plan {shorten(whole)} the part {shorten(part)} is not a setting"
-    names = [field.name for field in fields(ServingPlan)]
-    degrees = [*SHORT, *SHORT.values()]
-    if part in SHORT or part in names:
-        value = getattr(ServingPlan, SHORT.get(part, part)) or "bf16"
-        return InputError(f"{start} by itself; give its value, such as {part}={value}.")
-    close = nearest(numbered[1], degrees) if numbered else ""
-    if close and numbered:
-        return InputError(f"{start}; did you mean {close + numbered[2]!r}?")
-    short = ", ".join(f"{word} ({name})" for word, name in SHORT.items())
-    rest = ", ".join(name for name in names if name not in SHORT.values())
-    return InputError(f"{start}. A plan has degrees, written tp8 or tensor=8 ({short}), and {rest}, as weights=fp8.")
+def _plan_words() -> PlanWords:
+    """What a serving plan is written with."""
+    defaults = vars(ServingPlan())
+    degrees = ", ".join(f"{word} ({name})" for word, name in SHORT.items())
+    rest = ", ".join(name for name in defaults if name not in SHORT.values())
+    return PlanWords(
+        examples={name: value or "bf16" for name, value in defaults.items()},
+        short=SHORT,
+        degrees=[*SHORT, *SHORT.values()],
+        alone=(),
+        usage=f"A plan has degrees, written tp8 or tensor=8 ({degrees}), and {rest}, as weights=fp8.",
+    )
 
 
 def parse_serving_plan(text: str) -> ServingPlan:

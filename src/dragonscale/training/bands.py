@@ -34,6 +34,7 @@ from dragonscale.plan.settings import shipped_table
 from dragonscale.training.auto import production_runs
 from dragonscale.training.evaluation import Job, first, judge_one
 from dragonscale.training.plan import Plan
+from dragonscale.training.published_runs import published_runs
 from dragonscale.training.run_kinds import SCALE, UNNAMED, RunKind, family, generation, kind_of, published_kinds
 from dragonscale.training.stack import load_stack
 
@@ -140,15 +141,16 @@ def runs_of(name: str, chip: str = "", stack: str = "") -> int:
     """
     model, where, software = (*name.split(), "*", "*")[:3]
     total = 0
-    for counted, runs in tables()["counts"].items():
-        own_model, own_chip, own_stack = counted.split()
+    for run in published_runs():
+        run_model = "moe" if run.experts else "dense"
+        run_stack = family(run.stack)
         in_kind = (
-            model in ("all", own_model)
-            and where in ("*", own_chip, generation(own_chip))
-            and software in ("*", own_stack, *UNNAMED)  # every run was judged by an unnamed stack, too
+            model in ("all", run_model)
+            and where in ("*", run.chip, generation(run.chip))
+            and software in ("*", run_stack, *UNNAMED)  # every run was judged by an unnamed stack, too
         )
-        if in_kind and chip in ("", own_chip) and stack in ("", own_stack):
-            total += int(runs)
+        if in_kind and chip in ("", run.chip) and stack in ("", run_stack):
+            total += 1
     return total
 
 

@@ -15,10 +15,11 @@ import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from dragonscale.errors import InputError, nearest, shorten, unknown
+from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.activations import REMAT
 from dragonscale.models.recompute_modules import MODULES, is_modules, read_modules
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
+from dragonscale.plan.unknown_setting import PlanWords, unknown_setting
 
 AXES = ("pipe", "data", "fsdp", "expert", "context", "tensor")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipe", "dualpipev")
@@ -163,6 +164,17 @@ _OLD = {"zero-bubble": "zb-h1"}
 _WORDS = {word: name for name in ("remat", "schedule", "context_by", "optimizer", "dtype") for word in _CHOICES[name]}
 _WORDS |= dict.fromkeys(_OLD, "schedule")
 _WORDS["none"] = "remat"  # which is what tables print; that nothing is offloaded they leave out
+_DEGREES = ", ".join(f"{_SHOWN[axis]} ({axis})" if _SHOWN[axis] != axis else axis for axis in AXES)
+_PLAN_WORDS = PlanWords(
+    examples=vars(Plan()) | {name: choices[0] for name, choices in _CHOICES.items()},
+    short=SHORT,
+    degrees=[*SHORT, *AXES],
+    alone=_WORDS,
+    usage=(
+        f"A plan has degrees, written tp4 or tensor=4 ({_DEGREES}), microbatches (mb2), stages of a rank (v2), ZeRO "
+        f"(z1) and words: recompute ({', '.join(REMAT)}), schedule ({', '.join(SCHEDULES)}), an optimizer, a dtype."
+    ),
+)
 
 
 def read_field(name: str, value: Any) -> Any:
@@ -222,32 +234,10 @@ def read_setting(part: str, whole: str) -> tuple[str, str]:
             return setting, name
         if number and (number[1] in SHORT or number[1] in AXES):
             return SHORT.get(number[1], number[1]), number[2]
-        raise _no_setting(part, whole, number)
+        raise unknown_setting(part, whole, _PLAN_WORDS)
     if name == "ring":
         return "context_by", "ring" if _truth(name, value) else "gather"
     return SHORT.get(name, name), value
-
-
-def _no_setting(part: str, whole: str, numbered: re.Match[str] | None) -> InputError:
-    """The error for a word of a plan that no setting has; `numbered` where it ends in a number."""
-    start = f"In the plan {shorten(whole)} the part {shorten(part)} is not a setting"
-    switches = [name for name, value in vars(Plan()).items() if isinstance(value, bool)]
-    named = part if numbered is None else numbered[1]
-    if named in switches:
-        return InputError(f"{start}; {named} is on or off, write {named}=true.")
-    if named in SHORT or named in vars(Plan()):  # a name without its value
-        setting = SHORT.get(named, named)
-        value = next(iter(_CHOICES.get(setting, ("1",))))
-        return InputError(f"{start} by itself; give its value, such as {named}={value}.")
-    close = nearest(part, _WORDS) if numbered is None else nearest(named, [*SHORT, *AXES])
-    if close:
-        return InputError(f"{start}; did you mean {close + (numbered[2] if numbered else '')!r}?")
-    degrees = ", ".join(f"{_SHOWN[axis]} ({axis})" if _SHOWN[axis] != axis else axis for axis in AXES)
-    return InputError(
-        f"{start}. A plan has degrees, written tp4 or tensor=4 ({degrees}), microbatches (mb2), stages of a rank (v2), "
-        f"ZeRO (z1) and words: recompute ({', '.join(REMAT)}), schedule ({', '.join(SCHEDULES)}), an optimizer, a "
-        "dtype."
-    )
 
 
 def settings_of(text: str) -> list[str]:

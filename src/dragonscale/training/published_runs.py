@@ -4,12 +4,13 @@
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.training.evaluation import make_job
 >>> job = make_job(load_model("qwen3-30b-a3b"), parse_slice("h100:16"), 512, 4096, "megatron-core")
->>> [(run.release, round(run.tokens_per_s_per_chip)) for run in runs_of(job)]
+>>> [(run.release, round(run.tokens_per_s_per_chip)) for run in runs_of_model(job)]
 [('26.04.01 container, pretrain', 8960), ('25.11 container, pretrain', 5275)]
 """
 
 import functools
 import re
+from dataclasses import dataclass
 
 import msgspec
 
@@ -19,14 +20,41 @@ from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import parse_plan
 
 
+@dataclass(frozen=True)
+class ModelShape:
+    """What tells a model from another, as every source has its own names: `d_ff` is the widest MLP's or expert's, and
+    `experts` those of the layers that have most, 0 of a dense model."""
+
+    layers: int
+    d_model: int
+    d_ff: int
+    vocabulary: int
+    experts: int
+
+
+def shape_of(job: Job) -> ModelShape:
+    """The shape of a job's model.
+
+    >>> from dragonscale.models import load_model
+    >>> from dragonscale.physics.hardware import parse_slice
+    >>> from dragonscale.training.evaluation import make_job
+    >>> shape_of(make_job(load_model("llama3-8b"), parse_slice("h100:8"), 64, 8192))
+    ModelShape(layers=32, d_model=4096, d_ff=14336, vocabulary=128256, experts=0)
+    """
+    d_ff = max((section.dims.get("f", 0) for section in job.model.program().sections), default=0)
+    return ModelShape(job.model.n_layers, job.model.d_model, d_ff, job.model.vocab, job.experts)
+
+
 class PublishedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A published step: `batch` sequences of `seq` tokens in `step_s` seconds on `chips` chips; models are told apart
-    by their shape, as every source has its own names."""
+    """A published step: `batch` sequences of `seq` tokens in `step_s` seconds on `chips` chips; `model` is its source's
+    name of it."""
 
     source: str
     model: str
     layers: int
     d_model: int
+    d_ff: int
+    vocabulary: int
     experts: int
     chip: str
     chips: int
@@ -35,6 +63,11 @@ class PublishedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch: int
     seq: int
     step_s: float
+
+    @property
+    def shape(self) -> ModelShape:
+        """The shape of its model."""
+        return ModelShape(self.layers, self.d_model, self.d_ff, self.vocabulary, self.experts)
 
     @property
     def tokens_per_s_per_chip(self) -> float:
@@ -59,10 +92,10 @@ class PublishedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def text(self) -> str:
-        """Its rate, what ran and who published it."""
+        """Its rate, which model ran how, and who published it."""
         where = f"{self.document}, {self.release}" if self.release else self.document
         plan = short_plan(self.parsed_plan)
-        return f"{self.tokens_per_s_per_chip:,.0f} tokens/s a chip ({plan} on {self.chips:,}; {where})"
+        return f"{self.tokens_per_s_per_chip:,.0f} tokens/s a chip ({self.model}, {plan} on {self.chips:,}; {where})"
 
 
 @functools.cache
@@ -71,7 +104,7 @@ def published_runs() -> tuple[PublishedRun, ...]:
     return msgspec.convert(shipped_table("training", "measured_runs.toml")["runs"], tuple[PublishedRun, ...])
 
 
-def runs_of(job: Job) -> list[PublishedRun]:
+def runs_of_model(job: Job) -> list[PublishedRun]:
     """Those of a job's model on its chip, whatever their batch, plan and number of chips."""
-    shape = job.model.n_layers, job.model.d_model, job.experts, job.slice.chip.kin
-    return [run for run in published_runs() if (run.layers, run.d_model, run.experts, run.chip) == shape]
+    shape = shape_of(job)
+    return [run for run in published_runs() if run.chip == job.slice.chip.kin and run.shape == shape]

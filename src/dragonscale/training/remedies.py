@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from dragonscale.physics.hardware import Slice
 from dragonscale.training.evaluation import Job, as_asked, unusual_jobs, usual_jobs, with_numerics
 from dragonscale.training.inverse import Fit, last_fitting, nearest_possible, quick, rentable
+from dragonscale.training.keeper import Candidate
 from dragonscale.training.plan import HOSTED_STATE, Plan
 from dragonscale.training.run_kinds import UNNAMED, family
 from dragonscale.training.scaling import slice_sizes
@@ -139,24 +140,38 @@ class LargerSlices:
     fit: Fit | None
     tried: Slice | None = None
     """The largest that was tried, where none holds it."""
-    split: bool = True
-    """Whether the software can split the job over the chips of that at all."""
-    hbm_bytes: float = 0.0
-    """What the nearest plan on the slice that was tried needs of a chip."""
+    nearest: Candidate | None = None
+    """The plan that misses the memory of that slice by least; None where the software cannot split the job over its
+    chips at all."""
 
 
 def larger_slices(job: Job, space: Space, missing: float) -> LargerSlices:
-    """Whether more chips help; `missing` is the memory that is needed over what there is."""
-    found = [fit for fit in nearest_possible(job, space, max(missing, 1.001)) if fit.job.slice != job.slice]
-    if found:
-        return LargerSlices(found[0])
+    """Whether more chips help; `missing` is the memory that is needed over what there is. Where no plan leaves room, a
+    slice on which one fits at all is named."""
+    roomy = roomy_larger_slice(job, space, missing)
+    if roomy is not None:
+        return LargerSlices(roomy)
     sizes = slice_sizes(job.slice.chip, TIMES_AS_MANY * job.slice.chips, job.slice.chips + 1)
     pieces = [piece for piece in sizes if rentable(piece)][::-1]  # the largest first
+    tight: Fit | None = None
     for piece in pieces:
-        tried = search(replace(job, slice=piece), quick(space), 1)
-        if tried.nearest is not None:
-            return LargerSlices(None, piece, hbm_bytes=tried.nearest.hbm_bytes)
-    return LargerSlices(None, pieces[0] if pieces else None, split=False)
+        larger = replace(job, slice=piece)
+        result = search(larger, quick(space), 1)
+        if result.best:
+            tight = Fit(larger, result.best[0], result.best[0].seconds, None)
+        elif tight is not None:
+            break  # what is smaller yet holds no more
+        elif result.nearest is not None:
+            return LargerSlices(None, piece, result.nearest)
+    if tight is not None:
+        return LargerSlices(tight)
+    return LargerSlices(None, pieces[0] if pieces else None)
+
+
+def roomy_larger_slice(job: Job, space: Space, missing: float) -> Fit | None:
+    """The nearest larger slice with a plan that leaves room in memory, of the few that are tried."""
+    larger = nearest_possible(job, space, max(missing, 1.001))
+    return next((fit for fit in larger if fit.job.slice != job.slice), None)
 
 
 def fewer_chips(job: Job, space: Space, seconds: float) -> Fit | None:

@@ -93,11 +93,6 @@ class RunKind:
         return f"{self.model} {self.chip}", *((self.names[1],) if self.split else ())
 
     @property
-    def counted(self) -> str:
-        """The row of `counts` that measured runs like it are counted in."""
-        return f"{self.model} {self.chip} {family(self.stack)}"
-
-    @property
     def plan_name(self) -> str:
         """The kind of plan, on chips of a generation: a key of what was published."""
         return f"{self.model} {generation(self.chip)} {family(self.stack)} {self.split}"

@@ -91,6 +91,14 @@ def compare(
     def order_of(one: Tried) -> tuple[bool, bool, bool, float, float]:
         return _rank(one, rank, in_time(one))
 
+    def sized(chip: Chip, piece: Slice | None, job: Job, limit: float | None, bar: Progress | None) -> list[Tried]:
+        if piece is not None:
+            pieces = [piece]
+        else:
+            pieces = slice_sizes(chip, MOST_CHIPS, least_chips(job, chip, limit, tokens, space.words))
+        searches = (search_stacks(job, space, 1, bar, slack) for job in map(job_on, pieces))
+        return list(_tried(searches, in_time))
+
     jobs = {place: job_on(piece or slice_sizes(chip, MOST_CHIPS)[0]) for place, (chip, piece) in enumerate(some)}
     floors = {place: usd_at_peak(jobs[place], chip, space.words.dtype) for place, (chip, _) in enumerate(some)}
     order = sorted(jobs, key=lambda place: _or_more(floors[place]))
@@ -103,17 +111,10 @@ def compare(
             found.append(Tried(jobs[place], None, floor, why, searched=False))
             continue
         bar = shared(progress, done, len(order))
-        tried: list[Tried] = []
-        # without a deadline, smaller slices are tried where those that end in time have no plan
-        for limit in dict.fromkeys((limit_s, deadline)):
-            if piece is not None:
-                pieces = [piece]
-            else:
-                pieces = slice_sizes(chip, MOST_CHIPS, least_chips(jobs[place], chip, limit, tokens, space.words))
-            searches = (search_stacks(job, space, 1, bar, slack) for job in map(job_on, pieces))
-            tried = list(_tried(searches, in_time))
-            if any(one.best is not None for one in tried):
-                break
+        tried = sized(chip, piece, jobs[place], limit_s, bar)
+        if piece is None and limit_s != deadline and all(one.best is None for one in tried):
+            # no slice that is large enough to end within the year has a plan: smaller ones may
+            tried = sized(chip, piece, jobs[place], deadline, bar)
         enough = [one for one in tried if _ends_within(one, deadline, tokens)]
         why = "no plan fits" if all(one.best is None for one in tried) else "none of its slices is in time"
         found.append(min(enough, key=order_of) if enough else Tried(jobs[place], None, floor, why))

@@ -72,7 +72,11 @@ def money(value: float | None) -> str:
     >>> [money(usd) for usd in (14_671_113, 84_511, 1_234, 31.92, 0.98437, None)]
     ['$14.7M', '$84.5k', '$1.23k', '$31.9', '$0.984', '']
     """
-    return "" if value is None else f"${render(value, 'count') if value >= 1000 else f'{value:,.3g}'}"
+    if value is None:
+        return ""
+    if value >= 1000:
+        return f"${render(value, 'count')}"
+    return f"${value:,.3g}"
 
 
 def length_text(days: float) -> str:

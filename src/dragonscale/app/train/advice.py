@@ -222,11 +222,13 @@ def _same_software(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
 def offload_advice(job: Job, plan: Plan, verdict: Verdict) -> str:
     """The first offload to the host's memory with which a plan fits, what it needs there and the step it gives; empty
     where none does."""
+    if plan.offload in HOSTED_STATE:
+        return ""
     least = replace(plan, microbatch=1, remat="block")
     for changed in (plan, least, replace(least, zero=3)):
         for word in HOSTED_STATE:
             hosted = replace(changed, offload=word)
-            if plan.offload in HOSTED_STATE or not _possible(job, plan, hosted):
+            if not _possible(job, plan, hosted):
                 continue
             after = judge_one(job, hosted)
             if problems(job, hosted, after):

@@ -12,7 +12,7 @@ from dragonscale.physics.units import parse, render
 from dragonscale.training.evaluation import Job
 from dragonscale.training.explanations import Suspect, slowest_behind, suspects
 from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.published_runs import PublishedRun, runs_of
+from dragonscale.training.published_runs import PublishedRun, runs_of_model
 from dragonscale.training.run_kinds import family
 
 MAX_SUSPECTS = 5
@@ -95,8 +95,8 @@ def against_measured(job: Job, plan: Plan, given: PlanReport, seconds: float) ->
         sentences = [f"{start}, within the band of {band}: no gap to explain."]
     else:
         rate = job.tokens / seconds / job.slice.chips
-        runs = _nearest_runs(job, plan, rate)
-        published = [_published_row(run) for run in runs]
+        runs = _nearest_first(job, plan, rate)
+        published = [_published_row(run) for run in runs[:MAX_PUBLISHED]]
         sentences = [f"{start}, outside the band of {band}.", *_beside_published(job, plan, runs, rate)]
         if slower:
             sentences += _of_candidates(job, plan, given, rows, seconds)
@@ -143,16 +143,19 @@ def _of_candidates(job: Job, plan: Plan, given: PlanReport, rows: list[SuspectRo
     return sentences
 
 
-def _nearest_runs(job: Job, plan: Plan, rate: float) -> list[PublishedRun]:
+def _nearest_first(job: Job, plan: Plan, rate: float) -> list[PublishedRun]:
     """Published runs of the model on its chip: those of the same software and format first, then of the nearest
     rate."""
 
     def distance(run: PublishedRun) -> tuple[bool, bool, float]:
-        other_software = family(run.stack) != family(job.stack.name)
         other_format = run.parsed_plan.dtype != plan.dtype
-        return other_software, other_format, abs(math.log(run.tokens_per_s_per_chip / rate))
+        return not _same_software(job, run), other_format, abs(math.log(run.tokens_per_s_per_chip / rate))
 
-    return sorted(runs_of(job), key=distance)[:MAX_PUBLISHED]
+    return sorted(runs_of_model(job), key=distance)
+
+
+def _same_software(job: Job, run: PublishedRun) -> bool:
+    return family(run.stack) == family(job.stack.name)
 
 
 def _published_row(run: PublishedRun) -> PublishedRow:
@@ -166,16 +169,27 @@ def _published_row(run: PublishedRun) -> PublishedRow:
 
 
 def _beside_published(job: Job, plan: Plan, runs: list[PublishedRun], rate: float) -> list[str]:
-    """What published runs of the model on that chip say of a measured rate."""
+    """What published runs of the model on that chip, the nearest first, say of a measured rate."""
     if not runs:
         return []
-    listed = "; ".join(run.text for run in runs)
-    many = "A published run" if len(runs) == 1 else f"{len(runs)} published runs"
-    sentences = [f"{many} of this model on {job.slice.chip.kin}, beside {rate:,.0f} measured here: {listed}."]
-    alike = [run for run in runs if abs(run.tokens_per_s_per_chip / rate - 1) <= ALIKE]
-    if any(run.parsed_plan.dtype == plan.dtype for run in alike):
+    shown = runs[:MAX_PUBLISHED]
+    listed = "; ".join(run.text for run in shown)
+    if len(runs) == 1:
+        which = "A published run"
+    elif len(runs) > len(shown):
+        which = f"The nearest {len(shown)} of {len(runs)} published runs"
+    else:
+        which = f"{len(runs)} published runs"
+    sentences = [f"{which} of this model on {job.slice.chip.kin}, beside {rate:,.0f} measured here: {listed}."]
+    if any(_ran_alike(job, plan, run, rate) for run in shown):
         sentences.append(
             f"One of them ran within {ALIKE:.0%} of this rate, so it is the prediction that may be off for that "
             "software."
         )
     return sentences
+
+
+def _ran_alike(job: Job, plan: Plan, run: PublishedRun, rate: float) -> bool:
+    """Whether a run of the same software in the same format was as fast as a measured rate."""
+    same_kind = _same_software(job, run) and run.parsed_plan.dtype == plan.dtype
+    return same_kind and abs(run.tokens_per_s_per_chip / rate - 1) <= ALIKE

@@ -19,6 +19,7 @@ from dragonscale.app.train.train_question import TrainAsked
 from dragonscale.evidence.xla.gpu_target import compiles_for
 from dragonscale.models.lora import PART
 from dragonscale.models.transformer import count_parameters, unseen_parameters
+from dragonscale.physics.hardware import Slice
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.bands import in_production, job_band, job_error
@@ -38,7 +39,13 @@ from dragonscale.training.offer import (
     settlements,
 )
 from dragonscale.training.plan import HOSTED_STATE, Plan, short_plan
-from dragonscale.training.remedies import LargerSlices, Remedy, larger_slices, longest_sequence, memory_remedies
+from dragonscale.training.remedies import (
+    Remedy,
+    larger_slices,
+    longest_sequence,
+    memory_remedies,
+    roomy_larger_slice,
+)
 from dragonscale.training.room import headroom_text, leaves_room
 from dragonscale.training.run_kinds import needed_gains
 from dragonscale.training.search import Candidate, Found, Progress
@@ -256,7 +263,7 @@ def _tight(job: Job, found: Found, space: Space) -> list[str]:
     if best.roomy:
         return []
     filled = f"The plan fills {_filled(job, best)}: it is the least full that was found."
-    larger = larger_slices(job, space, missing=1.0).fit
+    larger = roomy_larger_slice(job, space, missing=1.0)
     more = f" {larger.job.slice} would leave room ({short_plan(larger.best.plan)})." if larger else ""
     return [f"{filled} Otherwise {headroom_text(job)}.{more}"]
 
@@ -309,8 +316,7 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     if nearest is None:
         return text
     if not math.isfinite(nearest.hbm_bytes):
-        why = problems(job, nearest.plan, judge_one(job, nearest.plan))
-        return f"{text} Of the nearest, {short_plan(nearest.plan)}: {'; '.join(why)}."
+        return f"{text} Of the nearest, {short_plan(nearest.plan)}: {_missed_by(job, nearest.plan)}."
     missed = beyond(nearest.hbm_bytes, job.slice.chip.visible)
     fullest, share = _fullest(job, nearest.plan)
     return f"{text} The nearest, {short_plan(nearest.plan)}, needs {missed}; {share:.0%} of it is {fullest}."
@@ -359,7 +365,7 @@ def _other_sizes(asked: TrainAsked, job: Job, report: records.TrainReport, neare
         return nearest_possible(job, asked.space)
     larger = larger_slices(job, asked.space, missing)
     if larger.fit is None and larger.tried is not None:
-        report.notes.append(_no_larger(job, larger))
+        report.notes.append(_no_larger(job, larger.tried, larger.nearest))
     return [larger.fit] if larger.fit else []
 
 
@@ -401,17 +407,23 @@ def _of_remedy(remedy: Remedy) -> str:
     return text
 
 
-def _no_larger(job: Job, larger: LargerSlices) -> str:
-    """Why more chips do not help."""
-    if not larger.split:
+def _no_larger(job: Job, tried: Slice, nearest: Candidate | None) -> str:
+    """Why more chips do not help; `nearest` is the plan that misses the memory of the larger slice by least."""
+    if nearest is None:
         return (
             f"More chips do not help: stack {job.stack.name} has no way to split {job.batch:,} sequences of "
-            f"{job.sequence:,} tokens over {larger.tried}."
+            f"{job.sequence:,} tokens over {tried}."
         )
-    return (
-        f"More chips do not help: the nearest plan on {larger.tried} still needs {larger.hbm_bytes / 1e9:.1f} GB of "
-        f"each."
-    )
+    start = f"More chips do not help: the nearest plan on {tried}"
+    if math.isfinite(nearest.hbm_bytes):
+        return f"{start} still needs {nearest.hbm_bytes / 1e9:.1f} GB of each."
+    return f"{start} is {short_plan(nearest.plan)}: {_missed_by(replace(job, slice=tried), nearest.plan)}."
+
+
+def _missed_by(job: Job, plan: Plan) -> str:
+    """What a plan misses, with the limits: how a search compares plans does not tell those that the host's memory
+    cannot hold from each other."""
+    return "; ".join(problems(job, plan, judge_one(job, plan)))
 
 
 def _missing_memory(job: Job, nearest: Candidate | None) -> float:
@@ -465,7 +477,8 @@ def _works(job: Job, near: Fit) -> str:
     if near.job.batch != job.batch:
         tokens = f"--batch {near.job.batch}seq, {near.job.tokens:,} tokens"
         return f"The nearest batch with a plan is {near.job.batch:,} sequences ({tokens}): {with_plan}."
-    return f"The nearest slice with a plan is {near.job.slice}: {with_plan}."
+    tight = "" if near.roomy else ", tight in memory"
+    return f"The nearest slice with a plan is {near.job.slice}{tight}: {with_plan}."
 
 
 # What the stacks that people run there give for the same job, where no stack was named.
@@ -495,6 +508,8 @@ def unfit_stack(tried: StackSearch, space: Space) -> records.UnfitStack:
         return records.UnfitStack(job.stack.name, f"cannot run it: {refused[0]}")
     if nearest is None:
         return records.UnfitStack(job.stack.name, "has no plan that divides the job")
+    if not math.isfinite(nearest.hbm_bytes):
+        return records.UnfitStack(job.stack.name, f"does not fit ({_missed_by(job, nearest.plan)})")
     held = judge_one(job, nearest.plan).ledger.memory
     name, size = max(held.items(), key=lambda item: float(item[1]))
     largest = f"{float(size) / 1e9:.1f}GB of it {HELD.get(name, name)}"

@@ -205,7 +205,8 @@ def cheapest_part(asked: TrainAsked, progress: Progress | None) -> records.Train
     cheapest = min(every, key=_chip_seconds)
     in_time = [fit for fit in every if asked.tokens is None or fit.seconds <= LONGEST_RUN_S]
     best = min(in_time, key=_chip_seconds) if in_time else cheapest
-    sentence = f"Of {job.slice} and its parts, {best.job.slice} costs least: {_worth_of(best)} for a million tokens"
+    least = "costs least" if best is cheapest else "costs least within a year"
+    sentence = f"Of {job.slice} and its parts, {best.job.slice} {least}: {_worth_of(best)} for a million tokens"
     if asked.tokens is not None:
         sentence += f", {_run_length(best.seconds)} in all"
         if not in_time:
@@ -214,7 +215,6 @@ def cheapest_part(asked: TrainAsked, progress: Progress | None) -> records.Train
             sentence += f" ({shortest.job.slice}); --on {job.slice.chip.name} --deadline 365d finds enough chips"
         elif best is not cheapest:
             less = 1 - _chip_seconds(cheapest) / _chip_seconds(best)
-            sentence = sentence.replace("costs least:", "costs least within a year:")
             sentence += f"; {cheapest.job.slice} would cost {less:.1%} less and take {_run_length(cheapest.seconds)}"
     report = _of_fit(asked, best, f"{sentence}.", progress)
     report.idle_chips = job.slice.chips - best.job.slice.chips
