@@ -35,8 +35,8 @@ def test_changes_without_effect_are_refused() -> None:
         with pytest.raises(InputError, match="would change nothing"):
             read_question(ServeQuestion("llama3-8b", "h100:1", set=change))
     with pytest.raises(InputError, match="would change nothing"):
-        check_effect("latency=2x", "serving", "gpu")
-    check_effect("latency=2x", "serving", "tpu")
+        check_effect("latency=2x", "serving", kind="gpu")
+    check_effect("latency=2x", "serving", kind="tpu")
     check_effect("power=350W", "training")  # whose clocks follow it
     assert read_question(ServeQuestion("llama3-8b", "h100:1", set="hbm=2x")).targets[0][0].name == "h100+hbm=2x"
 

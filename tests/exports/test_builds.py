@@ -59,7 +59,7 @@ def test_what_auto_recommends_is_exported_or_said_not_to_be_built(on: str) -> No
             target = software_for(stack, "training")
             assert target is not None, stack
             if choice.unbuilt:
-                assert "no trainer modelled" in choice.why
+                assert "no trainer that --stack auto weighs" in choice.why
                 assert unbuilt(stack, model)
             else:
                 assert refusal(target.name, name) == "", (stack, name)

@@ -64,7 +64,7 @@ class RlAsked:
 def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     """Check every flag; what cannot be used is refused in one sentence. Of a chip without a number the slice is the
     smallest that could hold weights and optimizer."""
-    check_effect(question.set, "serving")
+    check_effect(question.set, "training", "serving")
     check_limits(question)
     for name, example in (("model", "llama3-8b"), ("on", "--on h100:64")):
         if not written(getattr(question, name)).strip():
@@ -200,7 +200,8 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
         piece, found = _smallest_fitting(asked)
         asked = replace(asked, piece=piece)
         chip = piece.chip
-        listener.note(f"{asked.piece} is the smallest slice of {chip.title} that was tried and holds the step.")
+        if found and found[0].fits:
+            listener.note(f"{piece} is the smallest slice of {chip.title} that was tried and holds the step.")
     else:
         found = search_steps(work, asked.piece, asked.frameworks, asked.choices)
     shown = _shown(found, question.top)
