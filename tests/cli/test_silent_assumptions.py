@@ -41,6 +41,23 @@ def test_changes_without_effect_are_refused() -> None:
     assert read_question(ServeQuestion("llama3-8b", "h100:1", set="hbm=2x")).targets[0][0].name == "h100+hbm=2x"
 
 
+def test_training_follows_the_hosts_memory() -> None:
+    job = {"on": "h100:8", "batch": "64seq", "seq": 4096, "alone": True, "plan": "fsdp8 z3 block offload=optimizer"}
+    assert ds.train("llama3-8b", set="host.memory=8TB", **job).exit_code == 0
+    assert ds.train("llama3-8b", set="host.memory=8GB", **job).exit_code == 3
+
+
+def test_rl_follows_what_its_training_follows() -> None:
+    step = {"on": "h100:8", "stack": "nemo-rl", "mode": "colocated", "output": "1k"}
+    slow = ds.rl("qwen3-0.6b", set="power=350W", **step).best
+    usual = ds.rl("qwen3-0.6b", **step).best
+    assert slow is not None
+    assert usual is not None
+    assert slow.step_s > usual.step_s
+    with pytest.raises(InputError, match="would change nothing"):
+        check_effect("power=350W", "wires", "kernels")
+
+
 def test_a_prompt_as_long_as_the_context_is_shortened_by_the_output() -> None:
     for text in ("128k", "128K"):
         asked = read_question(ServeQuestion("llama3.1-8b", "h100:1", prompt=text, output="1k"))

@@ -80,6 +80,11 @@ def test_megatron_core_is_read_as_a_trainer(tmp_path: Path, capsys: pytest.Captu
     assert saved["workload"]["stack"] == "megatron-lm"
 
 
+def test_megatron_is_megatron_lm(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["llama3-8b", "--on", "h100:8", *ALONE, "fsdp8 z1 block", "--stack", "megatron"]
+    assert answered(job, capsys)["workload"]["stack"] == "megatron-lm"
+
+
 def test_a_named_stack_that_does_not_build_the_model_is_told_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
