@@ -131,7 +131,7 @@ def test_a_chip_without_a_number_is_the_smallest_slice_that_holds_the_step():
 
 def test_a_chip_that_no_slice_of_holds_the_step_is_said_so_once():
     small = {"set": "hbm_capacity=0.1GB", "stack": "nemo-rl", "mode": "colocated", "output": "1k"}
-    found = ds.rl("qwen3-4b", on="a10g", **small)
+    found = ds.rl("qwen3-0.6b", on="a10g", prompts=4, samples=2, **small)
     assert found.exit_code == 3
     assert "is the smallest slice of" not in " ".join(found.notes_beside)
     text = " ".join(str(found).split())

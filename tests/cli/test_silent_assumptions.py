@@ -47,6 +47,12 @@ def test_training_follows_the_hosts_memory() -> None:
     assert ds.train("llama3-8b", set="host.memory=8GB", **job).exit_code == 3
 
 
+def test_other_chips_are_said_to_be_tried_in_the_formats_asked_for_alone() -> None:
+    job = {"prompt": "128", "output": "8", "batch": 1, "engine": "vllm", "dtype": "bf16", "tpot": "1us"}
+    found = ds.serve("qwen3-0.6b", "h100:1", plan="tp1", **job)
+    assert "No other chip with a price does, in the formats that were asked for: ask for less." in found.notes
+
+
 def test_rl_follows_what_its_training_follows() -> None:
     step = {"on": "h100:8", "stack": "nemo-rl", "mode": "colocated", "output": "1k"}
     slow = ds.rl("qwen3-0.6b", set="power=350W", **step).best

@@ -20,7 +20,7 @@ FLAGS = {
     "simulate llama3-8b --request-rate": "here it is --rate.",
     "train llama3-8b --batch-size 64": "here it is --batch 64seq.",
     "train llama3-8b --max-model-len 8192": "here it is --seq 8192.",
-    "serve llama3-8b --max-model-len 8192": "prompt and output together, which are two flags here: --prompt and --output.",
+    "serve llama3-8b --max-model-len 8192": "it is prompt and output together, which are two flags here: --prompt",
     "simulate llama3-8b --context-length=8192": "which are two flags here: --prompt and --output.",
     "train llama3-8b --nnodes 4": "'--nnodes'; --on takes chips, not nodes: 4 nodes of 8 H100 are h100:32.",
     "train llama3-8b --num-gpus 8": "'--num-gpus'; --on takes the chip and how many of them, such as h100:8.",

@@ -87,11 +87,11 @@ def test_the_table_has_what_is_known_of_each_software(target: str) -> None:
 def test_a_refusal_says_what_only_is_built() -> None:
     trainer = trainers()["torchtitan"]
     fields = {"model_type": "mistral", "sliding_window": 4096}
-    assert trainer.refuses(fields, "config.json") == f"{trainer.named} builds mistral models only without sliding_window"
+    assert trainer.refuses(fields, "config.json").endswith(" builds mistral models only without sliding_window")
     edited = trainers()["megatron-bridge"].refuses({"model_type": "gemma2"}, "gemma2-9b?hidden_size=8")
     assert edited.endswith("builds gemma2 models only from a config on the Hub")
     sized = trainer.refuses({"model_type": "gpt_oss", "hidden_size": 8}, "config.json")
-    assert "has gpt_oss models only in the sizes of deepseek_v3/16B" in sized
+    assert sized.endswith("has gpt_oss models only in the sizes of gpt_oss/120b, gpt_oss/20b")
 
 
 @pytest.mark.parametrize("on", CHIPS)

@@ -105,9 +105,10 @@ class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return ""
 
     def _no_flavor(self, kind: str, fields: Mapping[str, Any]) -> str:
-        if any(flavor.has(fields) for flavor in self.flavors):
+        flavors = [flavor for flavor in self.flavors if flavor.name.startswith(f"{self.called[kind]}/")]
+        if any(flavor.has(fields) for flavor in flavors):
             return ""
-        names = ", ".join(flavor.name for flavor in self.flavors)
+        names = ", ".join(flavor.name for flavor in flavors)
         return f"{self.named} has {kind} models only in the sizes of {names}"
 
 

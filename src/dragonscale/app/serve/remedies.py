@@ -201,9 +201,8 @@ def missed(asked: ServeAsked, config: Config) -> list[Advice]:
     found = [*_changes(asked, config), _drafted(asked, config), _by_chip(asked)]
     lines += [advice for advice in found if advice.text]
     if not any(advice.flags for advice in found):
-        others = "" if asked.everywhere else "other "
-        text = f"No {others}chip with a price does, in the formats that were asked for: ask for less."
-        lines.append(Advice(text))
+        chips = "chip of the catalogue" if asked.everywhere else "other chip with a price"
+        lines.append(Advice(f"No {chips} does, in the formats that were asked for: ask for less."))
     return lines
 
 

@@ -91,8 +91,8 @@ def read_change(text: str) -> tuple[str, str]:
 
 def check_effect(changes: str, *questions: str, kind: str = "") -> None:
     """Refuse changes (`--set`, with commas between) that change nothing in what kinds of questions are answered with,
-    on a kind of chip; `changes.toml` lists them. An answer that takes several kinds (RL trains and serves) is changed by
-    what changes one of them.
+    on a kind of chip; `changes.toml` lists them. An answer that takes several kinds (RL trains and serves) is changed
+    by what changes one of them.
 
     >>> check_effect("hbm=2x", "serving")
     >>> check_effect("power=350W", "training", "serving")
