@@ -183,10 +183,13 @@ MAX_LISTED = 40
 
 def unknown(what: str, given: object, allowed: Iterable[str], hint: str = "", close: str = "") -> InputError:
     """The error for a name that is not one of `allowed`; `close` is what was meant, where that is known better than by
-    the letters. `hint` says where all names are where they are too many to be listed.
+    the letters. `hint` is said after the names. Many names are left out where nothing is like what was given and the
+    hint names the command that lists them.
 
     >>> print(unknown("chip", "v5q", ["v5p", "h100"]))
     There is no chip 'v5q'; did you mean 'v5p'? Known: h100, v5p.
+    >>> print(unknown("chip", "zzz", map(str, range(99)), "`dscale chips` lists all."))
+    There is no chip 'zzz'. `dscale chips` lists all.
     """
     names = sorted(allowed)
     close = close or nearest(str(given), names)
@@ -194,8 +197,10 @@ def unknown(what: str, given: object, allowed: Iterable[str], hint: str = "", cl
     listed = f"Known: {', '.join(names)}."
     if len(names) > MAX_LISTED:
         alike = [name for name in names if resembles(str(given), name)][:MAX_LISTED]
-        listed = f"Similar of {len(names)}: {', '.join(alike)}." if alike else ""
-        listed = listed if alike or hint else f"Known: {', '.join(names)}."
+        if alike:
+            listed = f"Similar names, of {len(names)} in all: {', '.join(alike)}."
+        elif "`dscale" in hint:
+            listed = ""
     parts = (f"There is no {what} {shorten(given)}{guess}", listed, hint)
     return InputError(" ".join(part for part in parts if part))
 

@@ -19,10 +19,10 @@ def answer(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int =
 
 def test_fp8_on_amd_is_searched_with_the_stack_that_has_it(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(["--on", "mi300x:8", "--dtype", "fp8", *FIX], capsys)
-    assert found["plans"][0]["stack"] == found["workload"]["stack"] == "megatron-core"
+    assert found["plans"][0]["stack"] == found["workload"]["stack"] == "megatron-lm"
     assert found["workload"]["stack_why"] == "axolotl and hf cannot run what was asked for"
     given = answer(["--on", "mi300x:8", "--dtype", "fp8", "--plan", "fsdp8", "--alone"], capsys)
-    assert given["plans"][0]["stack"] == "megatron-core"
+    assert given["plans"][0]["stack"] == "megatron-lm"
     assert given["plans"][0]["feasible"]
 
 

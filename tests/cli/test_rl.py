@@ -129,6 +129,16 @@ def test_a_chip_without_a_number_is_the_smallest_slice_that_holds_the_step():
     assert not found.best.tight
 
 
+def test_a_chip_that_no_slice_of_holds_the_step_is_said_so_once():
+    small = {"set": "hbm_capacity=0.1GB", "stack": "nemo-rl", "mode": "colocated", "output": "1k"}
+    found = ds.rl("qwen3-0.6b", on="a10g", prompts=4, samples=2, **small)
+    assert found.exit_code == 3
+    assert "is the smallest slice of" not in " ".join(found.notes_beside)
+    text = " ".join(str(found).split())
+    assert f"No slice that was tried holds the step, the largest {found.slice}; there no plan" in text
+    assert "larger slices" not in text
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

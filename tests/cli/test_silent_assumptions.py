@@ -35,10 +35,33 @@ def test_changes_without_effect_are_refused() -> None:
         with pytest.raises(InputError, match="would change nothing"):
             read_question(ServeQuestion("llama3-8b", "h100:1", set=change))
     with pytest.raises(InputError, match="would change nothing"):
-        check_effect("latency=2x", "serving", "gpu")
-    check_effect("latency=2x", "serving", "tpu")
+        check_effect("latency=2x", "serving", kind="gpu")
+    check_effect("latency=2x", "serving", kind="tpu")
     check_effect("power=350W", "training")  # whose clocks follow it
     assert read_question(ServeQuestion("llama3-8b", "h100:1", set="hbm=2x")).targets[0][0].name == "h100+hbm=2x"
+
+
+def test_training_follows_the_hosts_memory() -> None:
+    job = {"on": "h100:8", "batch": "64seq", "seq": 4096, "alone": True, "plan": "fsdp8 z3 block offload=optimizer"}
+    assert ds.train("llama3-8b", set="host.memory=8TB", **job).exit_code == 0
+    assert ds.train("llama3-8b", set="host.memory=8GB", **job).exit_code == 3
+
+
+def test_other_chips_are_said_to_be_tried_in_the_formats_asked_for_alone() -> None:
+    job = {"prompt": "128", "output": "8", "batch": 1, "engine": "vllm", "dtype": "bf16", "tpot": "1us"}
+    found = ds.serve("qwen3-0.6b", "h100:1", plan="tp1", **job)
+    assert "No other chip with a price does, in the formats that were asked for: ask for less." in found.notes
+
+
+def test_rl_follows_what_its_training_follows() -> None:
+    step = {"on": "h100:8", "stack": "nemo-rl", "mode": "colocated", "output": "1k"}
+    slow = ds.rl("qwen3-0.6b", set="power=350W", **step).best
+    usual = ds.rl("qwen3-0.6b", **step).best
+    assert slow is not None
+    assert usual is not None
+    assert slow.step_s > usual.step_s
+    with pytest.raises(InputError, match="would change nothing"):
+        check_effect("power=350W", "wires", "kernels")
 
 
 def test_a_prompt_as_long_as_the_context_is_shortened_by_the_output() -> None:

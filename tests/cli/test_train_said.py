@@ -80,6 +80,11 @@ def test_megatron_core_is_read_as_a_trainer(tmp_path: Path, capsys: pytest.Captu
     assert saved["workload"]["stack"] == "megatron-lm"
 
 
+def test_megatron_is_megatron_lm(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["llama3-8b", "--on", "h100:8", *ALONE, "fsdp8 z1 block", "--stack", "megatron"]
+    assert answered(job, capsys)["workload"]["stack"] == "megatron-lm"
+
+
 def test_a_named_stack_that_does_not_build_the_model_is_told_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,7 +102,8 @@ def test_a_model_that_no_trainer_builds_is_planned_as_the_nearest_would_run_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     work = answered(["kimi-linear-48b-a3b", "--on", "h200:32", *ALONE, "pp2 fsdp4 ep4 z1 block"], capsys)["workload"]
-    assert "no trainer modelled for NVIDIA GPUs builds kimi_linear models" in work["stack_why"]
+    why = "no trainer that --stack auto weighs for this job on NVIDIA GPUs builds kimi_linear models"
+    assert f"{why} (axolotl and NeMo AutoModel do)" in work["stack_why"]
     assert "planned as Megatron-LM would run it" in work["stack_why"]
     assert "does not build models of type kimi_linear" in work["unbuilt"]
 

@@ -23,7 +23,7 @@ def asked(plan: str, stack: str = "megatron") -> TrainAsked:
 @pytest.mark.parametrize(
     ("stack", "text", "expected", "note"),
     [
-        ("megatron", "tp8 pp4 dp16", "pp4 fsdp16 tp8 z1 none 1f1b", "distributed optimizer of megatron's recipes"),
+        ("megatron", "tp8 pp4 dp16", "pp4 fsdp16 tp8 z1 none 1f1b", "distributed optimizer of megatron-lm's recipes"),
         ("megatron-2024", "tp8 pp4 dp16", "pp4 fsdp16 tp8 z1 none 1f1b", "distributed optimizer"),
         ("megatron", "tp8 dp64", "fsdp64 tp8 z1 none", "distributed optimizer"),
         ("megatron", "tp8", "fsdp64 tp8 z1 none", "The rest of the 512 chips"),

@@ -127,14 +127,16 @@ def shipped_table(room: str, name: str) -> dict[str, Any]:
 
 
 def spelt(name: str, kind: str, known: Container[str]) -> str:
-    """The name of a stack or an engine (`kind`) that people mean by another one.
+    """The name of a stack or an engine (`kind`) that people mean by another one, which may be a name as well.
 
     >>> spelt("llama_cpp", "engines", ["generic"]), spelt("vLLM", "engines", ["vllm"])
     ('generic', 'vllm')
+    >>> spelt("megatron", "stacks", ["megatron", "megatron-lm"])
+    'megatron-lm'
     """
     text = name.strip().lower()
     other = shipped_table("plan", "aliases.toml")[kind].get(text.replace("_", "-"), text)
-    return other if text not in known and other in known else text
+    return other if other in known else text
 
 
 def shipped_records(room: str, name: str, record: type[Settable]) -> dict[str, Settable]:

@@ -16,6 +16,7 @@ Stacks whose trainer does not build the model are left out, and the reason says 
 
 import functools
 import math
+from collections.abc import Sequence
 
 import msgspec
 
@@ -112,8 +113,10 @@ def _that_build(usual: AutoChoice, model: Transformer, chips: str) -> AutoChoice
         return msgspec.structs.replace(usual, stacks=(others[0],), why=text, otherwise=(), left_out=given_up)
     nearest = usual.stacks[-1]
     names = builders_elsewhere(model, chips)
-    elsewhere = f" ({' and '.join(names)} does)" if names else ""
-    text = f"no trainer modelled for {FAMILIES[chips]} builds {model.config.get('model_type')} models{elsewhere}"
+    verb = "does" if len(names) == 1 else "do"
+    elsewhere = f" ({listed(names)} {verb})" if names else ""
+    kind = model.config.get("model_type")
+    text = f"no trainer that --stack auto weighs for this job on {FAMILIES[chips]} builds {kind} models{elsewhere}"
     text += f"; planned as {_title(nearest)} would run it"
     return msgspec.structs.replace(usual, stacks=(nearest,), why=text, otherwise=(), unbuilt=True)
 
@@ -128,8 +131,16 @@ def _title(stack: str) -> str:
     return trainer.title if trainer else stack
 
 
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence, at least one.
+
+    >>> listed(["torchtitan"]), listed(["torchtitan", "MaxText", "TRL"])
+    ('torchtitan', 'torchtitan, MaxText and TRL')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
 def _do_not_build(stacks: tuple[str, ...], model: Transformer) -> str:
     """That the trainers of some stacks do not build models of a type."""
     titles = list(dict.fromkeys(map(_title, stacks)))
-    named = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
-    return f"{named} {'does' if len(titles) == 1 else 'do'} not build {model.config.get('model_type')} models"
+    return f"{listed(titles)} {'does' if len(titles) == 1 else 'do'} not build {model.config.get('model_type')} models"

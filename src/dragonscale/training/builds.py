@@ -18,6 +18,7 @@ from dragonscale.models import hub
 from dragonscale.models.catalogue import is_preset, preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.plan.settings import shipped_table
+from dragonscale.training.legality import rules
 from dragonscale.training.plan import Plan
 
 LIBRARY = "megatron-core"
@@ -85,7 +86,7 @@ class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         if self.like and not trainers()[self.like].refuses(fields, model):
             return ""
         if kind in self.from_hub:
-            return f"{self.named} builds models of type {kind} from a config on the Hub alone"
+            return f"{self.named} builds {kind} models only from a config on the Hub"
         if self.open and kind not in self.not_built:
             return ""
         lacks = trainers()[self.like].lacks if self.like else self.lacks
@@ -96,7 +97,7 @@ class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """What a model of a type that it builds has and its models have not."""
         more = [name for name in self.without if fields.get(name)]
         if more:
-            return f"{self.named} builds models of type {kind} without {' and '.join(more)} alone"
+            return f"{self.named} builds {kind} models only without {' and '.join(more)}"
         heads, width = fields.get("num_attention_heads"), fields.get("hidden_size")
         head = fields.get("head_dim")
         if kind in self.square and head and heads and head * heads != width:
@@ -104,10 +105,11 @@ class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         return ""
 
     def _no_flavor(self, kind: str, fields: Mapping[str, Any]) -> str:
-        if any(flavor.has(fields) for flavor in self.flavors):
+        flavors = [flavor for flavor in self.flavors if flavor.name.startswith(f"{self.called[kind]}/")]
+        if any(flavor.has(fields) for flavor in flavors):
             return ""
-        names = ", ".join(flavor.name for flavor in self.flavors)
-        return f"{self.named} has models of type {kind} in the sizes of {names} alone"
+        names = ", ".join(flavor.name for flavor in flavors)
+        return f"{self.named} has {kind} models only in the sizes of {names}"
 
 
 def _preset_name(model: str) -> str:
@@ -195,6 +197,18 @@ def meant(stack: str, model: Transformer) -> str:
 
 
 def builders_elsewhere(model: Transformer, chips: str) -> list[str]:
-    """Trainers that build a model on a family of chips and that no plan is written for."""
-    others = (trainer for trainer in trainers().values() if not trainer.exported and chips in trainer.chips)
-    return [trainer.title for trainer in others if not trainer.refuses(model.config, model.name)]
+    """Trainers that build a model on a family of chips, whether plans are written for them or not: where a search
+    found none among its own.
+
+    >>> from dragonscale.models import load_model
+    >>> [builders_elsewhere(load_model("kimi-linear-48b-a3b"), chips) for chips in ("nvidia", "tpu")]
+    [['axolotl', 'NeMo AutoModel'], []]
+    """
+    there = (trainer for trainer in trainers().values() if _runs_on(trainer, chips))
+    return [trainer.title for trainer in there if not trainer.refuses(model.config, model.name)]
+
+
+def _runs_on(trainer: TrainerBuilds, chips: str) -> bool:
+    if not trainer.exported:
+        return chips in trainer.chips
+    return any(chips in rules(stack, chips).formats for stack in trainer.stacks)

@@ -64,7 +64,7 @@ class RlAsked:
 def read_question(question: RlQuestion, listener: Listener) -> RlAsked:
     """Check every flag; what cannot be used is refused in one sentence. Of a chip without a number the slice is the
     smallest that could hold weights and optimizer."""
-    check_effect(question.set, "serving")
+    check_effect(question.set, "training", "serving")
     check_limits(question)
     for name, example in (("model", "llama3-8b"), ("on", "--on h100:64")):
         if not written(getattr(question, name)).strip():
@@ -199,8 +199,8 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
     elif asked.bare:
         piece, found = _smallest_fitting(asked)
         asked = replace(asked, piece=piece)
-        chip = piece.chip
-        listener.note(f"{asked.piece} is the smallest slice of {chip.title} that was tried and holds the step.")
+        if found and found[0].fits:
+            listener.note(_smallest_note(piece, found[0]))
     else:
         found = search_steps(work, asked.piece, asked.frameworks, asked.choices)
     shown = _shown(found, question.top)
@@ -218,13 +218,24 @@ def ask(question: RlQuestion, listener: Listener) -> RlReport:
 
 
 def _smallest_fitting(asked: RlAsked) -> tuple[Slice, list[RlStep]]:
-    """The smallest slice that has a way with room in memory, or the largest that was tried; with its ways."""
+    """The smallest slice that has a way with room in memory, else the smallest that has a tight one, else the largest
+    that was tried; with its ways."""
     piece, found = asked.piece, list[RlStep]()
+    tight: tuple[Slice, list[RlStep]] | None = None
     for piece in _slices_from_least(asked.work.model, asked.piece.chip):
         found = search_steps(asked.work, piece, asked.frameworks, asked.choices)
-        if found and found[0].fits and not found[0].tight:
-            break
-    return piece, found
+        if not found or not found[0].fits:
+            continue
+        if not found[0].tight:
+            return piece, found
+        tight = tight or (piece, found)
+    return tight or (piece, found)
+
+
+def _smallest_note(piece: Slice, best: RlStep) -> str:
+    """Of chips without a number, why so many are taken."""
+    room = ", tightly" if best.tight else " with room to spare"
+    return f"{piece} is the smallest slice of {piece.chip.title} that was tried and holds the step{room}."
 
 
 def _larger_that_fits(asked: RlAsked) -> str:

@@ -120,10 +120,14 @@ def _others(plans: list[RlPlanRow]) -> Grid:
 
 def _nothing(report: RlReport) -> str:
     if not report.plans or math.isinf(report.plans[0].hbm_bytes):
-        return f"Nothing fits {report.slice}: no plan of the trainer or the engine leaves room{_larger(report)}."
-    row = report.plans[0]
-    need, limit = amount(row.hbm_bytes, "bytes"), amount(row.hbm_limit_bytes, "bytes")
-    return f"Nothing fits {report.slice}: the nearest, {row.mode}, needs {need} of {limit} on a chip{_larger(report)}."
+        why = "no plan of the trainer or the engine leaves room"
+    else:
+        row = report.plans[0]
+        need, limit = amount(row.hbm_bytes, "bytes"), amount(row.hbm_limit_bytes, "bytes")
+        why = f"the nearest, {row.mode}, needs {need} of {limit} on a chip"
+    if getattr(report.asked, "bare", False):
+        return f"No slice that was tried holds the step, the largest {report.slice}; there {why}."
+    return f"Nothing fits {report.slice}: {why}{_larger(report)}."
 
 
 def _larger(report: RlReport) -> str:

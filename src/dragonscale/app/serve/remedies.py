@@ -201,7 +201,8 @@ def missed(asked: ServeAsked, config: Config) -> list[Advice]:
     found = [*_changes(asked, config), _drafted(asked, config), _by_chip(asked)]
     lines += [advice for advice in found if advice.text]
     if not any(advice.flags for advice in found):
-        lines.append(Advice("No chip of the catalogue does, in any format: ask for less."))
+        chips = "chip of the catalogue" if asked.everywhere else "other chip with a price"
+        lines.append(Advice(f"No {chips} does, in the formats that were asked for: ask for less."))
     return lines
 
 

@@ -228,7 +228,7 @@ def _read(question: ServeQuestion) -> ServeAsked:
     question = replace(question, on=question.on if on == named_on else on, set="", profile="")
     where = _targets(question, saved)
     for chip, _ in where.targets:
-        check_effect(changes, "serving", chip.kind)
+        check_effect(changes, "serving", kind=chip.kind)
     engine = question.engine or (saved.engine if saved else "") or AUTO
     _check_words(question, model, engine)
     most = foreign.served_length if foreign is not None else None

@@ -114,7 +114,7 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     check_flags(question, bool(saved.prefill.slice))
     question = filled(question, saved)
     deployment = _deployment(name, question, saved)
-    check_effect(changes[0], "serving", deployment.chip.kind)
+    check_effect(changes[0], "serving", kind=deployment.chip.kind)
     _check_chips(deployment, str(deployment.piece))
     context = None if question.force else deployment.model.context or None
     question, shorter = _within_context(question, deployment.model.name, context)

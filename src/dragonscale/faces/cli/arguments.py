@@ -108,10 +108,13 @@ def _flag(name: str, spelled: dict[str, Field[Any, Any]], command: str, value: s
     if written in ABSENT:
         raise InputError(ABSENT[written])
     same = flag_of_other_software(written, spelled, value)
-    close = "" if same else nearest(written, spelled)
+    explained = same or explained_flag(written, spelled, value)
+    close = "" if explained else nearest(written, spelled)
     guess = "."
     if same:
         guess = f"; here it is {same}."
+    elif explained:
+        guess = f"; {explained}."
     elif close:
         guess = f"; did you mean {close}?"
     raise InputError(f"`dscale {command}` has no flag {shorten(name)}{guess} See `dscale {command} --help`.")
@@ -123,11 +126,33 @@ def flag_of_other_software(name: str, spelled: Collection[str], value: str) -> s
     >>> flag_of_other_software("--qps", ["--rate"], "30"), flag_of_other_software("--qps", ["--batch"], "30")
     ('--rate 30/s', '')
     """
+    value = other_words()["values"].get(name, {}).get(value.lower(), value)
     for written in other_words()["flags"].get(name, ()):
         flag, _, form = written.partition(" ")
         if flag in spelled:
+            if flag == CHIPS and value.isdigit():
+                return ""  # a number of chips without the chip: `explained_flag`
             usable = value and not value.startswith("-")
             return f"{flag} {form.format(value)}" if usable or "{}" not in form else flag
+    return ""
+
+
+CHIPS = "--on"
+"""The flag that takes chips: which and how many, so a number alone is none of its values."""
+
+
+def explained_flag(name: str, spelled: Collection[str], value: str) -> str:
+    """What is said of a flag of other software that no flag here says in the same way; empty where nothing is known.
+
+    >>> explained_flag("--steps", ["--tokens"], "1000"), explained_flag("--gpus", ["--on"], "8")
+    ("a run's length is given in tokens, such as --tokens 15T", '--on takes the chip as well, such as h100:8')
+    """
+    for flag, sentence in other_words()["explained"].get(name, ()):
+        if flag in spelled:
+            return str(sentence)
+    takes_chips = any(written.startswith(f"{CHIPS} ") for written in other_words()["flags"].get(name, ()))
+    if takes_chips and CHIPS in spelled and value.isdigit():
+        return f"{CHIPS} takes the chip as well, such as h100:{value}"
     return ""
 
 

@@ -16,7 +16,8 @@ ENDING = (
     "`dscale COMMAND --help` has the flags and examples; `dscale completion --help` completes them in your shell.",
     "Every answer is JSON with --json; help is text. Answers go to stdout, notes to stderr; colour only to a terminal. "
     "Defaults of your own: dragonscale.toml in the folder or in ~/.config.",
-    "Exit codes: 0 ok, 2 wrong input, 3 infeasible, 4 target missed.",
+    "Exit codes: 0 ok, 1 a fault of the planner, 2 wrong input, 3 infeasible, 4 target missed, 130 ended by Ctrl-C, "
+    "143 by SIGTERM.",
 )
 
 

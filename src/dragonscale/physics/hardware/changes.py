@@ -89,21 +89,31 @@ def read_change(text: str) -> tuple[str, str]:
     return name, value
 
 
-def check_effect(changes: str, question: str, kind: str = "") -> None:
-    """Refuse changes (`--set`, with commas between) that change nothing in what a kind of question is answered with, on
-    a kind of chip; `changes.toml` lists them.
+def check_effect(changes: str, *questions: str, kind: str = "") -> None:
+    """Refuse changes (`--set`, with commas between) that change nothing in what kinds of questions are answered with,
+    on a kind of chip; `changes.toml` lists them. An answer that takes several kinds (RL trains and serves) is changed
+    by what changes one of them.
 
     >>> check_effect("hbm=2x", "serving")
+    >>> check_effect("power=350W", "training", "serving")
     >>> check_effect("power=350W", "serving")
     Traceback (most recent call last):
     dragonscale.errors.InputError: --set power=350W would change nothing here: its times do not follow a power limit ...
     """
     for part in (one.strip() for one in changes.split(",") if one.strip()):
         name = read_change(part)[0]
-        for row in _FILE["without_effect"]:
-            is_listed = any(fnmatchcase(name, pattern) for pattern in row["changes"])
-            if is_listed and question in row["questions"] and kind in row.get("kinds", [kind]):
-                raise InputError(f"--set {part} would change nothing here: {row['why']}. Leave it out.")
+        reasons = [_without_effect(name, question, kind) for question in questions]
+        if all(reasons):
+            raise InputError(f"--set {part} would change nothing here: {reasons[0]}. Leave it out.")
+
+
+def _without_effect(name: str, question: str, kind: str) -> str:
+    """Why a change of a fact changes nothing in the answer to a kind of question; empty where it does."""
+    for row in _FILE["without_effect"]:
+        is_listed = any(fnmatchcase(name, pattern) for pattern in row["changes"])
+        if is_listed and question in row["questions"] and kind in row.get("kinds", [kind]):
+            return str(row["why"])
+    return ""
 
 
 def changed_chip(chip: Chip, *changes: str) -> Chip:
