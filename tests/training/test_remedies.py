@@ -21,7 +21,9 @@ def test_what_fits_is_named_where_one_sequence_is_too_long(too_long: TrainReport
     told = " ".join(too_long.notes)
     assert "use more chips" not in told
     assert "of it is logits" in told
-    assert "More chips do not help: stack hf has no way to split 8 sequences" in told
+    assert "More chips do not help: one sequence of 51,200 tokens has to fit on one chip, since stack hf has no" in told
+    assert "--seq 22528 fits here" in told
+    assert "no longer multiple of 2,048 tokens does" in told
 
 
 def test_the_longest_sequence_fits_and_the_next_does_not(too_long: TrainReport) -> None:
@@ -36,6 +38,22 @@ def test_the_longest_sequence_fits_and_the_next_does_not(too_long: TrainReport) 
     fits = ds.train("llama3-8b", "a6000:8", seq=str(longest), **given)
     beyond = ds.train("llama3-8b", "a6000:8", seq=str(longest + 2048), **given)
     assert (fits.exit_code, beyond.exit_code) == (0, 3)
+
+
+def test_the_nearest_slice_with_room_does_not_hide_a_nearer_tight_one() -> None:
+    report = ds.train("llama2-13b", "a6000:2", method="full", batch="16seq", seq="4096")
+    told = next(note for note in report.notes if note.startswith("The nearest slice"))
+    assert told.startswith("The nearest slice with room in memory is a6000:8: ")
+    assert "; a6000:4 would be tight (" in told
+
+
+def test_a_plan_table_explains_only_the_columns_it_has_and_prints_no_change_of_nothing() -> None:
+    report = ds.train("kimi-linear-48b-a3b", "h200:32", batch="256seq", seq="4096", top=3)
+    text = str(report)
+    assert not any(row.runnable for row in report.plans)
+    assert "by: r" not in text
+    assert "+0.0%" not in text
+    assert "-0.0%" not in text
 
 
 def test_offload_is_named_and_fits() -> None:

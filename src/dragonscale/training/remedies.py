@@ -112,8 +112,9 @@ def _fit(job: Job, space: Space) -> Fit | None:
 
 
 def longest_sequence(job: Job, space: Space) -> Fit | None:
-    """The job with the longest sequences that fit, as many of them; None where not even short ones do."""
-    step = _round_tokens(job.sequence / LENGTHS)
+    """The job with the longest sequences that fit, as many of them, in multiples of `length_step`; None where not even
+    short ones do."""
+    step = length_step(job)
     lengths = list(range(step, job.sequence, step))
     fits: dict[int, Fit | None] = {}
 
@@ -125,6 +126,11 @@ def longest_sequence(job: Job, space: Space) -> Fit | None:
         return None
     longest = last_fitting(lengths, holds)
     return fits[longest] if longest is not None else None
+
+
+def length_step(job: Job) -> int:
+    """The tokens in multiples of which the longest sequence is looked for."""
+    return _round_tokens(job.sequence / LENGTHS)
 
 
 def _round_tokens(tokens: float) -> int:

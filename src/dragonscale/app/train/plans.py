@@ -28,6 +28,7 @@ from dragonscale.training.builds import unbuilt
 from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
+from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import (
     advice_against,
     not_offered,
@@ -38,7 +39,14 @@ from dragonscale.training.offer import (
     settlements,
 )
 from dragonscale.training.plan import HOSTED_STATE, Plan, short_plan
-from dragonscale.training.remedies import LargerSlices, Remedy, larger_slices, longest_sequence, memory_remedies
+from dragonscale.training.remedies import (
+    LargerSlices,
+    Remedy,
+    larger_slices,
+    length_step,
+    longest_sequence,
+    memory_remedies,
+)
 from dragonscale.training.room import headroom_text, leaves_room
 from dragonscale.training.run_kinds import needed_gains
 from dragonscale.training.search import Candidate, Found, Progress
@@ -234,8 +242,11 @@ def _why_not(job: Job, best: Candidate, fastest: Candidate) -> str:
         why = f"it fills {_filled(job, fastest)} (--headroom)"
     elif (gain := _asked_of(job, fastest.plan)) > _asked_of(job, best.plan):
         context = fastest.plan.context > 1 and job.sequence <= SHORT
-        what = f"context at {job.sequence:,} tokens" if context else "a kind of plan of which our data has no such run"
-        why = f"{what} must gain more than {gain:.0%} (--slack 0 takes it)"
+        where = f"at {job.sequence:,} tokens" if context else "at this size"
+        why = (
+            f"no published run is known that splits a model this way in {fastest.plan.dtype} {where}, so it would have "
+            f"to gain more than {gain:.0%} (--slack 0 takes it)"
+        )
     else:
         ours, theirs = (int(points(plan, vars(plan), job.sequence)) for plan in (best.plan, fastest.plan))
         why = (
@@ -372,7 +383,10 @@ def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> N
         report.notes.append(f"{start}{remedy.text} fits here{_of_remedy(remedy)}.")
     if (longest := longest_sequence(job, asked.space)) is not None:
         remedy = Remedy({"seq": str(longest.job.sequence)}, longest)
-        report.notes.append(f"{start}{remedy.text} is the longest that fits{_of_remedy(remedy)}.")
+        step = length_step(job)
+        report.notes.append(
+            f"{start}{remedy.text} fits here{_of_remedy(remedy)}; no longer multiple of {step:,} tokens does."
+        )
         remedies.append(remedy)
     report.remedies = [
         records.RemedyRow(one.flags, short_plan(one.fit.best.plan), one.fit.best.seconds, not one.fit.roomy)
@@ -403,6 +417,12 @@ def _of_remedy(remedy: Remedy) -> str:
 
 def _no_larger(job: Job, larger: LargerSlices) -> str:
     """Why more chips do not help."""
+    row = rules(job.stack.name, family(job.slice.chip), tuned=job.tuning.tunes)
+    if not larger.split and not {"context", "tensor", "pipe"} & {*row.axes}:
+        return (
+            f"More chips do not help: one sequence of {job.sequence:,} tokens has to fit on one chip, since stack "
+            f"{job.stack.name} has no context parallelism for this job."
+        )
     if not larger.split:
         return (
             f"More chips do not help: stack {job.stack.name} has no way to split {job.batch:,} sequences of "
@@ -464,8 +484,14 @@ def _works(job: Job, near: Fit) -> str:
     with_plan = f"{short_plan(near.best.plan)}, MFU {stack_row(near.job, near.best).own_mfu:.1%}"
     if near.job.batch != job.batch:
         tokens = f"--batch {near.job.batch}seq, {near.job.tokens:,} tokens"
-        return f"The nearest batch with a plan is {near.job.batch:,} sequences ({tokens}): {with_plan}."
-    return f"The nearest slice with a plan is {near.job.slice}: {with_plan}."
+        nearest = f"The nearest batch with room in memory is {near.job.batch:,} sequences ({tokens})"
+        tight = f"{near.tight.job.batch:,} sequences" if near.tight else ""
+    else:
+        nearest = f"The nearest slice with room in memory is {near.job.slice}"
+        tight = str(near.tight.job.slice) if near.tight else ""
+    if near.tight is None:
+        return f"{nearest}: {with_plan}."
+    return f"{nearest}: {with_plan}; {tight} would be tight ({short_plan(near.tight.best.plan)})."
 
 
 # What the stacks that people run there give for the same job, where no stack was named.
