@@ -50,10 +50,21 @@ def test_the_nearest_slice_with_room_does_not_hide_a_nearer_tight_one() -> None:
 def test_a_plan_table_explains_only_the_columns_it_has_and_prints_no_change_of_nothing() -> None:
     report = ds.train("kimi-linear-48b-a3b", "h200:32", batch="256seq", seq="4096", top=3)
     text = str(report)
+    assert "a what-if on stack megatron-lm (auto: no trainer modelled" in " ".join(text.split())
     assert not any(row.runnable for row in report.plans)
     assert "by: r" not in text
     assert "+0.0%" not in text
     assert "-0.0%" not in text
+
+
+def test_a_faster_given_plan_is_told_why_it_is_not_the_recommended_one() -> None:
+    job: dict[str, Any] = {"batch": "64seq", "seq": "8192", "set": "power=350W"}
+    report = ds.train("llama3-8b", "h100:8", plan="fsdp8 z3 none", **job)
+    assert report.better is not None
+    assert report.plans[0].step_s < report.better.step_s
+    told = " ".join(report.notes)
+    assert "fsdp8 z3 none is " in told
+    assert "faster and not recommended: no published run is known that splits a model this way in bf16" in told
 
 
 def test_offload_is_named_and_fits() -> None:

@@ -129,7 +129,20 @@ def _title(stack: str) -> str:
 
 
 def _do_not_build(stacks: tuple[str, ...], model: Transformer) -> str:
-    """That the trainers of some stacks do not build models of a type."""
-    titles = list(dict.fromkeys(map(_title, stacks)))
-    named = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
-    return f"{named} {'does' if len(titles) == 1 else 'do'} not build {model.config.get('model_type')} models"
+    """That the trainers of some stacks do not build models of a type, or not its text model alone."""
+    kind = str(model.config.get("model_type"))
+    whole = [stack for stack in stacks if _with_vision(stack, kind)]
+    titles = list(dict.fromkeys(_title(stack) for stack in stacks if stack not in whole))
+    parts = []
+    if titles:
+        named = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
+        parts.append(f"{named} {'does' if len(titles) == 1 else 'do'} not build {kind} models")
+    for title in dict.fromkeys(map(_title, whole)):
+        parts.append(f"{title} builds {kind} models with their vision encoder alone")
+    return ", and ".join(parts)
+
+
+def _with_vision(stack: str, kind: str) -> bool:
+    """Whether a stack's trainer builds models of a type with their vision encoder alone."""
+    trainer = trainer_of(stack)
+    return trainer is not None and kind in trainer.vision

@@ -53,6 +53,7 @@ class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     without: tuple[str, ...] = ()
     square: tuple[str, ...] = ()
     from_hub: tuple[str, ...] = ()
+    vision: tuple[str, ...] = ()
     sized: tuple[str, ...] = ()
     flavors: tuple[Flavor, ...] = ()
     presets: dict[str, str] = {}
@@ -86,6 +87,8 @@ class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             return ""
         if kind in self.from_hub:
             return f"{self.named} builds models of type {kind} from a config on the Hub alone"
+        if kind in self.vision:
+            return f"{self.named} builds models of type {kind} with their vision encoder alone"
         if self.open and kind not in self.not_built:
             return ""
         lacks = trainers()[self.like].lacks if self.like else self.lacks

@@ -234,10 +234,11 @@ def _passed_over(job: Job, found: Found) -> list[str]:
     listed = sorted((one for one in found.best[1:] if one.roomy), key=lambda one: one.seconds)
     faster = [one for one in (found.fastest, *listed[:1]) if one and one.seconds <= found.best[0].seconds * (1 - 0.002)]
     different = {short_plan(one.plan): one for one in faster}
-    return [_why_not(job, found.best[0], one) for one in different.values()]
+    return [why_not_recommended(job, found.best[0], one) for one in different.values()]
 
 
-def _why_not(job: Job, best: Candidate, fastest: Candidate) -> str:
+def why_not_recommended(job: Job, best: Candidate, fastest: Candidate) -> str:
+    """Why a faster plan is not the recommended one."""
     if not fastest.roomy:
         why = f"it fills {_filled(job, fastest)} (--headroom)"
     elif (gain := _asked_of(job, fastest.plan)) > _asked_of(job, best.plan):

@@ -78,7 +78,8 @@ def _title(report: TrainReport) -> laid.Title:
     work = report.workload
     packed = f" packed with documents of {work.documents:,} (weighted by length)" if work.documents else ""
     sequences = f"{work.sequences:,} sequences of {work.seq:,}{packed}"
-    stack = f"stack {work.stack}"
+    # of a stack whose trainer does not build the model, the answer is what it would do if it did
+    stack = f"{'a what-if on ' if work.unbuilt else ''}stack {work.stack}"
     if work.stack_why:
         stack += f" (auto: {work.stack_why}{_also(report)})"
     elif work.unbuilt:
