@@ -67,6 +67,20 @@ def test_a_faster_given_plan_is_told_why_it_is_not_the_recommended_one() -> None
     assert "faster and not recommended: no published run is known that splits a model this way in bf16" in told
 
 
+def test_changes_that_fit_together_are_named_where_no_single_one_does() -> None:
+    job: dict[str, Any] = {"method": "lora", "stack": "hf", "batch": "2seq", "seq": "32768"}
+    report = ds.train("qwen2.5-32b", "rtx4090:2", **job)
+    assert report.exit_code == 3
+    assert [sorted(remedy.flags) for remedy in report.remedies][-1] == ["on"]
+    assert report.remedies[0].flags["method"] == "qlora"
+    command = " ".join(str(report).partition("Next:")[2].split())
+    assert command.startswith("dscale train qwen2.5-32b ")
+    assert all(command.count(f" --{name} ") == 1 for name in ("on", "batch", "seq", "method", "stack"))
+    for remedy in report.remedies:
+        given: dict[str, Any] = {"on": "rtx4090:2", **job, **remedy.flags, "top": 1}
+        assert ds.train("qwen2.5-32b", **given).exit_code == 0
+
+
 def test_offload_is_named_and_fits() -> None:
     report = ds.train("llama3-8b", "h100:1", batch="8seq", seq="8192")
     assert [remedy.flags for remedy in report.remedies] == [{"fix": "offload=optimizer"}]

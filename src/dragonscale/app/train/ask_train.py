@@ -260,7 +260,8 @@ def next_command(asked: TrainAsked, report: TrainReport, detail: bool = False) -
         return ""
     model = shlex.quote(written(question.model))
     where = slices.written_slice(asked, near or report)
-    job = f"--on {where} --batch {near.sequences if near else work.sequences}seq --seq {work.seq}"
+    sizes = {"on": where, "batch": f"{near.sequences if near else work.sequences}seq", "seq": work.seq}
+    job = _flags(sizes, lighter).strip()  # what the remedy says itself is not said twice
     best = report.plans[0] if report.plans else None
     said = {name: written(getattr(question, name)) for name in FIELDS if getattr(question, name)}
     if best is None or not best.feasible:

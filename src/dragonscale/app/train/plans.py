@@ -42,6 +42,7 @@ from dragonscale.training.plan import HOSTED_STATE, Plan, short_plan
 from dragonscale.training.remedies import (
     LargerSlices,
     Remedy,
+    combined_remedies,
     larger_slices,
     length_step,
     longest_sequence,
@@ -346,6 +347,10 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
         _add_remedies(asked, job, report)
         found = _other_sizes(asked, job, report, nearest)
         report.notes += [_works(job, near) for near in found]
+        missing = _missing_memory(job, nearest)
+        if not report.lighter and not found and missing > 1:
+            remedies = list(combined_remedies(job, asked.space, asked.question.method.strip(), missing))
+            _tell_remedies(asked, report, remedies)
     else:
         best = report.plans[0]
         near = better_batch(replace(job, auto=""), asked.space, best.mfu)  # with the stack of the answer
@@ -389,6 +394,19 @@ def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> N
             f"{start}{remedy.text} fits here{_of_remedy(remedy)}; no longer multiple of {step:,} tokens does."
         )
         remedies.append(remedy)
+    _add_rows(report, remedies)
+
+
+def _tell_remedies(asked: TrainAsked, report: records.TrainReport, remedies: list[Remedy]) -> None:
+    """Add remedies to a report, a sentence for each."""
+    start = "" if asked.plan is None else "Without --plan, "
+    for remedy in remedies:
+        report.notes.append(f"{start}{remedy.text} fits{_of_remedy(remedy)}.")
+    _add_rows(report, remedies)
+
+
+def _add_rows(report: records.TrainReport, remedies: list[Remedy]) -> None:
+    """Add remedies to a report as rows; the first is what its next command is for, if nothing else is."""
     report.remedies = [
         records.RemedyRow(one.flags, short_plan(one.fit.best.plan), one.fit.best.seconds, not one.fit.roomy)
         for one in remedies
