@@ -37,6 +37,28 @@ def answered(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[dict
     return json.loads(told.out), told.err
 
 
+@pytest.mark.parametrize(
+    ("asked", "name", "instead"),
+    [
+        ("train gpt2 --on h100:1 --batch 8seq --seq 1024 --top 1", "olmo.json", "olmo.toml"),
+        ("serve gpt2 --on h100:1 --batch 8 --prompt 128 --output 128", "llama3.1", "llama3.1.toml"),
+    ],
+)
+def test_a_plan_is_saved_only_to_a_name_that_other_commands_read(
+    asked: str,
+    name: str,
+    instead: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*asked.split(), "--save", name]) == 2
+    told = capsys.readouterr().err
+    assert f"A plan is saved as TOML, and '{name}' does not end in .toml; write {instead}." in told
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("folder", [OWN, "elsewhere/plans"])
 def test_a_saved_training_plan_needs_nothing_else(
     folder: str, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

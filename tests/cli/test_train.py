@@ -110,7 +110,7 @@ def test_nothing_feasible_is_a_result(capsys: pytest.CaptureFixture[str]) -> Non
     text = printed(arguments, capsys, code=3)
     assert "The nearest" in text
     assert "GB there are" in " ".join(text.split())
-    assert "The nearest slice with a plan is h100:" in text
+    assert "The nearest slice with room in memory is h100:" in text
     report = json.loads(printed([*arguments, "--json"], capsys, code=3))
     assert report["plans"] == []
     assert report["infeasible"]["memory"] > 0
@@ -264,7 +264,7 @@ def test_a_measured_step_is_explained(factor: float, expected: str, capsys: pyte
 def test_sizes_that_do_not_divide_get_a_neighbour(capsys: pytest.CaptureFixture[str]) -> None:
     asks = ["train", "llama3-8b", "--on", "h100:24", "--seq", "2047", "--fix", "zero=3,pipe=1,remat=block"]
     text = printed([*asks, "--batch", "25seq"], capsys, code=3)
-    assert "The nearest batch with a plan is 24 sequences" in text
+    assert "The nearest batch with room in memory is 24 sequences" in text
     asks = ["train", "llama3-8b", "--on", "h100:24", "--seq", "4096", *QUICK, "--batch", "128seq", "--json"]
     report = json.loads(printed(asks, capsys))
     if report["neighbours"]:

@@ -94,6 +94,12 @@ def test_a_refusal_says_what_only_is_built() -> None:
     assert sized.endswith("has gpt_oss models only in the sizes of gpt_oss/120b, gpt_oss/20b")
 
 
+@pytest.mark.parametrize(("model", "built"), [("gemma2-9b", True), ("olmo2-32b", False), ("gemma3-27b", False)])
+def test_another_target_is_suggested_only_where_it_builds_the_model(model: str, built: bool) -> None:
+    assert ("--to megatron-bridge" in refusal("megatron", model)) == built
+    assert (refusal("megatron-bridge", model) == "") == built
+
+
 @pytest.mark.parametrize("on", CHIPS)
 def test_what_auto_recommends_is_exported_or_said_not_to_be_built(on: str) -> None:
     for name in model_names():

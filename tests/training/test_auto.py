@@ -24,6 +24,14 @@ from dragonscale.training.stack_search import APART, FULL, ROOMY, TIGHT, StackSe
 from dragonscale.training.stack_search import _step as steps_of
 
 
+def test_what_a_trainer_builds_with_its_vision_encoder_alone_is_not_called_unknown_to_it() -> None:
+    text = load_model("qwen2.5-7b")
+    pictures = replace(text, config={**text.config, "model_type": "qwen2_5_vl"})
+    why = auto_choice(parse_slice("h100:8"), pictures).why
+    assert "Megatron-LM do not build qwen2_5_vl models" in why
+    assert "Megatron-Bridge builds qwen2_5_vl models with their vision encoder alone" in why
+
+
 @pytest.mark.parametrize("chip", chip_names())
 @pytest.mark.parametrize("model", ["llama3-8b", "llama3-70b", "deepseek-v3"])
 def test_the_stacks_of_every_chip_train_on_it(chip: str, model: str) -> None:

@@ -34,8 +34,8 @@ def asked(plan: str, stack: str = "megatron") -> TrainAsked:
         ("megatron", "tp8 pp4 dp16 z0", "pp4 dp16 tp8 z0 none 1f1b", ""),
         ("megatron", "tp8 pp4 dp4 fsdp4", "pp4 dp4 fsdp4 tp8 z1 none 1f1b", ""),
         ("megatron", "tp8 pp4 dp16 fsdp1 z1", "pp4 dp16 fsdp1 tp8 z1 none 1f1b", "zero=1 shards nothing over data=16"),
-        ("torchtitan", "tp8 dp64", "dp64 tp8 z0 none", "without a word on ZeRO shards nothing"),
-        ("maxtext", "tp8 dp64", "dp64 tp8 z0 none", "without a word on ZeRO shards nothing"),
+        ("torchtitan", "tp8 dp64", "dp64 tp8 z0 none", "ZeRO is off by default, so nothing is sharded"),
+        ("maxtext", "tp8 dp64", "dp64 tp8 z0 none", "ZeRO is off by default, so nothing is sharded"),
         # torchtitan shards over context whatever it is told: no stage 0 there
         ("torchtitan", "tp8 cp2 dp32", "dp32 fsdp1 cp2 tp8 z3 none", ""),
     ],

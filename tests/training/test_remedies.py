@@ -28,7 +28,9 @@ def test_what_fits_is_named_where_one_sequence_is_too_long(too_long: TrainReport
     told = " ".join(too_long.notes)
     assert "use more chips" not in told
     assert "of it is logits" in told
-    assert "More chips do not help: stack hf has no way to split 8 sequences" in told
+    assert "More chips do not help: one sequence of 51,200 tokens has to fit on one chip, since stack hf has no" in told
+    assert "--seq 22528 fits here" in told
+    assert "no longer multiple of 2,048 tokens does" in told
 
 
 def test_the_longest_sequence_fits_and_the_next_does_not(too_long: TrainReport) -> None:
@@ -43,6 +45,47 @@ def test_the_longest_sequence_fits_and_the_next_does_not(too_long: TrainReport) 
     fits = ds.train("llama3-8b", "a6000:8", seq=str(longest), **given)
     beyond = ds.train("llama3-8b", "a6000:8", seq=str(longest + 2048), **given)
     assert (fits.exit_code, beyond.exit_code) == (0, 3)
+
+
+def test_the_nearest_slice_with_room_does_not_hide_a_nearer_tight_one() -> None:
+    report = ds.train("llama2-13b", "a6000:2", method="full", batch="16seq", seq="4096")
+    told = next(note for note in report.notes if note.startswith("The nearest slice"))
+    assert told.startswith("The nearest slice with room in memory is a6000:8: ")
+    assert "; a6000:4 would be tight (" in told
+
+
+def test_a_plan_table_explains_only_the_columns_it_has_and_prints_no_change_of_nothing() -> None:
+    report = ds.train("kimi-linear-48b-a3b", "h200:32", batch="256seq", seq="4096", top=3)
+    text = str(report)
+    assert "a what-if on stack megatron-lm (auto: no trainer modelled" in " ".join(text.split())
+    assert not any(row.runnable for row in report.plans)
+    assert "by: r" not in text
+    assert "+0.0%" not in text
+    assert "-0.0%" not in text
+
+
+def test_a_faster_given_plan_is_told_why_it_is_not_the_recommended_one() -> None:
+    job: dict[str, Any] = {"batch": "64seq", "seq": "8192", "set": "power=350W"}
+    report = ds.train("llama3-8b", "h100:8", plan="fsdp8 z3 none", **job)
+    assert report.better is not None
+    assert report.plans[0].step_s < report.better.step_s
+    told = " ".join(report.notes)
+    assert "fsdp8 z3 none is " in told
+    assert "faster and not recommended: no published run is known that splits a model this way in bf16" in told
+
+
+def test_changes_that_fit_together_are_named_where_no_single_one_does() -> None:
+    job: dict[str, Any] = {"method": "lora", "stack": "hf", "batch": "2seq", "seq": "32768"}
+    report = ds.train("qwen2.5-32b", "rtx4090:2", **job)
+    assert report.exit_code == 3
+    assert [sorted(remedy.flags) for remedy in report.remedies][-1] == ["on"]
+    assert report.remedies[0].flags["method"] == "qlora"
+    command = " ".join(str(report).partition("Next:")[2].split())
+    assert command.startswith("dscale train qwen2.5-32b ")
+    assert all(command.count(f" --{name} ") == 1 for name in ("on", "batch", "seq", "method", "stack"))
+    for remedy in report.remedies:
+        given: dict[str, Any] = {"on": "rtx4090:2", **job, **remedy.flags, "top": 1}
+        assert ds.train("qwen2.5-32b", **given).exit_code == 0
 
 
 def test_offload_is_named_and_fits() -> None:

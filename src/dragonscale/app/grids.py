@@ -40,7 +40,8 @@ def grid(
     for word in ("wrap", "bar", "right"):
         for head in described.get(word, ()):
             how[head] = how.get(head, {}) | {word: True}
-    return records(rows, shown, title or described.get("title", ""), foot or described.get("foot", ""), how)
+    usual_foot = described.get("foot", "") if described.get("foot_of") not in without else ""
+    return records(rows, shown, title or described.get("title", ""), foot or usual_foot, how)
 
 
 DIMENSIONS = {"s", "bytes", "bytes/s", "FLOP", "FLOP/s", "count", "USD/h", "W"}

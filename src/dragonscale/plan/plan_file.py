@@ -5,6 +5,7 @@ and counts) and other tables. What is not known is refused with the nearest that
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
@@ -15,6 +16,26 @@ from dragonscale.tables import toml_value
 def is_plan_path(text: object) -> bool:
     """Whether a plan as it is written is the path of a file."""
     return isinstance(text, str) and text.strip().endswith(".toml")
+
+
+def check_plan_path(path: object) -> None:
+    """Refuse to write a plan to a path that commands would not read as a plan's: they know one by its ending.
+
+    >>> check_plan_path("plan.toml")
+    >>> check_plan_path("plans/olmo.json")
+    Traceback (most recent call last):
+    ...
+    dragonscale.errors.InputError: A plan is saved as TOML, and 'olmo.json' does not end in .toml; write olmo.toml.
+    """
+    name = Path(str(path)).name
+    if is_plan_path(str(path)) or str(path).startswith("/dev/"):
+        return
+    better = Path(name).with_suffix(".toml") if Path(name).suffix in OTHER_ENDINGS else f"{name}.toml"
+    raise InputError(f"A plan is saved as TOML, and {shorten(name)} does not end in .toml; write {better}.")
+
+
+OTHER_ENDINGS = (".json", ".yaml", ".yml", ".txt", ".tml", ".TOML")
+"""What people end the names of plans in; of another name a dot is part of it (`llama3.1`)."""
 
 
 def names_config(text: str) -> bool:

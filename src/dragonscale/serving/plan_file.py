@@ -31,7 +31,7 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.files import write_file
-from dragonscale.plan.plan_file import is_plan_path, plan_text, settings_table, words_in
+from dragonscale.plan.plan_file import check_plan_path, is_plan_path, plan_text, settings_table, words_in
 from dragonscale.references import found, kept
 from dragonscale.serving.plan import ServingPlan, given_settings, parse_serving_plan, read_setting
 from dragonscale.tables import Strict, checked, read_table
@@ -160,6 +160,7 @@ def read_serving_plan(text: str) -> SavedPlan:
 
 def save_serving_plan(saved: SavedPlan, path: str) -> None:
     """Write a plan with what it is for."""
+    check_plan_path(path)
     drafts, pool = saved.speculation, saved.prefill
     saved = replace(
         saved,

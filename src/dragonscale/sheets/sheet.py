@@ -175,6 +175,16 @@ def records(
     return table(made, cells, title, foot)
 
 
+def signed_percent(change: float, digits: int = 0) -> str:
+    """A change in percent with its sign; empty where that rounds to nothing.
+
+    >>> signed_percent(0.183), signed_percent(-0.002), signed_percent(-0.055, 1), signed_percent(0.0, 1)
+    ('+18%', '', '-5.5%', '')
+    """
+    text = f"{change:+.{digits}%}"
+    return text if any(digit in text for digit in "123456789") else ""
+
+
 def amount(value: Any, dimension: str) -> str:
     """A quantity with its unit; text (a formula, a word) as it is; a dash for what is not known.
 

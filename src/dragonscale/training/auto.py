@@ -141,6 +141,19 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _do_not_build(stacks: tuple[str, ...], model: Transformer) -> str:
-    """That the trainers of some stacks do not build models of a type."""
-    titles = list(dict.fromkeys(map(_title, stacks)))
-    return f"{listed(titles)} {'does' if len(titles) == 1 else 'do'} not build {model.config.get('model_type')} models"
+    """That the trainers of some stacks do not build models of a type, or not its text model alone."""
+    kind = str(model.config.get("model_type"))
+    whole = [stack for stack in stacks if _with_vision(stack, kind)]
+    titles = list(dict.fromkeys(_title(stack) for stack in stacks if stack not in whole))
+    parts = []
+    if titles:
+        parts.append(f"{listed(titles)} {'does' if len(titles) == 1 else 'do'} not build {kind} models")
+    for title in dict.fromkeys(map(_title, whole)):
+        parts.append(f"{title} builds {kind} models only with their vision encoder")
+    return ", and ".join(parts)
+
+
+def _with_vision(stack: str, kind: str) -> bool:
+    """Whether a stack's trainer builds models of a type only with their vision encoder."""
+    trainer = trainer_of(stack)
+    return trainer is not None and kind in trainer.vision

@@ -54,6 +54,7 @@ class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     without: tuple[str, ...] = ()
     square: tuple[str, ...] = ()
     from_hub: tuple[str, ...] = ()
+    vision: tuple[str, ...] = ()
     sized: tuple[str, ...] = ()
     flavors: tuple[Flavor, ...] = ()
     presets: dict[str, str] = {}
@@ -87,6 +88,8 @@ class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             return ""
         if kind in self.from_hub:
             return f"{self.named} builds {kind} models only from a config on the Hub"
+        if kind in self.vision:
+            return f"{self.named} builds {kind} models only with their vision encoder"
         if self.open and kind not in self.not_built:
             return ""
         lacks = trainers()[self.like].lacks if self.like else self.lacks

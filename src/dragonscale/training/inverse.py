@@ -51,6 +51,8 @@ class Fit:
     best: Candidate
     seconds: float
     cost: float | None
+    tight: "Fit | None" = None
+    """A nearer size that has a plan too, with less room in memory than is recommended."""
 
     @property
     def mfu(self) -> float:
@@ -127,9 +129,14 @@ def last_fitting(sizes: list[int], holds: Callable[[int], bool]) -> int | None:
 
 def _roomy(job: Job, space: Space, progress: Progress | None = None) -> Fit | None:
     """The recommended plan, if it leaves room in memory."""
-    found = search_stacks(job, space, 1, progress)[0]
-    fit = Fit(found.job, found.best, found.best.seconds, None) if found.best else None
+    fit = _best(job, space, progress)
     return fit if fit is not None and fit.roomy else None
+
+
+def _best(job: Job, space: Space, progress: Progress | None = None) -> Fit | None:
+    """The recommended plan, if there is one."""
+    found = search_stacks(job, space, 1, progress)[0]
+    return Fit(found.job, found.best, found.best.seconds, None) if found.best else None
 
 
 def largest_batch(job: Job, space: Space = QUICK, progress: Progress | None = None) -> Fit | None:
@@ -222,9 +229,15 @@ def nearest_possible(job: Job, space: Space, missing: float = 1.0) -> list[Fit]:
 
 
 def _first(jobs: Iterator[Job], space: Space) -> Fit | None:
+    """The first job with a plan that leaves room in memory, with the first before it whose plan is tight."""
     possible = (job for job in jobs if len(meshes(job, space)["pipe"]))
-    tried = (_roomy(job, quick(space)) for job, _ in zip(possible, range(2 * TRIES), strict=False))
-    return next((near for near in tried if near is not None), None)
+    tight = None
+    for job, _ in zip(possible, range(2 * TRIES), strict=False):
+        fit = _best(job, quick(space))
+        if fit is not None and fit.roomy:
+            return replace(fit, tight=tight)
+        tight = tight or fit
+    return None
 
 
 def _slices_near(piece: Slice, missing: float = 1.0) -> list[Slice]:

@@ -287,7 +287,7 @@ def read_ranks(plan: Plan, given: frozenset[str], stack: str, chips: str) -> tup
     row, ranks = rules(stack, chips, plan.pipe > 1), plan.data
     if not given & {"data", "fsdp", "zero"} and plan.data * plan.fsdp == 1 < plan.expert and row.data_zero:
         sharded = replace(plan, zero=row.data_zero)
-        return sharded, f"ep{plan.expert} without a word on ZeRO is read as in {stack}'s recipes, zero={sharded.zero}."
+        return sharded, f"ep{plan.expert} names no ZeRO and is read as in {stack}'s recipes, zero={sharded.zero}."
     if "data" not in given or "fsdp" in given or plan.data == 1:
         return plan, ""
     stage = plan.zero if "zero" in given else row.data_zero
@@ -297,12 +297,14 @@ def read_ranks(plan: Plan, given: frozenset[str], stack: str, chips: str) -> tup
             whole = f"data={ranks},fsdp=1: whole replicas"
             return sharded, f"data={ranks} with zero={stage} is read as fsdp={ranks}: ZeRO shards over it ({whole})."
         recipes = f"as the distributed optimizer of {stack}'s recipes, fsdp={ranks} with zero={stage}"
-        return sharded, f"data={ranks} without a word on ZeRO is read {recipes} (zero=0: whole replicas)."
+        return sharded, f"data={ranks} names no ZeRO and is read {recipes} (zero=0: whole replicas)."
     replicas = replace(plan, zero=0)
     if "zero" in given or not takes(row, replicas, "zero"):
         return plan, ""
-    held = "each replica holds all weights, gradients and the optimizer"
-    return replicas, f"data={ranks} without a word on ZeRO shards nothing: {held}; write fsdp={ranks} to shard them."
+    return replicas, (
+        f"data={ranks} is read as whole replicas: ZeRO is off by default, so nothing is sharded; write fsdp={ranks} to "
+        "shard weights, gradients and the optimizer's state."
+    )
 
 
 def own_ranks(plan: Plan, given: frozenset[str]) -> Plan:

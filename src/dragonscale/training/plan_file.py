@@ -28,7 +28,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.files import write_file
-from dragonscale.plan.plan_file import is_plan_path, plan_text, settings_table, table_in, words_in
+from dragonscale.plan.plan_file import check_plan_path, is_plan_path, plan_text, settings_table, table_in, words_in
 from dragonscale.references import kept
 from dragonscale.tables import read_table
 from dragonscale.training.plan import Plan, plan_of_words, read_field, read_setting, settings_in_words
@@ -116,6 +116,7 @@ def _number(value: Any, name: str, shown: str) -> float:
 
 def save_training_file(saved: TrainingFile, path: str | Path) -> None:
     """Write a plan with all it was made for."""
+    check_plan_path(path)
     named = replace(saved, model=kept(saved.model, path), slice=kept(saved.slice, path))
     write_file(path, training_file_text(named), "The plan")
 

@@ -21,9 +21,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.physics.hardware import Slice
-from dragonscale.training.evaluation import Job, as_asked, unusual_jobs, usual_jobs, with_numerics
+from dragonscale.physics.hardware.catalogue import chip_names, load_chip
+from dragonscale.training.evaluation import Job, as_asked, tuned, unusual_jobs, usual_jobs, with_numerics
 from dragonscale.training.inverse import Fit, last_fitting, nearest_possible, quick, rentable
 from dragonscale.training.keeper import Candidate
+from dragonscale.training.legality import family as chip_family
 from dragonscale.training.plan import HOSTED_STATE, Plan
 from dragonscale.training.run_kinds import UNNAMED, family
 from dragonscale.training.scaling import slice_sizes
@@ -106,6 +108,65 @@ def _finer_losses(job: Job) -> Iterator[Job]:
             yield replace(job, stack=as_asked(job, name), auto="")
 
 
+def combined_remedies(job: Job, space: Space, method: str, missing: float) -> Iterator[Remedy]:
+    """What makes a job fit where no single change and no more chips do: frozen weights in 4 bits, with another stack
+    or shorter sequences, and chips with more memory. `method` is what was asked to be trained, empty where nothing
+    was; `missing` is the memory that is needed over what there is."""
+    lighter, flags = job, dict[str, str]()
+    if method and job.tuning.rank and job.tuning.frozen == "bf16" and job.tuning.method == "lora":
+        lighter = tuned(job, replace(job.tuning, method="qlora", frozen="nf4"))
+        flags = {"method": "qlora"}
+        fits = (_fit(other, quick(space)) for other in _elsewhere(lighter))
+        if (fit := next((fit for fit in fits if fit is not None), None)) is not None:
+            yield Remedy(flags | {"stack": fit.job.stack.name}, fit)
+        longest = 0
+        for other in (lighter, *_elsewhere(lighter)):
+            fit = longest_sequence(other, space)
+            if fit is None or fit.job.sequence <= longest:
+                continue
+            longest = fit.job.sequence
+            stack = {"stack": fit.job.stack.name} if other is not lighter else {}
+            yield Remedy(flags | stack | {"seq": str(longest)}, fit)
+    if (fit := _on_larger_chips(job, space, missing)) is not None:
+        yield Remedy({"on": str(fit.job.slice)}, fit)
+
+
+def _elsewhere(job: Job) -> list[Job]:
+    """The job with the other software that is usual there, and with modes of its own that need less memory."""
+    usual = [other for other in usual_jobs(replace(job, auto="named")) if other.stack.name != job.stack.name]
+    return [*(replace(other, auto="") for other in usual), *_finer_losses(job)]
+
+
+LARGER_CHIPS_TRIED = 5
+"""Sizes of memory, the least first, that are tried where no number of the chips asked for helps."""
+
+
+def _on_larger_chips(job: Job, space: Space, missing: float) -> Fit | None:
+    """The job on as many GPUs of the same software with the least memory that leaves room."""
+    chip = job.slice.chip
+    if chip.kind != "gpu" or len(job.slice.shape) > 1 or job.slice.pods > 1:
+        return None
+    larger = [
+        other
+        for other in map(load_chip, chip_names())
+        if other.kind == "gpu" and not other.announced and chip_family(other) == chip_family(chip)
+        if other.visible > missing * chip.visible
+    ]
+    larger.sort(key=lambda other: other.price or math.inf, reverse=True)
+    by_memory = {round(other.visible / 1e10): other for other in larger}  # of about the same memory the cheapest
+    for _, other in sorted(by_memory.items())[:LARGER_CHIPS_TRIED]:
+        piece = Slice(other, job.slice.shape)
+        if not rentable(piece):
+            continue
+        moved = replace(job, slice=piece)
+        if not job.auto:
+            moved = replace(moved, stack=as_asked(moved, job.stack.name))
+        fit = _fit(moved, quick(space))
+        if fit is not None and fit.roomy:
+            return fit
+    return None
+
+
 def _fit(job: Job, space: Space) -> Fit | None:
     """The recommended plan of a job, if it has one."""
     found = search_stacks(job, space, 1)[0]
@@ -113,8 +174,9 @@ def _fit(job: Job, space: Space) -> Fit | None:
 
 
 def longest_sequence(job: Job, space: Space) -> Fit | None:
-    """The job with the longest sequences that fit, as many of them; None where not even short ones do."""
-    step = _round_tokens(job.sequence / LENGTHS)
+    """The job with the longest sequences that fit, as many of them, in multiples of `length_step`; None where not even
+    short ones do."""
+    step = length_step(job)
     lengths = list(range(step, job.sequence, step))
     fits: dict[int, Fit | None] = {}
 
@@ -126,6 +188,11 @@ def longest_sequence(job: Job, space: Space) -> Fit | None:
         return None
     longest = last_fitting(lengths, holds)
     return fits[longest] if longest is not None else None
+
+
+def length_step(job: Job) -> int:
+    """The tokens in multiples of which the longest sequence is looked for."""
+    return _round_tokens(job.sequence / LENGTHS)
 
 
 def _round_tokens(tokens: float) -> int:

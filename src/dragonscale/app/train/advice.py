@@ -16,6 +16,7 @@ from dragonscale.app.train.train_records import Help, MemoryRow, TermRow
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice
 from dragonscale.plan.ledger import Ledger
+from dragonscale.sheets.sheet import signed_percent
 from dragonscale.training.bound import WAITING, step_bound
 from dragonscale.training.budget import critical_batch
 from dragonscale.training.codesign import knobs, on_chip, raised
@@ -204,7 +205,13 @@ def memory_advice(job: Job, plan: Plan, memory: list[MemoryRow], verdict: Verdic
     size, seconds, text = min(fitting, key=lambda one: one[1]) if fitting else min(freed)
     slower = seconds / first(verdict.seconds) - 1
     enough = "fits" if fitting else "is still too much"
-    return f"{start}: {text} leaves {size / 1e9:.1f} GB, which {enough} (step {slower:+.0%})."
+    return f"{start}: {text} leaves {size / 1e9:.1f} GB, which {enough} ({_pace(slower)})."
+
+
+def _pace(slower: float) -> str:
+    """By how much a step changes."""
+    percent = signed_percent(slower)
+    return f"step {percent}" if percent else "as fast"
 
 
 def _in_benchmark_numerics(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
@@ -238,7 +245,7 @@ def offload_advice(job: Job, plan: Plan, verdict: Verdict) -> str:
             node = chips_of_host(job.slice) * first(after.ledger.host_bytes)
             return (
                 f"{settings} leaves {first(after.hbm_bytes) / 1e9:.1f} GB, which fits, and needs {node / 1e9:,.0f} GB "
-                f"of memory of each host (step {slower:+.0%}, an estimate)."
+                f"of memory of each host ({_pace(slower)}, an estimate)."
             )
     return ""
 

@@ -13,7 +13,14 @@ from dragonscale.app.record import Face, Record, bind
 from dragonscale.app.train import slices
 from dragonscale.app.train.goodput import add_goodput
 from dragonscale.app.train.measured import against_measured, measured_step
-from dragonscale.app.train.plans import add_neighbours, best_report, plan_report, single_report, stack_row
+from dragonscale.app.train.plans import (
+    add_neighbours,
+    best_report,
+    plan_report,
+    single_report,
+    stack_row,
+    why_not_recommended,
+)
 from dragonscale.app.train.train_charts import draw
 from dragonscale.app.train.train_question import TrainAsked, read_question
 from dragonscale.app.train.train_records import PlanReport, SettingChange, TrainReport
@@ -34,7 +41,7 @@ from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import offered, refusals, settled, settlements
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TUNED, TrainingFile, given_settings, is_plan_path, save_training_file
-from dragonscale.training.search import Found, Progress, search, space_size
+from dragonscale.training.search import Candidate, Found, Progress, search, space_size
 from dragonscale.training.space import Space
 from dragonscale.training.stack import load_stack
 from dragonscale.training.stack_search import stack_of
@@ -84,6 +91,9 @@ def against_best(asked: TrainAsked, job: Job, plan: Plan, report: TrainReport, p
             continue
         report.changes.append(SettingChange(one.setting, one.old, one.new, one.seconds, gain, str(one.plan)))
     report.comparison = comparison(given, chosen, report.changes, found)
+    if given.feasible and given.step_s < chosen.step_s * (1 - SEEN):
+        faster = Candidate(plan, given.step_s, given.hbm_bytes, roomy=not given.tight)
+        report.notes.append(why_not_recommended(job, found.best[0], faster))
 
 
 def comparison(given: PlanReport, best: PlanReport, changes: list[SettingChange], found: Found) -> str:
@@ -250,7 +260,8 @@ def next_command(asked: TrainAsked, report: TrainReport, detail: bool = False) -
         return ""
     model = shlex.quote(written(question.model))
     where = slices.written_slice(asked, near or report)
-    job = f"--on {where} --batch {near.sequences if near else work.sequences}seq --seq {work.seq}"
+    sizes = {"on": where, "batch": f"{near.sequences if near else work.sequences}seq", "seq": work.seq}
+    job = _flags(sizes, lighter).strip()  # what the remedy says itself is not said twice
     best = report.plans[0] if report.plans else None
     said = {name: written(getattr(question, name)) for name in FIELDS if getattr(question, name)}
     if best is None or not best.feasible:

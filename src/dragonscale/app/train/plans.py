@@ -29,6 +29,7 @@ from dragonscale.training.builds import unbuilt
 from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
 from dragonscale.training.inverse import Fit, better_batch, nearest_possible
 from dragonscale.training.legal import illegal, unrunnable
+from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import (
     advice_against,
     not_offered,
@@ -41,7 +42,9 @@ from dragonscale.training.offer import (
 from dragonscale.training.plan import HOSTED_STATE, Plan, short_plan
 from dragonscale.training.remedies import (
     Remedy,
+    combined_remedies,
     larger_slices,
+    length_step,
     longest_sequence,
     memory_remedies,
     roomy_larger_slice,
@@ -233,16 +236,20 @@ def _passed_over(job: Job, found: Found) -> list[str]:
     listed = sorted((one for one in found.best[1:] if one.roomy), key=lambda one: one.seconds)
     faster = [one for one in (found.fastest, *listed[:1]) if one and one.seconds <= found.best[0].seconds * (1 - 0.002)]
     different = {short_plan(one.plan): one for one in faster}
-    return [_why_not(job, found.best[0], one) for one in different.values()]
+    return [why_not_recommended(job, found.best[0], one) for one in different.values()]
 
 
-def _why_not(job: Job, best: Candidate, fastest: Candidate) -> str:
+def why_not_recommended(job: Job, best: Candidate, fastest: Candidate) -> str:
+    """Why a faster plan is not the recommended one."""
     if not fastest.roomy:
         why = f"it fills {_filled(job, fastest)} (--headroom)"
     elif (gain := _asked_of(job, fastest.plan)) > _asked_of(job, best.plan):
         context = fastest.plan.context > 1 and job.sequence <= SHORT
-        what = f"context at {job.sequence:,} tokens" if context else "a kind of plan of which our data has no such run"
-        why = f"{what} must gain more than {gain:.0%} (--slack 0 takes it)"
+        where = f"at {job.sequence:,} tokens" if context else "at this size"
+        why = (
+            f"no published run is known that splits a model this way in {fastest.plan.dtype} {where}, so it would have "
+            f"to gain more than {gain:.0%} (--slack 0 takes it)"
+        )
     else:
         ours, theirs = (int(points(plan, vars(plan), job.sequence)) for plan in (best.plan, fastest.plan))
         why = (
@@ -340,6 +347,10 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
         _add_remedies(asked, job, report)
         found = _other_sizes(asked, job, report, nearest)
         report.notes += [_works(job, near) for near in found]
+        missing = _missing_memory(job, nearest)
+        if not report.lighter and not found and missing > 1:
+            remedies = list(combined_remedies(job, asked.space, asked.question.method.strip(), missing))
+            _tell_remedies(asked, report, remedies)
     else:
         best = report.plans[0]
         near = better_batch(replace(job, auto=""), asked.space, best.mfu)  # with the stack of the answer
@@ -378,8 +389,24 @@ def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> N
         report.notes.append(f"{start}{remedy.text} fits here{_of_remedy(remedy)}.")
     if (longest := longest_sequence(job, asked.space)) is not None:
         remedy = Remedy({"seq": str(longest.job.sequence)}, longest)
-        report.notes.append(f"{start}{remedy.text} is the longest that fits{_of_remedy(remedy)}.")
+        step = length_step(job)
+        report.notes.append(
+            f"{start}{remedy.text} fits here{_of_remedy(remedy)}; no longer multiple of {step:,} tokens does."
+        )
         remedies.append(remedy)
+    _add_rows(report, remedies)
+
+
+def _tell_remedies(asked: TrainAsked, report: records.TrainReport, remedies: list[Remedy]) -> None:
+    """Add remedies to a report, a sentence for each."""
+    start = "" if asked.plan is None else "Without --plan, "
+    for remedy in remedies:
+        report.notes.append(f"{start}{remedy.text} fits{_of_remedy(remedy)}.")
+    _add_rows(report, remedies)
+
+
+def _add_rows(report: records.TrainReport, remedies: list[Remedy]) -> None:
+    """Add remedies to a report as rows; the first is what its next command is for, if nothing else is."""
     report.remedies = [
         records.RemedyRow(one.flags, short_plan(one.fit.best.plan), one.fit.best.seconds, not one.fit.roomy)
         for one in remedies
@@ -409,6 +436,12 @@ def _of_remedy(remedy: Remedy) -> str:
 
 def _no_larger(job: Job, tried: Slice, nearest: Candidate | None) -> str:
     """Why more chips do not help; `nearest` is the plan that misses the memory of the larger slice by least."""
+    row = rules(job.stack.name, family(job.slice.chip), tuned=job.tuning.tunes)
+    if nearest is None and not {"context", "tensor", "pipe"} & {*row.axes}:
+        return (
+            f"More chips do not help: one sequence of {job.sequence:,} tokens has to fit on one chip, since stack "
+            f"{job.stack.name} has no context parallelism for this job."
+        )
     if nearest is None:
         return (
             f"More chips do not help: stack {job.stack.name} has no way to split {job.batch:,} sequences of "
@@ -476,9 +509,16 @@ def _works(job: Job, near: Fit) -> str:
     with_plan = f"{short_plan(near.best.plan)}, MFU {stack_row(near.job, near.best).own_mfu:.1%}"
     if near.job.batch != job.batch:
         tokens = f"--batch {near.job.batch}seq, {near.job.tokens:,} tokens"
-        return f"The nearest batch with a plan is {near.job.batch:,} sequences ({tokens}): {with_plan}."
-    tight = "" if near.roomy else ", tight in memory"
-    return f"The nearest slice with a plan is {near.job.slice}{tight}: {with_plan}."
+        nearest = f"The nearest batch with room in memory is {near.job.batch:,} sequences ({tokens})"
+        tight = f"{near.tight.job.batch:,} sequences" if near.tight else ""
+    elif near.roomy:
+        nearest = f"The nearest slice with room in memory is {near.job.slice}"
+        tight = str(near.tight.job.slice) if near.tight else ""
+    else:
+        return f"The nearest slice with a plan is {near.job.slice}, tight in memory: {with_plan}."
+    if near.tight is None:
+        return f"{nearest}: {with_plan}."
+    return f"{nearest}: {with_plan}; {tight} would be tight ({short_plan(near.tight.best.plan)})."
 
 
 # What the stacks that people run there give for the same job, where no stack was named.

@@ -18,6 +18,7 @@ from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.catalogue import chip_path, load_chip
 from dragonscale.physics.hardware.changes import PROFILE, split_changes
 from dragonscale.physics.units import render
+from dragonscale.sheets.sheet import signed_percent
 from dragonscale.training.budget import planned_run
 from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smallest_change
 from dragonscale.training.evaluation import Job, Verdict, judge_one
@@ -95,11 +96,12 @@ def _ahead(rows: list[records.SliceRow], rank: str) -> str:
     best, least = planned[0]
     behind = []
     for row, step in planned[1 : NEXT_BEST + 1]:
-        much = f"{step / least - 1:+.0%}" if step < 2 * least else f"{step / least:.2g}x"
-        dollars = (
-            row.usd_per_mtok and best.usd_per_mtok and f", dollars {row.usd_per_mtok / best.usd_per_mtok - 1:+.0%}"
-        )
-        behind.append(f"; {row.slice} takes {render(step, 's')} a step ({much}){dollars or ''}")
+        much = (signed_percent(step / least - 1) or "as fast") if step < 2 * least else f"{step / least:.2g}x"
+        dollars = ""
+        if row.usd_per_mtok and best.usd_per_mtok:
+            dearer = signed_percent(row.usd_per_mtok / best.usd_per_mtok - 1)
+            dollars = f", dollars {dearer}" if dearer else ", at the same dollars"
+        behind.append(f"; {row.slice} takes {render(step, 's')} a step ({much}){dollars}")
     named = f"the {'cheapest' if rank == 'cost' else 'fastest'} of {len(rows)}" if behind else f"alone of {len(rows)}"
     return f"{best.slice}, {named}{''.join(behind)}"
 

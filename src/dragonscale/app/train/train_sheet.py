@@ -17,7 +17,7 @@ from dragonscale.app.train.train_records import (
     UnfitStack,
 )
 from dragonscale.sheets import sheet as laid
-from dragonscale.sheets.sheet import amount, facts, folded
+from dragonscale.sheets.sheet import amount, facts, folded, signed_percent
 from dragonscale.training.builds import software_of
 from dragonscale.training.plan import Plan, differences, layers_of, short_plan, without_layers
 from dragonscale.training.stack_search import APART
@@ -78,7 +78,8 @@ def _title(report: TrainReport) -> laid.Title:
     work = report.workload
     packed = f" packed with documents of {work.documents:,} (weighted by length)" if work.documents else ""
     sequences = f"{work.sequences:,} sequences of {work.seq:,}{packed}"
-    stack = f"stack {work.stack}"
+    # of a stack whose trainer does not build the model, the answer is what it would do if it did
+    stack = f"{'a what-if on ' if work.unbuilt else ''}stack {work.stack}"
     if work.stack_why:
         stack += f" (auto: {work.stack_why}{_also(report)})"
     elif work.unbuilt:
@@ -158,9 +159,10 @@ def stacks_text(stacks: list[StackRow], unfit: list[UnfitStack]) -> str:
     for row in stacks[1:]:
         most = f", mostly {row.mostly}" if row.mostly else ""
         room = ", leaves little memory" if row.tight else ""
-        longer = f"{row.step_s / stacks[0].step_s - 1:+.0%}"
+        longer = signed_percent(row.step_s / stacks[0].step_s - 1)
         rare = "" if row.usual else ", less usual there"
-        parts.append(f"{row.stack}: step {longer} ({amount(row.step_s, 's')}{most}{room}{rare})")
+        pace = f"step {longer}" if longer else "as fast"
+        parts.append(f"{row.stack}: {pace} ({amount(row.step_s, 's')}{most}{room}{rare})")
     return "; ".join([*parts, *(f"{row.stack}: {row.why}" for row in unfit)])
 
 
@@ -332,11 +334,19 @@ def plans_table(report: TrainReport) -> laid.Grid:
     best, numbers = report.plans[0].step_s, count(1)
     columns = {
         "#": lambda _: next(numbers),
-        "": (lambda row: f"{row.step_s / best - 1:+.1%}", ""),
+        "": (lambda row: signed_percent(row.step_s / best - 1, 1), ""),
         "memory": (lambda row: f"{row.hbm_bytes / 1e9:.0f}GB" + _tight(row), ""),
-        "by": lambda row: "rv" if row.verifiable and row.runnable else "r" if row.runnable else "",
+        "by": _taken_by,
     }
-    return grids.grid("train-plans", report.plans, own=columns | PLAN)
+    without = () if any(map(_taken_by, report.plans)) else ("by",)
+    return grids.grid("train-plans", report.plans, own=columns | PLAN, without=without)
+
+
+def _taken_by(row: PlanReport) -> str:
+    """Which of our commands take a plan, as the foot of the table spells them."""
+    if not row.runnable:
+        return ""
+    return "rv" if row.verifiable else "r"
 
 
 def slices_table(rows: list[SliceRow]) -> laid.Grid:

@@ -52,19 +52,22 @@ def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def check_type(fields: Mapping[str, Any]) -> str:
-    """The type of a model that the flags can say; any other is refused."""
+def check_type(fields: Mapping[str, Any], name: str) -> str:
+    """The type of a model that the flags can say; any other is refused, with the trainer that builds it, if one does.
+    `name` is the name or path that the model was loaded by."""
     kind = str(fields.get("model_type", ""))
     if kind not in TYPES:
         lacks = trainers()["megatron-lm"].lacks.get(kind, "")
         has = f": it has no flag for {lacks}" if lacks else ""
-        raise TERMS.refused("type_not_built", kind=kind, has=has)
+        bridge_builds = not trainers()["megatron-bridge"].refuses(fields, name)
+        instead = "; --to megatron-bridge writes it" if bridge_builds else ""
+        raise TERMS.refused("type_not_built", kind=kind, has=has, instead=instead)
     return kind
 
 
 def model_flags(fields: Mapping[str, Any], name: str, seq: int) -> dict[str, Any]:
     """The flags that say a model."""
-    kind, own = check_type(fields), plain_fields(fields)
+    kind, own = check_type(fields, name), plain_fields(fields)
     heads, latent, size = own["num_attention_heads"], kind in _LATENT, own.get("moe_intermediate_size")
     kv = own.get("num_key_value_heads") or heads
     values = {

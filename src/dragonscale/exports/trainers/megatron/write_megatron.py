@@ -187,7 +187,7 @@ GROUPS = ("ranks", "experts", "batch", "precision", "recompute", "optimizer", "s
 
 def write(run: TrainingRun) -> WrittenFiles:
     """The command of one process."""
-    check_type(run.fields)
+    check_type(run.fields, run.file.model)
     settled = settle(run)
     flags = {**model_flags(run.fields, run.file.model, run.file.seq), **plan_flags(settled)}
     words = (SCRIPT, *flag_words(load_keys("megatron"), flags))
