@@ -299,7 +299,9 @@ def beyond(expected: float, high: float | None, target: float | None) -> bool:
     >>> [beyond(*one, 0.040) for one in ((0.039, 0.046), (0.030, 0.035), (0.041, 0.046), (0.039, None))]
     [True, False, False, False]
     """
-    return target is not None and high is not None and expected <= target < high
+    if target is None or high is None or render(high, "s") == render(target, "s"):
+        return False
+    return expected <= target < high
 
 
 def near_misses(work: ServeRequest, one: ConfigReport) -> list[tuple[str, float, float, float]]:

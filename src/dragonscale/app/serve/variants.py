@@ -91,7 +91,7 @@ def disaggregation_report(
     if pays:
         shown[0].ttft_s, shown[0].tpot_s, shown[0].requests_per_s = row.ttft_s, row.tpot_s, row.requests_per_s
         shown[0].ttft_p95_s = row.prefill.ttft_p95_s if row.prefill else 0.0
-    advice = _pool_advice(best.pools, gain, pays, _beside(mine, other))
+    advice = _pool_advice(best.pools, gain, pays, compared_text(mine, other))
     return records.Disaggregation(shown, gain, pays, advice)
 
 
@@ -126,7 +126,7 @@ def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
     )
 
 
-def _beside(pools: records.ConfigReport, together: records.ConfigReport) -> str:
+def compared_text(pools: records.ConfigReport, together: records.ConfigReport) -> str:
     """The tokens that a dollar buys of pools were divided by those of the best configuration that does both; at a rate
     these are dollars an hour of whole fleets, so that both are told, and not what full batches would cost."""
     if pools.replicas is None:
