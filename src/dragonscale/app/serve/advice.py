@@ -226,7 +226,7 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
             if goal is None or found > goal.seconds:
                 over.append(f"{LATENCIES[name]} of {render(found, 's')} misses the {asked_for}")
             else:
-                over.append(f"{LATENCIES[name]} would miss the {asked_for}")
+                over.append(f"{LATENCIES[name]} misses the {asked_for}")
     each = "" if asked.ask.output == 1 else f", each in {render(float(other.state.tpot), 's')}"
     missing = f", but its {' and its '.join(over)}" if over else each
     flags = {"on": str(config.piece), "plan": str(config.plan), "engine": config.engine, "batch": str(other.batch)}
