@@ -180,12 +180,14 @@ def test_what_does_not_fit_is_told_with_what_would(capsys: pytest.CaptureFixture
     text = printed(["serve", "llama3.1-405b", "--on", "v5e:4x4"], capsys, code=3)
     assert "does not fit on v5e:4x4" in text
     assert "GB more than" in text
-    assert "The smallest slice that holds it is v5e:" in text
+    assert "Of the usual sizes the smallest that holds it is v5e:" in " ".join(text.split())
     report = json.loads(printed([*ASKED, *QUICK, "--batch", "100000", "--json"], capsys, code=3))
     assert report["configs"] == report["frontier"] == []
     assert "The largest batch that fits is" in " ".join(report["notes"])
     text = printed(["serve", "deepseek-v3", "--on", "h100:8", "--plan", "tensor=8"], capsys, code=3)
-    assert "The smallest slice that holds it is h100:16" in text  # its bytes alone would fit on eight
+    assert "Of the usual sizes the smallest that holds it is h100:16" in " ".join(
+        text.split()
+    )  # its bytes alone would fit on eight
 
 
 def test_speculation_disaggregation_and_prefixes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from dragonscale.app.serve.search import ranked, search
 from dragonscale.app.serve.serve_question import ServeAsked, read_question
 from dragonscale.app.serve.serve_records import ServeReport
 from dragonscale.app.serve.serve_sheet import fleet_text, idle_text
-from dragonscale.app.serve.variants import search_pools
+from dragonscale.app.serve.variants import compared_text, search_pools
 from dragonscale.app.simulate.simulate_records import SimulateReport
 from dragonscale.sheets.terminal import text_of
 from tools.confirm_serving import asked, read
@@ -181,6 +181,9 @@ def test_chips_that_pools_leave_idle_are_counted_and_told() -> None:
     assert idle_text(row) == f", {row.idle_chips} of them idle at ${row.idle_usd_per_h:,.0f}/h"
     whole = config_report(question, ranked(question, search(question))[0])
     assert (whole.idle_chips, idle_text(whole)) == (0, "")
+    beside = compared_text(row, whole)
+    assert f"${row.fleet_usd_per_h:,.0f}/h for the rate against ${whole.fleet_usd_per_h:,.0f}/h" in beside
+    assert "per million" not in beside  # what full batches would cost
 
 
 def test_replicas_one_by_one_are_sized_by_the_rule_of_whole_slices() -> None:

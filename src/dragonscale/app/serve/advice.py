@@ -33,6 +33,8 @@ TensorRT-LLM take by themselves on chips of 80 GB."""
 WORTH = 0.05
 """More tokens than steps are expected wrong by."""
 LATENCY = "latency: small kernels, launches and collectives' latency"
+SEEN = 0.005
+"""More tokens than are told as +0%."""
 MOSTLY = 0.5
 """Of the time, what prefill takes where it is what bounds a replica."""
 NOTICEABLE = 1.25
@@ -215,18 +217,22 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
     apart = [one for one in larger if one.batch >= NOTICEABLE * config.batch]
     other = min(apart, key=lambda one: one.batch) if apart else max(larger, key=lambda one: one.batch)
     gain = other.tokens_per_chip / config.tokens_per_chip - 1
+    if gain < SEEN:
+        return Advice("")
     over = []
     for name, (found, target) in asked.ask.times(other.state.ttft, other.state.tpot).items():
-        goal, mean = asked.goals.get(name), f" of {render(found, 's')}"
-        if found > target:  # of a percentile, or near a batch that was run and missed, the mean tells nothing
-            mean = mean if goal is None or found > goal.seconds else " as it runs"
+        goal = asked.goals.get(name)
+        if found > target:
             asked_for = "pace kept without a target (--tpot)" if goal is None else f"{goal.text} asked for"
-            over.append(f"{LATENCIES[name]}{mean} misses the {asked_for}")
-    made = f"{gain:+.0%} tokens" if gain > 0 else "no more tokens"
+            # of a percentile, or near a batch that was run and missed, the mean tells nothing
+            if goal is None or found > goal.seconds:
+                over.append(f"{LATENCIES[name]} of {render(found, 's')} misses the {asked_for}")
+            else:
+                over.append(f"{LATENCIES[name]} misses the {asked_for}")
     each = "" if asked.ask.output == 1 else f", each in {render(float(other.state.tpot), 's')}"
     missing = f", but its {' and its '.join(over)}" if over else each
     flags = {"on": str(config.piece), "plan": str(config.plan), "engine": config.engine, "batch": str(other.batch)}
-    return Advice(f"A batch of {other.batch:,} would make {made}{missing}.", flags, TOKENS, gain)
+    return Advice(f"A batch of {other.batch:,} would make {gain:+.0%} tokens{missing}.", flags, TOKENS, gain)
 
 
 def _not_looked_at(asked: ServeAsked) -> Advice:
@@ -238,7 +244,8 @@ def _not_looked_at(asked: ServeAsked) -> Advice:
     if isinstance(chip.network, Torus) or not named.pools_on(chip):
         return Advice("")
     on = f"{chip.name}:{2 * NODE}"
-    return Advice(f"Prefill and decode apart were not looked at: --on {on} does.", {"on": on}, FITS)
+    text = f"Separate pools for prefill and decode were not considered; --on {on} considers them."
+    return Advice(text, {"on": on}, FITS)
 
 
 def _next_launch(asked: ServeAsked, config: Config) -> list[Advice]:
@@ -294,7 +301,9 @@ def beyond(expected: float, high: float | None, target: float | None) -> bool:
     >>> [beyond(*one, 0.040) for one in ((0.039, 0.046), (0.030, 0.035), (0.041, 0.046), (0.039, None))]
     [True, False, False, False]
     """
-    return target is not None and high is not None and expected <= target < high
+    if target is None or high is None or render(high, "s") == render(target, "s"):
+        return False
+    return expected <= target < high
 
 
 def near_misses(work: ServeRequest, one: ConfigReport) -> list[tuple[str, float, float, float]]:
@@ -323,7 +332,7 @@ def margin_advice(work: ServeRequest, one: ConfigReport, configs: Sequence[Confi
             )
         ]
     near = near_misses(work, one)
-    if not near:
+    if not near or one.violations:  # a target that is missed at the middle of the band is what there is to tell
         return [Advice(kept.strip())] if kept else []
     ends = " and ".join(f"{name} of {render(high, 's')}" for name, _, high, _ in near)
     at = {name: "" if goal.share is None else f"{goal.statistic}:" for name, goal in work.goals.items()}
@@ -333,7 +342,11 @@ def margin_advice(work: ServeRequest, one: ConfigReport, configs: Sequence[Confi
     lower = " ".join(f"--{name} {value}" for name, value in flags.items())
     held = "" if one.estimated else "; the band holds 4 of 5 published runs of this kind"
     means = "; TTFT and TPOT are means of requests, not percentiles" if set(work.statistics.values()) == {MEAN} else ""
-    text = f"The target is met at the middle of the band and missed at its slow end ({ends}{held}){means}."
+    named = " and ".join(name for name, *_ in near)
+    targets = f"The {named} {'targets are' if len(near) > 1 else 'target is'}"
+    text = f"{targets} met at the middle of the band and missed at its slow end ({ends}{held}){means}."
+    if any(goal.share for goal in work.goals.values()):  # only a run tells which targets would leave room
+        return [Advice(f"{text}{kept}")]
     lowered = {name: target * value / high for name, value, high, target in near}
     if not any(_means_within(config, lowered) for config in configs):
         return [Advice(f"{text} Nothing here leaves room: more chips or looser targets would.{kept}")]

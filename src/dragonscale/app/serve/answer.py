@@ -90,6 +90,9 @@ def answer(
             row.fleet_ttft_s, row.fleet_tpot_s = fleet_times(asked, one, configs, row.replicas or 1)
     report.simulated = runs[0].run if runs else None
     how = as_run(asked, rows, runs) if runs else [LONG.format(chosen[0].batch)] * confirm
+    for _, row in rows:
+        if row.simulated and asked.goals:  # replicas rented one by one would be run too, which may take more of them
+            row.enough_replicas = None
     if asked.question.max_rate:
         held = max_rates(asked, rows, progress)
         report.max_rates = [one.rate for one in held]

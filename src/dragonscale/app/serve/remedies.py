@@ -18,7 +18,7 @@ from dragonscale.physics.units import render
 from dragonscale.serving.auto import NODE
 from dragonscale.serving.checkpoint import bits, is_quantized, stored_in, told
 from dragonscale.serving.formats import Formats
-from dragonscale.serving.frontier import Config
+from dragonscale.serving.frontier import Ask, Config
 from dragonscale.serving.legal import (
     context_refusal,
     engine_refusal,
@@ -29,6 +29,7 @@ from dragonscale.serving.legal import (
 )
 from dragonscale.serving.legality import QUANTIZE, WIDE, current_engines, pair_word, pairs, quality, rules
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.ranking import replicas_for
 from dragonscale.serving.restrictions import BOTH, DECODE
 from dragonscale.serving.speculation import Draft, has_heads, head_part
 
@@ -239,12 +240,16 @@ def _met(asked: ServeAsked, **changed: Any) -> list[Config]:
     return []
 
 
-def _cheapest(met: Sequence[Config]) -> Config | None:
-    """The cheapest, in the widest weights; of its batches the one that makes most."""
+def _cheapest(ask: Ask, met: Sequence[Config]) -> Config | None:
+    """The cheapest, in the widest weights; of its batches the one that makes most. With a rate what costs least is the
+    fleet for it: a cheap replica of which it takes many is dear."""
+    by_replica = replace(ask, rented=())  # the slice that was asked for is not the one that would be rented
 
-    def order(one: Config) -> tuple[float, ...]:
-        price = float(one.piece.chip.price or math.inf)
-        return -bits(one.plan.weights), one.chips * price, one.chips, -one.tokens_per_chip
+    def order(config: Config) -> tuple[float, ...]:
+        price = float(config.piece.chip.price or math.inf)
+        replicas = 1 if ask.rate is None else replicas_for(config, by_replica)
+        chips = replicas * config.chips
+        return -bits(config.plan.weights), chips * price, chips, -config.tokens_per_chip
 
     return min(met, key=order, default=None)
 
@@ -262,17 +267,17 @@ def _changes(asked: ServeAsked, config: Config) -> Iterator[Advice]:
             flags = {"batch": str(one.batch), "on": asked.written_slice(str(one.piece))}
             yield Advice(f"A batch of {one.batch:,} would ({one.plan} on {one.piece}).", flags, MEETS)
     if given:
-        yield _would("Another plan would", _cheapest(_met(asked, saved=None)), {"plan": ""})
+        yield _would("Another plan would", _cheapest(asked.ask, _met(asked, saved=None)), {"plan": ""})
     elif piece is not None and not asked.several:
         larger = [one for one in _met(asked, targets=((chip, None),)) if one.chips > piece.chips]
-        yield _would("More chips would", _cheapest(larger), on=True)
+        yield _would("More chips would", _cheapest(asked.ask, larger), on=True)
     if asked.pinned and not given:
         free = replace(asked.question, weights="", compute="", kv_dtype="", attention="", dtype="")
         unpinned: dict[str, str] = dict.fromkeys(("weights", "compute", "kv_dtype", "attention", "dtype"), "")
-        yield _would("Other formats would", _cheapest(_met(asked, question=free)), unpinned)
+        yield _would("Other formats would", _cheapest(asked.ask, _met(asked, question=free)), unpinned)
     if not (asked.pinned or given or asked.question.quantize):
         quantized = _met(asked, question=replace(asked.question, quantize="any"))
-        one = _cheapest([one for one in quantized if is_quantized(one.plan.weights, asked.model)])
+        one = _cheapest(asked.ask, [one for one in quantized if is_quantized(one.plan.weights, asked.model)])
         if one is not None:
             narrow = one.plan.weights
             how = f" ({quantize_text(asked.model, narrow)})"
@@ -327,4 +332,4 @@ def _by_chip(asked: ServeAsked) -> Advice:
     others = tuple((chip, None) for chip in every if chip.name not in tried and chip.price is not None)
     asked = possible(replace(asked, saved=None, targets=others))[0]
     met = [one for one in search(asked) if one.meets]
-    return _would("The cheapest other chip that would", _cheapest(met), {"plan": ""}, on=True)
+    return _would("The cheapest other chip that would", _cheapest(asked.ask, met), {"plan": ""}, on=True)

@@ -184,7 +184,7 @@ class ConfigReport(msgspec.Struct, dict=True):
     """What they cost."""
     enough_replicas: int | None = None
     """Replicas that the rate takes where they are rented one by one and not in whole slices of the one that was named;
-    sized as `replicas` are."""
+    sized as `replicas` are; null where targets were confirmed by a run, which tells it of that fleet alone."""
     simulated: bool = False
     """Whether its fleet and `meets_slo` are those of a run; else they are expected."""
     violations: list[str] = []

@@ -87,7 +87,7 @@ def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Forma
     return (
         f"{asked.model.name} does not fit on {where}: {plan} needs {need / 1e9:.1f} GB per chip for the weights and "
         f"{sequences} of {length:,} tokens, {(need - usable) / 1e9:.1f} GB more than the {usable / 1e9:.1f} GB that "
-        f"{engine.name} uses of {room.hbm / 1e9:.0f} GB."
+        f"{engine.name} can use there."
     )
 
 
@@ -114,7 +114,7 @@ def _holds(asked: ServeAsked, chip: Chip) -> Advice:
     smallest = min(found, key=lambda one: one.chips, default=None)
     if smallest is None:
         return Advice("")
-    text = f"The smallest slice that holds it is {smallest.piece}, with {smallest.plan}."
+    text = f"Of the usual sizes the smallest that holds it is {smallest.piece}, with {smallest.plan}."
     return Advice(text, {"on": str(smallest.piece), "plan": ""}, FITS)
 
 

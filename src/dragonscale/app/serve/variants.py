@@ -88,7 +88,7 @@ def disaggregation_report(
     if pays:
         shown[0].ttft_s, shown[0].tpot_s, shown[0].requests_per_s = row.ttft_s, row.tpot_s, row.requests_per_s
         shown[0].ttft_p95_s = row.prefill.ttft_p95_s if row.prefill else 0.0
-    advice = _pool_advice(best.pools, gain, pays, records.beaten_text(other))
+    advice = _pool_advice(best.pools, gain, pays, compared_text(mine, other))
     return records.Disaggregation(shown, gain, pays, advice)
 
 
@@ -145,7 +145,21 @@ def _pool_report(asked: ServeAsked, pair: Pools) -> records.PoolReport:
     )
 
 
-def _pool_advice(best: Pools, gain: float | None, pays: bool, beaten: str) -> str:
+def compared_text(pools: records.ConfigReport, together: records.ConfigReport) -> str:
+    """The tokens that a dollar buys of pools were divided by those of the best configuration that does both; at a rate
+    these are dollars an hour of whole fleets, so that both are told, and not what full batches would cost."""
+    if pools.replicas is None:
+        return f"the tokens per dollar of the best configuration that does both ({records.beaten_text(together)})"
+    does_both = f"{records.plan_text(together)} on {together.copy_slice}"
+    best = f"the best configuration that does both ({does_both})"
+    if pools.fleet_usd_per_h is None or together.fleet_usd_per_h is None:
+        chips = f"a fleet of {pools.fleet_chips:,} chips for the rate against {together.fleet_chips:,} of"
+        return f"the tokens per chip, {chips} {best}"
+    dollars = f"a fleet of ${pools.fleet_usd_per_h:,.0f}/h for the rate against ${together.fleet_usd_per_h:,.0f}/h of"
+    return f"the tokens per dollar, {dollars} {best}"
+
+
+def _pool_advice(best: Pools, gain: float | None, pays: bool, beside: str) -> str:
     if not best.meets:
         return "Disaggregated prefill and decode miss the targets too."
     used = best.requests * best.transfer_bytes / best.port_bytes_per_s
@@ -153,7 +167,7 @@ def _pool_advice(best: Pools, gain: float | None, pays: bool, beaten: str) -> st
     if gain is None:
         return f"Worth it: disaggregated, the targets are met, and together they are not; {wires}."
     verdict = "Worth it" if pays else "Not worth it" if gain < 1 else f"Not worth {best.chips} chips"
-    return f"{verdict}: {gain:.2f}x the tokens per dollar of the best configuration that does both ({beaten}); {wires}."
+    return f"{verdict}: {gain:.2f}x {beside}; {wires}."
 
 
 def prefix_report(asked: ServeAsked, config: Config) -> records.PrefixCache | None:

@@ -129,7 +129,9 @@ def cost_text(report: SimulateReport) -> str:
     at = "; ".join(f"{row.chip} at {row.text}" for row in report.prices)
     mean = report.chips != round(report.chips)
     chips = f"{report.chips:,.1f} chips on average" if mean else f"{report.chips:,.0f} chip{'s' * (report.chips != 1)}"
-    hourly = f"{chips}, ${report.usd_per_h:,.2f}/h, " if report.usd_per_h else ""
+    # slices that are rented whole may bring more chips than the pools take
+    in_use = " in use" if any(pool.name == "prefill" for pool in report.fleet) else ""
+    hourly = f"{chips}{in_use}, ${report.usd_per_h:,.2f}/h, " if report.usd_per_h else ""
     hourly += f"${report.usd:,.2f} in all, " if report.usd else ""
     return f"{hourly}{_per_million(report, report.rates.cost_usd_per_mtok)} ({at})"
 
