@@ -1,5 +1,7 @@
 """What stops a rate larger than the largest that holds, and the star of its table."""
 
+from typing import Any
+
 from msgspec.structs import replace as changed
 
 from dragonscale.app.questions.serve import ServeQuestion
@@ -17,7 +19,8 @@ from dragonscale.sheets.terminal import text_of
 
 def test_a_latency_far_below_its_target_does_not_limit_the_rate() -> None:
     """Four places: just below what they serve the TTFT is a fraction of its target, and above it the queue grows."""
-    flags = {"on": "h100:1", "prompt": "512", "output": "64", "engine": "generic", "rate": "8/s", "requests": "1000"}
+    flags: dict[str, Any] = {"on": "h100:1", "prompt": "512", "output": "64", "engine": "generic"}
+    flags |= {"rate": "8/s", "requests": "1000"}
     loose = Trials(read_question(SimulateQuestion("llama3-8b", max_seqs=4, ttft="3s", **flags)), 4, None)
     low, high = loose.run(5.0), loose.run(40.0)
     assert low.good
