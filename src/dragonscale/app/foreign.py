@@ -90,7 +90,7 @@ def serving_file_of(found: "Imported") -> "SavedPlan":
     """The serving plan of another engine's words."""
     if isinstance(found.file, TrainingFile):
         raise InputError("That is a plan for training, which `dscale train --plan` judges.")
-    return found.file
+    return replace(found.file, served_length=found.served_length or 0)
 
 
 def script_plan(path: str, on: Any) -> "SavedPlan":

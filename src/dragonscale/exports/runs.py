@@ -170,13 +170,28 @@ class ServingRun:
 
     @property
     def length(self) -> int | None:
-        """Tokens of the longest request that an engine is to take: those of the traffic and a tenth more, for chat
-        templates and for a tokeniser that does not cut as the planned lengths do; no more than the model was made for.
-        None where the traffic is not said."""
-        longest = self.file.traffic.prompt + self.file.traffic.output
-        if not longest:
+        """Tokens of the longest request that an engine is to take: the longest of the traffic with room for chat
+        templates, and no less than `mean_length`; no more than the model was made for. None where the traffic is not
+        said. Outputs of traffic that does not say its longest request are up to one and a half times their mean."""
+        mean_length, traffic = self.mean_length, self.file.traffic
+        if mean_length is None:
             return None
-        wanted = -(-(longest + max(longest // 10, ROOM)) // PAGE) * PAGE
+        longest = traffic.longest or traffic.prompt + traffic.output * 3 // 2
+        return self._whole_pages(max(longest + ROOM, mean_length))
+
+    @property
+    def mean_length(self) -> int | None:
+        """Tokens of a mean request and a tenth more, for chat templates and for a tokeniser that does not cut as the
+        planned lengths do: what a server reserves that gives every sequence the same room. None where the traffic is
+        not said."""
+        mean = self.file.traffic.prompt + self.file.traffic.output
+        if not mean:
+            return None
+        return self._whole_pages(mean + max(mean // 10, ROOM))
+
+    def _whole_pages(self, tokens: int) -> int:
+        """So many tokens rounded up to whole pages, and no more than the model was made for."""
+        wanted = -(-tokens // PAGE) * PAGE
         return min(wanted, self.model.context) if self.model.context else wanted
 
     @property

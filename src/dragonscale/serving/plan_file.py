@@ -42,13 +42,24 @@ COUNTS = ("batch", "replicas")
 
 class SavedTraffic(Strict, frozen=True):
     """What requests are like and how they come; 0 and empty say nothing. `ramp` is the time over which clients begin
-    where there is no rate: that of one request, so that they are spread as in a steady state."""
+    where there is no rate: that of one request, so that they are spread as in a steady state. `longest` is the longest
+    request where lengths vary.
+
+    Traffic of a use case names it, with its `users` where they say the rate, what a turn adds where that is not the
+    use case's own (`turn_prompt`, `turn_output`), and the `router` that the fleet was sized with; `prompt`, `output`,
+    `cached` and `rate` are then its means."""
 
     prompt: int = 0
     output: int = 0
     cached: float = 0.0
     rate: str = ""
     ramp: str = ""
+    longest: int = 0
+    use_case: str = ""
+    users: int = 0
+    turn_prompt: str = ""
+    turn_output: str = ""
+    router: str = ""
 
 
 class SavedTargets(Strict, frozen=True):
@@ -96,7 +107,9 @@ SERVING_ONLY = frozenset(("engine", "replicas", *TABLES))
 @dataclass(frozen=True)
 class SavedPlan:
     """A plan and what it was made for; empty words and counts of 0 say nothing. `whole` says that the plan names its
-    `tensor` degree; one that does not takes the whole slice for it. `named` are the settings that were written."""
+    `tensor` degree; one that does not takes the whole slice for it. `named` are the settings that were written.
+    `served_length` is the longest request that another engine's launch line is for, prompt and output together (0: it
+    does not say); plan files of ours have none."""
 
     plan: ServingPlan
     model: str = ""
@@ -111,6 +124,7 @@ class SavedPlan:
     launch: SavedLaunch = field(default_factory=SavedLaunch)
     speculation: SavedDrafts = field(default_factory=SavedDrafts)
     prefill: SavedPrefill = field(default_factory=SavedPrefill)
+    served_length: int = 0
 
 
 def load_serving_plan(path: str) -> SavedPlan:

@@ -252,11 +252,12 @@ class Faults:
 
 @dataclass(frozen=True)
 class Fleet:
-    """What serves. `overhead_s` passes between a request's arrival and its engine's knowing of it (network, tokenizer);
-    no more than `queue_limit` requests may wait in the fleet, others are refused, as are those of more than `context`
-    tokens. Beside the main pool there may be `others`, of other chips, engines or models: a request goes to one of the
-    pools that take it, of those with the least `upto`; where these are several, one router, the main pool's, chooses
-    among the replicas of all of them."""
+    """What serves. `overhead_s` passes between a request's arrival and its engine's knowing of it (network,
+    tokenizer); no more than `queue_limit` requests may wait in the fleet, others are refused, as are those of more
+    than `context` tokens, the model's, or of more than `served_length`, the engine's own limit (`--max-model-len`).
+    Beside the main pool there may be `others`, of other chips, engines or models: a request goes to one of the pools
+    that take it, of those with the least `upto`; where these are several, one router, the main pool's, chooses among
+    the replicas of all of them."""
 
     pool: Pool
     prefill: Pool | None = None
@@ -264,6 +265,7 @@ class Fleet:
     overhead_s: float = 0.0
     queue_limit: int | None = None
     context: int | None = None
+    served_length: int | None = None
     faults: Faults | None = None
     others: tuple[Pool, ...] = ()
 

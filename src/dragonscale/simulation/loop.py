@@ -21,6 +21,7 @@ from dragonscale.simulation.watch import ReplicaWatch
 
 TOO_LONG = "longer than a replica's cache"
 BEYOND_CONTEXT = "longer than the model's context"
+BEYOND_SERVED_LENGTH = "longer than the engine is launched for"
 NO_REPLICA = "no replica left"
 NO_POOL = "no pool takes it"
 QUEUE_FULL = "queue full"
@@ -123,6 +124,7 @@ class Simulation:
         last = total - int(options.cooldown * total) if options.cooldown else inf
         self.fleet, self.options, self.overhead_s = fleet, options, fleet.overhead_s
         self.context = fleet.context or inf
+        self.served_length = fleet.served_length or inf
         self.tally = Tally(options.limits, first, last, options.keep)
         self.kinds = [Tally(limits, first, last, False) for limits in options.classes]
         self.series = Series(SERIES)
@@ -267,6 +269,8 @@ class Simulation:
         limit, longest = self.fleet.queue_limit, request.input_tokens + request.output_tokens - 1
         if longest >= self.context:
             self._refuse(request, BEYOND_CONTEXT, now)
+        elif longest >= self.served_length:
+            self._refuse(request, BEYOND_SERVED_LENGTH, now)
         elif longest > self.serve.longest and not self.chooses:
             self._refuse(request, TOO_LONG, now)
         elif limit is not None and self._full(limit):

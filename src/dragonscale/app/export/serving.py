@@ -67,7 +67,7 @@ def _pool(question: ExportQuestion, file: SavedPlan, engine: str) -> tuple[Servi
         batch=plan.plan.data,
         replicas=pool.replicas,
         launch=file.launch,
-        traffic=SavedTraffic(file.traffic.prompt, 1, file.traffic.cached),
+        traffic=SavedTraffic(file.traffic.prompt, 1, file.traffic.cached, longest=file.traffic.longest),
         prefill=SavedPrefill(),
     )
     asked, best = _judged(question, own, engine, PREFILL)
@@ -180,7 +180,7 @@ def _question(question: ExportQuestion, file: SavedPlan, engine: str) -> ServeQu
 def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
     """A serving plan's file with what the flags say."""
     words = {"model": written(question.model), "slice": written(question.on)}
-    traffic = {
+    traffic: dict[str, Any] = {
         name: length.tokens(Listener())
         for name, length in (("prompt", question.prompt), ("output", question.output))
         if length.strip()
@@ -190,6 +190,9 @@ def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
         model, output = load_model(named), traffic.get("output", file.traffic.output)
         prompt = shortened_prompt(str(question.prompt), traffic["prompt"], output, model.context, model.name)
         traffic["prompt"] = prompt[0]
+    if traffic:  # other requests than those of the file's use case
+        used = ("longest", "use_case", "users", "turn_prompt", "turn_output", "router")
+        traffic |= {name: getattr(SavedTraffic(), name) for name in used}
     said = msgspec.structs.replace(file.traffic, **traffic, rate=question.rate.strip() or file.traffic.rate)
     batch = parse_count(question.batch.removesuffix("seq"), "the batch") if question.batch.strip() else file.batch
     kept = {name: value for name, value in words.items() if value}

@@ -18,6 +18,7 @@ given. The docstring below it is what help says, so that an editor shows the sam
 import copy
 import functools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, dataclass
 from os import PathLike
@@ -286,10 +287,21 @@ class Items(Field[Any, tuple[Any, ...]]):
 class Whole(Field[int | None, Any]):
     """A whole number; None where the default is."""
 
+    range_flag = ""
+    """The flag that takes a range of it (`0..3`), where there is one."""
+
     def taken(self, value: Any) -> Any:
         if value is None and self.default is None:
             return None
         if isinstance(value, str):
+            bounds = re.fullmatch(r"(\d+)\.{2,3}(\d+)", value.strip())
+            if bounds is not None and self.range_flag:
+                least, most = bounds.groups()
+                raise self._refused(
+                    value,
+                    f"one whole number; {self.range_flag} {least}..{most},target=24 scales between {least} and {most} "
+                    "replicas, with about 24 requests on each",
+                )
             if value.strip().startswith("-"):
                 raise self._refused(value, f"a whole number of {max(self.limits[0], 0):g} or more")
             if "," in value and not is_grouped(value):

@@ -19,7 +19,7 @@ class SimulateQuestion(Question):
     plan that `dscale serve --save` wrote."""
     on: Thing = shared.ON.but(default="", needed=True)
     """The slice of one replica (h100:8, v5e:4x4)."""
-    replicas: Whole = shared.REPLICAS.but(limits=(0, 10_000))
+    replicas: Whole = shared.REPLICAS.but(limits=(0, 10_000), range_flag="--autoscale")
     """How many of them (1)."""
     rate: Text = shared.RATE
     clients: Whole = Whole(None, "N", limits=(1, 1_000_000))
@@ -82,7 +82,7 @@ class SimulateQuestion(Question):
     """Their sharding and formats."""
     prefill_engine: Text = shared.ENGINE.but(group=PLAN)
     """The form of the engine that they run, where it is another (sglang-ep beside sglang)."""
-    prefill_replicas: Whole = shared.PREFILL_REPLICAS.but(limits=(1, 10_000))
+    prefill_replicas: Whole = shared.PREFILL_REPLICAS.but(limits=(1, 10_000), range_flag="--prefill-autoscale")
     """How many of them (1)."""
     pool: Several = Several("", "SLICE,KEY=VALUE|FILE", PLAN)
     """More replicas, of other chips, plans, engines or models: h200:4,replicas=2,plan=tp4,upto=8k,classes=chat+rag; may

@@ -20,6 +20,7 @@ from dragonscale.app.serve.serve_records import ConfigReport, SimulatedRun
 from dragonscale.app.serve.variant_records import MaxRate
 from dragonscale.app.simulate.ask_simulate import fleet_chips, fleet_usd_per_h, sized
 from dragonscale.app.simulate.capacity import FEWEST, Trial, Trials, confirmed_sizes
+from dragonscale.app.simulate.missed import worst_ratio
 from dragonscale.app.simulate.rate_search import TOLERANCE, largest_rate
 from dragonscale.app.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.serving.economics import usd_per_million
@@ -140,7 +141,28 @@ def _search(
         one = trials.run(float(f"{rate:.3g}"), LONG)
         low, high = (one, high) if one.good else (None, one)
         rate = None if one.good else one.rate / TOLERANCE ** (1 + number // 3)
-    return trials, low, "queue" if high is None or not high.missed else next(iter(high.missed))
+    return trials, low, _limit(trials.asked, low, high)
+
+
+NEAR = 0.85
+"""The part of its target that a latency has reached at the largest rate where it is what stops a larger one."""
+
+
+def _limit(asked: SimulateAsked, low: Trial | None, high: Trial | None) -> str:
+    """What stops a larger rate than that of `low`: the latency that the run at `high` misses by most, or the queue.
+
+    A latency that is well below its target at the largest rate and above it 3% later did not grow into it: requests
+    come faster than they are served, and wait."""
+    if high is None or not high.missed:
+        return "queue"
+    latency = next(iter(high.missed))
+    if low is None:
+        return latency
+    if latency in asked.targets:
+        reached = asked.reached(low.result, latency) / asked.targets[latency].seconds
+    else:  # a target of a class of traffic
+        reached = worst_ratio(asked, low.result)
+    return latency if reached >= NEAR else "queue"
 
 
 def _read(asked: ServeAsked, row: ConfigReport, rate: float, sizes: tuple[int, int], requests: int) -> SimulateAsked:

@@ -5,6 +5,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from dragonscale.app.given import slice_of, unnamed
 from dragonscale.app.questions.flag import written
 from dragonscale.app.questions.simulate import SimulateQuestion
@@ -44,8 +46,10 @@ def saved_plan(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedPlan:
     question, limits, rate = asked.question, asked.limits, asked.question.rate.strip()
     if pool is not None:  # which are sized for a rate, and their TTFT is that of random arrivals
         rate = rate or f"{best.requests_per_s:.4g}/s"
+    replicas = best.copies if best.replicas is None else best.replicas
     prefill = plan_file.SavedPrefill()
     if pool is not None:
+        replicas = best.decodes
         plan = plan_text(parse_serving_plan(pool.plan), asked.model)
         other = pool.engine if pool.engine != best.engine else ""
         prefill = plan_file.SavedPrefill(asked.written_slice(pool.slice), plan, pool.replicas, other)
@@ -55,12 +59,34 @@ def saved_plan(asked: ServeAsked, best: ConfigReport) -> plan_file.SavedPlan:
         asked.written_slice(best.copy_slice),
         best.engine,
         best.places or best.batch,
-        replicas=best.decodes if pool is not None else best.copies if best.replicas is None else best.replicas,
-        traffic=plan_file.SavedTraffic(asked.ask.prompt, asked.ask.output, asked.ask.cached, rate),
+        replicas=replicas,
+        traffic=_traffic(asked, rate, several=replicas > 1 or prefill.replicas > 1),
         targets=plan_file.SavedTargets(**{name: getattr(question, name).strip() for name in LATENCIES}),
         launch=plan_file.SavedLaunch(limits.max_seqs, limits.token_budget, limits.memory_fraction),
         speculation=_drafts(asked, best),
         prefill=prefill,
+    )
+
+
+def _traffic(asked: ServeAsked, rate: str, several: bool) -> plan_file.SavedTraffic:
+    """What comes, with the use case whose means it is; a router only where there are `several` replicas."""
+    traffic = plan_file.SavedTraffic(
+        prompt=asked.ask.prompt,
+        output=asked.ask.output,
+        cached=asked.ask.cached,
+        rate=rate,
+        longest=asked.longest_request,
+    )
+    case = asked.case
+    if not case:
+        return traffic
+    return structs.replace(
+        traffic,
+        use_case=case["use_case"],
+        users=case["users"] or 0,
+        turn_prompt=case["prompt"],
+        turn_output=case["output"],
+        router=asked.router if several else "",
     )
 
 

@@ -74,6 +74,8 @@ class ServeAsked:
     """Seconds of pauses in a session of a use case."""
     session_calls: float = 0.0
     """Calls of a session on average; 0 where there are none."""
+    longest_request: int = 0
+    """Tokens of the longest request of a use case, as drawn; 0 where there is no use case."""
 
     @property
     def pace(self) -> float | None:
@@ -271,7 +273,7 @@ def _read(question: ServeQuestion) -> ServeAsked:
 @dataclass(frozen=True)
 class AsUsed:
     """A question with the means of its use case, where it has one; the flags of the use case, notes on what they are,
-    and what its sessions are like by the fields of `ServeAsked`."""
+    and what its sessions and requests are like by the fields of `ServeAsked`."""
 
     question: ServeQuestion
     flags: dict[str, Any] = field(default_factory=dict)
@@ -299,7 +301,9 @@ def as_used(question: ServeQuestion) -> AsUsed:
     if case and (router := router_for(traffic.classes)):
         case["router"] = router
     calls = one.turns * one.calls
-    session = {"session_s": one.session_s, "session_calls": calls} if calls > 1 else {}
+    session: dict[str, Any] = {"longest_request": means.longest}
+    if calls > 1:
+        session |= {"session_s": one.session_s, "session_calls": calls}
     return AsUsed(replace(question, **words), case, (note, *traffic.notes), session)
 
 

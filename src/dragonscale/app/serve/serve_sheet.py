@@ -56,7 +56,8 @@ def serve_sheet(report: records.ServeReport, detail: bool) -> laid.Sheet:
     blocks += speculation_blocks(report.speculation) if report.speculation else []
     blocks += disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
     if report.prefix:  # what a cached prefix saves, and where it could live
-        blocks.append(grids.summary("serve-prefix", report.prefix, room=max(1, int(report.prefix.prefixes_hbm))))
+        room = max(1, int(report.prefix.prefixes_hbm))
+        blocks.append(grids.summary("serve-prefix", report.prefix, room=room, whose=shared_prefix_text(report)))
     blocks += [limits_table(report.limits)] if detail and report.limits else []
     more = "" if frontier or work.output == 1 else ", the frontier of latency and throughput"
     blocks += [] if detail else [laid.Prose(f"--explain: bounds, memory by part, every term{more}.", "dim")]
@@ -265,6 +266,15 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
         f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / each:.0%} "
         f"of {amount(each, 'count')}{how}{there}{spare}"
     )
+
+
+def shared_prefix_text(report: records.ServeReport) -> str:
+    """Who shares the prefix: all requests, unless they come in sessions, each of which has its own conversation to
+    find in the cache."""
+    has_sessions = report.asked is not None and report.asked.session_calls > 1
+    if has_sessions:
+        return "; each session has one of its own"
+    return "; all requests share one, which every data rank holds once"
 
 
 def idle_text(first: records.ConfigReport) -> str:

@@ -126,17 +126,27 @@ def limit_text(row: records.MaxRate) -> str:
     return LATENCIES.get(row.limited_by[:-2], row.limited_by)
 
 
+def _good_share(row: records.MaxRate) -> str:
+    """The requests that meet every target, with the star of a row on the frontier: this column is always shown."""
+    if row.requests_per_s is None:
+        return "–"
+    return f"{row.good_share:.1%}{'*' * row.on_frontier}"
+
+
 def max_rates_table(report: records.ServeReport) -> laid.Grid:
     """What a replica of each finalist holds; a star where no other gives more good tokens at a lower TPOT."""
     columns = {
         "limited by": limit_text,
-        "good tok/s/chip": (lambda row: f"{row.good_tokens_per_s_per_chip:,.0f}{'*' * row.on_frontier}", ""),
+        "good": (_good_share, ""),
+        "good tok/s/chip": (lambda row: f"{row.good_tokens_per_s_per_chip:,.0f}", ""),
         "replicas": (_sizes, ""),
     }
     rate, rows = report.workload.rate_per_s, report.max_rates
     without = ["prefill"] * all(row.prefill_requests_per_s is None for row in rows)
     without += ["$/Mtok"] if rate else ["replicas", "headroom", "$/h"]
-    foot = "* No other gives more good tokens, those of requests that meet every target, at a lower TPOT."
+    foot = ""
+    if any(row.on_frontier for row in rows):
+        foot = "* No other gives more good tokens, those of requests that meet every target, at a lower TPOT."
     return grids.grid("serve-max-rates", rows, foot=foot, own=columns, without=without)
 
 

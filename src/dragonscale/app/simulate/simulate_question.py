@@ -136,6 +136,7 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
         overhead_s=0.0 if own else deployment.engine.host.front_s(traffic.prompt),  # a record's times lie behind it
         queue_limit=question.queue_limit or None,
         context=context,
+        served_length=saved.served_length or None,
         faults=faults,
         others=tuple(pools),
     )
@@ -159,10 +160,21 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     paid = *_prices(question, deployment.chip)[1], *forced, *profile_notes([deployment.chip])
     kinds_of_replica = [deployment] if prefill is None else [deployment, prefill]
     stored = dict.fromkeys(stored_note(one.chip, one.plan) for one in kinds_of_replica)
-    assumed = *shorter, *substituted, *filter(None, stored)
+    assumed = *shorter, *substituted, *filter(None, stored), *_served_length_note(saved, deployment)
     notes = *deployment.model.notes, *read, *assumed, *recorded, *chosen, *paid
     words = question, deployment, prefill, fleet, traffic, options, targets, notes, original, tuple(others)
     return SimulateAsked(*words)
+
+
+def _served_length_note(saved: SavedPlan, deployment: Deployment) -> list[str]:
+    """That the engine refuses requests beyond the limit of its launch line."""
+    if not saved.served_length:
+        return []
+    flag = deployment.engine.length_flag or "its limit"
+    return [
+        f"The launch takes requests of at most {saved.served_length:,} tokens, prompt and output together ({flag}); "
+        "the engine refuses longer ones."
+    ]
 
 
 def _within_context(question: SimulateQuestion, name: str, context: int | None) -> tuple[SimulateQuestion, list[str]]:
@@ -427,6 +439,7 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     A replica takes no more sequences at once than the planned batch. Where the plan has no rate, as many clients as
     keep its batches full send requests: the steady state that was planned.
     """
+    question = _as_saved_use_case(question, saved)
     traffic, drafts, pool, launch = saved.traffic, saved.speculation, saved.prefill, saved.launch
     replicas = question.replicas
     if replicas is None:  # an autoscaled fleet begins with its least
@@ -462,3 +475,29 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     if has_classes(question):  # which say what comes, and what it must get
         words = {name: value for name, value in words.items() if name not in (*OF_CLASSES, "clients", "ramp")}
     return replace(question, **words)
+
+
+def _as_saved_use_case(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
+    """The question with the use case of the plan file and its router, where no flag says that something else comes."""
+    traffic = saved.traffic
+    other = has_classes(question) or question.trace or question.clients is not None
+    if not traffic.use_case or other or question.arrivals != SimulateQuestion.arrivals:
+        return question
+    users = question.users
+    rate = question.rate
+    if users is None and not rate:
+        users = traffic.users or None
+        rate = "" if users else traffic.rate
+    router = question.router
+    if router == SimulateQuestion.router:
+        router = traffic.router or router
+    return replace(
+        question,
+        use_case=traffic.use_case,
+        users=users,
+        rate=rate,
+        router=router,
+        prompt=question.prompt or traffic.turn_prompt,
+        output=question.output or traffic.turn_output,
+        **{latency: getattr(question, latency) or getattr(saved.targets, latency) for latency in LATENCIES},
+    )

@@ -11,6 +11,7 @@ from dragonscale.app.simulate.simulate_records import NAMES
 from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.backlog import Backlog
+from dragonscale.simulation.loop import BEYOND_SERVED_LENGTH
 from dragonscale.simulation.result import ClassResult
 
 BUSY = 0.97
@@ -180,6 +181,10 @@ def capacity_text(asked: SimulateAsked, found: FleetCapacity | None) -> str:
         if not what or found.trial is None:
             return "By running: no rate that was tried holds; more chips per replica, another plan or a looser target."
         if found.trial.missed.get(found.limit, 0.0) <= 1:  # but for those that are refused it is met
+            if BEYOND_SERVED_LENGTH in found.trial.result.outcome.refused:
+                return (
+                    "By running: requests are refused at any rate; shorter ones or a higher limit in the launch line."
+                )
             return "By running: requests are refused at any rate; shorter ones, another model or a larger cache."
         if found.limit in asked.targets:
             at, seconds, whose = asked.statistic(found.limit), asked.reached(found.trial.result, found.limit), ""

@@ -223,7 +223,7 @@ def _flags(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
     drafts, draft = _drafts(run)
     mode = "none" if plan.chips == 1 else "tensor" if plan.tensor > 1 else "layer"
     own = {"file": file_name(run.file.model, plan.weights), "mode": mode, "shares": ",".join(["1"] * plan.chips)}
-    sizes = {"tokens": run.seqs * (run.length or 0), "at_once": min(run.budget, UBATCH)}
+    sizes = {"tokens": run.seqs * (run.mean_length or 0), "at_once": min(run.budget, UBATCH)}
     return TERMS.group("server", run=run, plan=plan, drafts=drafts, draft=draft, **own, **sizes)
 
 

@@ -98,7 +98,7 @@ def check_effect(changes: str, *questions: str, kind: str = "") -> None:
     >>> check_effect("power=350W", "training", "serving")
     >>> check_effect("power=350W", "serving")
     Traceback (most recent call last):
-    dragonscale.errors.InputError: --set power=350W would change nothing here: its times do not follow a power limit ...
+    dragonscale.errors.InputError: --set power=350W would change nothing here: serving times do not follow a power ...
     """
     for part in (one.strip() for one in changes.split(",") if one.strip()):
         name = read_change(part)[0]

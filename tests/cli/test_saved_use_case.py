@@ -1,0 +1,37 @@
+"""A plan file of a use case: `dscale simulate FILE` runs what the answer's own next command runs."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dragonscale as ds
+from dragonscale.app.questions.simulate import SimulateQuestion
+from dragonscale.app.serve.recommended import simulate_question
+from dragonscale.app.simulate.simulate_question import read_question
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"use_case": "agent", "rate": "20/s"},
+        {"use_case": "chat", "users": 3000, "ttft": "p95:400ms", "output": "300"},
+    ],
+)
+def test_a_saved_use_case_runs_as_the_next_command(flags: dict[str, Any], tmp_path: Path):
+    path = tmp_path / "s.toml"
+    report = ds.serve("llama3.1-8b", on="h100:1", **flags)
+    report.save(str(path))
+    assert f'use_case = "{flags["use_case"]}"' in path.read_text()
+    next_question = simulate_question(report.asked, report.configs[0])
+    if next_question.replicas is None:  # a router among one replica is not asked for
+        next_question = replace(next_question, router=SimulateQuestion.router)
+    followed = read_question(next_question)
+    saved = read_question(SimulateQuestion(str(path)))
+    assert saved.traffic == followed.traffic
+    assert saved.fleet == followed.fleet
+    assert saved.options == followed.options
+    assert [one.targets for one in saved.traffic.classes] == [one.targets for one in followed.traffic.classes]
+    other = read_question(SimulateQuestion(str(path), clients=8))
+    assert not other.traffic.classes
