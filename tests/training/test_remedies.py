@@ -57,7 +57,7 @@ def test_the_nearest_slice_with_room_does_not_hide_a_nearer_tight_one() -> None:
 def test_a_plan_table_explains_only_the_columns_it_has_and_prints_no_change_of_nothing() -> None:
     report = ds.train("kimi-linear-48b-a3b", "h200:32", batch="256seq", seq="4096", top=3)
     text = str(report)
-    assert "a what-if on stack megatron-lm (auto: no trainer modelled" in " ".join(text.split())
+    assert "a what-if on stack megatron-lm (auto: no trainer that --stack auto" in " ".join(text.split())
     assert not any(row.runnable for row in report.plans)
     assert "by: r" not in text
     assert "+0.0%" not in text
