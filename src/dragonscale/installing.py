@@ -28,11 +28,10 @@ def install_hint(*extras: str) -> str:
 def recorded_source() -> str | None:
     """What the installer was given: a folder, an archive or the address of a repository; `.` where that is the current
     folder, None where it is not known or no longer there."""
-    try:
-        text = metadata.distribution(PACKAGE).read_text("direct_url.json")
-    except metadata.PackageNotFoundError:
-        return None
-    if not text:
+    # An editable install has a second record beside the source, which does not say where it came from.
+    records = (found.read_text("direct_url.json") for found in metadata.distributions(name=PACKAGE))
+    text = next(filter(None, records), None)
+    if text is None:
         return None
     record = json.loads(text)
     address = record.get("url", "")

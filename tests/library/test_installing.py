@@ -27,7 +27,7 @@ class Installed:
 
 
 def hint(monkeypatch: pytest.MonkeyPatch, record: dict[str, object] | None, prefix: Path | None = None) -> str:
-    monkeypatch.setattr(metadata, "distribution", lambda _: Installed(record))
+    monkeypatch.setattr(metadata, "distributions", lambda name: [Installed(None), Installed(record)])  # noqa: ARG005
     if prefix is not None:
         monkeypatch.setattr(sys, "prefix", str(prefix))
     return installing.install_hint("web", "plot")
