@@ -22,7 +22,6 @@ import tokenize
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
@@ -130,19 +129,14 @@ def _bound_name(node: ast.AST) -> str:
     return ""
 
 
-def _count_file(path: Path) -> CodeCount:
-    return count_code(path.read_text(encoding="utf-8"))
-
-
 @cache
 def count_packages(folder: Path = PACKAGE) -> dict[str, CodeCount]:
     """Counts of each package in a folder."""
-    paths = sorted(folder.rglob("*.py"))
     packages: dict[str, CodeCount] = defaultdict(CodeCount)
-    with ProcessPoolExecutor() as pool:
-        for path, count in zip(paths, pool.map(_count_file, paths, chunksize=32), strict=True):
-            parents = path.relative_to(folder).parts[:-1]
-            packages[parents[0] if parents else TOP] += count
+    # One process: a test calls this beside JAX, whose threads do not survive a fork.
+    for path in sorted(folder.rglob("*.py")):
+        parents = path.relative_to(folder).parts[:-1]
+        packages[parents[0] if parents else TOP] += count_code(path.read_text(encoding="utf-8"))
     return dict(packages)
 
 

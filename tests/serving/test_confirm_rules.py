@@ -1,6 +1,7 @@
 """The rules by which runs confirm, correct and rank what `dscale serve` recommends; runs are made up, or there are
 none."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -127,8 +128,11 @@ def test_what_a_run_missed_is_told() -> None:
     note = as_simulated(asked, row, made_up(config, False, reached={"tpot": 0.045}))
     assert row.violations == ["TPOT is 45ms at p99, 50% above the 30ms asked for"]
     assert "Nothing meets the targets when it is simulated" in note[0]
-    as_simulated(asked, row, made_up(config, False, reached={"tpot": 0.02}))
+    in_time = made_up(config, False, reached={"tpot": 0.02})
+    as_simulated(asked, row, replace(in_time, worst=math.inf))
     assert row.violations == ["more requests come than are served"]
+    as_simulated(asked, row, replace(in_time, worst=1.0))
+    assert row.violations == ["too few requests of a class meet its targets"]
 
 
 def test_pools_are_run_at_less_of_their_rate_until_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -382,7 +382,9 @@ def as_simulated(asked: ServeAsked, row: ConfigReport, found: Confirmed, headlin
             violation(name, value, asked.goals[name].seconds, f" {asked.goals[name].at}")
             for name, value in near.items()
         ]
-        row.violations = told or ["more requests come than are served"]
+        if not told and math.isinf(found.worst):
+            told = ["more requests come than are served"]
+        row.violations = told or ["too few requests of a class meet its targets"]
         lacking = " and ".join(row.violations)
         return [f"Nothing meets the targets when it is simulated. The nearest is {config_text(row)}: {lacking}."]
     return _corrected(asked, row, found) if headline and (asked.ask.rate is None or row.prefill is not None) else []

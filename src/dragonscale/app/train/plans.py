@@ -2,7 +2,7 @@
 best of a search, what is said of sizes that do not divide, and the same job with other stacks."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dragonscale.app.train import train_records as records
@@ -344,13 +344,13 @@ def add_neighbours(asked: TrainAsked, job: Job, report: records.TrainReport, nea
     by least."""
     if not report.plans or not report.plans[0].feasible:
         report.notes += _lighter(asked, job, report)
-        _add_remedies(asked, job, report)
+        _add_remedies(asked, report, memory_remedies(job, asked.space))
+        _add_longest_sequence(asked, job, report)
         found = _other_sizes(asked, job, report, nearest)
         report.notes += [_works(job, near) for near in found]
         missing = _missing_memory(job, nearest)
         if not report.lighter and not found and missing > 1:
-            remedies = list(combined_remedies(job, asked.space, asked.question.method.strip(), missing))
-            _tell_remedies(asked, report, remedies)
+            _add_remedies(asked, report, combined_remedies(job, asked.space, asked.question.method.strip(), missing))
     else:
         best = report.plans[0]
         near = better_batch(replace(job, auto=""), asked.space, best.mfu)  # with the stack of the answer
@@ -380,39 +380,28 @@ def _other_sizes(asked: TrainAsked, job: Job, report: records.TrainReport, neare
     return [larger.fit] if larger.fit else []
 
 
-def _add_remedies(asked: TrainAsked, job: Job, report: records.TrainReport) -> None:
-    """Add to a report without a plan the flags with which it has one."""
-    remedies = [_beside_fixed(asked, remedy) for remedy in memory_remedies(job, asked.space)]
+def _add_remedies(asked: TrainAsked, report: records.TrainReport, remedies: Iterable[Remedy], limit: str = "") -> None:
+    """Add to a report without a plan the flags with which it has one, a row and a sentence for each; the first is what
+    its next command is for, if nothing else is."""
     # what is found is the best of a search, which a given plan would hinder
     start = "" if asked.plan is None else "Without --plan, "
-    for remedy in remedies:
-        report.notes.append(f"{start}{remedy.text} fits here{_of_remedy(remedy)}.")
-    if (longest := longest_sequence(job, asked.space)) is not None:
-        remedy = Remedy({"seq": str(longest.job.sequence)}, longest)
-        step = length_step(job)
-        report.notes.append(
-            f"{start}{remedy.text} fits here{_of_remedy(remedy)}; no longer multiple of {step:,} tokens does."
+    for remedy in (_beside_fixed(asked, remedy) for remedy in remedies):
+        best = remedy.fit.best
+        fits = "fits" if "on" in remedy.flags else "fits here"
+        report.notes.append(f"{start}{remedy.text} {fits}{_of_remedy(remedy)}{limit}.")
+        report.remedies.append(
+            records.RemedyRow(remedy.flags, short_plan(best.plan), best.seconds, not remedy.fit.roomy)
         )
-        remedies.append(remedy)
-    _add_rows(report, remedies)
+        report.lighter = report.lighter or remedy.text
 
 
-def _tell_remedies(asked: TrainAsked, report: records.TrainReport, remedies: list[Remedy]) -> None:
-    """Add remedies to a report, a sentence for each."""
-    start = "" if asked.plan is None else "Without --plan, "
-    for remedy in remedies:
-        report.notes.append(f"{start}{remedy.text} fits{_of_remedy(remedy)}.")
-    _add_rows(report, remedies)
-
-
-def _add_rows(report: records.TrainReport, remedies: list[Remedy]) -> None:
-    """Add remedies to a report as rows; the first is what its next command is for, if nothing else is."""
-    report.remedies = [
-        records.RemedyRow(one.flags, short_plan(one.fit.best.plan), one.fit.best.seconds, not one.fit.roomy)
-        for one in remedies
-    ]
-    if remedies and not report.lighter:
-        report.lighter = remedies[0].text
+def _add_longest_sequence(asked: TrainAsked, job: Job, report: records.TrainReport) -> None:
+    """Add to a report without a plan the longest sequences that fit."""
+    longest = longest_sequence(job, asked.space)
+    if longest is not None:
+        remedy = Remedy({"seq": str(longest.job.sequence)}, longest)
+        limit = f"; no longer multiple of {length_step(job):,} tokens does"
+        _add_remedies(asked, report, [remedy], limit)
 
 
 def _beside_fixed(asked: TrainAsked, remedy: Remedy) -> Remedy:
@@ -550,9 +539,8 @@ def unfit_stack(tried: StackSearch, space: Space) -> records.UnfitStack:
         return records.UnfitStack(job.stack.name, "has no plan that divides the job")
     if not math.isfinite(nearest.hbm_bytes):
         return records.UnfitStack(job.stack.name, f"does not fit ({_missed_by(job, nearest.plan)})")
-    held = judge_one(job, nearest.plan).ledger.memory
-    name, size = max(held.items(), key=lambda item: float(item[1]))
-    largest = f"{float(size) / 1e9:.1f}GB of it {HELD.get(name, name)}"
+    name, share = _fullest(job, nearest.plan)
+    largest = f"{share * nearest.hbm_bytes / 1e9:.1f}GB of it {name}"
     why = f"does not fit ({nearest.hbm_bytes / 1e9:.1f}GB of {job.slice.chip.visible / 1e9:.1f}GB, {largest})"
     return records.UnfitStack(job.stack.name, why, nearest.hbm_bytes)
 

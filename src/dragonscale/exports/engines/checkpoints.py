@@ -120,7 +120,9 @@ def checkpoint_for(
 def _published(repo: str, model: Transformer, plan: ServingPlan) -> str:
     """The repository that has the model in a plan's formats, with its attention as the plan has it."""
     kept = published_attention(plan.weights, has_latent_cache(model))
-    attention = "wide" if plan.attention in WIDE else "same" if not plan.attention else plan.attention
+    attention = plan.attention or "same"
+    if attention in WIDE:
+        attention = "wide"
     if attention != (kept or "same"):
         return ""
     return quantised_repository(instruct_repository(repo), plan.weights, plan.compute)

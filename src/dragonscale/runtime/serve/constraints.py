@@ -85,7 +85,9 @@ def _grammar(kind: str, text: str) -> str:
     texts = given if isinstance(given, list) else [0]
     if kind == "choice" and not (texts and all(text and isinstance(text, str) for text in texts)):
         raise InputError("A choice is a list of one or more texts that are not empty.")
-    regexes = [text] if kind == "regex" else _regexes_of(given) if kind == "json_schema" else []
+    regexes = [text] if kind == "regex" else []
+    if kind == "json_schema":
+        regexes = _regexes_of(given)
     if any(map(_ends_in_an_escape, regexes)):
         raise _unusable(kind, "a regex ends with a backslash, which escapes nothing")
     if kind == "json_object":
