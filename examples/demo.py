@@ -7,7 +7,7 @@ import shlex
 import sys
 
 import dragonscale as ds
-from dragonscale.app.train.train_records import PlanReport
+from dragonscale.commands.train.train_records import PlanReport
 from dragonscale.faces.cli import main
 from dragonscale.training.plan import short_plan
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from dragonscale.app.train.plans import plan_report
-from dragonscale.app.train.train_records import PlanReport
+from dragonscale.commands.train.plans import plan_report
+from dragonscale.commands.train.train_records import PlanReport
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import make_job

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import msgspec
 import numpy
 
-from dragonscale.app.run.run_train import TrainRun
+from dragonscale.commands.run.run_train import TrainRun
 from dragonscale.models import load_model
 from dragonscale.runtime.checkpoint import load_weights
 from dragonscale.runtime.decode import decode, empty_cache, prefill

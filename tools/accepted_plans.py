@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from dragonscale.app.train.train_records import PlanReport, TrainReport
+from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import REFUSED, InputError, sentence_of
 from dragonscale.evidence.verify.planned import plan_of
 from dragonscale.evidence.verify.records import Request

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.ask_serve import next_command
-from dragonscale.app.serve.serve_question import read_question
-from dragonscale.app.serve.serve_records import ServeReport
-from dragonscale.app.simulate.simulate_records import SimulateReport
+from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.ask_serve import next_command
+from dragonscale.commands.serve.serve_question import read_question
+from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.simulate.simulate_records import SimulateReport
 from dragonscale.errors import REFUSED, sentence_of
 from dragonscale.faces.cli.app import find_command
 from dragonscale.faces.cli.arguments import read_arguments

@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dragonscale.blocks.charts import Chart, line_chart
+from dragonscale.blocks.charts.axes import log_axis, zero_axis
+from dragonscale.blocks.charts.line_charts import LineSeries
+from dragonscale.blocks.charts.theme import SERIES
 from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
-from dragonscale.sheets.charts import Chart, line_chart
-from dragonscale.sheets.charts.axes import log_axis, zero_axis
-from dragonscale.sheets.charts.line_charts import LineSeries
-from dragonscale.sheets.charts.theme import SERIES
 from dragonscale.training.evaluation import make_job
 from dragonscale.training.inverse import quick
 from dragonscale.training.search import search
@@ -29,7 +29,7 @@ MODEL, SLICE, BATCH, SEQUENCE = "llama3-70b", "h100:512", "4Mi", "8192"
 
 @cache
 def _training() -> Any:
-    from dragonscale.app.train.ask_train import TrainQuestion, ask
+    from dragonscale.commands.train.ask_train import TrainQuestion, ask
 
     return ask(TrainQuestion(MODEL, SLICE, BATCH, SEQUENCE), Listener())
 
@@ -77,24 +77,24 @@ def _compare() -> Chart:
 
 @cache
 def _serving(model: str, on: str, tpot: str = "") -> tuple[Any, Any]:
-    from dragonscale.app.serve.answer import answer
-    from dragonscale.app.serve.serve_question import ServeQuestion, read_question
+    from dragonscale.commands.serve.answer import answer
+    from dragonscale.commands.serve.serve_question import ServeQuestion, read_question
 
     asked = read_question(ServeQuestion(model=model, on=on, prompt="2048", output="512", tpot=tpot))
     return asked, answer(asked)
 
 
 def _serve(kind: str, model: str, on: str, tpot: str = "") -> Chart:
-    from dragonscale.app.serve.serve_charts import draw
+    from dragonscale.commands.serve.serve_charts import draw
 
     return draw(_serving(model, on, tpot)[1], kind)
 
 
 @cache
 def _simulation() -> tuple[Any, Any]:
-    from dragonscale.app.questions.simulate import SimulateQuestion
-    from dragonscale.app.simulate.ask_simulate import run_simulation
-    from dragonscale.app.simulate.simulate_question import read_question
+    from dragonscale.commands.questions.simulate import SimulateQuestion
+    from dragonscale.commands.simulate.ask_simulate import run_simulation
+    from dragonscale.commands.simulate.simulate_question import read_question
 
     question = SimulateQuestion(
         "llama3-70b",
@@ -111,27 +111,27 @@ def _simulation() -> tuple[Any, Any]:
 
 
 def _simulate(kind: str) -> Chart:
-    from dragonscale.app.simulate.simulate_charts import draw
+    from dragonscale.commands.simulate.simulate_charts import draw
 
     return draw(_simulation()[0], kind)
 
 
 def _roofline() -> Chart:
-    from dragonscale.app.charts.pictures import draw_roofline
-    from dragonscale.app.roofline_report import roofline_report
+    from dragonscale.commands.charts.pictures import draw_roofline
+    from dragonscale.commands.roofline_report import roofline_report
 
     return draw_roofline(roofline_report("bf16[B,8192] @ bf16[8192,28672]", load_chip("v5e")), "roofline")
 
 
 def _collective() -> Chart:
-    from dragonscale.app.collective import CollectiveQuestion, ask
+    from dragonscale.commands.collective import CollectiveQuestion, ask
 
     return ask(CollectiveQuestion("all_gather", on="v5e:8x16", size="34MB", axis="X"), Listener()).plot()
 
 
 def _shard(kind: str) -> Chart:
-    from dragonscale.app.charts.pictures import draw_shard
-    from dragonscale.app.shard_report import shard_report
+    from dragonscale.commands.charts.pictures import draw_shard
+    from dragonscale.commands.shard_report import shard_report
     from dragonscale.physics.sharding.mesh import make_mesh
 
     mesh = make_mesh({"X": 4, "Y": 8}, load_chip("v5p"), None)
@@ -140,14 +140,14 @@ def _shard(kind: str) -> Chart:
 
 
 def _chips() -> Chart:
-    from dragonscale.app.charts.pictures import draw_chips
-    from dragonscale.app.chips_report import chips_report
+    from dragonscale.commands.charts.pictures import draw_chips
+    from dragonscale.commands.chips_report import chips_report
 
     return draw_chips(chips_report(), "roofs")
 
 
 def _model() -> Chart:
-    from dragonscale.app.models import draw_models, model_report
+    from dragonscale.commands.models import draw_models, model_report
 
     return draw_models(model_report(load_model("llama3-70b"), 8192), "parameters")
 

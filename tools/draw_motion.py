@@ -8,7 +8,7 @@ python -m tools.draw_motion
 
 from pathlib import Path
 
-from dragonscale.sheets.charts.theme import LIGHT
+from dragonscale.blocks.charts.theme import LIGHT
 
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "motion" / "collectives.svg"
 CHIPS = 4

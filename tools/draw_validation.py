@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dragonscale.blocks.charts import Chart, predicted_against_measured
+from dragonscale.blocks.charts.chart import encoded
 from dragonscale.evidence import collectives, finetune, inference, kernels, memory, serving, training
 from dragonscale.evidence.score import Scored
-from dragonscale.sheets.charts import Chart, predicted_against_measured
-from dragonscale.sheets.charts.chart import encoded
 
 ROOT = Path(__file__).parents[1]
 MEASURED, KERNELS = ROOT / "docs" / "data" / "measured", ROOT / "tests" / "kernels"

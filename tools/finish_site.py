@@ -13,7 +13,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from dragonscale.sheets.charts.theme import DARK, LIGHT, TINTS
+from dragonscale.blocks.charts.theme import DARK, LIGHT, TINTS
 from tools.check_site import SitePage, target_of
 from tools.static_edition.cards import finished
 

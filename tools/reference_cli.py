@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dragonscale.app.questions.flag import GROUPS, Field, Several
-from dragonscale.app.questions.shared import ALWAYS
+from dragonscale.commands.questions.flag import GROUPS, Field, Several
+from dragonscale.commands.questions.shared import ALWAYS
 from dragonscale.faces.cli.help import ENDING
 from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.faces.command import KINDS, Command

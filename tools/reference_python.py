@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import dragonscale
-from dragonscale.app.record import Record
+from dragonscale.commands.record import Record
 from tools.reference_cli import cell
 
 HEAD = """# The library

@@ -25,18 +25,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale.app.advised import MEETS, TOKENS, Advice
-from dragonscale.app.rl.rl_records import RlReport
-from dragonscale.app.serve.answer import answer as answer_serving
-from dragonscale.app.serve.serve_question import read_question as read_serving
-from dragonscale.app.serve.serve_records import ServeReport
-from dragonscale.app.simulate.simulate_records import SimulateReport
-from dragonscale.app.train.train_records import TrainReport
+from dragonscale.blocks.sheet import NextStep, Prose
+from dragonscale.commands.advised import MEETS, TOKENS, Advice
+from dragonscale.commands.rl.rl_records import RlReport
+from dragonscale.commands.serve.answer import answer as answer_serving
+from dragonscale.commands.serve.serve_question import read_question as read_serving
+from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.simulate.simulate_records import SimulateReport
+from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.errors import REFUSED, sentence_of
 from dragonscale.faces.cli import app
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.listener import Listener
-from dragonscale.sheets.sheet import NextStep, Prose
 from dragonscale.training.plan import short_plan
 
 SOURCES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ import re
 import sys
 from dataclasses import replace
 
-from dragonscale.app.learn import answer_text
+from dragonscale.commands.learn import answer_text
 from dragonscale.course.chapters import CHAPTERS, problems_of
 from dragonscale.course.judging import LETTERS
 from dragonscale.course.problem import Posed, Problem

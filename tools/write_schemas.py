@@ -6,27 +6,27 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.app.calc import CalcReport
-from dragonscale.app.calibrate.calibrate_records import CalibrationReport
-from dragonscale.app.chips_report import ChipReport
-from dragonscale.app.collective_report import CollectiveReport
-from dragonscale.app.compare.compare_records import CompareReport
-from dragonscale.app.estimate.estimate_records import EstimateReport
-from dragonscale.app.explain.formulas import Explanation
-from dragonscale.app.hlo.op import HloOp, LayoutFacts
-from dragonscale.app.hlo.program import HloModuleReport
-from dragonscale.app.learn import CourseReport, LessonReport, ProblemReport
-from dragonscale.app.models import ModelReport
-from dragonscale.app.profile.profile_records import ProfileReport
-from dragonscale.app.rl.rl_records import RlReport
-from dragonscale.app.roofline_report import RooflineReport
-from dragonscale.app.serve.serve_records import ServeReport
-from dragonscale.app.shard_report import ShardReport
-from dragonscale.app.simulate.simulate_records import SimulateReport
-from dragonscale.app.sweep.sweep_records import SweepReport
-from dragonscale.app.traffic import TrafficReport
-from dragonscale.app.train.train_records import TrainReport
-from dragonscale.app.validate.validate_records import RunScore
+from dragonscale.commands.calc import CalcReport
+from dragonscale.commands.calibrate.calibrate_records import CalibrationReport
+from dragonscale.commands.chips_report import ChipReport
+from dragonscale.commands.collective_report import CollectiveReport
+from dragonscale.commands.compare.compare_records import CompareReport
+from dragonscale.commands.estimate.estimate_records import EstimateReport
+from dragonscale.commands.explain.formulas import Explanation
+from dragonscale.commands.hlo.op import HloOp, LayoutFacts
+from dragonscale.commands.hlo.program import HloModuleReport
+from dragonscale.commands.learn import CourseReport, LessonReport, ProblemReport
+from dragonscale.commands.models import ModelReport
+from dragonscale.commands.profile.profile_records import ProfileReport
+from dragonscale.commands.rl.rl_records import RlReport
+from dragonscale.commands.roofline_report import RooflineReport
+from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.shard_report import ShardReport
+from dragonscale.commands.simulate.simulate_records import SimulateReport
+from dragonscale.commands.sweep.sweep_records import SweepReport
+from dragonscale.commands.traffic import TrafficReport
+from dragonscale.commands.train.train_records import TrainReport
+from dragonscale.commands.validate.validate_records import RunScore
 from dragonscale.evidence.verify.records import VerifyReport as VerifyReport
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.errors import InputError
-from dragonscale.sheets.charts import (
+from dragonscale.blocks.charts import (
     AxisMove,
     Bar,
     Chart,
@@ -31,11 +30,12 @@ from dragonscale.sheets.charts import (
     time_bars,
     together,
 )
-from dragonscale.sheets.charts.axes import log_axis, pane, zero_axis
-from dragonscale.sheets.charts.chart import FORMATS, MIME, encoded, page
-from dragonscale.sheets.charts.placing import overlap, place_labels
-from dragonscale.sheets.charts.stacks import stack_order
-from dragonscale.sheets.charts.theme import THEMES, unlike
+from dragonscale.blocks.charts.axes import log_axis, pane, zero_axis
+from dragonscale.blocks.charts.chart import FORMATS, MIME, encoded, page
+from dragonscale.blocks.charts.placing import overlap, place_labels
+from dragonscale.blocks.charts.stacks import stack_order
+from dragonscale.blocks.charts.theme import THEMES, unlike
+from dragonscale.errors import InputError
 
 HOSTILE = "</script><b>\x1b[2J & \"quoted\" 'name'"
 TERMS = (

@@ -5,16 +5,17 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.charts import pictures
-from dragonscale.app.chips_report import chips_report
-from dragonscale.app.collective import CollectiveQuestion, ask
-from dragonscale.app.explain import ask_explain as explained
-from dragonscale.app.explain.physics import explain_roofline
-from dragonscale.app.models import draw_models, model_report
-from dragonscale.app.roofline_report import roofline_report
-from dragonscale.app.shard_report import shard_report
-from dragonscale.app.sweep.sweep_charts import sweep_chart
-from dragonscale.app.verify.verify_sheet import verify_chart
+from dragonscale.blocks.charts import Chart
+from dragonscale.commands.charts import pictures
+from dragonscale.commands.chips_report import chips_report
+from dragonscale.commands.collective import CollectiveQuestion, ask
+from dragonscale.commands.explain import ask_explain as explained
+from dragonscale.commands.explain.physics import explain_roofline
+from dragonscale.commands.models import draw_models, model_report
+from dragonscale.commands.roofline_report import roofline_report
+from dragonscale.commands.shard_report import shard_report
+from dragonscale.commands.sweep.sweep_charts import sweep_chart
+from dragonscale.commands.verify.verify_sheet import verify_chart
 from dragonscale.errors import InputError
 from dragonscale.evidence.score import Scored, report_of
 from dragonscale.evidence.verify.records import AxisLine, Request, VerifyLine, VerifyReport
@@ -22,7 +23,6 @@ from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.sharding.mesh import make_mesh
-from dragonscale.sheets.charts import Chart
 
 MATMUL = "bf16[B,8192] @ bf16[8192,28672]"
 

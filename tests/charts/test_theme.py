@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from dragonscale.sheets.charts.theme import MEMORY_ROLES, SERIES, THEMES, TIME_ROLES, Theme, luminance
+from dragonscale.blocks.charts.theme import MEMORY_ROLES, SERIES, THEMES, TIME_ROLES, Theme, luminance
 
 SIGHTS = {
     "normal": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),

@@ -116,7 +116,7 @@ def test_bars_of_time_and_memory(report, tmp_path):
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_it_fits_the_terminal(report, width):
-    from dragonscale.sheets.terminal import text_of
+    from dragonscale.blocks.terminal import text_of
 
     said = text_of(report.sheet(detail=True), width)
     assert max(len(line) for line in said.splitlines() if not line.startswith("  dscale ")) <= width  # copied whole

@@ -14,13 +14,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dragonscale.app.verify.verify_sheet import page as verification_page
+from dragonscale.blocks.charts import Chart, save_chart
+from dragonscale.commands.verify.verify_sheet import page as verification_page
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify import compiling
 from dragonscale.evidence.verify.records import Made, Request
 from dragonscale.faces.cli import main
 from dragonscale.files import write_file
-from dragonscale.sheets.charts import Chart, save_chart
 from tests.cli.verify_reports import AGREEING
 
 ROOT = os.geteuid() == 0

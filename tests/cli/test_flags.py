@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
-from dragonscale.app.questions.flag import Field, Real, Switch, Whole
+from dragonscale.commands.questions.flag import Field, Real, Switch, Whole
 from dragonscale.faces.cli.table import COMMANDS
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.questions.flag import FILES, fields_of
+from dragonscale.commands.questions.flag import FILES, fields_of
 from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
 from dragonscale.faces.cli.mcp.results import LARGEST, shortened, structured_result

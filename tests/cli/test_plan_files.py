@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.questions.verify import VerifyQuestion
-from dragonscale.app.verify.verify_question import read_question
+from dragonscale.commands.questions.verify import VerifyQuestion
+from dragonscale.commands.verify.verify_question import read_question
 from dragonscale.faces.cli import main
 from dragonscale.runtime.train.settings import RunSettings, read_order
 from dragonscale.training.plan_file import RUN, load_training_file
@@ -171,8 +171,8 @@ def test_a_file_without_tables_is_settings(tmp_path: Path) -> None:
 
 LOADED = """
 import sys
-from dragonscale.app.questions.train import TrainQuestion
-from dragonscale.app.train.ask_train import ask
+from dragonscale.commands.questions.train import TrainQuestion
+from dragonscale.commands.train.ask_train import ask
 from dragonscale.listener import Listener
 ask(TrainQuestion(plan=sys.argv[1], model="llama3-8b", on="h100:8", batch="64seq", seq="4096", alone=True), Listener())
 targets = {"evidence", "evidence.xla", "evidence.xla.gpu_target"}  # the names of chips that XLA can be told about

@@ -7,12 +7,12 @@ from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 
-from dragonscale.app.questions import shared
-from dragonscale.app.questions.docstrings import docstrings
-from dragonscale.app.questions.facts import ChipsQuestion, ModelsQuestion
-from dragonscale.app.questions.flag import Duration, Length, Question, Text, Whole, fields_of
-from dragonscale.app.questions.operations import RooflineQuestion
-from dragonscale.app.questions.run import RunServeQuestion
+from dragonscale.commands.questions import shared
+from dragonscale.commands.questions.docstrings import docstrings
+from dragonscale.commands.questions.facts import ChipsQuestion, ModelsQuestion
+from dragonscale.commands.questions.flag import Duration, Length, Question, Text, Whole, fields_of
+from dragonscale.commands.questions.operations import RooflineQuestion
+from dragonscale.commands.questions.run import RunServeQuestion
 from dragonscale.errors import InputError
 from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.listener import Listener

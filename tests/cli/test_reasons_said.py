@@ -5,8 +5,8 @@ import re
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate.fleet import read_autoscale
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.simulate.fleet import read_autoscale
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip

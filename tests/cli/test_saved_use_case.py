@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.serve.recommended import simulate_question
-from dragonscale.app.simulate.simulate_question import read_question
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.serve.recommended import simulate_question
+from dragonscale.commands.simulate.simulate_question import read_question
 
 
 @pytest.mark.parametrize(

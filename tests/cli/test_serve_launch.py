@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.serve_question import read_question
-from dragonscale.app.serve.serve_records import ServeReport
-from dragonscale.app.serve.serve_sheet import memory_text
+from dragonscale.blocks.terminal import text_of
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.serve_question import read_question
+from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.serve.serve_sheet import memory_text
 from dragonscale.errors import INFEASIBLE
 from dragonscale.faces.cli import main
-from dragonscale.sheets.terminal import text_of
 
 
 def judged(command: str, on: str, model: str = "", **flags: Any) -> ServeReport:

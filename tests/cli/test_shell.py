@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from dragonscale.app.questions.flag import GROUPS, Thing
+from dragonscale.commands.questions.flag import GROUPS, Thing
 from dragonscale.faces.cli import main
 from dragonscale.faces.cli.help import command_help, overview
 from dragonscale.faces.cli.table import COMMANDS

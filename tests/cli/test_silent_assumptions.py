@@ -4,11 +4,11 @@ leaves room for its output."""
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.serve.remedies import asked_refusal
-from dragonscale.app.serve.serve_question import read_question
-from dragonscale.app.simulate.simulate_question import read_question as read_simulation
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.serve.remedies import asked_refusal
+from dragonscale.commands.serve.serve_question import read_question
+from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.hardware.changes import check_effect

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
+from dragonscale.blocks.terminal import text_of
 from dragonscale.faces.cli import main
-from dragonscale.sheets.terminal import text_of
 
 FLEET = ["simulate", "llama3-8b", "--on", "h100:1"]
 QUICK = [*FLEET, "--rate", "4/s", "--requests", "300"]

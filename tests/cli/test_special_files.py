@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.app.train import lengths
-from dragonscale.app.train.lengths import read_lengths
+from dragonscale.commands.train import lengths
+from dragonscale.commands.train.lengths import read_lengths
 from dragonscale.course.progress import read_progress
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
@@ -51,8 +51,8 @@ def test_progress_is_in_a_plain_file(pipe: Path, tmp_path: Path) -> None:
 
 
 def test_a_plan_is_in_a_plain_file(pipe: Path) -> None:
-    from dragonscale.app.questions.train import TrainQuestion
-    from dragonscale.app.train.ask_train import ask
+    from dragonscale.commands.questions.train import TrainQuestion
+    from dragonscale.commands.train.ask_train import ask
 
     with pytest.raises(InputError, match="is a pipe or a device"):
         ask(TrainQuestion("gpt2", on="h100:8", batch="64seq", plan=str(pipe)), Listener())

@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragonscale.app.sweep import ask_sweep as sweep_module
-from dragonscale.app.sweep import workers as sweep_pool
-from dragonscale.app.sweep.ask_sweep import read_grid, sweep
-from dragonscale.app.sweep.sweep_records import Entry, SweepAnswer, SweepReport, open_answers, read_answers
-from dragonscale.app.sweep.sweep_sheet import BEGIN, END, flat_rows, save_table, sweep_sheet
-from dragonscale.app.sweep.workers import answer_entry
+from dragonscale.blocks.terminal import text_of
+from dragonscale.commands.sweep import ask_sweep as sweep_module
+from dragonscale.commands.sweep import workers as sweep_pool
+from dragonscale.commands.sweep.ask_sweep import read_grid, sweep
+from dragonscale.commands.sweep.sweep_records import Entry, SweepAnswer, SweepReport, open_answers, read_answers
+from dragonscale.commands.sweep.sweep_sheet import BEGIN, END, flat_rows, save_table, sweep_sheet
+from dragonscale.commands.sweep.workers import answer_entry
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.faces.cli import main
-from dragonscale.sheets.terminal import text_of
 from tests.cli.verify_reports import AGREEING, DIFFERING, instead_of_compiling
 
 TRAIN = """
@@ -385,8 +385,8 @@ def test_rays_of_a_cluster(tmp_path: Path) -> None:
 
 
 def test_the_committed_grid_can_be_asked() -> None:
-    from dragonscale.app.questions.verify import VerifyQuestion
-    from dragonscale.app.verify.verify_question import read_question
+    from dragonscale.commands.questions.verify import VerifyQuestion
+    from dragonscale.commands.verify.verify_question import read_question
 
     entries = read_grid(str(Path(__file__).parents[2] / "docs" / "data" / "verify_sweep.toml"))
     requests = [read_question(VerifyQuestion(**entry.asks)).request for entry in entries if entry.command == "verify"]

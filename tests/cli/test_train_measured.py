@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from dragonscale.app.train.measured import against_measured, measured_step
-from dragonscale.app.train.plans import plan_report
-from dragonscale.app.train.train_records import Measured
+from dragonscale.commands.train.measured import against_measured, measured_step
+from dragonscale.commands.train.plans import plan_report
+from dragonscale.commands.train.train_records import Measured
 from dragonscale.errors import InputError
 from dragonscale.faces.cli.app import run as main
 from dragonscale.models import load_model

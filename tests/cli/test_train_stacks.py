@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.train.advice import advice_text, help_text, helps, other_stacks, worked_terms
-from dragonscale.app.train.plans import plan_report, slices_note
-from dragonscale.app.train.train_records import Help, SliceRow, StackRow
+from dragonscale.commands.train.advice import advice_text, help_text, helps, other_stacks, worked_terms
+from dragonscale.commands.train.plans import plan_report, slices_note
+from dragonscale.commands.train.train_records import Help, SliceRow, StackRow
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice

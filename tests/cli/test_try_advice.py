@@ -1,6 +1,6 @@
 """Advice of a few answers, and of every mistake that is known, followed (`tools/try_advice.py`); many more nightly."""
 
-from dragonscale.app.advised import FITS, Advice
+from dragonscale.commands.advised import FITS, Advice
 from tools.try_advice import FOLLOWED, Mistake, answered, asked, draw_lines, draw_mistakes, try_all, try_mistake
 
 LINES = (

@@ -11,15 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dragonscale.app.questions.verify import VerifyQuestion
-from dragonscale.app.verify.ask_verify import Verification, with_fitting_plan
-from dragonscale.app.verify.verify_question import read_question
-from dragonscale.app.verify.verify_sheet import page
-from dragonscale.app.verify.verify_words import axis_rows, closing, totals
+from dragonscale.blocks import terminal
+from dragonscale.commands.questions.verify import VerifyQuestion
+from dragonscale.commands.verify.ask_verify import Verification, with_fitting_plan
+from dragonscale.commands.verify.verify_question import read_question
+from dragonscale.commands.verify.verify_sheet import page
+from dragonscale.commands.verify.verify_words import axis_rows, closing, totals
 from dragonscale.evidence.verify.records import Request, VerifyLine, VerifyReport
 from dragonscale.faces.cli import main
 from dragonscale.installing import install_hint
-from dragonscale.sheets import terminal
 from dragonscale.training.plan_file import parse_plan
 from tests.cli.verify_reports import AGREEING, DIFFERING, FAILED, FULL, instead_of_compiling
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.learn import answer_text
-from dragonscale.app.questions.facts import LearnQuestion
+from dragonscale.commands.learn import answer_text
+from dragonscale.commands.questions.facts import LearnQuestion
 from dragonscale.course.chapters import all_problems
 from dragonscale.course.progress import read_progress
 from dragonscale.course.variants import variant

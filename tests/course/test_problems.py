@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from dragonscale.app.learn import answer_text
+from dragonscale.commands.learn import answer_text
 from dragonscale.course.chapters import all_problems
 from dragonscale.course.judging import judge, near, takes_for
 from dragonscale.course.problem import Posed, Problem, Trap

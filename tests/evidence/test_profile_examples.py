@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.profile.ask_profile import completed
+from dragonscale.commands.profile.ask_profile import completed
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.beside import expected_step
 from dragonscale.evidence.profiles.savings import expected_attention, find_savings

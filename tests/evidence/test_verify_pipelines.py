@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("optax")
 
-from dragonscale.app.verify.verify_words import closing, exit_code, outcome, remarks
+from dragonscale.commands.verify.verify_words import closing, exit_code, outcome, remarks
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.comparing import axis_lines
 from dragonscale.evidence.verify.planned import plan_of

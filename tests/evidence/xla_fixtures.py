@@ -14,7 +14,7 @@ GPU_MESH = {"fsdp": 2, "tensor": 4}
 LAYERS, BATCH, MODEL, HIDDEN = 6, 64, 256, 512
 TOKENS, HEAD = 256, 64
 """Sizes of the GPU programs."""
-SHIPPED = {"v5p_full_mlp_windowed": files("dragonscale.app.hlo").joinpath("example.hlo.gz")}
+SHIPPED = {"v5p_full_mlp_windowed": files("dragonscale.commands.hlo").joinpath("example.hlo.gz")}
 """Kept as an example of the command."""
 NAMES = sorted([*SHIPPED, *(path.name.removesuffix(".hlo.gz") for path in FOLDER.glob("*.hlo.gz"))])
 

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from dragonscale.app.export.training import stack_for
+from dragonscale.commands.export.training import stack_for
 from dragonscale.errors import Infeasible
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import TrainingRun

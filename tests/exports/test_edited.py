@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.export.serving import engine_for
+from dragonscale.commands.export.serving import engine_for
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan

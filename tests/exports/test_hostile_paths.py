@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.export.ask_export import launched
+from dragonscale.commands.export.ask_export import launched
 from dragonscale.exports.loads import write_load
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target, of_kind, target_named

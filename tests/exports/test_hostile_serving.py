@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.serve import answer
+from dragonscale.commands.serve import answer
 from dragonscale.errors import InputError
 from dragonscale.evidence.logs.text import LogText
 from dragonscale.evidence.logs.trainers import megatron_command

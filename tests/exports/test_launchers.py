@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.export.ask_export import _written  # pyright: ignore[reportPrivateUsage]
+from dragonscale.commands.export.ask_export import _written  # pyright: ignore[reportPrivateUsage]
 from dragonscale.errors import Infeasible
 from dragonscale.exports.imported import Source
 from dragonscale.exports.launchers import kubernetes, shell, skypilot, slurm

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.app.export.ask_export import launched
+from dragonscale.commands.export.ask_export import launched
 from dragonscale.errors import Infeasible
 from dragonscale.exports.launchers.launch_parts import own_chips
 from dragonscale.exports.target import target_named

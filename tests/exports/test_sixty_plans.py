@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dragonscale.app.export.ask_export import launched
+from dragonscale.commands.export.ask_export import launched
 from dragonscale.errors import Infeasible
 from dragonscale.exports.launchers import launch_parts
 from dragonscale.exports.rl.rl_commands import targets as rl_targets

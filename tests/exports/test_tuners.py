@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.foreign import foreign_plan, told
+from dragonscale.commands.foreign import foreign_plan, told
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dragonscale.app.sweep.sweep_records import read_answers
-from dragonscale.app.train.lengths import read_lengths
+from dragonscale.commands.sweep.sweep_records import read_answers
+from dragonscale.commands.train.lengths import read_lengths
 from dragonscale.evidence.calibrate.cases import read_measurements
 from dragonscale.evidence.calibrate.stack_fit import timed_keys, unknown_rows
 from dragonscale.evidence.logs.reading import read_load_test, read_training_log

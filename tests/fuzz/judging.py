@@ -32,11 +32,11 @@ MEMORY = 1 << 30
 """Bytes by which a process may grow over one input."""
 STOPS = {
     "dragonscale.evidence.verify.comparing": "verify",
-    "dragonscale.app.run.run_train": "prepare_jax",
-    "dragonscale.app.run.run_rl": "prepare_jax",
-    "dragonscale.app.run.run_serve": "_serve",
-    "dragonscale.app.calibrate.ask_calibrate": "bench_with",
-    "dragonscale.app.sweep.ask_sweep": "sweep",
+    "dragonscale.commands.run.run_train": "prepare_jax",
+    "dragonscale.commands.run.run_rl": "prepare_jax",
+    "dragonscale.commands.run.run_serve": "_serve",
+    "dragonscale.commands.calibrate.ask_calibrate": "bench_with",
+    "dragonscale.commands.sweep.ask_sweep": "sweep",
     "dragonscale.faces.cli.mcp.server": "serve",
     "dragonscale.web.server.page_serving": "listen",
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.app.questions import shared
+from dragonscale.commands.questions import shared
 from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
 from dragonscale.physics.hardware import chip_names, load_chip, parse_target, price_book

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.asked_chips import asked_chips
+from dragonscale.commands.asked_chips import asked_chips
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.kernels import kernel_profile_for, profile_file

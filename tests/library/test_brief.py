@@ -9,12 +9,12 @@ import numpy
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.questions.train import TrainQuestion
-from dragonscale.app.serve.answer import answer as answer_serve
-from dragonscale.app.serve.serve_question import read_question as read_serve
-from dragonscale.app.train.ask_train import answer as answer_train
-from dragonscale.app.train.ask_train import understood as read_train
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.questions.train import TrainQuestion
+from dragonscale.commands.serve.answer import answer as answer_serve
+from dragonscale.commands.serve.serve_question import read_question as read_serve
+from dragonscale.commands.train.ask_train import answer as answer_train
+from dragonscale.commands.train.ask_train import understood as read_train
 from dragonscale.training.evaluation import as_numbers, judge, judge_one
 from dragonscale.training.plan_file import parse_plan
 

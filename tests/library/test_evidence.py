@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
+from dragonscale.blocks.html import html_of
+from dragonscale.blocks.terminal import text_of
 from dragonscale.faces.cli import main
-from dragonscale.sheets.html import html_of
-from dragonscale.sheets.terminal import text_of
 from tests.cli.verify_reports import AGREEING, instead_of_compiling
 
 MEASURED = str(Path(__file__).parents[1] / "evidence" / "data" / "collectives.csv")

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.compare.sides import seconds_of
-from dragonscale.app.explain.formulas import Explanation
-from dragonscale.app.questions.flag import written
+from dragonscale.blocks.html import html_of
+from dragonscale.commands.compare.sides import seconds_of
+from dragonscale.commands.explain.formulas import Explanation
+from dragonscale.commands.questions.flag import written
 from dragonscale.errors import Infeasible
 from dragonscale.physics.hardware import changed_chip
-from dragonscale.sheets.html import html_of
 
 LLAMA = ds.load_model("llama3-8b")
 SHALLOW = replace(LLAMA, layers=LLAMA.layers[:4])
@@ -25,7 +25,7 @@ JOB: dict[str, Any] = {"on": "h100:8", "batch": "64seq", "seq": 8192}
 
 def test_an_explanation_is_of_the_object(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("train", "serve"):  # the formulas themselves take seconds
-        told = f"dragonscale.app.explain.{name}.explain_{name}"
+        told = f"dragonscale.commands.explain.{name}.explain_{name}"
         monkeypatch.setattr(told, lambda *_: Explanation("", [], [], []))
     job = ds.explain("train", "tp8", model=SHALLOW, **{**JOB, "on": FAST}).asked
     assert (job.model, job.slice) == (SHALLOW, FAST)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
+from dragonscale.blocks.html import html_of
+from dragonscale.blocks.terminal import text_of
 from dragonscale.faces.cli import main
-from dragonscale.sheets.html import html_of
-from dragonscale.sheets.terminal import text_of
 
 EINSUM = "In[B, D_X] · W[D_X, F_Y] -> Out[B, F_Y]"
 OP = "%copy.1 = f32[8,4]{0,1} copy(f32[8,4]{1,0} %x)"

@@ -504,8 +504,8 @@ def test_arithmetic_comes_from_the_same_place(tmp_path):
 
 
 def test_answers_carry_what_was_made_of_the_config(tmp_path):
-    from dragonscale.app.serve.serve_question import ServeQuestion
-    from dragonscale.app.serve.serve_question import read_question as read_serve
+    from dragonscale.commands.serve.serve_question import ServeQuestion
+    from dragonscale.commands.serve.serve_question import read_question as read_serve
 
     path = _written(tmp_path, LLAMA | {"model_type": "lemur", "max_position_embeddings": 8192})
     asked = read_serve(ServeQuestion(model=str(path), on="h100:1"))

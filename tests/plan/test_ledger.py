@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy
 import pytest
 
-from dragonscale.app.train.plans import plan_report
+from dragonscale.commands.train.plans import plan_report
 from dragonscale.evidence.verify.planned import plan_of
 from dragonscale.evidence.verify.records import Request
 from dragonscale.models import load_model, model_names

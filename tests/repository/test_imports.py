@@ -15,18 +15,18 @@ HEAVY = (
     "dragonscale.web",
     "dragonscale.evidence",
     "dragonscale.exports",
-    "dragonscale.sheets.charts",
+    "dragonscale.blocks.charts",
 )
 """Rooms that a command may load only when it needs them."""
 TABLES = ("dragonscale", "dragonscale.faces.cli", "dragonscale.faces.cli.table", "dragonscale.faces.commands")
 """Modules and packages that load what they name on first use: the tables of commands and of public names."""
 INSIDE_LEFT = {
-    "app.estimate": 1,
-    "app.explain": 5,
-    "app.foreign": 2,
-    "app.profile": 1,
-    "app.serve": 2,
-    "app.train": 2,
+    "commands.estimate": 1,
+    "commands.explain": 5,
+    "commands.foreign": 2,
+    "commands.profile": 1,
+    "commands.serve": 2,
+    "commands.train": 2,
     "course": 7,
     "evidence": 2,
     "faces": 4,  # types of Python's functions, which editors alone ask for
@@ -126,9 +126,9 @@ def inside_functions(name: str) -> list[str]:
 
 
 def room(name: str) -> str:
-    """The first word of a module's name, or two of an application's: `app.train`, `web`."""
+    """The first word of a module's name, or two of an application's: `commands.train`, `web`."""
     words = name.split(".")[1:]
-    return ".".join(words[: 2 if words[:1] == ["app"] else 1])
+    return ".".join(words[: 2 if words[:1] == ["commands"] else 1])
 
 
 def test_imports_inside_functions_are_few() -> None:

@@ -76,7 +76,7 @@ def test_the_engine_draws_from_the_trainers_weights(run):
 )
 def test_a_microbatch_without_a_word_fills_a_chip(where, answers, size):
     """8,192 tokens in rows of 128; fewer where that does not divide the answers."""
-    from dragonscale.app.run.run_rl import filled
+    from dragonscale.commands.run.run_rl import filled
     from dragonscale.runtime.rl.grpo import GrpoOrder
 
     run = RunSettings(steps=8, batch=answers, seq=128, dtype="bf16")
@@ -85,7 +85,7 @@ def test_a_microbatch_without_a_word_fills_a_chip(where, answers, size):
 
 
 def test_a_microbatch_without_a_word_leaves_room_for_the_engine():
-    from dragonscale.app.run.run_rl import filled, planned_step
+    from dragonscale.commands.run.run_rl import filled, planned_step
     from dragonscale.runtime.rl.grpo import GrpoOrder
 
     run = RunSettings(steps=8, batch=64, seq=1024, dtype="bf16")

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.serve import advice
-from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.remedies import _cheapest
-from dragonscale.app.serve.search import search
-from dragonscale.app.serve.serve_question import ServeAsked, read_question
-from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
-from dragonscale.app.simulate.ask_simulate import run_simulation
-from dragonscale.app.simulate.simulate_question import read_question as read_simulation
-from dragonscale.app.simulate.simulate_sheet import cost_text
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.serve import advice
+from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.remedies import _cheapest
+from dragonscale.commands.serve.search import search
+from dragonscale.commands.serve.serve_question import ServeAsked, read_question
+from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
+from dragonscale.commands.simulate.ask_simulate import run_simulation
+from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
+from dragonscale.commands.simulate.simulate_sheet import cost_text
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.ranking import replicas_for
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.app.serve.config import bands_for, expected_error
+from dragonscale.commands.serve.config import bands_for, expected_error
 from dragonscale.evidence.bands import Residual, band_around, inside, kinds_of, left_out
 from dragonscale.physics.hardware.catalogue import chip_names
 from dragonscale.serving.bands import FAMILIES, LEAST, MEASURES, ServedKind, band_of, counted_share, tables

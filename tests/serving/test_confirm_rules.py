@@ -12,19 +12,19 @@ import numpy
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.serve import confirm
-from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.config import config_report, deployed, fleet_times
-from dragonscale.app.serve.confirm import Confirmed, as_simulated, confirmed, in_order
-from dragonscale.app.serve.recommended import next_command, saved_plan, short_question
-from dragonscale.app.serve.search import ranked, search
-from dragonscale.app.serve.serve_question import ServeAsked, read_question
-from dragonscale.app.serve.serve_records import PrefillPool, SimulatedRun
-from dragonscale.app.serve.variants import search_pools
-from dragonscale.app.simulate import simulate_question
-from dragonscale.app.simulate.simulate_records import Latency
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.serve import confirm
+from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.config import config_report, deployed, fleet_times
+from dragonscale.commands.serve.confirm import Confirmed, as_simulated, confirmed, in_order
+from dragonscale.commands.serve.recommended import next_command, saved_plan, short_question
+from dragonscale.commands.serve.search import ranked, search
+from dragonscale.commands.serve.serve_question import ServeAsked, read_question
+from dragonscale.commands.serve.serve_records import PrefillPool, SimulatedRun
+from dragonscale.commands.serve.variants import search_pools
+from dragonscale.commands.simulate import simulate_question
+from dragonscale.commands.simulate.simulate_records import Latency
 from dragonscale.faces.cli.app import find_command
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.physics.kernels.profile import EXPERT_CALLS

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate.simulate_question import read_question
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.simulate.simulate_question import read_question
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.frontier import Ask, Config, judge
 from dragonscale.serving.ranking import load_for, loaded, place_wait

@@ -7,15 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.serve.advice import _of_pools  # pyright: ignore[reportPrivateUsage]
-from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.ask_serve import next_command, recommended
-from dragonscale.app.serve.recommended import simulate_question
-from dragonscale.app.serve.serve_question import read_question
-from dragonscale.app.serve.serve_records import ServeReport
-from dragonscale.app.serve.variant_sheet import frontier_table
-from dragonscale.app.simulate.simulate_question import read_question as read_simulation
+from dragonscale.blocks.terminal import text_of
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.serve.advice import _of_pools  # pyright: ignore[reportPrivateUsage]
+from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.ask_serve import next_command, recommended
+from dragonscale.commands.serve.recommended import simulate_question
+from dragonscale.commands.serve.serve_question import read_question
+from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.serve.variant_sheet import frontier_table
+from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
 from dragonscale.models import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import load_chip, parse_slice
@@ -38,7 +39,6 @@ from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prefix import hit, rooms
 from dragonscale.serving.space import Formats, Lot, parts_of, stack
 from dragonscale.serving.table import LATENCY, port_bandwidth
-from dragonscale.sheets.terminal import text_of
 from dragonscale.simulation import AtOnce, Fixed, Fleet, OpenLoop, Poisson, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import pool_for
 

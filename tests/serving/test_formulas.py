@@ -7,9 +7,9 @@ import numpy
 import pytest
 import sympy
 
-from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.ask_serve import save_iterations
-from dragonscale.app.serve.serve_question import ServeQuestion, read_question
+from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.ask_serve import save_iterations
+from dragonscale.commands.serve.serve_question import ServeQuestion, read_question
 from dragonscale.physics.formula import expression
 from dragonscale.plan.letters import Letters
 from dragonscale.serving.capacity import capacity

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.serve import confirm, recommended
-from dragonscale.app.serve.advice import _for_latency  # pyright: ignore[reportPrivateUsage]
-from dragonscale.app.serve.recommended import next_command, short_question
-from dragonscale.app.serve.search import search
-from dragonscale.app.serve.serve_question import read_question
-from dragonscale.app.serve.serve_records import ServeReport
-from dragonscale.app.simulate.simulate_records import SimulateReport
-from dragonscale.sheets.terminal import text_of
+from dragonscale.blocks.terminal import text_of
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.serve import confirm, recommended
+from dragonscale.commands.serve.advice import _for_latency  # pyright: ignore[reportPrivateUsage]
+from dragonscale.commands.serve.recommended import next_command, short_question
+from dragonscale.commands.serve.search import search
+from dragonscale.commands.serve.serve_question import read_question
+from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.simulate.simulate_records import SimulateReport
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "dense": ("llama3-8b", {"on": "h100:1", "ttft": "400ms", "tpot": "30ms"}),

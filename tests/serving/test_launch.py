@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.ask_serve import next_command
-from dragonscale.app.serve.serve_question import read_question
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.ask_serve import next_command
+from dragonscale.commands.serve.serve_question import read_question
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import chip_names, load_chip, parse_slice

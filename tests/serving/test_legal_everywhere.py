@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.app.serve.remedies import possible
-from dragonscale.app.serve.search import ranked_apart, search
-from dragonscale.app.serve.serve_question import ServeQuestion, read_question
+from dragonscale.commands.serve.remedies import possible
+from dragonscale.commands.serve.search import ranked_apart, search
+from dragonscale.commands.serve.serve_question import ServeQuestion, read_question
 from dragonscale.models import load_model, model_names
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, Torus, chip_names, load_chip

@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 import pytest
 from msgspec.structs import replace as changed
 
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.serve import max_rate
-from dragonscale.app.serve.answer import _by_held_rate, answer  # pyright: ignore[reportPrivateUsage]
-from dragonscale.app.serve.config import config_report
-from dragonscale.app.serve.max_rate import HeldRate
-from dragonscale.app.serve.recommended import next_command
-from dragonscale.app.serve.search import search
-from dragonscale.app.serve.serve_question import read_question
-from dragonscale.app.serve.serve_records import ServeReport
-from dragonscale.app.serve.variants import search_pools
-from dragonscale.app.simulate import capacity
-from dragonscale.app.simulate.capacity import Trials
-from dragonscale.app.simulate.rate_search import TOLERANCE, largest_rate
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.serve import max_rate
+from dragonscale.commands.serve.answer import _by_held_rate, answer  # pyright: ignore[reportPrivateUsage]
+from dragonscale.commands.serve.config import config_report
+from dragonscale.commands.serve.max_rate import HeldRate
+from dragonscale.commands.serve.recommended import next_command
+from dragonscale.commands.serve.search import search
+from dragonscale.commands.serve.serve_question import read_question
+from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.serve.variants import search_pools
+from dragonscale.commands.simulate import capacity
+from dragonscale.commands.simulate.capacity import Trials
+from dragonscale.commands.simulate.rate_search import TOLERANCE, largest_rate
 
 ONE = ServeQuestion(
     "llama3-8b", on="h100:1", prompt="512", output="64", ttft="p95:300ms", tpot="p95:25ms", engine="generic"

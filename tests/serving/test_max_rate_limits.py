@@ -4,17 +4,17 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.max_rate import _limit  # pyright: ignore[reportPrivateUsage]
-from dragonscale.app.serve.serve_question import read_question as read_serve_question
-from dragonscale.app.serve.variant_records import MaxRate
-from dragonscale.app.serve.variant_sheet import max_rates_table
-from dragonscale.app.simulate.capacity import Trials
-from dragonscale.app.simulate.simulate_question import read_question
-from dragonscale.sheets.sheet import Sheet
-from dragonscale.sheets.terminal import text_of
+from dragonscale.blocks.sheet import Sheet
+from dragonscale.blocks.terminal import text_of
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.max_rate import _limit  # pyright: ignore[reportPrivateUsage]
+from dragonscale.commands.serve.serve_question import read_question as read_serve_question
+from dragonscale.commands.serve.variant_records import MaxRate
+from dragonscale.commands.serve.variant_sheet import max_rates_table
+from dragonscale.commands.simulate.capacity import Trials
+from dragonscale.commands.simulate.simulate_question import read_question
 
 
 def test_a_latency_far_below_its_target_does_not_limit_the_rate() -> None:

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.ask_serve import next_command, recommended
-from dragonscale.app.serve.recommended import simulate_question
-from dragonscale.app.serve.search import search
-from dragonscale.app.serve.serve_question import read_question
-from dragonscale.app.serve.serve_records import ServeReport, engines_text
-from dragonscale.app.simulate.simulate_question import SimulateAsked
-from dragonscale.app.simulate.simulate_question import read_question as read_simulation
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.ask_serve import next_command, recommended
+from dragonscale.commands.serve.recommended import simulate_question
+from dragonscale.commands.serve.search import search
+from dragonscale.commands.serve.serve_question import read_question
+from dragonscale.commands.serve.serve_records import ServeReport, engines_text
+from dragonscale.commands.simulate.simulate_question import SimulateAsked
+from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
 from dragonscale.errors import InputError
 from dragonscale.serving.plan_file import save_serving_plan
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.serve.remedies import chip_refusal
-from dragonscale.app.serve.serve_question import read_question
-from dragonscale.app.serve.variants import search_pools
-from dragonscale.app.simulate.simulate_question import read_question as read_simulation
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.serve.remedies import chip_refusal
+from dragonscale.commands.serve.serve_question import read_question
+from dragonscale.commands.serve.variants import search_pools
+from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
 from dragonscale.errors import Infeasible
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.ask_serve import recommended
-from dragonscale.app.serve.search import ranked, search
-from dragonscale.app.serve.serve_question import ServeQuestion, read_question
+from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.ask_serve import recommended
+from dragonscale.commands.serve.search import ranked, search
+from dragonscale.commands.serve.serve_question import ServeQuestion, read_question
 
 
 def best_of(question: ServeQuestion):

@@ -7,19 +7,19 @@ import msgspec
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.serve import confirm
-from dragonscale.app.serve.answer import answer
-from dragonscale.app.serve.config import config_report
-from dragonscale.app.serve.recommended import next_command, short_question
-from dragonscale.app.serve.recommended_reason import recommended_reason
-from dragonscale.app.serve.search import ranked, search
-from dragonscale.app.serve.serve_question import ServeAsked, read_question
-from dragonscale.app.serve.serve_records import ServeReport
-from dragonscale.app.serve.serve_sheet import fleet_text, idle_text
-from dragonscale.app.serve.variants import compared_text, search_pools
-from dragonscale.app.simulate.simulate_records import SimulateReport
-from dragonscale.sheets.terminal import text_of
+from dragonscale.blocks.terminal import text_of
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.serve import confirm
+from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.config import config_report
+from dragonscale.commands.serve.recommended import next_command, short_question
+from dragonscale.commands.serve.recommended_reason import recommended_reason
+from dragonscale.commands.serve.search import ranked, search
+from dragonscale.commands.serve.serve_question import ServeAsked, read_question
+from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.serve.serve_sheet import fleet_text, idle_text
+from dragonscale.commands.serve.variants import compared_text, search_pools
+from dragonscale.commands.simulate.simulate_records import SimulateReport
 from tools.confirm_serving import asked, read
 
 SOME = [  # each of them has a fleet that is recommended

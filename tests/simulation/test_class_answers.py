@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate import capacity
-from dragonscale.app.simulate.ask_simulate import run_simulation
-from dragonscale.app.simulate.classes import class_of, means_of, read_classes, use_cases
-from dragonscale.app.simulate.simulate_question import read_question
-from dragonscale.app.simulate.simulate_records import SimulateReport
-from dragonscale.app.simulate.simulate_sheet import simulate_sheet
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.simulate import capacity
+from dragonscale.commands.simulate.ask_simulate import run_simulation
+from dragonscale.commands.simulate.classes import class_of, means_of, read_classes, use_cases
+from dragonscale.commands.simulate.simulate_question import read_question
+from dragonscale.commands.simulate.simulate_records import SimulateReport
+from dragonscale.commands.simulate.simulate_sheet import simulate_sheet
 from dragonscale.errors import InputError
 from dragonscale.simulation import Mixed
 

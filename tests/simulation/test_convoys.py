@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate.ask_simulate import run_simulation
-from dragonscale.app.simulate.simulate_question import read_question
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.simulate.ask_simulate import run_simulation
+from dragonscale.commands.simulate.simulate_question import read_question
 from dragonscale.simulation import (
     Fixed,
     Fleet,

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import dragonscale as ds
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate.simulate_question import read_question
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.simulate.simulate_question import read_question
 from dragonscale.simulation.loop import BEYOND_SERVED_LENGTH
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate.ask_simulate import run_simulation
-from dragonscale.app.simulate.simulate_question import read_question
-from dragonscale.app.simulate.simulate_sheet import fleet_table
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.simulate.ask_simulate import run_simulation
+from dragonscale.commands.simulate.simulate_question import read_question
+from dragonscale.commands.simulate.simulate_sheet import fleet_table
 from dragonscale.errors import InputError
 from dragonscale.simulation import (
     Autoscale,

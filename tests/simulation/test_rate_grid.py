@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate.ask_simulate import run_simulation
-from dragonscale.app.simulate.capacity import Trials
-from dragonscale.app.simulate.simulate_question import read_question
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.simulate.ask_simulate import run_simulation
+from dragonscale.commands.simulate.capacity import Trials
+from dragonscale.commands.simulate.simulate_question import read_question
 
 ASKED = SimulateQuestion("llama3-8b", on="h100:1", prompt="1024", output="128", requests="4000")
 CASES = {

@@ -8,10 +8,10 @@ from typing import Any
 import numpy
 import pytest
 
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate.classes import read_classes
-from dragonscale.app.simulate.fleet import read_traffic
-from dragonscale.app.traffic import TrafficReport, describe, save_traffic, traffic_sheet
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.simulate.classes import read_classes
+from dragonscale.commands.simulate.fleet import read_traffic
+from dragonscale.commands.traffic import TrafficReport, describe, save_traffic, traffic_sheet
 from dragonscale.simulation import (
     Fixed,
     Fleet,

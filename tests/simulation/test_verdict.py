@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate import capacity
-from dragonscale.app.simulate.ask_simulate import run_simulation
-from dragonscale.app.simulate.capacity import faster, missed_targets
-from dragonscale.app.simulate.simulate_question import read_question
-from dragonscale.app.simulate.simulate_records import SimulateReport
-from dragonscale.app.simulate.simulate_sheet import summary
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.simulate import capacity
+from dragonscale.commands.simulate.ask_simulate import run_simulation
+from dragonscale.commands.simulate.capacity import faster, missed_targets
+from dragonscale.commands.simulate.simulate_question import read_question
+from dragonscale.commands.simulate.simulate_records import SimulateReport
+from dragonscale.commands.simulate.simulate_sheet import summary
 from dragonscale.physics.units import render
 from dragonscale.serving.targets import LatencyTarget
 from dragonscale.simulation import (

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.simulate import capacity
-from dragonscale.app.simulate.ask_simulate import run_simulation
-from dragonscale.app.simulate.simulate_question import read_question
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.simulate import capacity
+from dragonscale.commands.simulate.ask_simulate import run_simulation
+from dragonscale.commands.simulate.simulate_question import read_question
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, LinearTimes, Pool, Scheduler, SimulationOptions, simulate
 
 

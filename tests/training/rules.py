@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.app.questions.train import TrainQuestion
-from dragonscale.app.train.ask_train import ask, next_command
-from dragonscale.app.train.train_records import TrainReport
+from dragonscale.commands.questions.train import TrainQuestion
+from dragonscale.commands.train.ask_train import ask, next_command
+from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.listener import Listener
 from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.hardware import Torus

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from dragonscale.app.train import ask_train as comparisons
-from dragonscale.app.train.advice import memory_advice
-from dragonscale.app.train.plans import plan_report
+from dragonscale.commands.train import ask_train as comparisons
+from dragonscale.commands.train.advice import memory_advice
+from dragonscale.commands.train.plans import plan_report
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice

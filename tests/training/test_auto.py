@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.app.train.plans import plan_report
+from dragonscale.commands.train.plans import plan_report
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.hardware.catalogue import chip_names, load_chip

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy
 import pytest
 
-from dragonscale.app.train.train_question import TrainQuestion, read_question
+from dragonscale.commands.train.train_question import TrainQuestion, read_question
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.models.flops import Workload, key_pairs

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dragonscale.app.overtake import overtaking, price_where
+from dragonscale.commands.overtake import overtaking, price_where
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice

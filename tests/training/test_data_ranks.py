@@ -2,9 +2,9 @@
 
 import pytest
 
-from dragonscale.app.questions.train import TrainQuestion
-from dragonscale.app.train.ask_train import understood
-from dragonscale.app.train.train_question import TrainAsked
+from dragonscale.commands.questions.train import TrainQuestion
+from dragonscale.commands.train.ask_train import understood
+from dragonscale.commands.train.train_question import TrainAsked
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.train.settings import read_order

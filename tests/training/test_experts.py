@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragonscale.app.train.train_question import TrainQuestion, read_question
+from dragonscale.commands.train.train_question import TrainQuestion, read_question
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice

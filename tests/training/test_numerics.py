@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.explain.train import explained_job
+from dragonscale.commands.explain.train import explained_job
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan

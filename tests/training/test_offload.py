@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from dragonscale.app.train.plans import plan_report
+from dragonscale.commands.train.plans import plan_report
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.train.train_records import TrainReport
+from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.training import remedies

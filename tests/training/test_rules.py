@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dragonscale.app.train.train_records import StackRow
+from dragonscale.commands.train.train_records import StackRow
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.training.evaluation import judge_one, make_job

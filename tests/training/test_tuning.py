@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.train.lengths import packed_sequences, with_lengths
-from dragonscale.app.train.train_question import TrainQuestion, read_question
+from dragonscale.commands.train.lengths import packed_sequences, with_lengths
+from dragonscale.commands.train.train_question import TrainQuestion, read_question
 from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model

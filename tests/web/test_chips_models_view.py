@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.models import overtaken_at
+from dragonscale.commands.models import overtaken_at
 from dragonscale.models import count_parameters, load_model, model_names
 from dragonscale.models.huggingface import load_config
 from dragonscale.physics.hardware import load_chip, parse_slice

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.questions.flag import Items, Real, Several, Switch, Whole
-from dragonscale.app.sweep.ask_sweep import product_of
+from dragonscale.commands.questions.flag import Items, Real, Several, Switch, Whole
+from dragonscale.commands.sweep.ask_sweep import product_of
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.faces.cli.table import COMMANDS

@@ -66,7 +66,7 @@ def test_a_place_where_a_plan_runs_is_judged_once(monkeypatch: pytest.MonkeyPatc
 
 
 def test_other_software_stands_beside_with_numbers_that_open_there() -> None:
-    from dragonscale.app.train.train_records import StackRow
+    from dragonscale.commands.train.train_records import StackRow
     from dragonscale.web.views.train import _stack_row
 
     row = _stack_row(StackRow(stack="torchtitan", plan="fsdp16", step_s=3.7, mfu=0.46, mostly="attention"))

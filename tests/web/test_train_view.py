@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.compare.sides import DOLLARS, training_side
+from dragonscale.commands.compare.sides import DOLLARS, training_side
 from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.listener import Listener
 from dragonscale.training.formulas import crossings, formula_verdict

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.explain.formulas import letters_in
+from dragonscale.commands.explain.formulas import letters_in
 from dragonscale.web.answers import answer
 from dragonscale.web.derivations.maths import math_tree
 from dragonscale.web.derivations.table import number_tables

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pkgutil import iter_modules
 
-from dragonscale.sheets.charts import Chart
+from dragonscale.blocks.charts import Chart
 
 
 def course_pictures() -> dict[str, Callable[[], Chart]]:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+from dragonscale.blocks.charts import Chart, LineSeries, line_chart
+from dragonscale.blocks.charts.axes import log_axis, zero_axis
 from dragonscale.course.closed_forms.decode_floor import decode_times
 from dragonscale.course.closed_forms.pools import interrupted_step
 from dragonscale.models import forward_flops, load_model
 from dragonscale.models.flops import Workload
 from dragonscale.serving.economics import pool_ratio
-from dragonscale.sheets.charts import Chart, LineSeries, line_chart
-from dragonscale.sheets.charts.axes import log_axis, zero_axis
 from tools.course_pictures.inference import CHIPS, PARAMS, token_bytes, v5e
 
 BATCH, OUTPUT = 32, 512

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+from dragonscale.blocks.charts import Chart, LineSeries, RuleLine, line_chart
+from dragonscale.blocks.charts.axes import log_axis
 from dragonscale.course.closed_forms.switched import ep_width
 from dragonscale.models import Moe, load_model
 from dragonscale.physics.collectives import Options, Switches, collective_time
 from dragonscale.physics.collectives.cost import ragged_fill
 from dragonscale.physics.hardware import load_chip
-from dragonscale.sheets.charts import Chart, LineSeries, RuleLine, line_chart
-from dragonscale.sheets.charts.axes import log_axis
 
 NODES = 8
 

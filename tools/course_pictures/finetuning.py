@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import dragonscale as ds
-from dragonscale.sheets.charts import Bar, Chart, bars
+from dragonscale.blocks.charts import Bar, Chart, bars
 
 WAYS = {
     "full: 16 bytes a parameter": "full",

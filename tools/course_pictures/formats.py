@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from dragonscale.blocks.charts import Chart, LineSeries, line_chart
+from dragonscale.blocks.charts.axes import log_axis
 from dragonscale.course.closed_forms.decode_floor import linear_cost
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.rooflines import rates_of, roofline
-from dragonscale.sheets.charts import Chart, LineSeries, line_chart
-from dragonscale.sheets.charts.axes import log_axis
 
 BATCHES = tuple(2**power for power in range(14))
 PAIRS = (("bf16", "bf16"), ("int4", "bf16"), ("fp8", "fp8"), ("fp4", "fp4"))

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from dragonscale.blocks.charts import Chart, LineSeries, line_chart
+from dragonscale.blocks.charts.axes import log_axis, zero_axis
 from dragonscale.errors import Infeasible
-from dragonscale.sheets.charts import Chart, LineSeries, line_chart
-from dragonscale.sheets.charts.axes import log_axis, zero_axis
 from dragonscale.training.goodput import DAY, checkpoint_interval, goodput
 
 GPUS = tuple(1024 * 2**power for power in range(8))

@@ -3,14 +3,14 @@ parallelism stops hiding."""
 
 from collections.abc import Callable
 
+from dragonscale.blocks.charts import Bar, Chart, LineSeries, RuleLine, bars, line_chart
+from dragonscale.blocks.charts.axes import Row, log_axis, pane
+from dragonscale.blocks.charts.chart import framed
+from dragonscale.blocks.charts.theme import SMALL
 from dragonscale.course.closed_forms.switched import dp_tokens
 from dragonscale.physics.collectives import Options, Switches, collective_time
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.hardware.fat_tree import fat_tree, load_switch
-from dragonscale.sheets.charts import Bar, Chart, LineSeries, RuleLine, bars, line_chart
-from dragonscale.sheets.charts.axes import Row, log_axis, pane
-from dragonscale.sheets.charts.chart import framed
-from dragonscale.sheets.charts.theme import SMALL
 
 WIDE, STEP = 780.0, 74.0
 """Pixels across the tree, and from tier to tier."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from dragonscale.blocks.charts import Chart, LineSeries, RuleLine, line_chart
+from dragonscale.blocks.charts.axes import Axis, log_axis, zero_axis
 from dragonscale.course.closed_forms.decode_floor import critical_batch, decode_times
 from dragonscale.course.closed_forms.serving_fleet import largest_batch
 from dragonscale.course.closed_forms.speculation import loop_seconds, seconds_for
@@ -10,8 +12,6 @@ from dragonscale.models.flops import Workload
 from dragonscale.physics.hardware import Chip, load_chip
 from dragonscale.physics.rooflines import Rates, rates_of
 from dragonscale.serving.speculation import tokens_per_loop
-from dragonscale.sheets.charts import Chart, LineSeries, RuleLine, line_chart
-from dragonscale.sheets.charts.axes import Axis, log_axis, zero_axis
 
 CHIPS, PARAMS = 16, 70e9
 SLICE = "a v5e 4x4, int8 weights and KV cache, bf16 matmuls; floors at datasheet rates"

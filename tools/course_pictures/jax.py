@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 import dragonscale as ds
+from dragonscale.blocks.charts import Chart, LineSeries, RuleLine, line_chart
+from dragonscale.blocks.charts.axes import log_axis
 from dragonscale.course.closed_forms import wire_intensity
 from dragonscale.physics.collectives import BOOK
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.notation import parse_einsum
 from dragonscale.physics.sharding import Mesh, strategies
-from dragonscale.sheets.charts import Chart, LineSeries, RuleLine, line_chart
-from dragonscale.sheets.charts.axes import log_axis
 
 LINE = "A[B_X, D_Y] @ W[D, F_Y] -> Out[B_X, F_Y]"
 WIDTHS = tuple(1024 * 2**power for power in range(8))

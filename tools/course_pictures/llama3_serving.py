@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
+from dragonscale.blocks.charts import Bar, Chart, LineSeries, Mark, bars, line_chart
+from dragonscale.blocks.charts.axes import Axis, zero_axis
 from dragonscale.course.closed_forms.decode_floor import decode_times, throughput
 from dragonscale.course.closed_forms.serving_fleet import largest_batch, requests_per_second
 from dragonscale.models import kv_bytes_per_token, load_model
 from dragonscale.physics.hardware import dtype_bytes
-from dragonscale.sheets.charts import Bar, Chart, LineSeries, Mark, bars, line_chart
-from dragonscale.sheets.charts.axes import Axis, zero_axis
 from tools.course_pictures.inference import CHIPS, PARAMS, SLICE, token_bytes, v5e
 
 

@@ -4,20 +4,20 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from dragonscale.blocks.charts import Bar, Chart, bars
 from dragonscale.course.closed_forms.rules_of_thumb import state_bytes
 from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.models.activations import activation_bytes
 from dragonscale.models.flops import Workload
 from dragonscale.models.transformer import count_parameters
-from dragonscale.sheets.charts import Bar, Chart, bars
 
 MODEL, SLICE, BATCH, SEQUENCE = "llama3-70b", "v5p:16x16x32", "4Mi", "4096"
 
 
 @cache
 def _answer() -> Any:
-    from dragonscale.app.train.ask_train import TrainQuestion, ask
+    from dragonscale.commands.train.ask_train import TrainQuestion, ask
 
     return ask(TrainQuestion(MODEL, SLICE, BATCH, SEQUENCE), Listener())
 

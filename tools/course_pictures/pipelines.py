@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
-from dragonscale.course.closed_forms.rules_of_thumb import stage_utilisation
-from dragonscale.sheets.charts import Chart, LineSeries, line_chart
-from dragonscale.sheets.charts.axes import (
+from dragonscale.blocks.charts import Chart, LineSeries, line_chart
+from dragonscale.blocks.charts.axes import (
     Row,
     log_axis,
     pane,
     zero_axis,
 )
-from dragonscale.sheets.charts.chart import framed, together
-from dragonscale.sheets.charts.theme import SMALL
+from dragonscale.blocks.charts.chart import framed, together
+from dragonscale.blocks.charts.theme import SMALL
+from dragonscale.course.closed_forms.rules_of_thumb import stage_utilisation
 from dragonscale.training.pipeline_order import held, timeline
 
 TICK, ROW = 19.0, 24.0

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import dragonscale as ds
+from dragonscale.blocks.charts import Bar, Chart, Roof, RoofPoint, bars, roofline_chart
 from dragonscale.physics.hardware import load_chip
-from dragonscale.sheets.charts import Bar, Chart, Roof, RoofPoint, bars, roofline_chart
 
 PROFILE = Path(__file__).parents[2] / "examples" / "profiles" / "h200_train.xplane.pb.gz"
 SHOWN = 12

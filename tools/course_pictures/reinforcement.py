@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy
 
-from dragonscale.sheets.charts import Chart, LineSeries, line_chart
-from dragonscale.sheets.charts.axes import zero_axis
+from dragonscale.blocks.charts import Chart, LineSeries, line_chart
+from dragonscale.blocks.charts.axes import zero_axis
 from dragonscale.simulation.rl.lengths import AnswerLengths
 
 ANSWERS = 1024

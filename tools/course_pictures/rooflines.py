@@ -6,10 +6,7 @@ from typing import Any
 import numpy
 
 import dragonscale as ds
-from dragonscale.course.closed_forms import critical_batch
-from dragonscale.physics.notation import parse_einsum
-from dragonscale.physics.rooflines import einsum_cost, roofline
-from dragonscale.sheets.charts import (
+from dragonscale.blocks.charts import (
     Bar,
     Chart,
     LineSeries,
@@ -20,7 +17,10 @@ from dragonscale.sheets.charts import (
     line_chart,
     roofline_chart,
 )
-from dragonscale.sheets.charts.axes import log_axis
+from dragonscale.blocks.charts.axes import log_axis
+from dragonscale.course.closed_forms import critical_batch
+from dragonscale.physics.notation import parse_einsum
+from dragonscale.physics.rooflines import einsum_cost, roofline
 
 SQUARES = (64, 128, 256, 512, 1024, 4096)
 BATCHES = tuple(2**power for power in range(13))

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import numpy
 
 import dragonscale as ds
+from dragonscale.blocks.charts import Bar, Chart, LineSeries, RuleLine, bars, line_chart
+from dragonscale.blocks.charts.axes import log_axis
 from dragonscale.physics.collectives import BOOK, EXACT, Ring, Rings, collective_time
 from dragonscale.physics.hardware import Torus, load_chip, parse_slice
 from dragonscale.physics.sharding.mesh import natural_mesh
-from dragonscale.sheets.charts import Bar, Chart, LineSeries, RuleLine, bars, line_chart
-from dragonscale.sheets.charts.axes import log_axis
 
 MATMUL = "In[B, D] @ W[D_X, F] -> Out[B, F]"
 SIZES = tuple(10.0**power for power in range(3, 10))

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import dragonscale as ds
+from dragonscale.blocks.charts import Chart, Roof, roofline_chart
+from dragonscale.blocks.charts.axes import Row, pane
+from dragonscale.blocks.charts.chart import framed
+from dragonscale.blocks.charts.theme import SMALL
 from dragonscale.course.closed_forms.rooflines import axis_bandwidth
-from dragonscale.sheets.charts import Chart, Roof, roofline_chart
-from dragonscale.sheets.charts.axes import Row, pane
-from dragonscale.sheets.charts.chart import framed
-from dragonscale.sheets.charts.theme import SMALL
 
 STEP, CHIP, STUB = 44.0, 18.0, 16.0
 """Pixels from chip to chip, a chip, and what is drawn of a link that goes around."""

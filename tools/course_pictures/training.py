@@ -3,11 +3,11 @@ chip has to hold."""
 
 from collections.abc import Callable
 
+from dragonscale.blocks.charts import Chart, LineSeries, RuleLine, line_chart
+from dragonscale.blocks.charts.axes import log_axis
 from dragonscale.course.closed_forms import training_limits as limits
 from dragonscale.course.closed_forms.rules_of_thumb import state_bytes
 from dragonscale.physics.hardware import load_chip
-from dragonscale.sheets.charts import Chart, LineSeries, RuleLine, line_chart
-from dragonscale.sheets.charts.axes import log_axis
 
 CHIPS, WIDTH, D_MODEL = 4096, 32768, 8192
 TOKENS = tuple(10 * 2**power for power in range(10))

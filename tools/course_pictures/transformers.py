@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from dragonscale.app.models import draw_models, model_report
+from dragonscale.blocks.charts import Bar, Chart, LineSeries, RuleLine, bars, line_chart
+from dragonscale.blocks.charts.axes import log_axis, zero_axis
+from dragonscale.commands.models import draw_models, model_report
 from dragonscale.models import load_model
 from dragonscale.models.activations import activation_bytes
 from dragonscale.models.flops import Workload, forward_flops
-from dragonscale.sheets.charts import Bar, Chart, LineSeries, RuleLine, bars, line_chart
-from dragonscale.sheets.charts.axes import log_axis, zero_axis
 
 LENGTHS = tuple(2**power for power in range(10, 21))
 POLICIES = {"none": "no recompute", "matmuls": "matmuls kept", "block": "only inputs of blocks kept"}

@@ -47,11 +47,11 @@ LEFT_OUT = (
     "evidence/calibrate",
     "evidence/profiles",
     "evidence/logs",
-    "app/run",
-    "app/calibrate",
-    "app/profile",
-    "app/sweep",
-    "app/verify",
+    "commands/run",
+    "commands/calibrate",
+    "commands/profile",
+    "commands/sweep",
+    "commands/verify",
 )
 # What is said where a question needs such a part.
 MISSING = {

@@ -9,7 +9,7 @@ tools of agents and the functions of the library.
 
         Returns a `TrainReport`: …
         \"""
-        from dragonscale.app.train.ask_train import ask
+        from dragonscale.commands.train.ask_train import ask
 
         return ask
 
@@ -29,8 +29,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, get_args, get_origin
 
-from dragonscale.app.questions.flag import Field, Switch, Thing, fields_of
-from dragonscale.app.questions.shared import ALWAYS, Output
+from dragonscale.commands.questions.flag import Field, Switch, Thing, fields_of
+from dragonscale.commands.questions.shared import ALWAYS, Output
 from dragonscale.errors import InputError, nearest
 from dragonscale.listener import Listener, without_numeric_warnings
 
@@ -135,7 +135,7 @@ def command(
 def check_call(name: str, fields: Sequence[Field[Any, Any]], given: Sequence[Any], named: Mapping[str, Any]) -> None:
     """Refuse a call that Python would refuse, in the name of the function that was called.
 
-    >>> from dragonscale.app.questions.train import TrainQuestion
+    >>> from dragonscale.commands.questions.train import TrainQuestion
     >>> check_call("train", fields_of(TrainQuestion), ("llama3-8b",), {"bach": "4M"})
     Traceback (most recent call last):
     TypeError: ds.train() has no parameter 'bach'; did you mean 'batch'?
@@ -161,7 +161,7 @@ def check_call(name: str, fields: Sequence[Field[Any, Any]], given: Sequence[Any
 def python_words(fields: Sequence[Field[Any, Any]]) -> Iterator[None]:
     """Refusals in Python's words: `batch=`, where the command line says `--batch`.
 
-    >>> from dragonscale.app.questions.train import TrainQuestion
+    >>> from dragonscale.commands.questions.train import TrainQuestion
     >>> with python_words(fields_of(TrainQuestion)):
     ...     raise InputError("--seq is 'x'; give --fix tp8,zero=1 too, or --json.")
     Traceback (most recent call last):

@@ -105,15 +105,15 @@ def _answered(command: str, question: Any, listener: Listener, brief: bool) -> A
 def _brief(command: str, question: Any, listener: Listener) -> Any:
     """A plan judged without what would help."""
     if command == "serve":
-        from dragonscale.app.serve.ask_serve import ask
+        from dragonscale.commands.serve.ask_serve import ask
     else:
-        from dragonscale.app.train.ask_train import ask
+        from dragonscale.commands.train.ask_train import ask
     return ask(question, listener, brief=True)
 
 
 def _watched(question: Any, listener: Listener) -> Any:
     """A simulation that keeps what its replicas do over time, as the page draws them; it looks for what would hold,
     which takes many runs, only where that is asked."""
-    from dragonscale.app.simulate.ask_simulate import ask
+    from dragonscale.commands.simulate.ask_simulate import ask
 
     return ask(replace(question, max_rate=bool(question.max_rate)), listener, WATCHED)

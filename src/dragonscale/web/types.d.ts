@@ -407,7 +407,7 @@ export interface CrossoversPanel { id: string; crossovers: Array<string> }
 
 // Forms and dialogs: what can be chosen, what is copied, exported and judged, a problem of the course
 
-/** The blocks of a sheet, each with its `kind` (`sheets/sheet.py`). */
+/** The blocks of a sheet, each with its `kind` (`blocks/sheet.py`). */
 export interface SheetPanel { blocks: Array<Record<string, any>>; notes: Array<string> }
 export interface StackWords { group: string; about: string }
 export interface PresetChoice { name: string; family: string; parameters: string }

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.app.calibrate import ask_calibrate as ask
-from dragonscale.app.questions.verify import CalibrateQuestion
+from dragonscale.commands.calibrate import ask_calibrate as ask
+from dragonscale.commands.questions.verify import CalibrateQuestion
 from dragonscale.errors import InputError
 from dragonscale.evidence.calibrate.cases import Machine
 from dragonscale.faces.cli import main

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import dragonscale as ds
-from dragonscale.app.profile import shown
-from dragonscale.app.profile.page import beside, page
-from dragonscale.app.profile.profile_records import ProfileReport
-from dragonscale.app.profile.shown import shown_step
+from dragonscale.commands.profile import shown
+from dragonscale.commands.profile.page import beside, page
+from dragonscale.commands.profile.profile_records import ProfileReport
+from dragonscale.commands.profile.shown import shown_step
 from dragonscale.evidence.profiles.analysis import analyse
 from dragonscale.evidence.profiles.attribution import attributed
 from dragonscale.evidence.profiles.recording import OpText, Recorder

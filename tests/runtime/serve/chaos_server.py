@@ -67,7 +67,7 @@ def len_of_prompt(request: Any) -> int:
 
 
 async def serve(model: str, roles: str, sequences: int, queue: int, unread: int, port: int, record: str) -> None:
-    from dragonscale.app.run.serve_traffic import TrafficRecord
+    from dragonscale.commands.run.serve_traffic import TrafficRecord
     from dragonscale.runtime.server.front import ServingFront
     from dragonscale.runtime.server.http import build_app, serve_http
     from dragonscale.runtime.server.routes import HttpSettings

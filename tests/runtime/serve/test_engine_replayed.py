@@ -10,9 +10,9 @@ from typing import Any
 import numpy
 import pytest
 
-from dragonscale.app.questions.validate import ServingScoreQuestion
-from dragonscale.app.validate.ask_validate import ask_serving
-from dragonscale.app.validate.validate_records import RunScore
+from dragonscale.commands.questions.validate import ServingScoreQuestion
+from dragonscale.commands.validate.ask_validate import ask_serving
+from dragonscale.commands.validate.validate_records import RunScore
 from dragonscale.listener import Listener
 from dragonscale.runtime.serve.engine import ServingEngine
 from dragonscale.runtime.serve.requests import GenerateRequest

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from dragonscale.app.questions.run import RunServeQuestion
-from dragonscale.app.questions.simulate import SimulateQuestion
-from dragonscale.app.questions.validate import ServingScoreQuestion
-from dragonscale.app.run.run_serve import ServedSoFar
-from dragonscale.app.run.serve_order import read_order
-from dragonscale.app.run.serve_planned import planned_page_bytes, planned_serving, uneven_heads
-from dragonscale.app.run.serve_traffic import TrafficRecord
-from dragonscale.app.simulate.ask_simulate import ask as ask_simulate
-from dragonscale.app.simulate.simulate_question import read_question
-from dragonscale.app.validate.ask_validate import ask_serving
+from dragonscale.commands.questions.run import RunServeQuestion
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.questions.validate import ServingScoreQuestion
+from dragonscale.commands.run.run_serve import ServedSoFar
+from dragonscale.commands.run.serve_order import read_order
+from dragonscale.commands.run.serve_planned import planned_page_bytes, planned_serving, uneven_heads
+from dragonscale.commands.run.serve_traffic import TrafficRecord
+from dragonscale.commands.simulate.ask_simulate import ask as ask_simulate
+from dragonscale.commands.simulate.simulate_question import read_question
+from dragonscale.commands.validate.ask_validate import ask_serving
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.models.huggingface import load_config

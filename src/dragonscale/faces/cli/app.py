@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragonscale import errors
+from dragonscale.blocks.colour import wants_colour
+from dragonscale.blocks.terminal import width_of
 from dragonscale.errors import FAULT, INFEASIBLE, REFUSED, WRONG_INPUT, Infeasible, NonFiniteCost, sentence_of
 from dragonscale.faces.cli.arguments import other_words
 from dragonscale.faces.cli.help import command_help, family_help, overview
@@ -15,8 +17,6 @@ from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.faces.command import Command
 from dragonscale.faces.commands import FAMILIES
 from dragonscale.listener import without_numeric_warnings
-from dragonscale.sheets.colour import wants_colour
-from dragonscale.sheets.terminal import width_of
 
 HELP = ("--help", "-h")
 VERSION = ("--version", "-V", "version")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from dragonscale.app.questions.flag import Field
+from dragonscale.commands.questions.flag import Field
 from dragonscale.errors import InputError, nearest, shorten
 
 Fields = Sequence[Field[Any, Any]]
@@ -47,9 +47,9 @@ ABSENT = {
 def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> dict[str, Any]:
     """The values that were given, by the names of their fields.
 
-    >>> from dragonscale.app.questions.flag import fields_of
-    >>> from dragonscale.app.questions.shared import Output
-    >>> from dragonscale.app.questions.shared import MODEL
+    >>> from dragonscale.commands.questions.flag import fields_of
+    >>> from dragonscale.commands.questions.shared import Output
+    >>> from dragonscale.commands.questions.shared import MODEL
     >>> read_arguments([MODEL, *fields_of(Output)], ["llama3-8b", "--save=a.toml", "--json"], "train")
     {'model': 'llama3-8b', 'save': 'a.toml', 'json': True}
     """

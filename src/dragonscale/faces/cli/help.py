@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dragonscale.app.questions.flag import GROUPS, Field
+from dragonscale.blocks.colour import linked, painted
+from dragonscale.commands.questions.flag import GROUPS, Field
 from dragonscale.faces.cli.table import COMMANDS
 from dragonscale.faces.command import KINDS, Command
 from dragonscale.faces.commands import BESIDE, FAMILIES, SHORT
-from dragonscale.sheets.colour import linked, painted
 
 ABOUT = "How a Transformer behaves on TPUs and GPUs, and how to split it over many chips."
 ENDING = (

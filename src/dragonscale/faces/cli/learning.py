@@ -6,9 +6,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from dragonscale.app.learn import lesson_report, named_problem, problem_report
-from dragonscale.app.questions.facts import LearnQuestion
-from dragonscale.app.record import Record
+from dragonscale.commands.learn import lesson_report, named_problem, problem_report
+from dragonscale.commands.questions.facts import LearnQuestion
+from dragonscale.commands.record import Record
 from dragonscale.course.chapters import CHAPTERS, find_chapter, problems_of
 from dragonscale.course.judging import judge
 from dragonscale.course.problem import Problem

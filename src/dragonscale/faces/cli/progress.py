@@ -6,9 +6,9 @@ import sys
 import time
 from typing import Any
 
+from dragonscale.blocks.terminal import width_of, wrapped
 from dragonscale.errors import printable
 from dragonscale.listener import Listener
-from dragonscale.sheets.terminal import width_of, wrapped
 
 PATIENCE = 0.7
 """Seconds before a bar shows: what is quicker needs none."""

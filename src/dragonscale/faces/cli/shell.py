@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dragonscale.app.questions.shared import ALWAYS, TABLES, Output
+from dragonscale.blocks.colour import CHOICES, wants_colour
+from dragonscale.blocks.terminal import text_of, width_of
+from dragonscale.commands.questions.shared import ALWAYS, TABLES, Output
 from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.faces.cli.defaults import with_defaults
@@ -15,11 +17,9 @@ from dragonscale.faces.cli.progress import Terminal, say_aside
 from dragonscale.faces.cli.table import DIALOGUES
 from dragonscale.faces.command import Command
 from dragonscale.files import write_all
-from dragonscale.sheets.colour import CHOICES, wants_colour
-from dragonscale.sheets.terminal import text_of, width_of
 
 if TYPE_CHECKING:
-    from dragonscale.app.record import Record
+    from dragonscale.commands.record import Record
 
 
 _ENDINGS = {
@@ -58,7 +58,7 @@ def _check(output: Output, command: Command[Any, Any]) -> None:
     if output.chart and not output.plot:
         raise InputError(f"--chart {output.chart} says what --plot draws; add --plot {output.chart}.svg.")
     if output.plot:
-        from dragonscale.sheets.charts.chart import check_chart
+        from dragonscale.blocks.charts.chart import check_chart
 
         check_chart(output.plot)
     named = [("html", output.html), ("timeline", output.timeline), *(("table", one) for one in output.table.split(","))]

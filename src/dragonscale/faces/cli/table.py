@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from dragonscale.app.questions.faces import CompletionQuestion, DoctorQuestion, McpQuestion, WebQuestion
+from dragonscale.commands.questions.faces import CompletionQuestion, DoctorQuestion, McpQuestion, WebQuestion
 from dragonscale.faces import commands
 from dragonscale.faces.command import PLANNING, SHELLS, Command, command
 
@@ -26,7 +26,7 @@ def doctor():
 
     dscale doctor
     """
-    from dragonscale.app.doctor import ask
+    from dragonscale.commands.doctor import ask
 
     return ask
 

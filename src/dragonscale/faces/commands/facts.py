@@ -23,7 +23,7 @@
 True
 """
 
-from dragonscale.app.questions.facts import CalcQuestion, ChipsQuestion, ModelsQuestion
+from dragonscale.commands.questions.facts import CalcQuestion, ChipsQuestion, ModelsQuestion
 from dragonscale.faces.command import FACTS, command
 
 
@@ -35,7 +35,7 @@ def models():
     dscale models llama3-70b --seq 32k --kv-dtype fp8
     dscale models my/config.json --as llama --assume head_dim=128
     """
-    from dragonscale.app.models import ask
+    from dragonscale.commands.models import ask
 
     return ask
 
@@ -46,7 +46,7 @@ def model():
 
     Returns a `ModelReport`; `.to_frame()` has a row for each part.
     """
-    from dragonscale.app.models import ask_model
+    from dragonscale.commands.models import ask_model
 
     return ask_model
 
@@ -64,7 +64,7 @@ def calc():
     Returns a `CalcReport`: `.value` in base units, `.unit`, `.text`, `.formula` where letters are left open, and
     `.names` with what each name stood for and its source.
     """
-    from dragonscale.app.calc import ask
+    from dragonscale.commands.calc import ask
 
     return ask
 
@@ -80,6 +80,6 @@ def chips():
     Every chip, one of them with the source of each number, a slice (hosts, rings or tiers, totals), or where a
     tiled array's elements lie.
     """
-    from dragonscale.app.chips import ask
+    from dragonscale.commands.chips import ask
 
     return ask

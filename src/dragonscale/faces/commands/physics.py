@@ -35,7 +35,7 @@
 'rooflines'
 """
 
-from dragonscale.app.questions.explain import (
+from dragonscale.commands.questions.explain import (
     ExplainCollectiveQuestion,
     ExplainModelQuestion,
     ExplainRooflineQuestion,
@@ -43,8 +43,8 @@ from dragonscale.app.questions.explain import (
     ExplainShardQuestion,
     ExplainTrainQuestion,
 )
-from dragonscale.app.questions.facts import LearnQuestion
-from dragonscale.app.questions.operations import (
+from dragonscale.commands.questions.facts import LearnQuestion
+from dragonscale.commands.questions.operations import (
     CollectiveQuestion,
     EstimateQuestion,
     RooflineQuestion,
@@ -68,7 +68,7 @@ def estimate():
     >>> import dragonscale as ds
     >>> ds.estimate("llama3-8b", on="h100:8", batch=64, context=8192).to_frame()  # doctest: +SKIP
     """
-    from dragonscale.app.estimate.ask_estimate import ask
+    from dragonscale.commands.estimate.ask_estimate import ask
 
     return ask
 
@@ -84,7 +84,7 @@ def learn():
     The chapters of the course, the problems of one, or a problem: its question with the numbers of a seed, hints,
     the verdict on an answer, the worked solution.
     """
-    from dragonscale.app.learn import ask
+    from dragonscale.commands.learn import ask
 
     return ask
 
@@ -100,7 +100,7 @@ def roofline():
     Returns a `RooflineReport`: `.resources` with the time of each, `.lower_s` and `.upper_s`, `.bound_by`,
     `.crossovers`, and where a size is left open `.samples` over it.
     """
-    from dragonscale.app.roofline import ask
+    from dragonscale.commands.roofline import ask
 
     return ask
 
@@ -117,7 +117,7 @@ def shard():
     Returns a `ShardReport`: `.forward` and `.backward` have for each einsum its arrays (local shapes, bytes,
     replicas) and the ways to do it, cheapest first; `.best` the cheapest way of each.
     """
-    from dragonscale.app.shard import ask
+    from dragonscale.commands.shard import ask
 
     return ask
 
@@ -135,7 +135,7 @@ def collective():
     Returns a `CollectiveReport`: the bandwidth and latency terms, `.lower_s` (at best), `.book_s` (to first order),
     `.expected_s`, and what goes on in the ring or on the tiers of switches; or a `TransferReport`.
     """
-    from dragonscale.app.collective import ask
+    from dragonscale.commands.collective import ask
 
     return ask
 
@@ -147,7 +147,7 @@ def explain_train():
     dscale explain train fsdp --model llama3-70b --on v5p:8x16x16 --batch 4Mi --seq 2048
     dscale explain train "tp8 pp4 dp16" --model llama3-70b --on h100:512 --line "mlp matmuls" --solve batch
     """
-    from dragonscale.app.explain.ask_explain import ask_train
+    from dragonscale.commands.explain.ask_explain import ask_train
 
     return ask_train
 
@@ -158,7 +158,7 @@ def explain_serve():
 
     dscale explain serve llama3-8b --on h100 --prompt 2048 --output 512 --solve context
     """
-    from dragonscale.app.explain.ask_explain import ask_serve
+    from dragonscale.commands.explain.ask_explain import ask_serve
 
     return ask_serve
 
@@ -169,7 +169,7 @@ def explain_roofline():
 
     dscale explain roofline "bf16[B,D] @ bf16[D,F]" --on v5e
     """
-    from dragonscale.app.explain.ask_explain import ask_roofline
+    from dragonscale.commands.explain.ask_explain import ask_roofline
 
     return ask_roofline
 
@@ -180,7 +180,7 @@ def explain_collective():
 
     dscale explain collective all_to_all 64MB --axis XY --on v5e:16x16
     """
-    from dragonscale.app.explain.ask_explain import ask_collective
+    from dragonscale.commands.explain.ask_explain import ask_collective
 
     return ask_collective
 
@@ -191,7 +191,7 @@ def explain_shard():
 
     dscale explain shard "In[B, D_Y] · W[D, F_Y] -> Out[B, F_Y]" --on v5e --mesh Y=4
     """
-    from dragonscale.app.explain.ask_explain import ask_shard
+    from dragonscale.commands.explain.ask_explain import ask_shard
 
     return ask_shard
 
@@ -202,6 +202,6 @@ def explain_model():
 
     dscale explain model llama3-8b --seq 8192
     """
-    from dragonscale.app.explain.ask_explain import ask_model
+    from dragonscale.commands.explain.ask_explain import ask_model
 
     return ask_model

@@ -33,10 +33,10 @@ True
 (8, True)
 """
 
-from dragonscale.app.questions.rl import RlQuestion
-from dragonscale.app.questions.serve import ServeQuestion
-from dragonscale.app.questions.simulate import SimulateQuestion, TrafficQuestion
-from dragonscale.app.questions.train import CompareQuestion, SweepQuestion, TrainQuestion
+from dragonscale.commands.questions.rl import RlQuestion
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.questions.simulate import SimulateQuestion, TrafficQuestion
+from dragonscale.commands.questions.train import CompareQuestion, SweepQuestion, TrainQuestion
 from dragonscale.faces.command import PLANNING, command
 
 _PLAN_FLAGS = ("explain", "verify", "save", "timeline")
@@ -59,7 +59,7 @@ def train():
     >>> import dragonscale as ds
     >>> ds.train("llama3-8b", on="h100:8", batch="64seq", seq=8192).plot("memory")  # doctest: +SKIP
     """
-    from dragonscale.app.train.ask_train import ask
+    from dragonscale.commands.train.ask_train import ask
 
     return ask
 
@@ -79,7 +79,7 @@ def serve():
     >>> import dragonscale as ds
     >>> ds.serve("llama3-70b", on="h100:8", tpot="30ms").plot("frontier")  # doctest: +SKIP
     """
-    from dragonscale.app.serve.ask_serve import ask
+    from dragonscale.commands.serve.ask_serve import ask
 
     return ask
 
@@ -97,7 +97,7 @@ def rl():
     >>> import dragonscale as ds
     >>> ds.rl("llama3-8b", on="h100:16", mode="colocated", stack="nemo-rl").best.phases  # doctest: +SKIP
     """
-    from dragonscale.app.rl.ask_rl import ask
+    from dragonscale.commands.rl.ask_rl import ask
 
     return ask
 
@@ -110,7 +110,7 @@ def traffic():
 
     Returns a `TrafficReport`: `.traffic` is the class of traffic that `ds.simulate(traffic=FILE)` reads from a file.
     """
-    from dragonscale.app.traffic import ask
+    from dragonscale.commands.traffic import ask
 
     return ask
 
@@ -129,7 +129,7 @@ def simulate():
     >>> import dragonscale as ds
     >>> ds.simulate("llama3-8b", on="h100:1", rate="4/s", requests=200).plot("occupancy")  # doctest: +SKIP
     """
-    from dragonscale.app.simulate.ask_simulate import ask
+    from dragonscale.commands.simulate.ask_simulate import ask
 
     return ask
 
@@ -148,7 +148,7 @@ def sweep():
     The grid is a TOML file, or the same tables as a dict of lists. Returns a `SweepReport`; `.to_frame()` has a
     row for each entry.
     """
-    from dragonscale.app.sweep.ask_sweep import ask
+    from dragonscale.commands.sweep.ask_sweep import ask
 
     return ask
 
@@ -161,6 +161,6 @@ def compare():
     dscale compare --model llama3-8b --on h100:64,v5p:4x4x4 --batch 4M --seq 8192
     dscale compare --model llama3-70b --on h100:8 --prompt 2048 --output 512 --engine vllm,sglang
     """
-    from dragonscale.app.compare.ask_compare import ask
+    from dragonscale.commands.compare.ask_compare import ask
 
     return ask

@@ -34,17 +34,17 @@
 ('matmul', 1048576.0)
 """
 
-from dragonscale.app.questions.export import ExportQuestion, ImportQuestion
-from dragonscale.app.questions.operations import HloQuestion
-from dragonscale.app.questions.run import RunRlQuestion, RunServeQuestion, RunTrainQuestion
-from dragonscale.app.questions.validate import (
+from dragonscale.commands.questions.export import ExportQuestion, ImportQuestion
+from dragonscale.commands.questions.operations import HloQuestion
+from dragonscale.commands.questions.run import RunRlQuestion, RunServeQuestion, RunTrainQuestion
+from dragonscale.commands.questions.validate import (
     RlScoreQuestion,
     ScoreQuestion,
     ServingScoreQuestion,
     TrainingScoreQuestion,
     ValidateQuestion,
 )
-from dragonscale.app.questions.verify import CalibrateQuestion, ProfileQuestion, VerifyQuestion
+from dragonscale.commands.questions.verify import CalibrateQuestion, ProfileQuestion, VerifyQuestion
 from dragonscale.faces.command import PROOF, command
 
 
@@ -61,7 +61,7 @@ def verify():
     Needs the compiler (the extra `gpu-compiler` or `tpu`), but no accelerator. Returns a
     `Verification`: `.verdict`, `.peak`, `.flops`, `.axes`; `.to_frame()` has a row for each number compared.
     """
-    from dragonscale.app.verify.ask_verify import ask
+    from dragonscale.commands.verify.ask_verify import ask
 
     return ask
 
@@ -80,7 +80,7 @@ def profile():
     Returns a `ProfileReport`: `.step_s`, `.parts`, `.groups`, `.ops`, `.communication`, `.gaps`, `.savings`;
     `.to_frame()` has a row for each group of ops. Seconds, FLOPs and bytes are those of one step on one device.
     """
-    from dragonscale.app.profile.ask_profile import ask
+    from dragonscale.commands.profile.ask_profile import ask
 
     return ask
 
@@ -97,7 +97,7 @@ def hlo():
     A shape, an instruction or a program in XLA's HLO: layouts and tiles, FLOPs and bytes of each op, collectives by
     group, loops, shapes back to global, and on a chip the time of each op at best.
     """
-    from dragonscale.app.hlo.ask_hlo import ask
+    from dragonscale.commands.hlo.ask_hlo import ask
 
     return ask
 
@@ -116,7 +116,7 @@ def calibrate():
     Returns a `CalibrationReport`: `.tables` with their errors on kernels and shapes left out, `.profile` (the file, for
     `profile=` of `ds.train`, `ds.serve` …); with `check`, `.checked_tables` and an `.exit_code`.
     """
-    from dragonscale.app.calibrate.ask_calibrate import ask
+    from dragonscale.commands.calibrate.ask_calibrate import ask
 
     return ask
 
@@ -129,7 +129,7 @@ def validate_training():
     dscale validate training measured.csv --plot scatter.svg
     dscale validate training megatron.log --plan plan.toml
     """
-    from dragonscale.app.validate.ask_validate import ask_training
+    from dragonscale.commands.validate.ask_validate import ask_training
 
     return ask_training
 
@@ -141,7 +141,7 @@ def validate_inference():
     dscale validate inference measured.csv --out scores.csv
     dscale validate inference measured.csv --plot scatter.svg
     """
-    from dragonscale.app.validate.ask_validate import ask_inference
+    from dragonscale.commands.validate.ask_validate import ask_inference
 
     return ask_inference
 
@@ -154,7 +154,7 @@ def validate_serving():
     dscale validate serving measured.csv --plot scatter.svg
     dscale validate serving result.json --plan "vllm serve meta-llama/Meta-Llama-3-70B -tp 8" --on h100
     """
-    from dragonscale.app.validate.ask_validate import ask_serving
+    from dragonscale.commands.validate.ask_validate import ask_serving
 
     return ask_serving
 
@@ -166,7 +166,7 @@ def validate_collectives():
     dscale validate collectives measured.csv --out scores.csv
     dscale validate collectives measured.csv --plot scatter.svg
     """
-    from dragonscale.app.validate.ask_validate import ask_collectives
+    from dragonscale.commands.validate.ask_validate import ask_collectives
 
     return ask_collectives
 
@@ -178,7 +178,7 @@ def validate_kernels():
     dscale validate kernels measured.csv --out scores.csv
     dscale validate kernels measured.csv --plot scatter.svg
     """
-    from dragonscale.app.validate.ask_validate import ask_kernels
+    from dragonscale.commands.validate.ask_validate import ask_kernels
 
     return ask_kernels
 
@@ -190,7 +190,7 @@ def validate_memory():
     dscale validate memory measured.csv --out scores.csv
     dscale validate memory measured.csv --plot scatter.svg
     """
-    from dragonscale.app.validate.ask_validate import ask_memory
+    from dragonscale.commands.validate.ask_validate import ask_memory
 
     return ask_memory
 
@@ -202,7 +202,7 @@ def validate_finetune():
     dscale validate finetune measured.csv --out scores.csv
     dscale validate finetune measured.csv --plot scatter.svg
     """
-    from dragonscale.app.validate.ask_validate import ask_finetune
+    from dragonscale.commands.validate.ask_validate import ask_finetune
 
     return ask_finetune
 
@@ -215,7 +215,7 @@ def validate_rl():
     dscale validate rl measured.csv --plot scatter.svg
     dscale validate rl verl.log --plan run_qwen3-8b.sh --on h100
     """
-    from dragonscale.app.validate.ask_validate import ask_rl
+    from dragonscale.commands.validate.ask_validate import ask_rl
 
     return ask_rl
 
@@ -228,7 +228,7 @@ def validate():
     `.plot()` draws predicted against measured. Of the log of one run, with its `plan`, a `RunScore`: `.measures` has
     every number with its expectation and band.
     """
-    from dragonscale.app.validate.ask_validate import ask
+    from dragonscale.commands.validate.ask_validate import ask
 
     return ask
 
@@ -241,7 +241,7 @@ def run_train():
     dscale run train fsdp=8 --model llama3.2-1b --data corpus.bin --steps 20 --batch 8 --seq 512 --cpu 8
     dscale run train plan.toml --data 'corpus/*.bin' --steps 20 --profile-steps 3 --html profile.html
     """
-    from dragonscale.app.run.run_train import ask_train
+    from dragonscale.commands.run.run_train import ask_train
 
     return ask_train
 
@@ -254,7 +254,7 @@ def run_serve():
     dscale run serve tp1 --model llama3-8b --random --on h200:1 --length 2048 --record served.jsonl
     dscale run serve ./Qwen3-0.6B --cpu 1 --port 8080 --draft ngram
     """
-    from dragonscale.app.run.run_serve import ask_serve
+    from dragonscale.commands.run.run_serve import ask_serve
 
     return ask_serve
 
@@ -266,7 +266,7 @@ def run_rl():
     dscale run rl 'qwen2.5-1.5b?vocab_size=1024' --prompts 16 --samples 16 --prompt 64 --output 64 --steps 20
     dscale run rl config.json --cpu 1 --prompts 4 --samples 8 --prompt 4 --output 12 --rule sorted --updates 2
     """
-    from dragonscale.app.run.run_rl import ask_rl
+    from dragonscale.commands.run.run_rl import ask_rl
 
     return ask_rl
 
@@ -282,7 +282,7 @@ def export():
     Returns an `ExportReport`: `.files` by name, `.differences` what the software cannot say, `.save(folder)` writes
     them.
     """
-    from dragonscale.app.export.ask_export import ask
+    from dragonscale.commands.export.ask_export import ask
 
     return ask
 
@@ -297,6 +297,6 @@ def import_plan():
     Returns an `ImportReport`: `.plan`, `.model`, `.workload`; `.save("plan.toml")` writes a plan file, and
     `ds.train` and `ds.serve` take the config itself as their plan.
     """
-    from dragonscale.app.imported import ask
+    from dragonscale.commands.imported import ask
 
     return ask

@@ -13,10 +13,10 @@
 
 from typing import Any
 
-from dragonscale.app.compare.ask_compare import ask
-from dragonscale.app.compare.compare_records import CompareReport
-from dragonscale.app.questions.flag import fields_of
-from dragonscale.app.questions.train import CompareQuestion
+from dragonscale.commands.compare.ask_compare import ask
+from dragonscale.commands.compare.compare_records import CompareReport
+from dragonscale.commands.questions.flag import fields_of
+from dragonscale.commands.questions.train import CompareQuestion
 from dragonscale.faces.command import check_call, python_words, signature_of
 from dragonscale.listener import Listener
 

@@ -11,7 +11,7 @@
 
 from typing import Any, Literal
 
-from dragonscale.app.explain.formulas import Explanation
+from dragonscale.commands.explain.formulas import Explanation
 from dragonscale.errors import unknown
 from dragonscale.faces.command import check_call, python_words
 from dragonscale.faces.commands import COMMANDS
@@ -23,7 +23,7 @@ def explain(
 ) -> Explanation:
     """The formulas behind a roofline, collective, shard, model, train or serve answer.
 
-    `what` is one of these words; the rest are the fields of `dragonscale.app.questions.explain`, and so what
+    `what` is one of these words; the rest are the fields of `dragonscale.commands.questions.explain`, and so what
     `dscale explain WHAT` takes. An `Explanation` has `.lines` (name, formula, numbers, `value_si` in `unit`),
     `.solutions` (the crossovers as numbers), and `found["name"]` gives a line.
     """

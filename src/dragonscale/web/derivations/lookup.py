@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from dragonscale.app.chips_report import chip_report
-from dragonscale.app.explain.formulas import FormulaLine
+from dragonscale.commands.chips_report import chip_report
+from dragonscale.commands.explain.formulas import FormulaLine
 from dragonscale.errors import unknown
 from dragonscale.physics.hardware import Chip, load_chip
 from dragonscale.web.amounts import amount, count, quantity

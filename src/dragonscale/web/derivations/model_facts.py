@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from dragonscale.app.models import RULE, overtaken_at
+from dragonscale.commands.models import RULE, overtaken_at
 from dragonscale.errors import unknown
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from dragonscale.app.explain.formulas import Explanation
-from dragonscale.app.given import maybe_target
+from dragonscale.commands.explain.formulas import Explanation
+from dragonscale.commands.given import maybe_target
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.web.amounts import count

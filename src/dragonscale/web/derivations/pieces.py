@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from dragonscale.app.explain.formulas import FormulaLine
+from dragonscale.commands.explain.formulas import FormulaLine
 from dragonscale.physics.hardware import Chip
 from dragonscale.web.amounts import Amount
 from dragonscale.web.derivations.maths import math_tree

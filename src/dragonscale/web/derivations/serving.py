@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from dragonscale.app.explain.formulas import FormulaLine
-from dragonscale.app.explain.serve import LetteredPhase, lettered_phase
-from dragonscale.app.serve.config import (
+from dragonscale.commands.explain.formulas import FormulaLine
+from dragonscale.commands.explain.serve import LetteredPhase, lettered_phase
+from dragonscale.commands.serve.config import (
     PROMPT_SCORES,
     STEP_SCORES,
     bills_of,
@@ -19,8 +19,8 @@ from dragonscale.app.serve.config import (
     prompt_chunks,
     wire_name,
 )
-from dragonscale.app.serve.serve_records import ConfigReport, ServeReport
-from dragonscale.app.serve.serve_sheet import error_text
+from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
+from dragonscale.commands.serve.serve_sheet import error_text
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render

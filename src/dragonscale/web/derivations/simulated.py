@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from dragonscale.app.simulate.simulate_records import TITLES, Latency, SimulateReport
+from dragonscale.commands.simulate.simulate_records import TITLES, Latency, SimulateReport
 from dragonscale.errors import unknown
 from dragonscale.physics.units import render
 from dragonscale.web.amounts import amount

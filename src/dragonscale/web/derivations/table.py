@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from dragonscale.app.explain.formulas import LETTER, FormulaLine, letters_in
+from dragonscale.commands.explain.formulas import LETTER, FormulaLine, letters_in
 from dragonscale.errors import unknown
 from dragonscale.physics.units import UNITS, render
 from dragonscale.tables import Strict

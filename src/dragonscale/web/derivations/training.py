@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from dragonscale.app.charts.moves import mesh_axes
-from dragonscale.app.explain.formulas import QUANTITIES, FormulaLine
-from dragonscale.app.explain.train import StepFormulas, crossing_sentence
-from dragonscale.app.train.cost import usd_per_mtok
-from dragonscale.app.train.plans import HELD
-from dragonscale.app.train.slices import chosen_slice
-from dragonscale.app.train.train_records import PlanReport, TrainReport
+from dragonscale.commands.charts.moves import mesh_axes
+from dragonscale.commands.explain.formulas import QUANTITIES, FormulaLine
+from dragonscale.commands.explain.train import StepFormulas, crossing_sentence
+from dragonscale.commands.train.cost import usd_per_mtok
+from dragonscale.commands.train.plans import HELD
+from dragonscale.commands.train.slices import chosen_slice
+from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render

@@ -7,7 +7,7 @@ import webbrowser
 from importlib.util import find_spec
 from typing import Any
 
-from dragonscale.app.questions.faces import WebQuestion
+from dragonscale.commands.questions.faces import WebQuestion
 from dragonscale.errors import InputError
 from dragonscale.installing import install_hint
 from dragonscale.listener import Listener

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dragonscale.app.shard_report import StrategyRow
+from dragonscale.commands.shard_report import StrategyRow
 from dragonscale.physics.notation import parse_array, parse_einsum
 from dragonscale.physics.notation.array import Dim
 from dragonscale.physics.sharding.layout import block_of, local_bytes, local_shape, replicated_over

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dragonscale.blocks.charts.line_charts import LineSeries
+from dragonscale.blocks.charts.mesh import AxisMove, MeshAxis, mesh_frames
+from dragonscale.blocks.charts.stacks import StackPart
 from dragonscale.plan.ledger import HeldLine, Ledger
-from dragonscale.sheets.charts.line_charts import LineSeries
-from dragonscale.sheets.charts.mesh import AxisMove, MeshAxis, mesh_frames
-from dragonscale.sheets.charts.stacks import StackPart
 from dragonscale.web.amounts import Amount, amount, quantity
 
 Card = dict[str, Any]

@@ -7,7 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dragonscale.app.questions.flag import Field
+from dragonscale.blocks.charts.theme import DARK, LIGHT, MEMORY_ROLES, TIME_ROLES, Theme
+from dragonscale.commands.questions.flag import Field
 from dragonscale.faces.cli.completion.offers import known_lists
 from dragonscale.faces.cli.mcp.tools import property_of, tools
 from dragonscale.models import count_parameters, load_model
@@ -16,7 +17,6 @@ from dragonscale.physics.hardware import Chip, Slice, Torus, chip_names, load_ch
 from dragonscale.physics.hardware.slices import domain_of
 from dragonscale.physics.units import render
 from dragonscale.serving.space import slices_of
-from dragonscale.sheets.charts.theme import DARK, LIGHT, MEMORY_ROLES, TIME_ROLES, Theme
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.stack import load_stack
 from dragonscale.web.page_request import PageRequest

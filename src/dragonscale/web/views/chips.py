@@ -3,8 +3,8 @@ slice drawn, and what can be changed of a chip, for the page's "what if" sliders
 
 from typing import Any
 
-from dragonscale.app.charts.pictures import roofs_by_peak
-from dragonscale.app.chips_report import ChipFact, ChipReport, ChipsReport, SliceReport, chip_report
+from dragonscale.commands.charts.pictures import roofs_by_peak
+from dragonscale.commands.chips_report import ChipFact, ChipReport, ChipsReport, SliceReport, chip_report
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware import Chip, parse_target
 from dragonscale.physics.hardware.changes import changed_chip, factor_of, knobs_of, read_change, with_changes

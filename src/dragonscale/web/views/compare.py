@@ -9,10 +9,10 @@ tab: its id is the column's place, a colon, and the id there.
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.app.charts.roles import memory_parts, time_parts
-from dragonscale.app.compare.ask_compare import compared
-from dragonscale.app.compare.compare_records import CompareReport, Figure, Side
-from dragonscale.app.compare.sides import DOLLARS, SAME, STEP, TOKENS, seconds_of
+from dragonscale.commands.charts.roles import memory_parts, time_parts
+from dragonscale.commands.compare.ask_compare import compared
+from dragonscale.commands.compare.compare_records import CompareReport, Figure, Side
+from dragonscale.commands.compare.sides import DOLLARS, SAME, STEP, TOKENS, seconds_of
 from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice
 from dragonscale.physics.units import render

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.app.questions.flag import Field, Items, Text, Thing
+from dragonscale.commands.questions.flag import Field, Items, Text, Thing
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.faces.cli.mcp.tools import PlannerTool, tools
 from dragonscale.tables import toml_value
@@ -71,10 +71,10 @@ def plan_panel(asked: PageRequest) -> dict[str, Any]:
     of, given, file = _asked(asked)
     record = _recommending(asked, of, "save", "no plan to save")
     if of == "train":
-        from dragonscale.app.train.ask_train import recommended
+        from dragonscale.commands.train.ask_train import recommended
         from dragonscale.training.plan_file import training_file_text as text_of
     else:
-        from dragonscale.app.serve.recommended import recommended
+        from dragonscale.commands.serve.recommended import recommended
         from dragonscale.serving.plan_file import serving_plan_text as text_of
     saved: Any = recommended(record.asked, record)
     if file is not None:

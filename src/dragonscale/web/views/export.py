@@ -6,7 +6,7 @@ stands beside the files; what it cannot run is refused in a sentence.
 
 from typing import Any
 
-from dragonscale.app.export.ask_export import ask
+from dragonscale.commands.export.ask_export import ask
 from dragonscale.errors import InputError, unknown
 from dragonscale.exports.target import of_kind, software_for
 from dragonscale.listener import Listener

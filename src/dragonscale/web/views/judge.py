@@ -15,9 +15,9 @@ as it judges what is typed.
 
 from typing import Any
 
-from dragonscale.app.foreign import as_training
-from dragonscale.app.imported import report_of
-from dragonscale.app.train.train_question import TrainQuestion, said_by
+from dragonscale.commands.foreign import as_training
+from dragonscale.commands.imported import report_of
+from dragonscale.commands.train.train_question import TrainQuestion, said_by
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan

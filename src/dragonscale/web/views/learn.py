@@ -10,9 +10,9 @@ Nothing is kept here: the reader's browser remembers what was solved.
 
 from typing import Any
 
-from dragonscale.app.learn import named_problem, problem_report
-from dragonscale.app.questions.facts import LearnQuestion
-from dragonscale.app.questions.flag import fields_of
+from dragonscale.commands.learn import named_problem, problem_report
+from dragonscale.commands.questions.facts import LearnQuestion
+from dragonscale.commands.questions.flag import fields_of
 from dragonscale.course.chapters import CHAPTERS, problems_of
 from dragonscale.course.judging import judge
 from dragonscale.course.variants import variant

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dragonscale.app import models as reports
-from dragonscale.app.models import RECOMPUTED, RULE, ModelReport
+from dragonscale.commands import models as reports
+from dragonscale.commands.models import RECOMPUTED, RULE, ModelReport
 from dragonscale.errors import InputError
 from dragonscale.models import count_parameters, load_model
 from dragonscale.models.catalogue import is_preset, preset_lines

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dragonscale.app.given import sizes_of
+from dragonscale.commands.given import sizes_of
 from dragonscale.errors import InputError
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.words import question_of

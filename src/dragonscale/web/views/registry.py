@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from dragonscale.sheets.sheet import Block, Grid, Sheet, cell_text
+from dragonscale.blocks.sheet import Block, Grid, Sheet, cell_text
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.view_names import COMMANDS
 
@@ -35,7 +35,7 @@ def record_panel(asked: PageRequest) -> dict[str, Any]:
 def blocks_of(sheet: Sheet) -> list[dict[str, Any]]:
     """The blocks of a sheet, each with its kind.
 
-    >>> from dragonscale.sheets.sheet import Prose, Sheet
+    >>> from dragonscale.blocks.sheet import Prose, Sheet
     >>> blocks_of(Sheet((Prose("Bound by compute."),)))
     [{'kind': 'Prose', 'text': 'Bound by compute.', 'tone': ''}]
     """

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.app.given import maybe_target, sizes_of
-from dragonscale.app.roofline import ask
-from dragonscale.app.roofline_report import RooflineReport, Sample, roofline_curve, spelled
+from dragonscale.commands.given import maybe_target, sizes_of
+from dragonscale.commands.roofline import ask
+from dragonscale.commands.roofline_report import RooflineReport, Sample, roofline_curve, spelled
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.changes import with_changes

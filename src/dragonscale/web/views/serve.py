@@ -7,11 +7,12 @@ The answer in a sentence (`serve_answer`) and what else could be (`serve_curves`
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dragonscale.app.charts.moves import mesh_axes, serving_splits
-from dragonscale.app.charts.roles import memory_parts, served_memory, time_parts
-from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
-from dragonscale.app.serve.config import bills_of, deployment_of, first, held_bill
-from dragonscale.app.serve.serve_records import ConfigReport, MemoryUse, ServeReport
+from dragonscale.blocks.charts.mesh import AxisMove
+from dragonscale.commands.charts.moves import mesh_axes, serving_splits
+from dragonscale.commands.charts.roles import memory_parts, served_memory, time_parts
+from dragonscale.commands.charts.wiring import axis_wiring, slice_wiring
+from dragonscale.commands.serve.config import bills_of, deployment_of, first, held_bill
+from dragonscale.commands.serve.serve_records import ConfigReport, MemoryUse, ServeReport
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.units import render
@@ -20,7 +21,6 @@ from dragonscale.plan.timeline import TimelinePass, timeline
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.iteration import ServingLine
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.sheets.charts.mesh import AxisMove
 from dragonscale.web.amounts import amount, count, quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import (

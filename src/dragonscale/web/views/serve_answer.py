@@ -3,11 +3,11 @@ ask next."""
 
 from functools import partial
 
-from dragonscale.app.serve.advice import beyond, near_misses
-from dragonscale.app.serve.formats import known_engine
-from dragonscale.app.serve.recommended import next_command
-from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, config_text, formats_text, plan_text
-from dragonscale.app.serve.serve_sheet import error_text, simulated_text
+from dragonscale.commands.serve.advice import beyond, near_misses
+from dragonscale.commands.serve.formats import known_engine
+from dragonscale.commands.serve.recommended import next_command
+from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, config_text, formats_text, plan_text
+from dragonscale.commands.serve.serve_sheet import error_text, simulated_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
 from dragonscale.serving.legal import model_caches

@@ -3,9 +3,9 @@ its batch."""
 
 import itertools
 
-from dragonscale.app.serve.config import deployment_of
-from dragonscale.app.serve.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
-from dragonscale.app.serve.serve_records import ConfigReport, ServeReport, degrees_text
+from dragonscale.commands.serve.config import deployment_of
+from dragonscale.commands.serve.curves import BatchCurves, batch_curves, meeting_batch, plan_curves
+from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, degrees_text
 from dragonscale.physics.units import render
 from dragonscale.serving.frontier import Config
 from dragonscale.web.amounts import count

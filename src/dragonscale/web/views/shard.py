@@ -1,8 +1,8 @@
 """The view `shard`: a sharded einsum as typed, the collectives that it needs, every way to do it, and which chip holds
 what."""
 
-from dragonscale.app.charts.pictures import AXES, axis_roles
-from dragonscale.app.shard_report import LineReport, ShardReport, StrategyRow
+from dragonscale.commands.charts.pictures import AXES, axis_roles
+from dragonscale.commands.shard_report import LineReport, ShardReport, StrategyRow
 from dragonscale.physics.notation import parse_einsum
 from dragonscale.physics.units import render
 from dragonscale.web.amounts import count, quantities, quantity

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy
 
-from dragonscale.app.simulate.ask_simulate import next_command
-from dragonscale.app.simulate.simulate_records import Latency, SimulateReport
-from dragonscale.app.simulate.simulate_sheet import capacity_text, requests_text, verdict_fact
-from dragonscale.app.simulate.verdict import TRAFFIC
+from dragonscale.commands.simulate.ask_simulate import next_command
+from dragonscale.commands.simulate.simulate_records import Latency, SimulateReport
+from dragonscale.commands.simulate.simulate_sheet import capacity_text, requests_text, verdict_fact
+from dragonscale.commands.simulate.verdict import TRAFFIC
 from dragonscale.physics.units import render
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.watch import MOMENTS

@@ -3,7 +3,7 @@
 import shlex
 from typing import Any
 
-from dragonscale.app.charts.roles import time_role
+from dragonscale.commands.charts.roles import time_role
 from dragonscale.faces.cli.mcp.tools import tools
 
 MICRO = 1e-6

@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dragonscale.app.charts.moves import ORDER, mesh_axes
-from dragonscale.app.charts.roles import memory_parts, term_parts
-from dragonscale.app.charts.wiring import axis_wiring, slice_wiring
-from dragonscale.app.train.cost import usd_per_mtok
-from dragonscale.app.train.plans import HELD
-from dragonscale.app.train.train_records import Neighbour, PlanReport, SliceRow, StackRow, TrainReport
+from dragonscale.commands.charts.moves import ORDER, mesh_axes
+from dragonscale.commands.charts.roles import memory_parts, term_parts
+from dragonscale.commands.charts.wiring import axis_wiring, slice_wiring
+from dragonscale.commands.train.cost import usd_per_mtok
+from dragonscale.commands.train.plans import HELD
+from dragonscale.commands.train.train_records import Neighbour, PlanReport, SliceRow, StackRow, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.evaluation import layer_points

@@ -14,11 +14,11 @@ from typing import Any
 
 from msgspec import structs
 
-from dragonscale.app.charts.roles import time_role
-from dragonscale.app.train.plans import plan_report
-from dragonscale.app.train.slices import each_scaling_row
-from dragonscale.app.train.train_charts import scaling_lines, scheme_crossings
-from dragonscale.app.train.train_records import PlanReport, ScalingRow
+from dragonscale.commands.charts.roles import time_role
+from dragonscale.commands.train.plans import plan_report
+from dragonscale.commands.train.slices import each_scaling_row
+from dragonscale.commands.train.train_charts import scaling_lines, scheme_crossings
+from dragonscale.commands.train.train_records import PlanReport, ScalingRow
 from dragonscale.physics.units import render
 from dragonscale.training.batch_curve import BatchCrossover, BatchCurve, batch_curve
 from dragonscale.training.evaluation import Job

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
-from dragonscale.app.train.ask_train import understood
+from dragonscale.commands.train.ask_train import understood
 from dragonscale.training.evaluation import Job
 from dragonscale.training.legal import illegal
 from dragonscale.training.plan import Plan

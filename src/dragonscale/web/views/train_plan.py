@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.app.train.slices import chosen_slice
-from dragonscale.app.train.train_question import TrainAsked
-from dragonscale.app.train.train_records import PlanReport, TrainReport
+from dragonscale.commands.train.slices import chosen_slice
+from dragonscale.commands.train.train_question import TrainAsked
+from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import Infeasible
 from dragonscale.physics.units import render
 from dragonscale.training.evaluation import Job

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.app.questions.flag import Field
+from dragonscale.commands.questions.flag import Field
 from dragonscale.course.chapters import CHAPTERS
 from dragonscale.exports.target import TARGETS
 from dragonscale.faces.command import Command

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dragonscale.app.questions.faces import SHELLS, CompletionQuestion
-from dragonscale.app.record import Record
+from dragonscale.blocks.sheet import Sheet, Verbatim
+from dragonscale.commands.questions.faces import SHELLS, CompletionQuestion
+from dragonscale.commands.record import Record
 from dragonscale.errors import unknown
 from dragonscale.faces.cli.completion.offers import FILES, FREE, SWITCH, Offers, all_offers, by_kind, one_line
 from dragonscale.faces.command import Command
 from dragonscale.listener import Listener
-from dragonscale.sheets.sheet import Sheet, Verbatim
 
 
 class Completion(Record):

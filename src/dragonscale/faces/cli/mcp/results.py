@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dragonscale.blocks.sheet import Prose, Sheet
+from dragonscale.blocks.terminal import text_of
 from dragonscale.errors import INFEASIBLE, MISSED, REFUSED, printable, sentence_of, unknown
 from dragonscale.faces.cli.mcp.tools import DETAIL, RECORD, WHOLE, PlannerTool
 from dragonscale.listener import Listener
-from dragonscale.sheets.sheet import Prose, Sheet
-from dragonscale.sheets.terminal import text_of
 
 WIDTH = 110
 ENDS = {INFEASIBLE: "infeasible", MISSED: "a target is missed"}

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonscale.app.questions.faces import McpQuestion
+from dragonscale.commands.questions.faces import McpQuestion
 from dragonscale.errors import InputError
 from dragonscale.faces.cli.mcp.results import answered
 from dragonscale.faces.cli.mcp.tools import tools

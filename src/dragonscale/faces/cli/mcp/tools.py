@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.app.questions.flag import FILES, Field, Items, Real, Several, Switch, Text, Thing, Whole
+from dragonscale.commands.questions.flag import FILES, Field, Items, Real, Several, Switch, Text, Thing, Whole
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.faces.cli.completion.offers import known_lists
 from dragonscale.faces.command import Command

@@ -82,7 +82,7 @@ const DRAWN = {
   NextStep: ({ block }) => html`<p class="next-step">${block.why && html`<${Words} text=${block.why} />`} <${Command} text=${block.text} /></p>`,
 };
 
-/** The blocks of a sheet (`sheets/sheet.py`), in order. */
+/** The blocks of a sheet (`blocks/sheet.py`), in order. */
 export function SheetView({ blocks }) {
   return html`<div class="sheet">${(blocks || []).map((block, at) => {
     const Drawn = DRAWN[block.kind];

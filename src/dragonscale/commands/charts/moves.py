@@ -1,0 +1,44 @@
+"""The moves of a ledger as rows of a mesh's picture: by axis and collective, bytes, seconds and what is exposed."""
+
+from collections.abc import Iterable
+
+from dragonscale.blocks.charts.mesh import AxisMove, MeshAxis
+from dragonscale.commands.charts.roles import SPLITS, TABLE
+from dragonscale.plan.ledger import LedgerLine
+
+ORDER = tuple(SPLITS)
+"""From the outermost axis of a mesh to the innermost, whose chips are nearest."""
+SMALLEST = 1e-4
+"""What is less of the largest move is not told: a few statistics of norms."""
+
+
+def serving_splits(axis: str, experts: int) -> str:
+    """What an axis of a serving mesh splits."""
+    if axis != "data":
+        return SPLITS[axis]
+    return "requests; experts" if experts > 1 else "requests"
+
+
+def mesh_axes(degrees: dict[str, int], lines: Iterable[LedgerLine]) -> list[MeshAxis]:
+    """The axes of a plan with what goes over each in a step. What goes over several is told at the
+    outermost of them."""
+    order = [name for name in ORDER if degrees.get(name, 1) > 1]
+    sums: dict[tuple[str, str], list[float]] = {}
+    for line in lines:
+        axes = [name for name in order if name in line.axes]
+        if not line.moves or not axes:
+            continue
+        carried = TABLE["carried"].get(line.carries, line.carries)
+        words = f"{line.kind.replace('_', '-')} {carried}".strip().replace("permute", "send")
+        words += f" (with {', '.join(axes[1:])})" if len(axes) > 1 else ""
+        found = sums.setdefault((axes[0], words), [0.0, 0.0, 0.0])
+        for place, name in enumerate(("wire_bytes", "expected_s", "exposed_s")):
+            found[place] += float(line.total(name))
+    roles = {name: "tensor:1" if name == "width" else name for name in order}
+    return [MeshAxis(name, degrees[name], roles[name], SPLITS[name], _moves(name, sums)) for name in order]
+
+
+def _moves(axis: str, sums: dict[tuple[str, str], list[float]]) -> tuple[AxisMove, ...]:
+    most = max((found[0] for found in sums.values()), default=0.0)
+    rows = [AxisMove(words, *found) for (own, words), found in sums.items() if own == axis]
+    return tuple(sorted((row for row in rows if row.bytes > SMALLEST * most), key=lambda row: -row.bytes))

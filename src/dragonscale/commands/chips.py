@@ -1,0 +1,174 @@
+"""`dscale chips`: all chips, one with its sources, a slice, or the places of a tiled array's elements."""
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.blocks.sheet import Column, NextStep, Prose, Sheet, Title, Verbatim, amount, facts, sheet, table
+from dragonscale.commands import chips_report as reports
+from dragonscale.commands.charts.pictures import draw_chips
+from dragonscale.commands.chips_layout import LayoutReport, layout_report
+from dragonscale.commands.given import maybe_target
+from dragonscale.commands.grids import grid, summary
+from dragonscale.commands.questions.facts import ChipsQuestion
+from dragonscale.commands.record import Face, bind
+from dragonscale.errors import InputError
+from dragonscale.listener import Listener
+from dragonscale.physics.hardware.chip_file import TEMPLATE
+from dragonscale.physics.hardware.price_book import Offer
+from dragonscale.physics.units import render
+
+ChipsAnswer = reports.ChipsReport | reports.ChipReport | reports.SliceReport | LayoutReport | reports.TemplateReport
+
+
+def ask(question: ChipsQuestion, listener: Listener) -> ChipsAnswer:
+    """All chips, one, a slice, or a layout."""
+    return _answer(question, listener).came_from(question, listener.notes)
+
+
+def _answer(question: ChipsQuestion, listener: Listener) -> ChipsAnswer:
+    if question.template:
+        return reports.TemplateReport(TEMPLATE.read_text(encoding="utf-8"))
+    if question.source and question.layout:
+        raise InputError("--source takes the numbers of chips from one source; a layout has none.")
+    if question.layout:
+        return layout_report(question.layout)
+    chip, piece = maybe_target(question.name, listener)
+    if chip is None:
+        return reports.chips_report(question.source)
+    if question.source:
+        chip = chip.reading(question.source)
+    return reports.chip_report(chip) if piece is None else reports.slice_report(replace(piece, chip=chip))
+
+
+MATMUL = "bf16[B,8192] @ bf16[8192,28672]"
+"""A matmul of a large model's MLP, for any batch."""
+
+
+def chips_sheet(report: reports.ChipsReport, _detail: bool) -> Sheet:
+    """A line for each chip."""
+    columns = {
+        "FLOP/B": lambda one: round(one.critical_intensity_flops_per_byte),
+        "network": lambda one: one.network.split(",")[0],
+    }
+    told = (
+        "FLOP/B: the intensity below which HBM binds. Prices are what people pay, beside the large clouds' list "
+        "price. `dscale chips NAME` shows every number's source, `dscale chips v5e:8x16` a slice."
+    )
+    if promised := [one.name for one in report.chips if one.announced]:
+        told += f" Announced, not to be had yet: {', '.join(promised)}."
+    return Sheet((grid("chips", report.chips, own=columns), Prose(told)))
+
+
+def _value(value: float | list[float], unit: str) -> str:
+    return "x".join(f"{item:g}" for item in value) if isinstance(value, list) else render(value, unit, 4)
+
+
+def _dollars(offer: Offer) -> str:
+    high = "" if offer.high_usd_per_h is None else f" to {offer.high_usd_per_h:,.6g}"
+    return f"{offer.usd_per_h:,.6g}{high}"
+
+
+def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
+    """Every number of one chip with its source, and other sources' readings of it."""
+    rows: list[list[Any]] = []
+    others: list[list[Any]] = []
+    for fact in report.facts:
+        what = fact.path.removeprefix("structure.")
+        per = f"per {fact.per}" if fact.per not in ("", "chip") else ""
+        about = ", ".join(part for part in (per, fact.direction) if part)
+        rows.append([what, _value(fact.value, fact.unit), about, fact.source])
+        readings = () if "price" in fact.path else fact.also  # prices stand in the book
+        others += [[what, _value(other.value, fact.unit), other.source, other.note] for other in readings]
+    columns = [Column("what"), Column("value", right=True), Column("", keep=4, wrap=True), Column("source")]
+    sources = [Column("what"), Column("value", right=True), Column("source"), Column("", wrap=True)]
+    counts: list[str] = []
+    for row in report.parts:
+        rate = "" if row.flops_per_s is None else f" ({amount(row.flops_per_s, 'FLOP/s')} at their clock)"
+        counts.append(f"{row.count:,} {row.part}s{rate}")
+    since = f", {report.released}" if report.released else ""
+    title = Title(f"{report.title} ({report.name}){since}", f"{report.network}; {report.largest}")
+    pod, whole = report.pod, None
+    if pod is not None:
+        size = f"{pod.chips:,} chips, {pod.hosts:,} hosts"
+        rates = f"{amount(pod.bf16_flops_per_s, 'FLOP/s')} in bf16, {amount(pod.hbm_bytes, 'bytes')} of HBM"
+        whole = ("a pod", f"{size}, {rates} (`dscale chips {pod.slice}`)")
+    hour = f"{report.price}; --pricing takes another, --price {report.name}=2/h yours"
+    promised = "Announced and not to be had yet: the numbers are its maker's promises." if report.announced else ""
+    critical = f"{report.critical_intensity_flops_per_byte:.0f}"
+    given = getattr(report.asked, "name", None)
+    named = shlex.quote(given) if isinstance(given, str) and given else report.name
+    return sheet(
+        title,
+        table(columns, rows, foot="Of one chip where nothing else is said."),
+        table(sources, others, "As other sources give it") if others else None,
+        grid("price-book", report.book, own={"$": _dollars}) if report.book else None,
+        facts(
+            ("parts", ", ".join(counts)),
+            ("ICI", report.wires) if report.wires else None,
+            *(("switches", line) for line in report.wiring),
+            ("a host", report.host),
+            whole,
+            ("achievable", report.achievable) if report.achievable else None,
+            ("an hour", hour),
+        ),
+        facts(*report.sources.items()),
+        Prose(report.assumed or promised) if report.assumed or promised else None,
+        Prose(f"Compute binds above {critical} FLOPs per byte of HBM.", "key"),
+        NextStep(f'dscale roofline "{MATMUL}" --on {named}', "Next, what that means for a matmul:"),
+    )
+
+
+def slice_sheet(report: reports.SliceReport, _detail: bool) -> Sheet:
+    """Hosts, rings or tiers, and totals."""
+    host = "x".join(map(str, report.host_shape)) or str(report.host_chips)
+    cores = f", {report.cores:,} cores" if report.cores else ""
+    pods = f" in {report.pods} pods" if report.pods > 1 else ""
+    hosts = f"{report.hosts:,} host{'s' * (report.hosts > 1)} of {host}"
+    hosts += f", as {report.vms:,} VMs" if report.vms > report.hosts else ""
+    title = Title(f"{report.slice}: {report.chips:,} chips of {report.chip}{pods}{cores}", hosts)
+    closed = {"": lambda row: "ring" if row.wraps else "line"}
+    axes = grid("slice-axes", report.axes, own=closed) if report.axes else None
+    tiers = grid("slice-tiers", report.tiers) if report.tiers else None
+    below = ["", *(f"{row.tier} to " for row in report.tiers)]
+    cables = [f"{row.cables:,} {ends}{row.tier}" for ends, row in zip(below, report.tiers, strict=False) if row.cables]
+    joined = ", ".join(cables).replace(" node,", " in nodes,", 1) if cables[1:] else None
+    shown = summary(
+        "slice-facts", report, far=report.farthest_hops or None, cables=joined, wiring="; ".join(report.wiring) or None
+    )
+    return sheet(title, axes, tiers, shown, Prose(_weakest(report), "key"))
+
+
+def _weakest(report: reports.SliceReport) -> str:
+    if report.pods > 1 and report.dcn_bytes_per_s:
+        width = amount(report.dcn_bytes_per_s / report.chips, "bytes/s")
+        return f"Between pods a chip has {width}: keep there what moves least."
+    if report.tiers:
+        row = min(report.tiers, key=lambda row: row.chip_bytes_per_s)
+        full = ", with full bisection above the nodes" if report.full_bisection else ""
+        return f"The {row.tier} tier is the narrowest, {amount(row.chip_bytes_per_s, 'bytes/s')} a chip{full}."
+    lines = [row.axis for row in report.axes if not row.wraps]
+    if not lines:
+        return "Every axis closes into a ring." if report.axes else "One chip: there is no network."
+    give = "gives" if len(lines) == 1 else "give"
+    named = " and ".join([*([", ".join(lines[:-1])] if lines[1:] else []), lines[-1]])
+    return f"Without wraparound, {named} {give} collectives half the bandwidth of a ring."
+
+
+def layout_sheet(report: LayoutReport, _detail: bool) -> Sheet:
+    """The position of each element in memory, as the array is written."""
+    width = len(report.places[0]) if report.places else 0
+    places = table([Column(f"[{place}]", right=True) for place in range(width)], report.places) if width else None
+    sizes = f"{report.elements} elements in {report.padded_elements} places"
+    padding = f"{amount(report.bytes, 'bytes')} take {amount(report.padded_bytes, 'bytes')} with padding"
+    grid = (places,) if places is not None else ()
+    return Sheet(
+        (Title(report.layout, "position of each element in memory"), *grid, Prose(f"{sizes}; {padding}.", "key"))
+    )
+
+
+bind(reports.ChipsReport, Face(chips_sheet, draw_chips))
+bind(reports.ChipReport, Face(chip_sheet, draw_chips))
+bind(reports.SliceReport, Face(slice_sheet))
+bind(LayoutReport, Face(layout_sheet))
+bind(reports.TemplateReport, Face(lambda report, _detail: Sheet((Verbatim(report.text.rstrip()),))))

@@ -1,0 +1,141 @@
+"""The records that `dscale compare` answers with; `--json` prints them as they are."""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from dragonscale.commands.record import Record
+from dragonscale.errors import INFEASIBLE
+
+
+class Figure(msgspec.Struct):
+    """A number of a side; between `low` and `high` lay four of five published runs of its kind."""
+
+    name: str
+    value: float | None
+    unit: str
+    low: float | None = None
+    high: float | None = None
+
+
+class SideTerm(msgspec.Struct):
+    """A term of the step: what it waits for, and what overlaps."""
+
+    name: str
+    exposed_s: float
+    hidden_s: float
+
+
+class HeldPart(msgspec.Struct):
+    """A part of the memory of the fullest chip."""
+
+    name: str
+    bytes: float
+
+
+class Side(msgspec.Struct):
+    """One of the things compared. `label` says in what it differs from the others; `tokens` are those that its step
+    trains on, or that a decode step gives."""
+
+    key: str
+    label: str
+    plan: str
+    slice: str
+    software: str
+    chips: int
+    feasible: bool
+    tokens: float
+    figures: list[Figure]
+    terms: list[SideTerm]
+    memory: list[HeldPart]
+    hbm_bytes: float
+    hbm_limit_bytes: float
+    bound_by: str
+    settings: dict[str, Any]
+    problems: list[str] = []
+    measured_s: float | None = None
+    measured: str = ""
+
+    def figure(self, name: str) -> Figure | None:
+        """A figure by its name, where the side has it."""
+        return next((one for one in self.figures if one.name == name and one.value is not None), None)
+
+
+class TermDifference(msgspec.Struct):
+    """A term of both steps, in exposed seconds."""
+
+    name: str
+    first_s: float
+    second_s: float
+    difference_s: float
+
+
+class SettingDifference(msgspec.Struct):
+    """A setting that two plans have otherwise."""
+
+    setting: str
+    first: Any
+    second: Any
+
+
+class Difference(msgspec.Struct):
+    """The second side against the first. `ratio` is the second's step over the first's, for the same tokens; the terms
+    are sorted by difference and add up to it. `beyond_bands` is None where a side has no band."""
+
+    first: str
+    second: str
+    ratio: float
+    difference_s: float
+    terms: list[TermDifference]
+    settings: list[SettingDifference]
+    beyond_bands: bool | None
+    text: str
+
+
+class CompareReport(Record):
+    """Sides in the order they were given, and each against the first."""
+
+    ROWS: ClassVar[str] = "sides"
+    CHARTS: ClassVar[tuple[str, ...]] = ("time", "memory")
+
+    kind: str
+    """training or serving"""
+    model: str
+    workload: str
+    sides: list[Side]
+    differences: list[Difference]
+    winner: str
+    """The key of the fastest side (of serving: of the one with most tokens for a dollar or a chip)."""
+    notes: list[str]
+    overtakes: list[str] = []
+    """Prices, bandwidths and batches at which the order of two sides turns."""
+
+    def side(self, key: str) -> Side:
+        """A side by its letter."""
+        return next(one for one in self.sides if one.key == key)
+
+    @property
+    def best(self) -> Side | None:
+        """The fastest side; None where none can run."""
+        return self.side(self.winner) if self.winner else None
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.winner else INFEASIBLE
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each side, its figures as columns."""
+        kept = ("key", "label", "plan", "slice", "software", "chips", "feasible", "bound_by", "hbm_bytes")
+        return [
+            {name: getattr(one, name) for name in kept} | {figure.name: figure.value for figure in one.figures}
+            for one in self.sides
+        ]
+
+    def headline(self) -> str:
+        if not self.winner:
+            return f"{self.model}: none of {len(self.sides)} can run"
+        return (
+            self.differences[0].text
+            if len(self.differences) == 1
+            else f"{self.model}: {self.winner} of " + ", ".join(f"{one.key} ({one.label})" for one in self.sides)
+        )

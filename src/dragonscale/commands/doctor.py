@@ -1,0 +1,183 @@
+"""`dscale doctor`: what is installed, which devices and files there are, and what is missing for what."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+
+from dragonscale.blocks.sheet import NextStep, Prose, Sheet, Title, facts, sheet
+from dragonscale.commands.grids import grid
+from dragonscale.commands.questions.faces import DoctorQuestion
+from dragonscale.commands.record import Face, Record, bind
+from dragonscale.files import user_cache
+from dragonscale.installing import install_hint
+from dragonscale.listener import Listener
+from dragonscale.models.hub import cache_folder
+from dragonscale.physics.kernels.profile_file import own_folder
+
+EXTRAS = {
+    "plot": "charts as .png, .svg and .pdf (--plot)",
+    "web": "the page in a browser: dscale web",
+    "hub": "models by org/name with logins and mirrors",
+    "notebook": "answers as tables and charts in notebooks",
+    "gpu-compiler": "dscale verify for GPUs, without one",
+    "tpu": "dscale verify for TPUs, without one",
+    "jax": "dscale run train, dscale calibrate",
+    "serve": "dscale run serve, dscale run rl",
+    "mcp": "the planner as tools for agents: dscale mcp",
+    "ray": "sweeps on a cluster: dscale sweep --ray",
+}
+"""The extras that a user may want, each with what it is for."""
+ACCELERATORS = (("NVIDIA GPU", "nvidia[0-9]*"), ("AMD GPU", "kfd"), ("TPU", "accel[0-9]*"))
+"""What a device is by its file in /dev."""
+
+
+class ExtraFound(msgspec.Struct):
+    """An extra, what it is for, and its packages that are not installed."""
+
+    extra: str
+    gives: str
+    missing: list[str]
+
+
+class FolderFound(msgspec.Struct):
+    """A place where something is kept between runs; `files` counts what lies in it."""
+
+    what: str
+    path: str
+    files: int
+
+
+class DoctorReport(Record):
+    """What is installed here. `extras` with nothing missing can be used; planning needs none of them."""
+
+    ROWS = "extras"
+
+    version: str
+    python: str
+    system: str
+    cores: int
+    packages: dict[str, str]
+    extras: list[ExtraFound]
+    devices: list[str]
+    kept: list[FolderFound]
+
+    def headline(self) -> str:
+        ready = sum(not one.missing for one in self.extras)
+        return f"dragonscale {self.version}: the planner is ready, {ready} of {len(self.extras)} extras installed"
+
+
+def ask(question: DoctorQuestion, listener: Listener) -> DoctorReport:
+    """Look around; nothing is loaded, changed or asked of the network."""
+    needed = required_packages()
+    extras = [
+        ExtraFound(name, gives, [one for one in needed.get(name, []) if not version_of(one)])
+        for name, gives in EXTRAS.items()
+    ]
+    versions = {one: version_of(one) for names in needed.values() for one in names}
+    return DoctorReport(
+        version_of("dragonscale") or "from source",
+        f"{platform.python_version()} ({sys.executable})",
+        f"{platform.system()} {platform.release()} on {platform.machine()}",
+        os.cpu_count() or 1,
+        {name: version for name, version in sorted(versions.items()) if version},
+        extras,
+        devices(),
+        kept_files(),
+    ).came_from(question, listener.notes)
+
+
+def version_of(package: str) -> str:
+    """The version of an installed package; empty where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def required_packages() -> dict[str, list[str]]:
+    """The packages of each extra by name, those of the planner under the empty one; extras within extras count."""
+    try:
+        lines = metadata.requires("dragonscale") or []
+    except metadata.PackageNotFoundError:
+        return {}
+    found: dict[str, list[str]] = {}
+    within: list[tuple[str, str]] = []
+    for line in lines:
+        name, more, marker = re.match(r"([\w.-]+)(?:\[([\w,-]+)\])?[^;]*(?:;(.*))?", line).groups()  # type: ignore[union-attr]
+        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)", marker or "")
+        if "sys_platform" in (marker or "") and (sys.platform != "linux" or platform.machine() != "x86_64"):
+            continue
+        if name == "dragonscale":
+            within += [(extra[1] if extra else "", one) for one in (more or "").split(",")]
+        else:
+            found.setdefault(extra[1] if extra else "", []).append(name)
+    for extra, other in within:
+        found[extra] = [*found.get(other, []), *found.get(extra, [])]
+    return found
+
+
+def devices() -> list[str]:
+    """The accelerators of this machine, by NVIDIA's tool where there is one, else by their files."""
+    if shutil.which("nvidia-smi"):
+        asked = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+        try:
+            said = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False)
+        except (OSError, subprocess.SubprocessError):
+            said = None
+        if said is not None and said.returncode == 0:
+            return [line.strip() for line in said.stdout.splitlines() if line.strip()]
+    return [f"{name}: {path}" for name, files in ACCELERATORS for path in sorted(map(str, Path("/dev").glob(files)))]
+
+
+def kept_files() -> list[FolderFound]:
+    """Where files are kept between runs."""
+    places = {
+        "answers of compilers": user_cache("verify"),
+        "compiled programs": user_cache("compiled"),
+        "tokens of datasets": user_cache("tokens"),
+        "kernel times of your devices": own_folder(),
+        "models of the Hugging Face Hub": cache_folder(),
+    }
+    return [FolderFound(what, str(path), _count(path)) for what, path in places.items()]
+
+
+def _count(folder: Path) -> int:
+    try:
+        return sum(1 for _ in folder.iterdir())
+    except OSError:
+        return 0
+
+
+def doctor_sheet(report: DoctorReport, detail: bool) -> Sheet:
+    """What works first, what is missing for what, then where things lie."""
+    missing = [one for one in report.extras if one.missing]
+    own = {"installed": lambda one: "missing " + ", ".join(one.missing) if one.missing else "yes"}
+    nothing = "none seen; planning, explaining and verifying need none"
+    return sheet(
+        Title(f"dragonscale {report.version}"),
+        facts(
+            (
+                "so",
+                "The planner is ready."
+                + (" An extra that is missing below is only needed for what stands beside it." if missing else ""),
+            ),
+            ("Python", report.python),
+            ("system", f"{report.system}, {report.cores} cores"),
+            ("accelerators", "; ".join(report.devices) or nothing),
+        ),
+        grid("doctor-extras", report.extras, own=own),
+        grid("doctor-folders", report.kept),
+        Prose(", ".join(f"{name} {version}" for name, version in report.packages.items())) if detail else None,
+        None if detail else Prose("--explain: the version of every package.", "dim"),
+        NextStep(install_hint(*(extra.extra for extra in missing)), "all that is missing") if missing else None,
+    )
+
+
+bind(DoctorReport, Face(doctor_sheet))

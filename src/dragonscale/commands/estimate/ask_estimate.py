@@ -1,0 +1,174 @@
+"""The answer to `dscale estimate`, put together from what was asked; and laid out: the few numbers to take away, then
+every line with its formula and the numbers put in."""
+
+import shlex
+import tomllib
+from importlib import resources
+from typing import Any
+
+from msgspec.structs import replace
+
+from dragonscale.blocks.sheet import Block, Column, Facts, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
+from dragonscale.commands.estimate import estimate_lines as lines
+from dragonscale.commands.estimate.estimate_lines import BESIDE, FINE_TUNING, SAID, TRAINING_MEMORY
+from dragonscale.commands.estimate.estimate_question import EstimateAsked, read_question
+from dragonscale.commands.estimate.estimate_records import EstimateLine, EstimateReport, Paper
+from dragonscale.commands.questions.operations import EstimateQuestion
+from dragonscale.commands.record import Face, bind
+from dragonscale.listener import Listener
+
+STEP = "4Mi"
+"""Tokens of a step where nobody has said how many, as `dscale explain train` takes them."""
+STATE_PART = 0.75
+"""Of the memory of a slice, what the state of training may take for activations and buffers to fit beside it."""
+KEYS = ("run", "fine-tuning", "decode")
+"""The facts to take away first."""
+
+
+def estimate_sheet(report: EstimateReport, _: bool) -> Sheet:
+    """The whole answer."""
+    asked = report.letters
+    asides = [f"{amount(report.tokens, 'count')} tokens" if report.find("training FLOPs (6ND)") else ""]
+    asides += [f"context {report.context:,}" if report.find("KV bytes a sequence") else ""]
+    asides += [f"{name} {asked[name]:,.0f}" if name in asked else "" for name in ("batch", "prompt", "chips")]
+    asides += [f"weights in {report.weights}" if report.find("decode step") else ""]
+    asides += [f"MFU {report.mfu:.0%}" if report.on else ""]
+    where = f" on {report.on}" if report.on else ""
+    title = Title(
+        f"{report.model} ({amount(report.parameters, 'count')} parameters){where}: the back of the envelope",
+        ", ".join(filter(None, asides)),
+    )
+    groups = list(dict.fromkeys(line.group for line in report.lines))
+    tables = [_table(group, [line for line in report.lines if line.group == group]) for group in groups]
+    blocks: list[Block] = [title, _summary(report), *tables, Prose(_legend(report), "dim")]
+    blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
+    return Sheet((*blocks, *next_command(report)))
+
+
+def _where_it_trains(report: EstimateReport, on: str) -> str:
+    """The slice that was asked about, or its chip, of which a plan takes as many as hold the job, where it is too
+    small or nearly so."""
+    fewest = report.find("fewest chips for 16 bytes a parameter")
+    if fewest is None or STATE_PART * report.letters.get("chips", 0) >= fewest.value:
+        return on
+    return on.rpartition(":")[0]
+
+
+def next_command(report: EstimateReport) -> list[Block]:
+    """The same model on the same chips, planned."""
+    question = getattr(report.asked, "question", None)
+    if question is None or not isinstance(question.model, str) or not isinstance(question.on, str):
+        return []
+    if not (question.model and question.on):
+        return []
+    trains = report.find("decode step") is None
+    if trains and ":" not in question.on:
+        return []
+    on = _where_it_trains(report, question.on) if trains else question.on
+    words = ["dscale", "train" if trains else "serve", shlex.quote(question.model), "--on", shlex.quote(on)]
+    if trains:
+        words += ["--batch", STEP, "--seq", shlex.quote(question.seq)]
+        words += ["--tokens", shlex.quote(question.tokens)] if question.tokens not in ("", "chinchilla") else []
+        words += ["--price", shlex.quote(question.price)] if question.price else []
+        return [NextStep(" ".join(words), f"Next, a plan (for steps of {STEP} tokens):")]
+    words += ["--prompt", shlex.quote(question.prompt)] if question.prompt else []
+    words += ["--price", shlex.quote(question.price)] if question.price else []
+    return [NextStep(" ".join(words), "Next, how to serve it there:")]
+
+
+def _summary(report: EstimateReport) -> Facts:
+    lines = []
+    for label, wanted in _table_of("summary.toml").items():
+        told = [_run_flops(report)] if label == "run" else []
+        told += [words.format(line.shown) for name, words in wanted.items() if (line := report.find(name)) is not None]
+        lines.append((label, ", ".join(filter(None, told)), "key" if label in KEYS else ""))
+    return facts(*lines)
+
+
+def _table_of(name: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files("dragonscale.commands.estimate") / name).read_text(encoding="utf-8"))
+
+
+def _run_flops(report: EstimateReport) -> str:
+    """The FLOPs that the run's time is of: 6ND, and attention where the architecture is known."""
+    dense, attention = report.find("training FLOPs (6ND)"), report.find("attention FLOPs")
+    if dense is None:
+        return ""
+    if attention is None:
+        return f"{dense.shown} (6ND)"
+    whole = replace(dense, value=dense.value + attention.value).shown
+    own, time = dense.shown.removesuffix(" FLOP"), report.find("run time")
+    if time is not None:  # what a calculation by hand gives
+        own += f", {replace(time, value=time.value / (1 + attention.value / dense.value)).shown} alone,"
+    return f"{whole} (6ND {own} and attention at {report.letters['T']:,.0f} tokens)"
+
+
+def _table(group: str, lines: list[EstimateLine]) -> Grid:
+    columns = [
+        Column(group, wrap=True),
+        Column("", right=True, tone="key"),
+        Column("formula = with numbers", wrap=True),
+    ]
+    foot = {TRAINING_MEMORY: SAID, FINE_TUNING: BESIDE}.get(group, "")
+    return table(columns, [(line.name, line.shown, _worked(line)) for line in lines], foot=foot)
+
+
+def _worked(line: EstimateLine) -> str:
+    """The formula, and what it is with its numbers; with dots and gaps, where a line may break."""
+    texts = [text.replace("*", "·").replace("/", " / ") for text in (line.formula, line.numbers)]
+    return texts[0] if line.formula == line.numbers else " = ".join(texts)
+
+
+def _legend(report: EstimateReport) -> str:
+    names = _table_of("letters.toml").items()
+    return "; ".join(f"{name} {meaning}" for name, meaning in names if name in report.letters) + "."
+
+
+def ask(question: EstimateQuestion, listener: Listener) -> EstimateReport:
+    """Read a question, tell how it was read, and answer it."""
+    asked = read_question(question)
+    for text in asked.notes:
+        listener.note(text)
+    return answer(asked).came_from(asked, listener.notes)
+
+
+def answer(asked: EstimateAsked) -> EstimateReport:
+    """Every line that can be worked out from what is known."""
+    paper = Paper(asked.model.program().sections if asked.model is not None else ())
+    lines.write_weights(asked, paper)
+    if asked.training:
+        # adapters are not trained on a whole run's tokens
+        if asked.question.lora_rank is None or asked.question.tokens.strip():
+            lines.write_run(asked, paper)
+        lines.write_state(asked, paper)
+    if asked.serving:
+        lines.write_cache(asked, paper)
+        if asked.chip is not None:
+            lines.write_serving(asked, paper)
+    if asked.question.lora_rank is not None:
+        lines.write_finetuning(asked, paper)
+    where = str(asked.piece) if asked.piece is not None else asked.chip.name if asked.chip is not None else ""
+    sizes = asked.total, asked.active, asked.tokens, asked.seq, asked.context, asked.mfu
+    letters, weights = dict(paper.letters.values), asked.question.weights
+    report = EstimateReport(asked.name, where, *sizes, paper.lines, letters, [], weights)
+    report.notes = _notes(asked, report)
+    return report
+
+
+def _notes(asked: EstimateAsked, report: EstimateReport) -> list[str]:
+    notes = []
+    fewest, largest = report.find("fewest chips"), report.find("largest batch")
+    if asked.piece is not None and fewest is not None and fewest.value > asked.piece.chips:
+        notes.append(f"{asked.piece} does not hold the weights and the batch: that takes {fewest.value:,.0f} chips.")
+    elif largest is not None and largest.value < asked.batch:
+        notes.append(f"Only {largest.value:,.0f} of {asked.batch:,} sequences fit beside the weights.")
+    if asked.sparse and asked.model is None and asked.serving and asked.chip is not None:
+        notes.append("A decode step reads every expert here, as a large batch does; a small one reads fewer.")
+    if asked.chip is not None:
+        notes.append(
+            "Communication, workspace and launch gaps are left out: `dscale train` and `dscale serve` have them."
+        )
+    return notes
+
+
+bind(EstimateReport, Face(estimate_sheet))

@@ -1,0 +1,128 @@
+"""What `dscale estimate` was asked, read at the edge."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dragonscale.commands.given import read_part, read_tokens, target_of
+from dragonscale.commands.questions.flag import check_limits, written
+from dragonscale.commands.questions.operations import EstimateQuestion
+from dragonscale.errors import InputError, shorten
+from dragonscale.models import load_model
+from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.physics.hardware import Chip, Slice, dtype_bytes
+from dragonscale.physics.hardware.prices import priced_targets
+from dragonscale.physics.hardware.slices import slice_note
+from dragonscale.physics.units import parse, parse_count, parse_length
+from dragonscale.serving.checkpoint import stored_in
+
+CONTEXT, PROMPT = 8192, 2048
+MFU = "write the part of the peak that is reached, such as 40% or 0.4"
+
+
+@dataclass(frozen=True)
+class EstimateAsked:
+    """The flags understood. `model` is None where only its parameters are known, `chip` where none
+    was named, `piece` where a chip was named alone. A question about a run leaves out serving, one
+    about serving leaves out the run; one about neither gets both."""
+
+    question: EstimateQuestion
+    name: str
+    model: Transformer | None
+    total: float
+    active: float
+    chip: Chip | None
+    piece: Slice | None
+    tokens: float
+    seq: int
+    mfu: float
+    batch: int
+    context: int
+    prompt: int
+    training: bool
+    serving: bool
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether it is an MoE, of whose experts a token uses some."""
+        if self.model is None:
+            return self.active != self.total
+        return any("x" in section.dims and "e" in section.dims for section in self.model.program().sections)
+
+
+def read_question(question: EstimateQuestion) -> EstimateAsked:
+    """Check every flag; what cannot be used is refused in one sentence."""
+    model, name, total, active = _sizes(question)
+    notes: list[str] = []
+    chip, piece = _place(question, notes)
+    seq = _length(question.seq, "--seq", CONTEXT, notes)
+    context = _length(question.context, "--context", CONTEXT, notes)
+    prompt = _length(question.prompt, "--prompt", PROMPT, notes)
+    question = replace(question, weights=question.weights or ("bf16" if model is None else stored_in(model)))
+    for dtype in (question.dtype, question.weights, question.kv_dtype):
+        dtype_bytes(dtype)
+    batch = parse_count(question.batch, "--batch") if question.batch.strip() else 1
+    if batch < 1:
+        raise InputError(f"--batch is {shorten(question.batch)}; at least one sequence is decoded.")
+    _check_rank(question, model)
+    run, decode = bool(question.tokens.strip()), any((question.batch, question.context, question.prompt))
+    notes += [] if model else ["Without an architecture there is no attention term, KV cache or activation."]
+    sizes = name, model, total, active, chip, piece
+    return EstimateAsked(
+        question,
+        *sizes,
+        read_tokens(question.tokens.strip() or "chinchilla", total),
+        seq,
+        read_part(question.mfu, "--mfu", MFU, 1e-9, 1.0),
+        batch,
+        context,
+        prompt,
+        training=run or not decode,
+        serving=decode or not run,
+        notes=notes,
+    )
+
+
+def _sizes(question: EstimateQuestion) -> tuple[Transformer | None, str, float, float]:
+    """The model if one was named, its name, its parameters and those that a token uses."""
+    if bool(written(question.model)) == bool(question.params.strip()):
+        said = "both a model and --params" if question.params.strip() else "neither a model nor --params"
+        raise InputError(f"The estimate has {said}; write `dscale estimate llama3-70b`, or --params 70e9.")
+    if not question.params.strip():
+        if question.active.strip():
+            raise InputError("--active goes with --params; a model says itself what a token uses.")
+        model = load_model(question.model)
+        counts = count_parameters(model)
+        return model, model.name, counts.total, counts.active
+    total = parse(question.params, "count", "--params")
+    active = parse(question.active, "count", "--active") if question.active.strip() else total
+    if not 1 <= active <= total:
+        given = question.active or question.params
+        raise InputError(f"{shorten(given)} parameters are used of {total:g}; at least one is, and no more than all.")
+    return None, "a model", total, active
+
+
+def _place(question: EstimateQuestion, notes: list[str]) -> tuple[Chip | None, Slice | None]:
+    on: Any = question.on
+    if not written(on).strip():
+        if question.price.strip():
+            raise InputError("--price needs --on: a chip, such as h100, or a slice of them.")
+        return None, None
+    notes += [slice_note(on)] if isinstance(on, str) and slice_note(on) else []
+    (priced,), strange = priced_targets(question.price, [target_of(on)])
+    notes += strange
+    return priced
+
+
+def _length(text: str, what: str, usual: int, notes: list[str]) -> int:
+    if not text.strip():
+        return usual
+    length, note = parse_length(text, what)
+    notes += [note] if note else []
+    return length
+
+
+def _check_rank(question: EstimateQuestion, model: Transformer | None) -> None:
+    check_limits(question)
+    if model is None and question.lora_rank is not None:
+        raise InputError("--lora-rank counts adapters from a model's matmuls; name a model instead of --params.")

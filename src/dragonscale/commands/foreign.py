@@ -1,0 +1,101 @@
+"""Plans in the words of other software, where a command takes a plan: `dscale train --plan run.sh`, `dscale serve
+--plan "vllm serve …"`.
+
+What the config says is taken as if it had been given by flags; a flag that is given wins.
+"""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragonscale.commands.questions.flag import written
+from dragonscale.errors import InputError
+from dragonscale.plan.plan_file import names_config, starts_server
+from dragonscale.tables import read_regular
+from dragonscale.training.plan_file import TrainingFile, is_plan_path
+
+if TYPE_CHECKING:  # exports are a large room, which most plans do without
+    from dragonscale.exports.imported import Imported
+    from dragonscale.serving.plan_file import SavedPlan
+
+_OURS = re.compile(r"^\s*\[plan\]", re.MULTILINE)
+
+
+def foreign_plan(plan: Any, model: Any, on: Any) -> "Imported | None":
+    """The plan that another software's words say; None where they are our own."""
+    text = written(plan).strip()
+    if not text or not _may_be_foreign(text):
+        return None
+    from dragonscale.commands.export.plans import is_foreign
+    from dragonscale.exports.imported import Given
+    from dragonscale.exports.reading import read_plan
+
+    return read_plan(text, Given(written(model), written(on))) if is_foreign(text) else None
+
+
+def _may_be_foreign(text: str) -> bool:
+    """Whether it is worth to ask exporters whose words these are: a command, or a file that is not plainly ours."""
+    words = text.split()
+    if (
+        "\n" in text
+        or text.startswith("{")
+        or names_config(text)
+        or starts_server(text)
+        or (len(words) > 2 and any(word.startswith("-") for word in words))
+    ):
+        return True
+    try:
+        path = Path(text).expanduser()
+        if not path.exists():
+            return False
+        return not (is_plan_path(text) and _OURS.search(read_regular(path, "Plan").decode("utf-8")))
+    except (OSError, RuntimeError, ValueError):  # what cannot be read is told where it is read in earnest
+        return is_plan_path(text)
+
+
+def told(found: "Imported") -> list[str]:
+    """How a foreign plan was read, in notes."""
+    from dragonscale.commands.imported import report_of
+
+    report = report_of(found)
+    text = f"{report.plan_text}{_tuned(found.file)}"
+    notes = [f"Read as a plan of {report.software} {report.version}: {text}.", *found.notes]
+    notes += [f"Not planned: {', '.join(found.unplanned)}."] if found.unplanned else []
+    drafts = None if isinstance(found.file, TrainingFile) else found.file.speculation
+    if drafts is not None and drafts.drafts and not drafts.acceptance:
+        notes.append(f"It drafts {drafts.drafts} tokens, and not how many are accepted: --accept 0.7 counts them.")
+    unknown = f"Unknown to {report.software} {report.version}: {', '.join(found.unknown)}."
+    return [*notes, unknown] if found.unknown else notes
+
+
+def _tuned(file: "TrainingFile | SavedPlan") -> str:
+    """What of the model is trained, where that is not all of it."""
+    if not isinstance(file, TrainingFile) or not file.method:
+        return ""
+    rank = f" rank {file.lora_rank} ({file.lora_targets or 'all'})" if file.lora_rank else ""
+    return f", {file.method}{rank}" + (f" on {file.frozen}" if file.frozen else "")
+
+
+def as_training(question: Any, found: "Imported") -> tuple[Any, TrainingFile]:
+    """A `TrainQuestion` whose plan is another trainer's, with the settings written out."""
+    if not isinstance(found.file, TrainingFile):
+        raise InputError("That is a plan for serving, which `dscale serve --plan` judges.")
+    settings = vars(found.file.plan).items()
+    text = ",".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings)
+    return replace(question, plan=text), found.file
+
+
+def serving_file_of(found: "Imported") -> "SavedPlan":
+    """The serving plan of another engine's words."""
+    if isinstance(found.file, TrainingFile):
+        raise InputError("That is a plan for training, which `dscale train --plan` judges.")
+    return replace(found.file, served_length=found.served_length or 0)
+
+
+def script_plan(path: str, on: Any) -> "SavedPlan":
+    """The serving plan of a script or config of another engine that stands in the place of a model."""
+    from dragonscale.exports.imported import Given
+    from dragonscale.exports.reading import read_plan
+
+    return serving_file_of(read_plan(path, Given(slice=written(on))))

@@ -1,0 +1,82 @@
+"""Tables and facts of answers by their names: `grids.toml` says what stands in each column and line, records fill it.
+
+>>> from types import SimpleNamespace as Row
+>>> grid(
+...     "models",
+...     [Row(name="m", parameters=8e9, active_parameters=8e9, n_layers=32, d_model=4096, kv_bytes_per_token=131072.0)],
+... ).rows
+(('m', '8B', '8B', 32, 4096, '131kB'),)
+"""
+
+import functools
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from dragonscale.blocks.sheet import Facts, Grid, amount, facts, records
+
+
+@functools.cache
+def _described() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("grids.toml").read_text(encoding="utf-8"))
+
+
+def grid(
+    name: str,
+    rows: Sequence[Any],
+    title: str = "",
+    foot: str = "",
+    own: Mapping[str, Any] | None = None,
+    without: Collection[str] = (),
+) -> Grid:
+    """A table of records. `own` are the columns that the file leaves to the caller, by their titles, as
+    `sheets.records` takes them; columns `without` which a table is where its rows have nothing for them."""
+    described = _described()[name]
+    columns = {head: _column(what) for head, what in described["columns"].items()} | dict(own or {})
+    shown = {head: column for head, column in columns.items() if head not in without}
+    how = {head: {"keep": place} for head, place in described.get("keep", {}).items()}
+    for word in ("wrap", "bar", "right"):
+        for head in described.get(word, ()):
+            how[head] = how.get(head, {}) | {word: True}
+    usual_foot = described.get("foot", "") if described.get("foot_of") not in without else ""
+    return records(rows, shown, title or described.get("title", ""), foot or usual_foot, how)
+
+
+DIMENSIONS = {"s", "bytes", "bytes/s", "FLOP", "FLOP/s", "count", "USD/h", "W"}
+
+
+class _Written(Formatter):
+    """Templates in which a quantity may be printed in its dimension: `{row.hbm_bytes:bytes}`."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return amount(value, format_spec) if format_spec in DIMENSIONS else super().format_field(value, format_spec)
+
+
+def summary(name: str, row: Any, **words: Any) -> Facts:
+    """The facts of a record by the templates of the file; one that tells something of None is left out."""
+    known, written, lines = {"row": row, **words}, _Written(), []
+    for label, what in _described()[name].items():
+        text, *tone = what if isinstance(what, list) else [what]
+        fields = [field for _, field, _, _ in written.parse(text) if field]
+        given = all(known[field.partition(".")[0]] is not None for field in fields)
+        if given and all(written.get_field(field, (), known)[0] is not None for field in fields):
+            lines.append((label, written.format(text, **known), *(one.format(**known) for one in tone)))
+    return facts(*lines)
+
+
+def _column(what: str) -> Any:
+    """What stands in a column, as `sheets.records` takes it."""
+    if what.startswith("{"):
+        return lambda row: what.format(row=row)
+    field, _, how = what.partition(" ")
+    name = field.rstrip("?~")
+
+    def cell(row: Any) -> Any:
+        value = getattr(row, name)
+        if (value is None and field.endswith("?")) or (not value and field.endswith("~")):
+            return ""
+        return how.format(value) if "{" in how and value is not None else value
+
+    return (cell, "" if "{" in how else how) if how else name

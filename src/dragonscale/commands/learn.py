@@ -1,0 +1,283 @@
+"""`dscale learn`: all chapters of the course, one of them, or a problem with an answer judged."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from dragonscale.blocks.sheet import Block, Column, NextStep, Prose, Sheet, Title, Verbatim, facts, sheet, table
+from dragonscale.commands.grids import grid
+from dragonscale.commands.questions.facts import LearnQuestion
+from dragonscale.commands.record import Face, Record, bind
+from dragonscale.course.chapters import CHAPTERS, Chapter, all_problems, find_chapter, problems_of
+from dragonscale.course.judging import LETTERS, WANTED, Judgement, judge
+from dragonscale.course.problem import Posed, Problem
+from dragonscale.course.progress import Progress, answered, read_progress, usual_file, write_progress
+from dragonscale.course.variants import Variant, variant
+from dragonscale.course.words import amount, count, number
+from dragonscale.errors import MISSED, InputError, nearest, shorten
+from dragonscale.listener import Listener
+
+
+class LessonRow(msgspec.Struct):
+    """A chapter of the course, and how much of it is solved."""
+
+    chapter: str
+    title: str
+    about: str
+    problems: int
+    solved: int
+    page: str
+
+
+class CourseReport(Record):
+    """Every chapter; `next` is what to type to go on."""
+
+    ROWS: ClassVar[str] = "chapters"
+
+    chapters: list[LessonRow]
+    problems: int
+    solved: int
+    next: str
+    progress_file: str
+
+    def headline(self) -> str:
+        return f"{self.solved} of {self.problems} problems solved in {len(self.chapters)} chapters"
+
+
+class ProblemRow(msgspec.Struct):
+    """A problem of a chapter, and how it was answered."""
+
+    problem: str
+    title: str
+    right: int
+    wrong: int
+    book: list[str]
+    """Results of the book that it reproduces with its own numbers."""
+
+
+class LessonReport(Record):
+    """The problems of a chapter."""
+
+    ROWS: ClassVar[str] = "problems"
+
+    chapter: str
+    title: str
+    about: str
+    page: str
+    problems: list[ProblemRow]
+    next: str
+
+    def headline(self) -> str:
+        solved = sum(one.right > 0 for one in self.problems)
+        return f"{self.title}: {solved} of {len(self.problems)} problems solved"
+
+
+class ProblemReport(Record):
+    """A problem with its numbers put in, and what came of an answer.
+
+    `hints` are those asked for. `solution`, `answer` and `check` are empty until the answer is right or the
+    solution was asked for; `right` is None where nothing was answered.
+    """
+
+    problem: str
+    title: str
+    chapter: str
+    seed: int
+    ask: str
+    unit: str
+    tolerance: float
+    options: list[str]
+    hints: list[str]
+    answered: str
+    right: bool | None
+    told: str
+    answer: str
+    value: float | None
+    solution: list[str]
+    check: str
+    page: str
+    again: str
+    next: str
+
+    @property
+    def exit_code(self) -> int:
+        return MISSED if self.right is False else 0
+
+    def headline(self) -> str:
+        return f"{self.problem}: {self.told or self.title}"
+
+
+def ask(question: LearnQuestion, listener: Listener) -> CourseReport | LessonReport | ProblemReport:
+    """What the question is about; an answer that is given is judged and kept."""
+    return _answer(question).came_from(question, listener.notes)
+
+
+def _answer(question: LearnQuestion) -> CourseReport | LessonReport | ProblemReport:
+    path = Path(question.progress) if question.progress else usual_file()
+    name = question.name.strip().lower()
+    if "." in name or (name and name not in _slugs()):
+        problem = named_problem(name)
+        if not question.list:
+            return _problem(question, problem, path)
+        name = problem.chapter
+    progress = read_progress(path)
+    if question.answer or question.hint or question.solution:
+        raise InputError(
+            "--answer, --hint and --solution are about one problem; name it, such as rooflines.time-of-flops."
+        )
+    if name:
+        return lesson_report(find_chapter(name), progress)
+    return course_report(progress, path)
+
+
+def _slugs() -> list[str]:
+    return [one.slug for one in CHAPTERS]
+
+
+def named_problem(name: str) -> Problem:
+    """A problem by its whole id, or by its name alone."""
+    slug, dot, _ = name.partition(".")
+    every = problems_of(find_chapter(slug).slug) if dot else all_problems()
+    found = [one for one in every if name in (one.id, one.name)]
+    if len(found) > 1:
+        raise InputError(f"Several chapters have a problem {shorten(name)}: {', '.join(one.id for one in found)}.")
+    if found:
+        return found[0]
+    close = nearest(name, [*(one.id if dot else one.name for one in every), *_slugs()])
+    told = (
+        f"did you mean {close!r}?"
+        if close
+        else "`dscale learn` lists the chapters, `dscale learn CHAPTER --list` its problems."
+    )
+    raise InputError(f"The course has no chapter or problem {shorten(name)}; {told}")
+
+
+def course_report(progress: Progress, path: Path) -> CourseReport:
+    rows = [_lesson_row(one, progress) for one in CHAPTERS]
+    return CourseReport(
+        rows,
+        sum(one.problems for one in rows),
+        sum(one.solved for one in rows),
+        f"dscale learn {next((one.chapter for one in rows if one.solved < one.problems), rows[0].chapter)}",
+        str(path),
+    )
+
+
+def _lesson_row(chapter: Chapter, progress: Progress) -> LessonRow:
+    problems = problems_of(chapter.slug)
+    solved = sum(progress.solved(one.id) for one in problems)
+    return LessonRow(chapter.slug, chapter.title, chapter.about, len(problems), solved, chapter.page)
+
+
+def lesson_report(chapter: Chapter, progress: Progress) -> LessonReport:
+    rows: list[ProblemRow] = []
+    for one in problems_of(chapter.slug):
+        tally = progress.tally(one.id)
+        rows.append(
+            ProblemRow(one.id, one.title, tally.right, tally.wrong, [case.partition(":")[0] for case in one.cases])
+        )
+    following = next((row.problem for row in rows if not row.right), rows[0].problem)
+    return LessonReport(chapter.slug, chapter.title, chapter.about, chapter.page, rows, f"dscale learn {following}")
+
+
+def _problem(question: LearnQuestion, problem: Problem, path: Path) -> ProblemReport:
+    made = variant(problem, question.seed)
+    verdict = judge(made.posed, question.answer) if question.answer else None
+    if verdict is not None:  # to look at a problem needs no progress
+        write_progress(path, answered(read_progress(path), problem.id, question.seed, verdict.right))
+    return problem_report(made, verdict, question.answer, question.hint, question.solution)
+
+
+def problem_report(made: Variant, verdict: Judgement | None, said: str, hint: bool, solution: bool) -> ProblemReport:
+    """A problem as it is asked, and what came of an answer."""
+    problem, posed = made.problem, made.posed
+    shown = solution or (verdict is not None and verdict.right)
+    seed = f" --seed {made.seed}" if made.seed else ""
+    return ProblemReport(
+        problem=problem.id,
+        title=problem.title,
+        chapter=problem.chapter,
+        seed=made.seed,
+        ask=posed.ask,
+        unit="one of the options" if posed.options else "a whole number" if posed.whole else WANTED[posed.dimension],
+        tolerance=0.0 if posed.options or posed.whole else posed.tolerance,
+        options=list(posed.options),
+        hints=list(posed.hints) if hint else [],
+        answered=said,
+        right=None if verdict is None else verdict.right,
+        told="" if verdict is None else verdict.told,
+        answer=answer_text(posed) if shown else "",
+        value=posed.answer if shown and not isinstance(posed.answer, str) else None,
+        solution=list(posed.steps) if shown else [],
+        check=posed.check if shown else "",
+        page=find_chapter(problem.chapter).page,
+        again=f"dscale learn {problem.id} --seed {made.seed + 1}",
+        next=_following(problem)
+        if shown
+        else f"dscale learn {problem.id}{seed} {'--hint' if verdict else '--answer …'}",
+    )
+
+
+def answer_text(posed: Posed) -> str:
+    """The right answer as it would be printed."""
+    if isinstance(posed.answer, str):
+        return posed.answer
+    if posed.whole:
+        return count(posed.answer)
+    return amount(posed.answer, posed.dimension) if posed.dimension != "count" else number(posed.answer, 5)
+
+
+def _following(problem: Problem) -> str:
+    every = [one.id for one in problems_of(problem.chapter)]
+    place = every.index(problem.id) + 1
+    if place < len(every):
+        return f"dscale learn {every[place]}"
+    slugs = _slugs()
+    return f"dscale learn {slugs[(slugs.index(problem.chapter) + 1) % len(slugs)]}"
+
+
+def course_sheet(report: CourseReport, _detail: bool) -> Sheet:
+    solved = (lambda row: f"{row.solved}/{row.problems}", "")
+    title = Title(f"{report.solved} of {report.problems} problems solved", f"kept in {report.progress_file}")
+    return sheet(title, grid("learn", report.chapters, own={"solved": solved}), NextStep(report.next, "Next:"))
+
+
+def lesson_sheet(report: LessonReport, detail: bool) -> Sheet:
+    mark = {True: "solved", False: ""}
+    rows = [
+        [row.problem.partition(".")[2], row.title, mark[row.right > 0], *([", ".join(row.book)] if detail else [])]
+        for row in report.problems
+    ]
+    columns = [Column("problem"), Column("", wrap=True, keep=5), Column("")]
+    columns += [Column("in the book", wrap=True)] if detail else []
+    solved = sum(row.right > 0 for row in report.problems)
+    aside = f"{report.about} {solved} of {len(report.problems)} solved. To read: {report.page}"
+    return Sheet((Title(report.title, aside), table(columns, rows), NextStep(report.next, "Next:")))
+
+
+def problem_sheet(report: ProblemReport, _detail: bool) -> Sheet:
+    seed = f", seed {report.seed}" if report.seed else ""
+    title = [Title(report.title, f"{report.problem}{seed}"), Prose(report.ask)]
+    blocks: list[Block] = [*title] if report.ask else []  # a dialogue has asked it already
+    if report.options:
+        lines = (f"{letter}) {one}" for letter, one in zip(LETTERS, report.options, strict=False))
+        blocks.append(Verbatim("\n".join(lines)))
+    blocks += [Prose(f"Hint {place}: {hint}", "dim") for place, hint in enumerate(report.hints, 1)]
+    if report.told:
+        blocks.append(Prose(f"{report.answered}: {report.told}", "good" if report.right else "warn"))
+    if report.solution:
+        blocks.append(Verbatim("\n".join(f"  {step}" for step in report.solution)))
+        blocks.append(facts(("answer", report.answer, "key"), ("check", report.check), ("to read", report.page)))
+    elif report.right is None:
+        blocks.append(Prose(f"Answer: {report.unit}{_percent(report.tolerance)}."))
+    return Sheet((*blocks, *([NextStep(report.next, "Next:")] if report.next else [])))
+
+
+def _percent(tolerance: float) -> str:
+    return f", within {100 * tolerance:.3g}%" if tolerance else ""
+
+
+bind(CourseReport, Face(course_sheet))
+bind(LessonReport, Face(lesson_sheet))
+bind(ProblemReport, Face(problem_sheet))

@@ -1,0 +1,95 @@
+"""What the planner expects of a server: room for KV pages, TTFT, TPOT and tokens per second in a steady state of its
+batch."""
+
+from dataclasses import dataclass, replace
+
+from dragonscale.commands.run.serve_order import ServeOrder
+from dragonscale.commands.run.serve_traffic import ServedLoad
+from dragonscale.errors import InputError
+from dragonscale.physics.hardware import parse_slice
+from dragonscale.physics.hardware.driver_names import chip_named
+from dragonscale.serving.capacity import capacity
+from dragonscale.serving.deployment import deploy
+from dragonscale.serving.formats import Formats
+from dragonscale.serving.frontier import Ask, judge
+from dragonscale.serving.launch import LaunchLimits, engine_on
+from dragonscale.serving.space import Lot, stack
+
+ENGINE = "dragonscale"
+PROMPT, OUTPUT = 1024, 256
+"""Tokens of a request where the plan has no traffic."""
+
+
+@dataclass(frozen=True)
+class PlannedServing:
+    """The planner's numbers of one replica, on a slice; `page_bytes` are those of one chip, `tokens` what its KV cache
+    has room for, times are of `batch` requests under way, of `prompt` and `output` tokens. `tokens_per_s` is of all
+    replicas, each with `mean_batch` requests under way that take those times: in a run with pauses fewer than `batch`,
+    which is what requests saw beside them."""
+
+    slice: str
+    page_bytes: float
+    tokens: float
+    batch: int
+    mean_batch: float
+    prompt: int
+    output: int
+    ttft_s: float | None
+    tpot_s: float | None
+    tokens_per_s: float | None
+
+
+def planned_page_bytes(order: ServeOrder, page: int, on: str = "h100") -> float:
+    """Bytes of a page on one chip: the same on every chip, so any stands for one that is not known."""
+    plan = replace(order.plan, weights="bf16", compute="bf16", attention="")  # of which the cache knows nothing
+    deployment = deploy(order.model, f"{on}:{order.plan.chips}", plan, ENGINE)
+    return float(capacity(deployment).per_token * page * deployment.axes.get("data", 1))
+
+
+def uneven_heads(order: ServeOrder) -> list[str]:
+    """That heads do not divide over the chips, which the engine serves though no planner would propose it."""
+    tensor, sections = order.plan.tensor, order.model.program().sections
+    heads = sorted({one.dims["n"] for one in sections if "n" in one.dims and one.dims["n"] % tensor})
+    if not heads:
+        return []
+    many = " and ".join(map(str, heads))
+    return [
+        f"{order.model.name} has {many} heads, which tensor={tensor} does not divide: every chip keeps all KV heads "
+        "and computes all of their attention."
+    ]
+
+
+def planned_serving(order: ServeOrder, device_kind: str, served: ServedLoad | None = None) -> PlannedServing | None:
+    """On the slice that was named or that the plan was made for, or on as many of the devices there are, where that
+    chip is known. `served` is the load as it came, instead of the one that the plan was made for."""
+    chip = chip_named(device_kind)
+    on = order.slice or (f"{chip}:{order.plan.chips}" if chip else "")
+    if not on:
+        return None
+    piece, first, traffic = parse_slice(on), order.first, order.saved.traffic
+    limits = LaunchLimits(first.sequences, first.tokens, first.memory)
+    engine = engine_on(ENGINE, piece.chip, order.model, limits, order.plan.chips, order.plan)
+    deployment, plan = deploy(order.model, piece, order.plan, engine), order.plan
+    most = first.sequences * plan.data
+    batch = order.saved.batch or most
+    load = served or ServedLoad(traffic.prompt or PROMPT, traffic.output or OUTPUT, batch, batch)
+    ask, batch, mean = Ask(load.prompt, load.output), min(load.seen, most), min(load.mean, most)
+    formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
+    try:
+        room = capacity(deployment)
+        found = judge(order.model, Lot((piece,), stack([plan], formats, plan.spread)), engine, ask, (batch,))
+    except InputError:  # formats that nobody knows kernels or rates of, on that chip
+        return None
+    state = found[0].state if found else None
+    return PlannedServing(
+        on,
+        float(room.per_token * first.page * deployment.axes.get("data", 1)),
+        float(room.tokens // first.page * first.page),
+        batch,
+        mean,
+        ask.prompt,
+        ask.output,
+        state and float(state.ttft),
+        state and float(state.tpot),
+        state and float(state.tokens) * mean / batch * order.replicas,
+    )

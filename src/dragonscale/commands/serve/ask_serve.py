@@ -1,0 +1,81 @@
+"""`dscale serve` asked: the question read and answered; and what can be made of the answer: the next command, a plan
+file that `dscale simulate` takes as it is, ledgers, timelines."""
+
+from dragonscale.blocks.sheet import NextStep, Sheet
+from dragonscale.commands.given import check_named
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.record import Face, Record, bind
+from dragonscale.commands.serve.answer import answer
+from dragonscale.commands.serve.config import deployment_of, iterations
+from dragonscale.commands.serve.recommended import next_command, recommended
+from dragonscale.commands.serve.serve_charts import draw
+from dragonscale.commands.serve.serve_question import read_question
+from dragonscale.commands.serve.serve_records import ServeReport
+from dragonscale.commands.serve.serve_sheet import serve_sheet
+from dragonscale.listener import Listener
+from dragonscale.plan.ledger import Ledger
+from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
+from dragonscale.serving import plan_file
+from dragonscale.serving.ledger import iteration_ledger
+
+
+def ask(question: ServeQuestion, listener: Listener, brief: bool = False) -> ServeReport:
+    """Read a question, tell how it was read, and answer it; briefly, without what is solved or searched beside the
+    answer."""
+    asked = read_question(question)
+    for text in asked.notes:
+        listener.note(text)
+    report = answer(asked, listener.step, brief)
+    return report.came_from(report.asked or asked, listener.notes)
+
+
+def iteration_ledgers(report: ServeReport) -> dict[str, Ledger]:
+    """The ledgers of a prefill and of a decode step of the first configuration of a report, which keeps them beside its
+    fields."""
+    kept, best = vars(report), report.first()
+    if "ledgers" not in kept:
+        kept["ledgers"] = {}
+        for name in ("prefill", "decode"):
+            deployment = deployment_of(report.asked, best, name)
+            step = iterations(report.asked, best.batch, deployment)[name]
+            kept["ledgers"][name] = iteration_ledger(deployment, step)
+    return kept["ledgers"]
+
+
+def save_iterations(report: ServeReport, path: str) -> str:
+    """Write a prefill and a decode step of the first configuration as a timeline for ui.perfetto.dev."""
+    best, ledgers = report.first(), iteration_ledgers(report)
+    passes = [TimelinePass(name, tuple(ledger.lines)) for name, ledger in ledgers.items()]
+    save_timeline(timeline(passes, f"{report.model} on {best.copy_slice}: {best.plan}, batch {best.batch}"), path)
+    return "; open it at https://ui.perfetto.dev"
+
+
+def _save(report: ServeReport, path: str) -> str:
+    """Write what a report recommends as TOML, for `--plan`, `dscale simulate` and `dscale verify`."""
+    report.first()
+    question = report.asked.question
+    check_named(question.model, question.on, question.draft)
+    plan_file.save_serving_plan(recommended(report.asked, report), path)
+    return f"; `dscale simulate {path}` runs it under its traffic"
+
+
+def _sheet(report: ServeReport, detail: bool) -> Sheet:
+    sheet, command = serve_sheet(report, detail), report.asked and next_command(report.asked, report)
+    if not command:
+        return sheet
+    return Sheet((*sheet.blocks, NextStep(command, "Next, under traffic:")))
+
+
+def _ledger(report: ServeReport) -> Ledger:
+    return iteration_ledgers(report)["decode"]
+
+
+def _verify(report: ServeReport) -> Record:
+    from dragonscale.commands.verify.ask_verify import verified
+    from dragonscale.commands.verify.verify_question import serving_question
+
+    report.first()
+    return verified(serving_question(report.asked, report))
+
+
+bind(ServeReport, Face(_sheet, draw, _save, timeline=save_iterations, verify=_verify, ledger=_ledger))

@@ -1,0 +1,58 @@
+"""Charts of a simulated run: distributions of latencies, and the fleet over time."""
+
+from dragonscale.blocks.charts import Chart, LineSeries, RuleLine, line_chart, together
+from dragonscale.blocks.charts.amounts import amount
+from dragonscale.blocks.charts.axes import Axis, log_axis, zero_axis
+from dragonscale.commands.charts.roles import nothing_to_draw
+from dragonscale.commands.simulate.simulate_records import SimulateReport
+from dragonscale.simulation import SimulationResult
+
+SHORTEST = 1e-4
+"""Seconds below which nobody cares how short a wait was."""
+_LATENCIES = {"queue_s": "until scheduled", "ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "whole request"}
+
+
+def draw(report: SimulateReport, kind: str) -> Chart:
+    """The chart that was asked for."""
+    return (latency_chart if kind == "latency" else occupancy_chart)(report, report.result)
+
+
+def _fleet(report: SimulateReport) -> str:
+    pools = " and ".join(f"{pool.replicas} x {pool.slice}" for pool in report.fleet)
+    rate = report.rates.arrived_per_s
+    return f"{pools}, {rate:.3g} requests/s arriving, {report.requests.finished:,} finished"
+
+
+def latency_chart(report: SimulateReport, result: SimulationResult) -> Chart:
+    """Distribution functions of latencies, with targets as vertical rules."""
+    curves = {title: result.curves.get(name, []) for name, title in _LATENCIES.items()}
+    drawn = {title: tuple(point for point in points if point[0] > SHORTEST) for title, points in curves.items()}
+    series = [LineSeries(title, points) for title, points in drawn.items() if points]
+    if not series:
+        raise nothing_to_draw("no request has ended")
+    limits = [(name, limit) for name, limit in report.slo.items() if limit > 0]
+    x = log_axis("time", "s", [*(point[0] for one in series for point in one.points), *(limit for _, limit in limits)])
+    y = Axis("share of requests", "share", 0.0, 1.0)
+    rules = [RuleLine(limit, f"{_LATENCIES.get(name, name)} target {amount(limit, 's')}") for name, limit in limits]
+    return line_chart(series, x, y, f"{report.model}: latencies", _fleet(report), rules)
+
+
+def occupancy_chart(report: SimulateReport, result: SimulationResult) -> Chart:
+    """The cache's occupancy, and running and waiting requests, over time."""
+    shares = _series(result, {"pages": "KV cache in use", "busy": "replicas busy"})
+    counts = _series(result, {"running": "running", "waiting": "waiting", "replicas": "replicas"})
+    ends = [point[0] for one in (*shares, *counts) for point in one.points]
+    if not ends:
+        raise nothing_to_draw("nothing happened")
+    x = Axis("time", "s", 0.0, max(ends) or 1.0)
+    most = max((point[1] for one in counts for point in one.points), default=1.0)
+    panels = [
+        line_chart(shares, x, Axis("share", "share", 0.0, 1.0), "", height=170),
+        line_chart(counts, x, zero_axis("requests", "number", [most]), "", height=170),
+    ]
+    return together(panels, f"{report.model}: the fleet over time", _fleet(report))
+
+
+def _series(result: SimulationResult, names: dict[str, str]) -> list[LineSeries]:
+    known = ((title, tuple(result.series.get(name, []))) for name, title in names.items())
+    return [LineSeries(title, points) for title, points in known if points]

@@ -1,0 +1,69 @@
+"""What the flags of `dscale simulate` may say, each by itself and beside the others.
+
+A flag that would be ignored is refused: whoever wrote `--swing 0.8` thinks that the rate swings.
+"""
+
+from dragonscale.commands.questions.flag import check_limits, fields_of
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.simulate.classes import OF_CLASSES, has_classes
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.physics.units import parse
+
+ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
+PERCENTILES, PERCENTILE = (50, 90, 95, 99), 95
+"""Those that targets may be for, and the one at which latencies without a target are told."""
+_WHAT_FOR = {
+    "burst": ("arrivals", "gamma"),
+    "swing": ("arrivals", "diurnal"),
+    "period": ("arrivals", "diurnal"),
+    "cv": ("lengths", "lognormal"),
+}
+_USUAL = {field.name: field.default for field in fields_of(SimulateQuestion)}
+
+
+def check_flags(question: SimulateQuestion, prefill: bool = False) -> None:
+    """Refuse what cannot be, and what would be ignored; `prefill` says that a plan file has a prefill pool."""
+    if question.arrivals not in ARRIVALS:
+        raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
+    if question.percentile is not None and question.percentile not in PERCENTILES:
+        known = ", ".join(map(str, PERCENTILES))
+        raise InputError(f"--percentile is {question.percentile}; targets are for one of {known}.")
+    check_limits(question)
+    period = parse(question.period, "s", "--period")
+    if not 1 <= period <= 1e9:
+        raise InputError(f"--period is {shorten(question.period)}; a rate swings over a second or longer, such as 24h.")
+    _check_unused(question, prefill)
+
+
+def _check_unused(question: SimulateQuestion, prefill: bool) -> None:
+    given = {name for name, usual in _USUAL.items() if getattr(question, name) != usual}
+    for name, (flag, word) in _WHAT_FOR.items():
+        if name in given and getattr(question, flag) != word:
+            raise InputError(f"{_flag(name)} is for {_flag(flag)} {word}; leave it out, or add that.")
+    if "speed" in given and not question.trace:
+        raise InputError("--speed is how fast a --trace is replayed; leave it out, or give a trace.")
+    if "prefill_replicas" in given and not question.prefill_on and not prefill:
+        raise InputError("--prefill-replicas needs --prefill-on, the slice of one prefill replica.")
+    if "arrivals" in given and question.clients is not None:
+        raise InputError("--clients send their next request when they have their output; leave --arrivals out.")
+    if question.arrivals == "at-once" and question.rate:
+        raise InputError("--arrivals at-once has all requests come at the start; leave --rate out.")
+    told = [name for name in ("prompt", "output", "lengths", "prefixes", "arrivals") if name in given]
+    if question.trace and told:
+        raise InputError(f"A trace says what its requests are like; leave {_flag(told[0])} out.")
+    told = [name for name in ("clients", "trace", "arrivals", *OF_CLASSES) if name in given]
+    told = [name for name in told if not question.use_case or name not in OF_CLASSES]
+    if has_classes(question) and told:
+        raise InputError(f"Classes of traffic each say what comes and what it must get; leave {_flag(told[0])} out.")
+    if "prefill_autoscale" in given and not question.prefill_on and not prefill:
+        raise InputError("--prefill-autoscale needs --prefill-on, the slice of one prefill replica.")
+    if question.deadline and question.arrivals != "at-once":
+        raise InputError("--deadline is for requests that come at once; add --arrivals at-once, or give --e2e p99:8h.")
+    if question.images and question.trace:
+        raise InputError("A trace has no images in it; leave --images out.")
+    if question.users is not None and not question.use_case:
+        raise InputError("--users are those of a use case; add --use-case chat.")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,184 @@
+"""A sweep: every entry of a grid answered, on this machine's cores or on a Ray cluster.
+
+A grid is a TOML file: tables of flags whose values may be lists; every combination of them is asked.
+
+    [[verify]]
+    program = "train"
+    model = ["llama3-8b", "llama3-70b"]
+    slice = "h100:64"
+    plan = ["fsdp=64,remat=block", "fsdp=8,tensor=8,remat=block"]
+    batch = "64seq"
+    seq = 8192
+
+    [[train]]
+    model = "llama3-70b"
+    slice = ["h100:512", "v5p:8x8x8"]
+    batch = ["4M", "16M"]
+    seq = 8192
+
+    [[simulate]]
+    model = "llama3-8b"
+    slice = "h100:1"
+    replicas = [2, 4]
+    rate = ["10/s", "20/s"]
+    seed = [0, 1, 2]
+
+Names are those of the commands' flags (`slice` may be written for `on`). `option` belongs to all entries of its table.
+"""
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dragonscale.commands.questions.flag import fields_of
+from dragonscale.commands.questions.serve import ServeQuestion
+from dragonscale.commands.questions.simulate import SimulateQuestion
+from dragonscale.commands.questions.train import SweepQuestion, TrainQuestion
+from dragonscale.commands.questions.verify import VerifyQuestion
+from dragonscale.commands.record import Face, bind
+from dragonscale.commands.sweep.sweep_charts import check_columns, draw
+from dragonscale.commands.sweep.sweep_records import COMMANDS, Entry, SweepReport, open_answers
+from dragonscale.commands.sweep.sweep_sheet import flat_rows, save_table, sweep_sheet, verify_score
+from dragonscale.commands.sweep.workers import cores, interruptible, on_ray, pooled
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.listener import Listener
+from dragonscale.serving.targets import LATENCIES
+from dragonscale.tables import read_table
+from dragonscale.training.plan_file import is_plan_path
+
+MOST = 100_000
+QUESTIONS: dict[str, Any] = {
+    "verify": VerifyQuestion,
+    "train": TrainQuestion,
+    "serve": ServeQuestion,
+    "simulate": SimulateQuestion,
+}
+NEEDED = ("model", "on", "batch", "seq")
+"""What a training run must say, unless a plan file says it."""
+_WRITTEN = {"slice": "on", "option": "options"}
+
+
+def read_grid(grid: str | Mapping[str, Any]) -> list[Entry]:
+    """Every entry of a grid, a file or its tables, in order, each once."""
+    path = grid if isinstance(grid, str) else "that was given"
+    table = read_table(Path(grid), "Grid") if isinstance(grid, str) else grid
+    for name in table:
+        if name not in COMMANDS:
+            raise unknown(f"command in the grid {shorten(path)} called", name, COMMANDS)
+    entries: dict[str, Entry] = {}
+    for command in COMMANDS:
+        tables = table.get(command, [])
+        if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
+            raise InputError(f"In the grid {shorten(path)} {command!r} is not a list of tables; write [[{command}]].")
+        for one in tables:
+            for entry in product_of(command, one):
+                entries.setdefault(entry.key, entry)
+                if len(entries) > MOST:
+                    raise InputError(f"The grid {shorten(path)} has more than {MOST:,} entries; make it smaller.")
+    if not entries:
+        raise InputError(f"The grid {shorten(path)} asks nothing; write a table such as [[verify]] with a plan in it.")
+    return list(entries.values())
+
+
+def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
+    """Every combination of a table's values.
+
+    >>> [entry.asks["batch"] for entry in product_of("train", {"model": "m", "on": "s", "seq": 8, "batch": ["1M", 64]})]
+    ['1M', '64']
+    """
+    known = {field.name: field for field in fields_of(QUESTIONS[command])}
+    lists: list[list[tuple[str, Any]]] = []
+    for written, value in table.items():
+        name = _field(command, written)
+        if name not in known:
+            raise unknown(f"part of a [[{command}]] table called", written, [*known, "slice"])
+        several = value if isinstance(value, list) and name != "options" else [value]
+        if not several:
+            raise InputError(f"In a [[{command}]] table {written} is an empty list; write at least one value.")
+        try:
+            lists.append([(name, known[name].taken(one)) for one in several])
+        except InputError as error:
+            raise InputError(f"In a [[{command}]] table: {error}") from None
+    given = {pairs[0][0] for pairs in lists}
+    files = [value for pairs in lists for name, value in pairs if name == "plan" and is_plan_path(value)]
+    for name, field in known.items():
+        needed = field.required or (command == "train" and name in NEEDED and not files)
+        if needed and name not in given:
+            raise InputError(f"A [[{command}]] table does not say its {name}; every entry needs one.")
+    for chosen in itertools.product(*lists):
+        yield Entry(command, dict(chosen))  # type: ignore[arg-type]
+
+
+def _field(command: str, written: str) -> str:
+    """The field that a name of a table means: its own, or another spelling of its flag.
+
+    >>> _field("serve", "kv"), _field("serve", "slice")
+    ('kv_dtype', 'on')
+    """
+    flag = "--" + written.replace("_", "-")
+    also = {spelling: field.name for field in fields_of(QUESTIONS[command]) for spelling in field.also}
+    return _WRITTEN.get(written, also.get(flag, written))
+
+
+MOST_JOBS = 1024
+
+
+def sweep(
+    grid: str | Mapping[str, Any],
+    out: str = "",
+    jobs: int = 0,
+    ray: str = "",
+    retry: bool = False,
+    cached: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> SweepReport:
+    """Answer what is not in `out` yet, and with `retry` what failed before; Ctrl-C and SIGTERM leave what was answered
+    until then."""
+    if not 0 <= jobs <= MOST_JOBS:
+        raise InputError(f"--jobs is {jobs}; write a number of processes from 1 to {MOST_JOBS}.")
+    entries, done, stopped, start = read_grid(grid), 0, False, time.monotonic()
+    with open_answers(out) if out else contextlib.nullcontext() as file, interruptible() as interrupt:
+        known = file.known if file is not None else {}
+        answers = {entry.key: known[entry.key] for entry in entries if entry.key in known}
+        done_ones = {key for key, answer in answers.items() if not (retry and answer.failed)}
+        open_ones = [entry for entry in entries if entry.key not in done_ones]
+        before = len(entries) - len(open_ones)
+        found = on_ray(open_ones, ray, cached) if ray and open_ones else pooled(open_ones, jobs or cores(), cached)
+        try:
+            with contextlib.closing(found):  # its processes end here, whatever happens
+                for answer in found:
+                    if file is not None:
+                        file.append(answer)
+                    answers[answer.key], done = answer, done + 1
+                    if progress is not None:
+                        progress(before + done, len(entries))
+                    interrupt.check()
+        except KeyboardInterrupt:
+            stopped = True
+    rows, name = flat_rows(entries, answers), grid if isinstance(grid, str) else "a grid"
+    counts = len(entries), before, done, sum(bool(row["failed"]) for row in rows), time.monotonic() - start
+    score = verify_score(answers[entry.key] for entry in entries if entry.key in answers)
+    return SweepReport(name, *counts, rows, score, stopped=stopped, terminated=stopped and interrupt.terminated)
+
+
+def ask(question: SweepQuestion, listener: Listener) -> SweepReport:
+    """Answer every entry of a grid; Ctrl-C leaves what was answered until then."""
+    if question.columns:
+        check_columns(question.columns, read_grid(question.grid))
+    listener.wait("Sweeping; Ctrl-C stops it, and what is answered by then stays in --out.")
+    report = sweep(
+        question.grid, question.out, question.jobs, question.ray, question.retry, question.cache, listener.step
+    )
+    if report.terminated:
+        kept = "what was answered by then is in --out" if question.out else "without --out, nothing of it is kept"
+        listener.note(f"SIGTERM stopped the sweep; {kept}.")
+    plans = [row for row in report.lines if row["command"] == "serve"]
+    if any(str(row.get(name, "")).startswith("p") for row in plans for name in LATENCIES):  # p95:1s
+        listener.note("Targets for percentiles are judged by means in a sweep; `dscale serve` runs them.")
+    return report.came_from(question, listener.notes)
+
+
+bind(SweepReport, Face(sweep_sheet, draw, table=save_table))

@@ -1,0 +1,147 @@
+"""The chart of `dscale sweep`: one number of the answers against one parameter as lines, or against
+two as a heat map."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dragonscale.blocks.charts import Bar, Chart, LineSeries, bars, heat_map, line_chart
+from dragonscale.blocks.charts.axes import Axis, log_axis, zero_axis
+from dragonscale.commands.charts.roles import nothing_to_draw
+from dragonscale.commands.sweep.sweep_records import Entry, SweepReport
+from dragonscale.commands.sweep.sweep_sheet import ANSWERED, COLUMNS
+from dragonscale.errors import unknown
+
+Row = dict[str, Any]
+LONG = 12
+"""Values of a parameter up to which a heat map has room for its columns."""
+
+
+def draw(report: SweepReport, kind: str) -> Chart:
+    """What `--columns` names: the column to draw, or several words `value x y`; without them what varies."""
+    asked = report.asked.columns if report.asked is not None else ""
+    return sweep_chart(report.lines, asked, kind, f"Sweep of {report.grid}")
+
+
+def sweep_chart(rows: list[Row], asked: str, kind: str, title: str) -> Chart:
+    """Any numeric column against one or two parameters of flat rows."""
+    known = [row for row in rows if not row.get("failed")]
+    words = column_names(asked)
+    value = _value(known, words[:1])
+    axes = words[1:3] or _varying(known, value)[:2]
+    for name in axes:
+        if not any(name in row for row in known):
+            raise unknown("column of the sweep called", name, {name for row in known for name in row})
+    if not axes:
+        raise nothing_to_draw("nothing varies in this sweep")
+    numeric = all(_number(row.get(axes[0])) is not None for row in known)
+    if kind == "heat" or (kind == "auto" and len(axes) == 2 and len(_values(known, axes[0])) <= LONG):
+        return _heat(known, value, axes, title)
+    if kind == "bars" or not numeric:
+        return _bars(known, value, axes, title)
+    return _lines(known, value, axes, title)
+
+
+def column_names(asked: str) -> list[str]:
+    """The columns of `--columns`, by the names that rows have: what a grid calls `on` is their slice.
+
+    >>> column_names("mfu,batch,on")
+    ['mfu', 'batch', 'slice']
+    """
+    return ["slice" if word == "on" else word for word in asked.replace(",", " ").split()]
+
+
+def check_columns(asked: str, entries: Sequence[Entry]) -> None:
+    """Refuse columns that no answer to these entries has, before any of them is asked."""
+    known = {"command", "answer_s"}
+    for entry in entries:
+        known |= {"slice" if name == "on" else name for name in entry.asks} | set(ANSWERED[entry.command])
+    for name in column_names(asked):
+        if name not in known:
+            raise unknown("column of the sweep called", name, known)
+
+
+def _value(rows: list[Row], given: list[str]) -> str:
+    columns = {name for row in rows for name, cell in row.items() if _number(cell) is not None}
+    if given:
+        if given[0] not in columns:
+            raise unknown("numeric column of the sweep called", given[0], columns)
+        return given[0]
+    found = next((name for name in COLUMNS["values"] if name in columns), None)
+    if found is None:
+        raise nothing_to_draw("no answer of this sweep has a number")
+    return found
+
+
+def _number(cell: Any) -> float | None:
+    return float(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else None
+
+
+def _values(rows: list[Row], name: str) -> list[Any]:
+    found = list(dict.fromkeys(str(row.get(name, "")) for row in rows))
+    numbers = {str(row.get(name)): _number(row.get(name)) for row in rows}
+    whole = all(numbers.get(one) is not None for one in found)
+    return sorted(found, key=lambda one: numbers[one] or 0.0) if whole else found
+
+
+def _varying(rows: list[Row], value: str) -> list[str]:
+    """Parameters that take more than one value, before what was answered: those with most values first."""
+    asks = ("model", "slice", "chips", "batch", "seq", "plan", "prompt", "output", "dtype", "stack", "engine", "rate")
+    names = [name for name in asks if name != value and len(_values(rows, name)) > 1]
+    # What is found (a plan, a stack) varies with what is asked (a slice); the questions come first.
+    return sorted(names, key=lambda name: (name == "plan", name in ("chips", "stack") and "slice" in names))
+
+
+def _word(name: str) -> str:
+    return COLUMNS["words"].get(name, name)
+
+
+def _dimension(name: str) -> str:
+    if name in ("mfu", "efficiency") or name.endswith(("_error", "_share")):
+        return "share"
+    if name.endswith(("per_s_per_chip", "requests_per_s", "tokens_per_s")):
+        return "number"
+    ends = {"_bytes": "bytes", "_bytes_per_s": "bytes/s", "_s": "s", "_flops": "FLOP"}
+    found = next((dimension for end, dimension in ends.items() if name.endswith(end)), "")
+    return found or ("USD" if "usd" in name else "number")
+
+
+def _heat(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
+    x, y = axes if len(axes) > 1 else (axes[0], "command")
+    cells: dict[tuple[str, str], float | None] = {}
+    for row in rows:
+        cells.setdefault((str(row.get(x, "")), str(row.get(y, ""))), _number(row.get(value)))
+    ordered = [(a, b, cells.get((a, b))) for b in _values(rows, y) for a in _values(rows, x)]
+    return heat_map(ordered, x, y, _word(value), _dimension(value), title, _word(value))
+
+
+def _bars(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
+    found = []
+    for row in rows:
+        size = _number(row.get(value))
+        if size is not None:
+            found.append(
+                Bar(str(row.get(axes[0], "")), size, group=f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else "")
+            )
+    return bars(found, title, _word(value), _dimension(value))
+
+
+def _lines(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        at, size = _number(row.get(axes[0])), _number(row.get(value))
+        if at is not None and size is not None:
+            lines.setdefault(f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else value, []).append((at, size))
+    series = [LineSeries(name, tuple(sorted(points)), dots=True) for name, points in lines.items()]
+    across, up = ([point[place] for one in series for point in one.points] for place in (0, 1))
+    wide = min(across) > 0 and max(across) / min(across) >= 4
+    doubling = wide and all(one == int(one) and int(one) & (int(one) - 1) == 0 for one in across)
+    edge = (max(across) - min(across)) * 0.04
+    x = (
+        log_axis(axes[0], "degree" if doubling else "number", across)
+        if wide
+        else Axis(axes[0], "number", min(across) - edge, max(across) + edge)
+    )
+    tall = min(up) > 0 and max(up) / min(up) > 20
+    name = _word(value)
+    y = log_axis(name, _dimension(value), up) if tall else zero_axis(name, _dimension(value), up)
+    return line_chart(series, x, y, title)
