@@ -71,7 +71,7 @@ def programmed(counts: list[int], steps: int = 120) -> dict[int, list[float]]:
     from dragonscale.models import load_model
     from dragonscale.runtime.numerics import numerics_of
     from dragonscale.runtime.rl.answers import Answerer
-    from dragonscale.serving.plan import ServingPlan
+    from dragonscale.serving.engine.plan import ServingPlan
 
     program, most = load_model(TINY).program(), max(counts)
     answerer = Answerer(program, numerics_of(TINY), ServingPlan(), jnp.float32, most, (16, 300), 0)

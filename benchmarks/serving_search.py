@@ -5,11 +5,11 @@ import time
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import chip_names, load_chip
-from dragonscale.serving.checkpoint import legal_formats
-from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, explore
-from dragonscale.serving.ranking import frontier
-from dragonscale.serving.space import slices_of
+from dragonscale.serving.engine.checkpoint import legal_formats
+from dragonscale.serving.engine.engine import load_engine
+from dragonscale.serving.space.frontier import Ask, explore
+from dragonscale.serving.space.ranking import frontier
+from dragonscale.serving.space.space import slices_of
 
 MODELS = ("llama3-70b", "gpt-oss-120b", "deepseek-v3")
 

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.table import StepTimes
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.table import StepTimes
 from dragonscale.simulation import (
     Diurnal,
     Fixed,

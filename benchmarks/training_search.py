@@ -10,8 +10,8 @@ import time
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import Job, judge_one, make_job
-from dragonscale.training.search import Found, search
+from dragonscale.training.cost.evaluation import Job, judge_one, make_job
+from dragonscale.training.search.search import Found, search
 
 LARGE = (
     ("gpt3-175b", "a100:4096", 4096, 2048),

@@ -9,7 +9,7 @@ import sys
 import dragonscale as ds
 from dragonscale.commands.train.train_records import PlanReport
 from dragonscale.faces.cli import main
-from dragonscale.training.plan import short_plan
+from dragonscale.training.plan.plan import short_plan
 
 JOB = ["llama3-70b", "--batch", "4Mi", "--seq", "8192", "--tokens", "15T"]
 TPUS, GPUS = "v5p:8x16x16", "h100:1024"

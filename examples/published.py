@@ -6,10 +6,10 @@ from dragonscale.commands.train.plans import plan_report
 from dragonscale.commands.train.train_records import PlanReport
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import make_job
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import search
-from dragonscale.training.space import Space, parse_space
+from dragonscale.training.cost.evaluation import make_job
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space, parse_space
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy
 
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.disaggregation import pools
-from dragonscale.serving.frontier import Ask, Config, judge
-from dragonscale.serving.phases import decode, iteration_cost, prefill
-from dragonscale.serving.space import Formats, Lot, stack
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
+from dragonscale.serving.space.disaggregation import pools
+from dragonscale.serving.space.frontier import Ask, Config, judge
+from dragonscale.serving.space.space import Formats, Lot, stack
 
 SGLANG = (
     "SGLang team, Deploying DeepSeek with PD Disaggregation and Large-scale EP on 96 H100 GPUs, lmsys.org, 2025-05-05"

@@ -8,12 +8,12 @@ token, for 95 of 100 requests.
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip
-from dragonscale.serving.checkpoint import legal_formats
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, explore
-from dragonscale.serving.ranking import best, replicas_for
-from dragonscale.serving.space import slices_of
+from dragonscale.serving.engine.checkpoint import legal_formats
+from dragonscale.serving.engine.engine import load_engine
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.space.frontier import Ask, explore
+from dragonscale.serving.space.ranking import best, replicas_for
+from dragonscale.serving.space.space import slices_of
 from dragonscale.simulation import Fleet, Gamma, Lognormal, OpenLoop, Prefixes, SimulationOptions, simulate
 from dragonscale.simulation.deployed import pool_for
 

@@ -15,12 +15,12 @@ from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice, dtype_bytes, load_chip
 from dragonscale.physics.hardware.slices import possible_shapes
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.economics import usd_per_million
-from dragonscale.serving.engine import IDEAL
-from dragonscale.serving.phases import decode, iteration_cost
-from dragonscale.serving.space import smallest_slice
+from dragonscale.serving.engine.engine import IDEAL
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.phases import decode, iteration_cost
+from dragonscale.serving.space.space import smallest_slice
+from dragonscale.serving.steady.economics import usd_per_million
 
 CONTEXT, OUTPUT = 8192, 512
 V5E = load_chip("v5e")

@@ -22,7 +22,7 @@ from dragonscale.evidence.verify.planned import plan_of
 from dragonscale.evidence.verify.records import Request
 from dragonscale.models import load_model
 from dragonscale.runtime.train.settings import Order, RunSettings, check
-from dragonscale.training.plan import short_plan
+from dragonscale.training.plan.plan import short_plan
 from tools.confirm_serving import asked
 
 JOBS = Path(__file__).parents[1] / "tests" / "training" / "recommended_jobs.txt"

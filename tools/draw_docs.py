@@ -17,10 +17,10 @@ from dragonscale.blocks.charts.theme import SERIES
 from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
-from dragonscale.training.evaluation import make_job
-from dragonscale.training.inverse import quick
-from dragonscale.training.search import search
-from dragonscale.training.space import Space
+from dragonscale.training.advice.inverse import quick
+from dragonscale.training.cost.evaluation import make_job
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space
 from tools.course_pictures import course_pictures
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"

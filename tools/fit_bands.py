@@ -2,7 +2,7 @@
 
     python -m tools.fit_bands                    # print those of training, and how they hold for sources left out
     python -m tools.fit_bands serving            # those of serving, and how they hold for models on chips left out
-    python -m tools.fit_bands serving --write    # and write src/dragonscale/serving/errors.toml
+    python -m tools.fit_bands serving --write    # and write src/dragonscale/serving/space/errors.toml
 
 How is told in `dragonscale/evidence/bands.py`. `generic` is no stack and no engine that was measured: every training
 run and every tenth served run is judged by it too. For a chip of which nothing was measured, all runs of a generation
@@ -40,12 +40,12 @@ from dragonscale.evidence.inference_rows import LATENCIES, InferenceCase
 from dragonscale.evidence.rows import attempt
 from dragonscale.evidence.serving import as_shipped, predict_all, served_runs
 from dragonscale.evidence.training import predict, residual, training_runs
-from dragonscale.serving.bands import LEAST as SERVED_LEAST
-from dragonscale.serving.bands import MEASURES, ServedKind, fitted_kernels
-from dragonscale.training.bands import LEAST, NOMINAL, narrowest
-from dragonscale.training.evaluation import first
-from dragonscale.training.published_runs import shape_of
-from dragonscale.training.run_kinds import UNNAMED, RunKind, wide_format
+from dragonscale.serving.space.bands import LEAST as SERVED_LEAST
+from dragonscale.serving.space.bands import MEASURES, ServedKind, fitted_kernels
+from dragonscale.training.cost.evaluation import first
+from dragonscale.training.search.bands import LEAST, NOMINAL, narrowest
+from dragonscale.training.search.published_runs import shape_of
+from dragonscale.training.search.run_kinds import UNNAMED, RunKind, wide_format
 from tools.refit import MEASURED, ROOT
 
 TAILS = (0.10, 0.09, 0.08, 0.07, 0.06, 0.05, 0.04, 0.03)
@@ -63,7 +63,7 @@ LEANS, MOST = 8.0, 0.88
 `MOST` of its own lie inside."""
 
 FILE = MEASURED / "training.csv.gz"
-TABLE = ROOT / "src" / "dragonscale" / "training" / "errors.toml"
+TABLE = ROOT / "src" / "dragonscale" / "training" / "search" / "errors.toml"
 HEAD = """\
 # How far measured training runs were from what was expected of them, by kind of run: dense or moe, chip or generation, family of the
 # stack, how the plan splits the step, format. low and high: four of five runs took 1 + low to 1 + high times the expected seconds, as
@@ -98,7 +98,7 @@ def residuals(stack: str = "", every: int = 1) -> tuple[list[Residual], dict[str
 RUNS_TABLE = TABLE.with_name("measured_runs.toml")
 RUNS_HEAD = """\
 # Measured training steps: what people published, to lay beside what somebody measures. A row a step of the model in seconds, on so many
-# chips, judged by a stack (training/stacks.toml). Written by `python -m tools.fit_bands --write` from docs/data/measured/training.csv.gz.
+# chips, judged by a stack (training/plan/stacks.toml). Written by `python -m tools.fit_bands --write` from docs/data/measured/training.csv.gz.
 
 """
 
@@ -199,7 +199,7 @@ def _plan_name(run: Residual) -> str:
     return run.kind.plan_name
 
 
-SERVED = ROOT / "src" / "dragonscale" / "serving" / "errors.toml"
+SERVED = ROOT / "src" / "dragonscale" / "serving" / "space" / "errors.toml"
 SERVED_HEAD = """\
 # How far measured servers were from what was expected of them, by kind of run: dense or moe, generation of the chip, engine.
 # low and high: four of five runs had 1 + low to 1 + high times the expected number; median: the median relative error. tail: the

@@ -30,8 +30,8 @@ from dragonscale.evidence.serving import predict_all
 from dragonscale.evidence.serving_rows import FORMS as SERVING
 from dragonscale.evidence.serving_rows import ServingRow, run_of
 from dragonscale.models import load_model
-from dragonscale.serving.bands import is_moe
-from dragonscale.serving.engine import load_engine
+from dragonscale.serving.engine.engine import load_engine
+from dragonscale.serving.space.bands import is_moe
 from tools.halves import halves_table, scored_halves
 from tools.list_constants import keep
 from tools.refit import (

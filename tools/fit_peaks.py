@@ -1,6 +1,6 @@
 """Write how far measured peaks of memory were above what was predicted to be full, by family of software.
 
-    python -m tools.fit_peaks            # print src/dragonscale/training/peaks.toml
+    python -m tools.fit_peaks            # print src/dragonscale/training/search/peaks.toml
     python -m tools.fit_peaks --write    # and write it
 
 Of each family with enough runs, and of all: the ratio of what a program took, with what its allocator kept and what
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from dragonscale.evidence.bands import LENT
 from dragonscale.evidence.memory import FORMS, MemoryRun, judge, run_of
 from dragonscale.evidence.rows import attempt, read_cases
-from dragonscale.training.bands import LEAST
-from dragonscale.training.evaluation import first
-from dragonscale.training.room import CHANCE, EVERY
-from dragonscale.training.run_kinds import family
+from dragonscale.training.cost.evaluation import first
+from dragonscale.training.search.bands import LEAST
+from dragonscale.training.search.headroom import CHANCE, EVERY
+from dragonscale.training.search.run_kinds import family
 from tools.refit import MEASURED, ROOT
 
 STRETCH = 1.5
 """As bands of chips that were not measured are (`tools.fit_bands`): a judgement, which nothing measured says."""
-TABLE = ROOT / "src" / "dragonscale" / "training" / "peaks.toml"
+TABLE = ROOT / "src" / "dragonscale" / "training" / "search" / "peaks.toml"
 HEAD = """\
 # How much more memory than predicted measured programs took, by family of software: 19 of 20 took at most 1 + over
 # times as much, every source counting the same, other families as 16 runs, and half as much again for runs that no

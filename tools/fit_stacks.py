@@ -22,8 +22,8 @@ from dragonscale.evidence.rows import Skip, read_measured
 from dragonscale.evidence.score import Scored
 from dragonscale.evidence.training import predict
 from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, TrainingRow, run_of
-from dragonscale.training.evaluation import first, judge_one
-from dragonscale.training.stack import load_stack
+from dragonscale.training.cost.evaluation import first, judge_one
+from dragonscale.training.plan.stack import load_stack
 from tools.list_constants import keep
 from tools.refit import (
     MEASURED,

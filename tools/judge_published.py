@@ -19,8 +19,8 @@ from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.target import TARGETS
 from dragonscale.physics.units import render
-from dragonscale.training.plan import short_plan
-from dragonscale.training.plan_file import TrainingFile
+from dragonscale.training.plan.plan import short_plan
+from dragonscale.training.plan.plan_file import TrainingFile
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "tests" / "exports" / "published"
@@ -58,7 +58,7 @@ def _row(title: str, run: dict[str, Any]) -> str:
 
 
 def _training(file: TrainingFile, path: Path) -> tuple[str, str]:
-    from dragonscale.training.plan_file import save_training_file
+    from dragonscale.training.plan.plan_file import save_training_file
 
     save_training_file(file, path)
     report = ds.train(plan=str(path))

@@ -31,7 +31,12 @@ MEASURED = ROOT / "docs" / "data" / "measured"
 KEPT = ROOT / "docs" / "data" / "accuracy.json"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- accuracy -->\n", "<!-- /accuracy -->"
-CONSTANTS = ("training/stacks.toml", "training/auto.toml", "serving/engines.toml", "serving/auto.toml")
+CONSTANTS = (
+    "training/plan/stacks.toml",
+    "training/plan/auto.toml",
+    "serving/engine/engines.toml",
+    "serving/engine/auto.toml",
+)
 """Files whose constants and choices the errors depend on, below the package."""
 TRAINING_PAGE, SERVING_PAGE = "docs/validation-training.md", "docs/validation-serving.md"
 INFERENCE_PAGE = "docs/validation-inference.md"

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.serving.engine import engines
-from dragonscale.training.stack import stacks
+from dragonscale.serving.engine.engine import engines
+from dragonscale.training.plan.stack import stacks
 from tools.refit import FreeConstant, Refit, free_constants, get, lines_of
 
 ROOT = Path(__file__).parents[1]

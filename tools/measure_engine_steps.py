@@ -29,7 +29,7 @@ from dragonscale.models.load import model_fields
 from dragonscale.runtime.numerics import read_numerics
 from dragonscale.runtime.serve.runner import ModelRunner
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
-from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.serving.engine.plan import parse_serving_plan
 
 
 def shape_of(text: str) -> StepShape:

@@ -91,7 +91,7 @@ def train_jax(out: Path, name: str, small: bool, fields: dict[str, Any], batch: 
     from dragonscale.runtime.place import mesh_of
     from dragonscale.runtime.train.settings import Order, RunSettings
     from dragonscale.runtime.train.step import make_trainer
-    from dragonscale.training.plan_file import parse_plan
+    from dragonscale.training.plan.plan_file import parse_plan
 
     config = config_of(fields, small)
     batch, seq = (2, 32) if small else (batch, seq)

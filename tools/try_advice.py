@@ -37,7 +37,7 @@ from dragonscale.errors import REFUSED, sentence_of
 from dragonscale.faces.cli import app
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.listener import Listener
-from dragonscale.training.plan import short_plan
+from dragonscale.training.plan.plan import short_plan
 
 SOURCES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 APART = 0.015

@@ -30,8 +30,8 @@ from dragonscale.physics.notation import parse_array
 from dragonscale.physics.numbers import floor, minimum
 from dragonscale.physics.rooflines import array_bytes, rates_of
 from dragonscale.physics.rooflines.counts import model_flops
-from dragonscale.serving.economics import usd_per_million
-from dragonscale.serving.space import smallest_slice
+from dragonscale.serving.space.space import smallest_slice
+from dragonscale.serving.steady.economics import usd_per_million
 from tests.book.casebook import NOT_COMPUTED, solves
 from tests.book.solve_inference_rooflines import rates, v5e
 

@@ -8,8 +8,8 @@ from dragonscale.models.ffn import Moe
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import Verdict, first, judge_one, make_job
-from dragonscale.training.plan import Plan
+from dragonscale.training.cost.evaluation import Verdict, first, judge_one, make_job
+from dragonscale.training.plan.plan import Plan
 from tests.book.casebook import solves
 
 EXPERTS = Transformer("mixture", 4096, 32000, (Layer(Attention(32, 8, 128), Moe(8, 2, 14336)),) * 8)

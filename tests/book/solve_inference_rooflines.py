@@ -24,7 +24,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, load_chip
 from dragonscale.physics.rooflines import Rates, rates_of, symbol
 from dragonscale.physics.rooflines.counts import model_flops
-from dragonscale.serving.space import smallest_slice
+from dragonscale.serving.space.space import smallest_slice
 from tests.book.casebook import solves
 
 DTYPES = {16: "bf16", 8: "int8", 4: "int4"}

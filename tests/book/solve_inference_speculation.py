@@ -7,7 +7,7 @@ from dragonscale.course.closed_forms.decode_floor import critical_batch, decode_
 from dragonscale.course.closed_forms.speculation import free_drafts, kept_tokens, loop_seconds, seconds_for
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.rooflines import rates_of, solve_equal, symbol
-from dragonscale.serving.speculation import tokens_per_loop
+from dragonscale.serving.steady.speculation import tokens_per_loop
 from tests.book.casebook import solves
 
 

@@ -11,11 +11,11 @@ from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import Job, judge_one, make_job
-from dragonscale.training.formulas import crossings, formula_verdict
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.stack import change
+from dragonscale.training.cost.evaluation import Job, judge_one, make_job
+from dragonscale.training.cost.formulas import crossings, formula_verdict
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import change
 from tests.book.test_review import Capsys, answered
 
 

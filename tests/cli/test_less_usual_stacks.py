@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dragonscale.faces.cli import main
-from dragonscale.training.stack_search import APART
+from dragonscale.training.search.stack_search import APART
 
 LORA = ["train", "llama2-70b", "--method", "lora", "--batch", "8seq", "--seq", "4096"]
 FIX = ["--fix", "pipe=1,tensor=1,context=1,zero=3"]

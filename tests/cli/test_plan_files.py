@@ -14,7 +14,7 @@ from dragonscale.commands.questions.verify import VerifyQuestion
 from dragonscale.commands.verify.verify_question import read_question
 from dragonscale.faces.cli import main
 from dragonscale.runtime.train.settings import RunSettings, read_order
-from dragonscale.training.plan_file import RUN, load_training_file
+from dragonscale.training.plan.plan_file import RUN, load_training_file
 
 NAME = "my model é"
 OWN = 'mine "own"\t'

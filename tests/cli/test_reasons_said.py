@@ -11,7 +11,7 @@ from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.hardware.changes import check_effect
-from dragonscale.serving.auto import auto_choice
+from dragonscale.serving.engine.auto import auto_choice
 
 
 @pytest.mark.parametrize(

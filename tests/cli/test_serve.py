@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import dragonscale as ds
 from dragonscale.blocks.terminal import text_of
 from dragonscale.faces.cli import main
-from dragonscale.serving.bands import ServedKind, counted_share
+from dragonscale.serving.space.bands import ServedKind, counted_share
 
 ASKED = ["serve", "llama3-70b", "--on", "h100:8", "--prompt", "2048", "--output", "512"]
 QUICK = ["--dtype", "fp8", "--top", "2"]

@@ -152,7 +152,7 @@ def test_files_are_written_though_the_reader_leaves_early(tmp_path: Path) -> Non
 
 def test_things_are_taken_as_objects() -> None:
     import dragonscale as ds
-    from dragonscale.training.plan_file import parse_plan
+    from dragonscale.training.plan.plan_file import parse_plan
 
     model, piece, plan = ds.load_model("llama3-8b"), ds.parse_slice("h100:8"), parse_plan("fsdp8")
     by_text = ds.train("llama3-8b", "h100:8", "64seq", 8192, plan="fsdp8", alone=True)

@@ -12,10 +12,10 @@ from dragonscale.commands.simulate.simulate_question import read_question as rea
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.hardware.changes import check_effect
-from dragonscale.serving.legal import stored_note
-from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.training.offer import other_format
-from dragonscale.training.plan import Plan
+from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.space.legal import stored_note
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.search.allowed_space import other_format
 
 
 def test_changes_without_effect_are_refused() -> None:

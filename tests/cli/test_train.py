@@ -12,10 +12,10 @@ from dragonscale.commands.train.train_sheet import split_text
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.changes import towards
-from dragonscale.training.evaluation import make_job
-from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.advice.changes import towards
+from dragonscale.training.cost.evaluation import make_job
+from dragonscale.training.plan.plan import Plan, short_plan
+from dragonscale.training.plan.plan_file import parse_plan
 
 ASKED = ["train", "llama3-8b", "--on", "h100:16", "--batch", "1Mi", "--seq", "8192"]
 QUICK = ["--remat", "block", "--fix", "zero=3,schedule=1f1b"]

@@ -9,12 +9,12 @@ import pytest
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training import targets
-from dragonscale.training.evaluation import Job, make_job
-from dragonscale.training.goodput import DAY
-from dragonscale.training.space import parse_space
-from dragonscale.training.stack_search import StackSearch, search_stacks
-from dragonscale.training.targets import LONGEST_RUN_S, compare
+from dragonscale.training.advice import targets
+from dragonscale.training.advice.targets import LONGEST_RUN_S, compare
+from dragonscale.training.cost.evaluation import Job, make_job
+from dragonscale.training.cost.goodput import DAY
+from dragonscale.training.search.space import parse_space
+from dragonscale.training.search.stack_search import StackSearch, search_stacks
 
 QUICK = ["--stack", "megatron-core", "--remat", "none", "--fix", "tensor=2,pipe=1,zero=1,context=1,mb1"]
 JOB = ["train", "llama3-8b", "--batch", "128seq", "--seq", "8192", "--rank", "cost", *QUICK]

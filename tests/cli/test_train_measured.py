@@ -11,11 +11,11 @@ from dragonscale.errors import InputError
 from dragonscale.faces.cli.app import run as main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import Job, make_job
-from dragonscale.training.explanations import by_default
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.published_runs import published_runs, runs_of_model
-from dragonscale.training.stack import stacks
+from dragonscale.training.advice.explanations import by_default
+from dragonscale.training.cost.evaluation import Job, make_job
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import stacks
+from dragonscale.training.search.published_runs import published_runs, runs_of_model
 
 
 def qwen_job(stack: str = "megatron-core") -> Job:

@@ -14,11 +14,11 @@ from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.units import render
-from dragonscale.training.evaluation import make_job
-from dragonscale.training.plan import short_plan
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.stack_search import APART
-from dragonscale.training.step_ledger import WIRES
+from dragonscale.training.cost.evaluation import make_job
+from dragonscale.training.cost.step_ledger import WIRES
+from dragonscale.training.plan.plan import short_plan
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.search.stack_search import APART
 
 JOB = ["train", "llama3-8b", "--batch", "64seq", "--seq", "8192", "--fix", "mb1", "--remat", "none"]
 

@@ -20,7 +20,7 @@ from dragonscale.commands.verify.verify_words import axis_rows, closing, totals
 from dragonscale.evidence.verify.records import Request, VerifyLine, VerifyReport
 from dragonscale.faces.cli import main
 from dragonscale.installing import install_hint
-from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.plan.plan_file import parse_plan
 from tests.cli.verify_reports import AGREEING, DIFFERING, FAILED, FULL, instead_of_compiling
 
 REPORTS = {"agreeing": AGREEING, "differing": DIFFERING, "full": FULL, "failed": FAILED}

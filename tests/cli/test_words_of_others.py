@@ -8,8 +8,8 @@ from dragonscale.errors import FAULT, INFEASIBLE, INTERRUPTED, MISSED, TERMINATE
 from dragonscale.faces.cli.app import run
 from dragonscale.faces.cli.arguments import other_words
 from dragonscale.faces.cli.table import COMMANDS
-from dragonscale.serving.legality import QUANTIZE
-from dragonscale.training.stack import stacks
+from dragonscale.serving.engine.legality import QUANTIZE
+from dragonscale.training.plan.stack import stacks
 
 FLAGS = {
     "train llama3-8b --gpus 8xh100": "here it is --on 8xh100.",

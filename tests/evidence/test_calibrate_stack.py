@@ -32,15 +32,15 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.kernels import attention_seconds, kernel_profile_for, profile_file
 from dragonscale.plan.settings import check_measured, check_numbers
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import engines, load_engine, on_kind
-from dragonscale.serving.phases import decode, iteration_cost, prefill
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.training.bands import job_band
-from dragonscale.training.evaluation import first, judge_one, make_job
-from dragonscale.training.plan import Plan
-from dragonscale.training.stack import Stack, change, load_stack, on_chip, stacks
-from dragonscale.training.timers import expected_timer
+from dragonscale.serving.engine.engine import engines, load_engine, on_kind
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
+from dragonscale.training.cost.evaluation import first, judge_one, make_job
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.stack import Stack, change, load_stack, on_chip, stacks
+from dragonscale.training.plan.timers import expected_timer
+from dragonscale.training.search.bands import job_band
 
 STEPS = Path(__file__).parents[2] / "docs" / "data" / "h200_stack_steps.jsonl"
 H200 = parse_slice("h200:1")

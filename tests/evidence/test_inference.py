@@ -24,7 +24,7 @@ from dragonscale.evidence.inference_rows import case_of, engine_of, limits_of, p
 from dragonscale.evidence.rows import Skip
 from dragonscale.evidence.score import by, statistics_of
 from dragonscale.models.transformer import count_parameters
-from dragonscale.serving.engine import adjust, load_engine
+from dragonscale.serving.engine.engine import adjust, load_engine
 
 from .measured import DATA, by_id
 

@@ -4,7 +4,7 @@ import pytest
 
 from dragonscale.evidence.memory import published_run, run_of, validate
 from dragonscale.evidence.rows import Skip
-from dragonscale.training.room import peaks
+from dragonscale.training.search.headroom import peaks
 from tools.fit_peaks import Peak, measured_peaks, table
 from tools.refit import MEASURED
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dragonscale.evidence.score import Scored
-from dragonscale.serving.engine import engines, load_engine
-from dragonscale.training.stack import stacks
+from dragonscale.serving.engine.engine import engines, load_engine
+from dragonscale.training.plan.stack import stacks
 from tools import fit_engines, fit_stacks
 from tools.halves import half_of, halves_table
 from tools.refit import (

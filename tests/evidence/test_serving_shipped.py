@@ -5,7 +5,7 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.evidence.serving import as_shipped, served_runs, validate
 from dragonscale.physics.hardware import load_chip
-from dragonscale.serving.launch import engine_on
+from dragonscale.serving.engine.launch import engine_on
 
 from .measured import DATA, rows_of, write_rows
 

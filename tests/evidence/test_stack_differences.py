@@ -6,9 +6,9 @@ pytest.importorskip("jax")
 
 from dragonscale.evidence.verify.planned import plan_of, stack_differences, training_job
 from dragonscale.evidence.verify.records import Request, explanations
-from dragonscale.training.evaluation import judge_one
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.stack import in_numerics, load_stack, stacks
+from dragonscale.training.cost.evaluation import judge_one
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import in_numerics, load_stack, stacks
 
 REQUEST = Request("train", "qwen3-30b-a3b", "h100:64", "fsdp=4,expert=8,tensor=2,remat=block", 64, 4096)
 

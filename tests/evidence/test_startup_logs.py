@@ -5,7 +5,7 @@ memory (`share`, or SGLang's `static`), tokens of an iteration and sequences at 
 (`sort`: whole rows are sorted; `none`: it does not), whether captured graphs are counted, whether the CUDA context is
 counted as memory outside of PyTorch, and the kernels of four-bit experts where they are not what the chip takes.
 
-`use` is `fit` where a constant of `serving/engines.toml` was read off the row, `held` where none was, and `out` where
+`use` is `fit` where a constant of `serving/engine/engines.toml` was read off the row, `held` where none was, and `out` where
 the source leaves out what decides the cache (`notes` says what).
 """
 
@@ -18,10 +18,10 @@ import pytest
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.numbers import Number
-from dragonscale.serving.capacity import Capacity, capacity
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.engine import adjust
-from dragonscale.serving.launch import LaunchLimits, engine_on
+from dragonscale.serving.engine.engine import adjust
+from dragonscale.serving.engine.launch import LaunchLimits, engine_on
+from dragonscale.serving.iteration.capacity import Capacity, capacity
+from dragonscale.serving.iteration.deployment import deploy
 from tests.evidence.measured import by_id
 
 GIB = 2.0**30

@@ -10,7 +10,7 @@ from dragonscale.evidence.score import by, statistics_of
 from dragonscale.evidence.training import predict, training_runs, validate
 from dragonscale.evidence.training_rows import published_run, run_of, stack_of
 from dragonscale.models.transformer import count_parameters
-from dragonscale.training.evaluation import first
+from dragonscale.training.cost.evaluation import first
 
 from .measured import DATA, by_id, write_rows
 

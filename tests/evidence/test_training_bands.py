@@ -17,10 +17,10 @@ from dragonscale.evidence.bands import (
 )
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.bands import LEAST, NOMINAL, Band, band_of, job_band, job_error, runs_of, tables
-from dragonscale.training.evaluation import make_job
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.run_kinds import RunKind, generation
+from dragonscale.training.cost.evaluation import make_job
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.search.bands import LEAST, NOMINAL, Band, band_of, job_band, job_error, runs_of, tables
+from dragonscale.training.search.run_kinds import RunKind, generation
 from tools.fit_bands import NEAREST, REACH, calibrated, residuals, unpublished_stretch
 
 H100 = RunKind("h100", "megatron-core", False, "pipeline+tp", "bf16")

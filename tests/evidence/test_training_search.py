@@ -9,8 +9,8 @@ import pytest
 from dragonscale.evidence.training import jobs_of, predict, searched, training_runs
 from dragonscale.evidence.training_rows import RECOMPUTE
 from dragonscale.faces.cli import main
-from dragonscale.training.search import search
-from dragonscale.training.space import Space
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space
 
 from .measured import DATA, by_id, write_rows
 

@@ -15,7 +15,7 @@ from dragonscale.evidence.verify.worker import turns_taken
 from dragonscale.evidence.xla.call_graph import executions
 from dragonscale.evidence.xla.compiled import Exchange
 from dragonscale.evidence.xla.hlo_text import read_module
-from dragonscale.training.pipeline_order import timeline
+from dragonscale.training.plan.pipeline_order import timeline
 from tests.cli.verify_reports import AGREEING, FULL
 
 PIPED = Request("train", "llama3.2-1b", "h100:8", "pipe=2,fsdp=2,tensor=2,remat=selective,zero=1", 16, 1024)

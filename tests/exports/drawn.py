@@ -22,19 +22,19 @@ from dragonscale.exports.target import Target, target_named
 from dragonscale.models import load_model, model_names
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import Slice, parse_slice
-from dragonscale.serving.launch import LaunchLimits, engine_on
-from dragonscale.serving.legal import refusal
-from dragonscale.serving.legality import caches, pairs, runs_on
-from dragonscale.serving.legality import rules as serving_rules
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.plan_file import SavedDrafts, SavedLaunch, SavedPlan, SavedTraffic
-from dragonscale.training.evaluation import make_job
-from dragonscale.training.legal import illegal, matters, trains_in
-from dragonscale.training.legality import WORDS, family, rules
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import TrainingFile
-from dragonscale.training.space import misfits
-from dragonscale.training.stages import chunk_sizes
+from dragonscale.serving.engine.launch import LaunchLimits, engine_on
+from dragonscale.serving.engine.legality import caches, pairs, runs_on
+from dragonscale.serving.engine.legality import rules as serving_rules
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.engine.plan_file import SavedDrafts, SavedLaunch, SavedPlan, SavedTraffic
+from dragonscale.serving.space.legal import refusal
+from dragonscale.training.cost.evaluation import make_job
+from dragonscale.training.plan.legality import WORDS, family, rules
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import TrainingFile
+from dragonscale.training.plan.stages import chunk_sizes
+from dragonscale.training.search.legal import illegal, matters, trains_in
+from dragonscale.training.search.space import misfits
 
 TRAINED_ON = (
     "h100:8",

@@ -169,8 +169,8 @@ TRAFFIC = {"prompt": 1024, "output": 256}
 
 def plan_files(target: Target, folder: Path) -> list[Path]:
     """The plan files that a target may be given, written into a folder."""
-    from dragonscale.serving.plan_file import TABLES, read_serving_plan, save_serving_plan
-    from dragonscale.training.plan_file import TrainingFile, parse_plan, save_training_file
+    from dragonscale.serving.engine.plan_file import TABLES, read_serving_plan, save_serving_plan
+    from dragonscale.training.plan.plan_file import TrainingFile, parse_plan, save_training_file
 
     found: list[Path] = []
     if target.kind == "training":
@@ -274,6 +274,6 @@ def _parameters(path: Path, target: Target) -> int:
     """Parameters of the model of a training plan, for trainers that can count theirs."""
     from dragonscale.models import load_model
     from dragonscale.models.transformer import count_parameters
-    from dragonscale.training.plan_file import load_training_file
+    from dragonscale.training.plan.plan_file import load_training_file
 
     return count_parameters(load_model(load_training_file(path).model)).total if target.kind == "training" else 0

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from dragonscale.exports.rl.rl_commands import write_rl
 from dragonscale.exports.rl.rl_file import RlFile
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.training.plan import Plan
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.training.plan.plan import Plan
 
 MEGATRON = Plan(fsdp=2, tensor=4, remat="block:6", zero=1, microbatch=2)
 SIZES = {"prompts": 128, "samples": 8, "prompt": 256, "output": 2048, "mean_output": 900.0, "updates": 4}

@@ -10,7 +10,7 @@ import dragonscale as ds
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan
-from dragonscale.training.plan_file import TrainingFile
+from dragonscale.training.plan.plan_file import TrainingFile
 
 
 def _made(plan: str, model: str = "llama3-8b", on: str = "h100:16", seq: int = 4096, batch: int = 64, **more: str):

@@ -15,10 +15,10 @@ from dragonscale.models import load_model
 from dragonscale.models.catalogue import model_names
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import Slice, parse_slice
-from dragonscale.training.auto import auto_choice, auto_choices
-from dragonscale.training.builds import meant, release_of, trainer_of, trainers, unbuilt
-from dragonscale.training.plan_file import TrainingFile, parse_plan
-from dragonscale.training.stack import stacks
+from dragonscale.training.plan.auto import auto_choice, auto_choices
+from dragonscale.training.plan.builds import meant, release_of, trainer_of, trainers, unbuilt
+from dragonscale.training.plan.plan_file import TrainingFile, parse_plan
+from dragonscale.training.plan.stack import stacks
 
 TARGETS = [target.name for target in of_kind("training")]
 CHIPS = ("h100:8", "gb200:8", "b200:8", "mi300x:8", "v100:8", "v5p:2x2x2")

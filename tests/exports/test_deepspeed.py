@@ -15,7 +15,7 @@ from dragonscale.exports.written import WrittenFiles
 from dragonscale.models import load_model
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.plan_file import TrainingFile, parse_plan
+from dragonscale.training.plan.plan_file import TrainingFile, parse_plan
 
 
 def _made(plan: str, model: str, on: str, batch: int, seq: int = 8192) -> tuple[dict, WrittenFiles]:

@@ -10,8 +10,8 @@ from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.target import target_named
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.plan_file import SavedPlan
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.engine.plan_file import SavedPlan
 
 RUN: dict[str, Any] = {"model": "llama3-70b", "on": "h100:8", "batch": "64", "prompt": "1024", "output": "256"}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dragonscale as ds
 from dragonscale.exports.shell import read_commands
-from dragonscale.serving.plan_file import SavedTargets, SavedTraffic, read_serving_plan, save_serving_plan
+from dragonscale.serving.engine.plan_file import SavedTargets, SavedTraffic, read_serving_plan, save_serving_plan
 
 
 def _words(path: Path, **said: object) -> list[str]:

@@ -17,7 +17,7 @@ from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.launchers.unwrap import assigned, containers, is_own
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands
-from dragonscale.serving.plan_file import SavedPlan
+from dragonscale.serving.engine.plan_file import SavedPlan
 
 VLLM = "vllm serve meta-llama/Llama-3.1-8B-Instruct"
 SGLANG = "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct"

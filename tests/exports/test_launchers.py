@@ -19,11 +19,11 @@ from dragonscale.exports.target import target_named
 from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, WrittenFiles, address, config_file
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.serving.launch import engine_on
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.plan_file import SavedPlan
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import TrainingFile
+from dragonscale.serving.engine.launch import engine_on
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.engine.plan_file import SavedPlan
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import TrainingFile
 from tests.exports.manifests import manifests, sky_task
 from tests.exports.stand_ins import kubernetes_text, run_script
 from tests.exports.written_runs import serving_run

@@ -8,7 +8,7 @@ from dragonscale.exports.engines.llamacpp import read_gguf
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands
-from dragonscale.serving.plan_file import SavedPlan
+from dragonscale.serving.engine.plan_file import SavedPlan
 
 
 def _words(plan: str, model: str, on: str) -> tuple[list[str], list[str]]:

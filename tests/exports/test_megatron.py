@@ -15,7 +15,7 @@ from dragonscale.exports.trainers import megatron, megatron_bridge
 from dragonscale.models import load_model
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.plan_file import TrainingFile, parse_plan
+from dragonscale.training.plan.plan_file import TrainingFile, parse_plan
 
 
 def _run(model: str, piece: str, plan: str, batch: int = 512, seq: int = 4096, **more: Any) -> TrainingRun:

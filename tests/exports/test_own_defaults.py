@@ -5,7 +5,7 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
-from dragonscale.training.plan_file import TrainingFile
+from dragonscale.training.plan.plan_file import TrainingFile
 
 SIZES = "--num-layers 36 --hidden-size 4096 --num-attention-heads 32"
 RUN = "--micro-batch-size 1 --global-batch-size 64 --seq-length 2048 --bf16"

@@ -9,8 +9,8 @@ import pytest
 from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.target import of_kind
-from dragonscale.serving.plan_file import SavedPlan
-from dragonscale.training.plan_file import given_settings, parse_plan
+from dragonscale.serving.engine.plan_file import SavedPlan
+from dragonscale.training.plan.plan_file import given_settings, parse_plan
 
 PUBLISHED = Path(__file__).with_name("published")
 
@@ -32,8 +32,8 @@ def test_a_published_run_is_read(target: str, run: dict[str, Any]) -> None:
     for name in given_settings(expect["plan"]) if target in {one.name for one in of_kind("training")} else ():
         assert getattr(found.file.plan, name) == getattr(parse_plan(expect["plan"]), name), name
     if isinstance(found.file, SavedPlan):
-        from dragonscale.serving.plan import given_settings as named
-        from dragonscale.serving.plan import parse_serving_plan
+        from dragonscale.serving.engine.plan import given_settings as named
+        from dragonscale.serving.engine.plan import parse_serving_plan
 
         for name in named(expect["plan"]):
             assert getattr(found.file.plan, name) == getattr(parse_serving_plan(expect["plan"]), name), name

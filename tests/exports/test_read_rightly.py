@@ -7,8 +7,8 @@ from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.rl.rl_commands import read_rl
 from dragonscale.exports.shell import read_commands
-from dragonscale.serving.plan_file import SavedPlan
-from dragonscale.training.plan_file import TrainingFile
+from dragonscale.serving.engine.plan_file import SavedPlan
+from dragonscale.training.plan.plan_file import TrainingFile
 
 SCRIPT = """
 DEVICE=${DEVICE:-$(python3 -c 'import torch_npu' 2>/dev/null && echo npu || echo gpu)}

@@ -11,7 +11,7 @@ from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.imported import Given
 from dragonscale.exports.rl.rl_commands import read_rl, settings_of, target_of, targets, write_rl
 from dragonscale.exports.rl.rl_file import changed, values_of
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan.plan import Plan
 from tests.exports.rl_runs import NAMED, RUNS, made, script
 
 

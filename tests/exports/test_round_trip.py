@@ -12,10 +12,10 @@ from dragonscale.exports.keys import flag_words
 from dragonscale.exports.target import Target, of_kind
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import Job, judge_one
-from dragonscale.training.plan import Plan, effective
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.stack import load_stack
+from dragonscale.training.cost.evaluation import Job, judge_one
+from dragonscale.training.plan.plan import Plan, effective
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import load_stack
 from tests.exports.plans import exports_of, plan_files
 
 SOFTWARE = [*of_kind("training"), *of_kind("serving")]

@@ -10,8 +10,8 @@ from dragonscale.exports.model_names import hub_id, served_id
 from dragonscale.models import load_model, model_names
 from dragonscale.models.served_checkpoints import instruct_repository
 from dragonscale.physics.hardware import load_chip
-from dragonscale.serving.checkpoint import narrower_formats
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.checkpoint import narrower_formats
+from dragonscale.serving.engine.plan import ServingPlan
 
 
 def served(model: str, quantize: str, engine: str = "vllm", chip: str = "b200") -> ServedCheckpoint:

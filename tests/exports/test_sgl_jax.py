@@ -11,7 +11,7 @@ from dragonscale.exports.imported import Given, Source
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
 
 
 def _words(plan: str, model: str, on: str, **more) -> list[str]:

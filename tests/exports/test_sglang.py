@@ -133,7 +133,7 @@ replicas = 3
 def test_what_sglang_refuses_is_refused_here(plan: str, more: dict, why: str, tmp_path) -> None:
     from dataclasses import replace
 
-    from dragonscale.serving.plan_file import (
+    from dragonscale.serving.engine.plan_file import (
         SavedDrafts,
         SavedLaunch,
         SavedTraffic,

@@ -20,8 +20,8 @@ from dragonscale.exports.runs import Run, hosts_of
 from dragonscale.exports.target import Target, of_kind, target_named
 from dragonscale.faces.cli import main
 from dragonscale.physics.hardware import Slice, parse_slice
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.training.plan import Plan
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.training.plan.plan import Plan
 from tests.exports.stand_ins import GPUS, Started, run_script
 from tests.exports.test_hostile_paths import LAUNCHERS, started
 from tests.exports.written_runs import serving_run, training_run, written

@@ -11,7 +11,7 @@ import pytest
 
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import target_named
-from dragonscale.serving.engine import adjust
+from dragonscale.serving.engine.engine import adjust
 from tests.exports.written_runs import serving_run, training_run, written
 
 

@@ -9,7 +9,7 @@ import dragonscale as ds
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan
-from dragonscale.serving.plan_file import SavedPlan
+from dragonscale.serving.engine.plan_file import SavedPlan
 
 
 def _export(plan: str, model: str, on: str, engine: str = "") -> tuple[dict, str]:

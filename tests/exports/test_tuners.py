@@ -14,7 +14,7 @@ from dragonscale.commands.foreign import foreign_plan, told
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
-from dragonscale.training.plan_file import TrainingFile, load_training_file, parse_plan, save_training_file
+from dragonscale.training.plan.plan_file import TrainingFile, load_training_file, parse_plan, save_training_file
 
 TRL = "trl {kind} --model_name_or_path Qwen/Qwen3-8B --dataset_name a --per_device_train_batch_size 2"
 AXOLOTL = "base_model: Qwen/Qwen3-8B\nmicro_batch_size: 2\n"

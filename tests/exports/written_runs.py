@@ -9,9 +9,9 @@ from dragonscale.exports.written import WrittenFiles
 from dragonscale.models import load_model
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.serving.launch import engine_on
-from dragonscale.serving.plan_file import SavedTraffic, read_serving_plan
-from dragonscale.training.plan_file import TrainingFile, parse_plan
+from dragonscale.serving.engine.launch import engine_on
+from dragonscale.serving.engine.plan_file import SavedTraffic, read_serving_plan
+from dragonscale.training.plan.plan_file import TrainingFile, parse_plan
 
 
 def serving_run(engine: str, model: str, on: str, plan: str, replicas: int = 1, pool: bool = False) -> ServingRun:

@@ -28,9 +28,9 @@ from dragonscale.evidence.logs.text import LogText
 from dragonscale.physics.hardware import __file__ as _hardware
 from dragonscale.physics.kernels import __file__ as _kernels
 from dragonscale.physics.kernels.profile_file import read_profile
-from dragonscale.serving.plan_file import load_serving_plan
+from dragonscale.serving.engine.plan_file import load_serving_plan
 from dragonscale.tables import read_table
-from dragonscale.training.plan_file import load_training_file
+from dragonscale.training.plan.plan_file import load_training_file
 from tests.evidence.logs import samples as logs
 from tests.evidence.measured import rows_of, write_rows
 from tests.evidence.profiles import traces, xplanes

@@ -16,8 +16,8 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, Tree, load_chip, parse_slice, with_changes
 from dragonscale.physics.hardware.chip_file import read_chip
 from dragonscale.physics.kernels import kernel_profile_for, matmul_seconds
-from dragonscale.training.evaluation import judge_one, make_job
-from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.cost.evaluation import judge_one, make_job
+from dragonscale.training.plan.plan_file import parse_plan
 
 
 def test_a_changed_slice_is_read_back_from_its_name() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from dragonscale.models import Attention, Layer, Mlp, Transformer
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import judge_one, make_job
-from dragonscale.training.plan import Plan
+from dragonscale.training.cost.evaluation import judge_one, make_job
+from dragonscale.training.plan.plan import Plan
 
 ROWS = Path(__file__).parents[2] / "docs" / "data" / "h200_training_kernels.jsonl"
 KERNELS = ("matmul", "attention", "elementwise")

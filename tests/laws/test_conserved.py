@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from dragonscale.models import simple
 from dragonscale.models.transformer import count_parameters
-from dragonscale.training.evaluation import judge_one
-from dragonscale.training.plan import Plan
+from dragonscale.training.cost.evaluation import judge_one
+from dragonscale.training.plan.plan import Plan
 from tests.training.plans import job_of
 
 DENSE = simple("dense", d_model=2048, d_ff=8192, n_layers=8, n_heads=16, n_kv_heads=16, vocab=32768)

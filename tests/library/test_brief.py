@@ -15,8 +15,8 @@ from dragonscale.commands.serve.answer import answer as answer_serve
 from dragonscale.commands.serve.serve_question import read_question as read_serve
 from dragonscale.commands.train.ask_train import answer as answer_train
 from dragonscale.commands.train.ask_train import understood as read_train
-from dragonscale.training.evaluation import as_numbers, judge, judge_one
-from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.cost.evaluation import as_numbers, judge, judge_one
+from dragonscale.training.plan.plan_file import parse_plan
 
 TRAIN = {"on": "h100:64", "batch": "4Mi", "seq": 4096, "plan": "fsdp=16,pipe=4", "alone": True}
 SERVE = {"on": "h100:8", "prompt": 2048, "output": 128, "plan": "tp8", "batch": "32"}

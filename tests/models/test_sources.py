@@ -13,7 +13,7 @@ from dragonscale.installing import install_hint
 from dragonscale.models import count_parameters, hub, load_config, load_model
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import load_chip
-from dragonscale.serving.checkpoint import own_formats, stored_in
+from dragonscale.serving.engine.checkpoint import own_formats, stored_in
 
 LLAMA = {
     "model_type": "llama",

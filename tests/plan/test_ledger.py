@@ -16,11 +16,11 @@ from dragonscale.evidence.verify.records import Request
 from dragonscale.models import load_model, model_names
 from dragonscale.physics.formula import expression
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import Job, judge_one, make_job
-from dragonscale.training.formulas import formula_verdict
-from dragonscale.training.legal import unrunnable
-from dragonscale.training.plan import Plan
-from dragonscale.training.space import axis_sizes
+from dragonscale.training.cost.evaluation import Job, judge_one, make_job
+from dragonscale.training.cost.formulas import formula_verdict
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.search.legal import unrunnable
+from dragonscale.training.search.space import axis_sizes
 
 SLICES = ("h100:64", "v5p:4x4x4", "gb200:72", "v5e:8x8")
 STACKS = ("generic", "megatron-core", "torchtitan", "dragonscale", "maxtext")

@@ -10,9 +10,9 @@ import pytest
 
 from dragonscale.models import simple
 from dragonscale.plan.ledger import LedgerLine
-from dragonscale.training.evaluation import Job, Verdict
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.stack import change
+from dragonscale.training.cost.evaluation import Job, Verdict
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import change
 from tests.training.plans import job_of, judged
 
 D, F, HEADS, KV, SIZE, LAYERS, VOCAB = 1024, 4096, 16, 4, 64, 8, 32000

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.training.plan import plan_of_words
+from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.training.plan.plan import plan_of_words
 
 
 @pytest.mark.parametrize("parse", [plan_of_words, parse_serving_plan])

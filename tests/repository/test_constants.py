@@ -9,7 +9,7 @@ from importlib import resources
 import msgspec
 import pytest
 
-from dragonscale.serving.engine import adjust, engines
+from dragonscale.serving.engine.engine import adjust, engines
 from tools import list_constants
 from tools.list_constants import (
     CHANGED,

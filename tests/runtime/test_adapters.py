@@ -27,9 +27,9 @@ from dragonscale.runtime.safetensors import SafeTensors  # noqa: E402
 from dragonscale.runtime.train.loop import train  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings, check, read_order  # noqa: E402
 from dragonscale.runtime.train.step import Trainer, make_trainer  # noqa: E402
-from dragonscale.training.evaluation import first, judge_one, make_job, tuned  # noqa: E402
-from dragonscale.training.plan_file import parse_plan  # noqa: E402
-from dragonscale.training.tuning import read_tuning  # noqa: E402
+from dragonscale.training.cost.evaluation import first, judge_one, make_job, tuned  # noqa: E402
+from dragonscale.training.plan.plan_file import parse_plan  # noqa: E402
+from dragonscale.training.plan.tuning import read_tuning  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 BATCH, SEQ = 4, 16

@@ -27,8 +27,8 @@ from dragonscale.runtime.train.loop import memory_errors, no_room  # noqa: E402
 from dragonscale.runtime.train.planned import planned  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings, settle_capacity  # noqa: E402
 from dragonscale.runtime.xla import is_full  # noqa: E402
-from dragonscale.serving.plan import ServingPlan  # noqa: E402
-from dragonscale.training.plan_file import parse_plan  # noqa: E402
+from dragonscale.serving.engine.plan import ServingPlan  # noqa: E402
+from dragonscale.training.plan.plan_file import parse_plan  # noqa: E402
 
 SIZES = [[3, 0, 9, 1, 7], [0, 0, 20, 0, 0], [4, 4, 4, 4, 4], [2, 1, 0, 0, 5]]
 """Rows of five experts, of 20: uneven, all of one, even, and with rows at the end that are nobody's."""

@@ -8,8 +8,8 @@ import numpy
 import pytest
 
 from dragonscale.runtime.train.settings import Order, RunSettings
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.training.plan import Plan
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.training.plan.plan import Plan
 from tests.runtime.tiny import CONFIGS
 
 jax = pytest.importorskip("jax")

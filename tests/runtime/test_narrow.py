@@ -17,7 +17,7 @@ from dragonscale.runtime.parameters import initialise  # noqa: E402
 from dragonscale.runtime.place import mesh_of  # noqa: E402
 from dragonscale.runtime.train.gradients import step_gradients  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
-from dragonscale.training.plan_file import parse_plan  # noqa: E402
+from dragonscale.training.plan.plan_file import parse_plan  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 

@@ -22,10 +22,10 @@ from dragonscale.runtime.place import mesh_of  # noqa: E402
 from dragonscale.runtime.train.gradients import remats_of  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.runtime.train.step import Trainer, make_trainer  # noqa: E402
-from dragonscale.training.evaluation import first, judge_one, make_job  # noqa: E402
-from dragonscale.training.legal import illegal, unrunnable  # noqa: E402
-from dragonscale.training.plan import Plan  # noqa: E402
-from dragonscale.training.plan_file import parse_plan  # noqa: E402
+from dragonscale.training.cost.evaluation import first, judge_one, make_job  # noqa: E402
+from dragonscale.training.plan.plan import Plan  # noqa: E402
+from dragonscale.training.plan.plan_file import parse_plan  # noqa: E402
+from dragonscale.training.search.legal import illegal, unrunnable  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 LAYERS = CONFIGS["llama"]["num_hidden_layers"]

@@ -13,8 +13,8 @@ from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
 from dragonscale.runtime.pipeline import Pipeline, into_chunks, pipelined_loss  # noqa: E402
 from dragonscale.runtime.tick_table import table_of  # noqa: E402
-from dragonscale.training.pipeline_order import held, timeline  # noqa: E402
-from dragonscale.training.stages import bubble, held_microbatches  # noqa: E402
+from dragonscale.training.plan.pipeline_order import held, timeline  # noqa: E402
+from dragonscale.training.plan.stages import bubble, held_microbatches  # noqa: E402
 
 LAYERS, M, B, D = 8, 4, 2, 8
 RUNS = {"gpipe": 1, "1f1b": 1, "interleaved": 2, "zb-h1": 1}

@@ -22,8 +22,8 @@ from dragonscale.runtime.place import mesh_of  # noqa: E402
 from dragonscale.runtime.pullback import Pullback, halves_of  # noqa: E402
 from dragonscale.runtime.train.gradients import remat_of, step_gradients  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
-from dragonscale.training.evaluation import first, judge_one, make_job  # noqa: E402
-from dragonscale.training.plan_file import parse_plan  # noqa: E402
+from dragonscale.training.cost.evaluation import first, judge_one, make_job  # noqa: E402
+from dragonscale.training.plan.plan_file import parse_plan  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 slow = pytest.mark.slow

@@ -16,11 +16,11 @@ from dragonscale.models.huggingface import load_config
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.lines import COMPUTED
 from dragonscale.runtime.train.settings import Order, RunSettings, check
-from dragonscale.training.evaluation import Job, make_job
-from dragonscale.training.legal import illegal
-from dragonscale.training.legality import Legality, rules
-from dragonscale.training.plan import AXES, Plan
-from dragonscale.training.space import misfits
+from dragonscale.training.cost.evaluation import Job, make_job
+from dragonscale.training.plan.legality import Legality, rules
+from dragonscale.training.plan.plan import AXES, Plan
+from dragonscale.training.search.legal import illegal
+from dragonscale.training.search.space import misfits
 from tests.runtime import test_train_curves
 from tests.runtime.test_flops import NAMES
 from tests.runtime.tiny import CONFIGS

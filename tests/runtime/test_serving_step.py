@@ -14,7 +14,7 @@ from dragonscale.runtime.expert_exchange import Mixing  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import initialise  # noqa: E402
-from dragonscale.serving.plan import parse_serving_plan  # noqa: E402
+from dragonscale.serving.engine.plan import parse_serving_plan  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 PLENTY = Mixing(capacity=8.0)

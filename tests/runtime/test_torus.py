@@ -12,7 +12,7 @@ from jax.sharding import Mesh, PartitionSpec  # noqa: E402
 
 from dragonscale.physics.sharding.torus_rows import ScatterPhase, scatter_phases  # noqa: E402
 from dragonscale.runtime.place import Place, mesh_of, torus_of  # noqa: E402
-from dragonscale.training.plan import Plan  # noqa: E402
+from dragonscale.training.plan.plan import Plan  # noqa: E402
 
 SIZES, TORUS = {"data": 2, "fsdp": 4}, {"data": (2,), "fsdp": (2, 2)}
 

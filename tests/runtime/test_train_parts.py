@@ -20,7 +20,7 @@ from dragonscale.runtime.train.metrics import Metrics, read_metrics
 from dragonscale.runtime.train.planned import lacks_rate, planned
 from dragonscale.runtime.train.settings import Order, RunSettings, read_order
 from dragonscale.runtime.train.tokens import open_tokens, shuffled
-from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.plan.plan_file import parse_plan
 
 PLAN = """
 model = "llama3-8b"

@@ -28,10 +28,10 @@ from dragonscale.runtime.place import mesh_of, rules_of  # noqa: E402
 from dragonscale.runtime.train.gradients import remat_of, remats_of  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.runtime.train.step import make_trainer  # noqa: E402
-from dragonscale.training.evaluation import first, judge_one, make_job  # noqa: E402
-from dragonscale.training.memory import weight_shares  # noqa: E402
-from dragonscale.training.plan import AXES, Plan  # noqa: E402
-from dragonscale.training.plan_file import parse_plan  # noqa: E402
+from dragonscale.training.cost.evaluation import first, judge_one, make_job  # noqa: E402
+from dragonscale.training.memory.memory import weight_shares  # noqa: E402
+from dragonscale.training.plan.plan import AXES, Plan  # noqa: E402
+from dragonscale.training.plan.plan_file import parse_plan  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice, chip_names, load_chip
-from dragonscale.serving.checkpoint import legal_formats
-from dragonscale.serving.deployment import Deployment, deploy
-from dragonscale.serving.engine import engines
-from dragonscale.serving.plan import SPREADS, ServingPlan
-from dragonscale.serving.space import slices_of, splits
+from dragonscale.serving.engine.checkpoint import legal_formats
+from dragonscale.serving.engine.engine import engines
+from dragonscale.serving.engine.plan import SPREADS, ServingPlan
+from dragonscale.serving.iteration.deployment import Deployment, deploy
+from dragonscale.serving.space.space import slices_of, splits
 
 MODELS = (
     "llama3-8b",

@@ -16,8 +16,8 @@ from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.commands.simulate.ask_simulate import run_simulation
 from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
 from dragonscale.commands.simulate.simulate_sheet import cost_text
-from dragonscale.serving.frontier import Config
-from dragonscale.serving.ranking import replicas_for
+from dragonscale.serving.space.frontier import Config
+from dragonscale.serving.space.ranking import replicas_for
 
 
 def asked(model: str, on: str, **words: Any) -> ServeAsked:

@@ -5,12 +5,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragonscale.serving.balance import dealt_load, expert_slots, hot_load, largest_of, longest_held, packed_load
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.engine import adjust, load_engine
-from dragonscale.serving.iteration import decode
-from dragonscale.serving.phases import iteration_cost
+from dragonscale.serving.engine.engine import adjust, load_engine
+from dragonscale.serving.iteration.balance import (
+    dealt_load,
+    expert_slots,
+    hot_load,
+    largest_of,
+    longest_held,
+    packed_load,
+)
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.iteration import decode
+from dragonscale.serving.iteration.phases import iteration_cost
 
 WIDE = load_engine("sglang-ep")
 PLAN = "data=72,expert=72,weights=fp8,compute=fp8_block"

@@ -10,10 +10,10 @@ import pytest
 from dragonscale.commands.serve.config import bands_for, expected_error
 from dragonscale.evidence.bands import Residual, band_around, inside, kinds_of, left_out
 from dragonscale.physics.hardware.catalogue import chip_names
-from dragonscale.serving.bands import FAMILIES, LEAST, MEASURES, ServedKind, band_of, counted_share, tables
-from dragonscale.serving.engine import engines
-from dragonscale.training.bands import NOMINAL
-from dragonscale.training.run_kinds import GENERATIONS
+from dragonscale.serving.engine.engine import engines
+from dragonscale.serving.space.bands import FAMILIES, LEAST, MEASURES, ServedKind, band_of, counted_share, tables
+from dragonscale.training.search.bands import NOMINAL
+from dragonscale.training.search.run_kinds import GENERATIONS
 from tools.fit_bands import best_stretch, best_tail
 
 H100 = ServedKind("h100", "vllm", False)

@@ -13,9 +13,9 @@ from dragonscale.models import count_parameters, kv_bytes_per_token, load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.rooflines import rates_of
 from dragonscale.physics.rooflines.counts import model_flops
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.phases import decode, iteration_cost, prefill
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
 
 MODEL = load_model("llama3-70b")
 PARTS = count_parameters(MODEL).by_part

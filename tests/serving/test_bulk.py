@@ -6,7 +6,7 @@ from itertools import accumulate
 import numpy
 import pytest
 
-from dragonscale.serving.bulk import sojourn
+from dragonscale.serving.steady.bulk import sojourn
 
 ALONE, RANKS, MANY = ((1.0, 0.4),), ((1.0, 0.7), (8.0, 1.5)), ((1.0, 0.14), (8.0, 0.35), (32.0, 1.3))
 

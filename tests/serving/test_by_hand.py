@@ -12,20 +12,20 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.serving.balance import expert_slots, hot_load, longest_held
-from dragonscale.serving.capacity import cache_per_chip, capacity
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.disaggregation import Pools, alone
-from dragonscale.serving.engine import IDEAL, adjust, captured, filled, load_engine
-from dragonscale.serving.engine_settings import EngineExperts
-from dragonscale.serving.frontier import Ask, Config, judge
-from dragonscale.serving.iteration import Iteration, ServingLine
-from dragonscale.serving.phases import decode, iteration_cost, prefill
-from dragonscale.serving.plan import mesh_axes, parse_serving_plan
-from dragonscale.serving.prefix import rooms
-from dragonscale.serving.space import Formats, Lot, stack
-from dragonscale.serving.speculation import Draft, loop_seconds
-from dragonscale.serving.table import LATENCY, StepTable, port_bandwidth
+from dragonscale.serving.engine.engine import IDEAL, adjust, captured, filled, load_engine
+from dragonscale.serving.engine.engine_settings import EngineExperts
+from dragonscale.serving.engine.plan import mesh_axes, parse_serving_plan
+from dragonscale.serving.iteration.balance import expert_slots, hot_load, longest_held
+from dragonscale.serving.iteration.capacity import cache_per_chip, capacity
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.iteration import Iteration, ServingLine
+from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
+from dragonscale.serving.iteration.table import LATENCY, StepTable, port_bandwidth
+from dragonscale.serving.space.disaggregation import Pools, alone
+from dragonscale.serving.space.frontier import Ask, Config, judge
+from dragonscale.serving.space.space import Formats, Lot, stack
+from dragonscale.serving.steady.prefix import rooms
+from dragonscale.serving.steady.speculation import Draft, loop_seconds
 
 LAYERS, D, F, HEADS, KV, SIZE, VOCAB = 80, 8192, 28672, 64, 8, 128, 128256
 """Llama 3 70B."""

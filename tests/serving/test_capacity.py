@@ -11,9 +11,9 @@ from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
 from dragonscale.physics.hardware.chip import dtype_bytes
 from dragonscale.physics.numbers import Number
-from dragonscale.serving.capacity import cache_per_chip, capacity
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.engine import IDEAL, adjust, load_engine
+from dragonscale.serving.engine.engine import IDEAL, adjust, load_engine
+from dragonscale.serving.iteration.capacity import cache_per_chip, capacity
+from dragonscale.serving.iteration.deployment import deploy
 from tests.serving.deployments import Case, cases, deployed, model_of
 
 

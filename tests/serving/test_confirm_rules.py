@@ -28,12 +28,12 @@ from dragonscale.commands.simulate.simulate_records import Latency
 from dragonscale.faces.cli.app import find_command
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.physics.kernels.profile import EXPERT_CALLS
-from dragonscale.serving import plan_file
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.disaggregation import PooledConfig
-from dragonscale.serving.frontier import Config, _looped
-from dragonscale.serving.kernel_lines import expert_calls
-from dragonscale.serving.ranking import OUTPUTS_VARY, loaded, place_wait, worth
+from dragonscale.serving.engine import plan_file
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.kernel_lines import expert_calls
+from dragonscale.serving.space.disaggregation import PooledConfig
+from dragonscale.serving.space.frontier import Config, _looped
+from dragonscale.serving.space.ranking import OUTPUTS_VARY, loaded, place_wait, worth
 
 
 def asked_for(**words: Any) -> ServeAsked:

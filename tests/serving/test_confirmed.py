@@ -7,11 +7,11 @@ import pytest
 
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.simulate.simulate_question import read_question
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.frontier import Ask, Config, judge
-from dragonscale.serving.ranking import load_for, loaded, place_wait
-from dragonscale.serving.space import Formats, Lot, stack
-from dragonscale.serving.speculation import Draft
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.space.frontier import Ask, Config, judge
+from dragonscale.serving.space.ranking import load_for, loaded, place_wait
+from dragonscale.serving.space.space import Formats, Lot, stack
+from dragonscale.serving.steady.speculation import Draft
 from dragonscale.simulation import ClosedLoop
 from tools import confirm_serving
 from tools.confirm_serving import APART, Comparison, Confirmation, confirm, questions, simulated, table

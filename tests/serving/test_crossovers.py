@@ -10,8 +10,8 @@ from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
 from dragonscale.physics.hardware import load_chip
 from dragonscale.physics.rooflines import rates_of, symbol
-from dragonscale.serving.crossovers import ServingLimit, find_limits
-from dragonscale.serving.deployment import deploy
+from dragonscale.serving.advice.crossovers import ServingLimit, find_limits
+from dragonscale.serving.iteration.deployment import deploy
 
 V5E = load_chip("v5e")
 RATES = rates_of(V5E)

@@ -20,10 +20,13 @@ from dragonscale.commands.simulate.simulate_question import read_question as rea
 from dragonscale.models import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.physics.hardware import load_chip, parse_slice
-from dragonscale.serving import disaggregation
-from dragonscale.serving.checkpoint import plan_text
-from dragonscale.serving.deployment import Deployment, deploy
-from dragonscale.serving.disaggregation import (
+from dragonscale.serving.engine.checkpoint import plan_text
+from dragonscale.serving.engine.engine import load_engine
+from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.iteration.deployment import Deployment, deploy
+from dragonscale.serving.iteration.table import LATENCY, port_bandwidth
+from dragonscale.serving.space import disaggregation
+from dragonscale.serving.space.disaggregation import (
     _close,  # pyright: ignore[reportPrivateUsage]
     _trouble,  # pyright: ignore[reportPrivateUsage]
     alone,
@@ -33,12 +36,9 @@ from dragonscale.serving.disaggregation import (
     prompt_share,
     within_memory,
 )
-from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, Config, explore, judge
-from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.serving.prefix import hit, rooms
-from dragonscale.serving.space import Formats, Lot, parts_of, stack
-from dragonscale.serving.table import LATENCY, port_bandwidth
+from dragonscale.serving.space.frontier import Ask, Config, explore, judge
+from dragonscale.serving.space.space import Formats, Lot, parts_of, stack
+from dragonscale.serving.steady.prefix import hit, rooms
 from dragonscale.simulation import AtOnce, Fixed, Fleet, OpenLoop, Poisson, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import pool_for
 

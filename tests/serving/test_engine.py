@@ -7,9 +7,9 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.inference import inference_cases
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.engine import Engine, adjust, engines, load_engine
+from dragonscale.serving.engine.engine import Engine, adjust, engines, load_engine
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import deploy
 
 
 def test_settings_are_inherited_at_any_depth() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from dragonscale.physics.collectives.group import Switches
 from dragonscale.physics.hardware import load_chip
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.engine import adjust, load_engine
-from dragonscale.serving.phases import decode, iteration_cost, prefill
-from dragonscale.training.travel import places
+from dragonscale.serving.engine.engine import adjust, load_engine
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
+from dragonscale.training.cost.travel import places
 
 PLAN = "data=32,tensor=1,expert=32,weights=fp8,compute=fp8_block"
 

@@ -6,12 +6,12 @@ import pytest
 
 from dragonscale.physics.hardware import chip_names
 from dragonscale.physics.kernels import kernel_profile_for
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.engine import adjust, engines, load_engine
-from dragonscale.serving.formats import product_format
-from dragonscale.serving.kernel_lines import expert_kernels
-from dragonscale.serving.phases import decode, iteration_cost, prefill
-from dragonscale.serving.timed_shapes import untimed_experts
+from dragonscale.serving.engine.engine import adjust, engines, load_engine
+from dragonscale.serving.engine.formats import product_format
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.kernel_lines import expert_kernels
+from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
+from dragonscale.serving.iteration.timed_shapes import untimed_experts
 
 MODELS = ("mixtral-8x7b", "mixtral-8x22b", "llama4-maverick", "qwen3-30b-a3b", "deepseek-v3")
 ENGINES = {

@@ -9,13 +9,14 @@ import pytest
 from dragonscale.errors import NonFiniteCost
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.serving import frontier, phases
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, explore
-from dragonscale.serving.iteration import decode
-from dragonscale.serving.ledger import iteration_ledger
-from dragonscale.serving.space import Formats
+from dragonscale.serving.engine.engine import load_engine
+from dragonscale.serving.iteration import phases
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.iteration import decode
+from dragonscale.serving.iteration.ledger import iteration_ledger
+from dragonscale.serving.space import frontier
+from dragonscale.serving.space.frontier import Ask, explore
+from dragonscale.serving.space.space import Formats
 
 ASK = Ask(2048, 256)
 

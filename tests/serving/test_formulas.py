@@ -12,12 +12,12 @@ from dragonscale.commands.serve.ask_serve import save_iterations
 from dragonscale.commands.serve.serve_question import ServeQuestion, read_question
 from dragonscale.physics.formula import expression
 from dragonscale.plan.letters import Letters
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.formulas import lettered_iteration
-from dragonscale.serving.iteration import Iteration, decode, prefill
-from dragonscale.serving.ledger import iteration_ledger
-from dragonscale.serving.phases import iteration_cost
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.formulas import lettered_iteration
+from dragonscale.serving.iteration.iteration import Iteration, decode, prefill
+from dragonscale.serving.iteration.ledger import iteration_ledger
+from dragonscale.serving.iteration.phases import iteration_cost
 
 CASES = {
     "grouped queries on a torus": ("llama3-8b", "v5e:2x2", "tensor=4"),

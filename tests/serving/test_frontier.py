@@ -9,20 +9,20 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
-from dragonscale.serving.bands import ServedKind, band_of
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.checkpoint import legal_formats
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, Config, explore, judge
-from dragonscale.serving.narrowing import NEARLY
-from dragonscale.serving.phases import decode, iteration_cost, prefill
-from dragonscale.serving.plan import ServingPlan, parse_serving_plan
-from dragonscale.serving.prefix import rooms
-from dragonscale.serving.ranking import best, frontier, load_for, replicas_for
-from dragonscale.serving.space import Formats, Lot, parts_of, slices_of, splits, stack
-from dragonscale.serving.speculation import Draft
-from dragonscale.serving.steady import Habits, PromptTimes, SteadyLoop, closed_loop, steady_state
+from dragonscale.serving.engine.checkpoint import legal_formats
+from dragonscale.serving.engine.engine import load_engine
+from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
+from dragonscale.serving.space.bands import ServedKind, band_of
+from dragonscale.serving.space.frontier import Ask, Config, explore, judge
+from dragonscale.serving.space.ranking import best, frontier, load_for, replicas_for
+from dragonscale.serving.space.space import Formats, Lot, parts_of, slices_of, splits, stack
+from dragonscale.serving.steady.narrowing import NEARLY
+from dragonscale.serving.steady.prefix import rooms
+from dragonscale.serving.steady.speculation import Draft
+from dragonscale.serving.steady.steady import Habits, PromptTimes, SteadyLoop, closed_loop, steady_state
 
 MODEL = load_model("llama3-70b")
 ASK = Ask(2048, 512)

@@ -15,9 +15,9 @@ import numpy
 import pytest
 
 from dragonscale.models import Attention, Layer, Mlp, Transformer
-from dragonscale.serving.deployment import Deployment, deploy
-from dragonscale.serving.engine import Engine, adjust, load_engine
-from dragonscale.serving.phases import decode, iteration_cost, prefill
+from dragonscale.serving.engine.engine import Engine, adjust, load_engine
+from dragonscale.serving.iteration.deployment import Deployment, deploy
+from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
 ROWS = list(csv.DictReader((DATA / "h200_serving_steps.csv").read_text().splitlines()))

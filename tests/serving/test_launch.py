@@ -14,14 +14,14 @@ from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import chip_names, load_chip, parse_slice
 from dragonscale.physics.units import render
-from dragonscale.serving.auto import auto_choice, engine_choices
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.engine import adjust, captured, engines, filled, load_engine
-from dragonscale.serving.iteration import decode, prefill
-from dragonscale.serving.launch import LaunchLimits, engine_on
-from dragonscale.serving.legality import runs_on
-from dragonscale.serving.phases import iteration_cost
+from dragonscale.serving.engine.auto import auto_choice, engine_choices
+from dragonscale.serving.engine.engine import adjust, captured, engines, filled, load_engine
+from dragonscale.serving.engine.launch import LaunchLimits, engine_on
+from dragonscale.serving.engine.legality import runs_on
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.iteration import decode, prefill
+from dragonscale.serving.iteration.phases import iteration_cost
 
 LLAMA, DEEPSEEK, OSS = (load_model(name) for name in ("llama3-8b", "deepseek-v3", "gpt-oss-120b"))
 

@@ -15,12 +15,12 @@ from dragonscale.commands.serve.serve_question import ServeQuestion, read_questi
 from dragonscale.models import load_model, model_names
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, Torus, chip_names, load_chip
-from dragonscale.serving.checkpoint import legal_formats
-from dragonscale.serving.engine import engines
-from dragonscale.serving.formats import Formats
-from dragonscale.serving.legality import runs_on
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import lots, slices_of
+from dragonscale.serving.engine.checkpoint import legal_formats
+from dragonscale.serving.engine.engine import engines
+from dragonscale.serving.engine.formats import Formats
+from dragonscale.serving.engine.legality import runs_on
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.space.space import lots, slices_of
 
 MODELS = sorted(model_names())
 SOME = [

@@ -9,11 +9,10 @@ import pytest
 from dragonscale.faces.cli import main
 from dragonscale.models import load_config, load_model
 from dragonscale.physics.hardware import chip_names, load_chip, parse_slice
-from dragonscale.serving.checkpoint import legal_formats, narrower_formats, own_formats
-from dragonscale.serving.engine import engines
-from dragonscale.serving.formats import product_format
-from dragonscale.serving.legal import refusal
-from dragonscale.serving.legality import (
+from dragonscale.serving.engine.checkpoint import legal_formats, narrower_formats, own_formats
+from dragonscale.serving.engine.engine import engines
+from dragonscale.serving.engine.formats import product_format
+from dragonscale.serving.engine.legality import (
     QUANTIZE,
     architecture,
     caches,
@@ -25,8 +24,9 @@ from dragonscale.serving.legality import (
     rules,
     runs_on,
 )
-from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.serving.space import parts_of, slices_of
+from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.space.legal import refusal
+from dragonscale.serving.space.space import parts_of, slices_of
 
 ARCHITECTURES = {
     "volta",

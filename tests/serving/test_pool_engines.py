@@ -18,7 +18,7 @@ from dragonscale.commands.serve.serve_records import ServeReport, engines_text
 from dragonscale.commands.simulate.simulate_question import SimulateAsked
 from dragonscale.commands.simulate.simulate_question import read_question as read_simulation
 from dragonscale.errors import InputError
-from dragonscale.serving.plan_file import save_serving_plan
+from dragonscale.serving.engine.plan_file import save_serving_plan
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from dragonscale.serving.steady import Habits, PromptTimes, SteadyLoop, closed_loop
+from dragonscale.serving.steady.steady import Habits, PromptTimes, SteadyLoop, closed_loop
 
 
 @pytest.mark.parametrize("together", [1.0, 4.0])

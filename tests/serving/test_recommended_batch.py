@@ -10,11 +10,11 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, Config, explore
-from dragonscale.serving.narrowing import narrowed
-from dragonscale.serving.ranking import best, replicas_for
-from dragonscale.serving.space import Formats, parts_of
+from dragonscale.serving.engine.engine import load_engine
+from dragonscale.serving.space.frontier import Ask, Config, explore
+from dragonscale.serving.space.ranking import best, replicas_for
+from dragonscale.serving.space.space import Formats, parts_of
+from dragonscale.serving.steady.narrowing import narrowed
 
 FP8, BLOCK = Formats("fp8", "fp8", "fp8"), Formats("fp8", "fp8_block", "bf16")
 SERVED = {

@@ -14,12 +14,12 @@ from dragonscale.commands.simulate.simulate_question import read_question as rea
 from dragonscale.errors import Infeasible
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
-from dragonscale.serving.checkpoint import own_formats
-from dragonscale.serving.disaggregation import PooledConfig
-from dragonscale.serving.engine import engines
-from dragonscale.serving.legal import model_caches, refusal
-from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.serving.restrictions import ROLES, restriction_rows
+from dragonscale.serving.engine.checkpoint import own_formats
+from dragonscale.serving.engine.engine import engines
+from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.engine.restrictions import ROLES, restriction_rows
+from dragonscale.serving.space.disaggregation import PooledConfig
+from dragonscale.serving.space.legal import model_caches, refusal
 
 
 def pools_of(model: str, where: str, **flags: Any) -> list[PooledConfig]:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
-from dragonscale.serving.deployment import Deployment, deploy
-from dragonscale.serving.phases import decode, iteration_cost
-from dragonscale.serving.speculation import (
+from dragonscale.serving.iteration.deployment import Deployment, deploy
+from dragonscale.serving.iteration.phases import decode, iteration_cost
+from dragonscale.serving.steady.speculation import (
     Draft,
     Speculated,
     break_even,

@@ -6,10 +6,10 @@ from functools import cache
 import numpy
 import pytest
 
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.engine import adjust
-from dragonscale.serving.phases import Iteration, iteration_cost
-from dragonscale.serving.table import StepTable
+from dragonscale.serving.engine.engine import adjust
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.phases import Iteration, iteration_cost
+from dragonscale.serving.iteration.table import StepTable
 
 BLOCK = "weights=fp8,compute=fp8_block"
 DEPLOYED = {

@@ -5,8 +5,8 @@ import pytest
 import dragonscale as ds
 from dragonscale.errors import InputError
 from dragonscale.faces.cli import main
-from dragonscale.serving.frontier import Ask
-from dragonscale.serving.targets import read_target
+from dragonscale.serving.space.frontier import Ask
+from dragonscale.serving.steady.targets import read_target
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonscale.serving.speculation import tokens_per_loop
+from dragonscale.serving.steady.speculation import tokens_per_loop
 from dragonscale.simulation import (
     Fixed,
     Fleet,

@@ -3,7 +3,7 @@
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.serving.speculation import tokens_per_loop
+from dragonscale.serving.steady.speculation import tokens_per_loop
 from dragonscale.simulation import (
     AtOnce,
     ClosedLoop,

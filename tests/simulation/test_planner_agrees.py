@@ -7,12 +7,12 @@ from functools import cache
 import numpy
 import pytest
 
-from dragonscale.serving.deployment import Deployment, deploy
-from dragonscale.serving.engine import adjust
-from dragonscale.serving.frontier import Ask, Config, judge
-from dragonscale.serving.phases import Iteration, iteration_cost
-from dragonscale.serving.space import Formats, Lot, stack
-from dragonscale.serving.table import StepTable
+from dragonscale.serving.engine.engine import adjust
+from dragonscale.serving.iteration.deployment import Deployment, deploy
+from dragonscale.serving.iteration.phases import Iteration, iteration_cost
+from dragonscale.serving.iteration.table import StepTable
+from dragonscale.serving.space.frontier import Ask, Config, judge
+from dragonscale.serving.space.space import Formats, Lot, stack
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import pool_for
 

@@ -9,10 +9,10 @@ from msgspec.structs import replace as replace_struct
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.iteration import decode
-from dragonscale.serving.phases import iteration_cost
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.iteration.iteration import decode
+from dragonscale.serving.iteration.phases import iteration_cost
 from dragonscale.simulation.rl.frameworks import framework, frameworks, switching_seconds, transfer_seconds
 from dragonscale.simulation.rl.generation import generate, room_for, starts
 from dragonscale.simulation.rl.lengths import AnswerLengths, measured_lengths
@@ -249,8 +249,8 @@ def test_returned_log_probabilities_take_the_host_a_time_for_each_token(colocate
 
 
 def test_every_framework_names_known_parts():
-    from dragonscale.serving.engine import engines
-    from dragonscale.training.stack import load_stack
+    from dragonscale.serving.engine.engine import engines
+    from dragonscale.training.plan.stack import load_stack
 
     for row in frameworks().values():
         assert row.engine in engines()

@@ -7,14 +7,14 @@ from msgspec.structs import replace as replace_struct
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import framework, tables, transfer_seconds
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.simulation.rl.step import Judge, RlPlan, deployed, judge_step, reading_seconds
 from dragonscale.simulation.rl.ways import Choices, Planner, best_engine, search_steps
 from dragonscale.simulation.rl.work import packed_job, work_of
-from dragonscale.training.evaluation import judge_one
-from dragonscale.training.plan import Plan
+from dragonscale.training.cost.evaluation import judge_one
+from dragonscale.training.plan.plan import Plan
 
 WORK = work_of(load_model("llama3-8b"), "grpo", 32, 8, 256, AnswerLengths(800.0, 2048), 1)
 HALF = parse_slice("h100:8")

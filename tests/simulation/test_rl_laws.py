@@ -9,14 +9,14 @@ from hypothesis import strategies as some
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import framework
 from dragonscale.simulation.rl.generation import starts
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.simulation.rl.run import RunTerms, simulate_run
 from dragonscale.simulation.rl.step import BETWEEN, ROLLOUT, TRAINER, Phase, RlPlan, exposed, judge_step
 from dragonscale.simulation.rl.work import packed_job, work_of
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan.plan import Plan
 
 HALF = parse_slice("h100:4")
 MODEL = load_model("qwen2.5-1.5b")

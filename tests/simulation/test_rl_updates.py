@@ -9,14 +9,14 @@ from msgspec.structs import replace as replace_struct
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import framework, tables
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.simulation.rl.step import RlPlan, judge_step
 from dragonscale.simulation.rl.ways import Choices, Planner, best_training, search_steps
 from dragonscale.simulation.rl.work import HUNDRED, answers_jobs, handed, packed_job, work_of
-from dragonscale.training.evaluation import first, judge_one
-from dragonscale.training.plan import Plan
+from dragonscale.training.cost.evaluation import first, judge_one
+from dragonscale.training.plan.plan import Plan
 
 PIECE = parse_slice("h100:8")
 LENGTHS = AnswerLengths(300.0, 1024)

@@ -15,7 +15,7 @@ from dragonscale.commands.simulate.simulate_question import read_question
 from dragonscale.commands.simulate.simulate_records import SimulateReport
 from dragonscale.commands.simulate.simulate_sheet import summary
 from dragonscale.physics.units import render
-from dragonscale.serving.targets import LatencyTarget
+from dragonscale.serving.steady.targets import LatencyTarget
 from dragonscale.simulation import (
     Fixed,
     Fleet,

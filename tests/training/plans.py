@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from dragonscale.models import simple
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, make_job
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import parse_plan
 
 DENSE = simple("dense", d_model=4096, d_ff=14336, n_layers=32, n_heads=32, n_kv_heads=8, vocab=128256)
 SPARSE = simple(

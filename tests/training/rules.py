@@ -15,17 +15,17 @@ from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.listener import Listener
 from dragonscale.models.recompute_modules import is_modules
 from dragonscale.physics.hardware import Torus
-from dragonscale.training import room
-from dragonscale.training.bands import job_error
-from dragonscale.training.evaluation import Job, as_numbers, first, judge_one, problems, usual_jobs
-from dragonscale.training.legal import illegal
-from dragonscale.training.legality import family
-from dragonscale.training.offer import advice_against, freeing_modules
-from dragonscale.training.plan import AXES, Plan, short_plan
-from dragonscale.training.run_kinds import needed_gains
-from dragonscale.training.search import search
-from dragonscale.training.simplicity import SAME, SHORT, points
-from dragonscale.training.space import Space, misfits
+from dragonscale.training.cost.evaluation import Job, as_numbers, first, judge_one, problems, usual_jobs
+from dragonscale.training.plan.legality import family
+from dragonscale.training.plan.plan import AXES, Plan, short_plan
+from dragonscale.training.plan.simplicity import SAME, SHORT, points
+from dragonscale.training.search import headroom as room
+from dragonscale.training.search.allowed_space import advice_against, freeing_modules
+from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.legal import illegal
+from dragonscale.training.search.run_kinds import needed_gains
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space, misfits
 
 FULLEST = 0.95
 """Of a chip's memory: nothing fuller is recommended, however well peaks of a stack are known."""

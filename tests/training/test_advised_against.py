@@ -10,13 +10,13 @@ from dragonscale.commands.train.plans import plan_report
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import Job, judge_one, make_job
-from dragonscale.training.legal import illegal
-from dragonscale.training.offer import advice_against
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import Found, search, space_size, whole_size
-from dragonscale.training.space import Space, parse_space
+from dragonscale.training.cost.evaluation import Job, judge_one, make_job
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.search.allowed_space import advice_against
+from dragonscale.training.search.legal import illegal
+from dragonscale.training.search.search import Found, search, space_size, whole_size
+from dragonscale.training.search.space import Space, parse_space
 
 SMALL = "microbatch=1,remat=none|block,schedule=1f1b|interleaved"
 

@@ -9,19 +9,28 @@ from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.hardware.catalogue import chip_names, load_chip
 from dragonscale.physics.units import render
-from dragonscale.training.auto import auto_choice, auto_choices
-from dragonscale.training.bands import in_production
-from dragonscale.training.evaluation import first, judge_one, make_job, usual_jobs
-from dragonscale.training.keeper import Candidate
-from dragonscale.training.legal import trains_in
-from dragonscale.training.legality import family, rules
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import Found
-from dragonscale.training.space import Space
-from dragonscale.training.stack import change, stacks
-from dragonscale.training.stack_search import APART, FULL, ROOMY, TIGHT, StackSearch, job_for, preferred, search_stacks
-from dragonscale.training.stack_search import _step as steps_of
+from dragonscale.training.cost.evaluation import first, judge_one, make_job, usual_jobs
+from dragonscale.training.plan.auto import auto_choice, auto_choices
+from dragonscale.training.plan.legality import family, rules
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import change, stacks
+from dragonscale.training.search.bands import in_production
+from dragonscale.training.search.legal import trains_in
+from dragonscale.training.search.search import Found
+from dragonscale.training.search.search_memory import Candidate
+from dragonscale.training.search.space import Space
+from dragonscale.training.search.stack_search import (
+    APART,
+    FULL,
+    ROOMY,
+    TIGHT,
+    StackSearch,
+    job_for,
+    preferred,
+    search_stacks,
+)
+from dragonscale.training.search.stack_search import _step as steps_of
 
 
 def test_what_a_trainer_builds_with_its_vision_encoder_alone_is_not_called_unknown_to_it() -> None:

@@ -25,9 +25,9 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.collectives import Options
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.sharding.mesh import make_mesh
-from dragonscale.training.evaluation import Job, judge_one, make_job
-from dragonscale.training.plan import Plan
-from dragonscale.training.stack import change
+from dragonscale.training.cost.evaluation import Job, judge_one, make_job
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.stack import change
 from tests.book.formulas import numbers_of, span_of
 
 EXACT = Options(exact=True)

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonscale.training.budget import batch_warning, chinchilla_tokens, critical_batch, expected_loss, run_budget
+from dragonscale.training.advice.budget import (
+    batch_warning,
+    chinchilla_tokens,
+    critical_batch,
+    expected_loss,
+    run_budget,
+)
 
 
 def test_the_books_run() -> None:

@@ -6,13 +6,13 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
-from dragonscale.training.codesign import knobs, loss_shrinks, raised, sensitivity, smallest_change
-from dragonscale.training.evaluation import Job, judge_one, make_job, problems
-from dragonscale.training.inverse import deeper, fewest_chips, largest_batch, largest_model, least_chips
-from dragonscale.training.plan import Plan
-from dragonscale.training.scaling import SCHEMES, around, crossover, parts_of, scheme_curve, slice_sizes
-from dragonscale.training.search import search
-from dragonscale.training.space import Space
+from dragonscale.training.advice.codesign import knobs, loss_shrinks, raised, sensitivity, smallest_change
+from dragonscale.training.advice.inverse import deeper, fewest_chips, largest_batch, largest_model, least_chips
+from dragonscale.training.advice.scaling import SCHEMES, around, crossover, parts_of, scheme_curve, slice_sizes
+from dragonscale.training.cost.evaluation import Job, judge_one, make_job, problems
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space
 
 QUICK = Space(remat=("selective", "block"), zero=(1, 3), schedule=("1f1b",))
 

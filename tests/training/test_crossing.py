@@ -8,10 +8,10 @@ from dragonscale.commands.overtake import overtaking, price_where
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.codesign import knobs, on_chip, raised
-from dragonscale.training.crossing import CAPACITY, crossings
-from dragonscale.training.evaluation import first, judge_one, make_job
-from dragonscale.training.plan_file import parse_plan
+from dragonscale.training.advice.codesign import knobs, on_chip, raised
+from dragonscale.training.advice.crossing import CAPACITY, crossings
+from dragonscale.training.cost.evaluation import first, judge_one, make_job
+from dragonscale.training.plan.plan_file import parse_plan
 
 JOB = make_job(load_model("llama3-8b"), parse_slice("h100:16"), 64, 8192)
 TENSOR, SHARDED = parse_plan("tensor=8,fsdp=2,zero=1"), parse_plan("fsdp=16")

@@ -8,11 +8,11 @@ from dragonscale.commands.train.train_question import TrainAsked
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.train.settings import read_order
-from dragonscale.training.evaluation import Verdict, first, judge_one, make_job
-from dragonscale.training.legal import read_ranks
-from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.plan_file import TrainingFile, given_settings, parse_plan, save_training_file
-from dragonscale.training.stack import stacks
+from dragonscale.training.cost.evaluation import Verdict, first, judge_one, make_job
+from dragonscale.training.plan.plan import Plan, short_plan
+from dragonscale.training.plan.plan_file import TrainingFile, given_settings, parse_plan, save_training_file
+from dragonscale.training.plan.stack import stacks
+from dragonscale.training.search.legal import read_ranks
 
 
 def asked(plan: str, stack: str = "megatron") -> TrainAsked:

@@ -10,12 +10,12 @@ from dragonscale.commands.train.train_question import TrainQuestion, read_questi
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import Job, judge_one, make_job
-from dragonscale.training.expert_load import chip_load, dropped_share
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import search
-from dragonscale.training.space import misfits, parse_space
-from dragonscale.training.stack import change
+from dragonscale.training.cost.evaluation import Job, judge_one, make_job
+from dragonscale.training.plan.expert_load import chip_load, dropped_share
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import change
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import misfits, parse_space
 from tests.training.plans import held, seconds, sent, term
 
 MANY = make_job(load_model("qwen3-30b-a3b"), parse_slice("h100:64"), 256, 8192)

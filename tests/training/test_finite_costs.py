@@ -10,15 +10,15 @@ from dragonscale.errors import NonFiniteCost
 from dragonscale.faces.cli.app import run
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training import step, step_ledger
-from dragonscale.training.bands import job_error
-from dragonscale.training.evaluation import Job, first, judge_one, make_job
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.run_kinds import needed_gains
-from dragonscale.training.search import Found, search
-from dragonscale.training.simplicity import SLACK
-from dragonscale.training.space import Space
+from dragonscale.training.cost import step, step_ledger
+from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.simplicity import SLACK
+from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.run_kinds import needed_gains
+from dragonscale.training.search.search import Found, search
+from dragonscale.training.search.space import Space
 
 LATENT = "deepseek-v2-lite"
 """Latent attention, and a first layer without experts, which only the first stage has."""

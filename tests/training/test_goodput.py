@@ -17,12 +17,12 @@ from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.tables import beside
-from dragonscale.training import goodput as failures
-from dragonscale.training.evaluation import make_job
-from dragonscale.training.goodput import DAY, Conditions, best_interval, enough_hosts, goodput, run_goodput
-from dragonscale.training.inverse import finished_s, run_seconds
-from dragonscale.training.keeper import Candidate
-from dragonscale.training.plan import Plan
+from dragonscale.training.advice.inverse import finished_s, run_seconds
+from dragonscale.training.cost import goodput as failures
+from dragonscale.training.cost.evaluation import make_job
+from dragonscale.training.cost.goodput import DAY, Conditions, best_interval, enough_hosts, goodput, run_goodput
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.search.search_memory import Candidate
 from tools import list_goodput
 
 RATES = some.floats(1e-8, 1e-4)

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from dragonscale.models import simple
-from dragonscale.training.evaluation import Verdict
-from dragonscale.training.stack import change
+from dragonscale.training.cost.evaluation import Verdict
+from dragonscale.training.plan.stack import change
 from tests.training.plans import held, job_of, judged
 
 D, F, HEADS, KV, SIZE, LAYERS, VOCAB = 1024, 4096, 16, 4, 64, 8, 1000

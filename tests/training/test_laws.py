@@ -6,10 +6,10 @@ import numpy
 import pytest
 
 from dragonscale.models import simple
-from dragonscale.training.evaluation import as_numbers, first, judge, judge_one
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.stack import change
+from dragonscale.training.cost.evaluation import as_numbers, first, judge, judge_one
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import change
 from tests.training.plans import DENSE, SPARSE, held, job_of, judged, seconds, sent, term
 
 PLANS = (
@@ -116,7 +116,7 @@ def test_faster_parts_never_slow_a_step(plan, fact):
 
 
 def test_more_memory_never_makes_a_plan_infeasible():
-    from dragonscale.training.evaluation import problems
+    from dragonscale.training.cost.evaluation import problems
 
     job, plan = job_of(), parse_plan("fsdp=64,remat=block")
     assert not problems(job, plan, judge_one(job, plan))

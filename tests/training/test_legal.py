@@ -9,16 +9,16 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import load_chip, parse_slice
-from dragonscale.training.evaluation import Job, make_job
-from dragonscale.training.keeper import Keeper
-from dragonscale.training.legal import deals, illegal, unrunnable
-from dragonscale.training.legality import FAMILIES, WORDS, family, native, rules
-from dragonscale.training.offer import offered, refusals, ruling_out, settled
-from dragonscale.training.plan import AXES, CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan
-from dragonscale.training.plan_file import given_settings, parse_plan
-from dragonscale.training.search import search
-from dragonscale.training.space import Space, misfits, parse_space
-from dragonscale.training.stack import stacks
+from dragonscale.training.cost.evaluation import Job, make_job
+from dragonscale.training.plan.legality import FAMILIES, WORDS, family, native, rules
+from dragonscale.training.plan.plan import AXES, CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan
+from dragonscale.training.plan.plan_file import given_settings, parse_plan
+from dragonscale.training.plan.stack import stacks
+from dragonscale.training.search.allowed_space import offered, refusals, ruling_out, settled
+from dragonscale.training.search.legal import deals, illegal, unrunnable
+from dragonscale.training.search.search import search
+from dragonscale.training.search.search_memory import Keeper
+from dragonscale.training.search.space import Space, misfits, parse_space
 
 KNOWN = {
     "schedule": SCHEDULES,

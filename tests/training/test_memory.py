@@ -6,11 +6,11 @@ from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.models.recompute_modules import MODULES
 from dragonscale.physics.hardware import load_chip, parse_slice
-from dragonscale.training.evaluation import first, judge_one, make_job, problems
-from dragonscale.training.peak_memory import OUTSIDE
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import search
-from dragonscale.training.space import Space
+from dragonscale.training.cost.evaluation import first, judge_one, make_job, problems
+from dragonscale.training.memory.peak_memory import OUTSIDE
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space
 
 GIB = 2**30
 

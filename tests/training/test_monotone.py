@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragonscale.physics.hardware import Chip, parse_slice
-from dragonscale.training.evaluation import Job, make_job
-from dragonscale.training.legal import illegal
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import search
-from dragonscale.training.simplicity import SLACK
-from dragonscale.training.space import Space, misfits
+from dragonscale.training.cost.evaluation import Job, make_job
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.simplicity import SLACK
+from dragonscale.training.search.legal import illegal
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space, misfits
 from tests.training.plans import DENSE, SPARSE, judged, seconds
 
 ROUNDING = 1 + 1e-9

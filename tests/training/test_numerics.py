@@ -14,9 +14,9 @@ from dragonscale.exports.reading import read_plan
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import as_asked, first, judge_one, make_job, with_numerics
-from dragonscale.training.plan_file import load_training_file, parse_plan
-from dragonscale.training.stack import change, in_numerics, load_stack, numerics_for, stacks
+from dragonscale.training.cost.evaluation import as_asked, first, judge_one, make_job, with_numerics
+from dragonscale.training.plan.plan_file import load_training_file, parse_plan
+from dragonscale.training.plan.stack import change, in_numerics, load_stack, numerics_for, stacks
 
 JOB = ["llama3-8b", "--on", "h100:16", "--batch", "128seq", "--seq", "8192", "--stack", "megatron-core"]
 PLAN = "fsdp8 tp2 z1 none"

@@ -9,11 +9,11 @@ from dragonscale.commands.train.plans import plan_report
 from dragonscale.faces.cli import main
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import Job, first, judge_one, make_job, problems
-from dragonscale.training.legal import illegal
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import search
-from dragonscale.training.space import parse_space
+from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job, problems
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.search.legal import illegal
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import parse_space
 
 PARAMETERS = 32.5e9
 """Of Llama 1's 30B, which its paper calls 33B."""

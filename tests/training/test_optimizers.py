@@ -2,12 +2,12 @@
 
 import pytest
 
-from dragonscale.training.evaluation import judge_one
-from dragonscale.training.muon import ITERATIONS
-from dragonscale.training.optimizers import matrices
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import search
-from dragonscale.training.space import parse_space
+from dragonscale.training.cost.evaluation import judge_one
+from dragonscale.training.cost.muon import ITERATIONS
+from dragonscale.training.plan.optimizers import matrices
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import parse_space
 from tests.training.plans import DENSE, SPARSE, held, job_of, judged, seconds
 
 PLANS = ("fsdp=64", "fsdp=8,tensor=8,zero=1", "data=64,zero=0", "fsdp=4,tensor=2,pipe=8,zero=1")

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from dragonscale.plan.ledger import LedgerLine
-from dragonscale.training.evaluation import Job, Verdict
-from dragonscale.training.stack import change
+from dragonscale.training.cost.evaluation import Job, Verdict
+from dragonscale.training.plan.stack import change
 from tests.training.plans import DENSE, SPARSE, job_of, judged, seconds
 
 ONE_PASS = {"batch": 64, "sequence": 1024}

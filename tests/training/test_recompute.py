@@ -4,11 +4,11 @@ import pytest
 
 from dragonscale.models import Workload, activation_bytes, load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import Verdict, first, judge_one, make_job
-from dragonscale.training.offer import freeing_modules, offered
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import search
-from dragonscale.training.space import Space
+from dragonscale.training.cost.evaluation import Verdict, first, judge_one, make_job
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.search.allowed_space import freeing_modules, offered
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space
 from tests.training.plans import held, seconds
 
 GIB = 2**30

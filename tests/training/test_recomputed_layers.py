@@ -8,14 +8,14 @@ from dragonscale.errors import InputError
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.runtime.train.settings import read_order
-from dragonscale.training.evaluation import first, judge_one, make_job
-from dragonscale.training.formulas import formula_verdict
-from dragonscale.training.legal import illegal
-from dragonscale.training.plan import layers_of, plan_of_words, short_plan
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.room import room_bytes
-from dragonscale.training.search import search
-from dragonscale.training.space import Space, parse_space
+from dragonscale.training.cost.evaluation import first, judge_one, make_job
+from dragonscale.training.cost.formulas import formula_verdict
+from dragonscale.training.plan.plan import layers_of, plan_of_words, short_plan
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.search.headroom import room_bytes
+from dragonscale.training.search.legal import illegal
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space, parse_space
 from tests.training.plans import SPARSE, held, job_of, judged, seconds
 
 RUN = {"batch": 8, "seq": 4096, "steps": 1, "data": "tokens.bin"}

@@ -8,12 +8,12 @@ import dragonscale as ds
 from dragonscale.commands.train.train_records import TrainReport
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training import remedies
-from dragonscale.training.evaluation import Job, make_job
-from dragonscale.training.plan import short_plan
-from dragonscale.training.remedies import larger_slices, roomy_larger_slice
-from dragonscale.training.search import Found, search
-from dragonscale.training.space import parse_space
+from dragonscale.training.advice import remedies
+from dragonscale.training.advice.remedies import larger_slices, roomy_larger_slice
+from dragonscale.training.cost.evaluation import Job, make_job
+from dragonscale.training.plan.plan import short_plan
+from dragonscale.training.search.search import Found, search
+from dragonscale.training.search.space import parse_space
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,15 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
-from dragonscale.training.evaluation import Job, first, judge_one, make_job
-from dragonscale.training.expert_load import uneven
-from dragonscale.training.inverse import fewest_chips, largest_batch, nearest_possible
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.room import headroom, headroom_text, leaves_room, peaks, room_bytes
-from dragonscale.training.search import search
-from dragonscale.training.space import Space
-from dragonscale.training.stack import load_stack
-from dragonscale.training.targets import compare
+from dragonscale.training.advice.inverse import fewest_chips, largest_batch, nearest_possible
+from dragonscale.training.advice.targets import compare
+from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job
+from dragonscale.training.plan.expert_load import uneven
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import load_stack
+from dragonscale.training.search.headroom import headroom, headroom_text, leaves_room, peaks, room_bytes
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space
 
 QUICK = Space(schedule=("1f1b", "gpipe"))
 

@@ -9,10 +9,10 @@ import pytest
 from dragonscale.commands.train.train_records import StackRow
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import judge_one, make_job
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.space import parse_space, rows_of
-from dragonscale.training.stack import load_stack
+from dragonscale.training.cost.evaluation import judge_one, make_job
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import load_stack
+from dragonscale.training.search.space import parse_space, rows_of
 from tests.training import rules
 from tests.training.rules import Answer, Rule, answer_to, broken
 

@@ -7,10 +7,11 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.bands import job_error
-from dragonscale.training.evaluation import Job, make_job
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.run_kinds import (
+from dragonscale.training.cost.evaluation import Job, make_job
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import stacks
+from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.run_kinds import (
     GENERATIONS,
     SPLITS,
     UNPUBLISHED_GAINS,
@@ -23,9 +24,8 @@ from dragonscale.training.run_kinds import (
     split_codes,
     split_of,
 )
-from dragonscale.training.search import search
-from dragonscale.training.space import Space
-from dragonscale.training.stack import stacks
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space
 
 
 def job(on: str, stack: str = "megatron-core", model: str = "llama3-70b", batch: int = 1024, seq: int = 8192) -> Job:

@@ -6,9 +6,9 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.evaluation import Job, make_job
-from dragonscale.training.search import search
-from dragonscale.training.space import Space
+from dragonscale.training.cost.evaluation import Job, make_job
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space
 
 LIGHT = Space(remat=("none",), zero=(1, 3), schedule=("1f1b", "interleaved"), fixed={"microbatch": 1})
 SIZES = (1024, 2016, 4032, 4096)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dragonscale.training.stages import bubble, chunk_sizes, held_last, held_microbatches, stage_layers
+from dragonscale.training.plan.stages import bubble, chunk_sizes, held_last, held_microbatches, stage_layers
 from tests.training.plans import DENSE, held, job_of, judged
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
-from dragonscale.training.evaluation import NUMBERS, Job, as_numbers, first, judge, judge_one, make_job, problems
-from dragonscale.training.fast import PlanRows, choose, cost_rows, judge_rows
-from dragonscale.training.plan import AXES, POLICIES, Plan
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import batches_of, blocks, search, space_size
-from dragonscale.training.space import LEAST_TOKENS, Space, divisors, even_chunks, meshes, misfits, rows_of
-from dragonscale.training.stages import layout_for
+from dragonscale.training.cost.evaluation import NUMBERS, Job, as_numbers, first, judge, judge_one, make_job, problems
+from dragonscale.training.plan.plan import AXES, POLICIES, Plan
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stages import layout_for
+from dragonscale.training.search.fast import PlanRows, choose, cost_rows, judge_rows
+from dragonscale.training.search.search import batches_of, blocks, search, space_size
+from dragonscale.training.search.space import LEAST_TOKENS, Space, divisors, even_chunks, meshes, misfits, rows_of
 
 
 @pytest.fixture(scope="module")

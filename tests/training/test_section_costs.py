@@ -6,11 +6,11 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training import section_costs as kept
-from dragonscale.training.evaluation import Job, first, judge_one, make_job
-from dragonscale.training.plan import Plan
-from dragonscale.training.stack import change
-from dragonscale.training.tuning import Tuning
+from dragonscale.training.cost import section_costs as kept
+from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.stack import change
+from dragonscale.training.plan.tuning import Tuning
 
 PLAN = Plan(fsdp=8, microbatch=1)
 

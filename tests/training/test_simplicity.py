@@ -8,15 +8,15 @@ import pytest
 
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
-from dragonscale.training.bands import job_error
-from dragonscale.training.evaluation import Job, first, judge_one, make_job
-from dragonscale.training.keeper import Candidate
-from dragonscale.training.legal import unrunnable
-from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import Found, listed, search, shape_of, twins
-from dragonscale.training.simplicity import handicap, order, points
-from dragonscale.training.space import Space
+from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job
+from dragonscale.training.plan.plan import Plan, short_plan
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.simplicity import handicap, order, points
+from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.legal import unrunnable
+from dragonscale.training.search.search import Found, listed, search, shape_of, twins
+from dragonscale.training.search.search_memory import Candidate
+from dragonscale.training.search.space import Space
 
 
 @pytest.fixture(scope="module")

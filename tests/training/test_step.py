@@ -8,8 +8,8 @@ import pytest
 
 from dragonscale.models import simple
 from dragonscale.physics.hardware import load_chip
-from dragonscale.training.stack import change, load_stack, stacks
-from dragonscale.training.stages import (
+from dragonscale.training.plan.stack import change, load_stack, stacks
+from dragonscale.training.plan.stages import (
     bubble,
     chunk_sizes,
     held_last,
@@ -17,7 +17,7 @@ from dragonscale.training.stages import (
     layout_problem,
     stage_layers,
 )
-from dragonscale.training.timers import expected_timer, power_factor
+from dragonscale.training.plan.timers import expected_timer, power_factor
 from tests.training.plans import DENSE, SPARSE, held, job_of, judged, seconds, term
 
 PIPED = "fsdp=2,tensor=4,pipe=8,zero=1"

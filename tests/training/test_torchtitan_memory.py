@@ -5,11 +5,11 @@ import pytest
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.sharding.placement import lay_wires
-from dragonscale.training.evaluation import judge_one, make_job, make_setting
-from dragonscale.training.memory import saved_bytes
-from dragonscale.training.plan import AXES
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.setting import pass_sizes
+from dragonscale.training.cost.evaluation import judge_one, make_job, make_setting
+from dragonscale.training.memory.memory import saved_bytes
+from dragonscale.training.plan.plan import AXES
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.setting import pass_sizes
 
 
 def kept(stack: str, plan: str, tokens: int = 8192) -> dict[str, float]:

@@ -13,13 +13,13 @@ from dragonscale.models import load_model
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.physics.units import render
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job
-from dragonscale.training.inverse import fewest_chips, least_chips
-from dragonscale.training.legal import illegal
-from dragonscale.training.plan_file import TrainingFile, load_training_file, parse_plan, save_training_file
-from dragonscale.training.search import search
-from dragonscale.training.space import Space, parse_space
-from dragonscale.training.tuning import Tuning, methods, optimizer_named, read_tuning
+from dragonscale.training.advice.inverse import fewest_chips, least_chips
+from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, make_job
+from dragonscale.training.plan.plan_file import TrainingFile, load_training_file, parse_plan, save_training_file
+from dragonscale.training.plan.tuning import Tuning, methods, optimizer_named, read_tuning
+from dragonscale.training.search.legal import illegal
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import Space, parse_space
 
 MODEL = load_model("llama3.1-8b")
 

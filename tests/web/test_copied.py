@@ -14,7 +14,7 @@ from dragonscale.commands.sweep.ask_sweep import product_of
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.faces.cli.mcp.tools import tools
 from dragonscale.faces.cli.table import COMMANDS
-from dragonscale.training.plan_file import load_training_file
+from dragonscale.training.plan.plan_file import load_training_file
 from dragonscale.web.answers import answer
 from dragonscale.web.views.copied import command_line, python_text, toml_text
 

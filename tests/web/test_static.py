@@ -156,7 +156,7 @@ def test_no_view_needs_what_is_left_out_to_be_loaded():
         seen.add(name)
         assert name in files, f"{name} is not in the archive"
         todo += _imported(name, files[name].decode(), files)
-    assert "dragonscale.training.search" in seen
+    assert "dragonscale.training.search.search" in seen
 
 
 _IMPORT = re.compile(r"^from (dragonscale[\w.]*) import (\([^)]*\)|.*)$|^import (dragonscale[\w.]*)", re.MULTILINE)

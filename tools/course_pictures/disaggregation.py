@@ -8,7 +8,7 @@ from dragonscale.course.closed_forms.decode_floor import decode_times
 from dragonscale.course.closed_forms.pools import interrupted_step
 from dragonscale.models import forward_flops, load_model
 from dragonscale.models.flops import Workload
-from dragonscale.serving.economics import pool_ratio
+from dragonscale.serving.steady.economics import pool_ratio
 from tools.course_pictures.inference import CHIPS, PARAMS, token_bytes, v5e
 
 BATCH, OUTPUT = 32, 512

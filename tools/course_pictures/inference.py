@@ -11,7 +11,7 @@ from dragonscale.models import cache_bytes, forward_flops, kv_bytes_per_token, l
 from dragonscale.models.flops import Workload
 from dragonscale.physics.hardware import Chip, load_chip
 from dragonscale.physics.rooflines import Rates, rates_of
-from dragonscale.serving.speculation import tokens_per_loop
+from dragonscale.serving.steady.speculation import tokens_per_loop
 
 CHIPS, PARAMS = 16, 70e9
 SLICE = "a v5e 4x4, int8 weights and KV cache, bf16 matmuls; floors at datasheet rates"

@@ -12,7 +12,7 @@ from dragonscale.blocks.charts.axes import (
 from dragonscale.blocks.charts.chart import framed, together
 from dragonscale.blocks.charts.theme import SMALL
 from dragonscale.course.closed_forms.rules_of_thumb import stage_utilisation
-from dragonscale.training.pipeline_order import held, timeline
+from dragonscale.training.plan.pipeline_order import held, timeline
 
 TICK, ROW = 19.0, 24.0
 """Pixels of a tick and of a rank."""

@@ -18,7 +18,7 @@ from dragonscale.physics.hardware.price_book import Offer, price_book
 from dragonscale.physics.hardware.prices import price_text
 from dragonscale.physics.hardware.slices import AXIS_NAMES
 from dragonscale.physics.units import render
-from dragonscale.training.goodput import failure_rate, family_of
+from dragonscale.training.cost.goodput import failure_rate, family_of
 
 CHIP_CHARTS = ("roofs", "flops", "hbm", "bandwidth")
 

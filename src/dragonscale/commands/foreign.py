@@ -13,11 +13,11 @@ from dragonscale.commands.questions.flag import written
 from dragonscale.errors import InputError
 from dragonscale.plan.plan_file import names_config, starts_server
 from dragonscale.tables import read_regular
-from dragonscale.training.plan_file import TrainingFile, is_plan_path
+from dragonscale.training.plan.plan_file import TrainingFile, is_plan_path
 
 if TYPE_CHECKING:  # exports are a large room, which most plans do without
     from dragonscale.exports.imported import Imported
-    from dragonscale.serving.plan_file import SavedPlan
+    from dragonscale.serving.engine.plan_file import SavedPlan
 
 _OURS = re.compile(r"^\s*\[plan\]", re.MULTILINE)
 

@@ -20,7 +20,7 @@ from dragonscale.physics.hardware import Chip, Slice, parse_target
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.sharding.mesh import Mesh, make_mesh, natural_mesh, parse_mesh
 from dragonscale.physics.units import parse, parse_count
-from dragonscale.training.budget import chinchilla_tokens
+from dragonscale.training.advice.budget import chinchilla_tokens
 
 
 def target_of(on: Any, listener: Listener | None = None) -> tuple[Chip, Slice | None]:

@@ -14,10 +14,10 @@ from dragonscale.exports.imported import Given, Imported, as_path
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.target import target_named
 from dragonscale.listener import Listener
-from dragonscale.serving.plan_file import SavedPlan, save_serving_plan
-from dragonscale.training.plan import short_plan
-from dragonscale.training.plan_file import TrainingFile, save_training_file
-from dragonscale.training.tuning import FIELDS
+from dragonscale.serving.engine.plan_file import SavedPlan, save_serving_plan
+from dragonscale.training.plan.plan import short_plan
+from dragonscale.training.plan.plan_file import TrainingFile, save_training_file
+from dragonscale.training.plan.tuning import FIELDS
 
 
 class ImportReport(Record):

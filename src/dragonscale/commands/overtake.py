@@ -2,8 +2,8 @@
 the price of a chip."""
 
 from dragonscale.physics.units import render
-from dragonscale.training.crossing import BATCH, CAPACITY, Choice, Overtaking, crossings
-from dragonscale.training.evaluation import first, judge_one
+from dragonscale.training.advice.crossing import BATCH, CAPACITY, Choice, Overtaking, crossings
+from dragonscale.training.cost.evaluation import first, judge_one
 
 SHOWN = 3
 

@@ -1,11 +1,11 @@
 """Bands around expected numbers from how far measured runs were from them, and whether they hold for what was left out.
 
-Quantiles of log(measured / expected) for every kind of run (`dragonscale.training.bands`, `dragonscale.serving.bands`);
-a kind with few runs leans on the wider kind it belongs to, as if that one lent it `LENT` runs. Runs that share what the
-model gets wrong are left out together: those of one source of training runs, and those of one model on one chip of
-served ones. Of these there are many, at every load and length, which all err alike: a kind of served runs counts as so
-many runs as it has models on chips, times `EACH`; and of the runs of a kind with `OWN` and more, however it leans, its
-band leaves between the two `BEYOND` out on each side.
+Quantiles of log(measured / expected) for every kind of run (`dragonscale.training.search.bands`,
+`dragonscale.serving.space.bands`); a kind with few runs leans on the wider kind it belongs to, as if that one lent it
+`LENT` runs. Runs that share what the model gets wrong are left out together: those of one source of training runs, and
+those of one model on one chip of served ones. Of these there are many, at every load and length, which all err alike: a
+kind of served runs counts as so many runs as it has models on chips, times `EACH`; and of the runs of a kind with `OWN`
+and more, however it leans, its band leaves between the two `BEYOND` out on each side.
 
 Bands of training runs are calibrated (`tools/fit_bands.py`): the band that other sources give a run is widened, for
 each kind by as much as four of five of its runs need (conformal prediction with whole sources left out). Widening is
@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.evidence.serving_rows import ServedRun
-from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind
-from dragonscale.serving.bands import band_of as served_band
-from dragonscale.serving.bands import tables as served_tables
-from dragonscale.training.bands import NOMINAL, Band, band_of, narrowest, tables
-from dragonscale.training.run_kinds import RunKind
+from dragonscale.serving.space.bands import MEASURES, ServedBand, ServedKind
+from dragonscale.serving.space.bands import band_of as served_band
+from dragonscale.serving.space.bands import tables as served_tables
+from dragonscale.training.search.bands import NOMINAL, Band, band_of, narrowest, tables
+from dragonscale.training.search.run_kinds import RunKind
 
 LENT, EACH = 16.0, 2.0
 OWN, BEYOND = 10, (0.05, 0.12)

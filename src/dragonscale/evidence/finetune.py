@@ -16,8 +16,8 @@ from dragonscale.evidence.memory import MeasuredPeak, MemoryRun, peak_of
 from dragonscale.evidence.rows import Form, Row, attempt, needed, number, read_cases, skip_if, sound, typed
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of
 from dragonscale.evidence.training_rows import RECOMPUTE
-from dragonscale.training.evaluation import Verdict, first, judge_one
-from dragonscale.training.run_kinds import kind_of
+from dragonscale.training.cost.evaluation import Verdict, first, judge_one
+from dragonscale.training.search.run_kinds import kind_of
 
 POLICIES = ("none", "selective", "block")
 RENAMED = {"zero_or_fsdp": "sharding", "remat": "recompute", "precision": "dtype", "memory_kind": "memory_counter"}

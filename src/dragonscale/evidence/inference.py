@@ -19,12 +19,12 @@ from dragonscale.evidence.inference_rows import FORMS, LATENCIES, InferenceCase,
 from dragonscale.evidence.rows import attempt, read_cases, skip_if, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of
 from dragonscale.physics.hardware import Torus
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import adjust
-from dragonscale.serving.phases import Iteration, decode, iteration_cost, prefill
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.steady import Steady, steady_state
+from dragonscale.serving.engine.engine import adjust
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.phases import Iteration, decode, iteration_cost, prefill
+from dragonscale.serving.steady.steady import Steady, steady_state
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import pool_for
 

@@ -17,8 +17,8 @@ from dragonscale.models.load import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
-from dragonscale.serving.engine import Engine, load_engine
-from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.engine.engine import Engine, load_engine
+from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan
 
 LATENCIES, RATES = (tuple[str, ...](words("inference")[name]) for name in ("latencies", "rates"))
 """Scenarios that are measured in seconds, and in tokens per second."""

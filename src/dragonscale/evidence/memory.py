@@ -18,10 +18,10 @@ from dragonscale.evidence.training_rows import MeasuredRun, checked_plan
 from dragonscale.models import load_model
 from dragonscale.models.ffn import Moe
 from dragonscale.models.transformer import Transformer
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job, tuned
-from dragonscale.training.peak_memory import OUTSIDE
-from dragonscale.training.plan import Plan
-from dragonscale.training.tuning import read_tuning
+from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, make_job, tuned
+from dragonscale.training.memory.peak_memory import OUTSIDE
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.tuning import read_tuning
 
 
 class MeasuredPeak(Described, frozen=True, kw_only=True):

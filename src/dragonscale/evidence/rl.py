@@ -19,13 +19,13 @@ from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistic
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.physics.hardware import Slice, dtype_bytes
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import Framework, framework, transfer_seconds
 from dragonscale.simulation.rl.lengths import AnswerLengths
 from dragonscale.simulation.rl.step import RlPlan, RlStep, judge_step, network_card
 from dragonscale.simulation.rl.work import RlWork, handed, packed_job, work_of
-from dragonscale.training.evaluation import first, judge_one
-from dragonscale.training.plan import Plan
+from dragonscale.training.cost.evaluation import first, judge_one
+from dragonscale.training.plan.plan import Plan
 
 PROMPT = 128
 """Tokens of a prompt with its template that nobody states: OpenMathInstruct-2 as NeMo-RL's tables imply it (100 to

@@ -33,12 +33,12 @@ from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of, worst_of
 from dragonscale.evidence.serving_rows import FORMS, Recipe, ServedRun, run_of
 from dragonscale.physics.hardware import load_chip, parse_slice
-from dragonscale.serving.auto import AUTO
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import Engine, adjust, load_engine, split_settings
-from dragonscale.serving.launch import engine_on
-from dragonscale.serving.table import Piece, StepTable, StepTimes
+from dragonscale.serving.engine.auto import AUTO
+from dragonscale.serving.engine.engine import Engine, adjust, load_engine, split_settings
+from dragonscale.serving.engine.launch import engine_on
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.table import Piece, StepTable, StepTimes
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import scheduler_of
 

@@ -32,9 +32,9 @@ from dragonscale.models import Transformer, load_model
 from dragonscale.models.catalogue import is_preset, preset
 from dragonscale.models.names import FORMATS as CHECKPOINTS
 from dragonscale.physics.hardware import load_chip
-from dragonscale.serving.bands import is_moe
-from dragonscale.serving.engine import Engine, load_engine
-from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.engine.engine import Engine, load_engine
+from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.space.bands import is_moe
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -22,13 +22,13 @@ from dragonscale.evidence.choices import summary, training_choices
 from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of, worst_of
 from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, TrainingRun, run_of
-from dragonscale.training.auto import AUTO
-from dragonscale.training.evaluation import Verdict, first, judge_one
-from dragonscale.training.plan import Plan
-from dragonscale.training.run_kinds import family, kind_of
-from dragonscale.training.space import Space
-from dragonscale.training.stack import load_stack
-from dragonscale.training.stack_search import search_stacks
+from dragonscale.training.cost.evaluation import Verdict, first, judge_one
+from dragonscale.training.plan.auto import AUTO
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.stack import load_stack
+from dragonscale.training.search.run_kinds import family, kind_of
+from dragonscale.training.search.space import Space
+from dragonscale.training.search.stack_search import search_stacks
 
 SHORT = 8192
 """Sequences up to this long are trained without context parallelism."""

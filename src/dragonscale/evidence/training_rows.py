@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar
 from dragonscale.evidence.described import Described, chip_of, described, hint, machine, meaning, model_of, words
 from dragonscale.evidence.rows import Form, Row, count, needed, number, skip_if, typed
 from dragonscale.physics.hardware import Chip, Torus
-from dragonscale.training.evaluation import Job, Verdict, first, make_job
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.stack_search import job_for
+from dragonscale.training.cost.evaluation import Job, Verdict, first, make_job
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.search.stack_search import job_for
 
 R = TypeVar("R", bound=Described)
 RECOMPUTE, NETWORK = "recompute", "network between nodes"

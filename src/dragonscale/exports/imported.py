@@ -27,12 +27,12 @@ from dragonscale.pasted import may_name_files
 from dragonscale.physics.hardware import Slice, load_chip, parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.units import parse
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.plan_file import TABLES, SavedPlan
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.engine.plan_file import TABLES, SavedPlan
 from dragonscale.tables import read_regular, safe_yaml
-from dragonscale.training.plan import Plan, effective
-from dragonscale.training.plan_file import TUNED, TrainingFile
-from dragonscale.training.stages import chunk_sizes
+from dragonscale.training.plan.plan import Plan, effective
+from dragonscale.training.plan.plan_file import TUNED, TrainingFile
+from dragonscale.training.plan.stages import chunk_sizes
 
 LONGEST = 1_000_000
 

@@ -15,7 +15,7 @@ from dragonscale.exports.target import Target
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import WrittenFiles
 from dragonscale.physics.units import parse
-from dragonscale.serving.targets import read_targets
+from dragonscale.serving.steady.targets import read_targets
 
 TERMS = load_terms("loads")
 ROUNDS = 8

@@ -23,7 +23,7 @@ from dragonscale.exports.target import Target, of_kind
 from dragonscale.exports.terms import load_terms
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
-from dragonscale.serving.plan_file import SavedPlan
+from dragonscale.serving.engine.plan_file import SavedPlan
 
 TERMS = load_terms("edited")
 _INNER = {"llm-d": "vllm", "vllm-tpu": "vllm"}

@@ -28,14 +28,14 @@ from dragonscale.exports.written import LaunchProgram, PlanDifference, Word, Wri
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.units import parse
-from dragonscale.serving.engine import Engine
-from dragonscale.serving.legal import divisible
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.plan_file import TABLES, SavedPlan
-from dragonscale.training.builds import trainers
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import TUNED, TrainingFile
-from dragonscale.training.tuning import FIELDS
+from dragonscale.serving.engine.engine import Engine
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.engine.plan_file import TABLES, SavedPlan
+from dragonscale.serving.space.legal import divisible
+from dragonscale.training.plan.builds import trainers
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import TUNED, TrainingFile
+from dragonscale.training.plan.tuning import FIELDS
 
 STEPS = 100
 """Steps that are written where a plan does not say how many tokens it trains on, and the software needs a number."""

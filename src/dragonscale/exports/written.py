@@ -32,8 +32,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.training.plan import Plan
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.training.plan.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -191,8 +191,8 @@ def _kinds_of_things() -> dict[str, Any]:
     """What may be given where a text would name an object, by what completion offers there."""
     from dragonscale.models import Transformer
     from dragonscale.physics.hardware import Slice
-    from dragonscale.serving.plan import ServingPlan
-    from dragonscale.training.plan import Plan
+    from dragonscale.serving.engine.plan import ServingPlan
+    from dragonscale.training.plan.plan import Plan
 
     plan = str | os.PathLike[str] | Plan | ServingPlan | Mapping[str, Any]
     sizes = str | Mapping[str, int]

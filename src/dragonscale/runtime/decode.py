@@ -33,7 +33,7 @@ from dragonscale.runtime.lines import PassSetting, SectionPass, Tensors, run_sec
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import Tree, Weight, each_weight
 from dragonscale.runtime.place import Place, serving_place, serving_sizes
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
 
 Cache = list[list[Tensors]]
 """For each stretch of layers and each place of its pattern: cached arrays [times, b, s, …]."""

@@ -26,7 +26,7 @@ from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.one_pass import PassSetting, SectionPass, Tensors
 from dragonscale.runtime.quantized import Product, Quantized
 from dragonscale.runtime.scopes import scope_of
-from dragonscale.training.setting import NARROW_PARTS
+from dragonscale.training.plan.setting import NARROW_PARTS
 
 __all__ = ["ACTS", "COMPUTED", "PassSetting", "SectionPass", "Tensors", "gated", "run_section", "subscripts"]
 

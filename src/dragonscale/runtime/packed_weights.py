@@ -24,7 +24,7 @@ from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import Tree, WeightReader, weights_of
 from dragonscale.runtime.place import Place
 from dragonscale.runtime.quantized import Quantized, quantized
-from dragonscale.serving.formats import WIDE_PARTS
+from dragonscale.serving.engine.formats import WIDE_PARTS
 
 READERS = 4
 """Layers that are loaded at once."""

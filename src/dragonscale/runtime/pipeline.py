@@ -41,8 +41,8 @@ from dragonscale.runtime.parameters import Tree
 from dragonscale.runtime.pullback import Halves, Layer, Pullback, halves_of
 from dragonscale.runtime.rings import shift
 from dragonscale.runtime.tick_table import BACKWARD, COLUMNS, FORWARD, LAST, SCOPES, WEIGHTS, Table, table_of
-from dragonscale.training.pipeline_order import check, timeline
-from dragonscale.training.stages import SPLIT_BACKWARD, chunk_sizes
+from dragonscale.training.plan.pipeline_order import check, timeline
+from dragonscale.training.plan.stages import SPLIT_BACKWARD, chunk_sizes
 
 Last = Callable[[Any, jax.Array, Any], jax.Array]
 """What follows the layers: (its own weights, activations, targets of a microbatch) to a loss, which is added up."""

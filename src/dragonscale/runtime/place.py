@@ -32,8 +32,8 @@ from dragonscale.physics.sharding.reshard import reshard
 from dragonscale.physics.sharding.reshard_step import Layout, Step, layout_of
 from dragonscale.physics.sharding.torus_rows import ScatterPhase, Torus, scatter_phases, torus_rows
 from dragonscale.plan.rules import SERVING, Axes, Rules, serving_rules, training_rules
-from dragonscale.serving.plan import ServingPlan, mesh_axes
-from dragonscale.training.plan import AXES, Plan
+from dragonscale.serving.engine.plan import ServingPlan, mesh_axes
+from dragonscale.training.plan.plan import AXES, Plan
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from dragonscale.training.pipeline_order import Piece, Timeline, stage_of
+from dragonscale.training.plan.pipeline_order import Piece, Timeline, stage_of
 
 IDLE, FORWARD, WEIGHTS, BACKWARD, LAST = range(5)
 """What a chip does in a tick; `LAST` is the backward task of the final stage, which also computes the loss, `WEIGHTS`

@@ -13,7 +13,7 @@ adapters by their popularity it is the sum of 1 - (1 - p)^n, and no more than th
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dragonscale.serving.table import Piece, StepTimes
+from dragonscale.serving.iteration.table import Piece, StepTimes
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Prompts in progress come first, then the queue in order; the first that does not
 overtaken. What fits is bounded by places, by the iteration's token budget and by pages.
 """
 
-from dragonscale.serving.chunk_shapes import PROMPTS, chunk_tokens
+from dragonscale.serving.engine.chunk_shapes import PROMPTS, chunk_tokens
 from dragonscale.simulation.replica_state import ReplicaState
 from dragonscale.simulation.request import Sequence
 

@@ -14,8 +14,8 @@ each sequence has its own pace, and a heap holds the step of everyone's next pag
 How many verify steps a sequence takes when drafts are accepted token by token with given probabilities.
 
 A step that verifies `draft` proposals yields one token for sure and another for each proposal up to the first that is
-rejected (`dragonscale.serving.speculation.tokens_per_loop` has the mean). The draws depend on the seed and the request
-alone, not on when or where it runs.
+rejected (`dragonscale.serving.steady.speculation.tokens_per_loop` has the mean). The draws depend on the seed and the
+request alone, not on when or where it runs.
 """
 
 import heapq
@@ -23,8 +23,8 @@ import math
 import random
 from bisect import bisect_right
 
-from dragonscale.serving.speculation import Acceptance, reached
-from dragonscale.serving.table import StepTimes
+from dragonscale.serving.iteration.table import StepTimes
+from dragonscale.serving.steady.speculation import Acceptance, reached
 from dragonscale.simulation.fleet import Scheduler
 from dragonscale.simulation.request import Sequence
 from dragonscale.simulation.result import Tally

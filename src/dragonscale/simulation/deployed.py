@@ -6,11 +6,11 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import Infeasible
-from dragonscale.serving.capacity import Capacity, capacity
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import Engine
-from dragonscale.serving.speculation import Acceptance
-from dragonscale.serving.table import StepTable
+from dragonscale.serving.engine.engine import Engine
+from dragonscale.serving.iteration.capacity import Capacity, capacity
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.table import StepTable
+from dragonscale.serving.steady.speculation import Acceptance
 from dragonscale.simulation.fleet import Pool, Scheduler
 
 

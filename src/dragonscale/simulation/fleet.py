@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.serving.speculation import Acceptance, check_acceptance
-from dragonscale.serving.table import StepTimes
+from dragonscale.serving.iteration.table import StepTimes
+from dragonscale.serving.steady.speculation import Acceptance, check_acceptance
 
 KINDS = ("static", "continuous", "chunked")
 RESERVES = ("prompt", "whole")
@@ -45,8 +45,8 @@ class Scheduler:
     it is several). While an iteration runs, `ahead` more are settled already (asynchronous scheduling: 1), so a request
     that comes meanwhile waits for them too; and new requests are looked for every `poll` iterations only. An idle
     engine takes them at once. With `chunk` iterations are compiled for a few sizes of chunks of prompts, powers of two
-    of it up to `tokens`, beside those that decode (`dragonscale.serving.chunk_shapes`). A static batch starts when it
-    is full or its oldest member has waited `patience_s`."""
+    of it up to `tokens`, beside those that decode (`dragonscale.serving.engine.chunk_shapes`). A static batch starts
+    when it is full or its oldest member has waited `patience_s`."""
 
     kind: str = "chunked"
     sequences: int = 256

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragonscale.serving.table import Piece
+from dragonscale.serving.iteration.table import Piece
 
 
 @dataclass(frozen=True)

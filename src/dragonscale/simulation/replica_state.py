@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from dragonscale.serving.chunk_shapes import chunk_sizes
+from dragonscale.serving.engine.chunk_shapes import chunk_sizes
 from dragonscale.simulation.activities import ActivityLog
 from dragonscale.simulation.batch import Batch
 from dragonscale.simulation.fleet import Pool

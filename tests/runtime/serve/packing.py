@@ -14,7 +14,7 @@ from dragonscale.runtime.numerics import read_numerics
 from dragonscale.runtime.parameters import Weight, each_weight
 from dragonscale.runtime.serve.runner import ModelRunner
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
-from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.serving.engine.plan import parse_serving_plan
 
 Piece = tuple[int, int]
 """A sequence's number and how many of its tokens are computed."""

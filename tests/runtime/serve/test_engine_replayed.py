@@ -19,8 +19,8 @@ from dragonscale.runtime.serve.requests import GenerateRequest
 from dragonscale.runtime.serve.sampling import Sampled
 from dragonscale.runtime.serve.scheduler import StepPacker
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, shapes_for
-from dragonscale.serving.chunk_shapes import chunk_sizes, chunk_tokens
-from dragonscale.serving.deployment import deploy
+from dragonscale.serving.engine.chunk_shapes import chunk_sizes, chunk_tokens
+from dragonscale.serving.iteration.deployment import deploy
 from dragonscale.simulation import (
     Fleet,
     LinearTimes,

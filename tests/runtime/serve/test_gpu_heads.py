@@ -22,7 +22,7 @@ from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens  # noqa:
 from dragonscale.runtime.serve.paged_attention import PagedKeys, StepRows  # noqa: E402
 from dragonscale.runtime.serve.runner import ModelRunner  # noqa: E402
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape, empty_batch  # noqa: E402
-from dragonscale.serving.plan import parse_serving_plan  # noqa: E402
+from dragonscale.serving.engine.plan import parse_serving_plan  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 LIMITS = EngineLimits(pages=6, page=4, sequences=3, tokens=16, length=16)

@@ -20,7 +20,7 @@ from dragonscale.runtime.serve.requests import GenerateRequest, Sampling  # noqa
 from dragonscale.runtime.serve.runner import ModelRunner  # noqa: E402
 from dragonscale.runtime.serve.sampling import Sampler  # noqa: E402
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for  # noqa: E402
-from dragonscale.serving.plan import ServingPlan, parse_serving_plan  # noqa: E402
+from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan  # noqa: E402
 from tests.runtime.serve.invariants import check_engine  # noqa: E402
 
 REFERENCES = Path(__file__).parent.parent / "references"

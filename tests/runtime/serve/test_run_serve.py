@@ -30,10 +30,10 @@ from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.models.huggingface import load_config
 from dragonscale.runtime.server.handover import HandoverRoom, read_arrays, write_arrays
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, SavedTraffic, save_serving_plan
+from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.engine.plan_file import SavedPlan, SavedPrefill, SavedTraffic, save_serving_plan
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import deploy
 from tests.runtime.tiny import CONFIGS
 
 GIVEN: dict[str, Any] = {"plan": "tp1", "model": "llama3-8b", "random": True}

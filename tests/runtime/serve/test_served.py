@@ -20,7 +20,7 @@ from dragonscale.runtime.serve.runner import ModelRunner  # noqa: E402
 from dragonscale.runtime.serve.sampling import FILTERED, GREEDY, PLAIN, SHAPED, Sampler  # noqa: E402
 from dragonscale.runtime.serve.speculation import DraftModel  # noqa: E402
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape  # noqa: E402
-from dragonscale.serving.plan import parse_serving_plan  # noqa: E402
+from dragonscale.serving.engine.plan import parse_serving_plan  # noqa: E402
 from tests.runtime.serve.invariants import check_engine  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 

@@ -31,9 +31,9 @@ from dragonscale.physics.hardware.driver_names import chip_named, nearest_chip
 from dragonscale.physics.kernels import kernel_profile_for
 from dragonscale.physics.kernels.profile_file import own_folder
 from dragonscale.physics.sharding.mesh import natural_mesh
-from dragonscale.serving.engine import load_engine, on_kind
+from dragonscale.serving.engine.engine import load_engine, on_kind
 from dragonscale.tables import read_table
-from dragonscale.training.stack import load_stack, on_chip
+from dragonscale.training.plan.stack import load_stack, on_chip
 
 KINDS = ("training", "prefill", "decode")
 

@@ -40,10 +40,10 @@ from dragonscale.listener import Listener
 from dragonscale.models.catalogue import is_preset
 from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.prices import StrangePrice
-from dragonscale.serving.plan_file import load_serving_plan
+from dragonscale.serving.engine.plan_file import load_serving_plan
 from dragonscale.tables import read_table
-from dragonscale.training.plan_file import is_plan_path, load_training_file
-from dragonscale.training.tuning import FIELDS
+from dragonscale.training.plan.plan_file import is_plan_path, load_training_file
+from dragonscale.training.plan.tuning import FIELDS
 
 BEST = "best"
 MOST = 12

@@ -7,7 +7,7 @@ from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.commands.train.cost import usd_per_mtok
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.physics.units import render
-from dragonscale.training.plan import short_plan
+from dragonscale.training.plan.plan import short_plan
 
 SETTINGS = ("tensor", "data", "expert", "context", "width", "pipe", "spread", "batch", "drafts", "chunk_tokens")
 STEP, TOKENS, DOLLARS = "step", "tokens/s/chip", "$/Mtok"

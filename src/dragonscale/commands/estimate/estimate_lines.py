@@ -33,8 +33,8 @@ from dragonscale.physics.kernels.routing import route
 from dragonscale.physics.numbers import Number
 from dragonscale.physics.rooflines import Rates
 from dragonscale.physics.rooflines.counts import model_flops
-from dragonscale.serving.economics import usd_per_million
-from dragonscale.training.budget import chinchilla_tokens
+from dragonscale.serving.steady.economics import usd_per_million
+from dragonscale.training.advice.budget import chinchilla_tokens
 
 TRAINING_MEMORY = "training memory"
 MOMENTS = ("fp32", "fp32")

@@ -13,7 +13,7 @@ from dragonscale.physics.hardware import Chip, Slice, dtype_bytes
 from dragonscale.physics.hardware.prices import priced_targets
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.units import parse, parse_count, parse_length
-from dragonscale.serving.checkpoint import stored_in
+from dragonscale.serving.engine.checkpoint import stored_in
 
 CONTEXT, PROMPT = 8192, 2048
 MFU = "write the part of the peak that is reached, such as 40% or 0.4"

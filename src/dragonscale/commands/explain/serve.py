@@ -1,9 +1,9 @@
 """Where the numbers of a serving configuration come from: every line of the real iteration as a formula, and crossovers
 solved.
 
-The formulas are the lines of the iteration's own ledger over letters (`dragonscale.serving.formulas`): the kernels,
-moves and tensors of this model under this plan, not a simplified layer. What is expected of the deployment, through
-profiles of kernels and the engine's constants, is told beside them.
+The formulas are the lines of the iteration's own ledger over letters (`dragonscale.serving.iteration.formulas`): the
+kernels, moves and tensors of this model under this plan, not a simplified layer. What is expected of the deployment,
+through profiles of kernels and the engine's constants, is told beside them.
 """
 
 import re
@@ -24,15 +24,15 @@ from dragonscale.physics.rooflines import symbol
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.letters import Letters
-from dragonscale.serving.crossovers import ServingLimit, crossings
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.economics import usd_per_million
-from dragonscale.serving.formulas import lettered_iteration
-from dragonscale.serving.frontier import Config
-from dragonscale.serving.iteration import Iteration, IterationCost
-from dragonscale.serving.ledger import iteration_ledger
-from dragonscale.serving.phases import iteration_cost
-from dragonscale.serving.steady import steady_state
+from dragonscale.serving.advice.crossovers import ServingLimit, crossings
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.formulas import lettered_iteration
+from dragonscale.serving.iteration.iteration import Iteration, IterationCost
+from dragonscale.serving.iteration.ledger import iteration_ledger
+from dragonscale.serving.iteration.phases import iteration_cost
+from dragonscale.serving.space.frontier import Config
+from dragonscale.serving.steady.economics import usd_per_million
+from dragonscale.serving.steady.steady import steady_state
 
 VARIABLES = {"batch": "B", "context": "S", "prompt": "T"}
 """What can be solved for, beside the mesh axes, by letter."""

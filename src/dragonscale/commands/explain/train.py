@@ -1,7 +1,7 @@
 """Where the numbers of a training plan come from: every term, line and part of memory of the real plan of the real
 model as a formula, with the numbers put in, and the sizes at which a kind of move takes as long as compute.
 
-The formulas are the lines of the plan's own ledger over letters (`dragonscale.training.formulas`). Times are at
+The formulas are the lines of the plan's own ledger over letters (`dragonscale.training.cost.formulas`). Times are at
 datasheet rates; what is expected of the step is told beside them.
 """
 
@@ -27,16 +27,16 @@ from dragonscale.physics.hardware import Slice, dtype_bytes
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import COLLECTIVES
 from dragonscale.plan.letters import Letters
-from dragonscale.training.evaluation import Job, Verdict, judge_one
-from dragonscale.training.formulas import Crossing, crossings, formula_verdict
-from dragonscale.training.legal import read_ranks
-from dragonscale.training.legality import family
-from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.plan_file import given_settings, parse_plan
-from dragonscale.training.stack import change
-from dragonscale.training.stack_search import job_for
-from dragonscale.training.step import HOST_UPDATE
-from dragonscale.training.step_ledger import WIRES
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one
+from dragonscale.training.cost.formulas import Crossing, crossings, formula_verdict
+from dragonscale.training.cost.step import HOST_UPDATE
+from dragonscale.training.cost.step_ledger import WIRES
+from dragonscale.training.plan.legality import family
+from dragonscale.training.plan.plan import Plan, short_plan
+from dragonscale.training.plan.plan_file import given_settings, parse_plan
+from dragonscale.training.plan.stack import change
+from dragonscale.training.search.legal import read_ranks
+from dragonscale.training.search.stack_search import job_for
 
 SCHEMES = {"dp": "data", "ddp": "data", "fsdp": "fsdp", "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipe"}
 INNER = (8, 4, 2)

@@ -10,9 +10,9 @@ from dragonscale.exports.imported import Given, Source, as_path
 from dragonscale.exports.launchers.unwrap import unwrapped
 from dragonscale.exports.reading import read_plan, recognised
 from dragonscale.plan.plan_file import names_config, starts_server
-from dragonscale.serving.plan_file import SERVING_ONLY, SavedPlan, load_serving_plan, read_serving_plan
+from dragonscale.serving.engine.plan_file import SERVING_ONLY, SavedPlan, load_serving_plan, read_serving_plan
 from dragonscale.tables import read_table
-from dragonscale.training.plan_file import TrainingFile, given_settings, load_training_file, parse_plan
+from dragonscale.training.plan.plan_file import TrainingFile, given_settings, load_training_file, parse_plan
 
 
 @dataclass(frozen=True)

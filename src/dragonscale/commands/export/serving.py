@@ -23,13 +23,13 @@ from dragonscale.models import load_model
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.units import parse_count, render
-from dragonscale.serving.auto import NODE
-from dragonscale.serving.launch import LaunchLimits, engine_on
-from dragonscale.serving.legal import refusal, shortened_prompt
-from dragonscale.serving.legality import rules, server_of
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, SavedTraffic, read_serving_plan
-from dragonscale.serving.restrictions import BOTH, DECODE, PREFILL
+from dragonscale.serving.engine.auto import NODE
+from dragonscale.serving.engine.launch import LaunchLimits, engine_on
+from dragonscale.serving.engine.legality import rules, server_of
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.engine.plan_file import SavedPlan, SavedPrefill, SavedTraffic, read_serving_plan
+from dragonscale.serving.engine.restrictions import BOTH, DECODE, PREFILL
+from dragonscale.serving.space.legal import refusal, shortened_prompt
 
 
 def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> JudgedPlan:

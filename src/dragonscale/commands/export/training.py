@@ -19,12 +19,12 @@ from dragonscale.exports.target import Target, of_kind
 from dragonscale.listener import Listener
 from dragonscale.models.load import model_fields
 from dragonscale.physics.units import render
-from dragonscale.training.legality import family, rules
-from dragonscale.training.offer import settled
-from dragonscale.training.plan import Plan, effective, short_plan
-from dragonscale.training.plan_file import TrainingFile
-from dragonscale.training.stack import spelt_stack, stacks
-from dragonscale.training.tuning import FIELDS
+from dragonscale.training.plan.legality import family, rules
+from dragonscale.training.plan.plan import Plan, effective, short_plan
+from dragonscale.training.plan.plan_file import TrainingFile
+from dragonscale.training.plan.stack import spelt_stack, stacks
+from dragonscale.training.plan.tuning import FIELDS
+from dragonscale.training.search.allowed_space import settled
 
 
 @dataclass(frozen=True)

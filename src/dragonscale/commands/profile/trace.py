@@ -16,7 +16,7 @@ from dragonscale.evidence.profiles.analysis import Analysis
 from dragonscale.evidence.profiles.beside import ExpectedStep, expected_step
 from dragonscale.files import write_file
 from dragonscale.plan.timeline import MICRO, TimelinePass, timeline
-from dragonscale.training.step_ledger import step_timeline
+from dragonscale.training.cost.step_ledger import step_timeline
 
 RECORDED, READ, PREDICTED = 1, 2, 3
 
@@ -111,7 +111,7 @@ def op_facts(analysis: Analysis, op: int) -> dict[str, Any]:
 
 def predicted(planned: ExpectedStep) -> list[dict[str, Any]]:
     """The plan's timeline of a step, as `--timeline` of `train` and `serve` writes it, in a process of its own."""
-    from dragonscale.training.plan_file import parse_plan
+    from dragonscale.training.plan.plan_file import parse_plan
 
     request = planned.request
     title = f"predicted: {request.model} on {request.slice}, {request.plan} ({planned.software})"

@@ -20,8 +20,8 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, Torus
 from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.hardware.prices import priced_targets
-from dragonscale.serving.legal import context_refusal, format_refusal
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.space.legal import context_refusal, format_refusal
 from dragonscale.simulation.perfetto import save_trace
 from dragonscale.simulation.rl.frameworks import MODES, Framework, framework
 from dragonscale.simulation.rl.lengths import SPREAD, AnswerLengths, measured_lengths
@@ -29,9 +29,9 @@ from dragonscale.simulation.rl.run import RunTerms, run_trace, simulate_run
 from dragonscale.simulation.rl.step import RlStep, judge_step
 from dragonscale.simulation.rl.ways import AHEAD, RATIOS, Choices, search_steps
 from dragonscale.simulation.rl.work import RlWork, work_of
-from dragonscale.training.evaluation import make_job
-from dragonscale.training.inverse import least_chips
-from dragonscale.training.scaling import slice_sizes
+from dragonscale.training.advice.inverse import least_chips
+from dragonscale.training.advice.scaling import slice_sizes
+from dragonscale.training.cost.evaluation import make_job
 
 USUAL = ("nemo-rl", "verl")
 """The frameworks that are weighed where none is named: the two with most published steps."""

@@ -8,7 +8,7 @@ from dragonscale.commands.record import Record, shared
 from dragonscale.physics.units import render
 from dragonscale.simulation.rl.run import RunTerms, simulate_run
 from dragonscale.simulation.rl.step import RlStep
-from dragonscale.training.plan import short_plan
+from dragonscale.training.plan.plan import short_plan
 
 
 class PhaseRow(msgspec.Struct):

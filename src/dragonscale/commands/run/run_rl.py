@@ -21,13 +21,13 @@ from dragonscale.physics.units import render
 from dragonscale.runtime.rl.rules import RULES
 from dragonscale.runtime.train.planned import chip_of, lacks_rate
 from dragonscale.runtime.train.settings import Order, read_order
-from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan
 from dragonscale.simulation.rl.frameworks import framework
 from dragonscale.simulation.rl.lengths import measured_lengths
 from dragonscale.simulation.rl.step import RlPlan, RlStep, judge_step
 from dragonscale.simulation.rl.work import packed_job, work_of
-from dragonscale.training.plan_file import given_settings
-from dragonscale.training.room import room_bytes
+from dragonscale.training.plan.plan_file import given_settings
+from dragonscale.training.search.headroom import room_bytes
 
 if TYPE_CHECKING:  # with JAX
     from dragonscale.runtime.rl.grpo import GrpoOrder, GrpoStep

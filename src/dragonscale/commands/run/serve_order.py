@@ -24,9 +24,9 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
 from dragonscale.runtime.server.wire import WorkerOrder
 from dragonscale.runtime.train.documents import tokenizer_folder
-from dragonscale.serving.launch import LaunchLimits
-from dragonscale.serving.plan import ServingPlan, parse_serving_plan
-from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
+from dragonscale.serving.engine.launch import LaunchLimits
+from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.engine.plan_file import SavedPlan, read_serving_plan
 
 SEQUENCES, TOKENS, LENGTH, PAGES = 64, 2048, 4096, 2048
 """What an engine is built for where nobody says: sequences of a data rank, tokens of a step, of a sequence, pages on a

@@ -8,12 +8,12 @@ from dragonscale.commands.run.serve_traffic import ServedLoad
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.hardware.driver_names import chip_named
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.formats import Formats
-from dragonscale.serving.frontier import Ask, judge
-from dragonscale.serving.launch import LaunchLimits, engine_on
-from dragonscale.serving.space import Lot, stack
+from dragonscale.serving.engine.formats import Formats
+from dragonscale.serving.engine.launch import LaunchLimits, engine_on
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import deploy
+from dragonscale.serving.space.frontier import Ask, judge
+from dragonscale.serving.space.space import Lot, stack
 
 ENGINE = "dragonscale"
 PROMPT, OUTPUT = 1024, 256

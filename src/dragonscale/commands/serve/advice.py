@@ -15,17 +15,17 @@ from dragonscale.commands.serve.variants import solved_limits
 from dragonscale.exports.engines.checkpoints import NO_GRAPHS
 from dragonscale.physics.hardware import Slice, Torus
 from dragonscale.physics.units import render
-from dragonscale.serving.auto import NODE
-from dragonscale.serving.checkpoint import bits, narrower_formats
-from dragonscale.serving.disaggregation import PooledConfig, Pools
-from dragonscale.serving.formats import Formats
-from dragonscale.serving.frontier import Config, judge
-from dragonscale.serving.legal import divisible, model_caches
-from dragonscale.serving.legality import rules
-from dragonscale.serving.narrowing import PACE_S, PATIENCE_S
-from dragonscale.serving.ranking import best
-from dragonscale.serving.space import Lot, stack
-from dragonscale.serving.targets import LATENCIES, MEAN
+from dragonscale.serving.engine.auto import NODE
+from dragonscale.serving.engine.checkpoint import bits, narrower_formats
+from dragonscale.serving.engine.formats import Formats
+from dragonscale.serving.engine.legality import rules
+from dragonscale.serving.space.disaggregation import PooledConfig, Pools
+from dragonscale.serving.space.frontier import Config, judge
+from dragonscale.serving.space.legal import divisible, model_caches
+from dragonscale.serving.space.ranking import best
+from dragonscale.serving.space.space import Lot, stack
+from dragonscale.serving.steady.narrowing import PACE_S, PATIENCE_S
+from dragonscale.serving.steady.targets import LATENCIES, MEAN
 
 BUDGET = 8192
 """Tokens of an iteration with which prompts are prefilled at nearly all of a chip's rate: what vLLM, SGLang and

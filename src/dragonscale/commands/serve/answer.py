@@ -38,15 +38,15 @@ from dragonscale.commands.simulate.capacity import SMALL_BUDGETS
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
-from dragonscale.serving.bands import ServedKind, is_moe
-from dragonscale.serving.checkpoint import is_quantized
-from dragonscale.serving.disaggregation import PooledConfig
-from dragonscale.serving.frontier import Config
-from dragonscale.serving.legal import exchange_note
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.ranking import CLOSE, frontier
-from dragonscale.serving.targets import LATENCIES
-from dragonscale.serving.timed_shapes import untimed_experts
+from dragonscale.serving.engine.checkpoint import is_quantized
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.iteration.timed_shapes import untimed_experts
+from dragonscale.serving.space.bands import ServedKind, is_moe
+from dragonscale.serving.space.disaggregation import PooledConfig
+from dragonscale.serving.space.frontier import Config
+from dragonscale.serving.space.legal import exchange_note
+from dragonscale.serving.space.ranking import CLOSE, frontier
+from dragonscale.serving.steady.targets import LATENCIES
 
 BUDGET = (
     "Launched with --token-budget {} rather than the engine's {:,}: tokens wait less for prompts of other requests, so "

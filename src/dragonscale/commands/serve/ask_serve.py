@@ -15,8 +15,8 @@ from dragonscale.commands.serve.serve_sheet import serve_sheet
 from dragonscale.listener import Listener
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
-from dragonscale.serving import plan_file
-from dragonscale.serving.ledger import iteration_ledger
+from dragonscale.serving.engine import plan_file
+from dragonscale.serving.iteration.ledger import iteration_ledger
 
 
 def ask(question: ServeQuestion, listener: Listener, brief: bool = False) -> ServeReport:

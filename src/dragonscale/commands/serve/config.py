@@ -23,21 +23,21 @@ from dragonscale.commands.serve.serve_records import (
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at
-from dragonscale.serving.bands import MEASURES, ServedBand, ServedKind, band_of, fitted_kernels, is_moe
-from dragonscale.serving.capacity import Capacity, capacity
-from dragonscale.serving.checkpoint import is_quantized
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.disaggregation import PooledConfig
-from dragonscale.serving.economics import usd_per_million
-from dragonscale.serving.frontier import Config
-from dragonscale.serving.held import cache_lines, weight_lines, workspace_lines
-from dragonscale.serving.launch import engine_on
-from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
-from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.serving.prompting import chunks_of
-from dragonscale.serving.ranking import loaded, replicas_for
-from dragonscale.serving.targets import LATENCIES
-from dragonscale.training.bands import kind_name
+from dragonscale.serving.engine.checkpoint import is_quantized
+from dragonscale.serving.engine.launch import engine_on
+from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.iteration.capacity import Capacity, capacity
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.phases import Iteration, IterationCost, decode, iteration_cost, prefill
+from dragonscale.serving.iteration.resident_memory import cache_lines, weight_lines, workspace_lines
+from dragonscale.serving.space.bands import MEASURES, ServedBand, ServedKind, band_of, fitted_kernels, is_moe
+from dragonscale.serving.space.disaggregation import PooledConfig
+from dragonscale.serving.space.frontier import Config
+from dragonscale.serving.space.ranking import loaded, replicas_for
+from dragonscale.serving.steady.economics import usd_per_million
+from dragonscale.serving.steady.prompting import chunks_of
+from dragonscale.serving.steady.targets import LATENCIES
+from dragonscale.training.search.bands import kind_name
 
 STEP_SCORES, PROMPT_SCORES = "decode attention (KV reads)", "attention (QK, softmax, PV)"
 """What attention itself is called: a decode step reads the cache, a prompt multiplies."""
@@ -290,7 +290,7 @@ def longest_request(model: Transformer, room: Capacity) -> int:
 
 
 # How far expectations have been from measurements, for servers of one kind: the bands around an answer, and in a
-# sentence what they rest on (`dragonscale.serving.bands`).
+# sentence what they rest on (`dragonscale.serving.space.bands`).
 
 
 SHOWN = {"tpot": "TPOT", "ttft": "TTFT", "tokens": "tokens/s"}

@@ -21,9 +21,9 @@ from dragonscale.commands.simulate.ask_simulate import fleet_chips, latency_of
 from dragonscale.commands.simulate.missed import missed_targets, worst_ratio
 from dragonscale.commands.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.commands.simulate.simulate_records import Latency
-from dragonscale.serving.disaggregation import PooledConfig, as_config
-from dragonscale.serving.frontier import Config
-from dragonscale.serving.ranking import worth
+from dragonscale.serving.space.disaggregation import PooledConfig, as_config
+from dragonscale.serving.space.frontier import Config
+from dragonscale.serving.space.ranking import worth
 from dragonscale.simulation import SimulationResult, simulate
 from dragonscale.simulation.backlog import load_of
 

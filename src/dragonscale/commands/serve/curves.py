@@ -1,8 +1,8 @@
 """What a configuration would be with other batches, and what every other configuration of the same question would be.
 
 `batch_curves` follows one plan over its batch: the expected step, the time per token, and the seconds of each resource
-at datasheet rates, whose crossings are the ones that `serving/crossovers.py` solves. `plan_curves` are all plans that
-were judged, each over its batches.
+at datasheet rates, whose crossings are the ones that `serving/advice/crossovers.py` solves. `plan_curves` are all plans
+that were judged, each over its batches.
 """
 
 import math
@@ -13,14 +13,14 @@ import numpy
 from dragonscale.commands.serve.search import search
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport
-from dragonscale.serving.crossovers import resources
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.formats import Formats
-from dragonscale.serving.frontier import Config, judge
-from dragonscale.serving.iteration import decode
-from dragonscale.serving.phases import iteration_cost
-from dragonscale.serving.ranking import frontier
-from dragonscale.serving.space import Lot, stack
+from dragonscale.serving.advice.crossovers import resources
+from dragonscale.serving.engine.formats import Formats
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.iteration import decode
+from dragonscale.serving.iteration.phases import iteration_cost
+from dragonscale.serving.space.frontier import Config, judge
+from dragonscale.serving.space.ranking import frontier
+from dragonscale.serving.space.space import Lot, stack
 
 POINTS = 48
 BEYOND = 1.4

@@ -7,7 +7,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
 from dragonscale.physics.kernels.dtypes import FORMATS
-from dragonscale.serving.checkpoint import (
+from dragonscale.serving.engine.checkpoint import (
     bits,
     multiplied_in,
     narrower_formats,
@@ -16,11 +16,11 @@ from dragonscale.serving.checkpoint import (
     stored_in,
     wide_format,
 )
-from dragonscale.serving.formats import Formats, product_format
-from dragonscale.serving.legal import model_caches
-from dragonscale.serving.legality import read_quantize, runs_on
-from dragonscale.serving.plan import paired
-from dragonscale.serving.plan_file import SavedPlan
+from dragonscale.serving.engine.formats import Formats, product_format
+from dragonscale.serving.engine.legality import read_quantize, runs_on
+from dragonscale.serving.engine.plan import paired
+from dragonscale.serving.engine.plan_file import SavedPlan
+from dragonscale.serving.space.legal import model_caches
 
 WORDS = {"weights": "weights", "compute": "compute", "kv": "kv_dtype", "attention": "attention"}
 """The formats of a plan, and the fields of a question that say them."""

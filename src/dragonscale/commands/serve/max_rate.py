@@ -23,8 +23,8 @@ from dragonscale.commands.simulate.capacity import FEWEST, Trial, Trials, confir
 from dragonscale.commands.simulate.missed import worst_ratio
 from dragonscale.commands.simulate.rate_search import TOLERANCE, largest_rate
 from dragonscale.commands.simulate.simulate_question import SimulateAsked, read_question
-from dragonscale.serving.economics import usd_per_million
-from dragonscale.serving.frontier import Config
+from dragonscale.serving.space.frontier import Config
+from dragonscale.serving.steady.economics import usd_per_million
 
 FINALISTS, RUNS = 3, 9
 """Configurations that are run, and runs of each at most."""

@@ -17,12 +17,12 @@ from dragonscale.commands.simulate.ask_simulate import command_of
 from dragonscale.commands.simulate.simulate_question import prefill_engine
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.units import parse
-from dragonscale.serving import plan_file
-from dragonscale.serving.auto import auto_choice
-from dragonscale.serving.checkpoint import plan_text
-from dragonscale.serving.engine import split_settings
-from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.serving.targets import LATENCIES
+from dragonscale.serving.engine import plan_file
+from dragonscale.serving.engine.auto import auto_choice
+from dragonscale.serving.engine.checkpoint import plan_text
+from dragonscale.serving.engine.engine import split_settings
+from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.steady.targets import LATENCIES
 
 TURNS, FEWEST = 5, 1000
 """Requests in a short run over those under way at once, and in all at least: its means are then within 1% of those of a

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from dragonscale.commands.serve.serve_records import ServeReport
-from dragonscale.serving.ranking import CLOSE
-from dragonscale.serving.targets import LATENCIES
+from dragonscale.serving.space.ranking import CLOSE
+from dragonscale.serving.steady.targets import LATENCIES
 
 CHEAPER = 0.995
 """Of what the first costs, what another one costs at most that counts as cheaper."""

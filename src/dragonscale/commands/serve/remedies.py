@@ -15,11 +15,14 @@ from dragonscale.models.catalogue import published_fp8
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, chip_names, load_chip
 from dragonscale.physics.units import render
-from dragonscale.serving.auto import NODE
-from dragonscale.serving.checkpoint import bits, is_quantized, stored_in, told
-from dragonscale.serving.formats import Formats
-from dragonscale.serving.frontier import Ask, Config
-from dragonscale.serving.legal import (
+from dragonscale.serving.engine.auto import NODE
+from dragonscale.serving.engine.checkpoint import bits, is_quantized, stored_in, told
+from dragonscale.serving.engine.formats import Formats
+from dragonscale.serving.engine.legality import QUANTIZE, WIDE, current_engines, pair_word, pairs, quality, rules
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.engine.restrictions import BOTH, DECODE
+from dragonscale.serving.space.frontier import Ask, Config
+from dragonscale.serving.space.legal import (
     context_refusal,
     engine_refusal,
     format_refusal,
@@ -27,11 +30,8 @@ from dragonscale.serving.legal import (
     stored_note,
     wide_refusal,
 )
-from dragonscale.serving.legality import QUANTIZE, WIDE, current_engines, pair_word, pairs, quality, rules
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.ranking import replicas_for
-from dragonscale.serving.restrictions import BOTH, DECODE
-from dragonscale.serving.speculation import Draft, has_heads, head_part
+from dragonscale.serving.space.ranking import replicas_for
+from dragonscale.serving.steady.speculation import Draft, has_heads, head_part
 
 LLAMA_STUDIED = ("fp8", "int8", "int4")
 """Formats whose quality is known from the Llama 3.1 family (Kurtic and others, arXiv 2411.02355)."""

@@ -10,13 +10,13 @@ from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Chip, Slice
-from dragonscale.serving.checkpoint import is_quantized
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.frontier import Ask, Config, explore, judge
-from dragonscale.serving.legal import divisible, exchange_note
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.ranking import best, first_of_each, worth
-from dragonscale.serving.space import one_plan, parts_of, pool_parts, slices_of
+from dragonscale.serving.engine.checkpoint import is_quantized
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.space.frontier import Ask, Config, explore, judge
+from dragonscale.serving.space.legal import divisible, exchange_note
+from dragonscale.serving.space.ranking import best, first_of_each, worth
+from dragonscale.serving.space.space import one_plan, parts_of, pool_parts, slices_of
 
 WIDER = (256, 1024)
 """Chips of one replica to look at where nothing fits the usual number."""

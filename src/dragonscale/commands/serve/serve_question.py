@@ -23,19 +23,19 @@ from dragonscale.physics.hardware import Chip, Slice, parse_target
 from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.units import parse, parse_count, parse_length
-from dragonscale.serving.auto import AUTO, NODE, PLAIN, auto_choice
-from dragonscale.serving.disaggregation import alone
-from dragonscale.serving.engine import Engine, load_engine, spelt_engine, split_settings, substitution_notes
-from dragonscale.serving.formats import Formats, product_format
-from dragonscale.serving.frontier import Ask
-from dragonscale.serving.launch import LaunchLimits, engine_on
-from dragonscale.serving.legal import divisible, shortened_prompt
-from dragonscale.serving.legality import rules
-from dragonscale.serving.narrowing import PACE_S
-from dragonscale.serving.plan import SPREADS
-from dragonscale.serving.plan_file import SavedDrafts, SavedPlan, read_serving_plan
-from dragonscale.serving.speculation import MOST, Draft, head_part, own_draft, read_acceptance
-from dragonscale.serving.targets import LATENCIES, LatencyTarget, read_targets
+from dragonscale.serving.engine.auto import AUTO, NODE, PLAIN, auto_choice
+from dragonscale.serving.engine.engine import Engine, load_engine, spelt_engine, split_settings, substitution_notes
+from dragonscale.serving.engine.formats import Formats, product_format
+from dragonscale.serving.engine.launch import LaunchLimits, engine_on
+from dragonscale.serving.engine.legality import rules
+from dragonscale.serving.engine.plan import SPREADS
+from dragonscale.serving.engine.plan_file import SavedDrafts, SavedPlan, read_serving_plan
+from dragonscale.serving.space.disaggregation import alone
+from dragonscale.serving.space.frontier import Ask
+from dragonscale.serving.space.legal import divisible, shortened_prompt
+from dragonscale.serving.steady.narrowing import PACE_S
+from dragonscale.serving.steady.speculation import MOST, Draft, head_part, own_draft, read_acceptance
+from dragonscale.serving.steady.targets import LATENCIES, LatencyTarget, read_targets
 
 MOST_CONFIGS = 1000
 MOST_DRAFTS = 32

@@ -19,8 +19,8 @@ from dragonscale.commands.simulate.simulate_records import Latency
 from dragonscale.errors import INFEASIBLE, MISSED, Infeasible
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.serving.plan import ServingPlan, parse_serving_plan
-from dragonscale.serving.targets import LatencyTarget
+from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.steady.targets import LatencyTarget
 
 SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
 """The degrees of a plan as tables print them and `--plan` reads them."""

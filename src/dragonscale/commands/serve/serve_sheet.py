@@ -20,7 +20,7 @@ from dragonscale.commands.serve.variant_sheet import (
     speculation_blocks,
     token_words,
 )
-from dragonscale.serving.targets import LATENCIES
+from dragonscale.serving.steady.targets import LATENCIES
 
 SHOWN_BYTES = 5e7
 """Memory that is told of: less rounds to 0.0GB."""

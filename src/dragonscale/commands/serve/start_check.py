@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from dragonscale.commands.serve.config import first, longest_request
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.physics.units import render
-from dragonscale.serving.capacity import Capacity, capacity
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import Engine
-from dragonscale.serving.space import slices_of
+from dragonscale.serving.engine.engine import Engine
+from dragonscale.serving.iteration.capacity import Capacity, capacity
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.space.space import slices_of
 
 
 @dataclass(frozen=True)

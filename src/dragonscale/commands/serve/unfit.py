@@ -10,13 +10,13 @@ from dragonscale.commands.serve.remedies import quantize_text
 from dragonscale.commands.serve.search import search
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.physics.hardware import Chip, Slice
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.checkpoint import bits
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.formats import Formats
-from dragonscale.serving.legal import divisible
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import parts_of, slices_of, splits
+from dragonscale.serving.engine.checkpoint import bits
+from dragonscale.serving.engine.formats import Formats
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.space.legal import divisible
+from dragonscale.serving.space.space import parts_of, slices_of, splits
 
 MEMORY = "Bound by memory."
 NOTHING_HOLDS = "Bound by memory; no slice, format or batch that was tried holds it."

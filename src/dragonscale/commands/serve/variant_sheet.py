@@ -8,7 +8,7 @@ from dragonscale.blocks import sheet as laid
 from dragonscale.blocks.sheet import amount
 from dragonscale.commands import grids
 from dragonscale.commands.serve import serve_records as records
-from dragonscale.serving.targets import LATENCIES
+from dragonscale.serving.steady.targets import LATENCIES
 
 MOST_POINTS = 8
 """Rows of the frontier that are shown."""

@@ -10,17 +10,17 @@ from dragonscale.commands.serve.config import config_report, deployed, first
 from dragonscale.commands.serve.search import ranked_apart, search
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.variant_records import DraftRow
-from dragonscale.serving.capacity import cache_per_chip
-from dragonscale.serving.crossovers import ServingLimit, find_limits
-from dragonscale.serving.disaggregation import PooledConfig, Pools, as_config, best_pools
-from dragonscale.serving.frontier import Config, judge
-from dragonscale.serving.legal import divisible
-from dragonscale.serving.legality import server_of
-from dragonscale.serving.prefix import hit, rooms
-from dragonscale.serving.ranking import worth
-from dragonscale.serving.restrictions import restriction
-from dragonscale.serving.space import one_plan
-from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
+from dragonscale.serving.advice.crossovers import ServingLimit, find_limits
+from dragonscale.serving.engine.legality import server_of
+from dragonscale.serving.engine.restrictions import restriction
+from dragonscale.serving.iteration.capacity import cache_per_chip
+from dragonscale.serving.space.disaggregation import PooledConfig, Pools, as_config, best_pools
+from dragonscale.serving.space.frontier import Config, judge
+from dragonscale.serving.space.legal import divisible
+from dragonscale.serving.space.ranking import worth
+from dragonscale.serving.space.space import one_plan
+from dragonscale.serving.steady.prefix import hit, rooms
+from dragonscale.serving.steady.speculation import BATCHES, MOST, break_even, speculate
 
 # Other ways to serve the same requests, beside the best configuration: drafting, disaggregated prefill and decode,
 # prefix caching.

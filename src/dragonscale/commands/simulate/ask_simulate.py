@@ -23,10 +23,10 @@ from dragonscale.commands.simulate.verdict import verdict
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.price_book import site_watts
 from dragonscale.physics.hardware.prices import unpriced
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.economics import usd_per_million
-from dragonscale.serving.frontier import Ask, judge
-from dragonscale.serving.space import one_plan
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.space.frontier import Ask, judge
+from dragonscale.serving.space.space import one_plan
+from dragonscale.serving.steady.economics import usd_per_million
 from dragonscale.simulation import Pool, SimulationResult, Summary, save_trace, simulate
 from dragonscale.simulation.backlog import Backlog, load_of
 

@@ -30,7 +30,7 @@ from dragonscale import simulation as sim
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.units import parse, parse_length
-from dragonscale.serving.targets import LATENCIES, LatencyTarget, read_target
+from dragonscale.serving.steady.targets import LATENCIES, LatencyTarget, read_target
 from dragonscale.simulation.distributions import Profile
 from dragonscale.tables import Strict, checked, read_table
 

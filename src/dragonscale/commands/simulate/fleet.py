@@ -20,8 +20,8 @@ from dragonscale.commands.simulate.classes import (
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.physics.units import parse, parse_count, parse_length
-from dragonscale.serving.deployment import Deployment, deploy
-from dragonscale.serving.speculation import head_part, read_acceptance
+from dragonscale.serving.iteration.deployment import Deployment, deploy
+from dragonscale.serving.steady.speculation import head_part, read_acceptance
 from dragonscale.simulation.deployed import pool_for
 from dragonscale.simulation.distributions import Arrivals, Lengths
 from dragonscale.simulation.trace_files import recorded_room

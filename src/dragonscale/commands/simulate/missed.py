@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dragonscale.commands.simulate.simulate_question import SimulateAsked
-from dragonscale.serving.targets import LatencyTarget
+from dragonscale.serving.steady.targets import LatencyTarget
 from dragonscale.simulation import SimulationResult
 from dragonscale.simulation.result import ClassResult
 

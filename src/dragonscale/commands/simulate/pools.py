@@ -26,8 +26,8 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.lora import adapted_lines, adapter_parameters
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.units import parse, parse_count, parse_length
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.simulation.adapters import AdapterTimes
 from dragonscale.tables import Strict, checked, read_table
 

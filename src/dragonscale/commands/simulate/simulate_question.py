@@ -32,16 +32,16 @@ from dragonscale.physics.hardware.price_book import Tariff
 from dragonscale.physics.hardware.prices import read_tariff, slice_at_price
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.units import parse, parse_length
-from dragonscale.serving.auto import AUTO, auto_choice
-from dragonscale.serving.deployment import Deployment, deploy, filling
-from dragonscale.serving.engine import spelt_engine, split_settings, substitution_notes
-from dragonscale.serving.launch import LaunchLimits, engine_on
-from dragonscale.serving.legal import exchange_note, refusal, shortened_prompt, stored_note
-from dragonscale.serving.legality import rules, server_of
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
-from dragonscale.serving.restrictions import BOTH, DECODE, PREFILL
-from dragonscale.serving.targets import LATENCIES, MEAN, LatencyTarget, read_targets
+from dragonscale.serving.engine.auto import AUTO, auto_choice
+from dragonscale.serving.engine.engine import spelt_engine, split_settings, substitution_notes
+from dragonscale.serving.engine.launch import LaunchLimits, engine_on
+from dragonscale.serving.engine.legality import rules, server_of
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.engine.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
+from dragonscale.serving.engine.restrictions import BOTH, DECODE, PREFILL
+from dragonscale.serving.iteration.deployment import Deployment, deploy, filling
+from dragonscale.serving.space.legal import exchange_note, refusal, shortened_prompt, stored_note
+from dragonscale.serving.steady.targets import LATENCIES, MEAN, LatencyTarget, read_targets
 from dragonscale.simulation.deployed import pool_for
 
 RECORDS = "dragonscale"

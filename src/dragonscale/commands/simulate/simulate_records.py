@@ -9,7 +9,7 @@ from dragonscale.commands.prices import PriceRow
 from dragonscale.commands.record import Record
 from dragonscale.errors import MISSED
 from dragonscale.physics.units import render
-from dragonscale.serving.targets import LATENCIES
+from dragonscale.serving.steady.targets import LATENCIES
 from dragonscale.simulation.result import Outcome, PoolUse, SimulationResult, Throughput
 
 NAMES = {f"{name}_s": title for name, title in LATENCIES.items()}

@@ -45,9 +45,9 @@ from dragonscale.commands.sweep.sweep_sheet import flat_rows, save_table, sweep_
 from dragonscale.commands.sweep.workers import cores, interruptible, on_ray, pooled
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.listener import Listener
-from dragonscale.serving.targets import LATENCIES
+from dragonscale.serving.steady.targets import LATENCIES
 from dragonscale.tables import read_table
-from dragonscale.training.plan_file import is_plan_path
+from dragonscale.training.plan.plan_file import is_plan_path
 
 MOST = 100_000
 QUESTIONS: dict[str, Any] = {

@@ -17,7 +17,7 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.verify.records import SweepScore, VerifyReport, VerifyRow, flat, score
 from dragonscale.files import write_file
 from dragonscale.physics.units import render
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan.plan import Plan
 
 BEGIN, END = "<!-- sweep: begin -->", "<!-- sweep: end -->"
 COLUMNS = tomllib.loads((resources.files("dragonscale.commands.sweep") / "columns.toml").read_text(encoding="utf-8"))

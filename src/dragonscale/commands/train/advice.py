@@ -2,8 +2,8 @@
 
 >>> from dragonscale.physics.hardware import parse_slice
 >>> from dragonscale.models import load_model
->>> from dragonscale.training.evaluation import make_job
->>> from dragonscale.training.plan_file import parse_plan
+>>> from dragonscale.training.cost.evaluation import make_job
+>>> from dragonscale.training.plan.plan_file import parse_plan
 >>> job = make_job(load_model("llama3-8b"), parse_slice("h100:64"), 64, 8192)
 >>> helps(job, parse_plan("fsdp=64,remat=block"))[0].change
 'recompute nothing (remat=none)'
@@ -17,19 +17,19 @@ from dragonscale.commands.train.train_records import Help, MemoryRow, TermRow
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice
 from dragonscale.plan.ledger import Ledger
-from dragonscale.training.bound import WAITING, step_bound
-from dragonscale.training.budget import critical_batch
-from dragonscale.training.codesign import knobs, on_chip, raised
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems, usual_jobs, with_numerics
-from dragonscale.training.legal import illegal, newly_illegal
-from dragonscale.training.offer import advice_against
-from dragonscale.training.plan import HOSTED_STATE, Plan, differences, short_plan
-from dragonscale.training.remedies import fewer_chips
-from dragonscale.training.room import leaves_room
-from dragonscale.training.run_kinds import UNNAMED, family
-from dragonscale.training.space import Space, misfits
-from dragonscale.training.stack import NUMERICS, change
-from dragonscale.training.step_ledger import WIRES
+from dragonscale.training.advice.budget import critical_batch
+from dragonscale.training.advice.codesign import knobs, on_chip, raised
+from dragonscale.training.advice.remedies import fewer_chips
+from dragonscale.training.cost.bound import WAITING, step_bound
+from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, problems, usual_jobs, with_numerics
+from dragonscale.training.cost.step_ledger import WIRES
+from dragonscale.training.plan.plan import HOSTED_STATE, Plan, differences, short_plan
+from dragonscale.training.plan.stack import NUMERICS, change
+from dragonscale.training.search.allowed_space import advice_against
+from dragonscale.training.search.headroom import leaves_room
+from dragonscale.training.search.legal import illegal, newly_illegal
+from dragonscale.training.search.run_kinds import UNNAMED, family
+from dragonscale.training.search.space import Space, misfits
 
 WIRED = ("ici.", "dcn.", "levels.")
 """Where the numbers of a chip's wires stand."""

@@ -32,21 +32,21 @@ from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
-from dragonscale.training.auto import AUTO
-from dragonscale.training.builds import expert_ranks_note, release_of
-from dragonscale.training.changes import towards
-from dragonscale.training.evaluation import Job, nearest_jobs, unusual_jobs, usual_jobs
-from dragonscale.training.legal import illegal, read_ranks
-from dragonscale.training.legality import family, rules
-from dragonscale.training.offer import offered, refusals, settled, settlements
-from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.plan_file import TUNED, TrainingFile, given_settings, is_plan_path, save_training_file
-from dragonscale.training.search import Candidate, Found, Progress, search, space_size
-from dragonscale.training.space import Space
-from dragonscale.training.stack import load_stack
-from dragonscale.training.stack_search import stack_of
-from dragonscale.training.step_ledger import step_timeline
-from dragonscale.training.tuning import FIELDS
+from dragonscale.training.advice.changes import towards
+from dragonscale.training.cost.evaluation import Job, nearest_jobs, unusual_jobs, usual_jobs
+from dragonscale.training.cost.step_ledger import step_timeline
+from dragonscale.training.plan.auto import AUTO
+from dragonscale.training.plan.builds import expert_ranks_note, release_of
+from dragonscale.training.plan.legality import family, rules
+from dragonscale.training.plan.plan import Plan, short_plan
+from dragonscale.training.plan.plan_file import TUNED, TrainingFile, given_settings, is_plan_path, save_training_file
+from dragonscale.training.plan.stack import load_stack
+from dragonscale.training.plan.tuning import FIELDS
+from dragonscale.training.search.allowed_space import offered, refusals, settled, settlements
+from dragonscale.training.search.legal import illegal, read_ranks
+from dragonscale.training.search.search import Candidate, Found, Progress, search, space_size
+from dragonscale.training.search.space import Space
+from dragonscale.training.search.stack_search import stack_of
 
 BOUNDED = 2_500_000
 """Plans that a comparison looks through at most; of larger spaces the usual words alone."""

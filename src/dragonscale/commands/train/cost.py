@@ -1,7 +1,7 @@
 """What training costs for each token, from the prices that an answer was worked out with."""
 
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
-from dragonscale.serving.economics import usd_per_million
+from dragonscale.serving.steady.economics import usd_per_million
 
 
 def usd_per_mtok(report: TrainReport, plan: PlanReport) -> float | None:

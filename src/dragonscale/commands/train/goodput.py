@@ -8,8 +8,8 @@ from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.price_book import site, site_watts
 from dragonscale.physics.units import render
-from dragonscale.training.budget import planned_run
-from dragonscale.training.goodput import DAY, Run, published
+from dragonscale.training.advice.budget import planned_run
+from dragonscale.training.cost.goodput import DAY, Run, published
 
 
 def grid_intensity(asked: TrainAsked) -> float:

@@ -9,11 +9,11 @@ from dragonscale.commands.given import read_part
 from dragonscale.commands.train.train_records import Measured, PlanReport, PublishedRow, SuspectRow
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.units import parse, render
-from dragonscale.training.evaluation import Job
-from dragonscale.training.explanations import Suspect, slowest_behind, suspects
-from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.published_runs import PublishedRun, runs_of_model
-from dragonscale.training.run_kinds import family
+from dragonscale.training.advice.explanations import Suspect, slowest_behind, suspects
+from dragonscale.training.cost.evaluation import Job
+from dragonscale.training.plan.plan import Plan, short_plan
+from dragonscale.training.search.published_runs import PublishedRun, runs_of_model
+from dragonscale.training.search.run_kinds import family
 
 MAX_SUSPECTS = 5
 MAX_PUBLISHED = 3
@@ -39,7 +39,7 @@ def measured_step(text: str, job: Job, dtype: str = "bf16") -> ReportedStep:
 
     >>> from dragonscale.models import load_model
     >>> from dragonscale.physics.hardware import parse_slice
-    >>> from dragonscale.training.evaluation import make_job
+    >>> from dragonscale.training.cost.evaluation import make_job
     >>> job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), 64, 8192)
     >>> texts = ("8.2s", "38%", "8k tok/s", "8k tok/s/GPU", "64k tok/s", "376 TFLOP/s", "376 TFLOP/s/GPU", "3 PFLOP/s")
     >>> [f"{measured_step(text, job).seconds:.3g}" for text in texts]

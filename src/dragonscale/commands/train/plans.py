@@ -22,25 +22,9 @@ from dragonscale.models.transformer import count_parameters, unseen_parameters
 from dragonscale.physics.hardware import Slice
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.training.bands import in_production, job_band, job_error
-from dragonscale.training.bound import step_bound
-from dragonscale.training.budget import planned_run, run_budget
-from dragonscale.training.builds import unbuilt
-from dragonscale.training.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
-from dragonscale.training.inverse import Fit, better_batch, nearest_possible
-from dragonscale.training.legal import illegal, unrunnable
-from dragonscale.training.legality import family, rules
-from dragonscale.training.offer import (
-    advice_against,
-    not_offered,
-    offered,
-    other_format,
-    refusals,
-    ruling_out,
-    settlements,
-)
-from dragonscale.training.plan import HOSTED_STATE, Plan, short_plan
-from dragonscale.training.remedies import (
+from dragonscale.training.advice.budget import planned_run, run_budget
+from dragonscale.training.advice.inverse import Fit, better_batch, nearest_possible
+from dragonscale.training.advice.remedies import (
     Remedy,
     combined_remedies,
     larger_slices,
@@ -49,14 +33,30 @@ from dragonscale.training.remedies import (
     memory_remedies,
     roomy_larger_slice,
 )
-from dragonscale.training.room import headroom_text, leaves_room
-from dragonscale.training.run_kinds import needed_gains
-from dragonscale.training.search import Candidate, Found, Progress
-from dragonscale.training.simplicity import SHORT, points
-from dragonscale.training.space import Space, misfits
-from dragonscale.training.stack_search import APART, StackSearch, faster_stacks, search_stacks
-from dragonscale.training.step import HOST_UPDATE
-from dragonscale.training.tuning import RANK, unplanned_run
+from dragonscale.training.cost.bound import step_bound
+from dragonscale.training.cost.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
+from dragonscale.training.cost.step import HOST_UPDATE
+from dragonscale.training.plan.builds import unbuilt
+from dragonscale.training.plan.legality import family, rules
+from dragonscale.training.plan.plan import HOSTED_STATE, Plan, short_plan
+from dragonscale.training.plan.simplicity import SHORT, points
+from dragonscale.training.plan.tuning import RANK, unplanned_run
+from dragonscale.training.search.allowed_space import (
+    advice_against,
+    not_offered,
+    offered,
+    other_format,
+    refusals,
+    ruling_out,
+    settlements,
+)
+from dragonscale.training.search.bands import in_production, job_band, job_error
+from dragonscale.training.search.headroom import headroom_text, leaves_room
+from dragonscale.training.search.legal import illegal, unrunnable
+from dragonscale.training.search.run_kinds import needed_gains
+from dragonscale.training.search.search import Candidate, Found, Progress
+from dragonscale.training.search.space import Space, misfits
+from dragonscale.training.search.stack_search import APART, StackSearch, faster_stacks, search_stacks
 
 HELD = {
     "reducing": "gradients in flight",

@@ -7,7 +7,7 @@ from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.errors import InputError, shorten
 from dragonscale.physics.hardware.price_book import SPOT
 from dragonscale.physics.units import parse
-from dragonscale.training.goodput import Conditions
+from dragonscale.training.cost.goodput import Conditions
 
 LONGEST = 1e9
 """Seconds that a flag may say, at most."""

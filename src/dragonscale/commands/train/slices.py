@@ -19,17 +19,26 @@ from dragonscale.physics.hardware import Slice
 from dragonscale.physics.hardware.catalogue import chip_path, load_chip
 from dragonscale.physics.hardware.changes import PROFILE, split_changes
 from dragonscale.physics.units import render
-from dragonscale.training.budget import planned_run
-from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smallest_change
-from dragonscale.training.evaluation import Job, Verdict, judge_one
-from dragonscale.training.goodput import DAY
-from dragonscale.training.inverse import Fit, fewest_chips, fits, largest_batch, largest_model, run_seconds
-from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.run_kinds import UNNAMED
-from dragonscale.training.scaling import SCHEMES, Point, around, between, crossover, parts_of, scheme_curve, slice_sizes
-from dragonscale.training.search import Progress, search, shared
-from dragonscale.training.stack_search import search_stacks
-from dragonscale.training.targets import LONGEST_RUN_S, Tried, compare
+from dragonscale.training.advice.budget import planned_run
+from dragonscale.training.advice.codesign import knobs, loss_shrinks, sensitivity, smallest_change
+from dragonscale.training.advice.inverse import Fit, fewest_chips, fits, largest_batch, largest_model, run_seconds
+from dragonscale.training.advice.scaling import (
+    SCHEMES,
+    Point,
+    around,
+    between,
+    crossover,
+    parts_of,
+    scheme_curve,
+    slice_sizes,
+)
+from dragonscale.training.advice.targets import LONGEST_RUN_S, Tried, compare
+from dragonscale.training.cost.evaluation import Job, Verdict, judge_one
+from dragonscale.training.cost.goodput import DAY
+from dragonscale.training.plan.plan import Plan, short_plan
+from dragonscale.training.search.run_kinds import UNNAMED
+from dragonscale.training.search.search import Progress, search, shared
+from dragonscale.training.search.stack_search import search_stacks
 
 
 def several_report(asked: TrainAsked, progress: Progress | None) -> records.TrainReport:

@@ -12,8 +12,8 @@ from dragonscale.commands.train.slices import chosen_slice, crossovers, first_ve
 from dragonscale.commands.train.train_question import TrainAsked
 from dragonscale.commands.train.train_records import PlanReport, ScalingRow, TrainReport
 from dragonscale.physics.units import render
-from dragonscale.training.evaluation import layer_points
-from dragonscale.training.plan import short_plan
+from dragonscale.training.cost.evaluation import layer_points
+from dragonscale.training.plan.plan import short_plan
 
 LOW = 130.0
 """Pixels of the mesh's height in a figure with other things."""

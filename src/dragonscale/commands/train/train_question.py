@@ -25,18 +25,24 @@ from dragonscale.physics.hardware import Chip, Slice, dtype_bytes, load_chip, pa
 from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.changes import check_effect
 from dragonscale.physics.units import parse, parse_count, parse_length
-from dragonscale.training.auto import AUTO
-from dragonscale.training.budget import batch_warning
-from dragonscale.training.builds import ON_LIBRARY, meant, trainer_of, unbuilt
-from dragonscale.training.evaluation import Job, make_job, nearest_jobs, unusual_jobs, usual_jobs, with_numerics
-from dragonscale.training.expert_load import dropped_share
-from dragonscale.training.offer import offered
-from dragonscale.training.plan import Plan, read_field
-from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
-from dragonscale.training.simplicity import SLACK
-from dragonscale.training.space import CHOICES, Space, parse_space
-from dragonscale.training.stack import NUMERICS, change, load_stack, numerics_for, spelt_stack
-from dragonscale.training.tuning import FIELDS, Tuning
+from dragonscale.training.advice.budget import batch_warning
+from dragonscale.training.cost.evaluation import Job, make_job, nearest_jobs, unusual_jobs, usual_jobs, with_numerics
+from dragonscale.training.plan.auto import AUTO
+from dragonscale.training.plan.builds import ON_LIBRARY, meant, trainer_of, unbuilt
+from dragonscale.training.plan.expert_load import dropped_share
+from dragonscale.training.plan.plan import Plan, read_field
+from dragonscale.training.plan.plan_file import (
+    TrainingFile,
+    given_settings,
+    is_plan_path,
+    load_training_file,
+    parse_plan,
+)
+from dragonscale.training.plan.simplicity import SLACK
+from dragonscale.training.plan.stack import NUMERICS, change, load_stack, numerics_for, spelt_stack
+from dragonscale.training.plan.tuning import FIELDS, Tuning
+from dragonscale.training.search.allowed_space import offered
+from dragonscale.training.search.space import CHOICES, Space, parse_space
 
 _UNSAID: dict[str, tuple[Any, ...]] = {"stack": ("auto", ""), "skew": (1.0,), "capacity": (0.0,), "lora_rank": (None,)}
 """What a flag holds where nobody gave it; nothing for all others."""

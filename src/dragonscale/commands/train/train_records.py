@@ -9,8 +9,8 @@ from dragonscale.commands.record import Record
 from dragonscale.errors import INFEASIBLE, Infeasible
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.training.evaluation import Job, Verdict
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.cost.evaluation import Job, Verdict
+from dragonscale.training.plan.plan import Plan, short_plan
 
 if TYPE_CHECKING:
     from dragonscale.blocks.charts.chart import Chart

@@ -18,9 +18,9 @@ from dragonscale.commands.train.train_records import (
     TrainReport,
     UnfitStack,
 )
-from dragonscale.training.builds import software_of
-from dragonscale.training.plan import Plan, differences, layers_of, short_plan, without_layers
-from dragonscale.training.stack_search import APART
+from dragonscale.training.plan.builds import software_of
+from dragonscale.training.plan.plan import Plan, differences, layers_of, short_plan, without_layers
+from dragonscale.training.search.stack_search import APART
 
 SLOWEST = 1.5
 """A plan that our own program takes is told of unless it is so much slower."""

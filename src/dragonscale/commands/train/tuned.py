@@ -7,8 +7,8 @@ from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import TrainQuestion
 from dragonscale.errors import InputError, nearest, unknown
 from dragonscale.models.transformer import Transformer
-from dragonscale.training.plan import OPTIMIZERS, read_field
-from dragonscale.training.tuning import Tuning, lacking, meant_optimizer, optimizer_named, read_tuning
+from dragonscale.training.plan.plan import OPTIMIZERS, read_field
+from dragonscale.training.plan.tuning import Tuning, lacking, meant_optimizer, optimizer_named, read_tuning
 
 TUNED_STEP = {"batch": "16seq", "seq": "2048"}
 """The step of fine-tuning where nobody says one."""

@@ -40,11 +40,11 @@ from dragonscale.listener import Listener
 from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.physics.hardware.driver_names import nearest_chip
 from dragonscale.physics.units import render
-from dragonscale.serving.bands import ServedBand, ServedKind, band_of, is_moe
-from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
-from dragonscale.training.bands import kind_name
-from dragonscale.training.evaluation import Job, judge_one
-from dragonscale.training.plan import Plan, short_plan
+from dragonscale.serving.engine.plan_file import SavedPlan, read_serving_plan
+from dragonscale.serving.space.bands import ServedBand, ServedKind, band_of, is_moe
+from dragonscale.training.cost.evaluation import Job, judge_one
+from dragonscale.training.plan.plan import Plan, short_plan
+from dragonscale.training.search.bands import kind_name
 
 
 def ask_trained(question: TrainingScoreQuestion, text: LogText, listener: Listener) -> RunScore:

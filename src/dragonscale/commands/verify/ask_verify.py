@@ -24,10 +24,10 @@ from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.units import render
-from dragonscale.training.evaluation import make_job
-from dragonscale.training.room import headroom
-from dragonscale.training.search import search
-from dragonscale.training.space import parse_space
+from dragonscale.training.cost.evaluation import make_job
+from dragonscale.training.search.headroom import headroom
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import parse_space
 
 SPACE = "pipe=1,zero=3,schedule=1f1b"
 """What a plan to fall back on may look like: everything but pipelines."""

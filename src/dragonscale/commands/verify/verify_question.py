@@ -32,19 +32,19 @@ from dragonscale.physics.hardware.catalogue import chip_path
 from dragonscale.physics.hardware.slices import slice_note
 from dragonscale.physics.units import parse, parse_count, parse_length
 from dragonscale.references import found
-from dragonscale.serving.plan import ServingPlan, parse_serving_plan
-from dragonscale.serving.plan import read_setting as read_serving_setting
-from dragonscale.serving.plan_file import ENTRIES as SERVING_ENTRIES
+from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.engine.plan import read_setting as read_serving_setting
+from dragonscale.serving.engine.plan_file import ENTRIES as SERVING_ENTRIES
 from dragonscale.tables import read_table
-from dragonscale.training.auto import AUTO
-from dragonscale.training.builds import meant
-from dragonscale.training.evaluation import make_job
-from dragonscale.training.legal import own_ranks
-from dragonscale.training.plan import Plan, settings_of
-from dragonscale.training.plan_file import ENTRIES as TRAINING_ENTRIES
-from dragonscale.training.plan_file import given_settings, parse_plan
-from dragonscale.training.stack import spelt_stack
-from dragonscale.training.stack_search import job_for
+from dragonscale.training.cost.evaluation import make_job
+from dragonscale.training.plan.auto import AUTO
+from dragonscale.training.plan.builds import meant
+from dragonscale.training.plan.plan import Plan, settings_of
+from dragonscale.training.plan.plan_file import ENTRIES as TRAINING_ENTRIES
+from dragonscale.training.plan.plan_file import given_settings, parse_plan
+from dragonscale.training.plan.stack import spelt_stack
+from dragonscale.training.search.legal import own_ranks
+from dragonscale.training.search.stack_search import job_for
 
 PROGRAMS = ("train", "prefill", "decode")
 _SERVING_ONLY = ("spread", "weights", "kv", "compute", "attention", "width")

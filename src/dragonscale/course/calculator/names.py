@@ -16,7 +16,7 @@ from dragonscale.physics.hardware.changes import with_changes
 from dragonscale.physics.hardware.chip import DTYPE_BYTES, Chip, Torus
 from dragonscale.physics.hardware.parts import alus, cores, matrix_units
 from dragonscale.physics.hardware.slices import AXIS_NAMES, Slice, parse_slice
-from dragonscale.training.goodput import failure_rate, family_of
+from dragonscale.training.cost.goodput import failure_rate, family_of
 
 TORUS = ("ici_axis", "ici", "pod_chips")
 """Words for what only a chip of a torus has."""

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware import Chip, dtype_bytes
 from dragonscale.physics.numbers import Number
-from dragonscale.training.stages import bubble
+from dragonscale.training.plan.stages import bubble
 
 DAY = 86400.0
 YEAR = 365.25 * DAY

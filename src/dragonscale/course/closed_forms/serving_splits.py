@@ -31,7 +31,7 @@ from dragonscale.physics.sharding.algebra import strategies
 from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.physics.sharding.reshard import reshard
 from dragonscale.physics.sharding.reshard_step import Step
-from dragonscale.serving.plan import SPREADS
+from dragonscale.serving.engine.plan import SPREADS
 
 _ATTENTION = {
     "copy": ("Q[B, N_YZ, H]", "O[B, N_YZ, H]"),

@@ -13,7 +13,7 @@ closely.
 
 from dragonscale.errors import InputError
 from dragonscale.physics.numbers import Number
-from dragonscale.serving.speculation import tokens_per_loop
+from dragonscale.serving.steady.speculation import tokens_per_loop
 
 
 def kept_tokens(drafts: int, first_wrong: int | None = None) -> int:

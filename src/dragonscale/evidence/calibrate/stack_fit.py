@@ -27,14 +27,14 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice
 from dragonscale.plan.settings import MeasuredOn, read_settings
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import Engine, adjust
-from dragonscale.serving.phases import decode, iteration_cost, prefill
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.engine import Engine, adjust
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.phases import decode, iteration_cost, prefill
 from dragonscale.tables import read_regular, toml_value
-from dragonscale.training.evaluation import Job, first, judge_one
-from dragonscale.training.plan import Plan
-from dragonscale.training.stack import Stack, change
+from dragonscale.training.cost.evaluation import Job, first, judge_one
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.stack import Stack, change
 
 DEVICE = "device"
 """The key of the row that says what was measured on."""

@@ -34,7 +34,7 @@ from dragonscale.runtime.parameters import initialise
 from dragonscale.runtime.place import mesh_of
 from dragonscale.runtime.train.settings import Order, RunSettings
 from dragonscale.runtime.train.step import make_trainer
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan.plan import Plan
 
 AT_ONCE = 16
 """Programs that are compiled beside each other; XLA times candidates for its kernels one at a time all the same."""

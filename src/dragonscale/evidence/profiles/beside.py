@@ -19,14 +19,14 @@ from dragonscale.evidence.verify.records import Request
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.plan.ledger import COLLECTIVES, Ledger, LedgerLine
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import load_engine
-from dragonscale.serving.iteration import decode, prefill
-from dragonscale.serving.ledger import iteration_ledger
-from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.training.evaluation import Job, judge_one
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.stack import load_stack
+from dragonscale.serving.engine.engine import load_engine
+from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.iteration import decode, prefill
+from dragonscale.serving.iteration.ledger import iteration_ledger
+from dragonscale.training.cost.evaluation import Job, judge_one
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import load_stack
 
 
 @dataclass(frozen=True)

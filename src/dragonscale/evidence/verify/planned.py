@@ -24,20 +24,20 @@ from dragonscale.models.program import longest_run
 from dragonscale.physics.hardware import Slice, parse_slice
 from dragonscale.physics.sharding.torus_rows import scatter_phases, torus_rows
 from dragonscale.plan.ledger import Ledger, LedgerLine
-from dragonscale.serving.compiled import few_rows
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import adjust, load_engine
-from dragonscale.serving.iteration import decode, prefill
-from dragonscale.serving.ledger import iteration_ledger
-from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.training.evaluation import Job, beyond, judge_one, problems
-from dragonscale.training.legal import unrunnable
-from dragonscale.training.pipeline_order import timeline
-from dragonscale.training.plan import AXES, Plan
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.stack import Stack, change, in_numerics, load_stack
-from dragonscale.training.stages import chunk_sizes, stage_layers
-from dragonscale.training.step_ledger import MATMULS
+from dragonscale.serving.engine.engine import adjust, load_engine
+from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.iteration.compiled import few_rows
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.iteration import decode, prefill
+from dragonscale.serving.iteration.ledger import iteration_ledger
+from dragonscale.training.cost.evaluation import Job, beyond, judge_one, problems
+from dragonscale.training.cost.step_ledger import MATMULS
+from dragonscale.training.plan.pipeline_order import timeline
+from dragonscale.training.plan.plan import AXES, Plan
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.plan.stack import Stack, change, in_numerics, load_stack
+from dragonscale.training.plan.stages import chunk_sizes, stage_layers
+from dragonscale.training.search.legal import unrunnable
 
 
 def device_memory(request: Request) -> float:

@@ -30,10 +30,10 @@ from dragonscale.runtime.place import exchanges, mesh_of, serving_sizes
 from dragonscale.runtime.tick_table import COLUMNS, SCOPES, table_of
 from dragonscale.runtime.train.settings import Order, RunSettings, check
 from dragonscale.runtime.train.step import make_trainer
-from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.training.pipeline_order import timeline
-from dragonscale.training.plan import AXES, Plan
-from dragonscale.training.plan_file import parse_plan
+from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.training.plan.pipeline_order import timeline
+from dragonscale.training.plan.plan import AXES, Plan
+from dragonscale.training.plan.plan_file import parse_plan
 
 
 def mesh_sizes(request: Request) -> dict[str, int]:

@@ -30,12 +30,12 @@ from dragonscale.models.catalogue import is_preset
 from dragonscale.models.served_checkpoints import instruct_repository, published_attention, quantised_repository
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice, parse_target
-from dragonscale.serving.checkpoint import has_latent_cache, multiplied_in, own_formats, stored_in, wide_format
-from dragonscale.serving.formats import part_format
-from dragonscale.serving.launch import engine_on
-from dragonscale.serving.legality import WIDE, pairs
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
+from dragonscale.serving.engine.checkpoint import has_latent_cache, multiplied_in, own_formats, stored_in, wide_format
+from dragonscale.serving.engine.formats import part_format
+from dragonscale.serving.engine.launch import engine_on
+from dragonscale.serving.engine.legality import WIDE, pairs
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.engine.plan_file import SavedPlan, read_serving_plan
 
 TERMS = load_terms("checkpoints")
 

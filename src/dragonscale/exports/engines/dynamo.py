@@ -29,7 +29,7 @@ from dragonscale.exports.shell import read_commands
 from dragonscale.exports.target import target_named
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import LaunchProgram, Word, WrittenFiles, config_file, yaml_text
-from dragonscale.serving.legality import NVIDIA, architecture
+from dragonscale.serving.engine.legality import NVIDIA, architecture
 
 TERMS = load_terms("dynamo")
 

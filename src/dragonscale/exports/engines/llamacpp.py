@@ -29,9 +29,9 @@ from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
-from dragonscale.serving.checkpoint import own_formats
-from dragonscale.serving.legality import caches, pairs
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.checkpoint import own_formats
+from dragonscale.serving.engine.legality import caches, pairs
+from dragonscale.serving.engine.plan import ServingPlan
 
 TYPES = {"bf16": "BF16", "fp16": "F16", "int8": "Q8_0", "int4": "Q4_K_M", "mxfp4": "MXFP4_MOE"}
 """What `llama-quantize` calls a format; of the kinds of four bits the one that `-hf` takes unless it is told otherwise.

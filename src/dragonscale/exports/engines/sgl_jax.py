@@ -24,8 +24,8 @@ from dragonscale.exports.written import LaunchProgram, WrittenFiles, address
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_target
-from dragonscale.serving.legal import divisible
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.space.legal import divisible
 
 TERMS = load_terms("sgl-jax")
 

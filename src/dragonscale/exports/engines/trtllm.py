@@ -29,10 +29,10 @@ from dragonscale.models import load_model
 from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
-from dragonscale.serving.checkpoint import own_formats, stored_in
-from dragonscale.serving.legal import divisible
-from dragonscale.serving.legality import architecture
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.checkpoint import own_formats, stored_in
+from dragonscale.serving.engine.legality import architecture
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.space.legal import divisible
 
 TERMS = load_terms("trtllm")
 

@@ -29,7 +29,7 @@ from dragonscale.exports.shell import batch_flags, words_of
 from dragonscale.exports.terms import load_terms
 from dragonscale.physics.hardware import load_chip, parse_slice, parse_target
 from dragonscale.physics.hardware.catalogue import is_chip
-from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, read_serving_plan
+from dragonscale.serving.engine.plan_file import SavedPlan, SavedPrefill, read_serving_plan
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

@@ -22,9 +22,9 @@ from dragonscale.exports.rl.rl_file import RlFile, changed, values_of
 from dragonscale.exports.runs import comments, kept_line
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.plan.settings import shipped_table
-from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import parse_plan
+from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import parse_plan
 
 FINER = ("remat", "age", "tokens_per_gpu", "ep", "etp")
 """Words that stand for several values, of which the comment has the one."""

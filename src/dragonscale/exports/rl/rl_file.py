@@ -13,10 +13,10 @@ from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import experts_of, hosts_of
 from dragonscale.models import load_model
 from dragonscale.physics.hardware import Slice, parse_slice
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.simulation.rl.frameworks import framework
 from dragonscale.simulation.rl.work import pads_model
-from dragonscale.training.plan import Plan, layers_of
+from dragonscale.training.plan.plan import Plan, layers_of
 
 PLANNED = ("tensor", "pipe", "virtual", "context", "remat", "zero", "microbatch", "sequence", "fsdp", "offload")
 """Settings of the trainer's plan that are said as they are."""

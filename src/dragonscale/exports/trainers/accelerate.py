@@ -30,8 +30,8 @@ from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.hub_run import PAIRED, PLANNED, HubRun, file_of, flat_config
 from dragonscale.exports.written import LEADER, RANK, PlanDifference, WrittenFiles, config_file, yaml_text
-from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.stack import stacks
+from dragonscale.training.plan.plan import Plan, short_plan
+from dragonscale.training.plan.stack import stacks
 
 TERMS = load_terms("accelerate")
 

@@ -32,7 +32,7 @@ from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import PlanDifference, Word, WrittenFiles, config_file
 from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan.plan import Plan
 
 TERMS = load_terms("deepspeed")
 

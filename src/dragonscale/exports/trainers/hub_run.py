@@ -20,11 +20,11 @@ from dragonscale.exports.terms import load_terms
 from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset
 from dragonscale.physics.hardware import Slice
-from dragonscale.training.legality import native
-from dragonscale.training.plan import OPTIMIZERS, Plan
-from dragonscale.training.plan_file import TrainingFile
-from dragonscale.training.stack import stacks
-from dragonscale.training.tuning import RANK, methods, optimizer_named
+from dragonscale.training.plan.legality import native
+from dragonscale.training.plan.plan import OPTIMIZERS, Plan
+from dragonscale.training.plan.plan_file import TrainingFile
+from dragonscale.training.plan.stack import stacks
+from dragonscale.training.plan.tuning import RANK, methods, optimizer_named
 
 TERMS = load_terms("accelerate")
 

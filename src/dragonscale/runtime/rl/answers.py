@@ -15,7 +15,7 @@ from dragonscale.runtime.serve.requests import GenerateRequest
 from dragonscale.runtime.serve.runner import ModelRunner
 from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
 
 PAGE, BUDGET = 16, 1024
 """Tokens of a page, and of a step at most."""

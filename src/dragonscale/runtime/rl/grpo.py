@@ -25,7 +25,7 @@ from dragonscale.runtime.train.loop import first_state
 from dragonscale.runtime.train.rewarded import Rewarded, divergence
 from dragonscale.runtime.train.settings import Order, learning_rate
 from dragonscale.runtime.train.step import State, Trainer, make_trainer
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
 
 PHASES = ("generation", "reward", "logprob", "reference", "update", "weight transfer")
 ENDS = 64

@@ -28,7 +28,7 @@ from dragonscale.runtime.place import exchanges, serving_place
 from dragonscale.runtime.serve.paged_attention import PagedKeys
 from dragonscale.runtime.serve.step_program import cached_sizes, packed_ints, packed_size, run_step, unpacked
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, shapes_for
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
 
 MOVED = 32
 """Pages that are read or written from outside at once."""

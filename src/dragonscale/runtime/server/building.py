@@ -37,7 +37,7 @@ from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
 from dragonscale.runtime.server.text import ModelText, load_text, plain_text
 from dragonscale.runtime.server.wire import Tell, WorkerOrder
 from dragonscale.runtime.xla import asked_words, is_full, keep_compiled, what_failed
-from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from dragonscale.runtime.place import BATCH, Place, place_of
 from dragonscale.runtime.scopes import weight_scope
 from dragonscale.runtime.train.rewarded import Rewarded, goals
 from dragonscale.runtime.train.settings import Order
-from dragonscale.training.plan import Plan, layer_policies, layers_of
+from dragonscale.training.plan.plan import Plan, layer_policies, layers_of
 
 _KEPT = ("dot_product_attention_fwd", "dot_product_attention_fwd_wrapper")
 """What has no name of its own: the sums that a flash kernel hands to its gradient."""

@@ -8,7 +8,7 @@ weight's shape, or scales of it, lies as the plan puts that weight's state; ever
 Under Muon every matrix is made whole on one of the chips that hold its pieces, and orthogonalized there. The momentum
 of a stack of layers (and experts) lies split as the plan splits its weights' state. The chips of a group share the
 stack out: an AllToAll brings each of them whole matrices, in bf16, five Newton-Schulz iterations orthogonalize them,
-and another AllToAll takes the pieces back. The planner counts the same (`dragonscale.training.muon`). Left to the
+and another AllToAll takes the pieces back. The planner counts the same (`dragonscale.training.cost.muon`). Left to the
 compiler's partitioner, each product of the iteration would gather its matrices anew. What is no matrix of a layer
 (embedding, head, vectors) is AdamW's.
 """
@@ -26,8 +26,8 @@ from dragonscale.models.program import Program
 from dragonscale.runtime.parameters import Shardings, Tree, weights_of
 from dragonscale.runtime.train.adam8 import in_eight_bits
 from dragonscale.runtime.train.settings import RunSettings
-from dragonscale.training.muon import ITERATIONS
-from dragonscale.training.optimizers import matrices
+from dragonscale.training.cost.muon import ITERATIONS
+from dragonscale.training.plan.optimizers import matrices
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic iteration (Jordan 2024): the slope at zero is as steep as can be."""

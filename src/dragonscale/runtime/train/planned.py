@@ -16,8 +16,8 @@ from dragonscale.physics.hardware.driver_names import chip_named
 from dragonscale.plan.ledger import Ledger
 from dragonscale.runtime.experts import expands
 from dragonscale.runtime.train.settings import Order
-from dragonscale.training.evaluation import Job, first, judge_one, problems, tuned
-from dragonscale.training.stack import change, load_stack
+from dragonscale.training.cost.evaluation import Job, first, judge_one, problems, tuned
+from dragonscale.training.plan.stack import change, load_stack
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,17 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.units import parse_count, parse_length
-from dragonscale.training.legal import own_ranks, unrunnable
-from dragonscale.training.pipeline_order import check as check_schedule
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import TrainingFile, given_settings, is_plan_path, load_training_file, parse_plan
-from dragonscale.training.tuning import FIELDS, Tuning, read_tuning
+from dragonscale.training.plan.pipeline_order import check as check_schedule
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import (
+    TrainingFile,
+    given_settings,
+    is_plan_path,
+    load_training_file,
+    parse_plan,
+)
+from dragonscale.training.plan.tuning import FIELDS, Tuning, read_tuning
+from dragonscale.training.search.legal import own_ranks, unrunnable
 
 _FLOATS = {
     "learning_rate": 1e3,

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy
 
-from dragonscale.serving.capacity import capacity
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.iteration import decode, prefill
-from dragonscale.serving.phases import iteration_cost
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.iteration import decode, prefill
+from dragonscale.serving.iteration.phases import iteration_cost
 from dragonscale.simulation.rl.lengths import AnswerLengths
 
 SEGMENTS = 32

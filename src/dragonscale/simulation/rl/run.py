@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy
 
-from dragonscale.serving.iteration import decode
-from dragonscale.serving.phases import iteration_cost
+from dragonscale.serving.iteration.iteration import decode
+from dragonscale.serving.iteration.phases import iteration_cost
 from dragonscale.simulation.rl.generation import room_for
 from dragonscale.simulation.rl.step import BETWEEN, ROLLOUT, TRAINER, RlStep, deployed
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware import Slice, Torus, dtype_bytes
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import adjust, load_engine
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import parts_of
+from dragonscale.serving.engine.engine import adjust, load_engine
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.space.space import parts_of
 from dragonscale.simulation.rl.frameworks import (
     AT_ONCE,
     Framework,
@@ -24,10 +24,10 @@ from dragonscale.simulation.rl.frameworks import (
 )
 from dragonscale.simulation.rl.generation import Rollout, generate
 from dragonscale.simulation.rl.work import RlWork, handed
-from dragonscale.training.evaluation import Job, Verdict, first, judge_one
-from dragonscale.training.plan import Plan
-from dragonscale.training.room import room_bytes
-from dragonscale.training.tuning import Tuning
+from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.tuning import Tuning
+from dragonscale.training.search.headroom import room_bytes
 
 TRAINER, ROLLOUT, BETWEEN = "trainer", "rollout", "between"
 """Where a phase runs: it is added to its pool's others, or both pools wait for it."""

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.physics.hardware import Slice, Torus
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import pool_parts, splits
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.space.space import pool_parts, splits
 from dragonscale.simulation.rl.frameworks import Framework
 from dragonscale.simulation.rl.step import Judge, RlPlan, RlStep, job_key, judge_step, part, stage_job, trainer_bytes
 from dragonscale.simulation.rl.work import RlWork, handed, packed_job
-from dragonscale.training.evaluation import Job, first
-from dragonscale.training.plan import Plan
-from dragonscale.training.room import room_bytes
-from dragonscale.training.search import search
-from dragonscale.training.space import parse_space
+from dragonscale.training.cost.evaluation import Job, first
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.search.headroom import room_bytes
+from dragonscale.training.search.search import search
+from dragonscale.training.search.space import parse_space
 
 RATIOS = (0.25, 1 / 3, 0.5, 0.75)
 """Parts of the chips that generate, of which the nearest pools are tried."""

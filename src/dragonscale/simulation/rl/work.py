@@ -13,8 +13,8 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice
 from dragonscale.simulation.rl.frameworks import Framework, algorithm
 from dragonscale.simulation.rl.lengths import AnswerLengths
-from dragonscale.training.evaluation import Job, make_job, with_numerics
-from dragonscale.training.plan import Plan
+from dragonscale.training.cost.evaluation import Job, make_job, with_numerics
+from dragonscale.training.plan.plan import Plan
 
 HUNDRED = 100
 """Steps whose fullest microbatch has to fit."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from dragonscale.plan.ledger import HeldLine, LedgerLine
-from dragonscale.training.evaluation import Job
+from dragonscale.training.cost.evaluation import Job
 from dragonscale.web.amounts import Amount, amount, quantity
 from dragonscale.web.derivations.letters import letter_table
 from dragonscale.web.derivations.pieces import Piece, table

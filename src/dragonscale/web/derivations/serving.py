@@ -25,10 +25,10 @@ from dragonscale.errors import InputError, unknown
 from dragonscale.physics.hardware import Chip
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger, LedgerLine
-from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.frontier import WATERMARK
-from dragonscale.serving.phases import prefill
-from dragonscale.serving.steady import Steady
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.phases import prefill
+from dragonscale.serving.space.frontier import WATERMARK
+from dragonscale.serving.steady.steady import Steady
 from dragonscale.web.amounts import amount, hour_text
 from dragonscale.web.derivations.ledger_tables import held_table, line_table
 from dragonscale.web.derivations.letters import letters_of

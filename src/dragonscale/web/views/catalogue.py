@@ -16,9 +16,9 @@ from dragonscale.models.catalogue import preset_lines
 from dragonscale.physics.hardware import Chip, Slice, Torus, chip_names, load_chip
 from dragonscale.physics.hardware.slices import domain_of
 from dragonscale.physics.units import render
-from dragonscale.serving.space import slices_of
-from dragonscale.training.scaling import slice_sizes
-from dragonscale.training.stack import load_stack
+from dragonscale.serving.space.space import slices_of
+from dragonscale.training.advice.scaling import slice_sizes
+from dragonscale.training.plan.stack import load_stack
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.view_names import COMMANDS
 from dragonscale.web.views.cards import fields

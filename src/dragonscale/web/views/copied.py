@@ -30,7 +30,7 @@ from dragonscale.commands.questions.flag import Field, Items, Text, Thing
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.faces.cli.mcp.tools import PlannerTool, tools
 from dragonscale.tables import toml_value
-from dragonscale.training.plan import short_plan
+from dragonscale.training.plan.plan import short_plan
 from dragonscale.web.page_request import PageRequest
 
 _GRIDS = ("train", "serve")
@@ -72,10 +72,10 @@ def plan_panel(asked: PageRequest) -> dict[str, Any]:
     record = _recommending(asked, of, "save", "no plan to save")
     if of == "train":
         from dragonscale.commands.train.ask_train import recommended
-        from dragonscale.training.plan_file import training_file_text as text_of
+        from dragonscale.training.plan.plan_file import training_file_text as text_of
     else:
         from dragonscale.commands.serve.recommended import recommended
-        from dragonscale.serving.plan_file import serving_plan_text as text_of
+        from dragonscale.serving.engine.plan_file import serving_plan_text as text_of
     saved: Any = recommended(record.asked, record)
     if file is not None:
         saved = replace(saved, model=f"./{given['model']}")

@@ -22,8 +22,8 @@ from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
 from dragonscale.pasted import without_files
-from dragonscale.serving.plan_file import SavedPlan
-from dragonscale.training.plan_file import TrainingFile
+from dragonscale.serving.engine.plan_file import SavedPlan
+from dragonscale.training.plan.plan_file import TrainingFile
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import fields
 from dragonscale.web.words import looks_like_file

@@ -18,9 +18,9 @@ from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.plan.timeline import TimelinePass, timeline
-from dragonscale.serving.formats import part_format
-from dragonscale.serving.iteration import ServingLine
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.formats import part_format
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.iteration.iteration import ServingLine
 from dragonscale.web.amounts import amount, count, quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import (

@@ -10,7 +10,7 @@ from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, 
 from dragonscale.commands.serve.serve_sheet import error_text, simulated_text
 from dragonscale.physics.hardware import parse_target
 from dragonscale.physics.units import render
-from dragonscale.serving.legal import model_caches
+from dragonscale.serving.space.legal import model_caches
 from dragonscale.web.amounts import amount, count, dollars, elsewhere, hour_text, quantities
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.cards import Card, fields, figure

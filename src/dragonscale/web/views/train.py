@@ -17,9 +17,9 @@ from dragonscale.commands.train.plans import HELD
 from dragonscale.commands.train.train_records import Neighbour, PlanReport, SliceRow, StackRow, TrainReport
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
-from dragonscale.training.evaluation import layer_points
-from dragonscale.training.plan import Plan
-from dragonscale.training.step_ledger import step_timeline
+from dragonscale.training.cost.evaluation import layer_points
+from dragonscale.training.cost.step_ledger import step_timeline
+from dragonscale.training.plan.plan import Plan
 from dragonscale.web.amounts import amount, count, elsewhere, length_text, money, quantities, share
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views import train_plan

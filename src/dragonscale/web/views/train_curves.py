@@ -20,11 +20,11 @@ from dragonscale.commands.train.slices import each_scaling_row
 from dragonscale.commands.train.train_charts import scaling_lines, scheme_crossings
 from dragonscale.commands.train.train_records import PlanReport, ScalingRow
 from dragonscale.physics.units import render
-from dragonscale.training.batch_curve import BatchCrossover, BatchCurve, batch_curve
-from dragonscale.training.evaluation import Job
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import parse_plan
-from dragonscale.training.search import search, shared
+from dragonscale.training.advice.batch_curve import BatchCrossover, BatchCurve, batch_curve
+from dragonscale.training.cost.evaluation import Job
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import parse_plan
+from dragonscale.training.search.search import search, shared
 from dragonscale.web.amounts import elsewhere, quantities, share
 from dragonscale.web.kept import Remembered, record_key
 from dragonscale.web.page_request import PageRequest

@@ -11,10 +11,10 @@ from itertools import islice, product
 from typing import Any
 
 from dragonscale.commands.train.ask_train import understood
-from dragonscale.training.evaluation import Job
-from dragonscale.training.legal import illegal
-from dragonscale.training.plan import Plan
-from dragonscale.training.space import Space, axis_sizes, misfits
+from dragonscale.training.cost.evaluation import Job
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.search.legal import illegal
+from dragonscale.training.search.space import Space, axis_sizes, misfits
 from dragonscale.web.page_request import PageRequest
 from dragonscale.web.views.train_plan import typed_plan
 from dragonscale.web.words import question_of

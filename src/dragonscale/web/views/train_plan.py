@@ -10,9 +10,9 @@ from dragonscale.commands.train.train_question import TrainAsked
 from dragonscale.commands.train.train_records import PlanReport, TrainReport
 from dragonscale.errors import Infeasible
 from dragonscale.physics.units import render
-from dragonscale.training.evaluation import Job
-from dragonscale.training.plan import CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan, short_plan
-from dragonscale.training.step_ledger import WIRES
+from dragonscale.training.cost.evaluation import Job
+from dragonscale.training.cost.step_ledger import WIRES
+from dragonscale.training.plan.plan import CONTEXTS, OFFLOADS, OPTIMIZERS, POLICIES, SCHEDULES, Plan, short_plan
 from dragonscale.web.page_request import PageRequest
 
 STEP = {"step": "step_s", "mfu": "own_mfu"}

@@ -18,10 +18,10 @@ from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, load_chip, parse_slice
-from dragonscale.serving.checkpoint import stored_in
-from dragonscale.serving.legal import divisible
-from dragonscale.serving.legality import WIDE
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.checkpoint import stored_in
+from dragonscale.serving.engine.legality import WIDE
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.space.legal import divisible
 
 TERMS = load_terms("sglang")
 

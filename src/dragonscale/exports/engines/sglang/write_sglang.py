@@ -22,10 +22,10 @@ from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, WrittenFiles, address
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip
-from dragonscale.serving.balance import expert_slots
-from dragonscale.serving.legal import divisible
-from dragonscale.serving.legality import NVIDIA, architecture, pairs
-from dragonscale.serving.plan import ServingPlan, mesh_axes
+from dragonscale.serving.engine.legality import NVIDIA, architecture, pairs
+from dragonscale.serving.engine.plan import ServingPlan, mesh_axes
+from dragonscale.serving.iteration.balance import expert_slots
+from dragonscale.serving.space.legal import divisible
 
 TERMS = load_terms("sglang")
 PORTS = {"": 30000, "prefill": 30001, "decode": 30002}

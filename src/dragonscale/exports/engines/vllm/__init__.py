@@ -5,7 +5,7 @@ from dragonscale.exports.engines.vllm.read_vllm import recognises
 from dragonscale.exports.engines.vllm.write_vllm import write
 from dragonscale.exports.imported import Given, Imported, Source
 from dragonscale.physics.hardware import parse_target
-from dragonscale.training.legality import family
+from dragonscale.training.plan.legality import family
 
 __all__ = ["read", "recognises", "write"]
 

@@ -24,9 +24,9 @@ from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Slice
-from dragonscale.serving.legal import divisible
-from dragonscale.serving.legality import architecture
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.legality import architecture
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.space.legal import divisible
 
 MOST_COUNT = 999_999_999
 

@@ -23,8 +23,8 @@ from dragonscale.exports.written import LEADER, RANK, Word, WrittenFiles, config
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.hardware import Chip, Slice, parse_target
-from dragonscale.serving.legal import divisible
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.space.legal import divisible
 
 TERMS, VLLM = load_terms("vllm-tpu"), load_terms("vllm")
 

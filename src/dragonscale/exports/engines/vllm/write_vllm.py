@@ -19,10 +19,10 @@ from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, Word, WrittenFiles, address
 from dragonscale.models import load_model
-from dragonscale.serving.engine import filled
-from dragonscale.serving.legal import divisible
-from dragonscale.serving.legality import architecture
-from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.engine.engine import filled
+from dragonscale.serving.engine.legality import architecture
+from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.serving.space.legal import divisible
 
 TERMS = load_terms("vllm")
 

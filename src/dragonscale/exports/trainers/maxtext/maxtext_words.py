@@ -28,7 +28,7 @@ layers name: kept on the device, sent to the host, or made again. A plan's polic
 >>> model_of({"model_name": "llama3-8b"}, {"base_num_decoder_layers": "16"})
 'llama3-8b?num_hidden_layers=16'
 >>> from dragonscale.physics.hardware import parse_slice
->>> from dragonscale.training.plan_file import parse_plan
+>>> from dragonscale.training.plan.plan_file import parse_plan
 >>> piece = parse_slice("v5p:8x8x8*2")
 >>> mesh_keys(parse_plan("data=2,fsdp=128,tensor=4"), piece)["dcn_data_parallelism"]
 2
@@ -53,9 +53,9 @@ from dragonscale.exports.terms import load_terms
 from dragonscale.models.catalogue import is_preset, preset
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.physics.hardware.chip import Tree
-from dragonscale.training.builds import trainers
-from dragonscale.training.legality import family
-from dragonscale.training.plan import AXES, Plan
+from dragonscale.training.plan.builds import trainers
+from dragonscale.training.plan.legality import family
+from dragonscale.training.plan.plan import AXES, Plan
 
 TERMS = load_terms("maxtext")
 

@@ -19,7 +19,7 @@ from dragonscale.exports.trainers.maxtext import maxtext_words as maxtext
 from dragonscale.models.load import model_fields
 from dragonscale.physics.hardware import Slice, load_chip, parse_slice
 from dragonscale.physics.hardware.catalogue import is_chip
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan.plan import Plan
 
 TERMS = load_terms("maxtext")
 

@@ -20,8 +20,8 @@ from dragonscale.exports.runs import TrainingRun, comments, header
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.maxtext import maxtext_words as maxtext
 from dragonscale.exports.written import HOSTS, LEADER, RANK, PlanDifference, Word, WrittenFiles, config_file, yaml_text
-from dragonscale.training.legality import family
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan.legality import family
+from dragonscale.training.plan.plan import Plan
 
 TERMS = load_terms("maxtext")
 

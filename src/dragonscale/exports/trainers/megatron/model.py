@@ -30,7 +30,7 @@ from dragonscale.exports.model_names import EXPERTS, model_of_sizes
 from dragonscale.exports.terms import load_terms
 from dragonscale.models.catalogue import model_names, preset
 from dragonscale.models.load import model_fields
-from dragonscale.training.builds import trainers
+from dragonscale.training.plan.builds import trainers
 
 TERMS = load_terms("megatron")
 

@@ -19,7 +19,7 @@ from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import SCRIPT, model_read
 from dragonscale.models import load_model
 from dragonscale.models.recompute_modules import MODULES, read_modules
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan.plan import Plan
 
 TERMS = load_terms("megatron")
 

@@ -25,10 +25,10 @@ from dragonscale.exports.runs import STEPS, TrainingRun
 from dragonscale.exports.terms import load_terms
 from dragonscale.exports.trainers.megatron.model import SCRIPT, check_type, model_flags, plain_fields
 from dragonscale.exports.written import PlanDifference, WrittenFiles
-from dragonscale.training.legality import family
-from dragonscale.training.plan import Plan, layer_policies, layers_of, short_plan
-from dragonscale.training.stack import Stack, in_numerics, load_stack, numerics_for, remat_of
-from dragonscale.training.stages import chunk_sizes
+from dragonscale.training.plan.legality import family
+from dragonscale.training.plan.plan import Plan, layer_policies, layers_of, short_plan
+from dragonscale.training.plan.stack import Stack, in_numerics, load_stack, numerics_for, remat_of
+from dragonscale.training.plan.stages import chunk_sizes
 
 TERMS = load_terms("megatron")
 

@@ -26,8 +26,8 @@ from dragonscale.exports.trainers.megatron.model import model_flags
 from dragonscale.exports.trainers.megatron.write_megatron import MegatronRun
 from dragonscale.exports.trainers.megatron_bridge.read_megatron_bridge import CONFIGS, PRECISION, Code, fields_of
 from dragonscale.exports.written import PlanDifference, WrittenFiles, config_file
-from dragonscale.training.builds import trainers
-from dragonscale.training.plan import layers_of
+from dragonscale.training.plan.builds import trainers
+from dragonscale.training.plan.plan import layers_of
 
 TERMS = load_terms("megatron-bridge")
 

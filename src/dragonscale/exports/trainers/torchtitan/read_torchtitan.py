@@ -23,8 +23,8 @@ from dragonscale.exports.trainers.torchtitan.titan_models import SCHEDULES, layo
 from dragonscale.models import load_model
 from dragonscale.models.assumed import read_asked
 from dragonscale.models.catalogue import is_preset, model_names, preset
-from dragonscale.training.plan import Plan
-from dragonscale.training.plan_file import TrainingFile
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.plan_file import TrainingFile
 
 TERMS = load_terms("torchtitan")
 

@@ -19,7 +19,7 @@ stage.
 ('llama3/70B', 'llama3_70b')
 >>> dealt(32, 4, 0, 0), dealt(126, 16, 1, 1)[:2], dealt(10, 4, 1, 1)
 ([8, 8, 8, 8], [7, 8], [2, 3, 3, 2])
->>> from dragonscale.training.plan_file import parse_plan
+>>> from dragonscale.training.plan.plan_file import parse_plan
 >>> stage_flags(parse_plan("pipe=4,schedule=1f1b,layout=7-9-9-7"), 32)["--parallelism.module_fqns_per_model_part"][3]
 'layers.25,layers.26,layers.27,layers.28,layers.29,layers.30,layers.31,norm,lm_head'
 """
@@ -34,9 +34,9 @@ from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.imported import layout_named
 from dragonscale.exports.keys import load_keys, whole
 from dragonscale.exports.terms import load_terms
-from dragonscale.training.builds import trainers
-from dragonscale.training.plan import Plan
-from dragonscale.training.stages import FOLDED, chunk_sizes
+from dragonscale.training.plan.builds import trainers
+from dragonscale.training.plan.plan import Plan
+from dragonscale.training.plan.stages import FOLDED, chunk_sizes
 
 TERMS = load_terms("torchtitan")
 

@@ -25,8 +25,8 @@ from dragonscale.exports.trainers.torchtitan import titan_models
 from dragonscale.exports.trainers.torchtitan.titan_models import stage_flags
 from dragonscale.exports.written import PlanDifference, WrittenFiles
 from dragonscale.models.transformer import count_parameters
-from dragonscale.training.plan import Plan, short_plan
-from dragonscale.training.stack import stacks
+from dragonscale.training.plan.plan import Plan, short_plan
+from dragonscale.training.plan.stack import stacks
 
 TERMS = load_terms("torchtitan")
 REMAT = {"none": "none", "selective": "selective", "block": "full"}

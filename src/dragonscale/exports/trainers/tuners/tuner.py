@@ -23,8 +23,8 @@ from dragonscale.exports.trainers.tuners.python_script import script_settings
 from dragonscale.exports.trainers.tuners.write_tuner import write_tuner
 from dragonscale.exports.written import WrittenFiles
 from dragonscale.models import load_model
-from dragonscale.training.builds import trainers
-from dragonscale.training.plan_file import TrainingFile
+from dragonscale.training.plan.builds import trainers
+from dragonscale.training.plan.plan_file import TrainingFile
 
 CONFIGS = (".yaml", ".yml", ".json")
 CONFIGURED = ("parallelism_config_", "distributed_type", "mixed_precision")

@@ -12,8 +12,8 @@ from dragonscale.exports.trainers.accelerate import CONFIG, PORT, mesh_settings
 from dragonscale.exports.trainers.hub_run import PAIRED
 from dragonscale.exports.written import LEADER, RANK, Word, WrittenFiles, config_file, yaml_text
 from dragonscale.models.lora import ATTENTION
-from dragonscale.training.builds import trainers
-from dragonscale.training.tuning import read_tuning
+from dragonscale.training.plan.builds import trainers
+from dragonscale.training.plan.tuning import read_tuning
 
 RULES = load_terms("tuners")
 

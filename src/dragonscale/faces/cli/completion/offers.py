@@ -12,8 +12,8 @@ from dragonscale.faces.commands import FAMILIES
 from dragonscale.models import model_names
 from dragonscale.physics.hardware import chip_names
 from dragonscale.physics.hardware.chip import DTYPE_BYTES
-from dragonscale.serving.engine import engines
-from dragonscale.training.stack import stacks
+from dragonscale.serving.engine.engine import engines
+from dragonscale.training.plan.stack import stacks
 
 SWITCH, FREE, FILES = "switch", "free", "files"
 """Kinds that are no list: a flag without a value, a value nobody can guess, a path."""

@@ -1,0 +1,1 @@
+"""Where serving changes its nature, and what would make a configuration better."""

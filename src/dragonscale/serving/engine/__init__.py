@@ -1,0 +1,1 @@
+"""What a serving engine is and runs: settings, formats, plans and launches."""

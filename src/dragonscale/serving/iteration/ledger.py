@@ -1,0 +1,52 @@
+"""The ledger of one iteration: every kernel, move and wait, and what lies in memory while it runs.
+
+>>> from dragonscale.serving.iteration.deployment import deploy
+>>> from dragonscale.serving.iteration.iteration import decode
+>>> book = iteration_ledger(deploy("llama3-8b", "h100:2", "tensor=2"), decode(64, 2000))
+>>> sorted({line.kind for line in book.lines})
+['all_reduce', 'attention', 'elementwise', 'host', 'matmul', 'sampling']
+>>> {part: round(held / 1e9, 1) for part, held in book.memory.items()}
+{'weights': 8.0, 'KV cache': 8.5, 'workspace': 1.4, 'reserve': 2.0, 'free': 56.6, 'unused': 8.5}
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+
+from dragonscale.physics.numbers import is_array
+from dragonscale.plan.finite import checked
+from dragonscale.plan.ledger import HeldLine, Ledger, at, present
+from dragonscale.serving.iteration.capacity import capacity
+from dragonscale.serving.iteration.compiled_memory import program_lines
+from dragonscale.serving.iteration.deployment import Deployment
+from dragonscale.serving.iteration.iteration import Iteration
+from dragonscale.serving.iteration.phases import iteration_cost
+from dragonscale.serving.iteration.resident_memory import cache_lines, weight_lines, workspace_lines
+
+
+def iteration_ledger(deployment: Deployment, iteration: Iteration) -> Ledger:
+    """All lines of one iteration of one plan; formulas stay formulas."""
+    prompt = bool(numpy.all(iteration.decodes == 0))
+    compiled = bool(deployment.engine.program.alive)
+    held = program_lines(deployment, iteration) if compiled else _held(deployment, iteration, prompt)
+    book = iteration_cost(deployment, iteration).ledger("prefill" if prompt else "decode", held)
+    one = checked(at(book, 0), f"an iteration of {deployment.plan}")
+    return Ledger(present(one.lines, deployment.axes), one.held)
+
+
+def _held(deployment: Deployment, iteration: Iteration, prompt: bool) -> Iterator[HeldLine]:
+    """Weights, caches of the iteration's sequences in whole pages, workspace, what is reserved, free and unused."""
+    room = capacity(deployment)
+    batch: Any = iteration.prompts if prompt else iteration.decodes
+    length: Any = iteration.tokens + iteration.past if prompt else iteration.keys + iteration.queries
+    batch, length = (value.ravel()[0] if is_array(value) else value for value in (batch, length))
+    yield from weight_lines(deployment)
+    cache = 0.0
+    for line in cache_lines(deployment, room.in_pages(length)):
+        cache = cache + line.bytes * batch
+        yield HeldLine(line.part, line.what, line.bytes * batch, section=line.section)
+    yield from workspace_lines(deployment)
+    yield HeldLine("reserve", "reserve", room.reserve)
+    yield HeldLine("free", "free", room.cache - cache)
+    yield HeldLine("unused", "unused", room.hbm - room.usable)

@@ -1,0 +1,1 @@
+"""Every configuration of a model for a kind of request, judged and ranked."""

@@ -1,0 +1,1 @@
+"""What a replica does when requests keep coming: prompts, caches, speculation, cost."""

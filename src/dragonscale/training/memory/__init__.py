@@ -1,0 +1,1 @@
+"""What one chip holds during a training step."""

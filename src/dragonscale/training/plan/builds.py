@@ -1,0 +1,217 @@
+"""Which models a trainer builds, as the table `builds.toml` has them: what the planner chooses stacks by, and what
+exports refuse.
+
+>>> from dragonscale.models import load_model
+>>> unbuilt("torchtitan", load_model("llama3-8b")), unbuilt("torchtitan", load_model("qwen2.5-7b"))
+('', 'torchtitan 0.3.0 does not build models of type qwen2')
+>>> unbuilt("megatron-lm", load_model("olmo2-32b"))
+'Megatron-LM 0.19.2 does not build models of type olmo2: it has no words for norms after each half of a block'
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dragonscale.models import hub
+from dragonscale.models.catalogue import is_preset, preset
+from dragonscale.models.transformer import Transformer
+from dragonscale.plan.settings import shipped_table
+from dragonscale.training.plan.legality import rules
+from dragonscale.training.plan.plan import Plan
+
+LIBRARY = "megatron-core"
+"""The library that Megatron-LM and Megatron-Bridge run on: a name of either, by which of them builds the model."""
+ON_LIBRARY = ("megatron-lm", "megatron-bridge-26.04")
+"""The stacks of those two that have its speeds."""
+_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+
+
+class Flavor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sizes that a trainer has a model in."""
+
+    name: str
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    vocab_size: int
+
+    def has(self, fields: Mapping[str, Any]) -> bool:
+        """Whether a model's config says these sizes; what it does not say agrees."""
+        return all(fields.get(name, getattr(self, name)) == getattr(self, name) for name in _SIZES)
+
+
+class TrainerBuilds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One trainer: what it builds in one release. The fields are explained at the top of the table."""
+
+    title: str
+    release: str
+    source: str
+    stacks: tuple[str, ...]
+    speeds: dict[str, str] = {}
+    types: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    square: tuple[str, ...] = ()
+    from_hub: tuple[str, ...] = ()
+    vision: tuple[str, ...] = ()
+    sized: tuple[str, ...] = ()
+    flavors: tuple[Flavor, ...] = ()
+    presets: dict[str, str] = {}
+    called: dict[str, str] = {}
+    lacks: dict[str, str] = {}
+    open: bool = False
+    not_built: tuple[str, ...] = ()
+    like: str = ""
+    expert_flag: str = ""
+    exported: bool = True
+    chips: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> str:
+        """Its name with its release."""
+        return f"{self.title} {self.release}"
+
+    def refuses(self, fields: Mapping[str, Any], model: str) -> str:
+        """Why it does not build a model; empty if it does. `fields` are those of the model's config, `model` is the
+        name or path that it was loaded by."""
+        kind = str(fields.get("model_type", ""))
+        if _preset_name(model) in self.presets:
+            return ""
+        if kind in self.types:
+            return self._unlike(kind, fields)
+        if kind in self.sized:
+            return self._no_flavor(kind, fields)
+        if kind in self.from_hub and _published(model):
+            return ""
+        if self.like and not trainers()[self.like].refuses(fields, model):
+            return ""
+        if kind in self.from_hub:
+            return f"{self.named} builds {kind} models only from a config on the Hub"
+        if kind in self.vision:
+            return f"{self.named} builds {kind} models only with their vision encoder"
+        if self.open and kind not in self.not_built:
+            return ""
+        lacks = trainers()[self.like].lacks if self.like else self.lacks
+        lacking = f": it has no words for {lacks[kind]}" if kind in lacks else ""
+        return f"{self.named} does not build models of type {kind}{lacking}"
+
+    def _unlike(self, kind: str, fields: Mapping[str, Any]) -> str:
+        """What a model of a type that it builds has and its models have not."""
+        more = [name for name in self.without if fields.get(name)]
+        if more:
+            return f"{self.named} builds {kind} models only without {' and '.join(more)}"
+        heads, width = fields.get("num_attention_heads"), fields.get("hidden_size")
+        head = fields.get("head_dim")
+        if kind in self.square and head and heads and head * heads != width:
+            return f"{self.named} has heads of hidden_size / num_attention_heads, not of {head}"
+        return ""
+
+    def _no_flavor(self, kind: str, fields: Mapping[str, Any]) -> str:
+        flavors = [flavor for flavor in self.flavors if flavor.name.startswith(f"{self.called[kind]}/")]
+        if any(flavor.has(fields) for flavor in flavors):
+            return ""
+        names = ", ".join(flavor.name for flavor in flavors)
+        return f"{self.named} has {kind} models only in the sizes of {names}"
+
+
+def _preset_name(model: str) -> str:
+    """The preset that a name stands for, as it is; empty for a file, or where fields were changed."""
+    return str(preset(model)["name"]) if "?" not in model and is_preset(model) else ""
+
+
+def _published(model: str) -> bool:
+    """Whether a model's config can be read elsewhere as it is here: from the Hub, or from the user's own file."""
+    if "?" in model:
+        return False
+    return not is_preset(model) or hub.hub_name(str(preset(model).get("source", ""))) is not None
+
+
+@functools.cache
+def trainers() -> dict[str, TrainerBuilds]:
+    """The table, by name."""
+    return msgspec.convert(shipped_table("training.plan", "builds.toml"), dict[str, TrainerBuilds])
+
+
+def trainer_of(stack: str) -> TrainerBuilds | None:
+    """The trainer that runs a stack's plans; None where that is nobody's software (`generic`, one of a paper)."""
+    return next((trainer for trainer in trainers().values() if stack in trainer.stacks), None)
+
+
+def release_of(stack: str) -> str:
+    """The software and release that a stack's plans are for; empty where that is nobody's.
+
+    >>> release_of("megatron-bridge-26.04"), release_of("generic")
+    ('Megatron-Bridge 0.6.2', '')
+    """
+    trainer = trainer_of(stack)
+    return trainer.named if trainer is not None else ""
+
+
+def software_of(stack: str) -> str:
+    """The same in words, with the age of the software that the stack's speeds are of."""
+    trainer = trainer_of(stack)
+    if trainer is None:
+        return ""
+    speeds = trainer.speeds.get(stack, "")
+    return f"{trainer.named}; speeds of {speeds}" if speeds else trainer.named
+
+
+def unbuilt(stack: str, model: Transformer) -> str:
+    """Why the trainer of a stack does not build a model; empty if it does, or nothing is known of the stack, or the
+    model is of no type (sizes that a user wrote)."""
+    trainer = trainer_of(stack)
+    if trainer is None or not model.config.get("model_type"):
+        return ""
+    return trainer.refuses(model.config, model.name)
+
+
+def expert_ranks_note(stack: str, plan: Plan) -> str:
+    """How a plan's `expert` is read where its stack's trainer counts tensor and context ranks among those that experts
+    are spread over, and how to write the trainer's own number; empty where both are the same.
+
+    >>> from dragonscale.training.plan.plan_file import parse_plan
+    >>> print(expert_ranks_note("megatron-lm", parse_plan("tp2 pp8 ep64 z1")))
+    ep64 with tp2 spreads experts over 128 ranks, as --expert-model-parallel-size 128 does; for 64 ranks write ep32.
+    """
+    trainer = trainer_of(stack)
+    inner = 1 if plan.etp else plan.tensor
+    over = plan.context if plan.fold == "context" else 1
+    if trainer is None or not trainer.expert_flag or plan.expert == 1 or inner * over == 1:
+        return ""
+    beside = " ".join([f"tp{inner}"] * (inner > 1) + [f"cp{over}"] * (over > 1))
+    ranks = plan.expert * inner * over
+    read = f"ep{plan.expert} with {beside} spreads experts over {ranks:,} ranks, as {trainer.expert_flag} {ranks} does"
+    if plan.expert % (inner * over):
+        return f"{read}."
+    return f"{read}; for {plan.expert} ranks write ep{plan.expert // (inner * over)}."
+
+
+def meant(stack: str, model: Transformer) -> str:
+    """The stack that a user means by a name: of Megatron-Core, the library, the trainer on it that builds the model.
+
+    >>> from dragonscale.models import load_model
+    >>> [meant("megatron-core", load_model(name)) for name in ("llama3-8b", "glm-5", "olmo2-32b")]
+    ['megatron-lm', 'megatron-bridge-26.04', 'megatron-lm']
+    """
+    if stack != LIBRARY:
+        return stack
+    return next((name for name in ON_LIBRARY if not unbuilt(name, model)), ON_LIBRARY[0])
+
+
+def builders_elsewhere(model: Transformer, chips: str) -> list[str]:
+    """Trainers that build a model on a family of chips, whether plans are written for them or not: where a search
+    found none among its own.
+
+    >>> from dragonscale.models import load_model
+    >>> [builders_elsewhere(load_model("kimi-linear-48b-a3b"), chips) for chips in ("nvidia", "tpu")]
+    [['axolotl', 'NeMo AutoModel'], []]
+    """
+    there = (trainer for trainer in trainers().values() if _runs_on(trainer, chips))
+    return [trainer.title for trainer in there if not trainer.refuses(model.config, model.name)]
+
+
+def _runs_on(trainer: TrainerBuilds, chips: str) -> bool:
+    if not trainer.exported:
+        return chips in trainer.chips
+    return any(chips in rules(stack, chips).formats for stack in trainer.stacks)

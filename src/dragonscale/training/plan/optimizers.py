@@ -1,0 +1,64 @@
+"""What an optimizer keeps and does: bytes of its state, bytes that an update moves, and which weights are matrices to
+Muon.
+
+| optimizer | state beside the master copy | source |
+|---|---|---|
+| adam | two fp32 moments | Kingma & Ba 2015 |
+| adam-bf16 | both in bf16 | |
+| adam8 | both in 8 bits, with an fp32 scale for every 256 of them | bitsandbytes, torchao (block_size 256) |
+| adafactor | sums of rows and columns | Shazeer & Stern 2018 |
+| muon | an fp32 momentum of each matrix, Adam's two of all else | Jordan 2024, Moonlight (Liu et al. 2025) |
+| sgd | nothing | |
+"""
+
+from collections.abc import Iterator
+
+from dragonscale.models.program import Op, Section
+from dragonscale.physics.notation import Array
+from dragonscale.training.plan.plan import Plan
+
+SCALES = 2 * 4.0 / 256
+"""Bytes of the fp32 scales of a parameter's two 8-bit moments."""
+OPTIMIZER_BYTES = {"adam": 8.0, "adam-bf16": 4.0, "adam8": 2.0 + SCALES, "adafactor": 0.1, "muon": 8.0, "sgd": 0.0}
+"""Bytes of state per parameter, beside the master copy; Muon's matrices have `MOMENTUM_BYTES`."""
+MOMENTUM_BYTES = 4.0
+
+QUANTIZING = 47 / 63 / (18 / 30)
+"""Seconds of an 8-bit update over those that its bytes take at a 32-bit one's rate: moments are looked up in a table
+and found in it again (Dettmers et al. 2022, table 5: 47 ms for a billion parameters where Apex's fused Adam takes 63).
+"""
+UPDATE_BYTES = {name: 14.0 + 2 * held for name, held in OPTIMIZER_BYTES.items()} | {"adafactor": 14.5}
+"""Bytes that an update moves per parameter: the gradient and master copy read, the moments read and written, the master
+copy and the weight written; Adafactor reads its sums of rows and columns more than once."""
+MATRIX_UPDATE_BYTES = 26.0
+"""The same for Muon's matrices: one moment, and in bf16 what is orthogonalized, written and read back."""
+SLOWER = {"adam8": QUANTIZING}
+"""Seconds of an update over those of its bytes."""
+
+
+def matrix_dims(op: Op, array: Array) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The dims of a weight that are a matrix's rows (summed over) and columns (put out); None if it is no matrix.
+    Experts are many matrices, each on its own."""
+    if op.function != "einsum" or op.output is None or not array.name.startswith("W"):
+        return None
+    out = set(op.output.names)
+    dims = [dim.name for dim in array.dims if not dim.select]
+    summed, made = tuple(name for name in dims if name not in out), tuple(name for name in dims if name in out)
+    return (summed, made) if summed and made else None
+
+
+def matrices(section: Section) -> Iterator[tuple[Array, tuple[str, ...], tuple[str, ...]]]:
+    """The weights of a layer that Muon orthogonalizes, with the dims of their rows and columns; of the embedding and
+    the head none."""
+    if section.name in ("embed", "head"):
+        return
+    last = {array.name: (op, array) for op in section.ops for array in op.weights}
+    for op, array in last.values():
+        found = matrix_dims(op, array)
+        if found is not None:
+            yield array, *found
+
+
+def matrix_names(section: Section, plan: Plan) -> frozenset[str]:
+    """The weights of a section that the plan's optimizer orthogonalizes."""
+    return frozenset(array.name for array, _, _ in matrices(section)) if plan.optimizer == "muon" else frozenset()

@@ -1,0 +1,258 @@
+"""What a search may offer: of a space, the part that the job's stack can run on its chip.
+
+Words that no one asked for give way to what the stack has (bf16 to fp16 on a chip without bf16); words that were asked
+for and that it does not have are refused in a sentence (`refusals`), unless the space is forced.
+
+Plans that a stack runs and its makers advise against on some chips: judged where given, not offered by a search.
+
+>>> from dragonscale.physics.hardware import parse_slice
+>>> from dragonscale.models import load_model
+>>> from dragonscale.training.cost.evaluation import make_job
+>>> from dragonscale.training.plan.plan_file import parse_plan
+>>> def notes(on, plan):
+...     job = make_job(load_model("llama3-70b"), parse_slice(on), 128, 8192, "megatron-core")
+...     return len(advice_against(job, parse_plan(plan)))
+>>> notes("h100:64", "fsdp16 tp4 z3"), notes("h100:64", "fsdp64 z3"), notes("gb200:64", "fsdp16 tp4 z3")
+(1, 0, 0)
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy
+
+from dragonscale.models.activations import saved_tensors
+from dragonscale.models.transformer import Transformer
+from dragonscale.physics.hardware import Chip
+from dragonscale.training.cost.evaluation import Job
+from dragonscale.training.plan.legality import AdvisedAgainst, Legality, family, native, rules
+from dragonscale.training.plan.plan import AXES, SOME_LAYERS, Plan, layers_of
+from dragonscale.training.search.legal import (
+    choices,
+    entry,
+    illegal_words,
+    nearest,
+    refused,
+    takes,
+    trains_in,
+    undivided_by,
+)
+from dragonscale.training.search.space import Kind, Space, meshes
+
+_CHOICES = ("schedule", "context_by", "remat", "fold")
+_FIXED = ("optimizer", "offload", "layout", "sequence", "etp")
+_SHOWN_BY = {"zero": "fsdp", "schedule": "pipe", "context_by": "context", "fold": "context"}
+"""The axis along which a word makes a difference."""
+SAMPLE = 64
+"""Meshes that are looked at for the rule that they break."""
+
+
+def _rows(job: Job) -> tuple[Legality, Legality]:
+    chips = family(job.slice.chip)
+    alone, piped = (rules(job.stack.name, chips, piped, job.tuning.tunes) for piped in (False, True))
+    return alone, piped
+
+
+def offered(job: Job, space: Space) -> Space:
+    """The space with what the stack has of each word. What was asked for and is not there stays, for `refusals` to
+    name."""
+    alone, piped = _rows(job)
+    changed: dict[str, Any] = {}
+    for word in _CHOICES:
+        asked, has = getattr(space, word), (*getattr(alone, word), *getattr(piped, word))
+        legal = tuple(one for one in asked if entry(word, one) in has)
+        usual = tuple(dict.fromkeys(one for one in has if one not in ("modules", SOME_LAYERS)))
+        changed[word] = legal or (usual if asked == getattr(Space(), word) else asked)
+    if alone.selective and space.remat == Space().remat:
+        own = freeing_modules(job.model, alone.selective)
+        named = ((one,) if one != "selective" else own for one in changed["remat"])
+        changed["remat"] = tuple(one for some in named for one in some)
+    if space.remat == Space().remat and len(changed["remat"]) > 1:
+        # Activations in the host's memory are for what does not fit otherwise: a search falls back on them.
+        changed["remat"] = tuple(one for one in changed["remat"] if one != "offload")
+    free = space.remat == Space().remat and SOME_LAYERS in alone.remat and {"none", "block"} <= {*changed["remat"]}
+    if free and not job.experts:  # of MoE models the usual knob is modules, and what is enough hangs on their load
+        changed["remat"] += (SOME_LAYERS,)  # as many as let a plan fit
+    fixed = space.fixed
+    if space.words.offload == "parameters":  # weights that are fetched are those that ZeRO-3 gathers, in one stage
+        changed["zero"], fixed = (3,), {"pipe": 1} | fixed
+    if layers_of(space.words.offload):  # which excludes recompute and a pipeline
+        changed["remat"] = tuple(one for one in changed["remat"] if one == "none") or changed["remat"]
+        fixed = {"pipe": 1} | fixed
+    if "1f1b" in changed["schedule"] and len(changed["schedule"]) > 1:
+        # GPipe has the bubble of 1F1B and holds more.
+        changed["schedule"] = tuple(one for one in changed["schedule"] if one != "gpipe")
+    space = replace(space, **changed, fixed=fixed, words=_settled(job, alone, space.words))
+    whole = replace(space, words=replace(space.words, sequence=False))
+    if "sequence" in space.named or False not in alone.sequence:
+        return space
+    # Tensor ranks that do not divide a sequence keep whole ones between their matmuls, where nothing else is left.
+    return next((one for one in (space, whole) if len(meshes(job, one)["tensor"])), space)
+
+
+def ruling_out(job: Job, space: Space) -> list[str]:
+    """Where a stack runs nothing of a space: the rule that most meshes break, in a sentence."""
+    forced, seen = replace(offered(job, space), force=True), Counter[str]()
+    mesh = meshes(job, forced)
+    for place in range(0, len(mesh["pipe"]), max(1, len(mesh["pipe"]) // SAMPLE)):
+        sizes = {axis: int(mesh[axis][place]) for axis in AXES}
+        plan = settled(job, replace(forced.words, **sizes), space.named)
+        row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
+        seen.update([*illegal_words(job, plan), *undivided_by(job, job.stack.name, row, plan)])
+    return [f"The rule in the way: {text}." for text, _ in seen.most_common(1)]
+
+
+def freeing_modules(model: Transformer, sets: tuple[str, ...]) -> tuple[str, ...]:
+    """Sets of modules, of each what frees something in a block of the model.
+
+    >>> from dragonscale.models import load_model
+    >>> freeing_modules(load_model("llama3-8b"), ("layernorm+moe_act", "layernorm+mlp+moe_act+mla_up_proj"))
+    ('mlp',)
+    """
+    blocks = [section for section in model.program().sections if "block" in section.name]
+
+    def frees(module: str) -> bool:
+        return any(len(saved_tensors(one, module)) < len(saved_tensors(one, "none")) for one in blocks)
+
+    own = ("+".join(module for module in one.split("+") if frees(module)) for one in sets)
+    return tuple(dict.fromkeys(one for one in own if one))
+
+
+def fallback(job: Job, asked: Space, tried: Space) -> Space | None:
+    """What is left to try where nothing fits: activations in the host's memory."""
+    has = (one.remat for one in _rows(job))
+    if asked.remat != Space().remat or "offload" in tried.remat or not any("offload" in one for one in has):
+        return None
+    return replace(tried, remat=("offload",))
+
+
+def _settled(job: Job, row: Legality, words: Plan) -> Plan:
+    """Words that no one asked for, as the stack has them."""
+    usual, formats = Plan(), trains_in(job.slice.chip, row)
+    if words.dtype == usual.dtype and formats and words.dtype not in formats:
+        words = replace(words, dtype=formats[0])
+    wide = replace(words, pipe=2, tensor=2)
+    for word in _FIXED:
+        value = getattr(words, word)
+        if value == getattr(usual, word) and not takes(row, wide, word, job.experts > 0):
+            words = replace(words, **{word: nearest(row, words, word)})
+    return words
+
+
+def settled(job: Job, plan: Plan, given: frozenset[str]) -> Plan:
+    """A plan whose words that were not given are what the stack has."""
+    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
+    formats = trains_in(job.slice.chip, row)
+    if "dtype" not in given and formats and plan.dtype not in formats:
+        plan = replace(plan, dtype=formats[0])
+    for word in ("zero", *_CHOICES, *_FIXED):
+        if word not in given and not takes(row, plan, word, job.experts > 0):
+            plan = replace(plan, **{word: nearest(row, plan, word)})
+    if plan.schedule == "interleaved" and plan.virtual == 1 and "gpipe" in row.schedule and "schedule" not in given:
+        plan = replace(plan, schedule="gpipe")
+    return plan
+
+
+def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
+    """What was taken for words that were not given, in a note."""
+    names = ("dtype", "zero", *_CHOICES, *_FIXED)
+    changed = [name for name in names if getattr(before, name) != getattr(after, name)]
+    taken = [f"{name}={str(getattr(after, name)).lower()}" for name in changed]
+    return [f"Taken as {stack} has it there: {', '.join(taken)}."] if taken else []
+
+
+def other_format(chip: Chip, before: Plan, after: Plan) -> list[str]:
+    """That matrices are multiplied in another format than the one that was asked for, or is usual, because the chip
+    does not have it."""
+    if before.dtype == after.dtype or native(chip, before.dtype):
+        return []
+    return [f"{chip.title} has no {before.dtype} matmul: everything is judged in {after.dtype}."]
+
+
+def refusals(job: Job, asked: Space) -> list[str]:
+    """Why nothing that was asked for can run: a plan with what is pinned, judged; empty if something
+    can, or is forced."""
+    if asked.force:
+        return []
+    space, (alone, piped) = offered(job, asked), _rows(job)
+    pinned = replace(space.words, **(space.fixed | {"virtual": 1}))
+    row = piped if pinned.pipe > 1 else alone
+    usual = replace(pinned, **{word: getattr(row, word)[0] for word in ("zero", *_CHOICES)})
+    if layers_of(pinned.offload):
+        usual = replace(usual, remat=space.remat[0])
+    found = [*illegal_words(job, usual), *undivided_by(job, job.stack.name, row, usual)]
+    for word in ("zero", *_CHOICES):
+        axis, wanted = _SHOWN_BY.get(word, ""), getattr(space, word)
+        here = piped if axis == "pipe" else row
+        moot = space.fixed.get(axis) == 1 or (axis and axis not in here.axes)
+        if not moot and not any(entry(word, one) in getattr(here, word) for one in wanted):
+            shown = {axis: max(2, getattr(pinned, axis))} if axis else {}
+            found.append(refused(job.stack.name, here, replace(pinned, **{word: wanted[0]}, **shown), word))
+    return found
+
+
+def offered_words(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> list[Plan]:
+    """The words of rows of a kind that the stack takes; all of them have a pipeline or none has, and they are alike in
+    what is advised against."""
+    row = _rows(job)[bool(block["pipe"][-1] > 1)]
+    asked = "zero" in space.named
+    advised = [one for one in advice_on(job.slice.chip, row) if concerned(one, block)[-1]]
+    left_out = {*row.unreleased_zero, *(stage for one in advised for stage in one.zero)} if not asked else set()
+    zero = [one for one in choices(row, space.words, "zero") if one not in left_out] if kind.state else space.zero
+    return [
+        one
+        for one in kind.words(space)
+        if space.force or (one.zero in zero and (not kind.context or one.context_by in row.context_by))
+    ]
+
+
+def offered_alike(job: Job, table: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of a table, sorted by their stages, in parts that `offered_words` offers the same words: those without a
+    pipeline and those with one, each by what is advised against."""
+    alone, piped = _rows(job)
+    advice = [advice_on(job.slice.chip, row) for row in (alone, piped)]
+    if not any(advice) and (alone.zero, alone.context_by) == (piped.zero, piped.context_by):
+        yield table
+        return
+    staged = int(numpy.searchsorted(table["pipe"], 2))
+    for rows, advised in zip((slice(0, staged), slice(staged, None)), advice, strict=True):
+        part = {name: values[rows] for name, values in table.items()}
+        kinds = numpy.zeros(len(part["pipe"]), int)
+        for one in advised:
+            kinds = 2 * kinds + concerned(one, part)
+        yield from ({name: values[kinds == kind] for name, values in part.items()} for kind in numpy.unique(kinds))
+
+
+def advice_on(chip: Chip, row: Legality) -> tuple[AdvisedAgainst, ...]:
+    """What a stack's makers advise against on a chip, of what it runs."""
+    runs = [one for one in row.advised_against if not set(one.zero).isdisjoint(row.zero)]
+    return tuple(one for one in runs if not native(chip, one.without))
+
+
+def concerned(advice: AdvisedAgainst, numbers: dict[str, Any]) -> Any:
+    """Which meshes an advice is about, whatever their stage of ZeRO."""
+    return numpy.any([numpy.asarray(numbers[axis]) > 1 for axis in advice.beside], axis=0)
+
+
+def advice_against(job: Job, plan: Plan) -> list[str]:
+    """Why a plan is not recommended though it runs, a sentence each."""
+    found = []
+    for one in advice_on(
+        job.slice.chip, rules(job.stack.name, family(job.slice.chip), plan.pipe > 1, job.tuning.tunes)
+    ):
+        sharded = plan.fsdp * plan.expert * plan.context > 1 and plan.zero in one.zero
+        if sharded and concerned(one, {axis: getattr(plan, axis) for axis in AXES}):
+            axes = " and ".join(f"{axis}={getattr(plan, axis)}" for axis in one.beside if getattr(plan, axis) > 1)
+            found.append(f"zero={plan.zero} with {axes} is not recommended: {one.why} ({one.source}).")
+    return found
+
+
+def not_offered(job: Job) -> list[str]:
+    """What a search leaves out by advice, a sentence each, for where it finds nothing."""
+    found = []
+    for one in advice_on(job.slice.chip, rules(job.stack.name, family(job.slice.chip), tuned=job.tuning.tunes)):
+        plans = f"zero={' or '.join(map(str, one.zero))} with {' or '.join(one.beside)}"
+        found.append(f"Not offered: {plans}. {one.why}; --fix zero={one.zero[-1]} tries it.")
+    return found

@@ -1,0 +1,401 @@
+"""A space of plans in few operations per plan: what plans have in common is computed once.
+
+`PlanRows` holds each distinct mesh and microbatch once and costs its layers once; every combination of words and
+`virtual` then puts the same layers into stages, all remat policies at a time. All of it is done by the functions that
+`dragonscale.training.cost.evaluation.judge` is made of: no formula stands here, and a plan judged alone gives the same
+numbers.
+
+A layer's kernels depend only on the shapes that are left on a chip, its moves on the mesh, its state on neither the
+microbatch nor the remat policy. `alike` finds rows that agree in some numbers; whatever is costed for the distinct ones
+is spread back over all (`spread`). What is worked out for rows stays with them (`PlanRows.keep`), under a key that
+names what it depends on, as long as their block is searched.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+import numpy
+
+from dragonscale.models.program import Section
+from dragonscale.physics.hardware import Torus
+from dragonscale.physics.numbers import maximum
+from dragonscale.physics.sharding.placement import Wires, lay_wires
+from dragonscale.plan.finite import check_terms
+from dragonscale.training.cost.evaluation import Job, make_setting
+from dragonscale.training.cost.lines import costed_section, offload_seconds
+from dragonscale.training.cost.passes import LayerPass, SectionSums, sum_lines
+from dragonscale.training.cost.step import Parts, bound_passes, layer_passes, lower_seconds, step_time, straggling
+from dragonscale.training.memory.memory import Held, section_bytes
+from dragonscale.training.memory.peak_memory import fullest_bytes, hosted, ranks_held
+from dragonscale.training.memory.xla_memory import section_parts, xla_held
+from dragonscale.training.plan.expert_load import uneven
+from dragonscale.training.plan.plan import AXES, SOME_LAYERS, Plan, layer_policies, layers_of
+from dragonscale.training.plan.setting import Setting
+from dragonscale.training.plan.stages import StageLayers, stage_layers
+
+SHAPE = ("expert", "context", "tensor", "microbatch")
+"""What decides the shapes that are left on a chip."""
+STATE = ("fsdp", "expert", "context", "tensor", "pipe")
+"""What decides a chip's share of the state."""
+
+
+def take(value: Any, part: Any) -> Any:
+    """The rows `part` (a slice, a list of slices, or places) of every array in a record; rows are the last axis."""
+    if isinstance(value, numpy.ndarray):
+        if not value.ndim or value.shape[-1] == 1:
+            return value
+        return (
+            numpy.concatenate([value[..., one] for one in part], axis=-1)
+            if isinstance(part, list)
+            else value[..., part]
+        )
+    if isinstance(value, dict):
+        return {key: take(one, part) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(take(one, part) for one in value)
+    if is_dataclass(value) and not isinstance(value, type) and type(value).__name__ not in ("Slice", "Chip"):
+        return replace(value, **{item.name: take(getattr(value, item.name), part) for item in fields(value)})
+    return value
+
+
+def alike(numbers: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, Any]:
+    """Places of the first row of each distinct tuple of some numbers, and for each row which of them it is like.
+
+    >>> first, place = alike({"tensor": numpy.array([8, 4, 8])}, ("tensor",))
+    >>> first.tolist(), place.tolist()
+    ([1, 0], [1, 0, 1])
+    """
+    key = numpy.zeros(len(numbers[names[0]]), numpy.int64)
+    for name in names:
+        values, code = numpy.unique(numbers[name], return_inverse=True)
+        key = key * len(values) + code
+    _, first, place = numpy.unique(key, return_index=True, return_inverse=True)
+    return first, place
+
+
+@dataclass
+class Shapes:
+    """The distinct shapes that are left on a chip over all blocks of one structure: what depends on nothing else is
+    found once for all of them, and `known` holds it."""
+
+    numbers: dict[str, Any]
+    wires: Wires
+    known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def keep(self, key: tuple[Any, ...], cost: Callable[[Any, Wires], Any]) -> Any:
+        """What `cost` says of every shape, kept under a key."""
+        if key not in self.known:
+            self.known[key] = cost(self.numbers["microbatch"], self.wires)
+        return self.known[key]
+
+
+def shapes_of(job: Job, blocks: list[dict[str, Any]]) -> tuple[Shapes, list[Any]]:
+    """The shapes of some blocks, and for each block which of them its rows have."""
+    whole = {name: numpy.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    distinct, place = alike(whole, SHAPE)
+    numbers = {name: values[distinct] for name, values in whole.items()}
+    ends = numpy.cumsum([len(block["pipe"]) for block in blocks])[:-1]
+    return Shapes(numbers, lay_wires(numbers, job.slice, AXES)), numpy.split(place, ends)
+
+
+@dataclass
+class PlanRows:
+    """Distinct meshes and microbatches of one structure as arrays: whether experts spread over `tensor` (`folded`), and
+    the dims that these meshes do not divide. `known` holds what was worked out for them so far; `shapes`, if given, are
+    those of all blocks, and `which` of them each row has."""
+
+    job: Job
+    numbers: dict[str, Any]
+    folded: bool = True
+    undivided: dict[str, Any] = field(default_factory=dict)
+    shapes: Shapes | None = None
+    which: Any = None
+    wires: Wires = field(init=False)
+    known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.wires = lay_wires(self.numbers, self.job.slice, AXES)
+
+    def __len__(self) -> int:
+        return len(self.numbers["pipe"])
+
+    def keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What is kept under a key, made when it is first asked for."""
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
+
+    def setting(self, plan: Plan, detail: bool = False) -> Setting:
+        """The setting of these rows under the words of a plan; with `detail` for bounds too."""
+        return make_setting(self.job, plan, self.folded, self.undivided, detail)
+
+    def spread(self, names: tuple[str, ...], cost: Callable[[Any, Wires], Any], key: tuple[Any, ...] = ()) -> Any:
+        """What `cost` says of (microbatches, wires), asked once for rows that are alike in some numbers; of shapes,
+        under a key that names all else it depends on, once for all blocks."""
+        if names == SHAPE and key and self.shapes is not None:
+            return take(self.shapes.keep(key, cost), self.which)
+        distinct, place = self.keep(("alike", *names), lambda: alike(self.numbers, names))
+        wires = self.keep(("wires", *names), lambda: take(self.wires, distinct))
+        return take(cost(self.numbers["microbatch"][distinct], wires), place)
+
+    def uneven_bytes(self, plan: Plan, chosen: "Chosen", places: Any) -> Any:
+        """Bytes of the fullest chip at some places of chosen rows, where the load of experts is uneven."""
+        setting = self.setting(plan)
+        setting = replace(setting, stack=uneven(setting.stack))
+        held = {section.name: _held(self, setting, section) for section in setting.sections}
+        there = take(take((held, _saved(self, setting, layer_policies(plan.remat)[0])), chosen.places), places)
+        return _rank(setting, take(chosen, places), *there)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Some rows (a slice or places), with the number of chunks per rank of each: what plans of one batch have in common
+    apart from their words."""
+
+    numbers: dict[str, Any]
+    wires: Wires
+    layers: StageLayers
+    microbatches: Any
+    places: Any
+
+    def __len__(self) -> int:
+        return len(self.numbers["pipe"])
+
+
+def choose(rows: PlanRows, places: Any, virtual: Any, layout: str = "") -> Chosen:
+    """Rows to be judged with `virtual` chunks per rank (an array as long as the places)."""
+    numbers, wires = take((rows.numbers, rows.wires), places)
+    numbers = {name: numpy.broadcast_to(values, len(virtual)) for name, values in numbers.items()}
+    layers = stage_layers(rows.job.model.program().order, numbers["pipe"], virtual, layout)
+    copies = wires.mesh.size("data", "fsdp", "expert")
+    microbatches = float(rows.job.batch) / (copies * numbers["microbatch"])
+    return Chosen(numbers | {"virtual": virtual}, wires, layers, microbatches, places)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Every section's sums and passes, what a chip holds of it, and for each remat policy what it saves. Passes that
+    depend on the policy are stacked: an array has a line for each."""
+
+    sums: dict[str, SectionSums]
+    forward: dict[str, LayerPass]
+    backward: dict[str, LayerPass]
+    held: dict[str, Held]
+    saved: tuple[dict[str, Any], ...]
+
+    def at(self, places: Any) -> "Costs":
+        """The costs of some of the rows."""
+        return Costs(*(take(getattr(self, item.name), places) for item in fields(self)))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a search compares, as arrays with a line for each remat policy: the expected step (never below its lower
+    bound, where that was asked for) and the bytes of the fullest chip."""
+
+    seconds: Any
+    hbm_bytes: list[Any]
+    possible: Any
+
+    def with_layers(self, chosen: Chosen, lines: list[int], word: str, room: float) -> tuple[Chosen, "Judged"]:
+        """Rows with some layers of a chunk recomputed: as many as the word says, or, of rows that leave no room without
+        recompute and do with all of it, as many as are enough. Time and bytes are read off the line between both
+        (`lines` of what was judged): times within a percent, bytes rather too many, since another moment may be the
+        fullest; what is listed is judged alone."""
+        whole = sum(chosen.layers.fullest.values()) / chosen.numbers["virtual"]
+        layers = numpy.full(len(chosen), float(layers_of(word)))
+        if word == SOME_LAYERS:
+            none, block = (self.hbm_bytes[line] for line in lines)
+            with numpy.errstate(all="ignore"):
+                layers = numpy.broadcast_to(numpy.ceil((none - room) / (none - block) * whole), len(chosen))
+        places = numpy.flatnonzero((layers >= 1) & ((layers < whole) | (word != SOME_LAYERS)))
+        share = numpy.minimum(layers / whole, 1.0)[places]
+
+        def between(values: Any) -> Any:
+            none, block = (numpy.broadcast_to(values[line], len(chosen))[places] for line in lines)
+            return none + share * (block - none)
+
+        some = {item.name: take(getattr(chosen, item.name), places) for item in fields(Chosen)}
+        some["numbers"][SOME_LAYERS] = layers[places].astype(int)
+        possible = numpy.broadcast_to(self.possible, len(chosen))[places]
+        return Chosen(**some), Judged([between(self.seconds)], [between(self.hbm_bytes)], possible)
+
+
+def judge_rows(
+    rows: PlanRows, plan: Plan, remats: tuple[str, ...], chosen: Chosen, expected: Costs, bounds: list[Costs]
+) -> Judged:
+    """Chosen rows under some words and each of some remat policies, from what `cost_rows` found for them."""
+    setting = rows.setting(plan)
+    time = step_time(setting, chosen.numbers, _parts(chosen, expected), chosen.wires)
+    stragglers = straggling(setting.stack, setting.slice, plan, chosen.numbers)
+    seconds = time.seconds * stragglers
+    if not numpy.isfinite(seconds).all():  # each term is looked at only where their sum says that one is wrong
+        of = f"plans with {plan} on {setting.slice}"
+        check_terms({**time.exposed, "stragglers": stragglers}, chosen.wires.possible, of)
+    if bounds:
+        plans = (replace(plan, remat=remat) for remat in remats)
+        pairs = zip(plans, bounds, strict=True)
+        seconds = maximum(seconds, numpy.stack([lower_bounds(rows, one, chosen, costs) for one, costs in pairs]))
+    shape = (len(remats), len(chosen))
+    kept = [replace(setting, plan=replace(plan, remat=remat)) for remat in remats]
+    held = [_rank(one, chosen, expected.held, saved) for one, saved in zip(kept, expected.saved, strict=True)]
+    for remat, sizes in zip(remats, held, strict=True):  # infinite where the host lacks memory, never unknown
+        check_terms({"memory": numpy.where(numpy.isnan(sizes), sizes, 0.0)}, chosen.wires.possible, f"remat={remat}")
+    return Judged(numpy.broadcast_to(seconds, shape), held, chosen.wires.possible)
+
+
+def _parts(chosen: Chosen, costs: Costs) -> Parts:
+    return Parts(costs.sums, costs.held, chosen.layers, chosen.microbatches, costs.forward, costs.backward)
+
+
+def _rank(setting: Setting, chosen: Chosen, held: dict[str, Held], saved: dict[str, Any]) -> Any:
+    """Bytes of the fullest chip under one remat policy; no number of bytes will do where the host lacks memory."""
+    size = _chip(setting, chosen, held, saved)
+    there = hosted(setting, held, chosen.layers, chosen.numbers, chosen.microbatches)
+    if not there:
+        return size
+    return numpy.where(sum(line.bytes for line in there) > setting.slice.chip.host_memory, numpy.inf, size)
+
+
+def _chip(setting: Setting, chosen: Chosen, held: dict[str, Held], saved: dict[str, Any]) -> Any:
+    laid = (chosen.layers, chosen.numbers, chosen.microbatches)
+    if setting.stack.memory.allocator == "caching":
+        kept = {name: replace(one, activations=saved[name]) for name, one in held.items()}
+        return fullest_bytes(ranks_held(setting, kept, *laid))
+    return sum(line.bytes for line in xla_held(setting, saved, *laid))
+
+
+def lower_bounds(rows: PlanRows, plan: Plan, chosen: Chosen, bound: Costs) -> Any:
+    """The lower bounds of chosen rows."""
+    return lower_seconds(rows.setting(plan), chosen.numbers, _parts(chosen, bound), chosen.wires)
+
+
+def cost_rows(rows: PlanRows, plan: Plan, remats: tuple[str, ...], bound: bool = False) -> Costs:
+    """What all rows cost under some words and each of some remat policies, whatever the schedule:
+    expected, or at best."""
+    setting = rows.setting(plan, detail=bound)
+    sums = {section.name: _sums(rows, setting, section, remats, bound) for section in setting.sections}
+    held = {section.name: _held(rows, setting, section) for section in setting.sections}
+    saved = tuple(_saved(rows, setting, remat) for remat in remats)
+    copies = rows.numbers["data"] * rows.numbers["fsdp"] * rows.numbers["expert"]
+    rounds = rows.numbers["pipe"], float(rows.job.batch) / (copies * rows.numbers["microbatch"])
+    passes = []
+    for remat in remats:
+        here = replace(setting, plan=replace(plan, remat=remat))
+        if setting.stack.memory.kept_moves:  # moving what a policy keeps takes time
+            for section in setting.sections:
+                held[section.name] = replace(held[section.name], activations=_kept(rows, here, section))
+        least = bound_passes(sums, here.plan, here.tuning.passes) if bound else None
+        passes.append(least or layer_passes(here, sums, held, *rounds))
+    forward, backward = ({name: _stacked([one[way][name] for one in passes]) for name in sums} for way in (0, 1))
+    return Costs({name: _once(one) if not bound else one for name, one in sums.items()}, forward, backward, held, saved)
+
+
+def _sums(rows: PlanRows, setting: Setting, section: Section, remats: tuple[str, ...], bound: bool) -> SectionSums:
+    """A section's sums: kernels once for each shape on a chip, moves of activations too (under switches, where the axes
+    that carry them lie the same whatever is above them), moves of weights once for each mesh. Kernels and activations
+    serve all ZeRO stages."""
+    policies = remats if "block" in section.name else ("none",)
+    reading, quantity = setting.reading(section), "bound_s" if bound else "expected_s"
+    torus = isinstance(setting.slice.chip.network, Torus)
+    shared = (bound, *_words(setting.plan, section))
+    stored = (bound, section.name, setting.plan.dtype, setting.plan.zero, _fold(setting.plan, section))
+
+    def summed(kind: str, names: tuple[str, ...]) -> SectionSums:
+        def cost(microbatch: Any, wires: Wires) -> SectionSums:
+            lines = costed_section(setting, section, microbatch, wires, (kind,))
+            return sum_lines(lines, reading, setting.stack, policies, quantity)
+
+        return rows.spread(names, cost, (kind, policies, *shared))
+
+    def offload(microbatch: Any, wires: Wires) -> Any:
+        return offload_seconds(setting, section, microbatch, wires.mesh)
+
+    def run() -> SectionSums:
+        kernels = summed("kernels", SHAPE)
+        kernels.offload = rows.spread(SHAPE, offload, ("offload", setting.plan.offload, *shared))
+        return kernels.beside(summed("activations", (*AXES, "microbatch") if torus else SHAPE))
+
+    return rows.keep(("run", *shared), run).beside(rows.keep(("moved", *stored), lambda: summed("state", AXES)))
+
+
+def _fold(plan: Plan, section: Section) -> str:
+    """How experts are spread, where there are any."""
+    return plan.fold if "e" in section.dims else ""
+
+
+def _words(plan: Plan, section: Section) -> tuple[object, ...]:
+    """The words of a plan that decide what a section's kernels and activations are."""
+    return (section.name, plan.dtype, plan.sequence, plan.context_by, _fold(plan, section))
+
+
+def _loads(setting: Setting, section: Section) -> tuple[object, ...]:
+    """The same, with how uneven the load of its experts is."""
+    return (*_words(setting.plan, section), setting.stack.experts.skew if "e" in section.dims else 1.0)
+
+
+def _held(rows: PlanRows, setting: Setting, section: Section) -> Held:
+    """What a chip keeps of a section: state once for each way to lay it out, workspace once for each
+    shape on a chip."""
+    plan = setting.plan
+    stored = (section.name, plan.dtype, plan.optimizer, plan.zero, _fold(plan, section))
+    state = rows.keep(("state", *stored), lambda: _bytes(rows, setting, section, STATE))
+    live = rows.keep(("live", *_loads(setting, section)), lambda: _bytes(rows, setting, section, SHAPE))
+    passing = {name: getattr(live, name) for name in ("activations", "working", "logits", "entry")}
+    return replace(state, **passing)
+
+
+def _bytes(rows: PlanRows, setting: Setting, section: Section, names: tuple[str, ...]) -> Held:
+    def cost(microbatch: Any, wires: Wires) -> Held:
+        return section_bytes(setting, section, microbatch, wires.mesh)
+
+    plan = setting.plan
+    return rows.spread(names, cost, ("bytes", plan.optimizer, plan.remat, *_loads(setting, section)))
+
+
+def _saved(rows: PlanRows, setting: Setting, remat: str) -> dict[str, Any]:
+    """What each section saves under a remat policy: bytes, or the parts that XLA's buffers are counted by."""
+    here, found = replace(setting, plan=replace(setting.plan, remat=remat)), {}
+    for section in setting.sections:
+        if setting.stack.memory.allocator == "xla":
+            found[section.name] = _xla_parts(rows, here, section)
+        else:
+            found[section.name] = _kept(rows, here, section)
+    return found
+
+
+def _xla_parts(rows: PlanRows, setting: Setting, section: Section) -> Any:
+    def parts(microbatch: Any, wires: Wires) -> Any:
+        return section_parts(setting, section, microbatch, wires.mesh)
+
+    plan = setting.plan
+    key = ("parts", plan.remat, *_loads(setting, section), plan.zero)
+    return rows.keep(key, lambda: rows.spread((*AXES, "microbatch"), parts))
+
+
+def _kept(rows: PlanRows, setting: Setting, section: Section) -> Any:
+    """Bytes of activations that a layer keeps under the plan's remat policy."""
+    key = ("saved", setting.plan.remat, *_loads(setting, section))
+    return rows.keep(key, lambda: _bytes(rows, setting, section, SHAPE).activations)
+
+
+def _once(sums: SectionSums) -> SectionSums:
+    """The sums that are still asked for once the passes are made: what travels once a step."""
+    return SectionSums({key: value for key, value in sums.seconds.items() if key[1] in ("gradient", "update")})
+
+
+def _stacked(passes: list[LayerPass]) -> LayerPass:
+    """Passes under several remat policies as one, a line for each, their moves added up."""
+    shown = [sum((exposed for _, exposed in one.moves.values()), 0.0) for one in passes]
+    names = [item.name for item in fields(LayerPass) if item.name != "moves"]
+    plain = {name: _lines([getattr(one, name) for one in passes]) for name in names}
+    return LayerPass(**plain, moves={"moves": (0.0, _lines(shown))})
+
+
+def _lines(values: list[Any]) -> Any:
+    """Values of several policies: one where all have the same, else a line for each."""
+    start = values[0]
+    if all(value is start or numpy.array_equal(value, start) for value in values):
+        return start
+    return numpy.stack(numpy.broadcast_arrays(*values))

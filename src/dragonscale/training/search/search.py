@@ -1,0 +1,418 @@
+"""Every plan of a space that the stack can run judged, the best ones kept, in blocks that fit the cache.
+
+The answer is optimal under the model over what is offered (`offer`, `space`); what is ruled out is counted. Plans that
+are not feasible are counted by the limit they break, and the one that misses by least is kept, so that an empty answer
+still says what to change.
+
+The plans that a search shows: the recommended one first, then others by time, no two of them the same to a reader.
+
+Twins, plans of one shape of mesh whose time and memory are the same to a thousandth, are shown once, as the simplest of
+them; and of a shape at most `OF_A_SHAPE` are shown while there are others.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy
+
+from dragonscale.training.cost.evaluation import (
+    NUMBERS,
+    Job,
+    Structure,
+    as_numbers,
+    first,
+    judge_one,
+    problems,
+    structures,
+)
+from dragonscale.training.plan.legality import Legality, family, rules
+from dragonscale.training.plan.plan import SOME_LAYERS, Plan, layer_policies, layers_of
+from dragonscale.training.plan.simplicity import SAME, SLACK, handicap, points
+from dragonscale.training.plan.stages import BOTH_WAYS
+from dragonscale.training.search.allowed_space import fallback, offered, offered_alike, offered_words, refusals
+from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.fast import (
+    PlanRows,
+    Shapes,
+    choose,
+    cost_rows,
+    judge_rows,
+    lower_bounds,
+    shapes_of,
+    take,
+)
+from dragonscale.training.search.headroom import leaves_room
+from dragonscale.training.search.legal import deals, illegal, unrunnable
+from dragonscale.training.search.run_kinds import needed_gains
+from dragonscale.training.search.search_memory import SHAPE, Candidate, Keeper
+from dragonscale.training.search.space import Kind, Space, deals_heads, even_chunks, kind_of, kinds_of, rows_of
+
+BLOCK = 16384
+"""Rows worked on at once: small enough for a processor's cache, large enough that NumPy's overhead does not show."""
+
+SAMPLE = 8
+"""Plans of the front whose lower bounds are looked at."""
+
+TIGHT_SHOWN = 2
+"""Plans that leave no room in memory, at most, beside the recommended one and others that do."""
+
+OFFLOADS_FROM = 200e9
+"""Bytes a second to the host from which a search sends activations there: NVLink-C2C of Grace, where NVIDIA's recipes
+do (Megatron-Bridge: Llama 3 70B on GB200, fsdp=64 with 20 layers); over PCIe no run is published."""
+FINALISTS, OFFLOAD_GAIN = 5, 0.03
+"""Plans of which that is tried, and what it must gain to be recommended: it needs pinned host memory and is rare."""
+NOT_OFFERED = "not supported by the stack"
+"""Plans that the stack cannot run, or that a search tries only when asked."""
+Progress = Callable[[int, int], None]
+
+
+PARTS = 1000
+
+
+def shared(progress: Progress | None, done: int, parts: int) -> Progress | None:
+    """One bar over several searches: this is the search after `done` of `parts`."""
+    if progress is None:
+        return None
+    return lambda some, total: progress(int((done + some / max(total, 1)) * PARTS), parts * PARTS)
+
+
+@dataclass
+class Found:
+    """The result of a search: the recommended plan and others, the fastest, the best that `dscale run` and `dscale
+    verify` take, the front of time against memory, and what became of the rest."""
+
+    best: list[Candidate]
+    front: list[Candidate]
+    searched: int
+    feasible: int
+    misses: dict[str, int]
+    nearest: Candidate | None
+    seconds: float
+    fastest: Candidate | None = None
+    runs: Candidate | None = None
+
+    @property
+    def judged(self) -> int:
+        """Plans that were costed: those that the stack can run."""
+        return self.searched - self.misses.get(NOT_OFFERED, 0)
+
+
+def search(
+    job: Job,
+    space: Space | None = None,
+    count: int = 5,
+    progress: Progress | None = None,
+    slack: float = SLACK,
+    bounded: bool = True,
+) -> Found:
+    """The recommended plan of a space and the best of other meshes (`simplicity` says which of those within the slack
+    is recommended; without slack the fastest that leaves room in memory is), and the front of time against memory.
+
+    An expected step is never below its lower bound. That bound hardly ever decides, so plans are first compared without
+    it, which can only flatter them; if it changes nothing for those that are answered (of the front, a sample), it
+    changes nothing at all, and otherwise the search is repeated with it; unless who asks judges its plans alone, with
+    their bounds (`bounded` false).
+    """
+    start, asked = time.perf_counter(), space or Space()
+    space = offered(job, asked)
+    if refusals(job, asked):
+        return Found([], [], 0, 0, {}, None, time.perf_counter() - start)
+    dtype, free = space.words.dtype, SOME_LAYERS in space.remat and "offload" not in asked.named
+    sends = free and space.words.offload == "none" and job.slice.chip.host_link >= OFFLOADS_FROM
+    kept = max(count, FINALISTS) if sends else count  # so that what is taken does not hang on how many are shown
+    keeper = Keeper(job, kept, slack, dtype)
+    _run(keeper, space, progress, bounded=False)
+    if not keeper.pools[0].size and (last_resort := fallback(job, asked, space)) is not None:
+        _run(keeper, last_resort, progress, bounded=False)
+        space = replace(space, remat=(*space.remat, *last_resort.remat))
+    found = _found(keeper)
+    shown = [*found.best, found.fastest]
+    if count > 1:  # of a search for one plan nothing else is shown
+        shown += [*found.front[:: -(-len(found.front) // SAMPLE) or 1], found.runs]
+    if bounded and _flattered(job, [one for one in shown if one is not None]):
+        keeper = Keeper(job, kept, slack, dtype)
+        _run(keeper, space, progress, bounded=True)
+        found = _found(keeper)
+    left_out = max(whole_size(job, asked) - found.searched, 0)
+    misses = {NOT_OFFERED: left_out} | found.misses
+    searched = found.searched + left_out
+    best = [_alone(job, one, SOME_LAYERS in space.remat) for one in found.best]
+    if sends and best:
+        best = _with_offload(job, best[:FINALISTS], slack) + best[FINALISTS:]
+    fastest = found.fastest and _alone(job, found.fastest, False)
+    changed = {"fastest": min((one for one in (fastest, *best[:1]) if one), key=lambda one: one.seconds, default=None)}
+    taken = time.perf_counter() - start
+    return replace(found, **changed, best=best[:count], searched=searched, misses=misses, seconds=taken)
+
+
+def _found(keeper: Keeper) -> Found:
+    every, runs = (keeper.ranked(place) for place in range(2))
+    others = [*keeper.leading(), *keeper.tight()[:TIGHT_SHOWN]]
+    best = listed(every, others, keeper.count, keeper.job.sequence)
+    fastest = next(iter(keeper.front.labels), None)
+    own = next((one for one in runs if not unrunnable(one.plan, keeper.job.model)), None)
+    counts = (keeper.searched, keeper.feasible, keeper.misses)
+    return Found(best, keeper.front.labels, *counts, keeper.nearest, 0.0, fastest, own)
+
+
+def _alone(job: Job, found: Candidate, free: bool) -> Candidate:
+    """A plan that recomputes some layers as it is judged alone; where their number is free, with as few as leave room:
+    often fewer by one than the line between none and all of them says."""
+    layers = layers_of(found.plan.remat)
+    for count in range(layers, 0, -1):
+        plan = replace(found.plan, remat=f"block:{count}")
+        alone = judge_one(job, plan)
+        room = leaves_room(job, plan, alone)
+        if count < layers and not (free and room):
+            break
+        found = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes), room)
+    return found
+
+
+def _with_offload(job: Job, best: list[Candidate], slack: float) -> list[Candidate]:
+    """Plans, of which those that recompute some layers may have what these save in the host's memory instead; such a
+    plan is recommended where it gains enough."""
+    tried = [_offloaded(job, one) if layers_of(one.plan.remat) else one for one in best]
+
+    def weighed(one: Candidate) -> float:
+        gains = needed_gains(job, vars(one.plan), one.plan.zero, job_error(job), one.plan.dtype)
+        return one.seconds * float(handicap(gains, slack))
+
+    enough = weighed(best[0]) / (1 + OFFLOAD_GAIN)
+    sent = [one for one in tried if layers_of(one.plan.offload) and weighed(one) < enough]
+    recommended = min(sent, key=weighed, default=best[0])
+    return [recommended, *(one for one in tried if one.plan not in (recommended.plan, best[0].plan))]
+
+
+def _offloaded(job: Job, found: Candidate) -> Candidate:
+    """A plan that recomputes some layers with what these save in the host's memory instead, where that is faster and
+    leaves room; one layer more, since one is on its way."""
+    plan = replace(found.plan, remat="none", offload=f"activations:{layers_of(found.plan.remat) + 1}")
+    if illegal(job, plan):
+        return found
+    alone = judge_one(job, plan)
+    sent = Candidate(plan, first(alone.seconds), first(alone.hbm_bytes))
+    roomy = leaves_room(job, plan, alone) and not problems(job, plan, alone)
+    return sent if roomy and sent.seconds < found.seconds else found
+
+
+def _flattered(job: Job, kept: list[Candidate]) -> bool:
+    """Whether the lower bound changes the time of any of these plans."""
+    if not kept:
+        return False
+    numbers = as_numbers([one.plan for one in kept])
+    changed: dict[str, Any] = dict.fromkeys(NUMBERS, 1)
+    words = [replace(one.plan, **changed, remat=layer_policies(one.plan.remat)[0]) for one in kept]
+    kinds, which = structures(job, numbers, kept[0].plan.etp)  # a search does not vary it
+    groups: dict[tuple[Plan, int], list[int]] = {}
+    for place, group in enumerate(zip(words, which.tolist(), strict=True)):
+        groups.setdefault(group, []).append(place)
+    for (plan, kind), mine in groups.items():
+        folded, undivided = kinds[kind]
+        rows = PlanRows(job, take(numbers, numpy.array(mine)), folded, dict(undivided))
+        chosen = choose(rows, slice(0, len(rows)), rows.numbers["virtual"], plan.layout)
+        least = lower_bounds(rows, plan, chosen, cost_rows(rows, plan, (plan.remat,), bound=True))
+        if numpy.any(least > numpy.array([kept[place].seconds for place in mine]) * (1 + 1e-9)):
+            return True
+    return False
+
+
+def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool) -> None:
+    job, before = keeper.job, keeper.searched
+    table = list(blocks(job, rows_of(job, space), space.words.etp))
+    total = before + sum(block_size(job, space, kind, block) for kind, _, block in table)
+    policies = tuple(dict.fromkeys(one for remat in space.remat for one in layer_policies(remat)))
+    for (kind, (folded, undivided), block), (shapes, which) in zip(table, _shapes(job, table), strict=True):
+        rows = PlanRows(job, block, folded, dict(undivided), shapes, which)
+        named = space.words.layout if space.words.layout != "even" else "" if keeper.layers else "even"
+        batches = [
+            (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)
+        ]
+        for words in offered_words(job, space, kind, block):
+            kinds = {costed_as(job, words, schedule) for schedules, _ in batches for schedule in schedules}
+            costs = {alike: cost_rows(rows, replace(words, schedule=alike), policies) for alike in kinds}
+            bounds = policies if bounded else ()
+            least = [cost_rows(rows, replace(words, remat=one), (one,), bound=True) for one in bounds]
+            for schedules, batch in batches:
+                chosen = batch.chosen
+                floor = [one.at(chosen.places) for one in least]
+                kinds = {costed_as(job, words, schedule) for schedule in schedules}
+                at_places = {alike: costs[alike].at(chosen.places) for alike in kinds}
+                for schedule in schedules:
+                    named = replace(words, schedule=schedule)
+                    here = at_places[costed_as(job, words, schedule)]
+                    judged = judge_rows(rows, named, policies, chosen, here, floor)
+                    if words.context_by == "ulysses":
+                        judged = replace(judged, possible=judged.possible & deals_heads(job, words, chosen.numbers))
+                    for remat in space.remat:
+                        lines, seen = [policies.index(one) for one in layer_policies(remat)], (batch, judged)
+                        plan, of = replace(named, remat=remat), chosen
+                        if len(lines) > 1:
+                            of, between = judged.with_layers(chosen, lines, remat, keeper.room)
+                            if not len(of.numbers[SOME_LAYERS]):
+                                continue
+                            lines, seen = [0], (keeper.batch(of), between)
+                        keeper.see(plan, *seen, lines[0], partial(rows.uneven_bytes, plan, of))
+                    if progress is not None:
+                        progress(keeper.searched, total)
+
+
+def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:
+    """The shapes that blocks of one structure share, for each block."""
+    found: dict[int, tuple[Shapes, Any]] = {}
+    for structure in {one for _, one, _ in table}:
+        mine = [place for place, (_, one, _) in enumerate(table) if one == structure]
+        shapes, which = shapes_of(job, [table[place][2] for place in mine])
+        found |= {place: (shapes, part) for place, part in zip(mine, which, strict=True)}
+    return [found[place] for place in range(len(table))]
+
+
+def costed_as(job: Job, words: Plan, schedule: str) -> str:
+    """The schedule whose layers cost the same: 1F1B's, unless moves hide otherwise or travel less often."""
+    if schedule in BOTH_WAYS and job.experts and job.stack.overlap.expert_two_way > job.stack.overlap.expert:
+        return BOTH_WAYS[0]
+    return schedule if schedule == "interleaved" and words.zero == 2 else "1f1b"
+
+
+def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple[Kind, Structure, dict[str, Any]]]:
+    """The table in blocks of rows of one kind and structure, still sorted by the stages of the pipeline."""
+    kinds = kinds_of(job, table, etp)
+    for kind in numpy.unique(kinds).tolist():
+        start, stop = int(numpy.searchsorted(kinds, kind)), int(numpy.searchsorted(kinds, kind, side="right"))
+        some = {name: values[start:stop] for name, values in table.items()}
+        found, which = structures(job, some, etp)
+        for number, structure in enumerate(found):
+            mine = some if len(found) == 1 else {name: values[which == number] for name, values in some.items()}
+            for part in offered_alike(job, mine):
+                for begin in range(0, len(part["pipe"]), BLOCK):
+                    block = {name: values[begin : begin + BLOCK] for name, values in part.items()}
+                    yield kind_of(kind), structure, block
+
+
+Picked = tuple[Any, Any]
+"""Places of rows, and the chunks per rank of each."""
+
+
+def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Picked]]:
+    """Schedules with the rows that they can run. Without a pipeline every schedule is the same, and only one is tried;
+    interleaving takes every row as often as there are ways to deal its layers evenly."""
+    pipe = block["pipe"]
+    staged, total = int(numpy.searchsorted(pipe, 2)), len(pipe)
+    row = rules(job.stack.name, family(job.slice.chip), piped=True, tuned=job.tuning.tunes)
+    rounds = job.batch // (block["data"] * block["fsdp"] * block["expert"] * block["microbatch"])
+    if space.fixed.get("virtual", 1) == 1:
+        if staged:
+            yield ("1f1b",), (slice(0, staged), numpy.ones(staged, int))
+        for names in _alike(row, space.schedule) if staged < total else ():
+            places = staged + numpy.flatnonzero(allowed(names[0], row, pipe[staged:], rounds[staged:]))
+            if len(places):
+                all_of_them = slice(staged, total) if len(places) == total - staged else places
+                yield names, (all_of_them, numpy.ones(len(places), int))
+    if "interleaved" in space.schedule:
+        yield from ((("interleaved",), picked) for picked in _dealt(job, space, row, pipe, rounds))
+
+
+def _alike(row: Legality, schedules: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Schedules of one chunk a rank, those that every row can run together."""
+    plain = [name for name in schedules if name != "interleaved"]
+    limited = [name for name in plain if name in LIMITED or name in row.rounds]
+    free = tuple(name for name in plain if name not in limited)
+    return [*([free] if free else []), *((name,) for name in limited)]
+
+
+def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Iterator[Picked]:
+    """Rows with each number of chunks that deals their layers evenly, about a block at a time."""
+    pinned, layers = space.fixed.get("virtual"), job.model.n_layers
+    places: list[Any] = []
+    virtual: list[Any] = []
+    runs = allowed("interleaved", row, pipe, rounds)
+    for stages in numpy.unique(pipe[pipe > 1]).tolist():
+        mine = numpy.flatnonzero(runs & (pipe == stages))
+        for chunks in even_chunks(layers, stages) if len(mine) else ():
+            if pinned in (None, chunks) and (space.force or deals(row, job.model.program().order, stages, chunks)):
+                places.append(mine)
+                virtual.append(numpy.full(len(mine), chunks))
+            if sum(map(len, virtual)) >= BLOCK:
+                yield numpy.concatenate(places), numpy.concatenate(virtual)
+                places, virtual = [], []
+    if places:
+        yield numpy.concatenate(places), numpy.concatenate(virtual)
+
+
+def block_size(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> int:
+    """The number of plans of a block."""
+    one = sum(len(names) * len(virtual) for names, (_, virtual) in batches_of(job, space, block))
+    policies = [remat for remat in space.remat if remat != SOME_LAYERS]
+    return one * len(offered_words(job, space, kind, block)) * len(policies)
+
+
+def space_size(job: Job, space: Space | None = None) -> int:
+    """The number of plans that a search would judge."""
+    return _size(job, offered(job, space or Space()))
+
+
+def _size(job: Job, space: Space) -> int:
+    table = blocks(job, rows_of(job, space), space.words.etp)
+    return sum(block_size(job, space, kind, block) for kind, _, block in table)
+
+
+def whole_size(job: Job, asked: Space) -> int:
+    """The number of plans that were asked for, those too that the stack cannot run."""
+    return _size(job, replace(asked, force=True))
+
+
+LIMITED = ("dualpipe",)
+
+
+def allowed(schedule: str, row: Legality, pipe: Any, rounds: Any) -> Any:
+    """Where a schedule can run: interleaving takes microbatches in rounds of the ranks (Narayanan et al. 2021), some
+    stacks take all so, and a bidirectional pipeline has as many ranks on either side and feeds both ends."""
+    if schedule == "dualpipe":
+        return (pipe % 2 == 0) & (rounds % 2 == 0) & (rounds >= 2 * pipe)
+    return rounds % pipe == 0 if schedule == "interleaved" or schedule in row.rounds else numpy.ones(len(pipe), bool)
+
+
+OF_A_SHAPE = 2
+
+
+def shape_of(plan: Plan) -> tuple[int, ...]:
+    """The part of the mesh that variants of a plan share."""
+    return tuple(getattr(plan, name) for name in SHAPE)
+
+
+def twins(one: Candidate, other: Candidate) -> bool:
+    """Whether two plans are the same to a reader: of one shape, as fast and as full."""
+    alike = abs(one.seconds / other.seconds - 1) <= SAME and abs(one.hbm_bytes / other.hbm_bytes - 1) <= SAME
+    return alike and shape_of(one.plan) == shape_of(other.plan)
+
+
+def listed(ranked: list[Candidate], leaders: list[Candidate], count: int, sequence: int) -> list[Candidate]:
+    """The first of the ranked plans, then at most `count` - 1 different ones of these and of the leaders of other
+    shapes."""
+    if not ranked:
+        return []
+
+    def simpler_first(one: Candidate) -> tuple[float, int, float]:
+        rounded = round(math.log(one.seconds) / math.log1p(SAME))
+        return rounded, int(points(one.plan, vars(one.plan), sequence)), one.seconds
+
+    shown, spare = ranked[:1], []
+    seen = Counter([shape_of(ranked[0].plan)])
+    for one in sorted([*ranked[1:], *leaders], key=simpler_first):
+        if len(shown) >= count:
+            break
+        if any(twins(one, other) for other in (*shown, *spare)):
+            continue
+        shape = shape_of(one.plan)
+        if seen[shape] < OF_A_SHAPE:
+            seen[shape] += 1
+            shown.append(one)
+        elif len(spare) < count:
+            spare.append(one)
+    rest = [*shown[1:], *spare[: count - len(shown)]] if len(shown) < count else shown[1:]
+    return [shown[0], *sorted(rest, key=lambda one: one.seconds)]

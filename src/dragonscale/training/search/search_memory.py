@@ -1,0 +1,308 @@
+"""What a search remembers of the plans it sees: those near the fastest, the best of every shape of mesh, time against
+memory.
+
+Most plans are far from the best and cost a few comparisons. Those that are near are kept as rows of numbers
+(`NearPlans`), and made into plans only when the search is over.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy
+
+from dragonscale.models.program import longest_run
+from dragonscale.plan.finite import check_terms
+from dragonscale.plan.pareto import Front
+from dragonscale.training.cost.evaluation import NUMBERS, Job
+from dragonscale.training.plan.legality import family, rules
+from dragonscale.training.plan.plan import SOME_LAYERS, Plan
+from dragonscale.training.plan.simplicity import handicap, order, points, word_points
+from dragonscale.training.plan.stages import layout_for
+from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.fast import Chosen, Judged
+from dragonscale.training.search.headroom import room_bytes
+from dragonscale.training.search.legal import counts_ends, unrunnable
+from dragonscale.training.search.run_kinds import needed_gains
+
+SHAPE = ("pipe", "expert", "context", "tensor")
+"""Meshes that agree in these are variants of one plan: they differ in how replicas share their state."""
+POINT = 0.002
+"""What a point of simplicity counts, as a part of the time, when one plan stands for its shape."""
+FAR = 1.1
+"""Plans so much slower than the fastest are not recommended: an uneven load of their experts is not looked at."""
+MOST = 8192
+"""Rows of a pool before it is thinned."""
+WORD, WEIGHED, SECONDS, HELD, POINTS, ROUNDS, LAYERS = 0, 9, 10, 11, 12, 13, 14
+"""The rows of a pool's table; the numbers of the plans stand between."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan with what a search compares."""
+
+    plan: Plan
+    seconds: float
+    hbm_bytes: float
+    roomy: bool = True
+    """Whether it leaves room in memory (`room`), with an uneven load of experts too."""
+
+
+@dataclass(frozen=True)
+class SeenRows:
+    """Rows that are judged together: where a shape of mesh begins and the number of each, how their time is weighed,
+    with weights and gradients whole and with sharded ones, and of which of them our own program has the stages."""
+
+    chosen: Chosen
+    starts: Any
+    shapes: Any
+    weights: tuple[Any, Any]
+    staged: Any
+
+    def weight(self, words: Plan) -> Any:
+        """How the time of the rows is weighed under some words."""
+        return self.weights[words.zero >= 2]
+
+
+@dataclass
+class NearPlans:
+    """The plans near the fastest: within the window, and at least `count` of them. `layers` are the model's."""
+
+    count: int
+    window: float
+    layers: int
+    fastest: float = numpy.inf
+    last: float = numpy.inf
+    words: list[Plan] = field(default_factory=list)
+    rows: list[Any] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def limit(self) -> float:
+        """What is slower is of no interest."""
+        return max(self.fastest * (1 + self.window), self.last)
+
+    def take(self, words: Plan, chosen: Chosen, places: Any, times: tuple[Any, Any], held: Any, sequence: int) -> None:
+        """Keep those of some places whose weighed time is near."""
+        weighed, seconds = times
+        self.fastest = min(self.fastest, float(weighed.min()))
+        near = weighed <= self.limit
+        kept = places[near]
+        numbers = {name: chosen.numbers[name][kept] for name in NUMBERS}
+        rounds = numpy.broadcast_to(chosen.microbatches, len(chosen))[kept]
+        columns = [len(self.words), *numbers.values(), weighed[near], seconds[kept], held[kept]]
+        columns += [points(words, numbers, sequence) + layout_points(words, numbers, self.layers), rounds]
+        columns += [chosen.numbers[SOME_LAYERS][kept] if SOME_LAYERS in chosen.numbers else 0]
+        self.rows.append(numpy.stack([numpy.broadcast_to(column, len(kept)).astype(float) for column in columns]))
+        self.words.append(words)
+        self.size += len(kept)
+        if self.size > MOST or self.last == numpy.inf:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Leave out what is no longer near; of too many that are, the fastest of each mesh and words."""
+        table = self.table()
+        table = table[:, numpy.argsort(table[WEIGHED], kind="stable")]
+        self.last = float(table[WEIGHED, self.count - 1]) if table.shape[1] >= self.count else numpy.inf
+        table = table[:, table[WEIGHED] <= self.limit]
+        if table.shape[1] > MOST // 2:
+            words_and_mesh = [row for row in range(WEIGHED) if row != 1 + NUMBERS.index("microbatch")]
+            _, fastest = numpy.unique(table[words_and_mesh], axis=1, return_index=True)
+            table = table[:, numpy.sort(fastest)[: MOST // 2]]
+        self.rows, self.size = [table], table.shape[1]
+
+    def table(self) -> Any:
+        """Everything kept, a column for each plan."""
+        return numpy.concatenate(self.rows, axis=1) if self.rows else numpy.empty((LAYERS + 1, 0))
+
+    def ranked(self, limit: float, slack: float) -> list[Candidate]:
+        """The plans near the fastest, the recommended ones first, then those that are fast."""
+        table = self.table()
+        if not table.shape[1]:
+            return []
+        table = table[:, table[WEIGHED] <= self.limit]
+        rare = table[WEIGHED] > (1 + 1e-9) * table[SECONDS]
+        places = order(table[WEIGHED], table[HELD] / limit, table[POINTS], table[ROUNDS], slack, rare)
+        fastest = numpy.argsort(table[SECONDS], kind="stable")[: 4 * self.count]
+        return [self._candidate(table[:, place]) for place in dict.fromkeys([*places[: self.count], *fastest])]
+
+    def _candidate(self, row: Any) -> Candidate:
+        numbers = {name: int(value) for name, value in zip(NUMBERS, row[1:WEIGHED], strict=True)}
+        numbers |= {SOME_LAYERS: int(row[LAYERS])} if row[LAYERS] else {}
+        return Candidate(dealt(self.words[int(row[WORD])], numbers, self.layers), float(row[SECONDS]), float(row[HELD]))
+
+
+@dataclass
+class Keeper:
+    """What a search remembers of the plans it has seen. `pools` are of all plans that leave room in memory, of those
+    that `dscale run` and `dscale verify` take; `least` are the least full plans of each, while
+    none leaves room."""
+
+    job: Job
+    count: int
+    slack: float
+    dtype: str = "bf16"
+    pools: list[NearPlans] = field(init=False)
+    least: list[Candidate | None] = field(default_factory=lambda: [None, None])
+    front: Front = field(default_factory=Front)
+    shapes: dict[int, int] = field(default_factory=dict)
+    leaders: list[tuple[Plan, dict[str, int], float, float] | None] = field(default_factory=list)
+    scores: Any = field(default_factory=lambda: numpy.empty(0))
+    misses: dict[str, int] = field(default_factory=dict)
+    nearest: Candidate | None = None
+    searched: int = 0
+    feasible: int = 0
+
+    def __post_init__(self) -> None:
+        sizes = ((4 * self.count, self.slack), (1, self.slack))
+        self.pools = [NearPlans(count, wide, self.layers) for count, wide in sizes]
+
+    @cached_property
+    def room(self) -> float:
+        """Bytes that a recommended plan may fill."""
+        return room_bytes(self.job)
+
+    @cached_property
+    def layers(self) -> int:
+        """Layers of the model; 0 where the stack never counts the embedding and the head as two more."""
+        row = rules(self.job.stack.name, family(self.job.slice.chip), tuned=self.job.tuning.tunes)
+        return len(self.job.model.program().order) if counts_ends(row) else 0
+
+    @cached_property
+    def error(self) -> float:
+        """How far off steps of the job's stack on its chips have been."""
+        return job_error(self.job)
+
+    def batch(self, chosen: Chosen) -> SeenRows:
+        """Rows made ready to be seen under several words. Rows of one shape stand together."""
+        key = numpy.zeros(len(chosen), numpy.int64)
+        for name, bits in zip(SHAPE, (0, 14, 18, 18), strict=True):
+            key = (key << bits) + chosen.numbers[name]
+        starts = numpy.concatenate([[0], numpy.flatnonzero(key[1:] != key[:-1]) + 1])
+        shapes = numpy.array([self.shapes.setdefault(one, len(self.shapes)) for one in key[starts].tolist()])
+        more = len(self.shapes) - len(self.leaders)
+        self.leaders += [None] * more
+        self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
+        gains = (needed_gains(self.job, chosen.numbers, zero, self.error, self.dtype) for zero in (1, 3))
+        whole, sharded = (handicap(some, self.slack) for some in gains)
+        return SeenRows(chosen, starts, shapes, (whole, sharded), self.staged(chosen.numbers))
+
+    def staged(self, numbers: dict[str, Any]) -> Any:
+        """Which plans have stages that our own program runs: of one kind of layer, and even where there are several."""
+        order, chunks = self.job.model.program().order, numbers["pipe"] * numbers["virtual"]
+        most = longest_run(order)[1].times
+        ends = (len(order) % chunks != 0) & ((len(order) + 2) % chunks == 0) & bool(self.layers)
+        return (numbers["pipe"] == 1) | ((chunks <= most + 2 * ends) & (~ends | (most == len(order))))
+
+    def see(self, words: Plan, batch: SeenRows, judged: Judged, line: int, uneven: Callable[[Any], Any]) -> None:
+        """Take in a batch of plans: one remat policy's line of what was judged; `uneven` tells the bytes at some places
+        where the load of experts is uneven."""
+        chosen, limit, size = batch.chosen, self.job.slice.chip.visible, len(batch.chosen)
+        seconds, held = judged.seconds[line], numpy.broadcast_to(judged.hbm_bytes[line], size)
+        laid, fits = numpy.broadcast_to(judged.possible, size), held <= limit
+        # All plans of a batch have a pipeline or none has.
+        runs = not unrunnable(replace(words, pipe=min(int(chosen.numbers["pipe"][0]), 2), context=2, tensor=2))
+        if words.remat != SOME_LAYERS:  # how many layers follows from memory: a variant, no plan of its own
+            self.searched += size
+            self._count(laid, fits)
+            self.feasible += int(numpy.count_nonzero(laid & fits))
+        good = laid & fits
+        room = good & (held <= self.room)
+        if self.job.experts and len(doubtful := numpy.flatnonzero(room & (seconds <= FAR * self.pools[0].fastest))):
+            uneven_bytes = uneven(doubtful)
+            check_terms({"memory": numpy.where(numpy.isnan(uneven_bytes), uneven_bytes, 0.0)}, True, str(words))
+            room[doubtful] = uneven_bytes <= self.room
+        places = numpy.flatnonzero(good)
+
+        def label(place: int) -> Candidate:
+            numbers = {name: int(values[place]) for name, values in chosen.numbers.items()}
+            costs = float(seconds[place]), float(held[place]), bool(room[place])
+            return Candidate(dealt(words, numbers, self.layers), *costs)
+
+        if len(places):
+            roomy = places[room[places]]
+            for place, pool in enumerate(self.pools[: 1 + runs]):
+                some, fit = (roomy, places) if not place else (one[batch.staged[one]] for one in (roomy, places))
+                weighed = (seconds * batch.weight(words))[some]
+                if len(some) and weighed.min() <= pool.limit:
+                    pool.take(words, chosen, some, (weighed, seconds), held, self.job.sequence)
+                elif len(fit) and not pool.size and not len(some):
+                    self._fill(place, seconds, held, fit, label)
+            self.front.offer(seconds[places], held[places], lambda place: label(int(places[place])))
+            if self.count > 1 and len(roomy):
+                self._lead(words, batch, numpy.where(room, seconds, numpy.inf), held)
+        elif not self.feasible:
+            self._miss(laid, held, label)
+
+    def ranked(self, place: int) -> list[Candidate]:
+        """The plans of a pool, the recommended one first; where none leaves room, the least full."""
+        least = self.least[place]
+        found = self.pools[place].ranked(self.job.slice.chip.visible, self.slack)
+        return found or ([] if least is None else [least])
+
+    def tight(self) -> list[Candidate]:
+        """The plans that leave no room and that no other beats in both time and memory, the fastest first."""
+        return [one for one in self.front.labels if not one.roomy]
+
+    def leading(self) -> list[Candidate]:
+        """The best plan of every shape that has one."""
+        found = [one for one in self.leaders if one is not None]
+        return [Candidate(dealt(words, numbers, self.layers), step, held) for words, numbers, step, held in found]
+
+    def _lead(self, words: Plan, batch: SeenRows, seconds: Any, held: Any) -> None:
+        """Remember the best plan of every shape."""
+        weighed = seconds * batch.weight(words)
+        scores = numpy.minimum.reduceat(weighed, batch.starts) * (1 + POINT * word_points(words))
+        for place in numpy.flatnonzero(scores < self.scores[batch.shapes]).tolist():
+            shape = int(batch.shapes[place])
+            if scores[place] < self.scores[shape]:
+                start, stop = batch.starts[place], (*batch.starts[place + 1 : place + 2], len(seconds))[0]
+                self.scores[shape] = scores[place]
+                best = int(start + numpy.argmin(weighed[start:stop]))
+                numbers = {name: int(values[best]) for name, values in batch.chosen.numbers.items()}
+                self.leaders[shape] = (words, numbers, float(seconds[best]), float(held[best]))
+
+    def _fill(self, place: int, seconds: Any, held: Any, places: Any, label: Callable[[int], Candidate]) -> None:
+        """Remember the least full plan, to the percent, and of as full ones the fastest."""
+        percent = numpy.ceil(held[places] / self.job.slice.chip.visible * 100)
+        best = int(places[numpy.lexsort((seconds[places], percent))[0]])
+        found, old = label(best), self.least[place]
+        if old is None or self._fullness(found) < self._fullness(old):
+            self.least[place] = found
+
+    def _fullness(self, one: Candidate) -> tuple[float, float]:
+        return float(numpy.ceil(one.hbm_bytes / self.job.slice.chip.visible * 100)), one.seconds
+
+    def _count(self, laid: Any, fits: Any) -> None:
+        for name, broken in (("torus", ~laid), ("memory", laid & ~fits)):
+            self.misses[name] = self.misses.get(name, 0) + int(numpy.count_nonzero(broken))
+
+    def _miss(self, otherwise: Any, held: Any, label: Callable[[int], Candidate]) -> None:
+        places = numpy.flatnonzero(otherwise)
+        if len(places):
+            place = int(places[numpy.argmin(held[places])])
+            if self.nearest is None or held[place] < self.nearest.hbm_bytes:
+                self.nearest = label(place)
+
+
+def dealt(words: Plan, numbers: dict[str, int], layers: int) -> Plan:
+    """A plan of the search, with the layout that its layers were dealt by and how many of them are recomputed."""
+    layout = layout_for(layers, numbers["pipe"], numbers["virtual"]) if words.layout == "even" else words.layout
+    plain = {name: value for name, value in numbers.items() if name != SOME_LAYERS}
+    remat = f"block:{numbers[SOME_LAYERS]}" if SOME_LAYERS in numbers else words.remat
+    return replace(words, **plain, layout=layout, remat=remat)
+
+
+def layout_points(words: Plan, numbers: dict[str, Any], layers: int) -> Any:
+    """The point of a layout that plans get when their layers are dealt, which their words do not say yet.
+
+    >>> numbers = {"pipe": numpy.array([2, 2, 1]), "virtual": numpy.array([41, 40, 1])}
+    >>> layout_points(Plan(), numbers, 80).tolist()  # 80 layers and two ends
+    [1, 0, 0]
+    """
+    if words.layout != "even" or not layers:
+        return 0
+    stages, place = numpy.unique(numpy.stack([numbers["pipe"], numbers["virtual"]]), axis=1, return_inverse=True)
+    uneven = [layout_for(layers, int(pipe), int(virtual)) != "even" for pipe, virtual in stages.T]
+    return numpy.array(uneven, int)[place.reshape(-1)]
