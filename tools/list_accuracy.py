@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import json
 import sys
+import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -146,9 +147,10 @@ def compute() -> list[Line]:
 
 
 def fingerprint() -> str:
-    """Of the constants as they are."""
+    """Return a hash of the constants as they are; comments may change without a new table."""
     package = Path(dragonscale.__file__).parent
-    return hashlib.sha256(b"".join((package / name).read_bytes() for name in CONSTANTS)).hexdigest()[:16]
+    tables = [tomllib.loads((package / name).read_text(encoding="utf-8")) for name in CONSTANTS]
+    return hashlib.sha256(json.dumps(tables, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def keep(lines: Sequence[Line]) -> None:

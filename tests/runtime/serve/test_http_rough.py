@@ -31,7 +31,7 @@ def _closed():
         yield
 
 
-def until(said, seconds=60.0):
+def until(said, seconds=240.0):
     """Whether something becomes so in time."""
     end = time.monotonic() + seconds
     while not said() and time.monotonic() < end:
