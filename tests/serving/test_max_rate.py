@@ -12,13 +12,13 @@ from dragonscale.commands.serve.answer import _by_held_rate, answer  # pyright: 
 from dragonscale.commands.serve.config import config_report
 from dragonscale.commands.serve.max_rate import HeldRate
 from dragonscale.commands.serve.recommended import next_command
-from dragonscale.commands.serve.search import search
 from dragonscale.commands.serve.serve_question import read_question
 from dragonscale.commands.serve.serve_records import ServeReport
-from dragonscale.commands.serve.variants import search_pools
 from dragonscale.commands.simulate import capacity
 from dragonscale.commands.simulate.capacity import Trials
 from dragonscale.commands.simulate.rate_search import TOLERANCE, largest_rate
+from dragonscale.serving.advice.pools import search_pools
+from dragonscale.serving.advice.search import search
 
 ONE = ServeQuestion(
     "llama3-8b", on="h100:1", prompt="512", output="64", ttft="p95:300ms", tpot="p95:25ms", engine="generic"

@@ -12,15 +12,16 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
-from dragonscale.commands.serve.config import add_bands, config_report, kind_of, violation
+from dragonscale.commands.serve.bands import add_bands, kind_of
+from dragonscale.commands.serve.config import config_report, violation
 from dragonscale.commands.serve.recommended import short_question
-from dragonscale.commands.serve.search import at_batches
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, SimulatedRun, config_text
 from dragonscale.commands.simulate.ask_simulate import fleet_chips, latency_of
 from dragonscale.commands.simulate.missed import missed_targets, worst_ratio
 from dragonscale.commands.simulate.simulate_question import SimulateAsked, read_question
 from dragonscale.commands.simulate.simulate_records import Latency
+from dragonscale.serving.advice.search import at_batches
 from dragonscale.serving.space.disaggregation import PooledConfig, as_config
 from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.space.ranking import worth
@@ -192,7 +193,7 @@ def confirmed(asked: ServeAsked, chosen: Sequence[Config]) -> list[Confirmed]:
     if not is_short(asked, chosen[0]):
         return []
     tried, first = list[Confirmed](), {one.place: one for one in chosen}
-    each = asked.several and len(chosen) <= FINALISTS
+    each = asked.compares_chips and len(chosen) <= FINALISTS
 
     def rank(one: Confirmed) -> tuple[float, ...]:
         return one.rank(asked)
@@ -361,7 +362,7 @@ def as_run(asked: ServeAsked, rows: Sequence[tuple[Config, ConfigReport]], runs:
     ran = {one.config.place: one for one in runs}
     first = rows[0][1]
     notes = [
-        as_simulated(asked, row, ran[one.place], asked.several or row is first or ran[one.place].lost > 1)
+        as_simulated(asked, row, ran[one.place], asked.compares_chips or row is first or ran[one.place].lost > 1)
         for one, row in rows
         if one.place in ran
     ]
@@ -416,10 +417,10 @@ def _corrected(asked: ServeAsked, row: ConfigReport, found: Confirmed) -> list[s
     row.latency_s = row.ttft_s + (asked.ask.output - 1) * row.tpot_s
     row.tokens_per_s_per_user = 1 / row.tpot_s if row.tpot_s else 0.0
     row.requests_per_s *= made
-    state = vars(row)["state"]  # whose parts add up to what is shown
+    state = row.state  # whose parts add up to what is shown
     late, slow = row.ttft_s - float(state.ttft), (row.tpot_s - float(state.tpot)) * max(asked.ask.output - 1, 1)
     more = {"waiting": state.waiting + late, "met": state.met + slow / state.added, "requests": row.requests_per_s}
-    vars(row)["state"] = replace(state, **more)
+    row.state = replace(state, **more)
     for name in ("cost_usd_per_mtok", "cost_usd_per_mtok_input", "cost_usd_per_mtok_output"):
         cost = getattr(row, name)
         setattr(row, name, cost and cost / made)

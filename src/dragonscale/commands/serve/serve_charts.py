@@ -7,8 +7,8 @@ from dragonscale.blocks.charts.amounts import amount
 from dragonscale.blocks.charts.axes import log_axis
 from dragonscale.commands.charts.moves import serving_splits
 from dragonscale.commands.charts.roles import memory_stack, nothing_to_draw, time_parts, time_role
-from dragonscale.commands.serve.config import WIRES
-from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, StepTerm
+from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
+from dragonscale.serving.advice.bills import WIRES, StepTerm
 
 _SHORT = {"pipe": "pp", "data": "dp", "expert": "ep", "context": "cp", "width": "width", "tensor": "tp"}
 

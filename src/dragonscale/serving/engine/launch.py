@@ -29,6 +29,8 @@ from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.training.plan.legality import family
 
 GIB = 2.0**30
+NO_GRAPHS = "host.graphs=false"
+"""The setting of an engine that is launched without captured graphs (`--enforce-eager`)."""
 
 
 LEAST_BUDGET = 16

@@ -8,7 +8,7 @@ from dragonscale.blocks import sheet as laid
 from dragonscale.blocks.sheet import amount, facts, folded
 from dragonscale.commands import grids
 from dragonscale.commands.serve import serve_records as records
-from dragonscale.commands.serve.variant_sheet import (
+from dragonscale.commands.serve.variant_blocks import (
     configurations,
     counted,
     disaggregation_blocks,
@@ -30,7 +30,7 @@ REST, LEFT = "the rest", 1e-3
 """What terms that small are together, where that is more than rounding."""
 
 
-def serve_sheet(report: records.ServeReport, detail: bool) -> laid.Sheet:
+def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
     """The whole answer: the summary first, then how it comes about."""
     blocks: list[laid.Block] = [title_of(report)]
     if not report.configs:
