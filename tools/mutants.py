@@ -203,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit", type=float, default=90.0, help="seconds that a bug's tests run at most")
     parser.add_argument("--out", type=Path, help="write the outcomes as JSON")
-    flags = parser.parse_args(arguments)
+    flags = parser.parse_intermixed_args(arguments)
     if not flags.mutants.is_file():
         parser.error(f"There is no file {flags.mutants}; `python -m tools.draw_mutants` writes one.")
     mutants = read_mutants(flags.mutants)
