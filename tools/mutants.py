@@ -137,6 +137,8 @@ def callers_of(mutants: Sequence[Mutant], folder: Path, paths: Sequence[str], jo
         text=True,
         check=False,
     )
+    if not any(calls.iterdir()):
+        sys.exit(f"No test calls a function with a bug in it; pytest said:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
     print("\n".join(run.stdout.splitlines()[-3:]), file=sys.stderr, flush=True)
     failing = set(re.findall(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.M))
     callers: dict[int, set[str]] = defaultdict(set)
