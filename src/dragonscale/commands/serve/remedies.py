@@ -8,7 +8,7 @@ from dragonscale.commands.serve.format_notes import quantize_text
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.models.transformer import Transformer
 from dragonscale.physics.units import render
-from dragonscale.serving.advice.remedies import ACCEPTED, Change, Remedy, remedies
+from dragonscale.serving.advice.remedies import ACCEPTED, ServingChange, ServingRemedy, remedies
 from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.steady.speculation import has_heads
 
@@ -29,32 +29,32 @@ def missed(asked: ServeAsked, nearest: Config) -> list[Advice]:
     return sentences
 
 
-def _sentence(asked: ServeAsked, remedy: Remedy) -> Advice:
+def _sentence(asked: ServeAsked, remedy: ServingRemedy) -> Advice:
     """A change that would meet the targets, with its flags and the configuration that it brings."""
     config = remedy.config
     text = f"{config.piece} with {config.plan}, batch {config.batch:,}"
     match remedy.change:
-        case Change.BATCH:
+        case ServingChange.BATCH:
             flags = {"batch": str(config.batch), "on": asked.written_slice(str(config.piece))}
             return Advice(f"A batch of {config.batch:,} would ({config.plan} on {config.piece}).", flags, MEETS)
-        case Change.DRAFTS:
+        case ServingChange.DRAFTS:
             return _drafts_sentence(asked, remedy)
-        case Change.PLAN:
+        case ServingChange.PLAN:
             return Advice(f"Another plan would: {text}.", {"plan": "", "batch": ""}, MEETS)
-        case Change.SLICE:
+        case ServingChange.SLICE:
             return Advice(f"More chips would: {text}.", {"on": str(config.piece), "batch": ""}, MEETS)
-        case Change.FORMATS:
+        case ServingChange.FORMATS:
             return Advice(f"Other formats would: {text}.", {**FORMAT_FLAGS, "batch": ""}, MEETS)
-        case Change.QUANTIZE:
+        case ServingChange.QUANTIZE:
             narrow = config.plan.weights
             text = f"Quantised to {narrow} it would: {text} ({quantize_text(asked.model, narrow)})."
             return Advice(text, {"quantize": narrow, "batch": ""}, MEETS)
-        case Change.CHIP:
+        case ServingChange.CHIP:
             flags = {"plan": "", "on": str(config.piece), "batch": ""}
             return Advice(f"The cheapest other chip that would: {text}.", flags, MEETS)
 
 
-def _drafts_sentence(asked: ServeAsked, remedy: Remedy) -> Advice:
+def _drafts_sentence(asked: ServeAsked, remedy: ServingRemedy) -> Advice:
     """What speculative decoding would do for a time per token that is missed."""
     config = remedy.config
     tpot = render(float(config.state.tpot), "s")

@@ -20,7 +20,7 @@ ACCEPTED = 0.7
 """Chance that a trained head's draft is right, those before it right: about what EAGLE reports (arXiv 2401.15077)."""
 
 
-class Change(StrEnum):
+class ServingChange(StrEnum):
     """What a remedy changes of a job."""
 
     BATCH = "batch"
@@ -33,10 +33,10 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True)
-class Remedy:
+class ServingRemedy:
     """A change, and the best configuration that it brings."""
 
-    change: Change
+    change: ServingChange
     config: Config
 
     @property
@@ -46,40 +46,40 @@ class Remedy:
         return self.config.meets
 
 
-def remedies(job: ServingJob, nearest: Config) -> list[Remedy]:
+def remedies(job: ServingJob, nearest: Config) -> list[ServingRemedy]:
     """The changes that would meet the targets of a job, of which the nearest configuration misses some."""
     changes = list(_changes_here(job, nearest))
     drafts = _with_drafts(job, nearest)
     if drafts is not None:
-        changes.append(Remedy(Change.DRAFTS, drafts))
+        changes.append(ServingRemedy(ServingChange.DRAFTS, drafts))
     chip = _on_another_chip(job)
     if chip is not None:
-        changes.append(Remedy(Change.CHIP, chip))
+        changes.append(ServingRemedy(ServingChange.CHIP, chip))
     return changes
 
 
-def _changes_here(job: ServingJob, nearest: Config) -> Iterator[Remedy]:
+def _changes_here(job: ServingJob, nearest: Config) -> Iterator[ServingRemedy]:
     """What else the same chips could do: another batch, another plan, a larger slice, other or narrower formats."""
     chip, piece = job.targets[0]
     if job.batch is not None:
         meeting = _meeting(job, batch=None)
         here = [config for config in meeting if config.piece == nearest.piece] or meeting
         if here:
-            yield Remedy(Change.BATCH, max(here, key=lambda config: (config.batch, config.tokens_per_chip)))
+            yield ServingRemedy(ServingChange.BATCH, max(here, key=lambda config: (config.batch, config.tokens_per_chip)))
 
     if job.plan is not None:
-        yield from _cheapest_with(Change.PLAN, job, _meeting_at_any_batch(job, plan=None))
+        yield from _cheapest_with(ServingChange.PLAN, job, _meeting_at_any_batch(job, plan=None))
         return
     if piece is not None and not job.compares_chips:
         meeting = _meeting_at_any_batch(job, targets=((chip, None),))
-        yield from _cheapest_with(Change.SLICE, job, [config for config in meeting if config.chips > piece.chips])
+        yield from _cheapest_with(ServingChange.SLICE, job, [config for config in meeting if config.chips > piece.chips])
     if job.formats.is_pinned:
         unpinned = FormatRequest(quantize=job.formats.quantize)
-        yield from _cheapest_with(Change.FORMATS, job, _meeting_at_any_batch(job, formats=unpinned))
+        yield from _cheapest_with(ServingChange.FORMATS, job, _meeting_at_any_batch(job, formats=unpinned))
     elif not job.formats.quantize:
         quantized = _meeting_at_any_batch(job, formats=FormatRequest(quantize=ANY_FORMAT))
         narrower = [config for config in quantized if is_narrower(config, job.model)]
-        yield from _cheapest_with(Change.QUANTIZE, job, narrower)
+        yield from _cheapest_with(ServingChange.QUANTIZE, job, narrower)
 
 
 def _meeting(job: ServingJob, **changes: Any) -> list[Config]:
@@ -95,11 +95,11 @@ def _meeting_at_any_batch(job: ServingJob, **changes: Any) -> list[Config]:
     return meeting
 
 
-def _cheapest_with(change: Change, job: ServingJob, meeting: Sequence[Config]) -> Iterator[Remedy]:
+def _cheapest_with(change: ServingChange, job: ServingJob, meeting: Sequence[Config]) -> Iterator[ServingRemedy]:
     """A change with the cheapest configuration that it brings; nothing where it brings none."""
     config = cheapest(job.ask, meeting)
     if config is not None:
-        yield Remedy(change, config)
+        yield ServingRemedy(change, config)
 
 
 def cheapest(ask: Ask, configs: Sequence[Config]) -> Config | None:
