@@ -1,8 +1,7 @@
-"""`dscale serve` laid out: what to run, how fast and at what cost, what bounds it and what to change; then where time
-goes, others."""
+"""`dscale serve` laid out as blocks: what to run, how fast and at what cost, what bounds it and what to change; then
+where time goes, and other configurations."""
 
 import math
-from typing import Any
 
 from dragonscale.blocks import sheet as laid
 from dragonscale.blocks.sheet import amount, facts, folded
@@ -10,89 +9,116 @@ from dragonscale.commands import grids
 from dragonscale.commands.serve import serve_records as records
 from dragonscale.commands.serve.variant_blocks import (
     configurations,
-    counted,
     disaggregation_blocks,
     frontier_table,
     limit_text,
     limits_table,
     max_rates_table,
+    number_text,
     rate_text,
     speculation_blocks,
-    token_words,
+    token_unit,
 )
+from dragonscale.serving.advice.bills import StepTerm
 from dragonscale.serving.steady.targets import LATENCIES
 
 SHOWN_BYTES = 5e7
-"""Memory that is told of: less rounds to 0.0GB."""
-SEEN = 0.01
-"""Terms of a smaller share of a step are left to `--explain`."""
-REST, LEFT = "the rest", 1e-3
-"""What terms that small are together, where that is more than rounding."""
+"""Memory from which a part is worth a word: less rounds to 0.0GB."""
+SHOWN_SHARE = 0.01
+"""Share of a step from which a term is shown without `--explain`."""
+REST = "the rest"
+"""The terms of a bar that are too small to be shown."""
+LEAST_REST = 1e-3
+"""Share of a bar from which its rest is more than rounding."""
+MEMORY_PARTS = {"weights": "weights", "KV cache": "cache", "workspace": "working", "reserved": "reserve"}
+"""Parts of a chip's memory as the bar names them, and their fields."""
 
 
 def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
     """The whole answer: the summary first, then how it comes about."""
-    blocks: list[laid.Block] = [title_of(report)]
+    title = title_of(report)
     if not report.configs:
-        return laid.Sheet((*blocks, *_trouble([*report.notes, report.advice])))
+        return laid.Sheet((title, *_trouble([*report.notes, report.advice])))
     first, work = report.configs[0], report.workload
-    blocks += [] if first.meets_slo else _trouble(report.notes)
-    blocks += [summary(report, first)]
-    if work.output > 1:
+    decodes = work.output > 1
+    blocks: list[laid.Block] = [title]
+    if not first.meets_slo:
+        blocks += _trouble(report.notes)
+    blocks.append(summary(report, first))
+    if decodes:
         blocks.append(time_stack("decode", first.terms, detail, "list" if detail else "line"))
-    if detail or work.output == 1:
+    if detail or not decodes:
         blocks.append(time_stack("prefill", first.prefill_terms, detail))
     if detail:
         blocks += [memory_stack(first), details(report, first)]
-        if work.output > 1:
+        if decodes:
             blocks.append(grids.grid("serve-terms", first.terms, "every term of a decode step, of one chip"))
-        title = "every term of a prompt that runs alone, of one chip"
-        blocks.append(grids.grid("serve-terms", first.prefill_terms, title))
+        prompt_title = "every term of a prompt that runs alone, of one chip"
+        blocks.append(grids.grid("serve-terms", first.prefill_terms, prompt_title))
+
     blocks += configurations(report)
-    blocks += [max_rates_table(report)] if report.max_rates else []
-    free = not (work.goals or work.rate_per_s or len(report.frontier_by_chip) > 1)
-    frontier = len(report.frontier) > 1 and work.output > 1 and (detail or free)
-    blocks += [frontier_table(report)] if frontier else []
-    blocks += speculation_blocks(report.speculation) if report.speculation else []
-    blocks += disaggregation_blocks(report.disaggregation, work.rate_per_s) if report.disaggregation else []
-    if report.prefix:  # what a cached prefix saves, and where it could live
-        room = max(1, int(report.prefix.prefixes_hbm))
-        blocks.append(grids.summary("serve-prefix", report.prefix, room=room, whose=shared_prefix_text(report)))
-    blocks += [limits_table(report.limits)] if detail and report.limits else []
-    more = "" if frontier or work.output == 1 else ", the frontier of latency and throughput"
-    blocks += [] if detail else [laid.Prose(f"--explain: bounds, memory by part, every term{more}.", "dim")]
-    blocks += [laid.Prose("\n".join(report.notes), "dim")] if report.notes and first.meets_slo else []
+    if report.max_rates:
+        blocks.append(max_rates_table(report))
+    # without targets, a rate or other chips, what there is to choose is latency against throughput
+    is_open = not (work.goals or work.rate_per_s or len(report.frontier_by_chip) > 1)
+    shows_frontier = len(report.frontier) > 1 and decodes and (detail or is_open)
+    if shows_frontier:
+        blocks.append(frontier_table(report))
+    if report.speculation:
+        blocks += speculation_blocks(report.speculation)
+    if report.disaggregation:
+        blocks += disaggregation_blocks(report.disaggregation, work.rate_per_s)
+    if report.prefix:
+        fitting = max(1, int(report.prefix.prefixes_hbm))
+        whose = shared_prefix_text(report)
+        blocks.append(grids.summary("serve-prefix", report.prefix, room=fitting, whose=whose))
+    if detail and report.limits:
+        blocks.append(limits_table(report.limits))
+    if not detail:
+        more = ", the frontier of latency and throughput" if decodes and not shows_frontier else ""
+        blocks.append(laid.Prose(f"--explain: bounds, memory by part, every term{more}.", "dim"))
+    if report.notes and first.meets_slo:
+        blocks.append(laid.Prose("\n".join(report.notes), "dim"))
     return laid.Sheet(tuple(blocks))
 
 
 def _trouble(sentences: list[str]) -> list[laid.Block]:
     """What is wrong, and below it what would help."""
-    told = [one for one in sentences if one]
-    more = "\n".join(told[1:])
-    return [*(laid.Prose(one, "bad") for one in told[:1]), *([laid.Prose(more)] if more else [])]
+    sentences = [sentence for sentence in sentences if sentence]
+    blocks: list[laid.Block] = []
+    if sentences:
+        blocks.append(laid.Prose(sentences[0], "bad"))
+    if len(sentences) > 1:
+        blocks.append(laid.Prose("\n".join(sentences[1:])))
+    return blocks
 
 
 def title_of(report: records.ServeReport) -> laid.Title:
     """The question as it was read."""
     work = report.workload
-    cached = f" ({work.cached:.0%} cached)" if work.cached else ""
+    engine = f"engine {work.engine}"
+    if work.engine_why:
+        engine += f" (auto: {work.engine_why})"
     engines = sorted(set(work.engines.values()))
-    engine = f"engine {work.engine}" + (f" (auto: {work.engine_why})" if work.engine_why else "")
     if len(engines) > 1:
         engine = f"by the engine that people run on each chip ({', '.join(engines)})"
+    cached = f" ({work.cached:.0%} cached)" if work.cached else ""
     output = several(work.output, "output token") if work.output > 1 else "prefill alone"
     asides = [f"prompts of {work.prompt:,} tokens{cached}, {output}, {engine}"]
-    asked = [f"{LATENCIES[name]} within {goal.text}" for name, goal in work.goals.items()]
-    asked += [f"{amount(work.rate_per_s, 'count')} requests/s"] if work.rate_per_s else []
-    asides += [f"asked for: {', '.join(asked)}" if asked else ""]
-    size = amount(work.parameters, "count")
-    where = f" on {report.configs[0].slice}" if report.configs and len(report.frontier_by_chip) == 1 else ""
-    return laid.Title(f"Serving {report.model} ({size} parameters){where}", "\n".join(filter(None, asides)))
+    targets = [f"{LATENCIES[name]} within {goal.text}" for name, goal in work.goals.items()]
+    if work.rate_per_s:
+        targets.append(f"{amount(work.rate_per_s, 'count')} requests/s")
+    if targets:
+        asides.append(f"asked for: {', '.join(targets)}")
+    title = f"Serving {report.model} ({amount(work.parameters, 'count')} parameters)"
+    if report.configs and len(report.frontier_by_chip) == 1:
+        title += f" on {report.configs[0].slice}"
+    return laid.Title(title, "\n".join(asides))
 
 
-def several(number: int, what: str) -> str:
+def several(count: int, noun: str) -> str:
     """A number of things, one of them without an s."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Facts:
@@ -100,19 +126,20 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     work = report.workload
     bound, change = report.bound_and_change
     met = "good" if work.goals else "key"
-    late, slow = first.ttft_s > (work.ttft_s or math.inf), first.tpot_s > (work.tpot_s or math.inf)
-    copies = f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
-    ttft = _timed(report, first, "ttft")
-    recommended = f"{records.config_text(first)}, by {records.engines_text(first)}"
+    ttft_mark = "bad" if first.ttft_s > (work.ttft_s or math.inf) else met
+    tpot_mark = "bad" if first.tpot_s > (work.tpot_s or math.inf) else met
     return facts(
         ("fleet", fleet_text(report, first), "key"),
         ("holds", holds_text(report, first), "key"),
-        ("serve as" if first.meets_slo else "nearest", recommended, "key"),
-        *pools_facts(first),
-        ("replica", f"{first.plan} on {first.copy_slice}{copies}") if first.prefill is None else None,
+        (
+            "serve as" if first.meets_slo else "nearest",
+            f"{records.config_text(first)}, by {records.engines_text(first)}",
+            "key",
+        ),
+        *replica_facts(first),
         ("drafts", drafts_text(report, first)),
-        ("TTFT", ttft, "bad" if late else met),
-        ("TPOT", tpot_text(report, first), "bad" if slow else met) if work.output > 1 else None,
+        ("TTFT", _time_text(report, first, "ttft"), ttft_mark),
+        ("TPOT", tpot_text(report, first), tpot_mark) if work.output > 1 else None,
         ("throughput", throughput_text(report, first), "key"),
         ("memory", memory_text(first)),
         ("context", context_text(first)),
@@ -130,19 +157,21 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
 
 def details(report: records.ServeReport, first: records.ConfigReport) -> laid.Facts:
     """What stands behind the summary: bounds, a prompt alone, how many configurations were judged."""
+    work = report.workload
     return facts(
-        ("at best", bounds_text(first) if report.workload.output > 1 else ""),
+        ("at best", bounds_text(first) if work.output > 1 else ""),
         ("prefill", prefill_text(report, first)),
-        ("KV cache", cache_text(first, report.workload.prompt + report.workload.output)),
+        ("KV cache", cache_text(first, work.prompt + work.output)),
         ("searched", several(report.searched, "configuration") + " judged" if report.searched else ""),
     )
 
 
-def pools_facts(first: records.ConfigReport) -> list[tuple[str, str]]:
-    """Both pools, where prefill and decode are on replicas of their own."""
+def replica_facts(first: records.ConfigReport) -> list[tuple[str, str]]:
+    """The plan of a replica; of both pools, where prefill and decode are on replicas of their own."""
     pool = first.prefill
     if pool is None:
-        return []
+        copies = f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
+        return [("replica", f"{first.plan} on {first.copy_slice}{copies}")]
     return [
         ("prefill on", f"{pool.replicas} x {pool.slice}: {pool.plan}, at {pool.load:.0%} of its rate"),
         ("decode on", f"{first.decodes} x {first.copy_slice}: {first.plan}, places for {first.places}"),
@@ -151,73 +180,92 @@ def pools_facts(first: records.ConfigReport) -> list[tuple[str, str]]:
 
 def drafts_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """How many tokens are drafted a step, by whom, and how often they are right."""
-    found = report.speculation
-    if found is None or not first.drafts:
+    speculation = report.speculation
+    if speculation is None or not first.drafts:
         return ""
-    chances = found.acceptance[: first.drafts]
-    source = f" ({found.source}; --accept says another)" if found.source else ""
-    drafts = several(first.drafts, "draft")
-    gain = f"; {found.server_gain:.2f}x the tokens/s of none at this batch" if found.server_gain else ""
-    return f"{drafts} a step by {found.drafter}, accepted {', '.join(f'{one:.2g}' for one in chances)}{source}{gain}"
+    chances = ", ".join(f"{chance:.2g}" for chance in speculation.acceptance[: first.drafts])
+    text = f"{several(first.drafts, 'draft')} a step by {speculation.drafter}, accepted {chances}"
+    if speculation.source:
+        text += f" ({speculation.source}; --accept says another)"
+    if speculation.server_gain:
+        text += f"; {speculation.server_gain:.2f}x the tokens/s of none at this batch"
+    return text
 
 
-def _timed(report: records.ServeReport, first: records.ConfigReport, name: str) -> str:
+def _time_text(report: records.ServeReport, first: records.ConfigReport, name: str) -> str:
     """An expected time with its band and its target."""
     value, low, high = (amount(getattr(first, f"{name}{end}_s"), "s") for end in ("", "_low", "_high"))
-    goals, full = report.workload.goals, " at a full batch" * (first.replicas is not None and first.prefill is None)
-    return f"{value} expected{full} ({low} to {high})" + (f"; asked for: {goals[name].text}" if name in goals else "")
+    # the replicas of a fleet are not full at its rate
+    full = " at a full batch" if first.replicas is not None and first.prefill is None else ""
+    text = f"{value} expected{full} ({low} to {high})"
+    goals = report.workload.goals
+    if name in goals:
+        text += f"; asked for: {goals[name].text}"
+    return text
 
 
 def tpot_text(report: records.ServeReport, first: records.ConfigReport) -> str:
-    """The time per output token; beside a decode step alone (or a loop that drafts) where prefill of other requests
-    comes between."""
-    drafted = report.speculation.rows if report.speculation is not None else []
-    loop = next((row.per_token_s for row in drafted if row.drafts == first.drafts), first.tpot_s)
-    step = loop if first.drafts else first.decode_step_s
-    longer = f"; {amount(step, 's')} without prefill of other requests" if first.tpot_s > 1.01 * step else ""
-    return _timed(report, first, "tpot") + longer
+    """The time per output token; and that of a decode step alone (or a loop that drafts) where prefill of other
+    requests comes between."""
+    alone = first.decode_step_s
+    if first.drafts:
+        loops = report.speculation.rows if report.speculation is not None else []
+        alone = next((loop.per_token_s for loop in loops if loop.drafts == first.drafts), first.tpot_s)
+    text = _time_text(report, first, "tpot")
+    if first.tpot_s > 1.01 * alone:
+        text += f"; {amount(alone, 's')} without prefill of other requests"
+    return text
 
 
 def throughput_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """Tokens of a chip, of a user and of a replica."""
-    each, what = token_words(report.workload)
-    text = f"{rate_text(each * first.output_tokens_per_s_per_chip)} {what} per chip"
+    per_output, unit = token_unit(report.workload)
+    text = f"{rate_text(per_output * first.output_tokens_per_s_per_chip)} {unit} per chip"
     if first.tokens_low is not None and first.tokens_high is not None:
-        text += f" ({rate_text(each * first.tokens_low)} to {rate_text(each * first.tokens_high)})"
-    user = f", {first.tokens_per_s_per_user:,.0f} per user" if report.workload.output > 1 else ""
-    of = "per replica" if first.prefill is None else f"of {several(first.chips, 'chip')}"
-    return f"{text}{user}; {amount(first.requests_per_s, 'count')} requests/s {of}"
+        text += f" ({rate_text(per_output * first.tokens_low)} to {rate_text(per_output * first.tokens_high)})"
+    if report.workload.output > 1:
+        text += f", {first.tokens_per_s_per_user:,.0f} per user"
+    whose = "per replica" if first.prefill is None else f"of {several(first.chips, 'chip')}"
+    return f"{text}; {amount(first.requests_per_s, 'count')} requests/s {whose}"
 
 
 def error_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What the bands rest on."""
-    alone = " These runs decode too; of prompts alone none is published." if report.workload.output == 1 else ""
-    return f"{'' if first.estimated else '80% intervals from published runs: '}{report.expected_error.source}.{alone}"
+    text = f"{report.expected_error.source}."
+    if not first.estimated:
+        text = f"80% intervals from published runs: {text}"
+    if report.workload.output == 1:
+        text += " These runs decode too; of prompts alone none is published."
+    return text
 
 
-def simulated_text(work: records.ServeRequest, found: records.SimulatedRun) -> str:
+def simulated_text(work: records.ServeRequest, run: records.SimulatedRun) -> str:
     """What the run that confirms the headline gave: means, and the percentiles that were asked for."""
-    names = dict.fromkeys((*(("ttft", "tpot") if work.output > 1 else ("ttft",)), *work.goals))
-    asked = {name: goal.statistic for name, goal in work.goals.items() if goal.share}
-    times = ", ".join(
-        f"{LATENCIES[name]} {amount(one.mean, 's')} ({at} {amount(getattr(one, at), 's')})"
-        for name in names
-        for one, at in ((found.latency[f"{name}_s"], asked.get(name, "p95")),)
-    )
-    load = several(found.clients, "client") if found.clients else f"{amount(found.rate_per_s, 'count')} requests/s"
-    where = "" if found.clients else f" to {several(found.replicas, 'replica')}"
-    where += f", {found.runs} runs" if found.runs > 1 else ""
-    each, what = token_words(work)
-    tokens = f", {rate_text(each * found.output_tokens_per_s_per_chip)} {what} per chip"
-    return f"{times}{tokens}: {found.requests:,} requests, {load}{where}"
+    names = ("ttft", "tpot") if work.output > 1 else ("ttft",)
+    times: list[str] = []
+    for name in dict.fromkeys((*names, *work.goals)):
+        goal = work.goals.get(name)
+        statistic = goal.statistic if goal is not None and goal.share else "p95"
+        latency = run.latency[f"{name}_s"]
+        percentile = amount(getattr(latency, statistic), "s")
+        times.append(f"{LATENCIES[name]} {amount(latency.mean, 's')} ({statistic} {percentile})")
+    if run.clients:
+        load = several(run.clients, "client")
+    else:
+        load = f"{amount(run.rate_per_s, 'count')} requests/s to {several(run.replicas, 'replica')}"
+    if run.runs > 1:
+        load += f", {run.runs} runs"
+    per_output, unit = token_unit(work)
+    tokens = f"{rate_text(per_output * run.output_tokens_per_s_per_chip)} {unit} per chip"
+    return f"{', '.join(times)}, {tokens}: {run.requests:,} requests, {load}"
 
 
-def router_text(work: records.ServeRequest, found: records.SimulatedRun | None) -> str:
+def router_text(work: records.ServeRequest, run: records.SimulatedRun | None) -> str:
     """Which replica gets a request, where that decides what is found in caches; and how much of prompts that is."""
-    if found is None or not found.router or not work.router:
+    if run is None or not run.router or not work.router:
         return ""
     return (
-        f"{found.router}: {found.cached:.0%} of prompt tokens are found in prefix caches "
+        f"{run.router}: {run.cached:.0%} of prompt tokens are found in prefix caches "
         f"({work.cached:.0%} with caches that forget nothing)"
     )
 
@@ -226,46 +274,66 @@ def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What a million tokens cost."""
     if first.cost_usd_per_mtok is None:
         return ""
-    at = "".join(f", at {row.text}" for row in report.prices if row.chip == first.chip)
-    own = (first.cost_usd_per_mtok, first.cost_usd_per_mtok_input, first.cost_usd_per_mtok_output)
-    both, prompt, output = (counted(value, 2) for value in own)
-    guess = first.counted < 1 and first.replicas is None
-    ranked, each = first.ranked_usd_per_mtok, report.workload.prompt if report.workload.output == 1 else 1
-    slow = f"; ranked at ${counted(ranked and ranked / each, 3 if each > 1 else 2)}, the slow end of the band" * guess
-    full = " at full batches" * (first.replicas is not None and first.prefill is None)
-    apart = f"apart ${prompt} a million of input, ${output} of output"
-    if report.workload.output == 1:
-        return f"${counted(own[1], 3)} per million input tokens{full}{at}{slow}"
-    return f"${both} per million output tokens{full}, prompts included ({apart}){at}{slow}"
+    work = report.workload
+    prompts_alone = work.output == 1
+    full = " at full batches" if first.replicas is not None and first.prefill is None else ""
+    end = "".join(f", at {price.text}" for price in report.prices if price.chip == first.chip)
+    if first.counted < 1 and first.replicas is None:
+        ranked = first.ranked_usd_per_mtok
+        if prompts_alone:
+            ranked_text = number_text(ranked and ranked / work.prompt, 3 if work.prompt > 1 else 2)
+        else:
+            ranked_text = number_text(ranked, 2)
+        end += f"; ranked at ${ranked_text}, the slow end of the band"
+    if prompts_alone:
+        return f"${number_text(first.cost_usd_per_mtok_input, 3)} per million input tokens{full}{end}"
+    prompt = number_text(first.cost_usd_per_mtok_input, 2)
+    output = number_text(first.cost_usd_per_mtok_output, 2)
+    return (
+        f"${number_text(first.cost_usd_per_mtok, 2)} per million output tokens{full}, prompts included "
+        f"(apart ${prompt} a million of input, ${output} of output){end}"
+    )
 
 
 def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What the asked rate takes."""
-    rate = report.workload.rate_per_s
+    work = report.workload
+    rate = work.rate_per_s
     if first.replicas is None or first.fleet_chips is None or not rate:
         return ""
     dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
-    times = (("TTFT", first.fleet_ttft_s), ("TPOT", first.fleet_tpot_s))
-    shown = [f"{name} {amount(seconds, 's')}" for name, seconds in times if seconds and not first.prefill]
-    there = f"; at this rate {', '.join(shown)} on average" if shown else ""
-    if first.fleet_usd_per_mtok and report.workload.output > 1:
-        there += f", ${counted(first.fleet_usd_per_mtok, 2)} per million output tokens"
+    per_token = ""
+    if first.fleet_usd_per_mtok and work.output > 1:
+        per_token = f", ${number_text(first.fleet_usd_per_mtok, 2)} per million output tokens"
+    requests = f"for {amount(rate, 'count')} requests/s"
     if first.prefill is not None:
-        both = f"{several(first.prefill.replicas, 'prefill replica')} and {several(first.decodes, 'decode replica')}"
+        prefills = several(first.prefill.replicas, "prefill replica")
+        decodes = several(first.decodes, "decode replica")
         chips = several(first.chips, "chip") + idle_text(first)
-        return f"{both} for {amount(rate, 'count')} requests/s ({chips}){dollars}{there}"
+        return f"{prefills} and {decodes} {requests} ({chips}){dollars}{per_token}"
+
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
     run = ran(report, first)
-    each, how = (run and run.requests_per_s) or first.requests_per_s, "/s by running" if run else "/s or less"
-    how += ", sized by the slow end of the band" if first.counted < 1 else ""
-    spare, enough = "", first.enough_replicas
-    if enough is not None and enough < first.replicas:
-        spare = f"; rented one by one, {several(enough, 'replica')} would do (--on {first.copy_slice})"
-    return (
-        f"{several(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
-        f"({several(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / each:.0%} "
-        f"of {amount(each, 'count')}{how}{there}{spare}"
+    capacity, how = first.requests_per_s, "/s or less"
+    if run is not None and run.requests_per_s is not None:
+        capacity, how = run.requests_per_s, "/s by running"
+    if first.counted < 1:
+        how += ", sized by the slow end of the band"
+    text = (
+        f"{several(first.replicas, 'replica')} {requests}: {slices} ({several(first.fleet_chips, 'chip')}){dollars}; "
+        f"each at {rate / first.replicas / capacity:.0%} of {amount(capacity, 'count')}{how}"
     )
+    times = []
+    for name, seconds in (("TTFT", first.fleet_ttft_s), ("TPOT", first.fleet_tpot_s)):
+        if seconds:
+            times.append(f"{name} {amount(seconds, 's')}")
+    if times:
+        text += f"; at this rate {', '.join(times)} on average"
+    text += per_token
+    enough = first.enough_replicas
+    if enough is not None and enough < first.replicas:
+        text += f"; rented one by one, {several(enough, 'replica')} would do (--on {first.copy_slice})"
+    return text
 
 
 def shared_prefix_text(report: records.ServeReport) -> str:
@@ -287,8 +355,10 @@ def idle_text(first: records.ConfigReport) -> str:
 
 def ran(report: records.ServeReport, first: records.ConfigReport) -> records.MaxRate | None:
     """The largest rate of a replica of the recommended configuration, where `--max-rate` found one."""
-    rates = (one for one in report.max_rates if (one.slice, one.plan) == (first.copy_slice, first.plan))
-    return next((one for one in rates if one.requests_per_s), None)
+    for rate in report.max_rates:
+        if (rate.slice, rate.plan) == (first.copy_slice, first.plan) and rate.requests_per_s:
+            return rate
+    return None
 
 
 def holds_text(report: records.ServeReport, first: records.ConfigReport) -> str:
@@ -296,85 +366,97 @@ def holds_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     run = ran(report, first)
     if run is None or run.requests_per_s is None:
         return ""
-    whole = f", {first.copies * run.requests_per_s:.3g}/s on {first.slice}" * (first.copies > 1)
-    return f"{run.requests_per_s:.3g} requests/s per replica by running{whole}; limited by {limit_text(run)}"
+    text = f"{run.requests_per_s:.3g} requests/s per replica by running"
+    if first.copies > 1:
+        text += f", {first.copies * run.requests_per_s:.3g}/s on {first.slice}"
+    return f"{text}; limited by {limit_text(run)}"
 
 
 def memory_text(first: records.ConfigReport) -> str:
     """What is used and what is left of a chip."""
-    use = first.memory
     used = f"{first.hbm_bytes / 1e9:.1f} of {first.hbm_limit_bytes / 1e9:.1f}GB a chip"
-    if use is None:
+    memory = first.memory
+    if memory is None:
         return used
-    cache = f"KV cache {use.kv_cache_tokens:,} tokens"
-    if use.ranks > 1:
-        cache += f" ({use.kv_cache_tokens // use.ranks:,} a rank)"
-    left = f"{use.free_bytes / 1e9:.1f}GB left for more KV cache"
-    if use.left_alone_bytes >= SHOWN_BYTES:
-        left += f" ({use.left_alone_bytes / 1e9:.1f}GB unused by the engine)"
+    left = f"{memory.free_bytes / 1e9:.1f}GB left for more KV cache"
+    if memory.left_alone_bytes >= SHOWN_BYTES:
+        left += f" ({memory.left_alone_bytes / 1e9:.1f}GB unused by the engine)"
+    cache = f"KV cache {memory.kv_cache_tokens:,} tokens"
+    if memory.ranks > 1:
+        cache += f" ({memory.kv_cache_tokens // memory.ranks:,} a rank)"
     return f"{used}, {left}; largest batch {first.max_batch:,}; {cache}"
 
 
 def context_text(first: records.ConfigReport) -> str:
     """The longest request that works."""
-    use = first.memory
-    if use is None or not use.largest_context:
+    memory = first.memory
+    if memory is None or not memory.largest_context:
         return ""
-    if use.model_context and use.largest_context >= use.model_context:
-        return f"up to {use.largest_context:,} tokens a request, all that the model was made for"
-    own = f"; the model was made for {use.model_context:,}" if use.model_context else ""
-    return f"up to {use.largest_context:,} tokens a request, which fill the KV cache{own}"
+    text = f"up to {memory.largest_context:,} tokens a request"
+    if not memory.model_context:
+        return f"{text}, which fill the KV cache"
+    if memory.largest_context >= memory.model_context:
+        return f"{text}, all that the model was made for"
+    return f"{text}, which fill the KV cache; the model was made for {memory.model_context:,}"
 
 
 def cache_text(first: records.ConfigReport, length: int) -> str:
-    """What the KV cache takes of it, and what nothing takes."""
-    use = first.memory
-    if use is None:
+    """What the KV cache takes of a chip, and what nothing takes."""
+    memory = first.memory
+    if memory is None:
         return ""
-    pages = f"{use.pages:,} pages of {use.page_tokens}" if use.page_tokens > 1 else f"{use.tokens:,.0f} tokens"
+    size = f"{memory.tokens:,.0f} tokens"
+    if memory.page_tokens > 1:
+        size = f"{memory.pages:,} pages of {memory.page_tokens}"
     return (
-        f"{pages}; {amount(use.sequence_bytes, 'bytes')} for {length:,} tokens, {amount(use.token_bytes, 'bytes')} a "
-        f"token; {use.left_alone_bytes / 1e9:.1f}GB unused by the engine"
+        f"{size}; {amount(memory.sequence_bytes, 'bytes')} for {length:,} tokens, "
+        f"{amount(memory.token_bytes, 'bytes')} a token; {memory.left_alone_bytes / 1e9:.1f}GB unused by the engine"
     )
 
 
 def bounds_text(first: records.ConfigReport) -> str:
     """What a decode step cannot be shorter than; one number where both bounds agree."""
-    kernels, everything = amount(first.roofline_s, "s"), amount(first.lower_s, "s")
-    if kernels == everything:
-        return f"{kernels} a decode step at datasheet rates"
+    by_kernel, overlapped = amount(first.roofline_s, "s"), amount(first.lower_s, "s")
+    if by_kernel == overlapped:
+        return f"{by_kernel} a decode step at datasheet rates"
     if first.lower_s > (first.roofline_s or 0.0):
-        return f"{everything} a decode step at datasheet rates, for its collectives alone; {kernels} for its kernels"
-    return f"{kernels} a decode step at datasheet rates kernel by kernel, {everything} with perfect overlap"
+        return f"{overlapped} a decode step at datasheet rates, for its collectives alone; {by_kernel} for its kernels"
+    return f"{by_kernel} a decode step at datasheet rates kernel by kernel, {overlapped} with perfect overlap"
 
 
 def prefill_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """What of a prompt is computed, alone and in chunks beside the others."""
-    new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
-    chunks = f"{first.prefill_chunks} chunks of up to {first.chunk_tokens:,}"
-    beside = f"; {amount(first.prefill_s, 's')} beside the others, in {chunks}" if first.prefill_chunks > 1 else ""
-    alone = sum(row.expected_s for row in first.prefill_terms)
-    return f"{amount(alone, 's')} for a prompt of {new:,} tokens with no other request running{beside}"
+    new_tokens = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
+    alone = sum(term.expected_s for term in first.prefill_terms)
+    text = f"{amount(alone, 's')} for a prompt of {new_tokens:,} tokens with no other request running"
+    if first.prefill_chunks > 1:
+        chunks = f"{first.prefill_chunks} chunks of up to {first.chunk_tokens:,}"
+        text += f"; {amount(first.prefill_s, 's')} beside the others, in {chunks}"
+    return text
 
 
 def memory_stack(first: records.ConfigReport) -> laid.StackedBar:
     """What fills the HBM of a chip; the rest of the bar is free or unused."""
-    use, limit = first.memory, first.hbm_limit_bytes
-    words = {"weights": "weights", "KV cache": "cache", "workspace": "working", "reserved": "reserve"}
-    held = [(name, getattr(use, f"{field}_bytes")) for name, field in words.items()] if use is not None else []
-    parts = [laid.BarPart(name, size, f"{size / 1e9:.1f}GB") for name, size in held if size > 0]
+    limit = first.hbm_limit_bytes
+    parts: list[laid.BarPart] = []
+    for name, field in MEMORY_PARTS.items() if first.memory is not None else ():
+        size = getattr(first.memory, f"{field}_bytes")
+        if size > 0:
+            parts.append(laid.BarPart(name, size, f"{size / 1e9:.1f}GB"))
     return laid.StackedBar("memory", tuple(parts), limit, f"{first.hbm_bytes / 1e9:.1f} of {limit / 1e9:.0f}GB", "line")
 
 
-def time_stack(name: str, rows: list[Any], detail: bool, legend: str = "list") -> laid.StackedBar:
+def time_stack(name: str, terms: list[StepTerm], detail: bool, legend: str = "list") -> laid.StackedBar:
     """Where an iteration goes; its parts add up to it."""
-    total = sum(row.expected_s for row in rows) or 1.0
-    seen = [row for row in rows if detail or row.expected_s > SEEN * total]
-    parts = [laid.BarPart(row.name, row.expected_s, amount(row.expected_s, "s")) for row in seen]
+    total = sum(term.expected_s for term in terms) or 1.0
+    parts: list[laid.BarPart] = []
+    for term in terms:
+        if detail or term.expected_s > SHOWN_SHARE * total:
+            parts.append(laid.BarPart(term.name, term.expected_s, amount(term.expected_s, "s")))
     rest = total - sum(part.value for part in parts)
     shown = folded(parts, "s")
-    if rest > LEFT * total:
-        if shown and shown[-1].name == REST:
+    if rest > LEAST_REST * total:
+        if shown and shown[-1].name == REST:  # where the smallest of many were folded already
             rest, shown = rest + shown[-1].value, shown[:-1]
         shown = (*shown, laid.BarPart(REST, rest, amount(rest, "s")))
     return laid.StackedBar(name, shown, total, amount(total, "s"), legend)

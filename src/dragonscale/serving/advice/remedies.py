@@ -65,14 +65,18 @@ def _changes_here(job: ServingJob, nearest: Config) -> Iterator[ServingRemedy]:
         meeting = _meeting(job, batch=None)
         here = [config for config in meeting if config.piece == nearest.piece] or meeting
         if here:
-            yield ServingRemedy(ServingChange.BATCH, max(here, key=lambda config: (config.batch, config.tokens_per_chip)))
+            yield ServingRemedy(
+                ServingChange.BATCH, max(here, key=lambda config: (config.batch, config.tokens_per_chip))
+            )
 
     if job.plan is not None:
         yield from _cheapest_with(ServingChange.PLAN, job, _meeting_at_any_batch(job, plan=None))
         return
     if piece is not None and not job.compares_chips:
         meeting = _meeting_at_any_batch(job, targets=((chip, None),))
-        yield from _cheapest_with(ServingChange.SLICE, job, [config for config in meeting if config.chips > piece.chips])
+        yield from _cheapest_with(
+            ServingChange.SLICE, job, [config for config in meeting if config.chips > piece.chips]
+        )
     if job.formats.is_pinned:
         unpinned = FormatRequest(quantize=job.formats.quantize)
         yield from _cheapest_with(ServingChange.FORMATS, job, _meeting_at_any_batch(job, formats=unpinned))
