@@ -85,7 +85,7 @@ def test_a_launch_for_short_requests_is_judged_with_such() -> None:
 def test_launches_without_flags(command: str) -> None:
     asked = read_question(ServeQuestion(on="h100:1", plan=command.format(LLAMA)))
     assert asked.model.name == "llama3.1-8b"
-    assert asked.saved is not None
+    assert asked.plan is not None
     assert asked.plan.chips == 1
 
 

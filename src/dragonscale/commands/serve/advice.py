@@ -16,18 +16,19 @@ from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.steady.narrowing import PACE_S, PATIENCE_S
 from dragonscale.serving.steady.targets import LATENCIES, MEAN
 
+# What bounds a step that is neither reads nor FLOPs.
 LATENCY = "latency: small kernels, launches and collectives' latency"
-"""What bounds a step that is neither reads nor FLOPs."""
+
+# Share of the time from which prefill is what bounds a replica.
 MOSTLY = 0.5
-"""Share of the time from which prefill is what bounds a replica."""
 NOTHING = Advice("")
 
 
-def advice(asked: ServeAsked, config: Config, row: ConfigReport, configs: Sequence[Config]) -> ServingAdvice:
+def advice(job: ServeAsked, config: Config, row: ConfigReport, configs: Sequence[Config]) -> ServingAdvice:
     """What takes most of the best configuration's time and what to change."""
-    if asked.ask.output == 1:
+    if job.ask.output == 1:
         return _prefill_alone(row)
-    remedies = _against_bound(asked, config, row, configs)
+    remedies = _against_bound(job, config, row, configs)
     remedy = f"{', '.join(advice.text for advice in remedies)}."
     bound = config.bound_by
     if bound == "latency":
@@ -36,9 +37,9 @@ def advice(asked: ServeAsked, config: Config, row: ConfigReport, configs: Sequen
     elif bound == "cache reads":
         bound = STEP_SCORES
     if isinstance(config, PooledConfig):
-        return _of_pools(config.pools, bound, remedy, _narrower_pools(asked, config))
+        return _of_pools(config.pools, bound, remedy, _narrower_pools(job, config))
 
-    further = [_next_batch(asked, config, configs), *_next_launch(asked, config), _pools_left_out(asked)]
+    further = [_next_batch(job, config, configs), *_next_launch(job, config), _pools_left_out(job)]
     change = " ".join([remedy, *(advice.text for advice in further if advice.text)])
     followed = tuple(advice for advice in (*remedies, *further) if advice.flags)
     prefill_share = float(config.state.added * config.state.requests)  # of the time of a replica
@@ -58,25 +59,25 @@ def _prefill_alone(row: ConfigReport) -> ServingAdvice:
     return ServingAdvice(f"Bound by {bound}: {change}", bound, change)
 
 
-def _against_bound(asked: ServeAsked, config: Config, row: ConfigReport, configs: Sequence[Config]) -> list[Advice]:
+def _against_bound(job: ServeAsked, config: Config, row: ConfigReport, configs: Sequence[Config]) -> list[Advice]:
     """What shortens a decode step, by what bounds it."""
-    critical = levers.critical_batch(asked, config)
+    critical = levers.critical_batch(job, config)
     match config.bound_by:
         case "weight reads":
-            return _for_weights(asked, config, critical)
+            return _for_weights(job, config, critical)
         case "cache reads":
-            return _for_cache(asked, config)
+            return _for_cache(job, config)
         case "compute":
-            return [Advice(_for_compute(asked, config, critical))]
+            return [Advice(_for_compute(job, config, critical))]
         case "collectives":
             return [Advice(_for_collectives(config, row))]
         case "latency":
-            return [Advice(_for_latency(asked, config, critical, configs))]
+            return [Advice(_for_latency(job, config, critical, configs))]
         case _:
             return [Advice("fewer chips or a larger batch, so that steps outlast the host's work for them")]
 
 
-def _for_weights(asked: ServeAsked, config: Config, critical: float) -> list[Advice]:
+def _for_weights(job: ServeAsked, config: Config, critical: float) -> list[Advice]:
     """A larger batch, and narrower weights where they make more tokens."""
     remedies = [
         Advice(
@@ -84,22 +85,22 @@ def _for_weights(asked: ServeAsked, config: Config, critical: float) -> list[Adv
             "step)"
         )
     ]
-    narrower = levers.narrower_weights(asked, config)
+    narrower = levers.narrower_weights(job, config)
     if narrower is not None:
-        flag = "--weights" if asked.has_fixed_formats else "--quantize"
-        remedies += _in_formats(asked, config, narrower, f"{flag} {narrower.weights}")
+        flag = "--weights" if job.has_fixed_formats else "--quantize"
+        remedies += _in_formats(job, config, narrower, f"{flag} {narrower.weights}")
     return remedies
 
 
-def _for_cache(asked: ServeAsked, config: Config) -> list[Advice]:
+def _for_cache(job: ServeAsked, config: Config) -> list[Advice]:
     """A narrower cache where that makes more tokens, less of it, or less of it on each chip."""
     remedies: list[Advice] = []
-    kv = levers.narrower_cache(asked, config)
+    kv = levers.narrower_cache(job, config)
     if kv:
         formats = replace(Formats.of(config.plan), kv=kv)
-        remedies += _in_formats(asked, config, formats, f"--kv-dtype {kv}")
+        remedies += _in_formats(job, config, formats, f"--kv-dtype {kv}")
     text = "fewer or shorter sequences"
-    ways = levers.other_spreads(asked, config)
+    ways = levers.other_spreads(job, config)
     if ways:
         text += f", or splitting the cache further (--kv-split {' or '.join(ways)})"
     return [*remedies, Advice(text)]
@@ -119,8 +120,8 @@ def _flags(config: Config) -> dict[str, str]:
     return {"on": str(config.piece), "plan": str(config.plan), "engine": config.engine, "batch": str(config.batch)}
 
 
-def _for_compute(asked: ServeAsked, config: Config, critical: float) -> str:
-    narrower = levers.narrower_compute(asked, config)
+def _for_compute(job: ServeAsked, config: Config, critical: float) -> str:
+    narrower = levers.narrower_compute(job, config)
     change = f"matmuls in {' or '.join(narrower)}, or faster chips" if narrower else "only more FLOP/s help"
     return f"{change}; below {critical:,.0f} tokens a step loading the weights would bind"
 
@@ -134,8 +135,8 @@ def _for_collectives(config: Config, row: ConfigReport) -> str:
     return f"a degree below {axis}={degree}, or a larger batch for each message"
 
 
-def _for_latency(asked: ServeAsked, config: Config, critical: float, configs: Sequence[Config]) -> str:
-    helps = levers.latency_levers(asked, config, critical, configs)
+def _for_latency(job: ServeAsked, config: Config, critical: float, configs: Sequence[Config]) -> str:
+    helps = levers.latency_levers(job, config, critical, configs)
     ways: list[str] = []
     if helps.larger_batch:
         ways.append("a larger batch costs little")
@@ -165,11 +166,11 @@ def _of_pools(pools: Pools, step_bound: str, remedy: str, narrower: str = "") ->
     return ServingAdvice(f"Pools are bound by {bound}: {change}", bound, change)
 
 
-def _narrower_pools(asked: ServeAsked, config: Config) -> str:
+def _narrower_pools(job: ServeAsked, config: Config) -> str:
     """That pools could be quantised, in a sentence; empty where formats are given."""
-    if asked.has_fixed_formats or asked.formats.quantize:
+    if job.has_fixed_formats or job.formats.quantize:
         return ""
-    narrower = levers.narrower_weights(asked, config)
+    narrower = levers.narrower_weights(job, config)
     if narrower is None:
         return ""
     return f"Narrower weights speed up prefill and decode (--quantize {narrower.weights})."
@@ -183,40 +184,41 @@ def _another_replica(pools: Pools, role: str, where: str) -> str:
     )
 
 
-def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) -> Advice:
+def _next_batch(job: ServeAsked, config: Config, configs: Sequence[Config]) -> Advice:
     """What a noticeably larger batch of the same plan would do, and whether it would still meet the targets."""
     larger = levers.larger_batches(config, configs)
     if not larger:
-        return Advice(_why_no_larger_batch(asked, config))
+        return Advice(_why_no_larger_batch(job, config))
     gain = levers.next_batch(config, larger)
     if gain is None:
         return NOTHING
-    misses = _misses(asked, gain.config)
+    misses = _misses(job, gain.config)
     text = f"A batch of {gain.config.batch:,} would make {gain.fraction:+.0%} tokens"
     if misses:
         text += f", but its {' and its '.join(misses)}"
-    elif asked.ask.output > 1:
+    elif job.ask.output > 1:
         text += f", each in {render(float(gain.config.state.tpot), 's')}"
     return Advice(f"{text}.", _flags(gain.config), TOKENS, gain.fraction)
 
 
-def _why_no_larger_batch(asked: ServeAsked, config: Config) -> str:
+def _why_no_larger_batch(job: ServeAsked, config: Config) -> str:
     if config.batch != config.most:
-        queued = asked.ask.ttft is None and asked.batch is None
-        return "A larger batch only makes prompts wait for each other." if queued else ""
-    at_once = asked.engine_on(asked.targets[0][0]).scheduling.max_sequences * config.plan.data
+        if job.ask.ttft is not None or job.batch is not None:
+            return ""
+        return "A larger batch only makes prompts wait for each other."
+    at_once = job.engine_on(job.targets[0][0]).scheduling.max_sequences * config.plan.data
     if config.batch == at_once:
         return f"{config.batch:,} is the most that the engine runs at once (--max-seqs)."
     return f"{config.batch:,} is the largest batch that fits."
 
 
-def _misses(asked: ServeAsked, config: Config) -> list[str]:
+def _misses(job: ServeAsked, config: Config) -> list[str]:
     """The targets that a configuration misses, as clauses."""
     clauses: list[str] = []
-    for name, (seconds, target) in asked.ask.times(config.state.ttft, config.state.tpot).items():
+    for name, (seconds, target) in job.ask.times(config.state.ttft, config.state.tpot).items():
         if seconds <= target:
             continue
-        goal = asked.goals.get(name)
+        goal = job.goals.get(name)
         wanted = "pace kept without a target (--tpot)" if goal is None else f"{goal.text} asked for"
         # of a percentile, or near a batch that was run and missed, the mean tells nothing
         if goal is None or seconds > goal.seconds:
@@ -226,14 +228,14 @@ def _misses(asked: ServeAsked, config: Config) -> list[str]:
     return clauses
 
 
-def _next_launch(asked: ServeAsked, config: Config) -> list[Advice]:
+def _next_launch(job: ServeAsked, config: Config) -> list[Advice]:
     """Defaults of the engine's launch that hold the plan back, with what the best batch without each does."""
     sentences: list[Advice] = []
-    for launch in levers.launch_gains(asked, config):
+    for launch in levers.launch_gains(job, config):
         best, gain, limits = launch.gain.config, launch.gain.fraction, launch.job.limits
         if launch.setting:
             change = f"--{launch.setting.replace('_', '-')} {launch.value} instead of the engine's default"
-        elif asked.question.plan:
+        elif job.question.plan:
             change = "Leaving --enforce-eager out"
         else:
             change = f"Leaving {levers.NO_GRAPHS} out"
@@ -248,9 +250,9 @@ def _next_launch(asked: ServeAsked, config: Config) -> list[Advice]:
     return sentences
 
 
-def _pools_left_out(asked: ServeAsked) -> Advice:
+def _pools_left_out(job: ServeAsked) -> Advice:
     """That a chip named without a number leaves out separate pools for a model of many experts."""
-    piece = levers.pools_left_out(asked)
+    piece = levers.pools_left_out(job)
     if piece is None:
         return NOTHING
     on = f"{piece.chip.name}:{piece.chips}"
@@ -315,8 +317,8 @@ def margin_advice(work: ServeRequest, row: ConfigReport, configs: Sequence[Confi
     ends = " and ".join(f"{miss.name} of {render(miss.high, 's')}" for miss in near)
     if not row.estimated:
         ends += "; the band holds 4 of 5 published runs of this kind"
-    targets = f"{named} targets are" if len(near) > 1 else f"{named} target is"
-    text = f"The {targets} met at the middle of the band and missed at its slow end ({ends})"
+    targets = "targets are" if len(near) > 1 else "target is"
+    text = f"The {named} {targets} met at the middle of the band and missed at its slow end ({ends})"
     if set(work.statistics.values()) == {MEAN}:
         text += "; TTFT and TPOT are means of requests, not percentiles"
     if any(goal.share for goal in work.goals.values()):  # only a run tells which targets would leave room
@@ -346,9 +348,12 @@ def _pace_text(work: ServeRequest) -> str:
     """The pace that each user gets where no TPOT is asked for, as a sentence that follows another; else empty."""
     if not work.pace_s:
         return ""
-    quickest = "" if work.pace_s == PACE_S else ", twice that of the quickest plan"
-    least = f"{1 / work.pace_s:.3g} tokens/s or more (a TPOT of at most {render(work.pace_s, 's')}{quickest})"
-    return f" Each user gets {least} where no TPOT is asked for."
+    tpot = render(work.pace_s, "s")
+    if work.pace_s != PACE_S:
+        tpot += ", twice that of the quickest plan"
+    return (
+        f" Each user gets {1 / work.pace_s:.3g} tokens/s or more (a TPOT of at most {tpot}) where no TPOT is asked for."
+    )
 
 
 def _means_within(config: Config, targets: dict[str, float]) -> bool:

@@ -49,72 +49,73 @@ BUDGET = (
 )
 LONG = "Not simulated here, since a run with batches of {:,} takes longer than an answer; the next command runs it."
 
+# Configurations, each with its row of the answer.
 Rows = list[tuple[Config, ConfigReport]]
-"""Configurations, each with its row of the answer."""
 
 
 def answer(
-    asked: ServeAsked, progress: Progress | None = None, brief: bool = False, confirm: bool | None = None
+    job: ServeAsked, progress: Progress | None = None, brief: bool = False, confirm: bool | None = None
 ) -> ServeReport:
     """The report that answers a question. Its headline is confirmed by running it (`confirm`; by default unless in
     brief). In brief the report is without what is solved and tried around the best configuration: limits, speculation,
     prefixes, remedies, advice, and what would be better than a given plan."""
     began = time.perf_counter()
-    confirm = not brief if confirm is None else confirm
-    if asked.plan is not None:
-        _check_given(asked, asked.plan)
+    if confirm is None:
+        confirm = not brief
+    if job.plan is not None:
+        _check_given(job, job.plan)
 
-    allowed = possible(asked)
-    asked = replace(asked, targets=allowed.targets)
+    allowed = possible(job)
+    job = replace(job, targets=allowed.targets)
     if allowed.is_nothing:
-        report = _empty_report(asked, 0, time.perf_counter() - began)
-        report.notes = refused_notes(asked, allowed, is_nothing=True)
+        report = _empty_report(job, 0, time.perf_counter() - began)
+        report.notes = refused_notes(job, allowed, is_nothing=True)
         return report
 
-    started = start_check(asked)
-    if started is not None and started.refusal and not asked.force:
-        report = _empty_report(asked, 0, time.perf_counter() - began, started)
+    started = start_check(job)
+    if started is not None and started.refusal and not job.force:
+        report = _empty_report(job, 0, time.perf_counter() - began, started)
         report.notes, report.advice = [started.refusal], started.remedy
         return report
 
-    paced = paced_search(asked, progress)
+    paced = paced_search(job, progress)
     configs = paced.configs
-    asked = replace(asked, ask=replace(asked.ask, tpot=paced.tpot))
-    fleets = search_pools(asked)
-    report = _empty_report(asked, len(configs) + len(fleets), time.perf_counter() - began, started)
+    job = replace(job, ask=replace(job.ask, tpot=paced.tpot))
+    fleets = search_pools(job)
+    report = _empty_report(job, len(configs) + len(fleets), time.perf_counter() - began, started)
     if not configs:
-        why = unfit(asked, brief)
+        why = unfit(job, brief)
         report.advice = why.bound
         report.changes = [advice for advice in why.sentences if advice.flags]
         report.notes = [advice.text for advice in why.sentences]
-        report.notes += refused_notes(asked, allowed, is_nothing=False)
+        report.notes += refused_notes(job, allowed, is_nothing=False)
         return report
 
-    choice = _choose(asked, [*configs, *fleets], confirm)
-    budget = _with_smaller_budget(asked, choice)
+    choice = _choose(job, [*configs, *fleets], confirm)
+    budget = _with_smaller_budget(job, choice)
     if budget is not None:
-        asked, configs, choice = budget.asked, budget.configs, budget.choice
-        report.came_from(asked, [])
+        job, configs, choice = budget.job, budget.configs, budget.choice
+        report.came_from(job, [])
     rows: Rows = []
     for config in (*choice.ranked.native, *choice.ranked.narrower):
-        rows.append((config, config_report(asked, config, full=True)))
-    if asked.ask.rate is not None:
+        rows.append((config, config_report(job, config, full=True)))
+    if job.ask.rate is not None:
         for config, row in rows:
-            row.fleet_ttft_s, row.fleet_tpot_s = fleet_times(asked, config, configs, row.replicas or 1)
+            row.fleet_ttft_s, row.fleet_tpot_s = fleet_times(job, config, configs, row.replicas or 1)
 
     # what runs say of the rows
     run_notes: list[str] = []
     ranked = choice.ranked
     if choice.runs:
         report.simulated = choice.runs[0].run
-        run_notes = as_run(asked, rows, choice.runs)
+        run_notes = as_run(job, rows, choice.runs)
     elif confirm:
         run_notes = [LONG.format(rows[0][0].batch)]
     for _, row in rows:
-        if row.simulated and asked.goals:  # replicas rented one by one would be run too, which may take more of them
+        if row.simulated and job.goals:  # replicas rented one by one would be run too, which may take more of them
             row.enough_replicas = None
-    if asked.question.max_rate:
-        held_rates = max_rates(asked, rows, progress)
+    if job.question.max_rate:
+        held_rates = max_rates(job, rows, progress)
         rows = _by_held_rate(rows, held_rates)
         report.max_rates = [held.rate for held in held_rates]
         for held in held_rates:
@@ -123,38 +124,38 @@ def answer(
         same_formats = [config for config, row in rows if row.quantized == rows[0][1].quantized]
         ranked = RankedByFormat(same_formats, ranked.narrower)
 
-    _add_rows(report, asked, rows, [*configs, *fleets])
+    _add_rows(report, job, rows, [*configs, *fleets])
     if brief:
-        report.notes = brief_notes(asked, report, confirm, configs)
+        report.notes = brief_notes(job, report, confirm, configs)
         return report
     found = _Found(configs, fleets, ranked, choice.runs, allowed, started)
-    _add_advice(report, asked, found, run_notes, budget.note if budget is not None else "")
-    if asked.plan is not None and asked.against_best:
-        better = better_than(asked, asked.plan, report.configs[0], progress)
+    _add_advice(report, job, found, run_notes, budget.note if budget is not None else "")
+    if job.plan is not None and job.against_best:
+        better = better_than(job, job.plan, report.configs[0], progress)
         if better is not None:
             report.better, report.comparison = better.row, better.comparison
     return report
 
 
-def _check_given(asked: ServeAsked, plan: ServingPlan) -> None:
+def _check_given(job: ServeAsked, plan: ServingPlan) -> None:
     """Refuse a plan that cannot be; what is forced is one that could run and that no engine runs."""
     try:
-        check_plan(asked, plan)
+        check_plan(job, plan)
     except InputError as error:
-        if not asked.force:
+        if not job.force:
             raise
         raise InputError(
             f"{error} --force judges what no engine runs; this cannot even be judged: its parts are not whole."
         ) from None
 
 
-def _empty_report(asked: ServeAsked, searched: int, search_s: float, started: StartCheck | None = None) -> ServeReport:
+def _empty_report(job: ServeAsked, searched: int, search_s: float, started: StartCheck | None = None) -> ServeReport:
     """The report of a question without configurations, with what an engine's start says of its plan."""
-    chip = asked.targets[0][0]
-    engine = asked.engine_on(chip)
+    chip = job.targets[0][0]
+    engine = job.engine_on(chip)
     report = ServeReport(
-        model=asked.model.name,
-        workload=_request(asked),
+        model=job.model.name,
+        workload=_request(job),
         configs=[],
         frontier=[],
         searched=searched,
@@ -162,7 +163,7 @@ def _empty_report(asked: ServeAsked, searched: int, search_s: float, started: St
         limit_rows=[],
         notes=[],
         advice="",
-        expected_error=expected_error(ServedKind(chip.name, engine.name, is_moe(asked.model))),
+        expected_error=expected_error(ServedKind(chip.name, engine.name, is_moe(job.model))),
         release=engine.described_release,
     )
     if started is not None:
@@ -170,30 +171,32 @@ def _empty_report(asked: ServeAsked, searched: int, search_s: float, started: St
     return report
 
 
-def _request(asked: ServeAsked, best: Sequence[Config] = ()) -> ServeRequest:
+def _request(job: ServeAsked, best: Sequence[Config] = ()) -> ServeRequest:
     """What was asked, with the engine of the best configuration, here and on each chip."""
-    ask = asked.ask
-    chip = best[0].piece.chip if best else asked.targets[0][0]
-    names = {target.name: asked.engine_on(target).name for target, _ in asked.targets}
+    ask = job.ask
+    chip = job.targets[0][0]
+    if best:
+        chip = best[0].piece.chip
+    names = {target.name: job.engine_on(target).name for target, _ in job.targets}
     for config in reversed(best):  # the best of a chip comes last
         names[config.piece.chip.name] = config.engine
-    engines = {name: asked.engine_spec(engine) for name, engine in names.items()}
+    engines = {name: job.engine_spec(engine) for name, engine in names.items()}
     return ServeRequest(
         prompt=ask.prompt,
         output=ask.output,
         cached=ask.cached,
         ttft_s=ask.ttft,
-        tpot_s=None if asked.pace else ask.tpot,
+        tpot_s=None if job.pace else ask.tpot,
         rate_per_s=ask.rate,
-        parameters=int(count_parameters(asked.model).total),
+        parameters=int(count_parameters(job.model).total),
         engine=engines[chip.name],
-        engine_why=asked.why_engine(chip, names[chip.name]),
+        engine_why=job.why_engine(chip, names[chip.name]),
         engines=engines,
         itl_s=ask.itl,
         e2e_s=ask.e2e,
-        statistics={name: goal.statistic for name, goal in asked.goals.items()},
-        router=asked.router,
-        pace_s=asked.pace,
+        statistics={name: goal.statistic for name, goal in job.goals.items()},
+        router=job.router,
+        pace_s=job.pace,
     )
 
 
@@ -205,30 +208,34 @@ class _Choice:
     runs: list[Confirmed]
 
 
-def _choose(asked: ServeAsked, configs: Sequence[Config], confirm: bool) -> _Choice:
+def _choose(job: ServeAsked, configs: Sequence[Config], confirm: bool) -> _Choice:
     """The best configurations in the order that runs give them; where no fleet that was run holds, others that should
     be quicker are run too."""
-    ranked = ranked_by_format(asked, configs)
+    ranked = ranked_by_format(job, configs)
     best = ranked.native
-    runs = confirmed(asked, best) if confirm and best[0].meets else []
-    if runs and asked.ask.rate is not None and not any(run.config.meets for run in runs):
-        quicker = _quicker(asked, runs)
-        more_runs = confirmed(asked, quicker) if quicker else []
+    runs: list[Confirmed] = []
+    if confirm and best[0].meets:
+        runs = confirmed(job, best)
+    if runs and job.ask.rate is not None and not any(run.config.meets for run in runs):
+        quicker = _quicker(job, runs)
+        more_runs: list[Confirmed] = []
+        if quicker:
+            more_runs = confirmed(job, quicker)
         if any(run.config.meets for run in more_runs):
-            best = [*quicker, *best][: asked.top]
+            best = [*quicker, *best][: job.top]
             runs = more_runs
     if runs:
         best = in_order(best, runs)
     return _Choice(replace(ranked, native=best), runs)
 
 
-def _quicker(asked: ServeAsked, runs: Sequence[Confirmed]) -> list[Config]:
+def _quicker(job: ServeAsked, runs: Sequence[Confirmed]) -> list[Config]:
     """Configurations that were not run and meet the means that would bring the nearest of the runs, none of which
     holds, within its targets."""
     nearest = min(runs, key=lambda run: run.worst)
     if math.isinf(nearest.worst):
         return []
-    tighter = nearest.as_means(asked)
+    tighter = nearest.as_means(job)
     tried = {run.config.place for run in runs}
     best = ranked_by_format(tighter, search(tighter)).native
     return [config for config in best if config.meets and config.place not in tried]
@@ -238,36 +245,38 @@ def _quicker(asked: ServeAsked, runs: Sequence[Confirmed]) -> list[Config]:
 class _BudgetChoice:
     """A question with another token budget, what it finds, and why it is taken."""
 
-    asked: ServeAsked
+    job: ServeAsked
     configs: list[Config]
     choice: _Choice
     note: str
 
 
-def _with_smaller_budget(asked: ServeAsked, choice: _Choice) -> _BudgetChoice | None:
+def _with_smaller_budget(job: ServeAsked, choice: _Choice) -> _BudgetChoice | None:
     """What a smaller token budget than the engine's serves better, where gaps between tokens have a percentile to meet.
 
     The longest gaps wait for prompts of others, which a smaller budget cuts into shorter iterations. What only costs a
     little less is no reason to launch otherwise than people do."""
-    goal = asked.goals.get("itl")
-    is_given = asked.limits.token_budget or asked.batch or asked.plan is not None
+    goal = job.goals.get("itl")
+    is_given = job.limits.token_budget or job.batch or job.plan is not None
     if not choice.runs or goal is None or not goal.share or is_given:
         return None
     best = choice.ranked.native[0]
-    default = asked.engine_on(best.piece.chip, best.engine).scheduling.max_tokens
-    best_rank = choice.runs[0].rank(asked)
+    default = job.engine_on(best.piece.chip, best.engine).scheduling.max_tokens
+    best_rank = choice.runs[0].rank(job)
     better: _BudgetChoice | None = None
     for budget in SMALL_BUDGETS:
         if budget >= default:
             continue
         smaller = replace(
-            asked,
-            question=replace(asked.question, token_budget=budget),
-            limits=replace(asked.limits, token_budget=budget),
+            job,
+            question=replace(job.question, token_budget=budget),
+            limits=replace(job.limits, token_budget=budget),
         )
         configs = search(smaller)
-        other = _choose(smaller, configs, confirm=True) if configs else None
-        if other is None or not other.runs:
+        if not configs:
+            continue
+        other = _choose(smaller, configs, confirm=True)
+        if not other.runs:
             continue
         rank = other.runs[0].rank(smaller)
         *flaws, cost, _ = rank
@@ -287,29 +296,29 @@ def _by_held_rate(rows: Rows, held_rates: Sequence[HeldRate]) -> Rows:
     return sorted(rows, key=lambda row: row[1] is not cheapest)
 
 
-def _add_rows(report: ServeReport, asked: ServeAsked, rows: Rows, configs: Sequence[Config]) -> None:
+def _add_rows(report: ServeReport, job: ServeAsked, rows: Rows, configs: Sequence[Config]) -> None:
     """Add the configurations that are shown, and the frontier of all that were judged."""
     best, first = rows[0]
     report.configs = [row for _, row in rows]
     shown = [config for config, row in rows if row.quantized == first.quantized]
-    report.prices = price_rows([chip for chip, _ in asked.targets])
-    report.workload = _request(asked, shown)
-    report.expected_error = expected_error(kind_of(asked, best))
-    report.at_most = at_most(asked, best)
-    report.release = asked.engine_on(best.piece.chip, best.engine).described_release
+    report.prices = price_rows([chip for chip, _ in job.targets])
+    report.workload = _request(job, shown)
+    report.expected_error = expected_error(kind_of(job, best))
+    report.at_most = at_most(job, best)
+    report.release = job.engine_on(best.piece.chip, best.engine).described_release
     if first.memory is not None:
         report.largest_context, report.kv_cache_tokens = first.memory.largest_context, first.memory.kv_cache_tokens
-    report.frontier = [config_report(asked, config) for config in frontier(configs)]
+    report.frontier = [config_report(job, config) for config in frontier(configs)]
     by_chip: dict[str, list[Config]] = {}
     for config in sorted(configs, key=lambda config: config.piece.chip.name):
         by_chip.setdefault(config.piece.chip.name, []).append(config)
     for name, of_chip in by_chip.items():
-        report.frontier_by_chip[name] = [_frontier_point(asked, config) for config in frontier(of_chip)]
+        report.frontier_by_chip[name] = [_frontier_point(job, config) for config in frontier(of_chip)]
     report.recommended_reason = recommended_reason(report)
 
 
-def _frontier_point(asked: ServeAsked, config: Config) -> FrontierPoint:
-    tpot = float(config.state.tpot) if asked.ask.output > 1 else 0.0
+def _frontier_point(job: ServeAsked, config: Config) -> FrontierPoint:
+    tpot = float(config.state.tpot) if job.ask.output > 1 else 0.0
     return FrontierPoint(
         slice=str(config.piece),
         plan=str(config.plan),
@@ -334,32 +343,33 @@ class _Found:
     started: StartCheck | None
 
 
-def _add_advice(report: ServeReport, asked: ServeAsked, found: _Found, run_notes: list[str], budget_note: str) -> None:
+def _add_advice(report: ServeReport, job: ServeAsked, found: _Found, run_notes: list[str], budget_note: str) -> None:
     """Add other ways to serve, what would help, and notes."""
     first, configs = report.configs[0], found.configs
     best = first.config
-    report.judged_job = asked
-    report.speculation = speculation_report(asked, best)
-    report.prefix = prefix_report(asked, best)
+    report.judged_job = job
+    report.speculation = speculation_report(job, best)
+    report.prefix = prefix_report(job, best)
     notes = list(run_notes)
     changes = []
     if not (best.meets or found.runs):
-        remedies = missed(asked, best)
+        remedies = missed(job, best)
         notes = [remedy.text for remedy in remedies]
         changes += [remedy for remedy in remedies if remedy.flags]
-    if found.fleets or asked.disaggregate:
-        report.disaggregation = disaggregation_report(asked, best, first, found.fleets, configs)
+    if found.fleets or job.disaggregate:
+        report.disaggregation = disaggregation_report(job, best, first, found.fleets, configs)
     if best.meets:
-        notes += left_out(asked, configs, found.ranked.native)
-    notes.append(unpriced([chip for chip, _ in asked.targets], kind=asked.question.pricing))
-    notes += refused_notes(asked, found.allowed, is_nothing=False)
-    on_answer = answer_notes(asked, report, [*configs, *found.fleets], found.ranked, found.started)
+        notes += left_out(job, configs, found.ranked.native)
+    notes.append(unpriced([chip for chip, _ in job.targets], kind=job.question.pricing))
+    notes += refused_notes(job, found.allowed, is_nothing=False)
+    on_answer = answer_notes(job, report, [*configs, *found.fleets], found.ranked, found.started)
     notes += [note.text for note in on_answer]
     changes += [note for note in on_answer if note.flags]
     notes.append(budget_note)
     report.notes = [note for note in notes if note]
     # advice about the means that the run of the best says to aim at
-    aimed = found.runs[0].as_means(asked) if found.runs else asked
-    report.bottleneck = advice(aimed, best, first, configs)
+    if found.runs:
+        job = found.runs[0].as_means(job)
+    report.bottleneck = advice(job, best, first, configs)
     report.advice = report.bottleneck.text
     report.changes = [*changes, *report.bottleneck.changes]

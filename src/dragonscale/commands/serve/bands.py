@@ -10,8 +10,8 @@ from dragonscale.serving.space.bands import MEASURES, ServedBand, ServedKind, ba
 from dragonscale.serving.space.frontier import Config
 from dragonscale.training.search.bands import kind_name
 
+# The measures whose bands an answer shows.
 SHOWN = {"tpot": "TPOT", "ttft": "TTFT", "tokens": "tokens/s"}
-"""The measures whose bands an answer shows."""
 
 
 def kind_of(job: ServingJob, config: Config) -> ServedKind:

@@ -15,10 +15,11 @@ from dragonscale.physics.units import render
 from dragonscale.serving.advice.search import Progress, ranked_by_format, search
 from dragonscale.serving.engine.plan import ServingPlan
 
+# Ratio of tokens from which another plan is better: simpler plans are allowed to lose less.
 WORTH = 1.02
-"""Ratio of tokens from which another plan is better: simpler plans are allowed to lose less."""
+
+# Ratio of a time within which it is no longer than another, so that rounding refuses no neighbour.
 SLACK = 1.005
-"""Ratio of a time within which it is no longer than another, so that rounding refuses no neighbour."""
 
 
 @dataclass(frozen=True)
@@ -29,34 +30,39 @@ class Better:
     comparison: str
 
 
-def better_than(asked: ServeAsked, plan: ServingPlan, given: ConfigReport, progress: Progress | None) -> Better | None:
+def better_than(job: ServeAsked, plan: ServingPlan, given: ConfigReport, progress: Progress | None) -> Better | None:
     """What would be better than a given plan, or that nothing is; None where nothing else fits."""
-    ask = asked.ask
+    ask = job.ask
     ttft, tpot = ask.ttft, ask.tpot
     # without a target the plan has to be beaten under the pace of an answer, if it keeps that, else at its own times
-    keeps_pace = asked.batch is None and (ask.tpot is None or given.tpot_s <= ask.tpot)
+    keeps_pace = job.batch is None and (ask.tpot is None or given.tpot_s <= ask.tpot)
     if not keeps_pace:
         if ttft is None:
             ttft = SLACK * given.ttft_s
-        if "tpot" not in asked.goals:
+        if "tpot" not in job.goals:
             tpot = SLACK * given.tpot_s or None  # one token has no time per token
-    formats = replace(asked.formats, weights=plan.weights, compute=plan.compute, kv=plan.kv, attention=plan.attention)
-    others = replace(asked, ask=replace(ask, ttft=ttft, tpot=tpot), plan=None, batch=None, formats=formats)
+    formats = replace(job.formats, weights=plan.weights, compute=plan.compute, kv=plan.kv, attention=plan.attention)
+    others = replace(job, ask=replace(ask, ttft=ttft, tpot=tpot), plan=None, batch=None, formats=formats)
     configs = search(others, progress)
     if not configs:
         return None
     chosen = ranked_by_format(others, configs).native
-    has_percentiles = any(goal.share for goal in asked.goals.values())
-    runs = confirmed(others, chosen) if has_percentiles and chosen[0].meets else []
-    row = config_report(others, runs[0].config if runs else chosen[0])
+    has_percentiles = any(goal.share for goal in job.goals.values())
+    best = chosen[0]
+    if has_percentiles and best.meets:
+        runs = confirmed(others, chosen)
+        best = runs[0].config if runs else best
+    row = config_report(others, best)
     return Better(row, comparison(given, row, len(configs)))
 
 
 def comparison(given: ConfigReport, best: ConfigReport, searched: int) -> str:
     """How far a plan is from the best, in a sentence."""
     tokens = given.output_tokens_per_s_per_chip
-    gain = best.output_tokens_per_s_per_chip / tokens if tokens > 0 else math.inf
-    more = f"{gain - 1:+.0%}" if math.isfinite(gain) else "the first"
+    gain, more = math.inf, "the first"
+    if tokens > 0:
+        gain = best.output_tokens_per_s_per_chip / tokens
+        more = f"{gain - 1:+.0%}"
     plan = f"{config_text(best)} on {best.copy_slice}"
     times = f"TTFT {render(best.ttft_s, 's')} and TPOT {render(best.tpot_s, 's')}"
     if not given.meets_slo and best.meets_slo:

@@ -21,8 +21,8 @@ from dragonscale.serving.space.ranking import loaded, replicas_for
 from dragonscale.serving.steady.economics import usd_per_million
 from dragonscale.serving.steady.targets import LATENCIES
 
+# Batches that are judged around the one that a fleet has at its rate, as fractions of it.
 NEAR_BATCHES = numpy.linspace(0.8, 1.4, 13)
-"""Batches that are judged around the one that a fleet has at its rate, as fractions of it."""
 
 
 def config_report(job: ServingJob, config: Config, full: bool = False) -> ConfigReport:

@@ -15,32 +15,33 @@ from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.space.legal import stored_note
 
+# Formats whose quality is known from the Llama 3.1 family (Kurtic and others, arXiv 2411.02355).
 LLAMA_STUDIED = ("fp8", "int8", "int4")
-"""Formats whose quality is known from the Llama 3.1 family (Kurtic and others, arXiv 2411.02355)."""
+
+# Refusals that are shown in full where many chips were asked for.
 MAX_REFUSALS = 3
-"""Refusals that are shown in full where many chips were asked for."""
 
 
-def refused_notes(asked: ServeAsked, found: Possible, is_nothing: bool) -> list[str]:
+def refused_notes(job: ServeAsked, found: Possible, is_nothing: bool) -> list[str]:
     """Refusals as notes: of everything that was asked for, or of some of the chips."""
     if is_nothing:
         return [f"Not possible: {text}, or add --force." for text in found.refusals[:MAX_REFUSALS]]
-    if asked.everywhere and len(found.refusals) > MAX_REFUSALS:
+    if job.everywhere and len(found.refusals) > MAX_REFUSALS:
         names = ", ".join(chip.name for chip in found.refused_chips)
         return [f"Left out, because no engine runs that there: {names}."]
     return [f"Left out: {text}." for text in found.refusals]
 
 
-def forced_notes(asked: ServeAsked) -> list[str]:
+def forced_notes(job: ServeAsked) -> list[str]:
     """What was forced that no engine runs."""
-    if not asked.force:
+    if not job.force:
         return []
-    unforced = replace(asked, force=False)
-    refusals = [job_refusal(unforced), *(chip_refusal(unforced, chip) for chip, _ in asked.targets)]
+    unforced = replace(job, force=False)
+    refusals = [job_refusal(unforced), *(chip_refusal(unforced, chip) for chip, _ in job.targets)]
     return [f"Forced: {text}." for text in dict.fromkeys(refusals) if text][:MAX_REFUSALS]
 
 
-def format_notes(asked: ServeAsked, configs: Sequence[Config]) -> list[str]:
+def format_notes(job: ServeAsked, configs: Sequence[Config]) -> list[str]:
     """What was made of the checkpoint's formats, what narrower ones cost in quality, and that an engine is archived."""
     notes: list[str] = []
     chips_by_change: dict[str, list[str]] = {}
@@ -50,16 +51,16 @@ def format_notes(asked: ServeAsked, configs: Sequence[Config]) -> list[str]:
         if row.archived:
             notes.append(f"{row.archived}; {row.instead} is what runs today (--engine {row.instead}).")
         notes.append(stored_note(chip, plan))
-        if is_quantized(plan.weights, asked.model):
-            notes.append(_quality_note(asked.model, plan))
-        elif not asked.has_fixed_formats:
-            change = told(Formats(plan.weights, plan.compute), asked.model)
+        if is_quantized(plan.weights, job.model):
+            notes.append(_quality_note(job.model, plan))
+        elif not job.has_fixed_formats:
+            change = told(Formats(plan.weights, plan.compute), job.model)
             chips_by_change.setdefault(change, []).append(chip.name)
-        if not asked.has_fixed_formats:
-            notes.append(_cache_note(asked.model, row.name, plan))
+        if not job.has_fixed_formats:
+            notes.append(_cache_note(job.model, row.name, plan))
     for change, chips in chips_by_change.items():
         if change:
-            notes.append(f"On {', '.join(chips)} {asked.model.name} is {change}.")
+            notes.append(f"On {', '.join(chips)} {job.model.name} is {change}.")
     return [note for note in dict.fromkeys(notes) if note]
 
 
@@ -74,8 +75,9 @@ def quality_of(model: Transformer, dtype: str) -> str:
 def quantize_text(model: Transformer, dtype: str) -> str:
     """How to ask for a narrower format, what it costs in quality, and as what the model is published in it."""
     text = f"--quantize {dtype}; {quality_of(model, dtype)}"
-    published = published_fp8(model.name) if dtype == "fp8" else ""
-    return f"{text}; {published}, as {model.name}-fp8 here" if published else text
+    if dtype == "fp8" and published_fp8(model.name):
+        text += f"; {published_fp8(model.name)}, as {model.name}-fp8 here"
+    return text
 
 
 def _quality_note(model: Transformer, plan: ServingPlan) -> str:

@@ -13,8 +13,8 @@ from dragonscale.serving.engine.legality import read_quantize
 from dragonscale.serving.engine.plan import paired
 from dragonscale.serving.engine.plan_file import SavedPlan
 
+# The formats of a plan that flags can say.
 PLAN_FORMATS = ("weights", "compute", "kv", "attention")
-"""The formats of a plan that flags can say."""
 
 
 def format_request(question: ServeQuestion) -> FormatRequest:

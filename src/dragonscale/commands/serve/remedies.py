@@ -12,33 +12,33 @@ from dragonscale.serving.advice.remedies import ACCEPTED, ServingChange, Serving
 from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.steady.speculation import has_heads
 
+# Flags that leave all formats open.
 FORMAT_FLAGS: dict[str, str] = dict.fromkeys(("weights", "compute", "kv_dtype", "attention", "dtype"), "")
-"""Flags that leave all formats open."""
 
 
-def missed(asked: ServeAsked, nearest: Config) -> list[Advice]:
+def missed(job: ServeAsked, nearest: Config) -> list[Advice]:
     """What the nearest configuration lacks, and changes that would meet the targets, each computed."""
-    lacking = " and ".join(violations(asked, nearest))
+    lacking = " and ".join(violations(job, nearest))
     where = f"{nearest.plan} on {nearest.piece}, batch {nearest.batch}"
     sentences = [Advice(f"Nothing meets the targets. The nearest is {where}: {lacking}.")]
-    changes = remedies(asked, nearest)
-    sentences += [_sentence(asked, remedy) for remedy in changes]
+    changes = remedies(job, nearest)
+    sentences += [_sentence(job, remedy) for remedy in changes]
     if not any(remedy.suffices for remedy in changes):
-        chips = "chip of the catalogue" if asked.everywhere else "other chip with a price"
+        chips = "chip of the catalogue" if job.everywhere else "other chip with a price"
         sentences.append(Advice(f"No {chips} does, in the formats that were asked for: ask for less."))
     return sentences
 
 
-def _sentence(asked: ServeAsked, remedy: ServingRemedy) -> Advice:
+def _sentence(job: ServeAsked, remedy: ServingRemedy) -> Advice:
     """A change that would meet the targets, with its flags and the configuration that it brings."""
     config = remedy.config
     text = f"{config.piece} with {config.plan}, batch {config.batch:,}"
     match remedy.change:
         case ServingChange.BATCH:
-            flags = {"batch": str(config.batch), "on": asked.written_slice(str(config.piece))}
+            flags = {"batch": str(config.batch), "on": job.written_slice(str(config.piece))}
             return Advice(f"A batch of {config.batch:,} would ({config.plan} on {config.piece}).", flags, MEETS)
         case ServingChange.DRAFTS:
-            return _drafts_sentence(asked, remedy)
+            return _drafts_sentence(job, remedy)
         case ServingChange.PLAN:
             return Advice(f"Another plan would: {text}.", {"plan": "", "batch": ""}, MEETS)
         case ServingChange.SLICE:
@@ -47,21 +47,21 @@ def _sentence(asked: ServeAsked, remedy: ServingRemedy) -> Advice:
             return Advice(f"Other formats would: {text}.", {**FORMAT_FLAGS, "batch": ""}, MEETS)
         case ServingChange.QUANTIZE:
             narrow = config.plan.weights
-            text = f"Quantised to {narrow} it would: {text} ({quantize_text(asked.model, narrow)})."
+            text = f"Quantised to {narrow} it would: {text} ({quantize_text(job.model, narrow)})."
             return Advice(text, {"quantize": narrow, "batch": ""}, MEETS)
         case ServingChange.CHIP:
             flags = {"plan": "", "on": str(config.piece), "batch": ""}
             return Advice(f"The cheapest other chip that would: {text}.", flags, MEETS)
 
 
-def _drafts_sentence(asked: ServeAsked, remedy: ServingRemedy) -> Advice:
+def _drafts_sentence(job: ServeAsked, remedy: ServingRemedy) -> Advice:
     """What speculative decoding would do for a time per token that is missed."""
     config = remedy.config
     tpot = render(float(config.state.tpot), "s")
     decoding = f"{tpot} with {config.plan} on {config.piece}, batch {config.batch:,}"
     if not remedy.suffices:
         return Advice(f"Not even speculative decoding would (--accept {ACCEPTED}): TPOT {decoding}.")
-    drafts = f"drafts of {config.drafts} by {drafter(asked.model)}"
+    drafts = f"drafts of {config.drafts} by {drafter(job.model)}"
     text = f"With speculative decoding (--accept {ACCEPTED}) it would: {decoding}, {drafts}."
     return Advice(text, {"accept": str(ACCEPTED)}, MEETS)
 
@@ -73,31 +73,31 @@ def drafter(model: Transformer) -> str:
     return f"an EAGLE or MTP head ({model.name} has none of its own; train or download one)"
 
 
-def left_out(asked: ServeAsked, configs: Sequence[Config], chosen: Sequence[Config]) -> list[str]:
+def left_out(job: ServeAsked, configs: Sequence[Config], chosen: Sequence[Config]) -> list[str]:
     """The chips of several on which nothing fits, those that are dearer than what is shown, and those on which nothing
     meets the targets."""
-    if not asked.compares_chips:
+    if not job.compares_chips:
         return []
     fitting = {config.piece.chip.name for config in configs}
     meeting = {config.piece.chip.name for config in configs if config.meets}
     priced = {config.piece.chip.name for config in configs if config.usd_per_h is not None}
     shown = {config.piece.chip.name for config in chosen}
-    others = {chip.name: str(piece or chip.name) for chip, piece in asked.targets if chip.name not in shown}
+    others = {chip.name: str(piece or chip.name) for chip, piece in job.targets if chip.name not in shown}
 
     sentences: list[str] = []
     unfit = [name for chip, name in others.items() if chip not in fitting]
     if unfit:
         sentences.append(f"Nothing fits on {', '.join(unfit)}.")
     dearer = [name for chip, name in others.items() if chip in meeting and chip in priced]
-    if dearer and not asked.top_asked:
-        sentences.append(f"Dearer than these: {', '.join(dearer)} (--top {asked.top} shows all).")
+    if dearer and not job.top_asked:
+        sentences.append(f"Dearer than these: {', '.join(dearer)} (--top {job.top} shows all).")
     missing = {chip: name for chip, name in others.items() if chip in fitting and chip not in meeting}
     if not missing:
         return sentences
-    if asked.goals or asked.pace is None:
+    if job.goals or job.pace is None:
         return [*sentences, f"Nothing meets the targets on {', '.join(missing.values())}."]
     quickest: list[str] = []
     for chip, name in missing.items():
         rate = max(float(1 / config.state.tpot) for config in configs if config.piece.chip.name == chip)
         quickest.append(f"{name} ({rate:.2g} at most)")
-    return [*sentences, f"No user gets {1 / asked.pace:.3g} tokens/s on {', '.join(quickest)}."]
+    return [*sentences, f"No user gets {1 / job.pace:.3g} tokens/s on {', '.join(quickest)}."]

@@ -1,8 +1,6 @@
 """`dscale serve` laid out as blocks: what to run, how fast and at what cost, what bounds it and what to change; then
 where time goes, and other configurations."""
 
-import math
-
 from dragonscale.blocks import sheet as laid
 from dragonscale.blocks.sheet import amount, facts, folded
 from dragonscale.commands import grids
@@ -22,16 +20,20 @@ from dragonscale.commands.serve.variant_blocks import (
 from dragonscale.serving.advice.bills import StepTerm
 from dragonscale.serving.steady.targets import LATENCIES
 
+# Memory from which a part is worth a word: less rounds to 0.0GB.
 SHOWN_BYTES = 5e7
-"""Memory from which a part is worth a word: less rounds to 0.0GB."""
+
+# Share of a step from which a term is shown without `--explain`.
 SHOWN_SHARE = 0.01
-"""Share of a step from which a term is shown without `--explain`."""
+
+# The terms of a bar that are too small to be shown.
 REST = "the rest"
-"""The terms of a bar that are too small to be shown."""
+
+# Share of a bar from which its rest is more than rounding.
 LEAST_REST = 1e-3
-"""Share of a bar from which its rest is more than rounding."""
+
+# Parts of a chip's memory as the bar names them, and their fields.
 MEMORY_PARTS = {"weights": "weights", "KV cache": "cache", "workspace": "working", "reserved": "reserve"}
-"""Parts of a chip's memory as the bar names them, and their fields."""
 
 
 def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
@@ -75,8 +77,10 @@ def serve_blocks(report: records.ServeReport, detail: bool) -> laid.Sheet:
     if detail and report.limits:
         blocks.append(limits_table(report.limits))
     if not detail:
-        more = ", the frontier of latency and throughput" if decodes and not shows_frontier else ""
-        blocks.append(laid.Prose(f"--explain: bounds, memory by part, every term{more}.", "dim"))
+        more = "--explain: bounds, memory by part, every term"
+        if decodes and not shows_frontier:
+            more += ", the frontier of latency and throughput"
+        blocks.append(laid.Prose(f"{more}.", "dim"))
     if report.notes and first.meets_slo:
         blocks.append(laid.Prose("\n".join(report.notes), "dim"))
     return laid.Sheet(tuple(blocks))
@@ -102,9 +106,11 @@ def title_of(report: records.ServeReport) -> laid.Title:
     engines = sorted(set(work.engines.values()))
     if len(engines) > 1:
         engine = f"by the engine that people run on each chip ({', '.join(engines)})"
-    cached = f" ({work.cached:.0%} cached)" if work.cached else ""
+    prompts = f"prompts of {work.prompt:,} tokens"
+    if work.cached:
+        prompts += f" ({work.cached:.0%} cached)"
     output = several(work.output, "output token") if work.output > 1 else "prefill alone"
-    asides = [f"prompts of {work.prompt:,} tokens{cached}, {output}, {engine}"]
+    asides = [f"{prompts}, {output}, {engine}"]
     targets = [f"{LATENCIES[name]} within {goal.text}" for name, goal in work.goals.items()]
     if work.rate_per_s:
         targets.append(f"{amount(work.rate_per_s, 'count')} requests/s")
@@ -125,9 +131,7 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
     """What to run, in a dozen lines."""
     work = report.workload
     bound, change = report.bound_and_change
-    met = "good" if work.goals else "key"
-    ttft_mark = "bad" if first.ttft_s > (work.ttft_s or math.inf) else met
-    tpot_mark = "bad" if first.tpot_s > (work.tpot_s or math.inf) else met
+    helps = ("would help", change) if first.meets_slo else None  # of a miss the sentences above say what would
     return facts(
         ("fleet", fleet_text(report, first), "key"),
         ("holds", holds_text(report, first), "key"),
@@ -138,31 +142,38 @@ def summary(report: records.ServeReport, first: records.ConfigReport) -> laid.Fa
         ),
         *replica_facts(first),
         ("drafts", drafts_text(report, first)),
-        ("TTFT", _time_text(report, first, "ttft"), ttft_mark),
-        ("TPOT", tpot_text(report, first), tpot_mark) if work.output > 1 else None,
+        ("TTFT", _time_text(report, first, "ttft"), _mark(work, first.ttft_s, work.ttft_s)),
+        ("TPOT", tpot_text(report, first), _mark(work, first.tpot_s, work.tpot_s)),
         ("throughput", throughput_text(report, first), "key"),
         ("memory", memory_text(first)),
         ("context", context_text(first)),
         ("max seqs", report.at_most),
         ("cost", cost_text(report, first)),
         ("bound by", bound),
-        ("would help", change) if first.meets_slo else None,  # of a miss the sentences above say what would
+        helps,
         ("better", report.comparison, "key"),
         ("router", router_text(work, report.simulated)),
-        ("simulated", simulated_text(work, report.simulated) if report.simulated else ""),
+        ("simulated", simulated_text(work, report.simulated)),
         ("error", error_text(report, first)),
         ("release", report.release),
     )
+
+
+def _mark(work: records.ServeRequest, seconds: float, target: float | None) -> str:
+    """How a time is marked: by its target where there are any."""
+    if target and seconds > target:
+        return "bad"
+    return "good" if work.goals else "key"
 
 
 def details(report: records.ServeReport, first: records.ConfigReport) -> laid.Facts:
     """What stands behind the summary: bounds, a prompt alone, how many configurations were judged."""
     work = report.workload
     return facts(
-        ("at best", bounds_text(first) if work.output > 1 else ""),
+        ("at best", bounds_text(work, first)),
         ("prefill", prefill_text(report, first)),
         ("KV cache", cache_text(first, work.prompt + work.output)),
-        ("searched", several(report.searched, "configuration") + " judged" if report.searched else ""),
+        ("searched", f"{several(report.searched, 'configuration')} judged"),
     )
 
 
@@ -170,8 +181,10 @@ def replica_facts(first: records.ConfigReport) -> list[tuple[str, str]]:
     """The plan of a replica; of both pools, where prefill and decode are on replicas of their own."""
     pool = first.prefill
     if pool is None:
-        copies = f", {first.copies} of them on {first.slice}" if first.copies > 1 else ""
-        return [("replica", f"{first.plan} on {first.copy_slice}{copies}")]
+        replica = f"{first.plan} on {first.copy_slice}"
+        if first.copies > 1:
+            replica += f", {first.copies} of them on {first.slice}"
+        return [("replica", replica)]
     return [
         ("prefill on", f"{pool.replicas} x {pool.slice}: {pool.plan}, at {pool.load:.0%} of its rate"),
         ("decode on", f"{first.decodes} x {first.copy_slice}: {first.plan}, places for {first.places}"),
@@ -207,9 +220,13 @@ def _time_text(report: records.ServeReport, first: records.ConfigReport, name: s
 def tpot_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     """The time per output token; and that of a decode step alone (or a loop that drafts) where prefill of other
     requests comes between."""
+    if report.workload.output == 1:
+        return ""
     alone = first.decode_step_s
     if first.drafts:
-        loops = report.speculation.rows if report.speculation is not None else []
+        alone = first.tpot_s
+    if first.drafts and report.speculation is not None:
+        loops = report.speculation.rows
         alone = next((loop.per_token_s for loop in loops if loop.drafts == first.drafts), first.tpot_s)
     text = _time_text(report, first, "tpot")
     if first.tpot_s > 1.01 * alone:
@@ -239,9 +256,13 @@ def error_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     return text
 
 
-def simulated_text(work: records.ServeRequest, run: records.SimulatedRun) -> str:
+def simulated_text(work: records.ServeRequest, run: records.SimulatedRun | None) -> str:
     """What the run that confirms the headline gave: means, and the percentiles that were asked for."""
-    names = ("ttft", "tpot") if work.output > 1 else ("ttft",)
+    if run is None:
+        return ""
+    names = ["ttft"]
+    if work.output > 1:
+        names.append("tpot")
     times: list[str] = []
     for name in dict.fromkeys((*names, *work.goals)):
         goal = work.goals.get(name)
@@ -279,12 +300,10 @@ def cost_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     full = " at full batches" if first.replicas is not None and first.prefill is None else ""
     end = "".join(f", at {price.text}" for price in report.prices if price.chip == first.chip)
     if first.counted < 1 and first.replicas is None:
+        per_output, _ = token_unit(work)
         ranked = first.ranked_usd_per_mtok
-        if prompts_alone:
-            ranked_text = number_text(ranked and ranked / work.prompt, 3 if work.prompt > 1 else 2)
-        else:
-            ranked_text = number_text(ranked, 2)
-        end += f"; ranked at ${ranked_text}, the slow end of the band"
+        digits = 3 if prompts_alone else 2
+        end += f"; ranked at ${number_text(ranked and ranked / per_output, digits)}, the slow end of the band"
     if prompts_alone:
         return f"${number_text(first.cost_usd_per_mtok_input, 3)} per million input tokens{full}{end}"
     prompt = number_text(first.cost_usd_per_mtok_input, 2)
@@ -301,7 +320,9 @@ def fleet_text(report: records.ServeReport, first: records.ConfigReport) -> str:
     rate = work.rate_per_s
     if first.replicas is None or first.fleet_chips is None or not rate:
         return ""
-    dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
+    dollars = ""
+    if first.fleet_usd_per_h is not None:
+        dollars = f", ${first.fleet_usd_per_h:,.0f}/h"
     per_token = ""
     if first.fleet_usd_per_mtok and work.output > 1:
         per_token = f", ${number_text(first.fleet_usd_per_mtok, 2)} per million output tokens"
@@ -349,8 +370,10 @@ def idle_text(first: records.ConfigReport) -> str:
     """How many of the chips that are billed no replica uses, and what they cost."""
     if not first.idle_chips:
         return ""
-    dollars = "" if first.idle_usd_per_h is None else f" at ${first.idle_usd_per_h:,.0f}/h"
-    return f", {first.idle_chips:,} of them idle{dollars}"
+    text = f", {first.idle_chips:,} of them idle"
+    if first.idle_usd_per_h is not None:
+        text += f" at ${first.idle_usd_per_h:,.0f}/h"
+    return text
 
 
 def ran(report: records.ServeReport, first: records.ConfigReport) -> records.MaxRate | None:
@@ -414,8 +437,10 @@ def cache_text(first: records.ConfigReport, length: int) -> str:
     )
 
 
-def bounds_text(first: records.ConfigReport) -> str:
+def bounds_text(work: records.ServeRequest, first: records.ConfigReport) -> str:
     """What a decode step cannot be shorter than; one number where both bounds agree."""
+    if work.output == 1:
+        return ""
     by_kernel, overlapped = amount(first.roofline_s, "s"), amount(first.lower_s, "s")
     if by_kernel == overlapped:
         return f"{by_kernel} a decode step at datasheet rates"
@@ -439,8 +464,8 @@ def memory_stack(first: records.ConfigReport) -> laid.StackedBar:
     """What fills the HBM of a chip; the rest of the bar is free or unused."""
     limit = first.hbm_limit_bytes
     parts: list[laid.BarPart] = []
-    for name, field in MEMORY_PARTS.items() if first.memory is not None else ():
-        size = getattr(first.memory, f"{field}_bytes")
+    for name, field in MEMORY_PARTS.items():
+        size = getattr(first.memory, f"{field}_bytes", 0)
         if size > 0:
             parts.append(laid.BarPart(name, size, f"{size / 1e9:.1f}GB"))
     return laid.StackedBar("memory", tuple(parts), limit, f"{first.hbm_bytes / 1e9:.1f} of {limit / 1e9:.0f}GB", "line")

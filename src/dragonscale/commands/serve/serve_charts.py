@@ -10,8 +10,8 @@ from dragonscale.commands.charts.roles import memory_stack, nothing_to_draw, tim
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport
 from dragonscale.serving.advice.bills import WIRES, StepTerm
 
+# The degrees of a plan as charts name them.
 _SHORT = {"pipe": "pp", "data": "dp", "expert": "ep", "context": "cp", "width": "width", "tensor": "tp"}
-"""The degrees of a plan as charts name them."""
 
 
 def draw(report: ServeReport, kind: str) -> Chart:
@@ -121,6 +121,7 @@ def mesh_picture(report: ServeReport) -> Chart:
     return charts.mesh_chart(axes, _name(best), subtitle, best.chip)
 
 
+# What can be drawn; all but the frontier are of the best configuration.
 KINDS = {
     "frontier": frontier_chart,
     "decode": decode_chart,
@@ -128,4 +129,3 @@ KINDS = {
     "memory": memory_chart,
     "mesh": mesh_picture,
 }
-"""What can be drawn; all but the frontier are of the best configuration."""

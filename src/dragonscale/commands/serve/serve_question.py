@@ -35,12 +35,14 @@ from dragonscale.serving.steady.narrowing import PACE_S
 from dragonscale.serving.steady.speculation import MOST, Draft, head_part, own_draft, read_acceptance
 from dragonscale.serving.steady.targets import LatencyTarget, read_targets
 
+# Configurations that can be asked for with --top.
 MAX_ROWS = 1000
-"""Configurations that can be asked for with --top."""
+
+# Drafts of a step that can be asked for.
 MAX_DRAFTS = 32
-"""Drafts of a step that can be asked for."""
+
+# Sequences that can be asked for with --batch.
 MAX_BATCH = 10**6
-"""Sequences that can be asked for with --batch."""
 DEFAULTS = ServeQuestion("")
 
 
@@ -48,18 +50,18 @@ DEFAULTS = ServeQuestion("")
 class ServeAsked(ServingJob):
     """A serving job with the question it was read from, which the next command and a saved plan repeat."""
 
+    # The question with the means of its use case and what its plan file says.
     question: ServeQuestion = field(kw_only=True)
-    """The question with the means of its use case and what its plan file says."""
+    # How the question was read, where that needs a sentence.
     notes: tuple[str, ...] = ()
-    """How the question was read, where that needs a sentence."""
+    # The flags of the use case, of which the job has the means; empty where there is none.
     case: dict[str, Any] = field(default_factory=dict)
-    """The flags of the use case, of which the job has the means; empty where there is none."""
+    # Seconds of pauses in a session of the use case.
     session_s: float = 0.0
-    """Seconds of pauses in a session of the use case."""
+    # Calls of a session on average; 0 where there are none.
     session_calls: float = 0.0
-    """Calls of a session on average; 0 where there are none."""
+    # Tokens of the longest request of the use case, as drawn; 0 where there is none.
     longest_request: int = 0
-    """Tokens of the longest request of the use case, as drawn; 0 where there is none."""
 
     @property
     def router(self) -> str:
@@ -91,38 +93,41 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         saved = serving_file_of(foreign)
     elif question.plan.strip():
         saved = read_serving_plan(question.plan)
+    made_for = saved or SavedPlan(ServingPlan())  # whose empty fields say nothing
 
     # The model.
-    model_from_plan = saved.model if saved else ""
-    if not written(question.model) and not model_from_plan:
+    if not written(question.model) and not made_for.model:
         raise InputError("Say what to serve: a model such as llama3-70b, or a --plan that names it.")
-    named = with_assumed(question.model or model_from_plan, question.assume, question.family)
+    named = with_assumed(question.model or made_for.model, question.assume, question.family)
     model = load_model(named)
     substituted = substitution_notes(question.engine)
     question = _with_saved(replace(question, model=named, engine=spelt_engine(question.engine)), saved)
 
     # The chips, with changes to them.
-    named_on = question.on or (saved.slice if saved else "")
-    on = asked_chips(named_on, question.set, question.profile)
+    named_on = question.on or made_for.slice
     changes = question.set
-    question = replace(question, on=question.on if on == named_on else on, set="", profile="")
+    changed_on = asked_chips(named_on, changes, question.profile)
+    if changed_on != named_on:
+        question = replace(question, on=changed_on)
+    question = replace(question, set="", profile="")
     where = _targets(question, saved)
     for chip, _ in where.targets:
         check_effect(changes, "serving", kind=chip.kind)
-    engine = question.engine or (saved.engine if saved else "") or AUTO
+    engine = question.engine or made_for.engine or AUTO
     _check_choices(question, model, engine)
 
     # The requests, what they must get, and limits.
-    lengths = _lengths(question, model, foreign.served_length if foreign is not None else None)
+    lengths = _lengths(question, model, foreign and foreign.served_length)
     question = lengths.question
     goals = read_targets(question)
     batch = _batch(question, saved)
     ask = _requests(question, lengths, goals, batch, where)
     notes = [*use_case.notes]
-    notes += told(foreign) if foreign else []
+    if foreign is not None:
+        notes += told(foreign)
     notes += [*model.notes, *dict.fromkeys((*lengths.how_read, *where.read))]
     notes += [*substituted, *_plan_notes(question, saved, model), *lengths.cut, *where.notes]
-    asked = ServeAsked(
+    job = ServeAsked(
         question=question,
         model=model,
         targets=where.targets,
@@ -131,7 +136,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         engine=engine,
         limits=LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction),
         formats=format_request(question),
-        plan=None if saved is None else saved.plan,
+        plan=saved and saved.plan,
         batch=batch,
         spread=question.kv_split or "copy",
         draft=_draft(question, saved, model, ask.output),
@@ -148,30 +153,34 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         longest_request=use_case.longest_request,
     )
     if foreign is not None:
-        asked = _with_served_length(asked, foreign.served_length)
-    return asked if saved is None else replace(asked, plan=_complete_plan(asked, saved))
+        job = _with_served_length(job, foreign.served_length)
+    if saved is not None:
+        job = replace(job, plan=_complete_plan(job, saved))
+    return job
 
 
-def _with_served_length(asked: ServeAsked, stated: int | None) -> ServeAsked:
+def _with_served_length(job: ServeAsked, stated: int | None) -> ServeAsked:
     """The job with the longest request that another software's launch is for. Where the launch does not say (None),
     engines that have a flag for it take the model's; others fit themselves to their cache."""
     if stated is not None:
-        return replace(asked, served_length=stated or None, length_said=bool(stated))
-    takes_context = bool(asked.engine_on(asked.targets[0][0]).length_flag)
-    return replace(asked, served_length=(asked.model.context or None) if takes_context else None)
+        return replace(job, served_length=stated or None, length_said=bool(stated))
+    takes_context = job.engine_on(job.targets[0][0]).length_flag
+    if not takes_context:
+        return job
+    return replace(job, served_length=job.model.context or None)
 
 
-def _complete_plan(asked: ServeAsked, saved: SavedPlan) -> ServingPlan:
+def _complete_plan(job: ServeAsked, saved: SavedPlan) -> ServingPlan:
     """The given plan as the engine runs it: in the formats and with the spread that flags say, and with `tensor` for
     the chips of the slice that it leaves open."""
-    plan, question = saved.plan, asked.question
-    chip, piece = asked.targets[0]
+    plan, question = saved.plan, job.question
+    chip, piece = job.targets[0]
     # a plan that leaves `tensor` open takes the whole slice for it
     fills_slice = not saved.whole and piece is not None
     chips = plan.chips if saved.whole or piece is None else piece.chips
     on_all_chips = replace(plan, tensor=max(plan.tensor * chips // plan.chips, 1))
-    engine = engine_on(asked.engine, chip, asked.model, asked.limits, chips, on_all_chips).name
-    plan = replace(plan, **planned_formats(saved, question, engine, chip, asked.model))
+    engine = engine_on(job.engine, chip, job.model, job.limits, chips, on_all_chips).name
+    plan = replace(plan, **planned_formats(saved, question, engine, chip, job.model))
     product_format(plan.weights, plan.compute)  # refuses a pair without kernels
     if question.kv_split:
         plan = replace(plan, spread=question.kv_split)
@@ -233,16 +242,11 @@ def _with_use_case(question: ServeQuestion) -> _UseCase:
         router = router_for(traffic.classes)
         if router:
             case["router"] = router
+    use_case = _UseCase(with_means, case, (note, *traffic.notes), longest_request=means.longest)
     calls = requests.turns * requests.calls
-    has_sessions = calls > 1
-    return _UseCase(
-        question=with_means,
-        flags=case,
-        notes=(note, *traffic.notes),
-        session_s=requests.session_s if has_sessions else 0.0,
-        session_calls=calls if has_sessions else 0.0,
-        longest_request=means.longest,
-    )
+    if calls > 1:
+        use_case = replace(use_case, session_s=requests.session_s, session_calls=calls)
+    return use_case
 
 
 def _check_choices(question: ServeQuestion, model: Transformer, engine: str) -> None:
@@ -260,7 +264,7 @@ def _targets(question: ServeQuestion, saved: SavedPlan | None) -> AskedTargets:
     """The chips and slices of a question, or the slice of its plan file."""
     on = question.on
     if isinstance(on, str):
-        on = on.strip() or (saved.slice if saved else "")
+        on = on.strip() or (saved and saved.slice)
     if not on:
         raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on any.")
     targets = asked_targets(on, question)
@@ -348,7 +352,7 @@ def _positive(text: str, dimension: str, flag: str) -> float | None:
 
 def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
     if not question.batch.strip():
-        return saved.batch or None if saved is not None else None
+        return (saved and saved.batch) or None
     batch = parse_count(re.sub(r"\s*(sequences|sequence|seqs|seq)\s*$", "", question.batch), "the batch")
     if not 1 <= batch <= MAX_BATCH:
         raise InputError(f"--batch is {shorten(question.batch)}; it has at least one sequence and at most 10^6.")
@@ -366,8 +370,9 @@ def _draft(question: ServeQuestion, saved: SavedPlan | None, model: Transformer,
             raise InputError(
                 "--draft and --drafts need --accept, the probability that a draft is accepted, such as 0.7."
             )
-        drafts_pay = question.drafts != 0 and output > 1
-        return heads if drafts_pay else None
+        if question.drafts == 0 or output == 1:
+            return None
+        return heads
     if question.drafts is not None and not 0 <= question.drafts <= MAX_DRAFTS:
         raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MAX_DRAFTS} tokens.")
     counts = counts or tuple(range(MOST + 1))

@@ -11,8 +11,8 @@ from dragonscale.commands.serve import serve_records as records
 from dragonscale.commands.serve.variant_records import DraftRow
 from dragonscale.serving.steady.targets import LATENCIES
 
+# Rows of the frontier that are shown.
 MAX_POINTS = 8
-"""Rows of the frontier that are shown."""
 
 
 def number_text(value: float | None, digits: int = 0) -> str:
@@ -71,13 +71,15 @@ def configs_table(
         "meets SLO": lambda row: "yes" if row.meets_slo else "no",
     }
     without: list[str] = []
+    name = "serve-configs"
     if is_fleet:
+        name = "serve-fleets"
         without.append("$/Mtok")
     else:
         columns["chips"] = (lambda row: row.copies * row.chips, "")
     if report.best is None or all(row.meets_slo for row in configs):
         without.append("meets SLO")
-    return grids.grid("serve-fleets" if is_fleet else "serve-configs", configs, title, foot, columns, without)
+    return grids.grid(name, configs, title, foot, columns, without)
 
 
 def configs_foot(report: records.ServeReport) -> str:
@@ -135,8 +137,10 @@ def frontier_table(report: records.ServeReport) -> laid.Grid:
     shown = [frontier[index] for index in sorted(indices)]
     most = max(row.output_tokens_per_s_per_chip for row in shown)
     columns = config_columns(report.workload) | {"": lambda row: row.output_tokens_per_s_per_chip / most}
-    part = f"{len(shown)} of " if len(shown) < len(frontier) else ""
-    title = f"frontier: {part}{len(frontier)} configurations that no other beats in both"
+    counted = f"{len(frontier)}"
+    if len(shown) < len(frontier):
+        counted = f"{len(shown)} of {len(frontier)}"
+    title = f"frontier: {counted} configurations that no other beats in both"
     return grids.grid("serve-frontier", shown, title, own=columns, without=("$/Mtok",))
 
 
@@ -167,7 +171,9 @@ def max_rates_table(report: records.ServeReport) -> laid.Grid:
     def replicas(rate: records.MaxRate) -> str:
         if rate.replicas is None:
             return "–"
-        return f"{rate.prefill_replicas}+{rate.replicas}" if rate.prefill_replicas else f"{rate.replicas}"
+        if rate.prefill_replicas:
+            return f"{rate.prefill_replicas}+{rate.replicas}"
+        return f"{rate.replicas}"
 
     def good_share(rate: records.MaxRate) -> str:
         # the star of the frontier stands here, since this column is always shown
@@ -182,7 +188,9 @@ def max_rates_table(report: records.ServeReport) -> laid.Grid:
         "replicas": (replicas, ""),
     }
     rates = report.max_rates
-    without = ["$/Mtok"] if report.workload.rate_per_s else ["replicas", "headroom", "$/h"]
+    without = ["replicas", "headroom", "$/h"]
+    if report.workload.rate_per_s:
+        without = ["$/Mtok"]
     if all(rate.prefill_requests_per_s is None for rate in rates):
         without.append("prefill")
     foot = ""
@@ -215,8 +223,10 @@ def speculation_blocks(speculation: records.Speculation) -> list[laid.Block]:
     title = f"speculation: {drafts}, batch {speculation.batch:,}, decoding alone"
 
     def faster(loop: DraftRow) -> str:
-        best = " best" if loop.drafts == speculation.best_drafts else ""
-        return f"{loop.speedup:.2f}x{best}"
+        text = f"{loop.speedup:.2f}x"
+        if loop.drafts == speculation.best_drafts:
+            text += " best"
+        return text
 
     return [grids.grid("serve-drafts", speculation.rows, title, foot, {"faster": faster})]
 

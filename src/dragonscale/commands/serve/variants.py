@@ -21,10 +21,11 @@ from dragonscale.serving.space.space import one_plan
 from dragonscale.serving.steady.prefix import hit, rooms
 from dragonscale.serving.steady.speculation import BATCHES, MOST, break_even, speculate
 
+# Host memory of a chip's share in which prefixes are counted.
 HOST_BYTES = 100e9
-"""Host memory of a chip's share in which prefixes are counted."""
+
+# Pairs of pools that are shown for each chip.
 MAX_POOLS = 3
-"""Pairs of pools that are shown for each chip."""
 
 
 def speculation_report(job: ServingJob, config: Config) -> records.Speculation | None:
@@ -35,7 +36,9 @@ def speculation_report(job: ServingJob, config: Config) -> records.Speculation |
     deployment = deployed(job, config)
     keys = job.ask.context
     # the model's own heads make so many; others may be asked for more
-    max_drafts = max(0 if draft.source else MOST, *draft.counts)
+    max_drafts = max(draft.counts)
+    if not draft.source:
+        max_drafts = max(max_drafts, MOST)
     loops = speculate(deployment, draft, config.batch, keys, tuple(range(max_drafts + 1)))
     rows: list[DraftRow] = []
     for loop in loops:
@@ -64,7 +67,7 @@ def _server_gain(job: ServingJob, config: Config) -> float | None:
 
 
 def disaggregation_report(
-    asked: ServeAsked,
+    job: ServeAsked,
     best: Config,
     best_row: records.ConfigReport,
     fleets: Sequence[PooledConfig],
@@ -74,40 +77,41 @@ def disaggregation_report(
     does both."""
     if isinstance(best, PooledConfig):
         pools, pools_row = best, best_row
-        together = min(ranked_by_format(asked, configs).native, key=lambda config: worth(config, asked.ask))
-        together_row = config_report(asked, together)
+        together = min(ranked_by_format(job, configs).native, key=lambda config: worth(config, job.ask))
+        together_row = config_report(job, together)
     else:
-        ranked = ranked_by_format(asked, fleets).native
+        ranked = ranked_by_format(job, fleets).native
         if not ranked or not isinstance(ranked[0], PooledConfig):
-            return records.Disaggregation([], None, False, _no_pools_text(asked))
-        pools, pools_row = ranked[0], config_report(asked, ranked[0])
+            return records.Disaggregation([], None, False, _no_pools_text(job))
+        pools, pools_row = ranked[0], config_report(job, ranked[0])
         together, together_row = best, best_row
 
     pays = pools is best
     pairs = [pools.pools, *(fleet.pools for fleet in fleets if fleet.place != pools.place)]
-    shown = [_pool_report(asked, pair) for pair in pairs[: MAX_POOLS * len(asked.targets)]]
+    shown = [_pool_report(job, pair) for pair in pairs[: MAX_POOLS * len(job.targets)]]
     if pays:  # as the run of the headline told them
         first = shown[0]
         first.ttft_s, first.tpot_s = best_row.ttft_s, best_row.tpot_s
         first.requests_per_s = best_row.requests_per_s
-        first.ttft_p95_s = best_row.prefill.ttft_p95_s if best_row.prefill else 0.0
+        if best_row.prefill is not None:
+            first.ttft_p95_s = best_row.prefill.ttft_p95_s
     gain = together_row.paid / pools_row.paid if together.meets else None
     advice = _pool_advice(pools.pools, gain, pays, compared_text(pools_row, together_row))
     return records.Disaggregation(shown, gain, pays, advice)
 
 
-def _no_pools_text(asked: ServeAsked) -> str:
+def _no_pools_text(job: ServeAsked) -> str:
     """Why there are no pools: what fits is not run by its engine, or nothing fits."""
-    why = why_no_pools(asked)
+    why = why_no_pools(job)
     if why:
         return f"Prefill and decode apart do not run: {why}."
-    *others, last = [str(piece or chip.name) for chip, piece in asked.targets]
+    *others, last = [str(piece or chip.name) for chip, piece in job.targets]
     where = f"{', '.join(others)} or {last}" if others else last
     return f"A replica that prefills and one that decodes do not both fit on {where}."
 
 
-def _pool_report(asked: ServeAsked, pools: Pools) -> records.PoolReport:
-    prefill, decode = config_report(asked, pools.prefill), config_report(asked, pools.decode)
+def _pool_report(job: ServeAsked, pools: Pools) -> records.PoolReport:
+    prefill, decode = config_report(job, pools.prefill), config_report(job, pools.decode)
     return records.PoolReport(
         **shared(records.PoolReport, pools, prefill=prefill, decode=decode),
         ttft_s=pools.ttft,

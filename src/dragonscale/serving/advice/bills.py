@@ -22,10 +22,13 @@ from dragonscale.serving.space.disaggregation import PooledConfig
 from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.steady.prompting import chunks_of
 
+# Attention itself in a decode step, which reads the cache.
 STEP_SCORES = "decode attention (KV reads)"
-"""Attention itself in a decode step, which reads the cache."""
+
+# Attention itself in a prompt, which multiplies.
 PROMPT_SCORES = "attention (QK, softmax, PV)"
-"""Attention itself in a prompt, which multiplies."""
+
+# What moves over each axis of a plan.
 WIRES = {
     "tensor": "tensor collectives",
     "width": "width collectives",
@@ -33,15 +36,18 @@ WIRES = {
     "data": "expert exchange",
     "pipe": "pipeline hops",
 }
-"""What moves over each axis of a plan."""
+
+# Axes of a mesh that are one axis of a plan.
 _PARTS = {"tensor": {"expert", "tensor", "share"}, "data": {"data", "expert"}}
-"""Axes of a mesh that are one axis of a plan."""
+
+# Parts that a mesh cuts the tensor ways of a plan into, which a plan knows as one axis.
 _PLAN_AXIS = {"expert": "tensor", "share": "tensor"}
-"""Parts that a mesh cuts the tensor ways of a plan into, which a plan knows as one axis."""
+
+# Seconds of a term from which it is listed.
 SHOWN_S = 1e-12
-"""Seconds of a term from which it is listed."""
+
+# Tokens of a request that are allowed to a model of unknown context.
 UNKNOWN_CONTEXT = 2.0**30
-"""Tokens of a request that are allowed to a model of unknown context."""
 
 
 def scalar(value: Any) -> float:

@@ -21,12 +21,14 @@ from dragonscale.serving.space.frontier import Config, judge
 from dragonscale.serving.space.ranking import frontier
 from dragonscale.serving.space.space import one_plan
 
+# Batches of a curve.
 POINTS = 48
-"""Batches of a curve."""
+
+# How far curves go, over the largest batch or the critical one.
 BEYOND = 1.4
-"""How far curves go, over the largest batch or the critical one."""
+
+# Plans that are followed over their batches.
 MAX_PLANS = 8
-"""Plans that are followed over their batches."""
 
 
 @dataclass(frozen=True)

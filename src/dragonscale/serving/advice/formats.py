@@ -17,8 +17,8 @@ from dragonscale.serving.engine.formats import Formats
 from dragonscale.serving.engine.legality import runs_on
 from dragonscale.serving.space.legal import model_caches
 
+# Quantise to whatever narrower format serves best.
 ANY_FORMAT = "any"
-"""Quantise to whatever narrower format serves best."""
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,12 @@ from dragonscale.serving.space.legal import divisible
 from dragonscale.serving.steady.speculation import Draft
 from dragonscale.serving.steady.targets import LatencyTarget
 
+# Experts of a layer from which disaggregated prefill and decode are searched by default: DeepSeek and similar models,
+# whose experts large deployments spread over many chips.
 MANY_EXPERTS = 64
-"""Experts of a layer from which disaggregated prefill and decode are searched by default: DeepSeek and similar models,
-whose experts large deployments spread over many chips."""
+
+# Configurations that are shown of one chip by default.
 ROWS = 5
-"""Configurations that are shown of one chip by default."""
 
 
 @dataclass(frozen=True)
@@ -34,41 +35,41 @@ class ServingJob:
     """A model to serve on some chips under targets and limits."""
 
     model: Transformer
+    # Chips to serve on, each with a slice where one was named; else all slices of the chip.
     targets: tuple[tuple[Chip, Slice | None], ...]
-    """Chips to serve on, each with a slice where one was named; else all slices of the chip."""
+    # The requests, and the targets as means.
     ask: Ask
-    """The requests, and the targets as means."""
+    # The targets by latency, each with the statistic that has to meet it.
     goals: dict[str, LatencyTarget]
-    """The targets by latency, each with the statistic that has to meet it."""
+    # An engine's name with its settings, or `auto`.
     engine: str
-    """An engine's name with its settings, or `auto`."""
     limits: LaunchLimits
     formats: FormatRequest = FormatRequest()
+    # The plan to judge; None to search all.
     plan: ServingPlan | None = None
-    """The plan to judge; None to search all."""
+    # Sequences that decode at once; None to search all.
     batch: int | None = None
-    """Sequences that decode at once; None to search all."""
+    # What tensor parallelism beyond the KV heads does with the KV cache.
     spread: str = "copy"
-    """What tensor parallelism beyond the KV heads does with the KV cache."""
+    # Who drafts: what was asked for, or the model's own heads.
     draft: Draft | None = None
-    """Who drafts: what was asked for, or the model's own heads."""
+    # Drafts a step that were asked for by number; 0 leaves the number open.
     drafts_asked: int = 0
-    """Drafts a step that were asked for by number; 0 leaves the number open."""
+    # Whether to search separate pools for prefill and decode; None where that is worth a look.
     disaggregate: bool | None = None
-    """Whether to search separate pools for prefill and decode; None where that is worth a look."""
+    # Whether the targets are all chips of the catalogue.
     everywhere: bool = False
-    """Whether the targets are all chips of the catalogue."""
+    # Whether something better than the given plan is searched too.
     against_best: bool = False
-    """Whether something better than the given plan is searched too."""
+    # Whether to judge what no engine runs.
     force: bool = False
-    """Whether to judge what no engine runs."""
+    # Configurations to show; 0 for the default.
     top_asked: int = 0
-    """Configurations to show; 0 for the default."""
+    # Tokens of the longest request that another software's launch is for, the model's context where it names none. None
+    # where there is no such launch, or it fits itself to its cache.
     served_length: int | None = None
-    """Tokens of the longest request that another software's launch is for, the model's context where it names none.
-    None where there is no such launch, or it fits itself to its cache."""
+    # Whether the launch names that length itself.
     length_said: bool = False
-    """Whether the launch names that length itself."""
 
     @property
     def pace(self) -> float | None:
@@ -104,10 +105,17 @@ class ServingJob:
         """Whether formats are given, by name or by a plan."""
         return self.plan is not None or self.formats.is_pinned
 
+    @property
+    def batches(self) -> list[int] | None:
+        """The batches to judge; None for a range of them."""
+        return None if self.batch is None else [self.batch]
+
     def slice_chips(self, chip: Chip) -> int | None:
         """The chips of the slice that is named of a chip; None where only the chip is."""
-        sizes = [piece.chips for target, piece in self.targets if piece is not None and target.name == chip.name]
-        return sizes[0] if sizes else None
+        for target, piece in self.targets:
+            if piece is not None and target.name == chip.name:
+                return piece.chips
+        return None
 
     def formats_on(self, chip: Chip, engine: str = "") -> list[Formats]:
         """The formats to search on a chip (under that engine): those that are fixed, or the checkpoint's own."""

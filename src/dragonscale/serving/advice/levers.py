@@ -22,16 +22,19 @@ from dragonscale.serving.space.legal import divisible, model_caches
 from dragonscale.serving.space.ranking import best
 from dragonscale.serving.space.space import one_plan
 
+# Tokens of an iteration with which prompts are prefilled at nearly all of a chip's rate: what vLLM, SGLang and
+# TensorRT-LLM take by default on chips of 80 GB.
 FULL_RATE_TOKENS = 8192
-"""Tokens of an iteration with which prompts are prefilled at nearly all of a chip's rate: what vLLM, SGLang and
-TensorRT-LLM take by default on chips of 80 GB."""
+
+# Gain of tokens that is worth a change: steps are expected wrong by as much.
 WORTH = 0.05
-"""Gain of tokens that is worth a change: steps are expected wrong by as much."""
+
+# Gain of tokens that does not round to +0%.
 LEAST_GAIN = 0.005
-"""Gain of tokens that does not round to +0%."""
+
+# Ratio of batches from which the larger is another choice. Those between are searched only to find where a target is
+# just met.
 LARGER = 1.25
-"""Ratio of batches from which the larger is another choice. Those between are searched only to find where a target is
-just met."""
 
 
 @dataclass(frozen=True)

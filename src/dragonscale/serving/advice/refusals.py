@@ -105,4 +105,4 @@ def _instead(job: ServingJob, chip: Chip, engine: str) -> str:
         request = FormatRequest(kv=job.formats.kv, attention=job.formats.attention, quantize=name)
         if formats_on(request, engine, chip, job.model, job.force):
             flags.append(f"--quantize {name}")
-    return f"take {' or '.join(flags)}" if flags else "take another chip"
+    return f"take {' or '.join(flags) or 'another chip'}"

@@ -16,8 +16,8 @@ from dragonscale.serving.space.frontier import Ask, Config
 from dragonscale.serving.space.ranking import replicas_for
 from dragonscale.serving.steady.speculation import Draft, head_part
 
+# Chance that a trained head's draft is right, those before it right: about what EAGLE reports (arXiv 2401.15077).
 ACCEPTED = 0.7
-"""Chance that a trained head's draft is right, those before it right: about what EAGLE reports (arXiv 2401.15077)."""
 
 
 class ServingChange(StrEnum):

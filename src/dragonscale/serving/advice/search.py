@@ -18,15 +18,17 @@ from dragonscale.serving.space.legal import divisible, exchange_note
 from dragonscale.serving.space.ranking import best, first_of_each, worth
 from dragonscale.serving.space.space import one_plan, parts_of, pool_parts, slices_of
 
+# Chips of one replica that are searched in turn where nothing fits the usual number.
 MORE_CHIPS = (256, 1024)
-"""Chips of one replica that are searched in turn where nothing fits the usual number."""
-MAX_CATALOGUE_ROWS = 10
-"""Chips that are shown of the whole catalogue."""
-MAX_COST_RATIO = 3.0
-"""Cost of a chip of the catalogue over that of the best, up to which it is shown."""
 
+# Chips that are shown of the whole catalogue.
+MAX_CATALOGUE_ROWS = 10
+
+# Cost of a chip of the catalogue over that of the best, up to which it is shown.
+MAX_COST_RATIO = 3.0
+
+# Called with how many of the chips are searched, and of how many.
 Progress = Callable[[int, int], None]
-"""Called with how many of the chips are searched, and of how many."""
 
 
 def search(job: ServingJob, progress: Progress | None = None) -> list[Config]:
@@ -85,10 +87,9 @@ def _search_chip(job: ServingJob, chip: Chip, slices: Sequence[Slice]) -> list[C
 def _search_engine(job: ServingJob, chip: Chip, slices: Sequence[Slice], name: str) -> list[Config]:
     if job.lacks_drafts(name) and not job.force:
         return []
-    batches = None if job.batch is None else [job.batch]
     formats = job.formats_on(chip, name)
     engine = job.engine_on(chip, name)
-    return explore(job.model, slices, formats, engine, job.ask, (job.spread,), batches, job.draft_by(name))
+    return explore(job.model, slices, formats, engine, job.ask, (job.spread,), job.batches, job.draft_by(name))
 
 
 def _search_larger(job: ServingJob, chip: Chip) -> list[Config]:
@@ -106,12 +107,11 @@ def _search_larger(job: ServingJob, chip: Chip) -> list[Config]:
 def judge_plan(job: ServingJob, plan: ServingPlan) -> list[Config]:
     """One plan with every batch (or the one that is asked for), on the slice of its size where a step is shortest."""
     check_plan(job, plan)
-    batches = None if job.batch is None else [job.batch]
     by_slice: list[list[Config]] = []
     for piece in slices_for(job, plan):
         engine = job.engine_on(piece.chip)
         lot = one_plan(piece, plan)
-        by_slice.append(judge(job.model, lot, engine, job.ask, batches, job.draft_by(engine.name)))
+        by_slice.append(judge(job.model, lot, engine, job.ask, job.batches, job.draft_by(engine.name)))
     return min(by_slice, key=lambda configs: configs[0].decode_s if configs else math.inf)
 
 

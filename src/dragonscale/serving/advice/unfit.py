@@ -25,8 +25,8 @@ class Shortage:
     plan: ServingPlan
     engine: str
     sequences: int
+    # Of each sequence, prompt and output together.
     tokens: int
-    """Of each sequence, prompt and output together."""
     needed_bytes: float
     usable_bytes: float
 
@@ -43,10 +43,10 @@ class Indivisible:
     piece: Slice
     engine: str
     heads: int
+    # The largest slice that it can be cut into, which is too small for the model.
     largest_part: Slice | None
-    """The largest slice that it can be cut into, which is too small for the model."""
+    # What fits on the next smaller and the next larger slice.
     neighbours: tuple[Config, ...]
-    """What fits on the next smaller and the next larger slice."""
 
     @property
     def heads_divide(self) -> bool:
