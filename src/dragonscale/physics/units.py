@@ -20,6 +20,9 @@ from dragonscale.errors import InputError, nearest, shorten
 
 Dimension = Literal["bytes", "bytes/s", "FLOP", "FLOP/s", "s", "Hz", "USD", "USD/h", "W", "count", "count/s", "bits/s"]
 
+DAY = 86400.0
+"""Seconds of a day."""
+
 _FILE = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
 _DIMENSIONS: dict[str, dict[str, Any]] = _FILE["dimensions"]
 DTYPE_BYTES: dict[str, float] = _FILE["dtypes"]
