@@ -21,10 +21,10 @@ from dragonscale.physics.kernels import (
     memory_seconds,
     quantise_seconds,
 )
-from dragonscale.physics.kernels.attention import score_block_seconds
 from dragonscale.physics.kernels.dtypes import FORMATS
 from dragonscale.physics.kernels.profile import EXPERT_CALLS, Grouped
 from dragonscale.physics.kernels.routing import Load, route
+from dragonscale.physics.kernels.score_blocks import score_block_seconds
 from dragonscale.physics.numbers import Number, maximum, minimum, product, where
 from dragonscale.physics.sharding.layout import local_elements, local_sizes
 from dragonscale.plan.reader import Kernel
