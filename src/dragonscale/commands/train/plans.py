@@ -33,9 +33,9 @@ from dragonscale.training.advice.remedies import (
     memory_remedies,
     roomy_larger_slice,
 )
-from dragonscale.training.cost.bound import step_bound
 from dragonscale.training.cost.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
-from dragonscale.training.cost.step import HOST_UPDATE
+from dragonscale.training.cost.optimizer_update import HOST_UPDATE
+from dragonscale.training.cost.step_bound import step_bound
 from dragonscale.training.plan.builds import unbuilt
 from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan, short_plan

@@ -12,7 +12,7 @@ from dragonscale.models.lora import PART
 from dragonscale.models.transformer import count_parameters
 from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.cost.goodput import Run, run_goodput
-from dragonscale.training.memory.memory import checkpoint_bytes
+from dragonscale.training.memory.section_memory import checkpoint_bytes
 from dragonscale.training.plan.plan import Plan
 
 CHINCHILLA = 20.0

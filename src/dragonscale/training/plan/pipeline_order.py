@@ -2,7 +2,7 @@
 
 A piece is one microbatch through one chunk of layers, forward or backward; under ZB-H1 the backward pass is two pieces,
 and the gradients of weights (W) wait until they fill a gap. Chunks are dealt in order round the ranks (as in
-`stages.deal_layers`): rank r holds the stages r, r + P, r + 2P, …. Each rank has a fixed order of pieces; it does the
+`stages.stage_layers`): rank r holds the stages r, r + P, r + 2P, …. Each rank has a fixed order of pieces; it does the
 next one as soon as what that needs was made in an earlier tick. Every piece takes one tick, so a timeline's idle ticks
 and held microbatches are those of `stages.bubble` and `stages.held_microbatches` with f = b = 1 (b = 2, w = 1 where the
 backward pass is split).
