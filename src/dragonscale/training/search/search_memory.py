@@ -18,7 +18,7 @@ from dragonscale.plan.pareto import Front
 from dragonscale.training.cost.evaluation import DEGREES, Job
 from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import SOME_LAYERS, Plan
-from dragonscale.training.plan.simplicity import handicap, order, points, word_points
+from dragonscale.training.plan.simplicity import handicap, order, points, setting_points
 from dragonscale.training.plan.stages import layout_for
 from dragonscale.training.search.bands import job_error
 from dragonscale.training.search.fast import Chosen, Judged
@@ -253,7 +253,7 @@ class Keeper:
     def _lead(self, words: Plan, batch: SeenRows, seconds: Any, held: Any) -> None:
         """Remember the best plan of every shape."""
         weighed = seconds * batch.weight(words)
-        scores = numpy.minimum.reduceat(weighed, batch.starts) * (1 + POINT * word_points(words))
+        scores = numpy.minimum.reduceat(weighed, batch.starts) * (1 + POINT * setting_points(words))
         for place in numpy.flatnonzero(scores < self.scores[batch.shapes]).tolist():
             shape = int(batch.shapes[place])
             if scores[place] < self.scores[shape]:
