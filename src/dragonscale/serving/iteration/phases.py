@@ -47,7 +47,7 @@ from dragonscale.serving.iteration.kernel_lines import (
     recurrent_line,
 )
 from dragonscale.serving.iteration.kernel_times import KernelBench
-from dragonscale.training.cost.travel import EXACT, sent_once
+from dragonscale.training.cost.move_times import EXACT, sent_once
 
 __all__ = ["Iteration", "IterationCost", "decode", "iteration_cost", "prefill"]
 
