@@ -124,10 +124,10 @@ def test_stages_hand_residuals_on(stages: int, batch: int) -> None:
 def test_a_part_has_one_sequence_at_least_and_prompts_are_cut_at_the_budget() -> None:
     """Four stages: two sequences keep two of them busy; a prompt is not cut for the stages' sake."""
     few, many = (decode(count, 1000).one_part(4, 512) for count in (2, 64))
-    assert (number(few["decodes"]), number(many["decodes"])) == (1, 16)
+    assert (number(few.decodes), number(many.decodes)) == (1, 16)
     for prompts, tokens, parts, each in ((1, 300, 1, 300), (1, 1000, 1, 512), (8, 300, 2, 300), (1, 4000, 1, 1000)):
         part = prefill(tokens, prompts).one_part(4, 512)
-        assert (number(part["prompts"]), number(part["tokens"])) == (parts, each)
+        assert (number(part.prompts), number(part.tokens)) == (parts, each)
 
 
 @pytest.mark.parametrize("spread", ["copy", "batch", "sequence"])
