@@ -37,6 +37,8 @@ from dragonscale.physics.sharding.mesh import Mesh
 from dragonscale.plan.unknown_setting import PlanWords, unknown_setting
 
 AXES = ("pipe", "data", "context", "width", "tensor")
+DEGREES = ("tensor", "data", "expert", "context", "width", "pipe")
+"""The numbers of a plan; its other settings are formats and `spread`."""
 SHORT = {"tp": "tensor", "dp": "data", "ep": "expert", "cp": "context", "w": "width", "pp": "pipe"}
 """Abbreviations of degrees, as tables print them."""
 SPREADS = ("copy", "batch", "sequence")
