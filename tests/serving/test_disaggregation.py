@@ -23,8 +23,8 @@ from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.serving.engine.checkpoint import plan_text
 from dragonscale.serving.engine.engine import load_engine
 from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.iteration.cache_transfer import CACHE_LATENCY_S, port_bandwidth
 from dragonscale.serving.iteration.deployment import Deployment, deploy
-from dragonscale.serving.iteration.table import LATENCY, port_bandwidth
 from dragonscale.serving.space import disaggregation
 from dragonscale.serving.space.disaggregation import (
     _close,  # pyright: ignore[reportPrivateUsage]
@@ -89,7 +89,7 @@ def test_a_cache_travels_through_the_ports_of_its_chips(configs: list[Config]) -
     ports = port_bandwidth(load_chip("h100"))
     assert pair.transfer_bytes == pytest.approx(size)
     narrow = min(pair.prefill.chips, pair.decode.chips)
-    assert pair.transfer_s == pytest.approx(LATENCY + size / (ports * narrow))
+    assert pair.transfer_s == pytest.approx(CACHE_LATENCY_S + size / (ports * narrow))
     assert pair.ttft > pair.prefill.prefill_s + pair.transfer_s
 
 

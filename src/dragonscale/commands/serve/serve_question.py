@@ -32,14 +32,14 @@ from dragonscale.serving.engine.plan_file import SavedDrafts, SavedPlan, read_se
 from dragonscale.serving.space.frontier import Ask
 from dragonscale.serving.space.legal import shortened_prompt
 from dragonscale.serving.steady.narrowing import PACE_S
-from dragonscale.serving.steady.speculation import MOST, Draft, head_part, own_draft, read_acceptance
+from dragonscale.serving.steady.speculation import MAX_DRAFTS, Draft, head_part, own_draft, read_acceptance
 from dragonscale.serving.steady.targets import LatencyTarget, read_targets
 
 # Configurations that can be asked for with --top.
 MAX_ROWS = 1000
 
 # Drafts of a step that can be asked for.
-MAX_DRAFTS = 32
+MAX_ASKED_DRAFTS = 32
 
 # Sequences that can be asked for with --batch.
 MAX_BATCH = 10**6
@@ -373,9 +373,9 @@ def _draft(question: ServeQuestion, saved: SavedPlan | None, model: Transformer,
         if question.drafts == 0 or output == 1:
             return None
         return heads
-    if question.drafts is not None and not 0 <= question.drafts <= MAX_DRAFTS:
-        raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MAX_DRAFTS} tokens.")
-    counts = counts or tuple(range(MOST + 1))
+    if question.drafts is not None and not 0 <= question.drafts <= MAX_ASKED_DRAFTS:
+        raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MAX_ASKED_DRAFTS} tokens.")
+    counts = counts or tuple(range(MAX_DRAFTS + 1))
     chances = read_acceptance(question.accept)
     if question.draft:
         return Draft(chances, load_model(question.draft), counts=counts)

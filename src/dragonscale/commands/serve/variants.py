@@ -19,7 +19,7 @@ from dragonscale.serving.space.frontier import Config, judge
 from dragonscale.serving.space.ranking import worth
 from dragonscale.serving.space.space import one_plan
 from dragonscale.serving.steady.prefix import hit, rooms
-from dragonscale.serving.steady.speculation import BATCHES, MOST, break_even, speculate
+from dragonscale.serving.steady.speculation import BATCHES, MAX_DRAFTS, break_even, speculate
 
 # Host memory of a chip's share in which prefixes are counted.
 HOST_BYTES = 100e9
@@ -38,7 +38,7 @@ def speculation_report(job: ServingJob, config: Config) -> records.Speculation |
     # the model's own heads make so many; others may be asked for more
     max_drafts = max(draft.counts)
     if not draft.source:
-        max_drafts = max(max_drafts, MOST)
+        max_drafts = max(max_drafts, MAX_DRAFTS)
     loops = speculate(deployment, draft, config.batch, keys, tuple(range(max_drafts + 1)))
     rows: list[DraftRow] = []
     for loop in loops:
