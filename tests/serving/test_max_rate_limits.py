@@ -14,7 +14,7 @@ from dragonscale.commands.serve.variant_records import MaxRate
 from dragonscale.commands.serve.variant_sheet import max_rates_table
 from dragonscale.commands.simulate.simulate_question import read_question
 from dragonscale.simulation.fleet_sizing.capacity import Trials
-from dragonscale.simulation.fleet_sizing.held_rate import limit_of
+from dragonscale.simulation.fleet_sizing.sustained_rate import limit_of
 
 
 def test_a_latency_far_below_its_target_does_not_limit_the_rate() -> None:

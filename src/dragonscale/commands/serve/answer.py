@@ -13,7 +13,7 @@ from dragonscale.commands.serve import serve_records as records
 from dragonscale.commands.serve.advice import advice, margin_advice
 from dragonscale.commands.serve.config import config_report, deployed, expected_error, fleet_times, kind_of
 from dragonscale.commands.serve.confirm import as_run, sizing_job
-from dragonscale.commands.serve.max_rate import HeldRow, max_rates
+from dragonscale.commands.serve.max_rate import SustainedRow, max_rates
 from dragonscale.commands.serve.recommended_reason import CHEAPER, recommended_reason
 from dragonscale.commands.serve.search import (
     Progress,
@@ -145,7 +145,7 @@ def answer(
 
 
 def _by_held_rate(
-    rows: list[tuple[Config, records.ConfigReport]], held: Sequence[HeldRow]
+    rows: list[tuple[Config, records.ConfigReport]], held: Sequence[SustainedRow]
 ) -> list[tuple[Config, records.ConfigReport]]:
     """The configuration first whose fleet for the rate costs least, of those in the formats of the first."""
     first = rows[0][1]

@@ -261,7 +261,7 @@ def _capacity_report(asked: SimulateAsked, capacity: FleetCapacity) -> records.C
     confirmed = capacity.confirmed
     run = confirmed or best
     asked_rate = job.traffic.rate or 0.0
-    sizes = capacity.held.sizes if capacity.held is not None else None
+    sizes = capacity.remedy.sizes if capacity.remedy is not None else None
     chips = usd_per_h = usd_per_mtok = None
     if sizes is not None:
         counts = replicas_with(job, sizes.replicas, sizes.prefills)

@@ -105,7 +105,7 @@ class PoolSizes:
 
 
 @dataclass(frozen=True)
-class HeldChange:
+class FleetRemedy:
     """A change with which the asked rate holds: the sizes of the pools and, where it was run, its run. None: the fleet
     as it is asked for holds."""
 
@@ -122,7 +122,7 @@ class FleetCapacity:
     rate: float | None
     trial: Trial | None
     limit: str
-    held: HeldChange | None
+    remedy: FleetRemedy | None
     runs: int
     requests: int
     """Of each run."""
@@ -130,12 +130,12 @@ class FleetCapacity:
     @property
     def confirmed(self) -> Trial | None:
         """The run of what holds the asked rate."""
-        return None if self.held is None else self.held.confirmed
+        return None if self.remedy is None else self.remedy.confirmed
 
     @property
     def change(self) -> FleetChange:
         """What to change so that the asked rate holds."""
-        return NO_CHANGE if self.held is None else self.held.change
+        return NO_CHANGE if self.remedy is None else self.remedy.change
 
 
 class Trials:
@@ -236,13 +236,13 @@ def find_capacity(
     best, above = _largest(trials, result, load, failed)
     if best is None:
         limit = next(iter(above.missed if above is not None else missed), "queue")
-        return FleetCapacity(None, above, limit, held=None, runs=trials.runs, requests=trials.requests)
+        return FleetCapacity(None, above, limit, remedy=None, runs=trials.runs, requests=trials.requests)
     limit = "queue"
     if above is not None and above.holds:
         limit = next(iter(above.missed), "queue")
     short = short_pools(job, result, load.grows, missed) if failed else None
-    held = _what_holds(trials, best, result, load, missed, short)
-    return FleetCapacity(best.rate, best, limit, held=held, runs=trials.runs, requests=trials.requests)
+    remedy = _what_holds(trials, best, result, load, missed, short)
+    return FleetCapacity(best.rate, best, limit, remedy=remedy, runs=trials.runs, requests=trials.requests)
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ def _what_holds(
     load: Backlog,
     missed: dict[str, float],
     short: set[int] | None,
-) -> HeldChange | None:
+) -> FleetRemedy | None:
     """What holds the asked rate: a setting of the same replicas, which costs nothing; a setting that helps, with more
     of them; or more alone. `short` are the pools that were short in the run, None where it held."""
     tried: list[_TriedSetting] = []
@@ -272,20 +272,20 @@ def _what_holds(
         trial = changed.judge(changed.job.fleet, changed.rate, changed.requests)
         trials.runs += 1
         if trial.good and (confirmed := trials.confirm(change)).good:
-            return HeldChange(PoolSizes(trials.replicas, trials.prefills), confirmed, change)
+            return FleetRemedy(PoolSizes(trials.replicas, trials.prefills), confirmed, change)
         tried.append(_TriedSetting(change, changed, trial, _gain(trial, load, missed)))
     if tried:
         setting = max(tried, key=lambda setting: setting.gain)  # the first of those that help alike
-        most = None
+        largest = None
         if setting.gain > MIN_SETTING_GAIN and setting.trial.load is not None:
-            most, _ = _largest(setting.trials, setting.trial.result, setting.trial.load, failed=True)
-        held = None
-        if most is not None and most.rate > best.rate:
-            sizes, sized = _fewest(setting.trials, most, short)
-            held = confirmed_sizes(setting.trials, setting.change, sizes, sized)
+            largest, _ = _largest(setting.trials, setting.trial.result, setting.trial.load, failed=True)
+        remedy = None
+        if largest is not None and largest.rate > best.rate:
+            sizes, sized = _fewest(setting.trials, largest, short)
+            remedy = confirmed_sizes(setting.trials, setting.change, sizes, sized)
         trials.runs += setting.trials.runs - 1  # its first run is counted already
-        if held is not None:
-            return held
+        if remedy is not None:
+            return remedy
     sizes, sized = _fewest(trials, best, short)
     return confirmed_sizes(trials, NO_CHANGE, sizes, sized)
 
@@ -310,18 +310,18 @@ def _gain(trial: Trial, load: Backlog, missed: dict[str, float]) -> float:
 
 def confirmed_sizes(
     trials: Trials, setting: FleetChange, sizes: PoolSizes | None, trial: Trial | None
-) -> HeldChange | None:
+) -> FleetRemedy | None:
     """Pools that hold when the changed job is run whole: those that were found by the shorter run of `trial`, or a
     little larger; None where none of them does."""
     if sizes is None:
         return None
     if trial is None:  # nothing was run: the fleet as it was asked for
-        return HeldChange(sizes, None, size_change(trials.job, NO_CHANGE, sizes))
+        return FleetRemedy(sizes, None, size_change(trials.job, NO_CHANGE, sizes))
     for _ in range(MAX_WHOLE_RUNS):
         change = size_change(trials.job, setting, sizes)
         whole = trials.confirm(change)
         if whole.good:
-            return HeldChange(sizes, whole, change)
+            return FleetRemedy(sizes, whole, change)
         short = short_pools(trials.job, whole.result, not whole.holds, whole.missed)
         sizes = PoolSizes(
             _grown(sizes.replicas) if MAIN in short else sizes.replicas,
@@ -341,13 +341,13 @@ def find_by_deadline(job: FleetJob, result: SimulationResult) -> FleetCapacity |
     replicas = job.fleet.pool.replicas
     seconds = result.seconds
     runs = 0
-    held: HeldChange | None = None
+    remedy: FleetRemedy | None = None
     for _ in range(MAX_SIZE_RUNS):
         # work is taken to take as long in all, however many share it
         wanted = max(math.ceil(replicas * seconds / job.deadline_s - 1e-9), 1)
         if seconds > job.deadline_s:
             wanted = max(wanted, replicas + 1)
-        if (held is not None and wanted >= held.sizes.replicas) or wanted == replicas:
+        if (remedy is not None and wanted >= remedy.sizes.replicas) or wanted == replicas:
             break
         replicas = wanted
         fleet = replace(job.fleet, pool=replace(job.fleet.pool, replicas=replicas, autoscale=None))
@@ -356,10 +356,10 @@ def find_by_deadline(job: FleetJob, result: SimulationResult) -> FleetCapacity |
         seconds = run.seconds
         if seconds <= job.deadline_s:
             trial = Trial(rate=0.0, result=run, load=None, holds=True, missed={})
-            held = HeldChange(PoolSizes(replicas), trial, FleetChange(replicas=replicas))
-    if held is None:
+            remedy = FleetRemedy(PoolSizes(replicas), trial, FleetChange(replicas=replicas))
+    if remedy is None:
         return None
-    return FleetCapacity(None, None, "deadline", held=held, runs=runs, requests=job.source.requests)
+    return FleetCapacity(None, None, "deadline", remedy=remedy, runs=runs, requests=job.source.requests)
 
 
 def size_change(job: FleetJob, setting: FleetChange, sizes: PoolSizes) -> FleetChange:
@@ -472,25 +472,25 @@ def _fewest(trials: Trials, best: Trial, short: set[int] | None) -> tuple[PoolSi
     # over what each replica is good for
     load = trials.rate / best.rate / (1.0 if has_targets else LOAD_WITHOUT_TARGETS)
     main_pool = trials.job.fleet.pool
-    given = [max(main_pool.replicas, 1), trials.prefills]  # one that scales to zero begins with none
+    current = [max(main_pool.replicas, 1), trials.prefills]  # one that scales to zero begins with none
     enough = [max(math.ceil(count * load - 1e-9), 1) for count in (trials.replicas, trials.prefills)]
     best_sizes: PoolSizes | None = None
     if short is None:
-        best_sizes = PoolSizes(given[MAIN], given[PREFILL])
-        sizes = [min(pair) for pair in zip(given, enough, strict=True)]
-        low, high = [0, 0], [float(count) for count in given]
+        best_sizes = PoolSizes(current[MAIN], current[PREFILL])
+        sizes = [min(pair) for pair in zip(current, enough, strict=True)]
+        low, high = [0, 0], [float(count) for count in current]
     else:
-        sizes, low = list(given), [0, 0]
+        sizes, low = list(current), [0, 0]
         for pool in short:
-            sizes[pool] = max(enough[pool], given[pool] + 1)
-            low[pool] = given[pool]
+            sizes[pool] = max(enough[pool], current[pool] + 1)
+            low[pool] = current[pool]
         high = [math.inf, math.inf if trials.prefills else 0]
     if not trials.prefills:
         sizes[PREFILL] = 0
     best_trial: Trial | None = None
     # invariant: each pool is short with `low` replicas and was not with `high`
     for _ in range(MAX_SIZE_RUNS):
-        if short is None and sizes == given:
+        if short is None and sizes == current:
             break
         trial = trials.sized(PoolSizes(sizes[MAIN], sizes[PREFILL]))
         lacking = short_pools(trials.job, trial.result, not trial.holds, trial.missed)

@@ -215,8 +215,8 @@ class FleetJob:
         pools = [NamedPool("serve", self.deployment, self.fleet.pool)]
         if self.prefill is not None and self.fleet.prefill is not None:
             pools.append(NamedPool("prefill", self.prefill.deployment, self.fleet.prefill))
-        for number, (asked, pool) in enumerate(zip(self.others, self.fleet.others, strict=True), 2):
-            pools.append(NamedPool(f"serve {number}", asked.deployment, pool))
+        for number, (fleet_pool, pool) in enumerate(zip(self.others, self.fleet.others, strict=True), 2):
+            pools.append(NamedPool(f"serve {number}", fleet_pool.deployment, pool))
         return tuple(pools)
 
     @cached_property

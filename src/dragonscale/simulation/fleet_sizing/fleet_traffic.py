@@ -157,10 +157,10 @@ def steady_traffic(
     )
 
 
-def check_requests(requests: int, given: str) -> None:
+def check_requests(requests: int, text: str) -> None:
     """Refuse a number of requests that no run has."""
     if not 0 <= requests <= MAX_REQUESTS:
-        raise InputError(f"--requests is {given}; a run has from 0 to {MAX_REQUESTS:,} requests.")
+        raise InputError(f"--requests is {text}; a run has from 0 to {MAX_REQUESTS:,} requests.")
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,8 @@ def requests_in_flight(traffic: FleetTraffic, fleet: Fleet) -> tuple[int, float]
     new_tokens = max(round(traffic.prompt * (1 - traffic.repeated_share)), 1)
     # prompts that fill one iteration share its time
     together = min(max(prefilling.scheduler.tokens // new_tokens, 1), prefilling.scheduler.sequences)
-    piece = (new_tokens, traffic.prompt - new_tokens)
-    prompt_s = prefilling.times.step(0, 0.0, [piece] * together) / together
+    chunk = (new_tokens, traffic.prompt - new_tokens)
+    prompt_s = prefilling.times.step(0, 0.0, [chunk] * together) / together
     rate = (traffic.rate or 0.0) / replicas
     prompt_share = 0.0
     if not (fleet.prefill or clients):  # iterations with prompts lie between the tokens of others

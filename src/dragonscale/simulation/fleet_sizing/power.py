@@ -47,9 +47,9 @@ def mean_watts(job: FleetJob, result: SimulationResult, counts: Sequence[float])
     not known for a chip. `counts` are the replicas of each pool."""
     total_w = 0.0
     for pool, count in zip(job.pools, counts, strict=True):
-        piece = pool.deployment.piece
-        limit_w = site_watts(piece.chip)  # of a chip with its share of its host
-        if limit_w is None or piece.chip.kin not in MEASURED_FAMILIES or piece.chip.power != LIMIT_W:
+        replica_slice = pool.deployment.piece
+        limit_w = site_watts(replica_slice.chip)  # of a chip with its share of its host
+        if limit_w is None or replica_slice.chip.kin not in MEASURED_FAMILIES or replica_slice.chip.power != LIMIT_W:
             return None
         replicas = [replica for replica in result.replicas if replica.pool == pool.name]
         iterations = sum(replica.iterations for replica in replicas)
@@ -60,7 +60,7 @@ def mean_watts(job: FleetJob, result: SimulationResult, counts: Sequence[float])
         if iterations:
             batch = sum(replica.mean_batch * replica.iterations for replica in replicas) / iterations
         watts = chip_watts(busy_share, result.use[pool.name].prompt_share, batch)
-        total_w += count * piece.chips * watts * limit_w / LIMIT_W
+        total_w += count * replica_slice.chips * watts * limit_w / LIMIT_W
     return total_w
 
 

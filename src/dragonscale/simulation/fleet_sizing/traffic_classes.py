@@ -247,7 +247,7 @@ def means_of(source: TrafficSource, seed: int = 0) -> TrafficMeans:
     stream, next_of = source.start(seed)
     prompt_tokens = output_tokens = repeated_tokens = count = 0
     longest = 1
-    seen = set[int]()
+    seen_blocks = set[int]()
     for first in islice(stream, SAMPLED_REQUESTS):
         request: SimulatedRequest | None = first
         while request is not None and count < SAMPLED_REQUESTS:
@@ -257,9 +257,9 @@ def means_of(source: TrafficSource, seed: int = 0) -> TrafficMeans:
             longest = max(longest, request.input_tokens + request.output_tokens)
             # a block was seen only together with all blocks before it, so the first that was not is found by bisection
             blocks = request.blocks
-            known = bisect_left(range(len(blocks)), True, key=lambda index: blocks[index] not in seen)
-            repeated_tokens += min(known * request.block_tokens, request.input_tokens)
-            seen.update(blocks[known:])
+            known_blocks = bisect_left(range(len(blocks)), True, key=lambda index: blocks[index] not in seen_blocks)
+            repeated_tokens += min(known_blocks * request.block_tokens, request.input_tokens)
+            seen_blocks.update(blocks[known_blocks:])
             request = next_of(request, request.arrival_s) if next_of is not None else None
     count = max(count, 1)
     return TrafficMeans(

@@ -115,10 +115,10 @@ def grown_to(job: FleetJob, result: SimulationResult, capacity: FleetCapacity | 
     if rule is None:
         return 0
     prefills = job.fleet.prefill.replicas if job.fleet.prefill is not None else 0
-    peak = max((replicas for _, replicas in result.series.get("replicas", [])), default=0.0)
-    most = min(round(peak) - prefills, rule.most)  # others are only on their way out
+    peak = max((count for _, count in result.series.get("replicas", [])), default=0.0)
+    replicas = min(round(peak) - prefills, rule.most)  # others are only on their way out
     enough = capacity is None or (capacity.rate or 0.0) >= (job.traffic.rate or 0.0)
-    return most if most > job.fleet.pool.replicas and enough else 0
+    return replicas if replicas > job.fleet.pool.replicas and enough else 0
 
 
 def _prefill_has_room(job: FleetJob, result: SimulationResult) -> bool:

@@ -72,7 +72,7 @@ class SizedFleet:
 
 
 @dataclass(frozen=True)
-class HeldRate:
+class SustainedRate:
     """What a replica of a configuration holds: requests per second (of two pools one of each kind; None: no rate holds)
     and what limits them; rates of tokens are per chip of what serves them."""
 
@@ -105,23 +105,23 @@ class HeldRate:
         return False, 1 / max(self.good_tokens_per_s_per_chip, 1e-9)
 
 
-def held_rates(
+def sustained_rates(
     job: SizingJob, finalists: Sequence[Finalist], progress: Callable[[int, int], None] | None = None
-) -> list[HeldRate]:
+) -> list[SustainedRate]:
     """What each configuration holds."""
-    held: list[HeldRate] = []
+    sustained: list[SustainedRate] = []
     for number, finalist in enumerate(finalists, 1):
-        held.append(held_rate(job, finalist))
+        sustained.append(sustained_rate(job, finalist))
         if progress is not None:
             progress(number, len(finalists))
-    return held
+    return sustained
 
 
-def on_frontier(held: Sequence[HeldRate]) -> list[bool]:
+def on_frontier(sustained: Sequence[SustainedRate]) -> list[bool]:
     """Which of them no other beats in both good tokens per chip and TPOT."""
-    points = [(rate.good_tokens_per_s_per_chip, rate.tpot_s or 0.0) for rate in held]
+    points = [(rate.good_tokens_per_s_per_chip, rate.tpot_s or 0.0) for rate in sustained]
     frontier: list[bool] = []
-    for index, rate in enumerate(held):
+    for index, rate in enumerate(sustained):
         good, tpot_s = points[index]
         others = points[:index] + points[index + 1 :]
         beaten = any(
@@ -143,17 +143,17 @@ class _RateLimit:
     replicas: int
 
 
-def held_rate(job: SizingJob, finalist: Finalist) -> HeldRate:
+def sustained_rate(job: SizingJob, finalist: Finalist) -> SustainedRate:
     """The largest rate that one configuration holds, and its fleet for the asked rate."""
     rate, pools = job.ask.rate, finalist.pools
     ends = [_main_limit(job, finalist)] if pools is None else _pool_limits(job, finalist, pools)
     runs = sum(end.trials.runs for end in ends)
     for end in ends:
         if end.low is None:
-            return HeldRate(None, end.limit, runs)
-    held = [end.low for end in ends if end.low is not None]
-    main_rate = held[0].rate / ends[0].replicas
-    prefill_rate = held[1].rate / ends[1].replicas if pools is not None else None
+            return SustainedRate(None, end.limit, runs)
+    best_trials = [end.low for end in ends if end.low is not None]
+    main_rate = best_trials[0].rate / ends[0].replicas
+    prefill_rate = best_trials[1].rate / ends[1].replicas if pools is not None else None
     counts = (1, 0) if pools is None else (pools.decodes, pools.prefills)
     # the slower of two pools limits what both serve
     served = counts[0] * main_rate
@@ -164,18 +164,18 @@ def held_rate(job: SizingJob, finalist: Finalist) -> HeldRate:
     main = ends[0].trials.job
     cost = cost_of_replicas(main, replicas_with(main, *counts))
     tokens_per_s = served * job.ask.output
-    answer = HeldRate(
+    answer = SustainedRate(
         requests_per_s=main_rate,
         limited_by=limited_by,
         runs=runs,
         prefill_requests_per_s=prefill_rate,
-        good_share=min(trial.result.throughput.good_share for trial in held),
-        ttft_s=main.reached(held[-1].result, "ttft_s"),
-        tpot_s=main.reached(held[0].result, "tpot_s"),
+        good_share=min(trial.result.throughput.good_share for trial in best_trials),
+        ttft_s=main.reached(best_trials[-1].result, "ttft_s"),
+        tpot_s=main.reached(best_trials[0].result, "tpot_s"),
         output_tokens_per_s_per_chip=tokens_per_s / cost.chips,
         usd_per_mtok=cost.usd_per_mtok(tokens_per_s),
     )
-    return answer if rate is None else _with_fleet(job, finalist, answer, held[0], rate)
+    return answer if rate is None else _with_fleet(job, finalist, answer, best_trials[0], rate)
 
 
 def _main_limit(job: SizingJob, finalist: Finalist) -> _RateLimit:
@@ -243,24 +243,24 @@ def sized_job(job: SizingJob, config: Config, rate: float, sizes: PoolSizes, req
     return fleet_job(job, config, RunSize(rate, sizes.replicas, sizes.prefills, requests))
 
 
-def _with_fleet(job: SizingJob, finalist: Finalist, held: HeldRate, low: Trial, rate: float) -> HeldRate:
+def _with_fleet(job: SizingJob, finalist: Finalist, sustained: SustainedRate, low: Trial, rate: float) -> SustainedRate:
     """With the replicas that hold the asked rate when they are run, in whole slices where one was named."""
-    assert held.requests_per_s is not None
+    assert sustained.requests_per_s is not None
     config = finalist.config
     whole_slice = 1 if finalist.pools is not None else replicas_of_slice(job, config)
     prefills = 0
-    if held.prefill_requests_per_s:
-        prefills = math.ceil(rate / held.prefill_requests_per_s - 1e-9)
-    sizes = PoolSizes(math.ceil(rate / held.requests_per_s / whole_slice - 1e-9) * whole_slice, prefills)
+    if sustained.prefill_requests_per_s:
+        prefills = math.ceil(rate / sustained.prefill_requests_per_s - 1e-9)
+    sizes = PoolSizes(math.ceil(rate / sustained.requests_per_s / whole_slice - 1e-9) * whole_slice, prefills)
     fleet = sized_job(job, config, rate, sizes, 2 * MIN_REQUESTS)
     trials = Trials(fleet, in_flight=rate * finalist.latency_s, progress=None)
     confirmed = confirmed_sizes(trials, NO_CHANGE, sizes, low)
-    runs = held.runs + trials.runs
+    runs = sustained.runs + trials.runs
     if confirmed is None or confirmed.confirmed is None:
-        return replace(held, runs=runs)
+        return replace(sustained, runs=runs)
     sizes = confirmed.sizes
     billed = PoolSizes(math.ceil(sizes.replicas / whole_slice) * whole_slice, sizes.prefills)
-    limits = [billed.replicas * held.requests_per_s, billed.prefills * (held.prefill_requests_per_s or 0.0)]
+    limits = [billed.replicas * sustained.requests_per_s, billed.prefills * (sustained.prefill_requests_per_s or 0.0)]
     cost = cost_of_replicas(fleet, replicas_with(fleet, billed.replicas, billed.prefills))
     ran = sized_job(job, config, rate, sizes, 2 * MIN_REQUESTS)
     sized = SizedFleet(
@@ -270,4 +270,4 @@ def _with_fleet(job: SizingJob, finalist: Finalist, held: HeldRate, low: Trial, 
         usd_per_mtok=cost.usd_per_mtok(rate * job.ask.output),
         run=simulated_run(ran, confirmed.confirmed.result, meets=True),
     )
-    return replace(held, fleet=sized, runs=runs)
+    return replace(sustained, fleet=sized, runs=runs)
