@@ -33,7 +33,7 @@ from dragonscale.serving.space.disaggregation import alone
 from dragonscale.serving.space.frontier import Ask
 from dragonscale.serving.space.legal import divisible, shortened_prompt
 from dragonscale.serving.steady.narrowing import PACE_S
-from dragonscale.serving.steady.speculation import MOST, Draft, head_part, own_draft, read_acceptance
+from dragonscale.serving.steady.speculation import MAX_DRAFTS, Draft, head_part, own_draft, read_acceptance
 from dragonscale.serving.steady.targets import LATENCIES, LatencyTarget, read_targets
 from dragonscale.simulation.fleet_sizing.traffic_classes import means_of, router_for
 
@@ -385,7 +385,7 @@ def _draft(question: ServeQuestion, saved: SavedPlan | None, model: Transformer,
         return own if question.drafts != 0 and output > 1 else None
     if question.drafts is not None and not 0 <= question.drafts <= MOST_DRAFTS:
         raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MOST_DRAFTS} tokens.")
-    counts = tuple(range(MOST + 1)) if question.drafts is None else (question.drafts,)
+    counts = tuple(range(MAX_DRAFTS + 1)) if question.drafts is None else (question.drafts,)
     chances = read_acceptance(question.accept)
     if question.draft:
         return Draft(chances, load_model(question.draft), counts=counts)

@@ -15,7 +15,7 @@ from dragonscale.course.words import a, amount, count, number, some
 from dragonscale.errors import InputError
 from dragonscale.physics.collectives import EXACT, Options, Ring, Rings, Switches, collective_time, wire_bytes
 from dragonscale.physics.collectives.cost import BOOK
-from dragonscale.physics.collectives.transfer import shard_held
+from dragonscale.physics.collectives.ring_steps import shard_held
 from dragonscale.physics.hardware import Chip, Slice, Torus, dtype_bytes, load_chip, parse_slice
 from dragonscale.physics.hardware.chip import Level
 from dragonscale.physics.hardware.fat_tree import TreeSwitch, load_switch, node_tier

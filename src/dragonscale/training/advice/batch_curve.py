@@ -22,7 +22,7 @@ from typing import Any
 import numpy
 
 from dragonscale.physics.sharding.placement import lay_wires
-from dragonscale.training.cost.evaluation import Job, as_numbers, judge_setting, make_setting, structures
+from dragonscale.training.cost.evaluation import Job, degrees_of, judge_setting, make_setting, structures
 from dragonscale.training.plan.plan import AXES, Plan
 from dragonscale.training.plan.stages import stage_layers
 
@@ -71,8 +71,8 @@ def batch_curve(job: Job, plan: Plan) -> BatchCurve:
     least = job.batch / plan.microbatch
     runs = every >= least * (1 - 1e-9)
     sizes = numpy.array([least, 2 * least, *numpy.where(runs, every, least)])
-    ((folded, undivided),), _ = structures(job, as_numbers([plan]), plan.etp)
-    numbers = {name: numpy.repeat(value, len(sizes)) for name, value in as_numbers([plan]).items()}
+    ((folded, undivided),), _ = structures(job, degrees_of([plan]), plan.etp)
+    numbers = {name: numpy.repeat(value, len(sizes)) for name, value in degrees_of([plan]).items()}
     numbers["microbatch"] = numbers["microbatch"] * sizes / job.batch
     setting = replace(make_setting(job, plan, folded, dict(undivided)), batch=sizes)
     layers = stage_layers(setting.program.order, numbers["pipe"], numbers["virtual"], plan.layout)

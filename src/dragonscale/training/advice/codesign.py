@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from dragonscale.physics.hardware import Chip, Slice
 from dragonscale.training.cost.evaluation import Job, first, judge_one
 from dragonscale.training.plan.plan import Plan
-from dragonscale.training.plan.timers import IDLE, STEEP
+from dragonscale.training.plan.timers import IDLE_POWER, POWER_EXPONENT
 from dragonscale.training.search.search import Found, Progress, search, shared
 from dragonscale.training.search.space import Space
 
@@ -60,7 +60,7 @@ def raised(chip: Chip, knob: Knob, factor: float) -> Chip:
     down again."""
     better = chip.with_facts(**{path: float(chip.facts[path].value) * factor for path in knob.paths})
     if knob.title == COMPUTE and chip.power:
-        return replace(better, power=chip.power * (IDLE + (1 - IDLE) * factor**STEEP))
+        return replace(better, power=chip.power * (IDLE_POWER + (1 - IDLE_POWER) * factor**POWER_EXPONENT))
     return better
 
 

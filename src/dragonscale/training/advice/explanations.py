@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.plan.settings import shipped_table
-from dragonscale.training.cost.evaluation import Job, as_numbers, first, judge_one
-from dragonscale.training.cost.step import straggling
+from dragonscale.training.cost.evaluation import Job, degrees_of, first, judge_one
+from dragonscale.training.cost.step_time import straggling
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.stack import Stack, change, load_stack, on_chip
 
@@ -51,7 +51,7 @@ def suspects(job: Job, plan: Plan, measured: float) -> list[Suspect]:
 def slowest_behind(job: Job, plan: Plan, expected: float, measured: float) -> float:
     """How far the slowest machine would have to be behind the others to make the whole difference."""
     stack = on_chip(job.stack, job.slice.chip.kind)
-    return measured / (expected / first(straggling(stack, job.slice, plan, as_numbers([plan])))) - 1
+    return measured / (expected / first(straggling(stack, job.slice, plan, degrees_of([plan])))) - 1
 
 
 def _others(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:

@@ -21,7 +21,7 @@ from dragonscale.physics.hardware.slices import check_slice
 from dragonscale.training.advice.budget import planned_run, run_budget
 from dragonscale.training.advice.scaling import slice_sizes
 from dragonscale.training.cost.evaluation import Job
-from dragonscale.training.memory.memory import OPTIMIZER_BYTES
+from dragonscale.training.plan.optimizers import OPTIMIZER_BYTES
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan
 from dragonscale.training.search.search import Candidate, Progress, shared
 from dragonscale.training.search.space import Space, divisors, meshes
