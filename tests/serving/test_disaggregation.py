@@ -335,7 +335,7 @@ def test_a_wide_plan_of_a_narrow_checkpoint_is_run_in_its_own_formats() -> None:
     asked = read_question(ServeQuestion("deepseek-v3", "a100:32", dtype="bf16", plan="tp32 ep32", batch="8"))
     report = answer(asked, confirm=False).came_from(asked, [])
     run = simulate_question(asked, report.configs[0])
-    assert read_simulation(replace(run, requests="10")).deployment.plan == report.asked.plan
+    assert read_simulation(replace(run, requests="10")).job.deployment.plan == report.asked.plan
     assert "weights=bf16" in next_command(asked, report)
     assert plan_text(parse_serving_plan("tp8,weights=fp8,compute=fp8"), MODEL) == "tensor=8,weights=fp8,compute=fp8"
 

@@ -11,9 +11,9 @@ from dragonscale.commands.serve.advice import advice
 from dragonscale.commands.serve.bands import expected_error, kind_of
 from dragonscale.commands.serve.better import better_than
 from dragonscale.commands.serve.config import config_report, fleet_times
-from dragonscale.commands.serve.confirm import Confirmed, as_run, confirmed, in_order
+from dragonscale.commands.serve.confirm import as_run, sizing_job
 from dragonscale.commands.serve.format_notes import refused_notes
-from dragonscale.commands.serve.max_rate import HeldRate, max_rates
+from dragonscale.commands.serve.max_rate import SustainedRow, max_rates
 from dragonscale.commands.serve.notes import answer_notes, at_most, brief_notes
 from dragonscale.commands.serve.recommended_reason import CHEAPER, recommended_reason
 from dragonscale.commands.serve.remedies import left_out, missed
@@ -23,7 +23,6 @@ from dragonscale.commands.serve.start_check import StartCheck, start_check
 from dragonscale.commands.serve.unfit import unfit
 from dragonscale.commands.serve.variant_records import FrontierPoint
 from dragonscale.commands.serve.variants import disaggregation_report, prefix_report, speculation_report
-from dragonscale.commands.simulate.capacity import SMALL_BUDGETS
 from dragonscale.errors import InputError
 from dragonscale.models.transformer import count_parameters
 from dragonscale.physics.hardware.prices import unpriced
@@ -42,6 +41,8 @@ from dragonscale.serving.space.bands import ServedKind, is_moe
 from dragonscale.serving.space.disaggregation import PooledConfig
 from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.space.ranking import CLOSE, frontier
+from dragonscale.simulation.fleet_sizing.capacity import SMALL_BUDGETS
+from dragonscale.simulation.fleet_sizing.confirmation import Confirmed, confirm, in_order
 
 BUDGET = (
     "Launched with --token-budget {} rather than the engine's {:,}: tokens wait less for prompts of other requests, so "
@@ -115,12 +116,12 @@ def answer(
         if row.simulated and job.goals:  # replicas rented one by one would be run too, which may take more of them
             row.enough_replicas = None
     if job.question.max_rate:
-        held_rates = max_rates(job, rows, progress)
-        rows = _by_held_rate(rows, held_rates)
-        report.max_rates = [held.rate for held in held_rates]
-        for held in held_rates:
-            if held.run is not None and held.row is rows[0][1]:
-                report.simulated = held.run
+        sustained = max_rates(job, rows, progress)
+        rows = _by_held_rate(rows, sustained)
+        report.max_rates = [finalist.rate for finalist in sustained]
+        for finalist in sustained:
+            if finalist.run is not None and finalist.row is rows[0][1]:
+                report.simulated = finalist.run
         same_formats = [config for config, row in rows if row.quantized == rows[0][1].quantized]
         ranked = RankedByFormat(same_formats, ranked.narrower)
 
@@ -208,19 +209,19 @@ class _Choice:
     runs: list[Confirmed]
 
 
-def _choose(job: ServeAsked, configs: Sequence[Config], confirm: bool) -> _Choice:
+def _choose(job: ServeAsked, configs: Sequence[Config], by_running: bool) -> _Choice:
     """The best configurations in the order that runs give them; where no fleet that was run holds, others that should
     be quicker are run too."""
     ranked = ranked_by_format(job, configs)
     best = ranked.native
     runs: list[Confirmed] = []
-    if confirm and best[0].meets:
-        runs = confirmed(job, best)
+    if by_running and best[0].meets:
+        runs = confirm(sizing_job(job), best)
     if runs and job.ask.rate is not None and not any(run.config.meets for run in runs):
         quicker = _quicker(job, runs)
         more_runs: list[Confirmed] = []
         if quicker:
-            more_runs = confirmed(job, quicker)
+            more_runs = confirm(sizing_job(job), quicker)
         if any(run.config.meets for run in more_runs):
             best = [*quicker, *best][: job.top]
             runs = more_runs
@@ -235,7 +236,7 @@ def _quicker(job: ServeAsked, runs: Sequence[Confirmed]) -> list[Config]:
     nearest = min(runs, key=lambda run: run.worst)
     if math.isinf(nearest.worst):
         return []
-    tighter = nearest.as_means(job)
+    tighter = replace(job, ask=nearest.as_means(sizing_job(job)))
     tried = {run.config.place for run in runs}
     best = ranked_by_format(tighter, search(tighter)).native
     return [config for config in best if config.meets and config.place not in tried]
@@ -262,7 +263,7 @@ def _with_smaller_budget(job: ServeAsked, choice: _Choice) -> _BudgetChoice | No
         return None
     best = choice.ranked.native[0]
     default = job.engine_on(best.piece.chip, best.engine).scheduling.max_tokens
-    best_rank = choice.runs[0].rank(job)
+    best_rank = choice.runs[0].rank(job.ask)
     better: _BudgetChoice | None = None
     for budget in SMALL_BUDGETS:
         if budget >= default:
@@ -275,10 +276,10 @@ def _with_smaller_budget(job: ServeAsked, choice: _Choice) -> _BudgetChoice | No
         configs = search(smaller)
         if not configs:
             continue
-        other = _choose(smaller, configs, confirm=True)
+        other = _choose(smaller, configs, by_running=True)
         if not other.runs:
             continue
-        rank = other.runs[0].rank(smaller)
+        rank = other.runs[0].rank(smaller.ask)
         *flaws, cost, _ = rank
         if (*flaws, cost / (1 - CLOSE)) < best_rank[:-1]:
             best_rank = rank
@@ -286,10 +287,10 @@ def _with_smaller_budget(job: ServeAsked, choice: _Choice) -> _BudgetChoice | No
     return better
 
 
-def _by_held_rate(rows: Rows, held_rates: Sequence[HeldRate]) -> Rows:
+def _by_held_rate(rows: Rows, sustained: Sequence[SustainedRow]) -> Rows:
     """The configuration first whose fleet for the rate costs least, of those in the formats of the first."""
     first = rows[0][1]
-    sized = [held.row for held in held_rates if held.run is not None and held.row.quantized == first.quantized]
+    sized = [fleet.row for fleet in sustained if fleet.run is not None and fleet.row.quantized == first.quantized]
     cheapest = min((first, *sized), key=lambda row: row.paid)
     if cheapest.paid >= CHEAPER * first.paid:
         return rows
@@ -369,7 +370,7 @@ def _add_advice(report: ServeReport, job: ServeAsked, found: _Found, run_notes: 
     report.notes = [note for note in notes if note]
     # advice about the means that the run of the best says to aim at
     if found.runs:
-        job = found.runs[0].as_means(job)
+        job = replace(job, ask=found.runs[0].as_means(sizing_job(job)))
     report.bottleneck = advice(job, best, first, configs)
     report.advice = report.bottleneck.text
     report.changes = [*changes, *report.bottleneck.changes]

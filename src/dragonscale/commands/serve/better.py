@@ -8,12 +8,13 @@ import math
 from dataclasses import dataclass, replace
 
 from dragonscale.commands.serve.config import config_report
-from dragonscale.commands.serve.confirm import confirmed
+from dragonscale.commands.serve.confirm import sizing_job
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, config_text
 from dragonscale.physics.units import render
 from dragonscale.serving.advice.search import Progress, ranked_by_format, search
 from dragonscale.serving.engine.plan import ServingPlan
+from dragonscale.simulation.fleet_sizing.confirmation import confirm
 
 # Ratio of tokens from which another plan is better: simpler plans are allowed to lose less.
 WORTH = 1.02
@@ -50,7 +51,7 @@ def better_than(job: ServeAsked, plan: ServingPlan, given: ConfigReport, progres
     has_percentiles = any(goal.share for goal in job.goals.values())
     best = chosen[0]
     if has_percentiles and best.meets:
-        runs = confirmed(others, chosen)
+        runs = confirm(sizing_job(others), chosen)
         best = runs[0].config if runs else best
     row = config_report(others, best)
     return Better(row, comparison(given, row, len(configs)))

@@ -12,8 +12,7 @@ from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.serve.formats import check_formats, format_request, planned_formats
-from dragonscale.commands.simulate.classes import means_of, router_for
-from dragonscale.commands.simulate.fleet import read_traffic
+from dragonscale.commands.simulate.traffic_flags import read_traffic
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -34,6 +33,7 @@ from dragonscale.serving.space.legal import shortened_prompt
 from dragonscale.serving.steady.narrowing import PACE_S
 from dragonscale.serving.steady.speculation import MAX_DRAFTS, Draft, head_part, own_draft, read_acceptance
 from dragonscale.serving.steady.targets import LatencyTarget, read_targets
+from dragonscale.simulation.fleet_sizing.traffic_classes import means_of, router_for
 
 # Configurations that can be asked for with --top.
 MAX_ROWS = 1000
@@ -218,14 +218,14 @@ def _with_use_case(question: ServeQuestion) -> _UseCase:
         if getattr(question, name) != getattr(DEFAULTS, name):
             flags[name] = getattr(question, name)
     flags |= {"use_case": question.use_case, "users": question.users}
-    traffic = read_traffic(SimulateQuestion("", **flags))
-    requests = traffic.classes[0]
+    asked_traffic = read_traffic(SimulateQuestion("", **flags))
+    traffic, requests = asked_traffic.traffic, asked_traffic.tables[0]
     means = means_of(traffic.source)
     with_means = replace(
         question,
         prompt=means.prompt,
         output=means.output,
-        cached=question.cached or round(means.repeated, 2),
+        cached=question.cached or round(means.repeated_share, 2),
         rate=f"{traffic.rate:.6g}/s",
         ttft=requests.ttft,
         tpot=requests.tpot,
@@ -233,16 +233,16 @@ def _with_use_case(question: ServeQuestion) -> _UseCase:
     )
     note = (
         f"As {requests.name}: {requests.text}. As drawn, prompts are {means.prompt:,} tokens on average, "
-        f"{means.repeated:.0%} cached, and outputs {means.output:,}."
+        f"{means.repeated_share:.0%} cached, and outputs {means.output:,}."
     )
     # with --cached the prefix is said by hand, and what is simulated is plain traffic
     case: dict[str, Any] = {}
     if not question.cached:
         case = {"prompt": "", "output": "", "prefixes": ""} | flags
-        router = router_for(traffic.classes)
+        router = router_for(asked_traffic.tables)
         if router:
             case["router"] = router
-    use_case = _UseCase(with_means, case, (note, *traffic.notes), longest_request=means.longest)
+    use_case = _UseCase(with_means, case, (note, *asked_traffic.notes), longest_request=means.longest)
     calls = requests.turns * requests.calls
     if calls > 1:
         use_case = replace(use_case, session_s=requests.session_s, session_calls=calls)
