@@ -24,7 +24,8 @@ class Possible:
     @property
     def is_nothing(self) -> bool:
         """Whether no chip can do it."""
-        return len(self.refused_chips) == len(self.targets)
+        refused = {chip.name for chip in self.refused_chips}
+        return all(chip.name in refused for chip, _ in self.targets)
 
 
 def possible(job: ServingJob) -> Possible:
