@@ -70,7 +70,7 @@ def test_a_prompt_as_long_as_the_context_is_shortened_by_the_output() -> None:
         assert (asked.ask.prompt, asked.ask.output) == (130048, 1024)
         assert any("prompts of 130,048 are taken" in note for note in asked.notes)
         run = read_simulation(SimulateQuestion("llama3.1-8b", on="h100:1", prompt=text, output="1k", rate="0.01/s"))
-        assert run.traffic.prompt == 130048
+        assert run.job.traffic.prompt == 130048
         assert any("prompts of 130,048 are taken" in note for note in run.notes)
     for text in ("131072", "129k"):
         asked = read_question(ServeQuestion("llama3.1-8b", "h100:1", prompt=text, output="1k"))

@@ -23,8 +23,8 @@ from dragonscale.physics.hardware import load_chip, parse_slice
 from dragonscale.serving.engine.checkpoint import plan_text
 from dragonscale.serving.engine.engine import load_engine
 from dragonscale.serving.engine.plan import parse_serving_plan
+from dragonscale.serving.iteration.cache_transfer import CACHE_LATENCY_S, port_bandwidth
 from dragonscale.serving.iteration.deployment import Deployment, deploy
-from dragonscale.serving.iteration.table import LATENCY, port_bandwidth
 from dragonscale.serving.space import disaggregation
 from dragonscale.serving.space.disaggregation import (
     _close,  # pyright: ignore[reportPrivateUsage]
@@ -89,7 +89,7 @@ def test_a_cache_travels_through_the_ports_of_its_chips(configs: list[Config]) -
     ports = port_bandwidth(load_chip("h100"))
     assert pair.transfer_bytes == pytest.approx(size)
     narrow = min(pair.prefill.chips, pair.decode.chips)
-    assert pair.transfer_s == pytest.approx(LATENCY + size / (ports * narrow))
+    assert pair.transfer_s == pytest.approx(CACHE_LATENCY_S + size / (ports * narrow))
     assert pair.ttft > pair.prefill.prefill_s + pair.transfer_s
 
 
@@ -335,7 +335,7 @@ def test_a_wide_plan_of_a_narrow_checkpoint_is_run_in_its_own_formats() -> None:
     asked = read_question(ServeQuestion("deepseek-v3", "a100:32", dtype="bf16", plan="tp32 ep32", batch="8"))
     report = answer(asked, confirm=False).came_from(asked, [])
     run = simulate_question(asked, report.configs[0])
-    assert read_simulation(replace(run, requests="10")).deployment.plan == report.asked.saved.plan
+    assert read_simulation(replace(run, requests="10")).job.deployment.plan == report.asked.saved.plan
     assert "weights=bf16" in next_command(asked, report)
     assert plan_text(parse_serving_plan("tp8,weights=fp8,compute=fp8"), MODEL) == "tensor=8,weights=fp8,compute=fp8"
 

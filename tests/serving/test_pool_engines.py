@@ -31,8 +31,8 @@ def report() -> ServeReport:
 
 
 def engines(asked: SimulateAsked) -> tuple[str, str]:
-    assert asked.prefill is not None
-    return asked.prefill.engine.name, asked.deployment.engine.name
+    assert asked.job.prefill is not None
+    return asked.job.prefill.deployment.engine.name, asked.job.deployment.engine.name
 
 
 def test_the_run_has_the_engines_that_were_priced(report: ServeReport, tmp_path: Path) -> None:

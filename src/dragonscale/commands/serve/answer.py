@@ -12,8 +12,8 @@ from dragonscale.commands.serve import remedies
 from dragonscale.commands.serve import serve_records as records
 from dragonscale.commands.serve.advice import advice, margin_advice
 from dragonscale.commands.serve.config import config_report, deployed, expected_error, fleet_times, kind_of
-from dragonscale.commands.serve.confirm import Confirmed, as_run, confirmed, in_order
-from dragonscale.commands.serve.max_rate import HeldRate, max_rates
+from dragonscale.commands.serve.confirm import as_run, sizing_job
+from dragonscale.commands.serve.max_rate import SustainedRow, max_rates
 from dragonscale.commands.serve.recommended_reason import CHEAPER, recommended_reason
 from dragonscale.commands.serve.search import (
     Progress,
@@ -34,7 +34,6 @@ from dragonscale.commands.serve.variants import (
     search_pools,
     speculation_report,
 )
-from dragonscale.commands.simulate.capacity import SMALL_BUDGETS
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
@@ -47,6 +46,8 @@ from dragonscale.serving.space.frontier import Config
 from dragonscale.serving.space.legal import exchange_note
 from dragonscale.serving.space.ranking import CLOSE, frontier
 from dragonscale.serving.steady.targets import LATENCIES
+from dragonscale.simulation.fleet_sizing.capacity import SMALL_BUDGETS
+from dragonscale.simulation.fleet_sizing.confirmation import Confirmed, confirm, in_order
 
 BUDGET = (
     "Launched with --token-budget {} rather than the engine's {:,}: tokens wait less for prompts of other requests, so "
@@ -134,7 +135,7 @@ def answer(
     report.notes += filter(None, [unpriced(chips, kind=asked.question.pricing)])
     report.notes += remedies.refused_notes(asked, refused, all_=False)
     report.notes += [*_notes(asked, report, [*configs, *fleets], chosen, apart), *filter(None, [budget])]
-    aimed = runs[0].as_means(asked) if runs else asked
+    aimed = replace(asked, ask=runs[0].as_means(sizing_job(asked))) if runs else asked
     advised = advice(aimed, best, report.configs[0], configs)
     report.advised(advised.text, advised.bound, advised.change)
     report.changes += advised.changes
@@ -144,7 +145,7 @@ def answer(
 
 
 def _by_held_rate(
-    rows: list[tuple[Config, records.ConfigReport]], held: Sequence[HeldRate]
+    rows: list[tuple[Config, records.ConfigReport]], held: Sequence[SustainedRow]
 ) -> list[tuple[Config, records.ConfigReport]]:
     """The configuration first whose fleet for the rate costs least, of those in the formats of the first."""
     first = rows[0][1]
@@ -158,13 +159,14 @@ def _by_held_rate(
 Choice = tuple[list[Config], list[Config], list[Confirmed]]
 
 
-def _chosen(asked: ServeAsked, configs: Sequence[Config], confirm: bool) -> Choice:
+def _chosen(asked: ServeAsked, configs: Sequence[Config], by_running: bool) -> Choice:
     """The best, those in narrower formats apart, and the runs that confirm them."""
     chosen, apart = ranked_apart(asked, configs)
-    runs = confirmed(asked, chosen) if confirm and chosen[0].meets else []
+    job = sizing_job(asked)
+    runs = confirm(job, chosen) if by_running and chosen[0].meets else []
     if runs and asked.ask.rate is not None and not any(one.config.meets for one in runs):
         others = _quicker(asked, runs)
-        more = confirmed(asked, others) if others else []
+        more = confirm(job, others) if others else []
         if any(one.config.meets for one in more):
             chosen, runs = [*others, *chosen][: asked.top], more
     return in_order(chosen, runs) if runs else chosen, apart, runs
@@ -176,7 +178,7 @@ def _quicker(asked: ServeAsked, runs: Sequence[Confirmed]) -> list[Config]:
     nearest = min(runs, key=lambda one: one.worst)
     if math.isinf(nearest.worst):
         return []
-    tighter = nearest.as_means(asked)
+    tighter = replace(asked, ask=nearest.as_means(sizing_job(asked)))
     tried = {one.config.place for one in runs}
     chosen = ranked_apart(tighter, search(tighter))[0]
     return [one for one in chosen if one.meets and one.place not in tried]
@@ -190,15 +192,15 @@ def _with_budget(
     a little less is no reason to launch otherwise than people do."""
     goal, usual = asked.goals.get("itl"), asked.engine_on(best.piece.chip, best.engine).scheduling.max_tokens
     given = asked.limits.token_budget or asked.batch or asked.saved is not None
-    least, found = runs[0].rank(asked) if runs else (), (None, "")
+    least, found = runs[0].rank(asked.ask) if runs else (), (None, "")
     for budget in SMALL_BUDGETS if runs and goal is not None and goal.share and not given else ():
         question, limits = replace(asked.question, token_budget=budget), replace(asked.limits, token_budget=budget)
         other = replace(asked, question=question, limits=limits)
         configs = search(other) if budget < usual else []
-        choice = _chosen(other, configs, confirm=True) if configs else None
+        choice = _chosen(other, configs, by_running=True) if configs else None
         if choice is None or not choice[2]:
             continue
-        *flaws, cost, _ = rank = choice[2][0].rank(other)
+        *flaws, cost, _ = rank = choice[2][0].rank(other.ask)
         if (*flaws, cost / (1 - CLOSE)) < least[:-1]:
             least, found = rank, ((other, configs, choice), BUDGET.format(budget, usual))
     return found
@@ -360,7 +362,7 @@ def against_best(asked: ServeAsked, report: records.ServeReport, progress: Progr
     if configs := search(free, progress):
         chosen = ranked_apart(free, configs)[0]
         percentiles = any(goal.share for goal in asked.goals.values()) and chosen[0].meets
-        runs = confirmed(free, chosen) if percentiles else []
+        runs = confirm(sizing_job(free), chosen) if percentiles else []
         report.better = config_report(free, runs[0].config if runs else chosen[0])
         report.comparison = comparison(given, report.better, len(configs))
 

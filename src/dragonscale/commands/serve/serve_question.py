@@ -13,8 +13,7 @@ from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.serve.formats import check_formats, formats_for, is_pinned, planned_formats
-from dragonscale.commands.simulate.classes import means_of, router_for
-from dragonscale.commands.simulate.fleet import read_traffic
+from dragonscale.commands.simulate.traffic_flags import read_traffic
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -34,8 +33,9 @@ from dragonscale.serving.space.disaggregation import alone
 from dragonscale.serving.space.frontier import Ask
 from dragonscale.serving.space.legal import divisible, shortened_prompt
 from dragonscale.serving.steady.narrowing import PACE_S
-from dragonscale.serving.steady.speculation import MOST, Draft, head_part, own_draft, read_acceptance
+from dragonscale.serving.steady.speculation import MAX_DRAFTS, Draft, head_part, own_draft, read_acceptance
 from dragonscale.serving.steady.targets import LATENCIES, LatencyTarget, read_targets
+from dragonscale.simulation.fleet_sizing.traffic_classes import means_of, router_for
 
 MOST_CONFIGS = 1000
 MOST_DRAFTS = 32
@@ -291,20 +291,26 @@ def as_used(question: ServeQuestion) -> AsUsed:
     usual = {"prompt": ServeQuestion.prompt, "output": ServeQuestion.output}
     given |= {name: getattr(question, name) for name, value in usual.items() if getattr(question, name) != value}
     given |= {"use_case": question.use_case, "users": question.users}
-    traffic = read_traffic(SimulateQuestion("", **given))
-    one, means = traffic.classes[0], means_of(traffic.source)
-    words = {"prompt": means.prompt, "output": means.output, "cached": question.cached or round(means.repeated, 2)}
-    words |= {"rate": f"{traffic.rate:.6g}/s", "ttft": one.ttft, "tpot": one.tpot, "e2e": one.e2e}
-    note = f"As {one.name}: {one.text}. As drawn, prompts are {means.prompt:,} tokens on average, {means.repeated:.0%} "
-    note += f"cached, and outputs {means.output:,}."
+    asked_traffic = read_traffic(SimulateQuestion("", **given))
+    one, means = asked_traffic.tables[0], means_of(asked_traffic.traffic.source)
+    words = {
+        "prompt": means.prompt,
+        "output": means.output,
+        "cached": question.cached or round(means.repeated_share, 2),
+    }
+    words |= {"rate": f"{asked_traffic.traffic.rate:.6g}/s", "ttft": one.ttft, "tpot": one.tpot, "e2e": one.e2e}
+    note = (
+        f"As {one.name}: {one.text}. As drawn, prompts are {means.prompt:,} tokens on average, "
+        f"{means.repeated_share:.0%} cached, and outputs {means.output:,}."
+    )
     case = {} if question.cached else {"prompt": "", "output": "", "prefixes": ""} | given
-    if case and (router := router_for(traffic.classes)):
+    if case and (router := router_for(asked_traffic.tables)):
         case["router"] = router
     calls = one.turns * one.calls
     session: dict[str, Any] = {"longest_request": means.longest}
     if calls > 1:
         session |= {"session_s": one.session_s, "session_calls": calls}
-    return AsUsed(replace(question, **words), case, (note, *traffic.notes), session)
+    return AsUsed(replace(question, **words), case, (note, *asked_traffic.notes), session)
 
 
 def _check_words(question: ServeQuestion, model: Transformer, engine: str) -> None:
@@ -379,7 +385,7 @@ def _draft(question: ServeQuestion, saved: SavedPlan | None, model: Transformer,
         return own if question.drafts != 0 and output > 1 else None
     if question.drafts is not None and not 0 <= question.drafts <= MOST_DRAFTS:
         raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MOST_DRAFTS} tokens.")
-    counts = tuple(range(MOST + 1)) if question.drafts is None else (question.drafts,)
+    counts = tuple(range(MAX_DRAFTS + 1)) if question.drafts is None else (question.drafts,)
     chances = read_acceptance(question.accept)
     if question.draft:
         return Draft(chances, load_model(question.draft), counts=counts)

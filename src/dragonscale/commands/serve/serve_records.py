@@ -15,12 +15,12 @@ from dragonscale.commands.serve.variant_records import (
     PrefixCache,
     Speculation,
 )
-from dragonscale.commands.simulate.simulate_records import Latency
 from dragonscale.errors import INFEASIBLE, MISSED, Infeasible
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.steady.targets import LatencyTarget
+from dragonscale.simulation.fleet_sizing.simulated_run import SimulatedRun
 
 SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
 """The degrees of a plan as tables print them and `--plan` reads them."""
@@ -314,26 +314,6 @@ class Disaggregation(msgspec.Struct):
     gain: float | None
     pays: bool
     advice: str
-
-
-class SimulatedRun(msgspec.Struct):
-    """A short run of the headline under its traffic: `clients` that keep the batch of one replica full, or requests at
-    the asked rate (of a large fleet a few replicas and their part of it). `latency` has `ttft_s`, `tpot_s`, `itl_s`,
-    `e2e_s` and the time until a request is scheduled, `queue_s`. Where a result was near a target, latencies are means
-    over `runs` with other random numbers, each of so many `requests`."""
-
-    replicas: int
-    clients: int | None
-    rate_per_s: float | None
-    requests: int
-    latency: dict[str, Latency]
-    output_tokens_per_s_per_chip: float
-    meets_slo: bool
-    runs: int = 1
-    router: str = ""
-    """How requests were given to replicas."""
-    cached: float = 0.0
-    """The part of prompt tokens that was found in prefix caches."""
 
 
 class ServeReport(Record):

@@ -20,7 +20,7 @@ from dragonscale.serving.space.legal import divisible
 from dragonscale.serving.space.ranking import worth
 from dragonscale.serving.space.space import one_plan
 from dragonscale.serving.steady.prefix import hit, rooms
-from dragonscale.serving.steady.speculation import BATCHES, MOST, break_even, speculate
+from dragonscale.serving.steady.speculation import BATCHES, MAX_DRAFTS, break_even, speculate
 
 # Other ways to serve the same requests, beside the best configuration: drafting, disaggregated prefill and decode,
 # prefix caching.
@@ -49,7 +49,7 @@ def speculation_report(asked: ServeAsked, config: Config) -> records.Speculation
     if draft is None or (draft.source and not config.drafts):
         return None
     deployment, keys = deployed(asked, config), asked.ask.context
-    most = max(0 if draft.source else MOST, *draft.counts)
+    most = max(0 if draft.source else MAX_DRAFTS, *draft.counts)
     loops = speculate(deployment, draft, config.batch, keys, tuple(range(most + 1)))
     rows = [DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops]
     engine, lot = asked.engine_on(config.piece.chip, config.engine), one_plan(config.piece, config.plan)

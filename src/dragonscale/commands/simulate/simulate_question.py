@@ -5,24 +5,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale import simulation as sim
 from dragonscale.commands.asked_chips import asked_chips, profile_notes
 from dragonscale.commands.foreign import foreign_plan, script_plan, serving_file_of
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.serve.formats import planned_formats
-from dragonscale.commands.simulate.classes import OF_CLASSES, has_classes
-from dragonscale.commands.simulate.fleet import AskedTraffic, read_autoscale, read_failures, read_pool, read_traffic
-from dragonscale.commands.simulate.pools import (
+from dragonscale.commands.simulate.fleet_flags import read_autoscale, read_drafts, read_failures
+from dragonscale.commands.simulate.pool_flags import (
     check_one_slice,
-    placed,
+    class_indices,
     read_adapters,
     read_images,
     read_pools,
-    with_tiers,
+    read_tiers,
 )
-from dragonscale.commands.simulate.simulate_flags import PERCENTILE, check_flags
+from dragonscale.commands.simulate.simulate_flags import check_flags
+from dragonscale.commands.simulate.traffic_flags import CLASS_FLAGS, has_classes, read_traffic
 from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
@@ -35,142 +34,131 @@ from dragonscale.physics.units import parse, parse_length
 from dragonscale.serving.engine.auto import AUTO, auto_choice
 from dragonscale.serving.engine.engine import spelt_engine, split_settings, substitution_notes
 from dragonscale.serving.engine.launch import LaunchLimits, engine_on
-from dragonscale.serving.engine.legality import rules, server_of
+from dragonscale.serving.engine.legality import server_of
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.engine.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
 from dragonscale.serving.engine.restrictions import BOTH, DECODE, PREFILL
 from dragonscale.serving.iteration.deployment import Deployment, deploy, filling
 from dragonscale.serving.space.legal import exchange_note, refusal, shortened_prompt, stored_note
+from dragonscale.serving.space.prefill_engine import prefill_engine
 from dragonscale.serving.steady.targets import LATENCIES, MEAN, LatencyTarget, read_targets
-from dragonscale.simulation.deployed import pool_for
+from dragonscale.simulation.fleet_sizing.fleet_job import USUAL_PERCENTILE, FleetJob, FleetPool, FleetReplica
+from dragonscale.simulation.fleet_sizing.fleet_traffic import FleetTraffic
+from dragonscale.simulation.fleet_sizing.traffic_classes import ClassTable
+from dragonscale.simulation.traffic import Brought
 
-RECORDS = "dragonscale"
-"""The engine whose server records traces (`dscale run serve --record`)."""
+# The engine whose server records traces (`dscale run serve --record`).
+RECORDING_ENGINE = "dragonscale"
+
+# Endings of other software's scripts and configs, which no model has.
+_SCRIPTS = (".sh", ".sbatch", ".yaml", ".yml")
+
+# Mean tokens of a request where nothing says otherwise.
+USUAL_PROMPT = 2048
+USUAL_OUTPUT = 256
 
 
 @dataclass(frozen=True)
 class SimulateAsked:
-    """The flags understood."""
+    """The flags of a question understood, as a job, with notes on how they were read."""
 
     question: SimulateQuestion
-    deployment: Deployment
-    prefill: Deployment | None
-    fleet: sim.Fleet
-    traffic: AskedTraffic
-    options: sim.SimulationOptions
-    targets: dict[str, LatencyTarget]
-    """By the name of the latency."""
+    job: FleetJob
     notes: tuple[str, ...] = ()
     original: SimulateQuestion | None = None
     """The question before a plan file filled it."""
-    others: tuple[Deployment, ...] = ()
-    """Of the pools beside the first."""
-
-    @property
-    def percentile(self) -> int:
-        """The percentile at which latencies without a target are told."""
-        return self.question.percentile or PERCENTILE
-
-    @property
-    def class_targets(self) -> list[dict[str, LatencyTarget]]:
-        """Those of each class of traffic."""
-        return [one.targets for one in self.traffic.classes]
-
-    @property
-    def has_targets(self) -> bool:
-        return bool(self.targets) or any(self.class_targets)
-
-    @property
-    def deadline_s(self) -> float:
-        """By when everything shall have ended; 0 where nobody says."""
-        return parse(self.question.deadline, "s", "--deadline") if self.question.deadline else 0.0
-
-    @property
-    def pools(self) -> list[tuple[str, Deployment, sim.Pool]]:
-        """Every pool by its name in the run's answer."""
-        found = [("serve", self.deployment, self.fleet.pool)]
-        if self.prefill is not None and self.fleet.prefill is not None:
-            found.append(("prefill", self.prefill, self.fleet.prefill))
-        rows = zip(self.others, self.fleet.others, strict=True)
-        return found + [(f"serve {number}", *row) for number, row in enumerate(rows, 2)]
-
-    def statistic(self, name: str) -> str:
-        """What is told of a latency: what its target is for."""
-        return self.targets[name].statistic if name in self.targets else f"p{self.percentile}"
-
-    def reached(self, result: sim.SimulationResult, name: str) -> float:
-        """That of a run."""
-        return getattr(result.latency[name], self.statistic(name)).value
+    tables: tuple[ClassTable, ...] = ()
+    """The classes of traffic as they were written."""
+    watch: int = 0
+    """Replicas whose activities over time the run keeps."""
 
 
-def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
+def read_question(question: SimulateQuestion) -> SimulateAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     original = question
     plans = {name: written(getattr(question, name)) for name in ("plan", "prefill_plan")}
     substituted = substitution_notes(question.engine)
     engines = {name: spelt_engine(getattr(question, name)) for name in ("engine", "prefill_engine")}
     question = replace(question, **engines, **plans)
-    name, saved = read_saved(question)
-    name = with_assumed(name, question.assume, question.family)
-    changes = (question.set, question.profile)
-    prefill_on = asked_chips(question.prefill_on, *changes) if question.prefill_on else ""
+    model, saved = read_saved(question)
+    model = with_assumed(model, question.assume, question.family)
+    chip_changes = question.set
+    profile = question.profile
+    prefill_on = asked_chips(question.prefill_on, chip_changes, profile) if question.prefill_on else ""
     named_on = question.on or saved.slice
     check_one_slice(written(named_on))
-    on = asked_chips(named_on, *changes)
+    on = asked_chips(named_on, chip_changes, profile)
     question = replace(question, on=question.on if on == named_on else on, prefill_on=prefill_on, set="", profile="")
     check_flags(question, bool(saved.prefill.slice))
     question = filled(question, saved)
-    deployment = _deployment(name, question, saved)
-    check_effect(changes[0], "serving", kind=deployment.chip.kind)
+    deployment = _deployment(model, question, saved)
+    check_effect(chip_changes, "serving", kind=deployment.chip.kind)
     _check_chips(deployment, str(deployment.piece))
     context = None if question.force else deployment.model.context or None
-    question, shorter = _within_context(question, deployment.model.name, context)
+    question, shortened = _within_context(question, deployment.model.name, context)
+
     images, adapters = read_images(question.images), read_adapters(question.adapters)
-    brought = sim.Brought(adapters.drawn if adapters is not None else None, images.many)
-    traffic = read_traffic(question, context, brought, images.many * images.tokens)
+    brought = Brought(adapters.popularity if adapters is not None else None, images.count)
+    asked_traffic = read_traffic(question, context, brought, images.prompt_tokens)
+    traffic = asked_traffic.traffic
     prefill = _prefill(question, deployment, saved.engine)
     forced = _refused(question, deployment, prefill, (traffic.prompt, traffic.output))
-    pool = _equipped(question, read_pool(question, deployment, traffic.longest), deployment)
-    pool, pools, others = _others(question, pool, traffic)
-    own, recorded = traffic.room and deployment.engine.name == RECORDS, ()
-    if own and original.memory_fraction is None:
-        pool, recorded = _as_recorded(pool, traffic.room)
+
+    main = _main_pool(question, deployment, traffic.longest)
+    recorded: tuple[str, ...] = ()
+    if traffic.recorded_kv_tokens and deployment.engine.name == RECORDING_ENGINE:
+        traffic = replace(traffic, behind_server=True)
+        if original.memory_fraction is None:
+            main, recorded = _as_recorded(main, traffic.recorded_kv_tokens)
+    others = _other_pools(question, traffic)
+    tables = read_pools(question.pool)
+    main_classes, *other_classes = class_indices(tables, [service.name for service in traffic.classes])
     failures, faults = read_failures(question.fail)
-    fleet = sim.Fleet(
-        pool,
-        prefill and _prefill_pool(question, prefill, traffic.longest, pool),
-        failures,
-        overhead_s=0.0 if own else deployment.engine.host.front_s(traffic.prompt),  # a record's times lie behind it
+    job = FleetJob(
+        replace(main, classes=main_classes),
+        traffic,
+        _targets(question, bool(traffic.classes)),
+        prefill=prefill and _prefill_pool(question, prefill, traffic.longest),
+        others=tuple(replace(pool, classes=own) for pool, own in zip(others, other_classes, strict=True)),
+        router=question.router,
+        limits=LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction),
+        failures=failures,
+        faults=faults,
         queue_limit=question.queue_limit or None,
         context=context,
         served_length=saved.served_length or None,
-        faults=faults,
-        others=tuple(pools),
-    )
-    traffic, settle = _settled(traffic, fleet, question)
-    usual = f"p{question.percentile}" if question.percentile else MEAN
-    goals = read_targets(question, usual).items()
-    targets = {f"{latency}_s": target for latency, target in goals if not traffic.classes or latency == "itl"}
-    limits: dict[str, Any] = {latency: target.seconds for latency, target in targets.items()}
-    kinds = tuple({name: goal.seconds for name, goal in one.targets.items()} for one in traffic.classes)
-    options = sim.SimulationOptions(
-        classes=kinds,
+        percentile=question.percentile or USUAL_PERCENTILE,
+        deadline_s=parse(question.deadline, "s", "--deadline") if question.deadline else 0.0,
         seed=question.seed,
-        warmup=max(question.warmup, min(2 * settle, 1.5 * MOST_SETTLING)),
-        cooldown=min(settle, MOST_SETTLING),
-        events=events,
-        **limits,
+        warmup=question.warmup,
     )
-    chosen = [*_chosen(question.engine or saved.engine, deployment), *_engine_notes(deployment, prefill)]
-    places = (place for place in (question.on or saved.slice, question.prefill_on) if place and isinstance(place, str))
-    read = filter(None, (*map(slice_note, places), *traffic.notes))
-    paid = *_prices(question, deployment.chip)[1], *forced, *profile_notes([deployment.chip])
+    _ = job.options  # replicas that do not fit, and failures of replicas that there are not, are refused here
+
+    slices = (where for where in (question.on or saved.slice, question.prefill_on) if where and isinstance(where, str))
     kinds_of_replica = [deployment] if prefill is None else [deployment, prefill]
-    stored = dict.fromkeys(stored_note(one.chip, one.plan) for one in kinds_of_replica)
-    assumed = *shorter, *substituted, *filter(None, stored), *_served_length_note(saved, deployment)
-    notes = *deployment.model.notes, *read, *assumed, *recorded, *chosen, *paid
-    words = question, deployment, prefill, fleet, traffic, options, targets, notes, original, tuple(others)
-    return SimulateAsked(*words)
+    notes = (
+        *deployment.model.notes,
+        *filter(None, map(slice_note, slices)),
+        *asked_traffic.notes,
+        *shortened,
+        *substituted,
+        *filter(None, dict.fromkeys(stored_note(replica.chip, replica.plan) for replica in kinds_of_replica)),
+        *_served_length_note(saved, deployment),
+        *recorded,
+        *_chosen(question.engine or saved.engine, deployment),
+        *_engine_notes(deployment, prefill),
+        *_prices(question, deployment.chip)[1],
+        *forced,
+        *profile_notes([deployment.chip]),
+    )
+    return SimulateAsked(question, job, notes, original, asked_traffic.tables)
+
+
+def _targets(question: SimulateQuestion, has_classes: bool) -> dict[str, LatencyTarget]:
+    """The targets by the name of their latency. Classes of traffic have their own, but for gaps between tokens."""
+    usual = f"p{question.percentile}" if question.percentile else MEAN
+    targets = read_targets(question, usual)
+    return {f"{name}_s": target for name, target in targets.items() if name == "itl" or not has_classes}
 
 
 def _served_length_note(saved: SavedPlan, deployment: Deployment) -> list[str]:
@@ -190,7 +178,7 @@ def _within_context(question: SimulateQuestion, name: str, context: int | None) 
         return question, []
     images = read_images(question.images)
     output = parse_length(question.output, "--output")[0]
-    more = images.many * images.tokens + (output if output > 1 else 0)
+    more = images.prompt_tokens + (output if output > 1 else 0)
     prompt = parse_length(question.prompt, "--prompt")[0]
     shorter, note = shortened_prompt(question.prompt, prompt, more, context, name)
     if not note:
@@ -198,98 +186,64 @@ def _within_context(question: SimulateQuestion, name: str, context: int | None) 
     return replace(question, prompt=str(shorter)), [note]
 
 
-def _others(
-    question: SimulateQuestion, pool: sim.Pool, traffic: AskedTraffic
-) -> tuple[sim.Pool, list[sim.Pool], list[Deployment]]:
-    """The first pool with what is left to it, the pools beside it, and a replica of each."""
-    tables = read_pools(question.pool)
-    pools, others = list[sim.Pool](), list[Deployment]()
-    for table in tables:
-        own = table.over(question)
-        plan = read_serving_plan(own.plan) if own.plan else SavedPlan(ServingPlan(), whole=False)
-        made = _deployment(own.model, own, plan)
-        _check_chips(made, table.on)
-        _refused(own, made, None, (traffic.prompt, traffic.output))
-        others.append(made)
-        pools.append(_equipped(own, read_pool(own, made, traffic.longest), made))
-    pool, pools = placed(pool, tables, pools, [one.name for one in traffic.classes])
-    return pool, pools, others
+def _main_pool(question: SimulateQuestion, deployment: Deployment, longest: int) -> FleetPool:
+    """The pool that `--on` asks for, or one beside it whose question this is."""
+    drafts, acceptance = read_drafts(question)
+    replica = FleetReplica(
+        deployment,
+        longest,
+        drafts=drafts,
+        acceptance=acceptance,
+        draft_model=load_model(question.draft) if question.draft else None,
+        tiers=read_tiers(question.host_cache),
+        images=read_images(question.images),
+        adapters=read_adapters(question.adapters),
+    )
+    rule = read_autoscale(question.autoscale) if question.autoscale else None
+    return FleetPool(replica, 1 if question.replicas is None else question.replicas, rule)
 
 
-def _equipped(question: SimulateQuestion, pool: sim.Pool, deployment: Deployment) -> sim.Pool:
-    """A pool with what its replicas have beside a plan."""
-    pool = read_images(question.images).on(with_tiers(pool, question.host_cache, deployment), deployment)
-    adapters = read_adapters(question.adapters)
-    return pool if adapters is None else adapters.on(pool, deployment)
+def _other_pools(question: SimulateQuestion, traffic: FleetTraffic) -> list[FleetPool]:
+    """The pools beside the first."""
+    pools: list[FleetPool] = []
+    for table in read_pools(question.pool):
+        pool_question = table.over(question)
+        saved = SavedPlan(ServingPlan(), whole=False)
+        if pool_question.plan:
+            saved = read_serving_plan(pool_question.plan)
+        deployment = _deployment(pool_question.model, pool_question, saved)
+        _check_chips(deployment, table.on)
+        _refused(pool_question, deployment, None, (traffic.prompt, traffic.output))
+        pool = _main_pool(pool_question, deployment, traffic.longest)
+        pools.append(replace(pool, upto=table.max_tokens, limits=table.limits))
+    return pools
 
 
-BY_CACHE = ("prefix_affinity", "session_sticky", "cache_aware", "cache_scores")
-"""Routers that look for what is cached, which is where prompts are prefilled."""
+def _prefill_pool(question: SimulateQuestion, prefill: Deployment, longest: int) -> FleetPool:
+    """The replicas that prefill."""
+    replica = FleetReplica(
+        prefill,
+        longest,
+        tiers=read_tiers(question.host_cache),
+        images=read_images(question.images),
+        adapters=read_adapters(question.adapters),
+    )
+    rule = None
+    if question.prefill_autoscale:
+        rule = read_autoscale(question.prefill_autoscale, "--prefill-autoscale")
+    return FleetPool(replica, question.prefill_replicas or 1, rule)
 
 
-def _prefill_pool(question: SimulateQuestion, prefill: Deployment, longest: int, pool: sim.Pool) -> sim.Pool:
-    """Replicas that prefill; prompts wait in them for the fewest tokens, or go where their beginning is cached."""
-    rule = read_autoscale(question.prefill_autoscale, "--prefill-autoscale") if question.prefill_autoscale else None
-    count = question.prefill_replicas or 1
-    count = count if rule is None else min(max(count, rule.least), rule.most)
-    router = pool.router if pool.router in BY_CACHE else "least_loaded"
-    front = {"router": router, "share_prefixes": pool.share_prefixes, "autoscale": rule}
-    return _equipped(question, pool_for(prefill, longest, count, **front), prefill)
-
-
-def _as_recorded(pool: sim.Pool, room: int) -> tuple[sim.Pool, tuple[str, ...]]:
-    """The pool with as much room as the server had that a trace was recorded of."""
-    if room == pool.kv_tokens:
+def _as_recorded(pool: FleetPool, kv_tokens: int) -> tuple[FleetPool, tuple[str, ...]]:
+    """The pool with as much KV cache as the server had that a trace was recorded of."""
+    planned = pool.replica.pool.kv_tokens
+    if kv_tokens == planned:
         return pool, ()
     note = (
-        f"The trace was recorded with {room:,} tokens of KV cache in a replica, which are taken; the plan has "
-        f"{pool.kv_tokens:,} (--memory-fraction takes those)."
+        f"The trace was recorded with {kv_tokens:,} tokens of KV cache in a replica, which are taken; the plan has "
+        f"{planned:,} (--memory-fraction takes those)."
     )
-    return replace(pool, kv_tokens=room), (note,)
-
-
-MOST_SETTLING = 0.2
-"""Of the requests of a run, at most so many are the last that are not measured, and half as many again the first."""
-
-
-def _settled(traffic: AskedTraffic, fleet: sim.Fleet, question: SimulateQuestion) -> tuple[AskedTraffic, float]:
-    """The traffic, long enough to measure it, and the share of its requests that are in flight at a time: while a fleet
-    fills and empties it is not one that has been up for long, so the first and the last of them are not measured.
-    Clients begin one after another over the time of one request, so that requests are in every phase at any time."""
-    source = traffic.source
-    if isinstance(source, sim.Mixed):
-        fixed = fleet.pool.autoscale is None or fleet.pool.autoscale.least > 0
-        if not traffic.settle or not source.has_rate or not fixed:
-            return traffic, min(traffic.settle, MOST_SETTLING)
-        # Sessions are under way when the run begins, so that only batches have to fill.
-        under_way, latency = _in_flight(traffic, fleet, 0)
-        return replace(traffic, source=replace(source, call_s=latency)), under_way / max(source.requests, 1)
-    steady = isinstance(source, sim.OpenLoop | sim.ClosedLoop)
-    if not steady or question.ramp or question.arrivals == "at-once":
-        return traffic, 0.0
-    under_way, latency = _in_flight(traffic, fleet, question.clients or 0)
-    if question.requests == SimulateQuestion.requests:
-        source = replace(source, requests=max(source.requests, round(under_way / MOST_SETTLING)))
-    if isinstance(source, sim.ClosedLoop):
-        source = replace(source, ramp_s=latency)
-    return replace(traffic, source=source), under_way / max(source.requests, 1)
-
-
-def _in_flight(traffic: AskedTraffic, fleet: sim.Fleet, clients: int) -> tuple[int, float]:
-    """About how many requests there are at a time, and the seconds of one; of a rate, as many as come meanwhile."""
-    pool, replicas = fleet.pool, max(fleet.pool.replicas, 1)
-    first = fleet.prefill or pool
-    new = max(round(traffic.prompt * (1 - traffic.repeated)), 1)
-    together = min(max(first.scheduler.tokens // new, 1), first.scheduler.sequences)
-    prompt = first.times.step(0, 0.0, [(new, traffic.prompt - new)] * together) / together  # of the replica's time
-    rate = (traffic.rate or 0.0) / replicas
-    busy = 0.0 if fleet.prefill or clients else min(rate * prompt, 0.9)  # with prompts, between the tokens of others
-    each, latency = max(round(clients / replicas), 1), 0.0
-    for _ in range(1 if clients else 8):
-        step = pool.times.step(each, each * (traffic.prompt + traffic.output / 2))
-        latency = fleet.overhead_s + traffic.output * step / (1 - busy) + (each if clients else 1) * prompt
-        each = each if clients else min(max(round(rate * latency), 1), pool.scheduler.sequences)
-    return clients or each * replicas, latency
+    return replace(pool, replica=replace(pool.replica, kv_tokens=kv_tokens)), (note,)
 
 
 def _deployment(name: Any, question: SimulateQuestion, saved: SavedPlan) -> Deployment:
@@ -390,34 +344,7 @@ def _prefill(question: SimulateQuestion, deployment: Deployment, saved_engine: s
     return found
 
 
-def prefill_engine(asked: str, saved: str, deployment: Deployment, chip: Chip, plan: ServingPlan) -> str:
-    """The engine of replicas that prefill, where nobody names one: the one that was `asked` for, or else the form of
-    the engine of the replicas that decode (`saved` is what a plan file says of these) which fits the plan.
-
-    Replicas of one server hand caches to each other whatever its flags, so that those that prefill may exchange tokens
-    by an all-to-all (`sglang-ep`) and those that decode may not (`sglang`), or the other way round.
-    """
-    decoding = deployment.engine.name
-    if asked and split_settings(asked)[0] != AUTO:
-        return asked
-    if chip.name != deployment.chip.name:
-        return asked or AUTO
-    if not saved:
-        usual = auto_choice(chip, deployment.model, plan.chips, plan).engine
-        if server_of(usual) == server_of(decoding):
-            return asked.replace(AUTO, usual, 1) if asked else usual
-    if rules(decoding).wide and not plan.is_wide:
-        return server_of(decoding)
-    return asked or saved or decoding
-
-
 # What a plan file says of a simulation, under what the flags say.
-
-
-_SCRIPTS = (".sh", ".sbatch", ".yaml", ".yml")
-"""Endings of other software's scripts and configs, which no model has."""
-PROMPT, OUTPUT = 2048, 256
-"""Tokens of a request where nothing says otherwise."""
 
 
 def read_saved(question: SimulateQuestion) -> tuple[Any, SavedPlan]:
@@ -453,8 +380,8 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
         from_zero = question.autoscale and not read_autoscale(question.autoscale).least
         replicas = 0 if from_zero else saved.replicas or 1
     most = -(-saved.batch // saved.plan.data) if saved.batch else launch.max_seqs
-    prompt = question.prompt or str(traffic.prompt or PROMPT)
-    output = question.output or str(traffic.output or OUTPUT)
+    prompt = question.prompt or str(traffic.prompt or USUAL_PROMPT)
+    output = question.output or str(traffic.output or USUAL_OUTPUT)
     coming = question.rate or question.clients is not None or question.trace or question.arrivals == "at-once"
     words: dict[str, Any] = {
         "replicas": replicas,
@@ -480,7 +407,7 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
         words["prefill_engine"] = question.prefill_engine or pool.engine
     words["prefill_replicas"] = question.prefill_replicas or (pool.replicas if own else 0) or 1
     if has_classes(question):  # which say what comes, and what it must get
-        words = {name: value for name, value in words.items() if name not in (*OF_CLASSES, "clients", "ramp")}
+        words = {name: value for name, value in words.items() if name not in (*CLASS_FLAGS, "clients", "ramp")}
     return replace(question, **words)
 
 

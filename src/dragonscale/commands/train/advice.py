@@ -20,8 +20,8 @@ from dragonscale.physics.hardware import Slice
 from dragonscale.plan.ledger import Ledger
 from dragonscale.training.advice.codesign import knobs, on_chip, raised
 from dragonscale.training.advice.remedies import fewer_chips
-from dragonscale.training.cost.bound import WAITING, step_bound
 from dragonscale.training.cost.evaluation import Job, Verdict, first, judge_one, problems, usual_jobs, with_numerics
+from dragonscale.training.cost.step_bound import WAITING, step_bound
 from dragonscale.training.cost.step_ledger import WIRES
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan, differences, short_plan
 from dragonscale.training.plan.stack import NUMERICS, change

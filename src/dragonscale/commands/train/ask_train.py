@@ -34,7 +34,7 @@ from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.training.advice.changes import towards
 from dragonscale.training.cost.evaluation import Job, nearest_jobs, unusual_jobs, usual_jobs
-from dragonscale.training.cost.step_ledger import step_timeline
+from dragonscale.training.cost.step_timeline import step_timeline
 from dragonscale.training.plan.auto import AUTO
 from dragonscale.training.plan.builds import expert_ranks_note, release_of
 from dragonscale.training.plan.legality import family, rules

@@ -33,14 +33,14 @@ from dragonscale.training.advice.remedies import (
     memory_remedies,
     roomy_larger_slice,
 )
-from dragonscale.training.cost.bound import step_bound
 from dragonscale.training.cost.evaluation import Job, Verdict, beyond, first, judge_one, problems, tuned, unusual_jobs
-from dragonscale.training.cost.step import HOST_UPDATE
+from dragonscale.training.cost.optimizer_update import HOST_UPDATE
+from dragonscale.training.cost.step_bound import step_bound
 from dragonscale.training.plan.builds import unbuilt
 from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import HOSTED_STATE, Plan, short_plan
 from dragonscale.training.plan.simplicity import SHORT, points
-from dragonscale.training.plan.tuning import RANK, unplanned_run
+from dragonscale.training.plan.tuning import DEFAULT_RANK, unplanned_run
 from dragonscale.training.search.allowed_space import (
     advice_against,
     not_offered,
@@ -464,7 +464,7 @@ def _lighter(asked: TrainAsked, job: Job, report: records.TrainReport) -> list[s
     tuning = job.tuning
     if tuning.frozen != "bf16" or not asked.question.method.strip():
         return []
-    lora = tuning if tuning.rank else replace(tuning, method="lora", rank=RANK, copies=0.0)
+    lora = tuning if tuning.rank else replace(tuning, method="lora", rank=DEFAULT_RANK, copies=0.0)
     qlora = replace(lora, method="qlora" if lora.method == "lora" else lora.method, frozen="nf4")
     changed = [(f"--stack {other.stack.name}", other) for other in unusual_jobs(job)]
     for one in (lora, qlora):

@@ -1,4 +1,4 @@
-"""Which kernels a plan's formats mean: weights stored one way and matmuls computed another."""
+"""The kernels that a plan's formats mean: weights stored in one dtype, matmuls computed in another."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from dragonscale.serving.engine.plan import ServingPlan
 
 @dataclass(frozen=True)
 class Formats:
-    """Dtypes of weights, matmuls and cache, of the attention where it differs, and of activations between chips."""
+    """Dtypes of weights, matmuls and cache, of the attention if it differs, and of activations between chips."""
 
     weights: str = "bf16"
     compute: str = "bf16"
@@ -23,7 +23,7 @@ class Formats:
 
 
 WIDE_PARTS = ("head", "embed", "router", "indexer", "norm", "hyper", "layer_input", "residual")
-"""Parts that stay in bf16 whatever the plan says, as checkpoints have them."""
+"""Parts that stay in bf16 whatever the plan says, as in published checkpoints."""
 ATTENTION_PARTS = ("attention", "linear", "mamba", "conv")
 
 
@@ -46,7 +46,7 @@ def product_format(weights: str, compute: str) -> str:
 
 
 def part_format(plan: ServingPlan, part: str) -> str:
-    """The format of a part's matmuls.
+    """The kernel format of a part's matmuls.
 
     >>> plan = ServingPlan(weights="mxfp4", compute="bf16", attention="bf16")
     >>> part_format(plan, "experts"), part_format(plan, "attention"), part_format(plan, "head")
@@ -60,5 +60,5 @@ def part_format(plan: ServingPlan, part: str) -> str:
 
 
 def weight_bytes(plan: ServingPlan, part: str) -> float:
-    """Bytes of a stored weight of a part, scales included."""
+    """Bytes per stored weight of a part, scales included."""
     return float(FORMATS[part_format(plan, part)].weight)

@@ -13,7 +13,7 @@ from dragonscale.models.scaling_laws import critical_batch
 from dragonscale.models.transformer import count_parameters
 from dragonscale.training.cost.evaluation import Job
 from dragonscale.training.cost.goodput import Run, run_goodput
-from dragonscale.training.memory.memory import checkpoint_bytes
+from dragonscale.training.memory.section_memory import checkpoint_bytes
 from dragonscale.training.plan.plan import Plan
 
 

@@ -1,9 +1,9 @@
 """What bounds a step: the resource that its longest part waits for.
 
-The parts are the terms of the bill, so the label is that of the longest bar of the answer. Matrix multiplications and
-attention wait for compute, unless HBM needs longer for their bytes than the arithmetic for its FLOPs; elementwise
-kernels, copies and the optimizer's update wait for memory bandwidth; every other part (collectives, the pipeline's
-bubble, the host) is waiting itself and is named as it is.
+The parts are the terms of a step's breakdown, so the label is that of the longest bar of the answer. Matmuls and
+attention are bound by compute, unless HBM takes longer for their bytes than the arithmetic for its FLOPs; elementwise
+kernels, copies and the optimizer's update are bound by memory bandwidth; every other part (collectives, the pipeline
+bubble, the host) is waiting itself, and is its own name.
 
 >>> from dragonscale.models import load_model
 >>> from dragonscale.physics.hardware import parse_slice
@@ -21,17 +21,19 @@ from dragonscale.physics.hardware import Chip
 from dragonscale.plan.ledger import COLLECTIVES, Ledger, LedgerLine
 from dragonscale.training.cost.step_ledger import MATMULS
 
-COMPUTE, MEMORY = "compute", "memory bandwidth"
+COMPUTE = "compute"
+MEMORY = "memory bandwidth"
+
+# Kinds of lines that are no work on the chip itself, but waiting for wires, the host, other stages or stragglers.
 WAITING = (*COLLECTIVES, "wait", "host", "host transfer")
-"""Kinds of lines that are no work on the chip itself, but waiting for wires, the host, other stages or stragglers."""
 
 
 @dataclass(frozen=True)
 class StepBound:
     """The resource that the longest part of a step waits for.
 
-    `share` is the part of the step that all work on that resource takes, `part_share` that of the longest part alone,
-    and `compute_share` that of all work that waits for compute.
+    `share` is the fraction of the step that all work on that resource takes, `part_share` that of the longest part
+    alone, and `compute_share` that of all work bound by compute.
     """
 
     resource: str
@@ -42,18 +44,20 @@ class StepBound:
 
     @property
     def label(self) -> str:
-        """In a few words: `compute`, `memory bandwidth (elementwise)`, `expert all-to-all`."""
+        """A short name: `compute`, `memory bandwidth (elementwise)`, `expert all-to-all`."""
         if self.resource == MEMORY:
             return f"{MEMORY} ({self.part})"
         return self.resource
 
     @property
     def text(self) -> str:
-        """The same with the part of the step that it takes."""
+        """The name with the fraction of the step that it takes."""
         if self.resource == COMPUTE:
             return f"{COMPUTE} ({self.share:.0%} of the step)"
         longest = f"{self.part_share:.0%} of the step, its longest part"
-        text = f"{MEMORY} ({self.part}, {longest})" if self.resource == MEMORY else f"{self.part} ({longest})"
+        text = f"{self.part} ({longest})"
+        if self.resource == MEMORY:
+            text = f"{MEMORY} ({self.part}, {longest})"
         if self.compute_share > self.part_share:
             text += f"; compute takes {self.compute_share:.0%} in several parts"
         return text
@@ -61,6 +65,7 @@ class StepBound:
 
 def step_bound(ledger: Ledger, chip: Chip) -> StepBound:
     """What bounds the step of a ledger of one plan (floats) on a chip."""
+    # Exposed seconds by part and resource: a part such as "attention matmuls" may have lines bound by either.
     by_part: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     by_resource: dict[str, float] = defaultdict(float)
     for line in ledger.lines:
@@ -81,9 +86,9 @@ def step_bound(ledger: Ledger, chip: Chip) -> StepBound:
 
 
 def line_resource(line: LedgerLine, chip: Chip) -> str:
-    """The resource that a line waits for: compute, memory bandwidth, or what its term is called."""
+    """The resource that a line waits for: compute, memory bandwidth, or the name of its term."""
     if line.kind in WAITING:
         return line.term
-    if line.kind not in MATMULS:
-        return MEMORY
-    return MEMORY if line.hbm_bytes / chip.hbm.bandwidth > line.bound_s else COMPUTE
+    if line.kind in MATMULS and line.hbm_bytes / chip.hbm.bandwidth <= line.bound_s:
+        return COMPUTE
+    return MEMORY
