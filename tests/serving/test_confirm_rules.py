@@ -15,16 +15,17 @@ import dragonscale as ds
 from dragonscale.commands.questions.serve import ServeQuestion
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.serve.answer import answer
-from dragonscale.commands.serve.config import config_report, deployed, fleet_times
+from dragonscale.commands.serve.config import config_report, fleet_times
 from dragonscale.commands.serve.confirm import as_simulated, sizing_job
 from dragonscale.commands.serve.recommended import next_command, saved_plan
-from dragonscale.commands.serve.search import ranked, search
 from dragonscale.commands.serve.serve_question import ServeAsked, read_question
-from dragonscale.commands.serve.variants import search_pools
 from dragonscale.commands.simulate import simulate_question
 from dragonscale.faces.cli.app import find_command
 from dragonscale.faces.cli.arguments import read_arguments
 from dragonscale.physics.kernels.profile import EXPERT_CALLS
+from dragonscale.serving.advice.bills import deployed
+from dragonscale.serving.advice.pools import search_pools
+from dragonscale.serving.advice.search import ranked, search
 from dragonscale.serving.engine import plan_file
 from dragonscale.serving.iteration.deployment import deploy
 from dragonscale.serving.iteration.kernel_lines import expert_calls
