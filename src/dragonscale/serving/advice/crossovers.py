@@ -27,7 +27,7 @@ from typing import Any
 import numpy
 
 from dragonscale.physics.formula import expression
-from dragonscale.physics.numbers import Number, product
+from dragonscale.physics.numbers import Number, first_number, product
 from dragonscale.physics.rooflines import symbol
 from dragonscale.plan.letters import Letters
 from dragonscale.plan.roots import linear_root, root, tidied
@@ -73,8 +73,11 @@ class ServingLimit:
     @property
     def text(self) -> str:
         """The formula as people write it."""
-        text = "" if self.formula is None else str(self.formula).replace("**", "^")
-        return text if 0 < len(text) <= MAX_FORMULA_LENGTH else f"where {self.equation}"
+        if self.formula is not None:
+            text = str(self.formula).replace("**", "^")
+            if len(text) <= MAX_FORMULA_LENGTH:
+                return text
+        return f"where {self.equation}"
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,9 @@ class SolvedIteration:
         `pairs` are the resources to compare; None compares any two.
         """
         here = seconds_of(self.here)
-        for first, second in itertools.combinations(here, 2) if pairs is None else pairs:
+        if pairs is None:
+            pairs = itertools.combinations(here, 2)
+        for first, second in pairs:
             if first not in here or second not in here:
                 continue
 
@@ -139,15 +144,16 @@ class SolvedIteration:
         """The smallest value at which the links of a mesh axis stay as they are: its first ring keeps more than one
         chip."""
         wires = self.deployment.wires
-        sizes = [float(numpy.ravel(ring.size)[0]) for ring in wires.rings.get(variable, ())][1:]
-        pods = float(numpy.ravel(wires.pods.get(variable, 1))[0])
+        sizes = [first_number(ring.size) for ring in wires.rings.get(variable, ())][1:]
+        pods = first_number(wires.pods.get(variable, 1))
         return max(1.0, product(sizes) * pods * (1 + 1e-9))
 
     def _closed(self, gap: Callable[[Any, bool], Any], variable: str, value: float) -> Any:
         """The formula of a root in the case that holds there; None if it does not give the value."""
         formula = linear_root(expression(gap(value, False)), symbol(variable))
-        fits = formula is not None and math.isclose(number_of(formula, self.letters.values), value, rel_tol=1e-6)
-        return formula if fits else None
+        if formula is None or not math.isclose(number_of(formula, self.letters.values), value, rel_tol=1e-6):
+            return None
+        return formula
 
 
 def number_of(formula: Any, values: dict[str, float]) -> float:
@@ -276,15 +282,17 @@ def _largest_batch(solved: SolvedIteration) -> ServingLimit:
     memory, deployment, context = capacity(solved.deployment), solved.deployment, solved.step.keys + 1
     # which line of a sequence's cache holds at this context: the one while windows fill, or the one of full windows
     gap = context * (memory.early - memory.per_token) + memory.state - memory.fixed
-    is_filling = float(numpy.ravel(gap)[0]) < 0
+    is_filling = first_number(gap) < 0
     symbols = {
         "m": deployment.engine.memory.share * memory.hbm / deployment.chip.visible,
         "w": memory.weights,
         "r": memory.working + memory.reserve,
-        "c": memory.early if is_filling else memory.per_token,
-        "f": memory.state if is_filling else memory.fixed,
+        "c": memory.per_token,
+        "f": memory.fixed,
     }
-    letters = {name: float(numpy.ravel(value)[0]) for name, value in symbols.items()}
+    if is_filling:
+        symbols |= {"c": memory.early, "f": memory.state}
+    letters = {name: first_number(value) for name, value in symbols.items()}
     m, w, r, c, f = (symbol(name) for name in letters)
     formula = (m * symbol("HBM") - w - r) / (symbol("S") * c + (f if letters["f"] else 0))
     return ServingLimit(
@@ -295,6 +303,6 @@ def _largest_batch(solved: SolvedIteration) -> ServingLimit:
         equation="memory is full",
         variable="B",
         closed=lambda: formula,
-        value=float(numpy.ravel(memory.cache / memory.sequence(context))[0]),
+        value=first_number(memory.cache / memory.sequence(context)),
         letters=solved.letters.values | letters,
     )

@@ -88,9 +88,9 @@ def visible_keys(section: Section, kernel: Kernel, keys: Number) -> Number:
     names = {name for array in kernel.arrays[1:-1] for name in array.names}
     limits = _visible_limits(section, kernel)
     if "m" not in names:
-        return minimum(keys, *limits) if limits else keys
+        return minimum(keys, *limits)
     # Compressed keys: an indexer selects among these, and a window of plain keys may be read beside them.
-    compressed = keys / section.compress if section.compress is not None else keys
+    compressed = keys / (section.compress or 1)
     if section.top is not None and kernel.function == "attend":
         compressed = minimum(compressed, section.top)
     if "s" not in names:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from dragonscale.physics.numbers import Number
+from dragonscale.physics.numbers import Number, first_number
 from dragonscale.serving.iteration.cache_transfer import CACHE_LATENCY_S, port_bandwidth
 from dragonscale.serving.iteration.capacity import cache_per_chip
 from dragonscale.serving.iteration.deployment import Deployment
@@ -88,7 +88,9 @@ class StepTable:
         deployment, limits = self.deployment, self.deployment.engine.scheduling
         self.stages, self.ranks = int(deployment.plan.pipe), int(deployment.plan.data)
         is_chunked = limits.scheduler == "chunked"
-        self.budget = limits.max_tokens if is_chunked else math.inf
+        self.budget = math.inf
+        if is_chunked:
+            self.budget = limits.max_tokens
         max_tokens = max(limits.max_tokens, limits.max_sequences, FINE_TOKENS * 2)  # of one rank
         self.sequences = limits.max_sequences * self.ranks
         # matmuls and moves of so many single tokens, or of prompts by the ranks that have one
@@ -103,7 +105,7 @@ class StepTable:
         self.prompts = _prefill_sheets(deployment, longest_chunk, self.longest)
         self.alone = lru_cache(CACHED_VALUES)(self.prompts.sheets[0])
         self._probe_host()
-        self.per_token = _number(cache_per_chip(deployment, 2.0) - cache_per_chip(deployment, 1.0))
+        self.per_token = first_number(cache_per_chip(deployment, 2.0) - cache_per_chip(deployment, 1.0))
         self.host, self.token_stream_s = deployment.engine.host, deployment.engine.host.token_stream_s
 
     def _probe_host(self) -> None:
@@ -111,11 +113,11 @@ class StepTable:
         deployment = self.deployment
         decode, prompt = {"decodes": 1, "keys": 16}, {"prompts": 1, "tokens": 16}
         probes = [iteration_cost(deployment, Iteration(**sizes)) for sizes in (decode, prompt, decode | prompt)]
-        self.floor_decode, self.floor_prompt, self.floor_mixed = (_number(cost.issuing) for cost in probes)
+        self.floor_decode, self.floor_prompt, self.floor_mixed = (first_number(cost.issuing) for cost in probes)
         # Prompts issue other kernels than single tokens. The head's curve, which has sampling and gaps, was computed
         # for single tokens, so prompts add the difference.
         gap_s = deployment.engine.kernels.gap_s
-        gaps = [gap_s * _number(sum(line.issued * line.times for line in cost.lines)) for cost in probes]
+        gaps = [gap_s * first_number(sum(line.issued * line.times for line in cost.lines)) for cost in probes]
         self.gaps_prompt, self.gaps_mixed = gaps[1] - gaps[0], gaps[2] - gaps[0]
         sizes = deployment.engine.host.graph_sizes
         self.largest_graph, self.floor_eager = math.inf, 0.0
@@ -123,7 +125,7 @@ class StepTable:
             # beyond the largest captured graph kernels are issued one by one
             self.largest_graph = sizes[-1][0] * self.ranks
             beyond = Iteration(decodes=(self.largest_graph + 1) * self.stages, keys=16)
-            self.floor_eager = _number(iteration_cost(deployment, beyond).issuing)
+            self.floor_eager = first_number(iteration_cost(deployment, beyond).issuing)
 
     def _host(self, decodes: float, prompts: float, tokens: float) -> float:
         """The host's exposed seconds in an iteration."""
@@ -288,18 +290,15 @@ class StepTable:
         """Seconds to draft `tokens` tokens for every sequence."""
         if self.drafter is not None:
             return self.drafter.run(decodes, cached, tokens)
-        return self.draft_part * tokens * self.step(decodes, cached) if self.draft_part else 0.0
+        if not self.draft_part:
+            return 0.0
+        return self.draft_part * tokens * self.step(decodes, cached)
 
     def transfer(self, tokens: int) -> float:
         """Seconds to send the cache of `tokens` tokens to another replica, every chip through its own port."""
         # a sequence lies on one data rank, whose chips alone send it
-        ranks = _number(self.deployment.axes["data"])
+        ranks = first_number(self.deployment.axes["data"])
         return CACHE_LATENCY_S + tokens * self.per_token * ranks / port_bandwidth(self.deployment.chip)
-
-
-def _number(value: Number) -> float:
-    """A plain number: itself, or the first element of an array."""
-    return float(numpy.ravel(value)[0])
 
 
 def _within(first: float, slope: float, seconds: float) -> int:

@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy
@@ -48,8 +47,8 @@ MAX_PREFILL_SHARE = 0.95
 
 def alone(engine: Engine) -> Engine:
     """The engine with prompts in iterations of their own, as a prefill pool runs them; in chunks if it cuts them."""
-    cut = engine.scheduling.scheduler == "chunked"
-    return adjust(engine, scheduling={"scheduler": "chunked" if cut else "continuous", "mixed": False})
+    scheduler = "chunked" if engine.scheduling.scheduler == "chunked" else "continuous"
+    return adjust(engine, scheduling={"scheduler": scheduler, "mixed": False})
 
 
 @dataclass(frozen=True)
@@ -169,15 +168,18 @@ class Pools:
     def mean_step(self) -> float:
         """Seconds of the step at which a decode replica makes as many tokens as are asked of it."""
         token_rate = self.requests * (self.ask.output - 1) / self.decodes
-        steps = [(config.batch, decode_step(config)) for config in self.ladder if config.batch <= self.decode.batch]
-        if not steps:
-            return decode_step(self.decode)
-        # an empty replica is as slow as the smallest batch
-        for (few, low), (many, high) in pairwise([(0, steps[0][1]), *steps]):
+        few, low = 0, None
+        for config in self.ladder:
+            many, high = config.batch, decode_step(config)
+            if many > self.decode.batch:
+                break
+            if low is None:
+                low = high  # an empty replica is as slow as the smallest batch
             if many / high >= token_rate:
                 # batch = token_rate x step, on the line between two rungs of the ladder
                 slope = (high - low) / (many - few)
                 return (low - slope * few) / (1 - slope * token_rate)
+            few, low = many, high
         return decode_step(self.decode)
 
     @property
@@ -212,7 +214,9 @@ class Pools:
     def cost(self) -> float:
         """Dollars (chips without prices) per hour for a request per second."""
         hourly = self.usd_per_h
-        return (self.chips if hourly is None else hourly) / self.requests
+        if hourly is None:
+            hourly = self.chips
+        return hourly / self.requests
 
     def order(self) -> tuple[Any, ...]:
         """The key for sorting: those that meet the targets, cheapest, quickest first token."""
@@ -221,14 +225,20 @@ class Pools:
     @property
     def usd_per_h(self) -> float | None:
         """Dollars for an hour of both pools, or None without prices."""
-        costs = [None if price is None else count * float(price) for count, price in self.chips_by_price]
-        return None if None in costs else sum(filter(None, costs))
+        total = 0.0
+        for count, price in self.chips_by_price:
+            if price is None:
+                return None
+            total += count * float(price)
+        return total
 
     @property
     def usd_per_mtok(self) -> float | None:
         """Dollars per million output tokens, or None without prices."""
         hourly = self.usd_per_h
-        return None if hourly is None else float(usd_per_million(self.requests * self.ask.output, 1, hourly))
+        if hourly is None:
+            return None
+        return float(usd_per_million(self.requests * self.ask.output, 1, hourly))
 
 
 @dataclass(frozen=True)
@@ -369,10 +379,9 @@ def _max_prefills(prefill: Config, decode: Config, decodes: int, within: Mapping
     """The most prefill replicas beside so many decode replicas."""
     prefill_chip, decode_chip = prefill.piece.chip.name, decode.piece.chip.name
     left = within.get(decode_chip, math.inf) - decodes * decode.chips
-    if prefill_chip != decode_chip:
-        # other chips, whose limit is their own
-        left = within.get(prefill_chip, math.inf) if left >= 0 else 0
-    return left // prefill.chips
+    if prefill_chip != decode_chip and left >= 0:
+        left = within.get(prefill_chip, math.inf)  # other chips have a limit of their own
+    return max(left, 0) // prefill.chips
 
 
 def _sized(pair: Pools) -> Pools:

@@ -181,10 +181,14 @@ class Config:
         return None if price is None else self.chips * float(price)
 
     @property
+    def cost_per_h(self) -> float:
+        """Dollars for an hour of its chips, or the number of chips without a price."""
+        return self.chips if self.usd_per_h is None else self.usd_per_h
+
+    @property
     def cost(self) -> float:
         """Dollars (chips without a price) per hour for a token per second, with only tokens that count."""
-        hourly = self.usd_per_h
-        return (self.chips if hourly is None else hourly) / (float(self.state.tokens) * self.counted)
+        return self.cost_per_h / (float(self.state.tokens) * self.counted)
 
     @property
     def offered(self) -> bool:
@@ -194,8 +198,9 @@ class Config:
     @property
     def usd_per_mtok(self) -> float | None:
         """Dollars per million output tokens, prompts included; None without a price."""
-        hourly = self.usd_per_h
-        return None if hourly is None else float(usd_per_million(float(self.state.tokens), 1, hourly))
+        if self.usd_per_h is None:
+            return None
+        return float(usd_per_million(float(self.state.tokens), 1, self.usd_per_h))
 
     def split_cost(self, ask: Ask) -> tuple[float, float] | None:
         """Dollars per million input and per million output tokens, by the replica's time that each takes."""
@@ -280,8 +285,8 @@ class _RowJudge:
 
     def __call__(self, rows: Rows) -> list[Config]:
         lot, ask = self.lot, self.ask
-        plan_index = numpy.array([index for index, _ in rows])
-        batch = numpy.array([float(size) for _, size in rows])
+        plan_index, batch = numpy.array(rows).T
+        batch = batch.astype(float)
         degrees = {name: numpy.atleast_1d(getattr(lot.plan, name))[plan_index] for name in DEGREES}
         deployment = Deployment(self.model, lot.piece, replace(lot.plan, **degrees), self.engine)
         of = f"an iteration under {self.engine.name} on {lot.piece}"
@@ -307,12 +312,12 @@ class _RowJudge:
             "lower_s": _listed(steps.cost.lower[:count], count),
             "hbm_bytes": _listed(hbm_bytes, count),
             "bound_by": _bounds(steps.cost)[:count],
-            "drafts": [int(drafts) for drafts in _listed(loop.drafts, count)],
-            "chunks": [int(chunks) for chunks in _listed(result.cut.count, count)],
-            "chunk_tokens": [int(size) for size in _listed(numpy.minimum(result.cut.size, ask.new), count)],
+            "drafts": _listed(loop.drafts, count, int),
+            "chunks": _listed(result.cut.count, count, int),
+            "chunk_tokens": _listed(numpy.minimum(result.cut.size, ask.new), count, int),
             "packed": _packed_rows(result, count),
         }
-        plans = {index: lot.one(index) for index in sorted({index for index, _ in rows})}
+        plans = {index: lot.one(index) for index in set(plan_index.tolist())}
         kind = ServedKind(lot.pieces[0].chip.name, self.engine.name, is_moe(self.model))
         cached = cache_bytes(self.model.program().sections, ask.prompt, lot.plan.kv)
         constants: dict[str, Any] = {
@@ -343,9 +348,9 @@ class _RowJudge:
         return numpy.broadcast_to(value, (len(self.lot),))[plan_index]
 
 
-def _listed(value: Number, count: int) -> list[Any]:
-    """A number of every row as a list."""
-    return numpy.broadcast_to(value, count).tolist()
+def _listed(value: Number, count: int, kind: type = float) -> list[Any]:
+    """A number of every row as a list of `kind`."""
+    return numpy.broadcast_to(value, count).astype(kind).tolist()
 
 
 def _packed_rows(result: Served, count: int) -> list[tuple[tuple[float, float], ...]]:

@@ -78,8 +78,10 @@ def divisible(model: Transformer) -> Divisible:
         experts = max(experts, sizes.get("e", 0))
         if "k" in sizes:
             kv_heads.add(sizes["k"])
-        if "f" in sizes:
-            (expert_hidden if "e" in sizes else hidden).add(sizes["f"])
+        if "f" in sizes and "e" in sizes:
+            expert_hidden.add(sizes["f"])
+        elif "f" in sizes:
+            hidden.add(sizes["f"])
         if "z" in sizes:
             hidden.add(sizes["z"])
         if {"n", "k", "h"} <= sizes.keys():
@@ -182,9 +184,10 @@ def _no_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute:
     supported, product = pairs(engine, chip), compute.removesuffix("_block")
     if not chip.format(weights):
         why = f"{chip.title} neither multiplies nor stores {weights}"
+    elif not chip.format(product):
+        why = f"{chip.title} has no {product} matmul: it has none"
     elif chip.format(product) != "native":
-        stores = "stores it and multiplies something wider" if chip.format(product) else "has none"
-        why = f"{chip.title} has no {product} matmul: it {stores}"
+        why = f"{chip.title} has no {product} matmul: it stores it and multiplies something wider"
     else:
         why = f"{engine} has no kernels for {pair_word(weights, compute)} on {chip.title}"
     listed = ", ".join(pair_word(*pair) for pair in supported)
@@ -206,25 +209,27 @@ def _nearest_pair(engine: str, chip: Chip, model: Transformer, weights: str, com
 
     nearest = min(supported, key=distance)  # the first of equals, which is the usual one
     has_same_bits = any(bits(stored) == bits(weights) for stored, _ in supported)
-    if nearest[0] == weights or has_same_bits:
-        return nearest
-    native = own_formats(engine, chip, model)
-    return nearest if native is None else (native.weights, native.compute)
+    if nearest[0] != weights and not has_same_bits:
+        native = own_formats(engine, chip, model)
+        if native is not None:
+            return native.weights, native.compute
+    return nearest
 
 
 def context_refusal(model: Transformer, prompt: int, output: int) -> str:
     """That a request is longer than the model's context, and the prompt that would fit; empty if it fits."""
     if model.context is None or prompt + output <= model.context:
         return ""
-    shorter = f": --prompt {model.context - output}" if output < model.context else ""
-    others = ""
-    if presets := presets_that_take(prompt + output):
-        more = ", …" if len(presets) > 4 else ""
-        others = f", or a model that takes them ({', '.join(presets[:4])}{more})"
-    return (
+    text = (
         f"{model.name} has a context of {model.context:,} tokens, and prompt and output are {prompt + output:,}; "
-        f"ask for at most {model.context:,} together{shorter}{others}"
+        f"ask for at most {model.context:,} together"
     )
+    if output < model.context:
+        text += f": --prompt {model.context - output}"
+    if presets := presets_that_take(prompt + output):
+        listed = [*presets[:4], "…"] if len(presets) > 4 else presets
+        text += f", or a model that takes them ({', '.join(listed)})"
+    return text
 
 
 def shortened_prompt(text: str, prompt: int, output: int, context: int | None, name: str) -> tuple[int, str]:
@@ -276,14 +281,15 @@ def legal_widths(
 def _broken_rules(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
     """Each rule that a plan breaks, in the order in which engines check them."""
     yield from _wrong_axes(row, sizes, plan)
+    degree = f"tensor={plan.tensor}"
     plan, tensor = _over_devices(plan, chip), plan.tensor
-    cores = f" ({plan.tensor} devices)" if plan.tensor != tensor else ""
+    if plan.tensor != tensor:
+        degree += f" ({plan.tensor} devices)"
     if sizes.heads % plan.tensor:
-        yield f"{sizes.name} has {sizes.heads} heads, which tensor={tensor}{cores} does not divide"
+        yield f"{sizes.name} has {sizes.heads} heads, which {degree} does not divide"
     for heads in sizes.kv_heads:
         # ranks share KV heads evenly, or have whole ones
         if plan.tensor % heads and heads % plan.tensor:
-            degree = f"tensor={tensor}{cores}"
             yield f"{sizes.name} has {heads} KV heads, which {degree} neither divides nor is a multiple of"
     if sizes.experts:
         yield from _wrong_experts(row, sizes, plan)

@@ -48,10 +48,13 @@ def load_for(config: Config, ask: Ask) -> float:
     is_limited_by_tpot = ask.step is not None and config.batch != config.most
     if not config.meets:
         return LOAD
+    max_load = LOAD if ask.ttft is None else MAX_LOAD
+    if is_limited_by_tpot:
+        max_load = TPOT_LOAD
     if ask.ttft is None:
-        return TPOT_LOAD if is_limited_by_tpot else LOAD
+        return max_load
     slack = ask.ttft - float(config.state.ttft)
-    loads = numpy.linspace(TPOT_LOAD if is_limited_by_tpot else MAX_LOAD, 0.5, 100).tolist()
+    loads = numpy.linspace(max_load, 0.5, 100).tolist()
     return next((load for load in loads if place_wait(config, load, load) <= slack), 0.5)
 
 
@@ -105,8 +108,7 @@ def worth(config: Config, ask: Ask, replicas: float | None = None) -> tuple[floa
     """The key that configurations are ranked by, best first; for a rate with so many `replicas`, if they are known."""
     cost = config.cost
     if ask.rate is not None:
-        hourly = config.chips if config.usd_per_h is None else config.usd_per_h
-        cost = (replicas or replicas_for(config, ask)) * hourly
+        cost = (replicas or replicas_for(config, ask)) * config.cost_per_h
     return not config.meets, config.usd_per_h is None, cost, -config.tokens_per_chip * config.counted
 
 

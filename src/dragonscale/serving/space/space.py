@@ -73,8 +73,9 @@ def slices_of(chip: Chip, max_chips: int | None = None) -> list[Slice]:
     node, bandwidth = chip.network.levels[0].degree, chip.network.levels[0].bandwidth
     if not max_chips:
         max_chips = MAX_COPY_CHIPS if bandwidth > (chip.pcie or 0.0) else node
-    is_rack_of_trays = chip.host_chips < node  # several hosts under one switch
-    within_node = RACK_SIZES if is_rack_of_trays else [2**power for power in range(20)]
+    within_node: Sequence[int] = [2**power for power in range(20)]
+    if chip.host_chips < node:  # several hosts under one switch: a rack of trays
+        within_node = RACK_SIZES
     sizes = {size for size in (*within_node, node) if size <= min(node, max_chips)}
     size = 2 * node
     while size <= max_chips:
