@@ -173,6 +173,11 @@ class IterationCost:
         return _total(self.terms, "memory")
 
     @property
+    def issued(self) -> Number:
+        """Kernels that are launched."""
+        return sum(line.issued * line.times for line in self.lines)
+
+    @property
     def floor(self) -> Number:
         """Seconds that the host needs at least: issuing kernels one by one, streaming tokens out."""
         return maximum(self.issuing, self.streaming)
