@@ -40,8 +40,8 @@ from dragonscale.evidence.inference_rows import LATENCIES, InferenceCase
 from dragonscale.evidence.rows import attempt
 from dragonscale.evidence.serving import as_shipped, predict_all, served_runs
 from dragonscale.evidence.training import predict, residual, training_runs
-from dragonscale.serving.space.bands import MIN_RUNS as SERVED_MIN_RUNS
 from dragonscale.serving.space.bands import MEASURES, ServedKind, fitted_kernels
+from dragonscale.serving.space.bands import MIN_RUNS as SERVED_MIN_RUNS
 from dragonscale.training.cost.evaluation import first
 from dragonscale.training.search.bands import MIN_RUNS, NOMINAL, narrowest
 from dragonscale.training.search.published_runs import shape_of
