@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from dragonscale.physics.hardware import Chip, Slice
+from dragonscale.physics.units import DAY
 from dragonscale.training.advice.inverse import MOST_CHIPS, finished_s, least_chips
 from dragonscale.training.advice.scaling import slice_sizes
 from dragonscale.training.cost.evaluation import Job
-from dragonscale.training.cost.goodput import DAY
 from dragonscale.training.search.search import Progress, shared
 from dragonscale.training.search.search_memory import Candidate
 from dragonscale.training.search.space import Space

@@ -12,9 +12,9 @@ from dragonscale.physics.kernels import (
     matmul_seconds,
     memory_seconds,
 )
-from dragonscale.physics.kernels.attention import score_block_seconds
 from dragonscale.physics.kernels.profile import Tables
 from dragonscale.physics.kernels.profile_file import profile_version
+from dragonscale.physics.kernels.score_blocks import score_block_seconds
 from dragonscale.physics.numbers import Number, maximum
 from dragonscale.training.plan.stack import Stack
 
