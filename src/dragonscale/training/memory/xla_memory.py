@@ -147,8 +147,9 @@ def _deferred(local: LocalSection, remat: str) -> Iterator[tuple[Number, Array]]
                 summed = {axis for name in op.einsum.contracted for axis in split.get(name, ())}
         # The gradient of a sum that was scattered over `tensor` is gathered before it is used.
         yield local.mesh.size(*summed.intersection(rules.spread)), op.output
-    recomputed_whole = layer_policies(remat)[0] == "block"
-    saved = set() if recomputed_whole else {array.name for array in _saved(section, remat)}
+    saved = {array.name for array in _saved(section, remat)}
+    if layer_policies(remat)[0] == "block":  # all is computed again from the input, which counts as saved elsewhere
+        saved = set()
     read = {array.name for op in section.ops if op.weights or op.function == "act" for array in op.inputs}
     for maker, array in needed_tensors(section):
         cheap = maker is None or maker.function in ("act", "norm")
@@ -237,6 +238,7 @@ def xla_memory_lines(
     state, from_host = state_bytes(plan, stack, weights.state, weights.muon_matrices), 0.0 * weights.state
     if host_has_state:
         state, from_host = 0.0 * weights.state, weights.state
+    # Gradients are accumulated in fp32, in shards from ZeRO-2 on.
     accumulated = weights.state if plan.zero >= 2 else weights.used
     # One program runs on all ranks of a pipeline: each has the embedding's output for every microbatch.
     stage_inputs = where(degrees["pipe"] > 1, 2.0 * microbatches, 0.0) * tokens * width * BF16 / degrees["tensor"]

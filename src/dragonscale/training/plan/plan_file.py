@@ -80,6 +80,7 @@ def load_training_file(path: str | Path) -> TrainingFile:
     """A plan file, every entry of it checked."""
     path, shown = str(path).strip(), shorten(str(path).strip())
     table = read_table(Path(path), "Plan file")
+    # A serving plan has entries that a training plan never has.
     if "run" not in table and not SERVES.isdisjoint(table):
         raise InputError(
             f"{shown} is a serving plan, which `dscale serve --plan` and `dscale simulate` read; a training plan is "
@@ -87,6 +88,7 @@ def load_training_file(path: str | Path) -> TrainingFile:
         )
     settings, run = settings_table(table, ENTRIES, shown, closed=True), table_in(table, "run", shown, RUN)
     texts = words_in(table, WORDS, path, numbers=("tokens", "documents"))
+    # Settings may have their short names, as on the command line.
     named = dict(read_setting(f"{name}={value}", path) for name, value in settings.items())
     plan = replace(Plan(), **{name: read_field(name, value) for name, value in named.items()})
     return TrainingFile(
