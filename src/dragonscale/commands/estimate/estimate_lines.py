@@ -33,7 +33,7 @@ from dragonscale.physics.kernels.dtypes import FORMATS, format_name
 from dragonscale.physics.kernels.routing import route
 from dragonscale.physics.numbers import Number
 from dragonscale.physics.rooflines import Rates
-from dragonscale.physics.rooflines.counts import model_flops
+from dragonscale.physics.rooflines.model_flops import model_flops
 from dragonscale.serving.steady.economics import usd_per_million
 
 TRAINING_MEMORY = "training memory"

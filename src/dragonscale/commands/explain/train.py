@@ -36,7 +36,7 @@ from dragonscale.training.plan.legality import family
 from dragonscale.training.plan.plan import Plan, short_plan
 from dragonscale.training.plan.plan_file import given_settings, parse_plan
 from dragonscale.training.plan.stack import change
-from dragonscale.training.search.legal import read_ranks
+from dragonscale.training.search.data_ranks import read_ranks
 from dragonscale.training.search.stack_search import job_for
 
 SCHEMES = {"dp": "data", "ddp": "data", "fsdp": "fsdp", "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipe"}

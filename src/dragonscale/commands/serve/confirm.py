@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dragonscale.commands.questions.simulate import SimulateQuestion
-from dragonscale.commands.serve.config import add_bands, kind_of, violation
+from dragonscale.commands.serve.bands import add_bands, kind_of
+from dragonscale.commands.serve.config import violation
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, config_text
 from dragonscale.commands.simulate.traffic_flags import read_classes
@@ -36,8 +37,8 @@ def sizing_job(asked: ServeAsked) -> SizingJob:
         limits=asked.limits,
         draft=asked.draft,
         batch=asked.batch,
-        compares_chips=asked.several,
-        context=None if asked.question.force else asked.model.context or None,
+        compares_chips=asked.compares_chips,
+        context=None if asked.force else asked.model.context or None,
         traffic_class=traffic_class,
         router=asked.router or SimulateQuestion.router,
         session_s=asked.session_s,
@@ -55,7 +56,7 @@ def as_run(asked: ServeAsked, rows: Sequence[tuple[Config, ConfigReport]], runs:
         run = run_of.get(config.place)
         if run is None:
             continue
-        headline = asked.several or row is first_row or run.token_loss > 1
+        headline = asked.compares_chips or row is first_row or run.token_loss > 1
         notes = as_simulated(asked, row, run, headline)
         if first_notes is None:
             first_notes = notes
@@ -141,9 +142,9 @@ def _corrected(asked: ServeAsked, row: ConfigReport, run: Confirmed) -> list[str
 def _correct_state(row: ConfigReport, output: int) -> None:
     """Make the parts of the row's steady state add up to the times that it shows: what TTFT is longer by is waiting,
     what TPOT is longer by is met prompts of others."""
-    state = vars(row)["state"]
+    state = row.state
     late_s = row.ttft_s - float(state.ttft)
     slow_s = (row.tpot_s - float(state.tpot)) * max(output - 1, 1)
-    vars(row)["state"] = replace(
+    row.state = replace(
         state, waiting=state.waiting + late_s, met=state.met + slow_s / state.added, requests=row.requests_per_s
     )

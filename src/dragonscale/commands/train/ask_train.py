@@ -43,7 +43,8 @@ from dragonscale.training.plan.plan_file import TUNED, TrainingFile, given_setti
 from dragonscale.training.plan.stack import load_stack
 from dragonscale.training.plan.tuning import FIELDS
 from dragonscale.training.search.allowed_space import offered, refusals, settled, settlements
-from dragonscale.training.search.legal import illegal, read_ranks
+from dragonscale.training.search.data_ranks import read_ranks
+from dragonscale.training.search.legal import illegal
 from dragonscale.training.search.search import Candidate, Found, Progress, search, space_size
 from dragonscale.training.search.space import Space
 from dragonscale.training.search.stack_search import stack_of

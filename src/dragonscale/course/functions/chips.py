@@ -32,7 +32,8 @@ from dragonscale.physics.rooflines import (
     rates_of,
     roofline,
 )
-from dragonscale.physics.rooflines.expression import flops_per_element, parse_operation
+from dragonscale.physics.rooflines.elementwise import flops_per_element
+from dragonscale.physics.rooflines.operation import parse_operation
 from dragonscale.physics.sharding import Mesh, local_bytes, local_shape, replicated_over, strategies
 from dragonscale.physics.sharding.algebra import Strategy, backward, derive
 from dragonscale.physics.sharding.layout import block_of, total_bytes
