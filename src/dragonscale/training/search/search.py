@@ -35,7 +35,7 @@ from dragonscale.training.plan.plan import SOME_LAYERS, Plan, layer_policies, la
 from dragonscale.training.plan.simplicity import SAME, SLACK, handicap, points
 from dragonscale.training.plan.stages import BOTH_WAYS
 from dragonscale.training.search.allowed_space import fallback, offered, offered_alike, offered_words, refusals
-from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.fast import (
     PlanRows,
     Shapes,

@@ -20,7 +20,7 @@ from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import SOME_LAYERS, Plan
 from dragonscale.training.plan.simplicity import handicap, order, points, setting_points
 from dragonscale.training.plan.stages import layout_for
-from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.fast import Chosen, Judged
 from dragonscale.training.search.headroom import room_bytes
 from dragonscale.training.search.legal import counts_ends, unrunnable
