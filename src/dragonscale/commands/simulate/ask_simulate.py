@@ -137,7 +137,9 @@ def run_simulation(
         capacity = find_capacity(job, result, load, searching)
     elif job.deadline_s and asked.question.max_rate is not False:
         capacity = find_by_deadline(job, result)
-    return _report(asked, result, load, capacity).came_of(result), result
+    report = _report(asked, result, load, capacity)
+    report.result = result
+    return report, result
 
 
 def _wants_capacity(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bool:

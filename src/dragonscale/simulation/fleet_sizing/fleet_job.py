@@ -118,7 +118,9 @@ class FleetPool:
         )
         if not applied.settings:
             return self
-        deployment = replace(self.deployment, engine=adjust(self.deployment.engine, **applied.settings))
+        deployment = replace(
+            self.deployment, launched_engine=adjust(self.deployment.launched_engine, **applied.settings)
+        )
         return replace(self, replica=replace(self.replica, deployment=deployment))
 
 

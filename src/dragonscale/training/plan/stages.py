@@ -166,8 +166,9 @@ def bubble(schedule: str, pipe: Number, virtual: Number, forward: Number, backwa
 
 
 def held_microbatches(schedule: str, pipe: Number, virtual: Number, microbatches: Number) -> Number:
-    """Microbatches in flight on the first rank: those whose activations it holds at once, in units of all its
-    layers."""
+    """Microbatches whose activations the first rank holds at once, in units of a whole rank's layers.
+
+    These are the microbatches in flight: forward is done, backward is not."""
     if schedule == "gpipe":
         return microbatches
     if schedule == "interleaved":
