@@ -15,7 +15,7 @@ from dragonscale.training.cost.evaluation import Job, first, judge_one, make_job
 from dragonscale.training.plan.plan import Plan
 from dragonscale.training.plan.plan_file import parse_plan
 from dragonscale.training.plan.simplicity import SLACK
-from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.run_kinds import needed_gains
 from dragonscale.training.search.search import Found, search
 from dragonscale.training.search.space import Space

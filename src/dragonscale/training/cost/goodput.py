@@ -13,9 +13,9 @@ published: 3.8 failures for 1,000 days of an H100 host (LLaMA-3 405B: 419 unexpe
 days, arXiv:2407.21783), 6.5 for an A100 host (arXiv:2410.21680). Not in the formulas: slow chips, failures that come
 together.
 
->>> round(time_between_failures(2048, 3.8e-3 / DAY) / 3600, 1)
+>>> round(time_between_failures(2048, 3.8e-3 / 86400) / 3600, 1)
 3.1
->>> round(goodput(2048, 3.8e-3 / DAY, interval=600, restart=600, save=10), 2)
+>>> round(goodput(2048, 3.8e-3 / 86400, interval=600, restart=600, save=10), 2)
 0.9
 """
 
@@ -42,7 +42,7 @@ def time_between_failures(hosts: Number, rate: Number) -> Number:
 def checkpoint_interval(hosts: Number, rate: Number, save: Number) -> Number:
     """Seconds between checkpoints that lose least, if saving one stops the job for `save` seconds: √(2·save/(N·r)).
 
-    >>> round(checkpoint_interval(2048, 3.8e-3 / DAY, 10))
+    >>> round(checkpoint_interval(2048, 3.8e-3 / 86400, 10))
     471
     """
     return sqrt(2 * save / (hosts * rate))
@@ -52,7 +52,7 @@ def best_interval(hosts: Number, rate: Number, restart: Number, save: Number) ->
     """The interval at which `goodput` is largest: where its derivative is nothing, √(save² + 2·save·(1 − N·r·restart) /
     (N·r)) − save.
 
-    >>> round(best_interval(2048, 3.8e-3 / DAY, 600, 10))
+    >>> round(best_interval(2048, 3.8e-3 / 86400, 600, 10))
     448
     """
     left = maximum(1 - hosts * rate * restart, 0)
@@ -62,7 +62,7 @@ def best_interval(hosts: Number, rate: Number, restart: Number, save: Number) ->
 def goodput(hosts: Number, rate: Number, interval: Number, restart: Number, save: Number = 0) -> Number:
     """The share of time that makes progress: restarts, lost work and the stops for checkpoints taken off.
 
-    >>> goodput(10**6, 1 / DAY, interval=600, restart=600)
+    >>> goodput(10**6, 1 / 86400, interval=600, restart=600)
     Traceback (most recent call last):
         ...
     dragonscale.errors.Infeasible: No time is left: in each second 11.6 failures lose 1.04e+04 s; take fewer hosts, or

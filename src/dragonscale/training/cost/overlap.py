@@ -73,7 +73,7 @@ def _needed_share(line: PassLine, reading: Reading, remat: str) -> Number:
     """The share of a line that gradients need again, by FLOPs."""
     rerun_ops, rerun_moves = again_places(reading, remat)
     if line.moves and line.what != "P":
-        return 1.0 if line.ops[0][0] in rerun_moves else 0.0
+        return float(line.ops[0][0] in rerun_moves)
     if line.kind == "attention" and reading.rules.ring and not is_modules(remat):
         return 1.0  # a ring runs again for the softmax sums that its gradient needs
     rerun = [flops for op, flops in line.ops if op in rerun_ops]

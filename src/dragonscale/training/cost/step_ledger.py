@@ -250,7 +250,10 @@ def _lines_outside_sections(step: StepSummary) -> Iterator[LedgerLine]:
 
     # The optimizer reads and writes the state of this chip's share of the parameters.
     moved = updated_bytes(setting, parts)
-    seconds = state_seconds(setting, parts) if time is not None else 0.0
+    seconds, travel = 0.0, 0.0
+    if time is not None:
+        seconds = state_seconds(setting, parts)
+        travel = host_link_bytes(setting, parts) / setting.slice.chip.host_link
     yield LedgerLine(
         "step",
         "update",
@@ -263,9 +266,6 @@ def _lines_outside_sections(step: StepSummary) -> Iterator[LedgerLine]:
         expected_s=seconds,
         exposed_s=seconds,
     )
-    travel = 0.0
-    if time is not None:
-        travel = host_link_bytes(setting, parts) / setting.slice.chip.host_link
     columns = ("step", "update", "weights and gradients", "host transfer")
     yield LedgerLine(*columns, term="host offload", expected_s=travel, exposed_s=travel)
     yield from muon_lines(setting, parts.layers.fullest, step.wires)

@@ -91,7 +91,13 @@ def xla_section(setting: Setting, section: Section, microbatch: Number, mesh: Me
                     whole = product(section.dims[name] for name in weight.names)
                     tied = tied + whole / mesh.size(*local.rules.used(weight).axes)
     hidden = [op.output for op in section.ops if op.function == "act" and op.output is not None]
-    logits = section.ops[-1].output
+    saved, layer_input, logits = 0.0, 0.0, 0.0
+    if local.is_block:
+        saved = bf16_bytes(_saved(section, setting.plan.remat))
+        layer_input = elements(_input_of(section)) * BF16
+    output = section.ops[-1].output
+    if is_head and output is not None:
+        logits = elements(output) * BF16
     deferred = sum((copies * elements(array) for copies, array in _deferred(local, setting.plan.remat)), 0.0)
     return XlaSection(
         used_weights=weights.used,
@@ -100,12 +106,12 @@ def xla_section(setting: Setting, section: Section, microbatch: Number, mesh: Me
         all_weights=weights.used + weights.frozen,
         tied_weights=tied,
         frozen=frozen_bytes(setting, weights, sharded=setting.plan.zero == 3),
-        saved=bf16_bytes(_saved(section, setting.plan.remat)) if local.is_block else 0.0,
-        layer_input=elements(_input_of(section)) * BF16 if local.is_block else 0.0,
+        saved=saved,
+        layer_input=layer_input,
         ffn_hidden=bf16_bytes(hidden),
         attention_scores=_score_block(local),
         expert_rows=elements(routed) * BF16 if routed is not None else 0.0,
-        logits=elements(logits) * BF16 if is_head and logits is not None else 0.0,
+        logits=logits,
         deferred=deferred * BF16,
     )
 

@@ -149,7 +149,9 @@ def release_of(stack: str) -> str:
     ('Megatron-Bridge 0.6.2', '')
     """
     trainer = trainer_of(stack)
-    return trainer.named if trainer is not None else ""
+    if trainer is None:
+        return ""
+    return trainer.named
 
 
 def software_of(stack: str) -> str:

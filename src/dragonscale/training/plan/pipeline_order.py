@@ -85,7 +85,9 @@ def order(schedule: str, rank: int, pipe: int, virtual: int, microbatches: int) 
     for forward, backward in zip(forwards[warm_up:], backwards, strict=False):
         tasks += [forward, backward]
     tasks += backwards[len(forwards) - warm_up :]
-    return _with_late_gradients(tasks, rank) if schedule == "zb-h1" else tasks
+    if schedule == "zb-h1":
+        return _with_late_gradients(tasks, rank)
+    return tasks
 
 
 def _with_late_gradients(tasks: list[StageTask], late: int) -> list[StageTask]:

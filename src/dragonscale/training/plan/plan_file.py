@@ -132,7 +132,7 @@ def save_training_file(saved: TrainingFile, path: str | Path) -> None:
 def training_file_text(saved: TrainingFile) -> str:
     """A plan and everything that it was made for as TOML."""
     entries = {name: getattr(saved, name) for name in WORDS} | {"lora_rank": saved.lora_rank}
-    entries["skew"] = saved.skew if saved.skew != 1 else 0
+    entries["skew"] = 0 if saved.skew == 1 else saved.skew  # an even load is the default and is left out
     run = {"batch": saved.batch, "seq": saved.seq, "capacity": saved.capacity, **saved.run}
     return plan_text(
         entries, {"plan": saved.plan.all_settings, "run": {name: value for name, value in run.items() if value}}

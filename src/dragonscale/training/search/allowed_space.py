@@ -62,6 +62,7 @@ def offered(job: Job, space: Space) -> Space:
     changed: dict[str, Any] = {}
     for word in _CHOICES:
         requested, has = getattr(space, word), (*getattr(alone, word), *getattr(piped, word))
+        # What the stack supports of what was asked for; all that it supports if nothing was.
         legal = tuple(value for value in requested if entry(word, value) in has)
         usual = tuple(dict.fromkeys(value for value in has if value not in ("modules", SOME_LAYERS)))
         changed[word] = legal or (usual if requested == getattr(Space(), word) else requested)
@@ -94,6 +95,7 @@ def offered(job: Job, space: Space) -> Space:
 
 def ruling_out(job: Job, space: Space) -> list[str]:
     """Where a stack runs nothing of a space: the rule that most meshes break, in a sentence."""
+    # Plans of a sample of all meshes, judged by the rules as if they were given.
     forced, broken_rules = replace(offered(job, space), force=True), Counter[str]()
     mesh = meshes(job, forced)
     for index in range(0, len(mesh["pipe"]), max(1, len(mesh["pipe"]) // SAMPLE)):
@@ -133,7 +135,7 @@ def _settled(job: Job, row: Legality, settings: Plan) -> Plan:
     usual, formats = Plan(), trains_in(job.slice.chip, row)
     if settings.dtype == usual.dtype and formats and settings.dtype not in formats:
         settings = replace(settings, dtype=formats[0])
-    wide = replace(settings, pipe=2, tensor=2)
+    wide = replace(settings, pipe=2, tensor=2)  # on which every setting makes a difference
     for word in _FIXED:
         value = getattr(settings, word)
         if value == getattr(usual, word) and not takes(row, wide, word, job.experts > 0):
@@ -177,6 +179,7 @@ def refusals(job: Job, requested: Space) -> list[str]:
     if requested.force:
         return []
     space, (alone, piped) = offered(job, requested), _rows(job)
+    # One plan with everything that is fixed, and the stack's usual values for the rest.
     pinned = replace(space.words, **(space.fixed | {"virtual": 1}))
     row = piped if pinned.pipe > 1 else alone
     usual = replace(pinned, **{word: getattr(row, word)[0] for word in ("zero", *_CHOICES)})
@@ -218,6 +221,7 @@ def offered_alike(job: Job, table: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if not any(advice) and (alone.zero, alone.context_by) == (piped.zero, piped.context_by):
         yield table
         return
+    # Rows are sorted by their stages, those without a pipeline first.
     staged = int(numpy.searchsorted(table["pipe"], 2))
     for rows, advised in zip((slice(0, staged), slice(staged, None)), advice, strict=True):
         part = {name: values[rows] for name, values in table.items()}

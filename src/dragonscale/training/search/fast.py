@@ -71,6 +71,7 @@ def alike(degrees: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, Any]:
     for name in names:
         values, code = numpy.unique(degrees[name], return_inverse=True)
         key = key * len(values) + code
+    # One integer per row, as digits in a mixed base: equal keys are equal tuples.
     _, first, which = numpy.unique(key, return_index=True, return_inverse=True)
     return first, which
 
@@ -93,7 +94,7 @@ class Shapes:
 
 def shapes_of(job: Job, blocks: list[dict[str, Any]]) -> tuple[Shapes, list[Any]]:
     """The shapes of some blocks, and for each block which of them its rows have."""
-    whole = {name: numpy.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    whole = {name: numpy.concatenate([block[name] for block in blocks]) for name in blocks[0]}  # (rows of all blocks,)
     distinct, which = alike(whole, SHAPE)
     degrees = {name: values[distinct] for name, values in whole.items()}
     ends = numpy.cumsum([len(block["pipe"]) for block in blocks])[:-1]
@@ -134,6 +135,7 @@ class PlanRows:
     def spread(self, names: tuple[str, ...], cost: Callable[[Any, Wires], Any], key: tuple[Any, ...] = ()) -> Any:
         """What `cost` says of (microbatches, wires), asked once for rows that are alike in some numbers; of shapes,
         under a key that names all else it depends on, once for all blocks."""
+        # What depends on shapes alone is costed once for all blocks; everything else once for the rows of this block.
         if names == SHAPE and key and self.shapes is not None:
             return take(self.shapes.keep(key, cost), self.which)
         distinct, which = self.keep(("alike", *names), lambda: alike(self.degrees, names))
@@ -204,10 +206,12 @@ class Judged:
         recompute and do with all of it, as many as are enough. Time and bytes are read off the line between both
         (`lines` of what was judged): times within a percent, bytes rather too many, since another moment may be the
         fullest; what is listed is judged alone."""
-        whole = sum(chosen.layers.fullest.values()) / chosen.degrees["virtual"]
+        whole = sum(chosen.layers.fullest.values()) / chosen.degrees["virtual"]  # layers of one chunk
         layers = numpy.full(len(chosen), float(layers_of(word)))
         if word == SOME_LAYERS:
             none, block = (self.hbm_bytes[line] for line in lines)
+            # Bytes fall on a line from no recompute to all of it: where it crosses the limit. Rows on which recompute
+            # saves nothing divide by zero and are sorted out below.
             with numpy.errstate(all="ignore"):
                 layers = numpy.broadcast_to(numpy.ceil((none - limit) / (none - block) * whole), len(chosen))
         places = numpy.flatnonzero((layers >= 1) & ((layers < whole) | (word != SOME_LAYERS)))
@@ -240,7 +244,7 @@ def judge_rows(
         seconds = maximum(
             seconds, numpy.stack([lower_bounds(rows, policy_plan, chosen, costs) for policy_plan, costs in pairs])
         )
-    shape = (len(remats), len(chosen))
+    shape = (len(remats), len(chosen))  # (policies, rows)
     settings = [replace(setting, plan=replace(plan, remat=remat)) for remat in remats]
     sizes_of_policies = [
         _rank(policy_setting, chosen, expected.memory, saved)
@@ -288,7 +292,7 @@ def cost_rows(rows: PlanRows, plan: Plan, remats: tuple[str, ...], bound: bool =
     saved = tuple(_saved(rows, setting, remat) for remat in remats)
     copies = rows.degrees["data"] * rows.degrees["fsdp"] * rows.degrees["expert"]
     rounds = rows.degrees["pipe"], float(rows.job.batch) / (copies * rows.degrees["microbatch"])
-    passes = []
+    passes = []  # (forward, backward) by policy
     for remat in remats:
         here = replace(setting, plan=replace(plan, remat=remat))
         if setting.stack.memory.kept_moves:  # moving what a policy keeps takes time
@@ -312,6 +316,7 @@ def _sums(rows: PlanRows, setting: Setting, section: Section, remats: tuple[str,
     serve all ZeRO stages."""
     policies = remats if "block" in section.name else ("none",)
     reading, quantity = setting.reading(section), "bound_s" if bound else "expected_s"
+    # On a torus the wires of an axis depend on the sizes of all axes.
     torus = isinstance(setting.slice.chip.network, Torus)
     shared = (bound, *_words(setting.plan, section))
     stored = (bound, section.name, setting.plan.dtype, setting.plan.zero, _fold(setting.plan, section))
@@ -409,6 +414,7 @@ def _stacked(passes: list[LayerPass]) -> LayerPass:
 
 def _lines(values: list[Any]) -> Any:
     """Values of several policies: one where all have the same, else a line for each."""
+    # Most values do not depend on the policy: one array then serves all of them.
     start = values[0]
     if all(value is start or numpy.array_equal(value, start) for value in values):
         return start

@@ -62,7 +62,9 @@ def uncomputed(name: str, row: Legality, model: Transformer) -> str:
         return ""
     functions = {op.function for section in model.program().sections for op in section.ops}
     missing = sorted(functions.difference(row.functions))
-    return f"stack {name} does not compute {' and '.join(missing)} of {model.name} yet" if missing else ""
+    if not missing:
+        return ""
+    return f"stack {name} does not compute {' and '.join(missing)} of {model.name} yet"
 
 
 def _experts_in(name: str, row: Legality, model: Transformer, dtype: str) -> list[str]:

@@ -35,7 +35,7 @@ from dragonscale.training.plan.plan import SOME_LAYERS, Plan, layer_policies, la
 from dragonscale.training.plan.simplicity import SAME, SLACK, handicap, points
 from dragonscale.training.plan.stages import BOTH_WAYS
 from dragonscale.training.search.allowed_space import fallback, offered, offered_alike, offered_words, refusals
-from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.fast import (
     PlanRows,
     Shapes,
@@ -125,6 +125,7 @@ def search(
     dtype, free = space.words.dtype, SOME_LAYERS in space.remat and "offload" not in requested.named
     sends = free and space.words.offload == "none" and job.slice.chip.host_link >= OFFLOADS_FROM
     pool_size = max(count, FINALISTS) if sends else count  # so that what is taken does not hang on how many are shown
+    # First without lower bounds, which hardly ever decide.
     keeper = Keeper(job, pool_size, slack, dtype)
     _run(keeper, space, progress, bounded=False)
     if not keeper.pools[0].size and (last_resort := fallback(job, requested, space)) is not None:
@@ -138,6 +139,7 @@ def search(
         keeper = Keeper(job, pool_size, slack, dtype)
         _run(keeper, space, progress, bounded=True)
         result = _found(keeper)
+    # Plans that the stack cannot run are counted, not costed.
     left_out = max(whole_size(job, requested) - result.searched, 0)
     misses = {NOT_OFFERED: left_out} | result.misses
     searched = result.searched + left_out
@@ -189,7 +191,7 @@ def _with_offload(job: Job, best: list[Candidate], slack: float) -> list[Candida
         gains = needed_gains(job, vars(candidate.plan), candidate.plan.zero, job_error(job), candidate.plan.dtype)
         return candidate.seconds * float(handicap(gains, slack))
 
-    enough = weighed(best[0]) / (1 + OFFLOAD_GAIN)
+    enough = weighed(best[0]) / (1 + OFFLOAD_GAIN)  # it must gain that much over the recommended plan
     sent = [candidate for candidate in tried if layers_of(candidate.plan.offload) and weighed(candidate) < enough]
     recommended = min(sent, key=weighed, default=best[0])
     return [recommended, *(candidate for candidate in tried if candidate.plan not in (recommended.plan, best[0].plan))]
@@ -216,6 +218,7 @@ def _flattered(job: Job, candidates: list[Candidate]) -> bool:
     settings = [
         replace(candidate.plan, **changed, remat=layer_policies(candidate.plan.remat)[0]) for candidate in candidates
     ]
+    # Plans of the same settings and structure are judged in one batch.
     kinds, which = structures(job, degrees, candidates[0].plan.etp)  # a search does not vary it
     groups: dict[tuple[Plan, int], list[int]] = {}
     for index, group in enumerate(zip(settings, which.tolist(), strict=True)):
@@ -243,6 +246,7 @@ def _run(keeper: Keeper, space: Space, progress: Progress | None, bounded: bool)
         ]
         for settings in offered_words(job, space, kind, block):
             kinds = {costed_as(job, settings, schedule) for schedules, _ in batches for schedule in schedules}
+            # Most schedules cost the same before layers are put into stages.
             costs = {alike: cost_rows(rows, replace(settings, schedule=alike), policies) for alike in kinds}
             bounds = policies if bounded else ()
             least = [cost_rows(rows, replace(settings, remat=policy), (policy,), bound=True) for policy in bounds]
@@ -294,6 +298,7 @@ def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple
     """The table in blocks of rows of one kind and structure, still sorted by the stages of the pipeline."""
     kinds = kinds_of(job, table, etp)
     for kind in numpy.unique(kinds).tolist():
+        # Rows are sorted by kind.
         start, stop = int(numpy.searchsorted(kinds, kind)), int(numpy.searchsorted(kinds, kind, side="right"))
         rows = {name: values[start:stop] for name, values in table.items()}
         distinct, which = structures(job, rows, etp)
@@ -313,6 +318,7 @@ def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[
     """Schedules with the rows that they can run. Without a pipeline every schedule is the same, and only one is tried;
     interleaving takes every row as often as there are ways to deal its layers evenly."""
     pipe = block["pipe"]
+    # Rows are sorted by their stages, those without a pipeline first.
     staged, total = int(numpy.searchsorted(pipe, 2)), len(pipe)
     row = rules(job.stack.name, family(job.slice.chip), piped=True, tuned=job.tuning.tunes)
     rounds = job.batch // (block["data"] * block["fsdp"] * block["expert"] * block["microbatch"])

@@ -20,7 +20,7 @@ from dragonscale.training.plan.legality import family, rules
 from dragonscale.training.plan.plan import SOME_LAYERS, Plan
 from dragonscale.training.plan.simplicity import handicap, order, points, setting_points
 from dragonscale.training.plan.stages import layout_for
-from dragonscale.training.search.bands import job_error
+from dragonscale.training.search.error_bands import job_error
 from dragonscale.training.search.fast import Chosen, Judged
 from dragonscale.training.search.headroom import room_bytes
 from dragonscale.training.search.legal import counts_ends, unrunnable
@@ -89,13 +89,14 @@ class NearPlans:
         """Keep those of some places whose weighed time is near."""
         weighed, seconds = times
         self.fastest = min(self.fastest, float(weighed.min()))
-        is_near = weighed <= self.limit
+        is_near = weighed <= self.limit  # (places,)
         near_rows = places[is_near]
         degrees = {name: chosen.degrees[name][near_rows] for name in DEGREES}
         rounds = numpy.broadcast_to(chosen.microbatches, len(chosen))[near_rows]
         columns = [len(self.settings), *degrees.values(), weighed[is_near], seconds[near_rows], hbm_bytes[near_rows]]
         columns += [points(settings, degrees, sequence) + layout_points(settings, degrees, self.layers), rounds]
         columns += [chosen.degrees[SOME_LAYERS][near_rows] if SOME_LAYERS in chosen.degrees else 0]
+        # A table of floats: a row for each quantity, a column for each plan.
         self.rows.append(numpy.stack([numpy.broadcast_to(column, len(near_rows)).astype(float) for column in columns]))
         self.settings.append(settings)
         self.size += len(near_rows)
@@ -108,6 +109,7 @@ class NearPlans:
         table = table[:, numpy.argsort(table[WEIGHED], kind="stable")]
         self.last = float(table[WEIGHED, self.count - 1]) if table.shape[1] >= self.count else numpy.inf
         table = table[:, table[WEIGHED] <= self.limit]
+        # Of too many, microbatches are variants of one plan.
         if table.shape[1] > MOST // 2:
             words_and_mesh = [row for row in range(WEIGHED) if row != 1 + DEGREES.index("microbatch")]
             _, fastest = numpy.unique(table[words_and_mesh], axis=1, return_index=True)
@@ -126,6 +128,7 @@ class NearPlans:
         table = table[:, table[WEIGHED] <= self.limit]
         rare = table[WEIGHED] > (1 + 1e-9) * table[SECONDS]
         places = order(table[WEIGHED], table[HELD] / limit, table[POINTS], table[ROUNDS], slack, rare)
+        # The fastest as well, whatever is asked more of their kind.
         fastest = numpy.argsort(table[SECONDS], kind="stable")[: 4 * self.count]
         return [self._candidate(table[:, index]) for index in dict.fromkeys([*places[: self.count], *fastest])]
 
@@ -180,6 +183,7 @@ class Keeper:
 
     def batch(self, chosen: Chosen) -> SeenRows:
         """Rows made ready to be seen under several words. Rows of one shape stand together."""
+        # The degrees of a shape in one integer, with enough bits for each.
         key = numpy.zeros(len(chosen), numpy.int64)
         for name, bits in zip(SHAPE, (0, 14, 18, 18), strict=True):
             key = (key << bits) + chosen.degrees[name]
@@ -217,7 +221,7 @@ class Keeper:
             uneven_bytes = uneven(doubtful)
             check_terms({"memory": numpy.where(numpy.isnan(uneven_bytes), uneven_bytes, 0.0)}, True, str(settings))
             is_roomy[doubtful] = uneven_bytes <= self.room
-        places = numpy.flatnonzero(good)
+        places = numpy.flatnonzero(good)  # rows that lie on the network and fit
 
         def label(row: int) -> Candidate:
             degrees = {name: int(values[row]) for name, values in chosen.degrees.items()}
@@ -262,6 +266,7 @@ class Keeper:
     def _lead(self, settings: Plan, batch: SeenRows, seconds: Any, hbm_bytes: Any) -> None:
         """Remember the best plan of every shape."""
         weighed = seconds * batch.weight(settings)
+        # The best time of each shape of the batch: (shapes,).
         scores = numpy.minimum.reduceat(weighed, batch.starts) * (1 + POINT * setting_points(settings))
         for index in numpy.flatnonzero(scores < self.scores[batch.shapes]).tolist():
             shape = int(batch.shapes[index])

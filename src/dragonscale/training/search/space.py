@@ -114,10 +114,11 @@ def undivided(job: Job, ways: int) -> str:
 def misfits(job: Job, plan: Plan) -> list[str]:
     """Why a plan is not in the space of a job, beside the limits that `evaluation.problems` names."""
     reasons: list[str] = []
-    rounds = job.batch // (plan.replicas * plan.microbatch)
+    rounds = job.batch // (plan.replicas * plan.microbatch)  # microbatches of a replica
     experts = [section.dims["e"] for section in job.model.program().sections if "e" in section.dims]
     if undivided(job, plan.tensor):
         reasons.append(f"tensor={plan.tensor} does not divide the model's {undivided(job, plan.tensor)}")
+    # Zigzag order cuts a sequence into two chunks for each chip of `context`.
     shards = plan.context * (plan.tensor if plan.sequence else 1)
     if job.sequence % shards or (plan.context > 1 and job.sequence % (2 * plan.context)):
         over = f"context={plan.context}" + (f" and tensor={plan.tensor}" if plan.sequence else "")
@@ -149,6 +150,7 @@ def deals_heads(job: Job, settings: Plan, degrees: dict[str, Any]) -> Any:
     """Where query heads divide over the chips that Ulysses deals them to; KV heads divide, or are copied to as many."""
     if settings.context_by != "ulysses":
         return True
+    # Each chip of context and tensor gets whole heads.
     ways, deal = degrees["context"] * degrees["tensor"], True
     for section in job.model.program().sections:
         queries, keys = (section.dims.get(name, 0) for name in ("n", "k"))
@@ -216,6 +218,7 @@ def meshes(job: Job, space: Space | None = None) -> dict[str, Any]:
     space = space or Space()
     fixed, sizes = space.fixed, axis_sizes(job, space)
     experts = min((s.dims["e"] for s in job.model.program().sections if "e" in s.dims), default=0)
+    # Axis by axis: every partial mesh is combined with every size that divides the chips that are left.
     left = numpy.array([job.slice.chips])
     axes: dict[str, Any] = {}
     for name in ("tensor", "context", "expert", "pipe", "fsdp"):
@@ -224,6 +227,7 @@ def meshes(job: Job, space: Space | None = None) -> dict[str, Any]:
         axes = {other: values[rows] for other, values in axes.items()} | {name: allowed[choice]}
         left = left[rows] // axes[name]
     axes["data"] = left
+    # What no axis by itself can tell: whether batch and sequence divide.
     keep = left == fixed.get("data", left)
     keep &= job.batch % (axes["data"] * axes["fsdp"] * axes["expert"]) == 0
     keep &= job.sequence % (axes["context"] * (axes["tensor"] if space.words.sequence else 1)) == 0
