@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
+from dragonscale.serving.advice.search import at_batches
 from dragonscale.serving.space.disaggregation import PooledConfig, as_config
 from dragonscale.serving.space.frontier import Ask, Config
 from dragonscale.serving.space.ranking import replicas_for, worth
@@ -220,7 +221,7 @@ def confirm(job: SizingJob, chosen: Sequence[Config]) -> list[Confirmed]:
         return []
     runs: list[Confirmed] = []
     as_chosen = {config.place: config for config in chosen}
-    run_all = job.compares_chips and len(chosen) <= FINALISTS
+    run_all = job.serving.compares_chips and len(chosen) <= FINALISTS
     for config in chosen:
         if not is_short(job, config):
             continue
@@ -394,7 +395,7 @@ def confirm_batch(job: SizingJob, config: Config) -> Confirmed:
         else:
             missed_batch, missed = last.config.batch, last.config
         held_batch = 0 if best is None else best.config.batch
-        if job.batch is not None or held_batch == missed_batch or held_batch > NEAR * (missed_batch - 1):
+        if job.serving.batch is not None or held_batch == missed_batch or held_batch > NEAR * (missed_batch - 1):
             break
         smaller = _met_below(job, last, missed_batch - 1)
         if smaller is None or NEAR * smaller.batch < held_batch:
@@ -408,7 +409,7 @@ def _met_below(job: SizingJob, last: Confirmed, max_batch: int) -> Config | None
     their means as those of the last run; where none would, a quarter of its batch."""
     quarter = last.config.batch // 4
     grid = {math.ceil(max_batch * part / BATCH_GRID) for part in range(1, BATCH_GRID + 1)} | {1, quarter}
-    stricter = replace(job, ask=last.as_means(job))
-    configs = stricter.at_batches(last.config, sorted(grid - {0}))
+    stricter = replace(job.serving, ask=last.as_means(job))
+    configs = at_batches(stricter, last.config, sorted(grid - {0}))
     met = [config for config in configs if config.meets] or [config for config in configs if config.batch <= quarter]
     return max(met, key=lambda config: config.batch, default=None)

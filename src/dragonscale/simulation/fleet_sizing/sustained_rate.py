@@ -237,9 +237,9 @@ def limit_of(fleet: FleetJob, low: Trial | None, high: Trial | None) -> str:
 
 def sized_job(job: SizingJob, config: Config, rate: float, sizes: PoolSizes, requests: int) -> FleetJob:
     """Pools of a configuration at a rate."""
-    if not job.targets and job.pace_s is not None:
-        # what the search kept to though nobody asked for it
-        job = replace(job, targets={"tpot": LatencyTarget(job.pace_s)})
+    pace_s = job.serving.pace
+    if not job.targets and pace_s:  # what the search kept to though nobody asked for it
+        job = replace(job, serving=replace(job.serving, goals={"tpot": LatencyTarget(pace_s)}))
     return fleet_job(job, config, RunSize(rate, sizes.replicas, sizes.prefills, requests))
 
 
