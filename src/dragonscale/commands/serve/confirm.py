@@ -107,10 +107,12 @@ def _corrected(asked: ServeAsked, row: ConfigReport, run: Confirmed) -> list[str
         "TPOT": latency["tpot_s"].mean,
         "tok/s per chip": run.run.output_tokens_per_s_per_chip,
     }
-    far = [name for name, value in expected.items() if value and abs(simulated[name] / value - 1) > MAX_DIFFERENCE]
-    if not far:
+    corrected = [
+        name for name, value in expected.items() if value and abs(simulated[name] / value - 1) > MAX_DIFFERENCE
+    ]
+    if not corrected:
         return []
-    shown = expected | {name: simulated[name] for name in far}
+    shown = expected | {name: simulated[name] for name in corrected}
     output = asked.ask.output
     token_ratio = shown["tok/s per chip"] / row.output_tokens_per_s_per_chip
     row.ttft_s, row.tpot_s, row.output_tokens_per_s_per_chip = shown.values()
@@ -123,7 +125,7 @@ def _corrected(asked: ServeAsked, row: ConfigReport, run: Confirmed) -> list[str
         if cost:
             setattr(row, name, cost / token_ratio)
     add_bands(row, kind_of(asked, run.config))
-    differences = " and ".join(f"{name} by {simulated[name] / expected[name] - 1:+.0%}" for name in far)
+    differences = " and ".join(f"{name} by {simulated[name] / expected[name] - 1:+.0%}" for name in corrected)
     return [
         f"What is expected is what was simulated where that is far from the steady state's formulas ({differences})."
     ]
