@@ -128,8 +128,10 @@ def run_short(
         size = replace(size, requests=times_as_long * size.requests)
     fleet = fleet_job(job, config, size, seed)
     result = run_fleet(fleet)
-    backlog = None if fleet.traffic.rate is None else load_of(result)
-    grows = backlog is not None and backlog.grows
+    grows = False
+    if fleet.traffic.rate is not None:
+        backlog = load_of(result)
+        grows = backlog is not None and backlog.grows
     missed = missed_targets(result, fleet.targets, fleet.class_targets)
     meets = not missed and not grows
     worst = math.inf if grows else _worst(fleet, result, missed)
@@ -292,9 +294,9 @@ def confirm_fleet(job: SizingJob, config: Config) -> Confirmed:
     enough = _bracket(runs)
     if enough is not None:
         enough = _bisect(runs, enough)
-    fleet = None if enough is None else _confirm_with_seeds(runs, enough)
-    if fleet is not None:
-        return fleet
+        fleet = _confirm_with_seeds(runs, enough)
+        if fleet is not None:
+            return fleet
     nearest = min(runs.misses, key=lambda miss: (round(miss.worst, RATIO_DIGITS), miss.replicas or 1))
     # one that meets its targets without the margin does so with every seed, or misses
     return with_other_seeds(job, nearest)
@@ -318,7 +320,10 @@ class FleetRuns:
     def run(self, replicas: float | None = None) -> Confirmed | None:
         """The run of so many replicas (None: of those that its means ask for), where it holds; what misses is kept."""
         self.tries += 1
-        fleet = run_short(self.job, self.config, None if replicas is None else self.in_slices(replicas))
+        whole = None
+        if replicas is not None:
+            whole = self.in_slices(replicas)
+        fleet = run_short(self.job, self.config, whole)
         if fleet.holds:
             return fleet
         self.misses.append(fleet)
@@ -401,7 +406,9 @@ def confirm_batch(job: SizingJob, config: Config) -> Confirmed:
         if smaller is None or NEAR * smaller.batch < held_batch:
             break
         last = run_short(job, smaller)
-    return replace(last if last.holds or best is None else best, missed=missed)
+    if last.holds or best is None:
+        best = last
+    return replace(best, missed=missed)
 
 
 def _met_below(job: SizingJob, last: Confirmed, max_batch: int) -> Config | None:

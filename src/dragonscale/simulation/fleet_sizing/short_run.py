@@ -94,7 +94,9 @@ def short_run_size(job: SizingJob, config: Config, replicas: int | None = None) 
         if not rate:  # pools are sized for a rate, and their TTFT is that of random arrivals
             rate = float(f"{float(config.state.requests):.4g}")  # as commands have it
     elif replicas is None:
-        replicas = replicas_for(config, job.ask) if rate else 1
+        replicas = 1
+        if rate:
+            replicas = replicas_for(config, job.ask)
     rate_each = rate / replicas
     latency_s = float(config.state.latency)
     run_replicas = 1
@@ -123,7 +125,9 @@ def fleet_job(job: SizingJob, config: Config, size: RunSize, seed: int = 0) -> F
     drafts, acceptance, draft_model = 0, (0.0,), None
     if draft is not None and config.drafts:
         drafts, acceptance, draft_model = config.drafts, _by_position(draft.acceptance), draft.model
-    places = config.pools.decode.batch if isinstance(config, PooledConfig) else config.batch
+    places = config.batch
+    if isinstance(config, PooledConfig):
+        places = config.pools.decode.batch  # of which so many as `config.batch` decode on average
     limits = replace(job.serving.limits, max_seqs=-(-places // config.plan.data))
     replica = FleetReplica(job.deployment_of(config, limits), traffic.longest, drafts, acceptance, draft_model)
     targets = {f"{name}_s": target for name, target in job.targets.items() if name == "itl" or not traffic.classes}
