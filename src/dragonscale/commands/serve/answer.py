@@ -20,7 +20,6 @@ from dragonscale.commands.serve.recommended_reason import CHEAPER, recommended_r
 from dragonscale.commands.serve.remedies import left_out, missed
 from dragonscale.commands.serve.serve_question import ServeAsked
 from dragonscale.commands.serve.serve_records import ConfigReport, ServeReport, ServeRequest
-from dragonscale.commands.serve.start_check import StartCheck, start_check
 from dragonscale.commands.serve.unfit import unfit
 from dragonscale.commands.serve.variant_records import FrontierPoint
 from dragonscale.commands.serve.variants import disaggregation_report, prefix_report, speculation_report
@@ -37,6 +36,7 @@ from dragonscale.serving.advice.search import (
     ranked_by_format,
     search,
 )
+from dragonscale.serving.advice.start_check import StartCheck, start_check
 from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.space.bands import ServedKind, is_moe
 from dragonscale.serving.space.disaggregation import PooledConfig

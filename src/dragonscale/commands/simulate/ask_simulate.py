@@ -373,7 +373,9 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> records.Analyti
 def _sheet(report: records.SimulateReport, detail: bool) -> Sheet:
     command, why = next_command(report)
     sheet = simulate_sheet(report, detail)
-    return Sheet((*sheet.blocks, NextStep(command, why))) if command else sheet
+    if command:
+        sheet = Sheet((*sheet.blocks, NextStep(command, why)))
+    return sheet
 
 
 bind(records.SimulateReport, Face(_sheet, draw, timeline=save_run))
