@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.commands.sweep.sweep_sheet import BEGIN, END, SHORT, shown
+from dragonscale.commands.sweep.sweep_blocks import BEGIN, END, SHORT, shown
 from dragonscale.evidence.verify.records import SweepScore, VerifyRow, score
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,7 +11,7 @@ import pytest
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.simulate.classes import read_classes
 from dragonscale.commands.simulate.fleet import read_traffic
-from dragonscale.commands.traffic import TrafficReport, describe, save_traffic, traffic_sheet
+from dragonscale.commands.traffic import TrafficReport, describe, save_traffic, traffic_blocks
 from dragonscale.simulation import (
     Fixed,
     Fleet,
@@ -73,7 +73,7 @@ def test_a_trace_is_described_as_it_is() -> None:
     assert report.peak > 1.5
     assert (report.sessions, report.turns, report.repeated) == (3000, 1.0, 0.0)
     assert output["mean"] < prompt["mean"]
-    facts: Any = traffic_sheet(report, False).blocks[1]
+    facts: Any = traffic_blocks(report, False).blocks[1]
     labels = [row.label for row in facts.rows]
     assert labels == ["requests", "rate", "bursts", "lengths"]
 

@@ -122,7 +122,7 @@ LONGEST = 50
 """Characters of a call that is printed with what it is given."""
 
 
-def calc_sheet(report: CalcReport, _detail: bool) -> Sheet:
+def calc_blocks(report: CalcReport, _detail: bool) -> Sheet:
     """The answers, and under them facts with their sources and functions with their meaning."""
     blocks: list[Block] = [Verbatim("\n".join(_told(one) for one in report.answers))]
     facts = [one for one in report.names if not one.function]
@@ -143,4 +143,4 @@ def _told(one: CalcLine) -> str:
     return f"{one.case}: {told}" if one.case else told
 
 
-bind(CalcReport, Face(calc_sheet))
+bind(CalcReport, Face(calc_blocks))

@@ -45,7 +45,7 @@ MATMUL = "bf16[B,8192] @ bf16[8192,28672]"
 """A matmul of a large model's MLP, for any batch."""
 
 
-def chips_sheet(report: reports.ChipsReport, _detail: bool) -> Sheet:
+def chips_blocks(report: reports.ChipsReport, _detail: bool) -> Sheet:
     """A line for each chip."""
     columns = {
         "FLOP/B": lambda one: round(one.critical_intensity_flops_per_byte),
@@ -69,7 +69,7 @@ def _dollars(offer: Offer) -> str:
     return f"{offer.usd_per_h:,.6g}{high}"
 
 
-def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
+def chip_blocks(report: reports.ChipReport, _detail: bool) -> Sheet:
     """Every number of one chip with its source, and other sources' readings of it."""
     rows: list[list[Any]] = []
     others: list[list[Any]] = []
@@ -119,7 +119,7 @@ def chip_sheet(report: reports.ChipReport, _detail: bool) -> Sheet:
     )
 
 
-def slice_sheet(report: reports.SliceReport, _detail: bool) -> Sheet:
+def slice_blocks(report: reports.SliceReport, _detail: bool) -> Sheet:
     """Hosts, rings or tiers, and totals."""
     host = "x".join(map(str, report.host_shape)) or str(report.host_chips)
     cores = f", {report.cores:,} cores" if report.cores else ""
@@ -155,7 +155,7 @@ def _weakest(report: reports.SliceReport) -> str:
     return f"Without wraparound, {named} {give} collectives half the bandwidth of a ring."
 
 
-def layout_sheet(report: LayoutReport, _detail: bool) -> Sheet:
+def layout_blocks(report: LayoutReport, _detail: bool) -> Sheet:
     """The position of each element in memory, as the array is written."""
     width = len(report.places[0]) if report.places else 0
     places = table([Column(f"[{place}]", right=True) for place in range(width)], report.places) if width else None
@@ -167,8 +167,8 @@ def layout_sheet(report: LayoutReport, _detail: bool) -> Sheet:
     )
 
 
-bind(reports.ChipsReport, Face(chips_sheet, draw_chips))
-bind(reports.ChipReport, Face(chip_sheet, draw_chips))
-bind(reports.SliceReport, Face(slice_sheet))
-bind(LayoutReport, Face(layout_sheet))
+bind(reports.ChipsReport, Face(chips_blocks, draw_chips))
+bind(reports.ChipReport, Face(chip_blocks, draw_chips))
+bind(reports.SliceReport, Face(slice_blocks))
+bind(LayoutReport, Face(layout_blocks))
 bind(reports.TemplateReport, Face(lambda report, _detail: Sheet((Verbatim(report.text.rstrip()),))))

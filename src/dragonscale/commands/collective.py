@@ -114,7 +114,7 @@ def read_axes(text: str, known: Mapping[str, object]) -> tuple[str, ...]:
     return names
 
 
-def collective_sheet(report: reports.CollectiveReport, _detail: bool) -> Sheet:
+def collective_blocks(report: reports.CollectiveReport, _detail: bool) -> Sheet:
     """One collective over mesh axes."""
     mesh = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
     head = f"{report.collective} of {amount(report.bytes, 'bytes')} over {', '.join(report.axes)}"
@@ -180,7 +180,7 @@ def _ring(report: reports.CollectiveReport, ring: reports.RingFacts) -> str:
     return f"both ways round at once: {full}{', and ' if half else ''}{half}"
 
 
-def transfer_sheet(sent: reports.TransferReport, _detail: bool) -> Sheet:
+def transfer_blocks(sent: reports.TransferReport, _detail: bool) -> Sheet:
     """One message between two chips, or from all to one."""
     source, target = ("(" + ",".join(map(str, place)) + ")" for place in (sent.source, sent.target))
     size = amount(sent.bytes, "bytes")
@@ -195,5 +195,5 @@ def transfer_sheet(sent: reports.TransferReport, _detail: bool) -> Sheet:
     )
 
 
-bind(reports.CollectiveReport, Face(collective_sheet, draw_collective))
-bind(reports.TransferReport, Face(transfer_sheet))
+bind(reports.CollectiveReport, Face(collective_blocks, draw_collective))
+bind(reports.TransferReport, Face(transfer_blocks))

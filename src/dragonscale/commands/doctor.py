@@ -155,7 +155,7 @@ def _count(folder: Path) -> int:
         return 0
 
 
-def doctor_sheet(report: DoctorReport, detail: bool) -> Sheet:
+def doctor_blocks(report: DoctorReport, detail: bool) -> Sheet:
     """What works first, what is missing for what, then where things lie."""
     missing = [one for one in report.extras if one.missing]
     own = {"installed": lambda one: "missing " + ", ".join(one.missing) if one.missing else "yes"}
@@ -180,4 +180,4 @@ def doctor_sheet(report: DoctorReport, detail: bool) -> Sheet:
     )
 
 
-bind(DoctorReport, Face(doctor_sheet))
+bind(DoctorReport, Face(doctor_blocks))

@@ -8,12 +8,13 @@ import msgspec
 from dragonscale.blocks.sheet import NextStep, Prose, Sheet, Title, facts, sheet
 from dragonscale.commands.questions.export import ImportQuestion
 from dragonscale.commands.questions.flag import written
-from dragonscale.commands.record import Face, Record, bind, shared
+from dragonscale.commands.record import Beside, Face, Record, bind, shared
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.imported import Given, Imported, as_path
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.target import target_named
 from dragonscale.listener import Listener
+from dragonscale.serving.engine.plan import ServingPlan
 from dragonscale.serving.engine.plan_file import SavedPlan, save_serving_plan
 from dragonscale.training.plan.plan import short_plan
 from dragonscale.training.plan.plan_file import TrainingFile, save_training_file
@@ -24,6 +25,11 @@ class ImportReport(Record):
     """A plan as it was read. `ignored` are options that change nothing that is planned, `unplanned` those that would
     and that the planner has no word for, `unknown` names that the software's version does not have. `workload` is the
     batch and sequence of a step, or the traffic, limits and drafts of an engine."""
+
+    file = Beside[TrainingFile | SavedPlan](SavedPlan(ServingPlan()))
+    """The plan as a plan file holds it."""
+    judge = Beside[str]("")
+    """The command that judges what was read."""
 
     kind: str
     software: str
@@ -40,11 +46,6 @@ class ImportReport(Record):
     unplanned: list[str] = []
     unknown: list[str] = []
 
-    @property
-    def file(self) -> TrainingFile | SavedPlan:
-        """The plan as a plan file holds it."""
-        return vars(self)["file"]
-
     def headline(self) -> str:
         return (
             f"{self.software}: {self.model or 'a model'} on {self.slice or 'chips that it does not name'}, "
@@ -52,10 +53,10 @@ class ImportReport(Record):
         )
 
 
-def import_sheet(report: ImportReport, detail: bool) -> Sheet:
+def import_blocks(report: ImportReport, detail: bool) -> Sheet:
     """What was read, and what of it changes nothing, is not planned or not known."""
     unknown, ignored = ", ".join(report.unknown), ", ".join(report.ignored if detail else ())
-    command = vars(report).get("judge", "")
+    command = report.judge
     return sheet(
         Title(f"A {report.kind} plan of {report.software}", f"read with the names of version {report.version}"),
         facts(
@@ -99,7 +100,7 @@ def ask(question: ImportQuestion, listener: Listener) -> ImportReport:
         raise InputError(f"There is no file {shown}; give the path of a config or a script, or a command in quotes.")
     found = read_plan(text, Given(written(question.model), written(question.on)))
     report = report_of(found)
-    vars(report)["judge"] = _judging(question, text, report)
+    report.judge = _judging(question, text, report)
     return report.came_from(question, listener.notes)
 
 
@@ -139,7 +140,7 @@ def report_of(found: Imported) -> ImportReport:
         plan_text=short_plan(file.plan) if isinstance(file, TrainingFile) else str(file.plan),
         workload=_workload(file),
     )
-    vars(report)["file"] = file
+    report.file = file
     return report
 
 
@@ -155,4 +156,4 @@ def _workload(file: TrainingFile | SavedPlan) -> dict[str, Any]:
     return {name: value for name, value in (values | tables).items() if value}
 
 
-bind(ImportReport, Face(import_sheet, save=save_import))
+bind(ImportReport, Face(import_blocks, save=save_import))

@@ -237,13 +237,13 @@ def _following(problem: Problem) -> str:
     return f"dscale learn {slugs[(slugs.index(problem.chapter) + 1) % len(slugs)]}"
 
 
-def course_sheet(report: CourseReport, _detail: bool) -> Sheet:
+def course_blocks(report: CourseReport, _detail: bool) -> Sheet:
     solved = (lambda row: f"{row.solved}/{row.problems}", "")
     title = Title(f"{report.solved} of {report.problems} problems solved", f"kept in {report.progress_file}")
     return sheet(title, grid("learn", report.chapters, own={"solved": solved}), NextStep(report.next, "Next:"))
 
 
-def lesson_sheet(report: LessonReport, detail: bool) -> Sheet:
+def lesson_blocks(report: LessonReport, detail: bool) -> Sheet:
     mark = {True: "solved", False: ""}
     rows = [
         [row.problem.partition(".")[2], row.title, mark[row.right > 0], *([", ".join(row.book)] if detail else [])]
@@ -256,7 +256,7 @@ def lesson_sheet(report: LessonReport, detail: bool) -> Sheet:
     return Sheet((Title(report.title, aside), table(columns, rows), NextStep(report.next, "Next:")))
 
 
-def problem_sheet(report: ProblemReport, _detail: bool) -> Sheet:
+def problem_blocks(report: ProblemReport, _detail: bool) -> Sheet:
     seed = f", seed {report.seed}" if report.seed else ""
     title = [Title(report.title, f"{report.problem}{seed}"), Prose(report.ask)]
     blocks: list[Block] = [*title] if report.ask else []  # a dialogue has asked it already
@@ -278,6 +278,6 @@ def _percent(tolerance: float) -> str:
     return f", within {100 * tolerance:.3g}%" if tolerance else ""
 
 
-bind(CourseReport, Face(course_sheet))
-bind(LessonReport, Face(lesson_sheet))
-bind(ProblemReport, Face(problem_sheet))
+bind(CourseReport, Face(course_blocks))
+bind(LessonReport, Face(lesson_blocks))
+bind(ProblemReport, Face(problem_blocks))

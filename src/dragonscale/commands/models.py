@@ -250,7 +250,7 @@ def ask_model(question: ModelsQuestion, listener: Listener) -> ModelReport:
     return report
 
 
-def models_sheet(report: ModelsReport, _detail: bool) -> laid.Sheet:
+def models_blocks(report: ModelsReport, _detail: bool) -> laid.Sheet:
     """A line for each preset."""
     why = "By part, as of a path or org/name of the Hugging Face Hub:"
     return laid.Sheet((grids.grid("models", report.models), laid.NextStep("dscale models NAME", why)))
@@ -260,7 +260,7 @@ RECOMPUTED = {"block": "full (block)"}
 """Policies of recompute by the words of the field, where those are others."""
 
 
-def model_sheet(report: ModelReport, detail: bool) -> laid.Sheet:
+def model_blocks(report: ModelReport, detail: bool) -> laid.Sheet:
     """One model: the summary, then its parts; or its named einsums and nothing else, where those were asked for."""
     if report.asked is not None and report.asked.einsums:
         return laid.Sheet((laid.Verbatim(report.program),))
@@ -345,5 +345,5 @@ def _active(row: ModelRow) -> str:
     return marked(row.active_parameters, "count") if row.active_parameters < 0.8 * row.parameters else ""
 
 
-bind(ModelReport, Face(model_sheet, draw_models))
-bind(ModelsReport, Face(models_sheet, draw_models))
+bind(ModelReport, Face(model_blocks, draw_models))
+bind(ModelsReport, Face(models_blocks, draw_models))

@@ -22,6 +22,23 @@ if TYPE_CHECKING:
 
 
 Answered = TypeVar("Answered", bound="Record")
+Value = TypeVar("Value")
+
+
+class Beside(Generic[Value]):
+    """An attribute that an answer carries along without making it a field: no encoder sees it, copies keep it."""
+
+    def __init__(self, default: Value) -> None:
+        self.default, self.name = default, ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, answer: "Record | None", owner: type) -> Value:
+        return self.default if answer is None else answer.__dict__.get(self.name, self.default)
+
+    def __set__(self, answer: "Record", value: Value) -> None:
+        answer.__dict__[self.name] = value
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,11 @@ class Record(msgspec.Struct, dict=True):
     ROWS: ClassVar[str] = ""
     """The field that `to_frame` makes rows of; none: the answer itself is one row."""
     CHARTS: ClassVar[tuple[str, ...]] = ()
-    """What `plot` can draw, the usual one first."""
+    """What `plot` can draw, the default first."""
+    asked = Beside[Any](None)
+    """The question as it was understood, where the answer came from one."""
+    notes_beside = Beside[list[str]]([])
+    """How the question was read, where that needs a note."""
 
     def headline(self) -> str:
         """The answer in a line."""
@@ -71,30 +92,18 @@ class Record(msgspec.Struct, dict=True):
         """What the command returns: 0 ok, 3 infeasible, 4 target missed."""
         return 0
 
-    @property
-    def asked(self) -> Any:
-        """The question as it was understood, where the answer came from one."""
-        return vars(self).get("asked")
-
-    @property
-    def notes_beside(self) -> list[str]:
-        """How the question was read, where that needs a word."""
-        return vars(self).get("notes_beside", [])
-
     def came_from(self, asked: Any, notes: list[str]) -> Self:
-        """Remember what this answers."""
-        kept: dict[str, Any] = vars(self)  # beside the fields, so that no encoder sees it
-        kept |= {"asked": asked, "notes_beside": notes}
+        """The answer, which remembers what it answers and how that was read."""
+        self.asked, self.notes_beside = asked, notes
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles keep what stands beside the fields."""
-        values = {name: getattr(self, name) for name in self.__struct_fields__}
-        return _made, (type(self), values), dict(vars(self))
+        """Copies and pickles keep the attributes beside the fields."""
+        return _with_fields, (type(self), msgspec.structs.asdict(self)), dict(self.__dict__)
 
     def __copy__(self) -> Self:
-        made, args, beside = self.__reduce__()
-        vars(copied := made(*args)).update(beside)
+        copied = type(self)(**msgspec.structs.asdict(self))
+        copied.__dict__.update(self.__dict__)
         return copied
 
     def to_dict(self) -> dict[str, Any]:
@@ -177,8 +186,8 @@ def shared(kind: type[msgspec.Struct], *sources: Any, **given: Any) -> dict[str,
     return {name: getattr(one, name) for name, one in known.items() if name not in given} | given
 
 
-def _made(kind: type[Record], values: dict[str, Any]) -> Record:
-    """A record from its fields."""
+def _with_fields(kind: type[Record], values: dict[str, Any]) -> Record:
+    """A record from its fields; pickles name this function."""
     return kind(**values)
 
 

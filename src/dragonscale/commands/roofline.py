@@ -39,7 +39,7 @@ def ask(question: RooflineQuestion, listener: Listener, solve: bool = True) -> R
     return report.came_from(chip, listener.notes)
 
 
-def roofline_sheet(report: RooflineReport, _detail: bool) -> Sheet:
+def roofline_blocks(report: RooflineReport, _detail: bool) -> Sheet:
     """Numbers where every size is known, formulas and a curve where one is open."""
     return sheet(
         _title(report),
@@ -116,4 +116,4 @@ def _curve(report: RooflineReport) -> Grid:
     return records(report.samples, columns, how={"FLOPs/byte": {"keep": 2}})
 
 
-bind(RooflineReport, Face(roofline_sheet, draw_roofline))
+bind(RooflineReport, Face(roofline_blocks, draw_roofline))

@@ -37,7 +37,7 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
 MOST_CHIPS = 16
 
 
-def shard_sheet(report: ShardReport, _detail: bool) -> Sheet:
+def shard_blocks(report: ShardReport, _detail: bool) -> Sheet:
     """The forward pass, the backward pass where it was asked for, and what bounds them."""
     axes = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
     where = (f"mesh {axes}" if axes else "one chip") + (f" on {report.on}" if report.on else "")
@@ -137,4 +137,4 @@ def _move(row: MoveRow) -> list[str]:
     return [step, f"{amount(row.bytes, 'bytes')}{first_order}", seconds]
 
 
-bind(ShardReport, Face(shard_sheet, draw_shard))
+bind(ShardReport, Face(shard_blocks, draw_shard))

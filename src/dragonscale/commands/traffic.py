@@ -141,7 +141,7 @@ def save_traffic(report: TrafficReport, path: str) -> str:
     return f"; `dscale simulate MODEL --on SLICE --traffic {path}` runs it"
 
 
-def traffic_sheet(report: TrafficReport, _detail: bool) -> Sheet:
+def traffic_blocks(report: TrafficReport, _detail: bool) -> Sheet:
     """What the trace is like."""
     rows = [[name, *(f"{value:,.0f}" for value in own.values())] for name, own in report.lengths.items()]
     told = {"reuse": report if report.repeated else None, "sessions": report if report.turns > 1 else None}
@@ -149,4 +149,4 @@ def traffic_sheet(report: TrafficReport, _detail: bool) -> Sheet:
     return Sheet((Title(report.trace), facts, table(["tokens", *STATISTICS], rows, "lengths")))
 
 
-bind(TrafficReport, Face(traffic_sheet, save=save_traffic))
+bind(TrafficReport, Face(traffic_blocks, save=save_traffic))

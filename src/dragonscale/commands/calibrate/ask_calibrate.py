@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.commands.calibrate import calibrate_records
+from dragonscale.commands.calibrate.calibrate_blocks import calibration_blocks
 from dragonscale.commands.calibrate.calibrate_records import CalibrationReport
-from dragonscale.commands.calibrate.calibrate_sheet import calibration_sheet
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.verify import CalibrateQuestion
 from dragonscale.commands.record import Face, bind, shared
@@ -322,4 +322,4 @@ def _kinds(only: str) -> set[str]:
     return {kind for kind, group in kinds.items() if not groups or group in groups}
 
 
-bind(CalibrationReport, Face(sheet=calibration_sheet))
+bind(CalibrationReport, Face(sheet=calibration_blocks))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.blocks.sheet import NextStep, Sheet
+from dragonscale.commands.compare.compare_blocks import compare_blocks
 from dragonscale.commands.compare.compare_charts import draw
 from dragonscale.commands.compare.compare_records import CompareReport, Side
-from dragonscale.commands.compare.compare_sheet import compare_sheet
 from dragonscale.commands.compare.sides import (
     DOLLARS,
     TOKENS,
@@ -22,7 +22,6 @@ from dragonscale.commands.compare.sides import (
     training_side,
 )
 from dragonscale.commands.given import unnamed
-from dragonscale.commands.overtake import overtaking, price_where
 from dragonscale.commands.questions.flag import written
 from dragonscale.commands.questions.train import CompareQuestion, TrainQuestion
 from dragonscale.commands.record import Face, Record, bind
@@ -42,6 +41,7 @@ from dragonscale.physics.hardware.catalogue import is_chip
 from dragonscale.physics.hardware.prices import StrangePrice
 from dragonscale.serving.engine.plan_file import load_serving_plan
 from dragonscale.tables import read_table
+from dragonscale.training.advice.overtaking import overtaking, price_where
 from dragonscale.training.plan.plan_file import is_plan_path, load_training_file
 from dragonscale.training.plan.tuning import FIELDS
 
@@ -333,7 +333,7 @@ def next_command(report: CompareReport) -> str:
 
 
 def _sheet(report: CompareReport, detail: bool) -> Sheet:
-    sheet, command = compare_sheet(report, detail), next_command(report)
+    sheet, command = compare_blocks(report, detail), next_command(report)
     return Sheet((*sheet.blocks, NextStep(command, "Next:"))) if command else sheet
 
 

@@ -1,5 +1,7 @@
 """Answers of `train` and `serve` as sides of a comparison, and one side against another."""
 
+from dataclasses import asdict
+
 import msgspec
 
 from dragonscale.commands.compare import compare_records as records
@@ -30,7 +32,7 @@ def training_side(report: TrainReport, place: int = 0) -> records.Side:
     terms = [records.SideTerm(row.name, row.exposed_s, max(row.expected_s - row.exposed_s, 0.0)) for row in one.terms]
     memory = [records.HeldPart(row.name, row.bytes) for row in one.memory]
     side = _side(one, (short_plan(one.plan), report.slice, one.stack), work.batch_tokens, figures, terms, memory)
-    side.feasible, side.settings, side.problems = one.feasible, dict(vars(one.plan)), list(one.problems)
+    side.feasible, side.settings, side.problems = one.feasible, asdict(one.plan), list(one.problems)
     if report.measured and not place:
         side.measured_s, side.measured = report.measured.step_s, report.measured.text
     return side

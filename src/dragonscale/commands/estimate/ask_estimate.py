@@ -25,7 +25,7 @@ KEYS = ("run", "fine-tuning", "decode")
 """The facts to take away first."""
 
 
-def estimate_sheet(report: EstimateReport, _: bool) -> Sheet:
+def estimate_blocks(report: EstimateReport, _: bool) -> Sheet:
     """The whole answer."""
     asked = report.letters
     asides = [f"{amount(report.tokens, 'count')} tokens" if report.find("training FLOPs (6ND)") else ""]
@@ -171,4 +171,4 @@ def _notes(asked: EstimateAsked, report: EstimateReport) -> list[str]:
     return notes
 
 
-bind(EstimateReport, Face(estimate_sheet))
+bind(EstimateReport, Face(estimate_blocks))

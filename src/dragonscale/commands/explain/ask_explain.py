@@ -28,7 +28,7 @@ _BOUNDS = ("bound", "step", "total", "kernel by kernel")
 _NETWORK = ("latency", "bandwidth", "network", "collectives", "all_", "reduce_scatter", "permute")
 
 
-def explanation_sheet(explanation: Explanation, detail: bool = False) -> Sheet:  # noqa: ARG001 - it is all detail
+def explanation_blocks(explanation: Explanation, detail: bool = False) -> Sheet:  # noqa: ARG001 - it is all detail
     """The lines, the crossovers and what the letters stand for; what bounds the answer comes last."""
     blocks: list[Block] = [Title(explanation.subject)]
     blocks += [grids.grid("explain-terms", explanation.terms)] if explanation.terms else []
@@ -68,7 +68,7 @@ def _role(name: str) -> str:
     return "tensor" if any(word in name for word in _NETWORK) else "compute"
 
 
-bind(Explanation, Face(sheet=explanation_sheet, draw=draw))
+bind(Explanation, Face(sheet=explanation_blocks, draw=draw))
 
 
 def ask_roofline(question: questions.ExplainRooflineQuestion, listener: Listener) -> Explanation:

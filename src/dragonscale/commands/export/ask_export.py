@@ -201,7 +201,7 @@ def _own_software(plan: GivenPlan, load: Target | None) -> Target:
     return found
 
 
-def export_sheet(report: ExportReport, _detail: bool) -> Sheet:
+def export_blocks(report: ExportReport, _detail: bool) -> Sheet:
     """The files themselves where nothing was written; a list of them where it was."""
     if not report.written:
         return Sheet((Verbatim(report.text()),))
@@ -214,4 +214,4 @@ def export_sheet(report: ExportReport, _detail: bool) -> Sheet:
     )
 
 
-bind(ExportReport, Face(export_sheet, save=lambda report, path: report.write_into(path)))
+bind(ExportReport, Face(export_blocks, save=lambda report, path: report.write_into(path)))

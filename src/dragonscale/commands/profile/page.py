@@ -17,11 +17,11 @@ from typing import Any
 
 from dragonscale.blocks.charts.theme import DARK, LIGHT, SERIES, Theme
 from dragonscale.commands.profile.profile_records import ProfileReport
-from dragonscale.commands.profile.shown import ShownSlice, ShownStep, shown_step
-from dragonscale.commands.profile.trace import op_facts
-from dragonscale.commands.verify.verify_sheet import STYLE
+from dragonscale.commands.verify.verify_blocks import STYLE
 from dragonscale.evidence.profiles.device_work import TRAVELS
 from dragonscale.evidence.profiles.records import MemoryTime, achieved_rate
+from dragonscale.evidence.profiles.shown_step import ShownSlice, ShownStep, shown_step
+from dragonscale.evidence.profiles.trace import op_facts
 from dragonscale.files import write_file
 from dragonscale.physics.units import render
 

@@ -31,7 +31,7 @@ def constant_docstring(constant: object) -> str:
     """The docstring of a constant of a module of questions."""
     package = __name__.rpartition(".")[0]
     for module in [name for name in sys.modules if name.startswith(f"{package}.")]:
-        for name, value in vars(sys.modules[module]).items():
+        for name, value in sys.modules[module].__dict__.items():
             if value is constant and (text := docstrings(module).get(name)):
                 return text
     return ""

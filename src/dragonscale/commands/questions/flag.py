@@ -142,8 +142,10 @@ class Field(Generic[Given, Kept]):
     def but(self, **changed: Any) -> Self:
         """The same field with some words changed."""
         other = copy.copy(self)
-        vars(other).pop("about", None)
-        vars(other).update(changed, origin=self, owner=None)
+        other.__dict__.pop("about", None)  # what help said of the other field, where somebody has asked
+        other.origin, other.owner = self, None
+        for name, value in changed.items():
+            setattr(other, name, value)
         return other
 
     @classmethod
@@ -365,13 +367,18 @@ class Question:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
     def __eq__(self, other: object) -> bool:
-        return vars(self) == vars(other) if type(self) is type(other) else NotImplemented
+        return values_of(self) == values_of(other) if type(self) is type(other) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(tuple(vars(self).values()))
+        return hash(tuple(values_of(self).values()))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values_of(self).items())})"
+
+
+def values_of(question: Question) -> dict[str, Any]:
+    """The value of each field by its name, in the order of the fields."""
+    return {field.name: getattr(question, field.name) for field in fields_of(type(question))}
 
 
 @functools.cache
@@ -382,8 +389,10 @@ def fields_of(question: type) -> tuple[Field[Any, Any], ...]:
     >>> [field.name for field in fields_of(TrainQuestion)][:4]
     ['model', 'on', 'batch', 'seq']
     """
-    every = {name: value for kind in reversed(question.__mro__) for name, value in vars(kind).items()}
-    return tuple(value for value in every.values() if isinstance(value, Field))
+    fields: dict[str, Field[Any, Any]] = {}
+    for kind in reversed(question.__mro__):  # a field of a subclass takes the place of its parent's
+        fields |= {name: value for name, value in kind.__dict__.items() if isinstance(value, Field)}
+    return tuple(fields.values())
 
 
 def check_limits(question: Question) -> None:

@@ -182,7 +182,7 @@ def planned_step(order: "GrpoOrder", where: str, lengths: list[float]) -> RlStep
     return judge_step(work, RlPlan("colocated", own, job, plan, order.rollout, piece))
 
 
-def rl_run_sheet(run: RlRun, _detail: bool) -> Sheet:
+def rl_run_blocks(run: RlRun, _detail: bool) -> Sheet:
     """The phases of the run and the plan side by side."""
     rows = [(one.name, amount(one.seconds, "s"), amount(one.planned_s, "s")) for one in run.phases]
     rows.append(("step", amount(run.step_s, "s"), amount(run.planned_step_s, "s")))
@@ -202,4 +202,4 @@ def rl_run_sheet(run: RlRun, _detail: bool) -> Sheet:
     return Sheet((title, Prose(told), table(["", Column("run", right=True), Column(where, right=True)], rows)))
 
 
-bind(RlRun, Face(rl_run_sheet))
+bind(RlRun, Face(rl_run_blocks))

@@ -26,11 +26,11 @@ from dragonscale.commands.run.serve_planned import (
     planned_serving,
     uneven_heads,
 )
-from dragonscale.commands.run.serve_traffic import TrafficRecord
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.units import render
+from dragonscale.runtime.server.traffic_record import TrafficRecord
 from dragonscale.runtime.server.wire import WorkerReady
 from dragonscale.stderr_relay import StderrRelay
 
@@ -163,7 +163,7 @@ async def _serve(order: ServeOrder, listener: Listener) -> ServeRun:
         record.facts |= {"device": ready.device_kind, "devices": ready.devices, "length": order.first.length}
         record.facts |= {"pages": ready.pages, "kv_tokens": ready.kv_tokens}
         started = ServedSoFar(order, front, ready, planned_serving(order, ready.device_kind), time.monotonic() - begun)
-        listener.log(text_of(start_sheet(started), width_of(sys.stderr), wants_colour("auto", sys.stderr)))
+        listener.log(text_of(start_blocks(started), width_of(sys.stderr), wants_colour("auto", sys.stderr)))
         watch = asyncio.create_task(started.tell(listener, every)) if every else None
         listener.log(_welcome(url, order))
         await serving
@@ -281,7 +281,7 @@ def _welcome(url: str, order: ServeOrder) -> str:
     )
 
 
-def start_sheet(started: ServedSoFar) -> Sheet:
+def start_blocks(started: ServedSoFar) -> Sheet:
     """What is ready to be asked."""
     order, facts, planned, first = started.order, started.facts, started.planned, started.order.first
     page = f"{amount(facts.page_bytes, 'bytes')} of {facts.page} tokens"
@@ -308,7 +308,7 @@ def start_sheet(started: ServedSoFar) -> Sheet:
     return Sheet((Title(head, aside), table(columns, rows), *remarks))
 
 
-def run_sheet(result: ServeRun, _detail: bool) -> Sheet:
+def run_blocks(result: ServeRun, _detail: bool) -> Sheet:
     """The run and the plan side by side."""
     planned = result.planned
 
@@ -339,4 +339,4 @@ def run_sheet(result: ServeRun, _detail: bool) -> Sheet:
     return Sheet((Title(head, aside), *((Prose("\n".join(said)),) if said else ()), table(columns, rows)))
 
 
-bind(ServeRun, Face(run_sheet))
+bind(ServeRun, Face(run_blocks))

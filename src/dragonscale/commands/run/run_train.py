@@ -22,7 +22,7 @@ from dragonscale.commands.asked_chips import asked_chips
 from dragonscale.commands.given import check_named
 from dragonscale.commands.profile.ask_profile import ask
 from dragonscale.commands.profile.profile_records import ProfileReport
-from dragonscale.commands.questions.flag import written
+from dragonscale.commands.questions.flag import values_of, written
 from dragonscale.commands.questions.run import RunTrainQuestion
 from dragonscale.commands.questions.verify import ProfileQuestion
 from dragonscale.commands.record import Face, Record, bind
@@ -116,7 +116,7 @@ SETTINGS = {"load_weights": "weights", "warmup_steps": "warmup"}
 def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None:
     """Train, and tell each few steps how it goes; None in a process of the run that is not the one to talk."""
     check_installed(NEEDED, *EXTRA)
-    given = {SETTINGS.get(name, name): value for name, value in vars(question).items() if name not in NO_SETTINGS}
+    given = {SETTINGS.get(name, name): value for name, value in values_of(question).items() if name not in NO_SETTINGS}
     given |= {name: [path for path in given[name].split(",") if path] for name in ("data", "eval_data")}
     changes = {name: value for name, value in given.items() if value not in (None, "", []) and value is not False}
     check_named(question.model, question.on)
@@ -213,7 +213,7 @@ def _line(line: dict[str, Any]) -> str:
     return f"step {line['step']:>6,}  {loss}  {1e3 * line['step_s']:.1f} ms{planned}{mfu}"
 
 
-def run_sheet(result: TrainRun, detail: bool) -> Sheet:
+def run_blocks(result: TrainRun, detail: bool) -> Sheet:
     """The run and the plan side by side, and where the time of recorded steps went."""
     planned = result.planned
     state = amount(planned.state_bytes, "bytes") if planned else None
@@ -264,4 +264,4 @@ def _remarks(result: TrainRun) -> list[str]:
     return said
 
 
-bind(TrainRun, Face(run_sheet))
+bind(TrainRun, Face(run_blocks))

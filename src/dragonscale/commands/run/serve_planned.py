@@ -4,10 +4,10 @@ batch."""
 from dataclasses import dataclass, replace
 
 from dragonscale.commands.run.serve_order import ServeOrder
-from dragonscale.commands.run.serve_traffic import ServedLoad
 from dragonscale.errors import InputError
 from dragonscale.physics.hardware import parse_slice
 from dragonscale.physics.hardware.driver_names import chip_named
+from dragonscale.runtime.server.traffic_record import ServedLoad
 from dragonscale.serving.engine.formats import Formats
 from dragonscale.serving.engine.launch import LaunchLimits, engine_on
 from dragonscale.serving.iteration.capacity import capacity

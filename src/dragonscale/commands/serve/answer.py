@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from dragonscale.commands.prices import price_rows
 from dragonscale.commands.serve import remedies
 from dragonscale.commands.serve import serve_records as records
 from dragonscale.commands.serve.advice import advice, margin_advice
@@ -36,6 +35,7 @@ from dragonscale.commands.serve.variants import (
 )
 from dragonscale.commands.simulate.capacity import SMALL_BUDGETS
 from dragonscale.errors import InputError
+from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.physics.units import render
 from dragonscale.serving.engine.checkpoint import is_quantized

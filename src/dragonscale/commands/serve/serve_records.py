@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 import msgspec
 
 from dragonscale.commands.advised import Advice
-from dragonscale.commands.prices import PriceRow
 from dragonscale.commands.record import Record
 from dragonscale.commands.serve.variant_records import (
     ExpectedError,
@@ -17,6 +16,7 @@ from dragonscale.commands.serve.variant_records import (
 )
 from dragonscale.commands.simulate.simulate_records import Latency
 from dragonscale.errors import INFEASIBLE, MISSED, Infeasible
+from dragonscale.physics.hardware.price_rows import PriceRow
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import Ledger
 from dragonscale.serving.engine.plan import ServingPlan, parse_serving_plan

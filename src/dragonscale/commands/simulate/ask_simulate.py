@@ -8,7 +8,6 @@ from typing import Any
 
 from dragonscale.blocks.sheet import NextStep, Sheet
 from dragonscale.commands.given import unnamed
-from dragonscale.commands.prices import price_rows
 from dragonscale.commands.questions.flag import fields_of, written
 from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.record import Face, bind, shared
@@ -22,6 +21,7 @@ from dragonscale.commands.simulate.simulate_sheet import simulate_sheet
 from dragonscale.commands.simulate.verdict import verdict
 from dragonscale.listener import Listener
 from dragonscale.physics.hardware.price_book import site_watts
+from dragonscale.physics.hardware.price_rows import price_rows
 from dragonscale.physics.hardware.prices import unpriced
 from dragonscale.serving.iteration.deployment import Deployment
 from dragonscale.serving.space.frontier import Ask, judge

@@ -39,9 +39,9 @@ from dragonscale.commands.questions.simulate import SimulateQuestion
 from dragonscale.commands.questions.train import SweepQuestion, TrainQuestion
 from dragonscale.commands.questions.verify import VerifyQuestion
 from dragonscale.commands.record import Face, bind
+from dragonscale.commands.sweep.sweep_blocks import flat_rows, save_table, sweep_blocks, verify_score
 from dragonscale.commands.sweep.sweep_charts import check_columns, draw
 from dragonscale.commands.sweep.sweep_records import COMMANDS, Entry, SweepReport, open_answers
-from dragonscale.commands.sweep.sweep_sheet import flat_rows, save_table, sweep_sheet, verify_score
 from dragonscale.commands.sweep.workers import cores, interruptible, on_ray, pooled
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.listener import Listener
@@ -181,4 +181,4 @@ def ask(question: SweepQuestion, listener: Listener) -> SweepReport:
     return report.came_from(question, listener.notes)
 
 
-bind(SweepReport, Face(sweep_sheet, draw, table=save_table))
+bind(SweepReport, Face(sweep_blocks, draw, table=save_table))

@@ -7,8 +7,8 @@ from typing import Any
 from dragonscale.blocks.charts import Bar, Chart, LineSeries, bars, heat_map, line_chart
 from dragonscale.blocks.charts.axes import Axis, log_axis, zero_axis
 from dragonscale.commands.charts.roles import nothing_to_draw
+from dragonscale.commands.sweep.sweep_blocks import ANSWERED, COLUMNS
 from dragonscale.commands.sweep.sweep_records import Entry, SweepReport
-from dragonscale.commands.sweep.sweep_sheet import ANSWERED, COLUMNS
 from dragonscale.errors import unknown
 
 Row = dict[str, Any]

@@ -46,7 +46,7 @@ class SweepAnswer(msgspec.Struct, frozen=True):
     answer: dict[str, Any] | None = None
 
 
-class SweepReport(Record, frozen=True):  # pyright: ignore[reportGeneralTypeIssues]  Record has no fields
+class SweepReport(Record):
     """A whole sweep. `known` entries were answered before; `lines` (`rows` in JSON) are flat, one for each entry,
     in the grid's order. `stopped` says that a signal ended it before its end, `terminated` that this was SIGTERM."""
 

@@ -8,8 +8,8 @@ from dragonscale.commands.questions.flag import written
 from dragonscale.commands.record import Face, bind
 from dragonscale.commands.validate.measured_rl import ask_logged
 from dragonscale.commands.validate.measured_run import ask_served, ask_trained
+from dragonscale.commands.validate.validate_blocks import run_blocks, score_blocks
 from dragonscale.commands.validate.validate_records import RunScore, Validation, save_measures, save_scores
-from dragonscale.commands.validate.validate_sheet import run_sheet, score_sheet
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.evidence import collectives, finetune, inference, kernels, memory, rl, serving, training
 from dragonscale.evidence.logs.reading import reader_of
@@ -94,5 +94,5 @@ def _score(kind: str, question: validate.ScoreQuestion, listener: Listener) -> V
 ask_inference, ask_collectives, ask_kernels, ask_memory, ask_finetune = (
     partial(_score, kind) for kind in _SCORED if kind != "rl"
 )
-bind(Validation, Face(score_sheet, lambda answer, _: draw_scores(answer.scores, answer.kind), rows=save_scores))
-bind(RunScore, Face(run_sheet, rows=save_measures))
+bind(Validation, Face(score_blocks, lambda answer, _: draw_scores(answer.scores, answer.kind), rows=save_scores))
+bind(RunScore, Face(run_blocks, rows=save_measures))

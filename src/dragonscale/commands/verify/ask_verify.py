@@ -13,8 +13,8 @@ import msgspec
 from dragonscale.commands.questions.verify import VerifyQuestion
 from dragonscale.commands.record import Face, Record, bind
 from dragonscale.commands.verify import verify_words as words
+from dragonscale.commands.verify.verify_blocks import save_page, verify_blocks, verify_chart
 from dragonscale.commands.verify.verify_question import VerifyAsked, read_question
-from dragonscale.commands.verify.verify_sheet import save_page, verify_chart, verify_sheet
 from dragonscale.commands.verify.verify_words import sentence
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify import comparing
@@ -58,8 +58,8 @@ def fitting_plan(report: VerifyReport) -> tuple[str, float] | None:
     return None
 
 
-# Record has no fields of its own, so nothing of a frozen record can change through it
-class Verification(VerifyReport, Record, frozen=True):  # pyright: ignore[reportGeneralTypeIssues]
+# Answers carry attributes beside their fields (the question, notes), so they are not frozen as the comparison is.
+class Verification(VerifyReport, Record, frozen=False):  # pyright: ignore[reportGeneralTypeIssues]
     """Planned and compiled side by side."""
 
     CHARTS: ClassVar[tuple[str, ...]] = ("compiled",)
@@ -67,7 +67,7 @@ class Verification(VerifyReport, Record, frozen=True):  # pyright: ignore[report
     @classmethod
     def of(cls, report: VerifyReport) -> "Verification":
         """A comparison as an answer."""
-        return cls(**{name: getattr(report, name) for name in VerifyReport.__struct_fields__})
+        return cls(**msgspec.structs.asdict(report))
 
     @property
     def exit_code(self) -> int:
@@ -97,4 +97,4 @@ def verified(asked: VerifyAsked, listener: Listener | None = None, cached: bool 
     return Verification.of(with_fitting_plan(report))
 
 
-bind(Verification, Face(sheet=verify_sheet, draw=verify_chart, page=save_page))
+bind(Verification, Face(sheet=verify_blocks, draw=verify_chart, page=save_page))

@@ -200,7 +200,7 @@ MOST = 40
 _NUMBERS = ("_error", "_s", "mfu", "_chip", "_mtok")
 
 
-def sweep_sheet(report: SweepReport, detail: bool) -> Sheet:
+def sweep_blocks(report: SweepReport, detail: bool) -> Sheet:
     """The whole answer."""
     most = len(report.lines) if detail else MOST
     blocks: list[Block] = [Title(report.counts()), Prose(_closing(report), "bad" if report.failed else "")]

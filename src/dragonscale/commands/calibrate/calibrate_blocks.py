@@ -10,7 +10,7 @@ MOST_PLANNED, MOST_CHECKED = 30, 8
 """Lines of a list; `--explain` shows all."""
 
 
-def calibration_sheet(report: CalibrationReport, detail: bool) -> Sheet:
+def calibration_blocks(report: CalibrationReport, detail: bool) -> Sheet:
     """The whole answer."""
     software = ", ".join(f"{name} {version}" for name, version in report.software.items())
     many = f"{report.devices} x " if report.devices > 1 else ""

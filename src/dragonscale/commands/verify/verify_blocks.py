@@ -20,7 +20,7 @@ MOST = 12
 _TONES = {words.AGREES: "good", words.EXPLAINED: "good"}
 
 
-def verify_sheet(report: VerifyReport, detail: bool, drawn: bool = False) -> Sheet:
+def verify_blocks(report: VerifyReport, detail: bool, drawn: bool = False) -> Sheet:
     """The whole answer; `drawn`: with a bar beside each number."""
     request, lists = report.request, words.lists(report)
     peak = lists.pop("the planned peak, by part")
@@ -105,7 +105,7 @@ def page(report: VerifyReport) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(words.title(report.request))}</title>\n<style>{STYLE}</style></head>\n"
-        f'<body><main class="scroll">\n{html_of(verify_sheet(report, detail=True, drawn=True))}\n'
+        f'<body><main class="scroll">\n{html_of(verify_blocks(report, detail=True, drawn=True))}\n'
         "<footer>Made by <code>dscale verify --html</code>; <code>--json</code> has the same numbers.</footer>\n"
         "</main></body></html>\n"
     )

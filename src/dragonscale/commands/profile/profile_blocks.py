@@ -15,7 +15,7 @@ from dragonscale.evidence.profiles.records import BesideLine
 from dragonscale.physics.units import render
 
 
-def profile_sheet(report: ProfileReport, detail: bool) -> sheet.Sheet:
+def profile_blocks(report: ProfileReport, detail: bool) -> sheet.Sheet:
     """The whole answer."""
     blocks: list[sheet.Block | None] = [
         sheet.Title(_title(report), report.source),
@@ -171,17 +171,17 @@ _FORMS: dict[str, Callable[[Any], str]] = {
     "device": lambda time: f"{time.device} {time.name}",
     "line": lambda line: _line_name(line),
 }
-"""How a cell is shown, by the forms of `sheet.toml`."""
+"""How a cell is shown, by the forms of `blocks.toml`."""
 _FLUSH_RIGHT = ("1%", "0%", "times", "rate", "more")
 
 
 @cache
 def _words() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(Path(__file__).with_name("sheet.toml").read_text("utf-8"))
+    return tomllib.loads(Path(__file__).with_name("blocks.toml").read_text("utf-8"))
 
 
 def _grid(name: str, rows: Sequence[Any], foot: str = "", renamed: Mapping[str, str | None] = {}) -> sheet.Grid | None:
-    """A table of `sheet.toml` where there are rows; a column that is `renamed` to None is left out."""
+    """A table of `blocks.toml` where there are rows; a column that is `renamed` to None is left out."""
     told = _words()[name]
     heads = ((renamed.get(head, head), field, form) for head, field, form in told["columns"])
     columns = {head: _column(field, form) for head, field, form in heads if head is not None}

@@ -15,7 +15,7 @@ SEEN = 0.002
 MOST_PARTS = 7
 
 
-def compare_sheet(report: CompareReport, detail: bool) -> laid.Sheet:
+def compare_blocks(report: CompareReport, detail: bool) -> laid.Sheet:
     """The whole answer."""
     many = len(report.sides)
     blocks: list[laid.Block] = [

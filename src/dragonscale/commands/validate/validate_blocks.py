@@ -130,7 +130,7 @@ def _memory(found: dict[str, Any]) -> list[Block]:
     return _said([line for part, line in ((ran, fit), (out, refused), (times, timed)) if part["rows"]])
 
 
-def score_sheet(report: Validation, detail: bool) -> Sheet:
+def score_blocks(report: Validation, detail: bool) -> Sheet:
     """The whole answer."""
     found, group = report.to_dict(), report.scores.group_name
     blocks: list[Block] = [_title(report, found)]
@@ -183,7 +183,7 @@ def _worst(rows: list[dict[str, Any]]) -> Grid:
     return _scores(["id", "measured", "predicted", "error"], cells, "worst rows")
 
 
-def run_sheet(report: RunScore, detail: bool) -> Sheet:
+def run_blocks(report: RunScore, detail: bool) -> Sheet:
     """The whole answer."""
     what = "training" if report.kind == "training" else "serving"
     about = f"{report.plan}, {report.workload}, judged by {report.judged_by}"
