@@ -23,7 +23,7 @@ from dragonscale.commands.train.plans import HELD, term_rows
 from dragonscale.commands.train.train_question import read_question
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.physics.formula import expression
-from dragonscale.physics.hardware import Slice, dtype_bytes
+from dragonscale.physics.hardware import dtype_bytes
 from dragonscale.physics.units import render
 from dragonscale.plan.ledger import COLLECTIVES
 from dragonscale.plan.letters import Letters
@@ -33,52 +33,11 @@ from dragonscale.training.cost.step import HOST_UPDATE
 from dragonscale.training.cost.step_ledger import WIRES
 from dragonscale.training.plan.legality import family
 from dragonscale.training.plan.plan import Plan, short_plan
-from dragonscale.training.plan.plan_file import given_settings, parse_plan
+from dragonscale.training.plan.plan_file import given_settings
+from dragonscale.training.plan.scheme import is_scheme, read_scheme
 from dragonscale.training.plan.stack import change
 from dragonscale.training.search.legal import read_ranks
 from dragonscale.training.search.stack_search import job_for
-
-SCHEMES = {"dp": "data", "ddp": "data", "fsdp": "fsdp", "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipe"}
-INNER = (8, 4, 2)
-"""Chips that each further scheme gets beside the first: the most that leave it two."""
-
-
-def is_scheme(text: str) -> bool:
-    """Whether a text names parallelisms without their degrees: `fsdp+tp`, not `fsdp=8,tensor=4`, `tp8` or a file."""
-    return not ("=" in text or text.strip().endswith(".toml") or any(letter.isdigit() for letter in text))
-
-
-def read_scheme(text: str, piece: Slice) -> Plan:
-    """A plan, or the name of a scheme (`fsdp`, `dp+tp`, `fsdp+ep+tp`) spread over a slice: the first takes what the
-    others, of at most eight chips each, leave.
-
-    >>> from dragonscale.physics.hardware import parse_slice
-    >>> print(read_scheme("fsdp+tp", parse_slice("h100:512")), "|", read_scheme("dp", parse_slice("v5p:4x4x4")))
-    fsdp=64,tensor=8 | data=64,fsdp=1,zero=1
-    >>> print(read_scheme("pp4 cp2 ep8 z1", parse_slice("h100:64")))
-    context=2,expert=8,pipe=4,zero=1
-    >>> print(read_scheme("dp+fsdp+tp", parse_slice("v5e:4x4")))
-    data=4,fsdp=2,tensor=2
-    """
-    if "[" in text:
-        raise InputError(
-            f"{shorten(text)} is a chain of sharded einsums; `dscale shard` says what travels and how long it takes."
-        )
-    if not is_scheme(text):
-        return parse_plan(text)
-    names = text.strip().lower().split("+")
-    for name in names:
-        if name not in SCHEMES:
-            raise unknown("parallelism called", name, SCHEMES)
-    if len({SCHEMES[name] for name in names}) < len(names):
-        raise InputError(f"{shorten(text)} names one parallelism twice; each takes part once.")
-    others = len(names) - 1
-    inner = next((one for one in INNER if piece.chips % one**others == 0 and piece.chips >= 2 * one**others), 0)
-    if not inner and others:
-        raise InputError(f"{shorten(text)} needs at least {2 ** len(names)} chips and {piece} has {piece.chips}.")
-    sizes: dict[str, Any] = {SCHEMES[name]: inner for name in names[1:]}
-    sizes[SCHEMES[names[0]]] = piece.chips // inner**others
-    return Plan(**sizes, zero=3 if "fsdp" in names else 1)
 
 
 @dataclass(frozen=True)
