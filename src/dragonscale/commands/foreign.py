@@ -78,12 +78,10 @@ def _tuned(file: "TrainingFile | SavedPlan") -> str:
 
 
 def as_training(question: Any, found: "Imported") -> tuple[Any, TrainingFile]:
-    """A `TrainQuestion` whose plan is another trainer's, with the settings written out."""
+    """A `TrainQuestion` whose plan is another trainer's, as the object that it was read into."""
     if not isinstance(found.file, TrainingFile):
         raise InputError("That is a plan for serving, which `dscale serve --plan` judges.")
-    settings = vars(found.file.plan).items()
-    text = ",".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings)
-    return replace(question, plan=text), found.file
+    return replace(question, plan=found.file.plan), found.file
 
 
 def serving_file_of(found: "Imported") -> "SavedPlan":
